@@ -1,9 +1,11 @@
-"""What an anonymous peer gives away: guesses of the sites it was averaged from, and how often they are right.
+"""What an anonymous peer gives away: guesses of the sites it was averaged from, and how often they
+are right.
 
-FedPerl sends a site the mean of T other sites' models instead of these models (Bdair et al., MELBA 2022, eq. (6)), and
-claims that this hides identities. Models are vectors here: all travelling tensors of a network, one after the other. A
-guess is a committee, T distinct indices of candidates in rising order. Ties go to the committee that comes first, so a
-caller who must not favour a site shuffles the candidates.
+FedPerl sends a site the mean of T other sites' models instead of these models (Bdair et al., MELBA
+2022, eq. (6)), and claims that this hides identities. Models are vectors here: all travelling
+tensors of a network, one after the other. A guess is a committee, T distinct indices of candidates
+in rising order. Ties go to the committee that comes first, so a caller who must not favour a site
+shuffles the candidates.
 """
 
 from collections.abc import Iterable
@@ -40,19 +42,26 @@ class Rate:
 
 
 def rate(outcomes: Iterable[bool]) -> Rate:
-    """Return the rate of right guesses with its interval; raise :class:`ConfigError` when there is none."""
+    """Return the rate of right guesses with its interval; raise :class:`ConfigError` when there is
+    none.
+    """
     outcomes = list(outcomes)
     if not outcomes:
-        raise ConfigError("rate", expected="at least one guess", found="none", remedy="Run more rounds.")
+        raise ConfigError(
+            "rate", expected="at least one guess", found="none", remedy="Run more rounds."
+        )
     from scipy.stats import binomtest  # type: ignore[import-untyped,unused-ignore]  # slow to import
 
-    right, n = sum(outcomes), len(outcomes)
+    right = sum(outcomes)
+    n = len(outcomes)
     interval = binomtest(right, n).proportion_ci(0.95, "exact")
     return Rate(right, n, float(interval.low), float(interval.high))
 
 
 def chance(candidates: int, size: int) -> float:
-    """Return the probability that a committee of ``size`` drawn at random from the candidates is the right one."""
+    """Return the probability that a committee of ``size`` drawn at random from the candidates is
+    the right one.
+    """
     _require_size("chance", candidates, size)
     return 1 / comb(candidates, size)
 
@@ -64,11 +73,13 @@ def closest_committee(peer: Vector, models: Matrix, size: int) -> tuple[Committe
 
     Args:
         peer: φ_a (D,), what a site received.
-        models: φ_k (N, D), a guess of each candidate's model: its own, an older one, or a prediction.
+        models: φ_k (N, D), a guess of each candidate's model: its own, an older one, or a
+            prediction.
         size: T in [1, N].
 
     Returns:
-        The committee and the Euclidean distance. With the candidates' own models the distance is 0 up to rounding.
+        The committee and the Euclidean distance. With the candidates' own models the distance is 0
+        up to rounding.
 
     Raises:
         ConfigError: shapes that do not belong together, T out of range, NaN or infinity.
@@ -83,11 +94,12 @@ def closest_committee(peer: Vector, models: Matrix, size: int) -> tuple[Committe
 
 
 def most_aligned_committee(shift: Vector, offsets: Matrix, size: int) -> Committee:
-    """Return the committee whose mean offset points most nearly the way of ``shift``, whatever its length.
+    """Return the committee whose mean offset points most nearly the way of ``shift``, whatever its
+    length.
 
-    ``argmax_S cos(s, Σ_{k in S} o_k)`` over all C(N, T) committees S. Meant for hints of another kind than models: how
-    much more often the peer names each class than the global model does, against how much more of each class the sites
-    hold than all sites together.
+    ``argmax_S cos(s, Σ_{k in S} o_k)`` over all C(N, T) committees S. Meant for hints of another
+    kind than models: how much more often the peer names each class than the global model does,
+    against how much more of each class the sites hold than all sites together.
 
     Args:
         shift: s (K,), observed of the peer.
@@ -103,15 +115,19 @@ def most_aligned_committee(shift: Vector, offsets: Matrix, size: int) -> Committ
     committees = list(combinations(range(len(offsets)), size))
     sums = offsets[np.array(committees)].sum(axis=1)
     lengths = np.linalg.norm(sums, axis=1)
-    cosines = sums @ shift / np.where(lengths > 0, lengths, 1.0)  # the shift's own length decides nothing
+    cosines = (
+        sums @ shift / np.where(lengths > 0, lengths, 1.0)
+    )  # the shift's own length decides nothing
     return committees[int(np.argmax(cosines))]
 
 
 def site_offsets(design: Matrix, observed: Matrix, ridge: float = 1.0) -> Matrix:
-    """Return what each site adds to an update of its own accord, from sums in which several sites are mixed.
+    """Return what each site adds to an update of its own accord, from sums in which several sites
+    are mixed.
 
-    ``argmin_D ‖A D - Y‖² + λ ‖D‖²``: ridge regression. Who knows which sites trained in which round can so take the
-    global model's steps apart; an update of a single site, where one is known, is a further row.
+    ``argmin_D ‖A D - Y‖² + λ ‖D‖²``: ridge regression. Who knows which sites trained in which round
+    can so take the global model's steps apart; an update of a single site, where one is known, is a
+    further row.
 
     Args:
         design: A (R, N), the weight of each site's offset in each observation.
@@ -138,11 +154,12 @@ def site_offsets(design: Matrix, observed: Matrix, ridge: float = 1.0) -> Matrix
 
 
 def reconstruct(peer: Vector, known: Matrix, size: int, near: Vector) -> Vector:
-    """Return the model of the one unknown member of a peer's committee, from the models of all other candidates.
+    """Return the model of the one unknown member of a peer's committee, from the models of all
+    other candidates.
 
-    ``φ_v = T φ_a - Σ_{k in S} φ_k``, exact up to rounding if S is the rest of the committee. Which T - 1 of the known
-    models these are is guessed: the S whose φ_v lies closest to ``near``, since a wrong one adds the difference of two
-    committees.
+    ``φ_v = T φ_a - Σ_{k in S} φ_k``, exact up to rounding if S is the rest of the committee. Which
+    T - 1 of the known models these are is guessed: the S whose φ_v lies closest to ``near``, since
+    a wrong one adds the difference of two committees.
 
     Args:
         peer: φ_a (D,).
@@ -156,7 +173,10 @@ def reconstruct(peer: Vector, known: Matrix, size: int, near: Vector) -> Vector:
     models = np.vstack([known, near])
     _require("reconstruct", peer, models, size)
     offsets = peer - known.astype(np.float64)
-    candidates = [peer + offsets[list(members)].sum(axis=0) for members in combinations(range(len(known)), size - 1)]
+    candidates = [
+        peer + offsets[list(members)].sum(axis=0)
+        for members in combinations(range(len(known)), size - 1)
+    ]
     return min(candidates, key=lambda model: float(np.linalg.norm(model - near)))
 
 

@@ -1,9 +1,11 @@
 """Seconds a step of a site that trains in several processes, against one process.
 
-    python benchmarks/distributed.py [--processes 2] [--method ssfl] [--net small_cnn_gn] [--image-size 64] [--batch 16]
+    python benchmarks/distributed.py [--processes 2] [--method ssfl] [--net small_cnn_gn]
+    [--image-size 64] [--batch 16]
 
-Wall clock of one site with synthetic images; the start of the processes is timed separately. Processes that share the
-machine's cores, with each other or with other work, cannot be faster than it: on a busy one the ratios mean nothing.
+Wall clock of one site with synthetic images; the start of the processes is timed separately.
+Processes that share the machine's cores, with each other or with other work, cannot be faster than
+it: on a busy one the ratios mean nothing.
 
 - **1, B**: one process with the job's batch.
 - **1, N B**: one process with the batch that N processes have together: the same result.
@@ -38,7 +40,10 @@ def experiment(options: argparse.Namespace, batch: int) -> Experiment:
     """Return one whose rounds have as many steps whatever the batch."""
     return Experiment(
         method=options.method,
-        options={"batch": batch, "images_per_round": options.processes * options.batch * options.steps},
+        options={
+            "batch": batch,
+            "images_per_round": options.processes * options.batch * options.steps,
+        },
         data=DataSpec(image_size=options.image_size),
         net=options.net,
         synthetic=SyntheticData(images=400, labelled=0.5),
@@ -81,7 +86,9 @@ def time_of(spec: Experiment, processes: int, repeats: int) -> tuple[list[float]
 
 def main() -> None:
     """Measure and print."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--method", default="ssfl")
     parser.add_argument("--net", default="small_cnn_gn")
@@ -90,8 +97,11 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=8)
     parser.add_argument("--repeats", type=int, default=5)
     options = parser.parse_args()
-    os.environ["PYTHONPATH"] = os.pathsep.join([str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")])
-    count, together = options.processes, options.processes * options.batch
+    os.environ["PYTHONPATH"] = os.pathsep.join(
+        [str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")]
+    )
+    count = options.processes
+    together = options.processes * options.batch
     contenders = {
         f"1 process, batch {options.batch}": (experiment(options, options.batch), 1),
         f"1 process, batch {together}": (experiment(options, together), 1),
@@ -99,15 +109,25 @@ def main() -> None:
     }
     device = "cuda" if torch.cuda.is_available() else "cpu"
     print(f"{options.method}, {options.net}, {options.image_size} px, {device}\n")
-    print("| | seconds a step, median | min | max | seconds to start and end |\n|---|--:|--:|--:|--:|")
+    print(
+        "| | seconds a step, median | min | max | seconds to start and end |\n|---|--:|--:|--:|--:|"
+    )
     medians = []
     for name, (spec, processes) in contenders.items():
         seconds, start = time_of(spec, processes, options.repeats)
         medians.append(statistics.median(seconds))
-        print(f"| {name} | {medians[-1]:.4f} | {min(seconds):.4f} | {max(seconds):.4f} | {start:.1f} |")
-    print(f"\nseconds a step, {count} processes / 1 process with the same batch each: {medians[2] / medians[0]:.2f}")
-    print(f"seconds a step, {count} processes / 1 process with the whole batch: {medians[2] / medians[1]:.2f}")
-    print(f"aim: at most {1 / LIMIT:.2f} and {1 / (LIMIT * count):.2f}, on as many idle cores or GPUs")
+        print(
+            f"| {name} | {medians[-1]:.4f} | {min(seconds):.4f} | {max(seconds):.4f} | {start:.1f} |"
+        )
+    print(
+        f"\nseconds a step, {count} processes / 1 process with the same batch each: {medians[2] / medians[0]:.2f}"
+    )
+    print(
+        f"seconds a step, {count} processes / 1 process with the whole batch: {medians[2] / medians[1]:.2f}"
+    )
+    print(
+        f"aim: at most {1 / LIMIT:.2f} and {1 / (LIMIT * count):.2f}, on as many idle cores or GPUs"
+    )
 
 
 if __name__ == "__main__":

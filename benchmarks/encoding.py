@@ -1,14 +1,17 @@
-"""What the encodings of peers and updates change: predictions on real images, and the metrics of whole runs.
+"""What the encodings of peers and updates change: predictions on real images, and the metrics of
+whole runs.
 
     python benchmarks/encoding.py predictions [--data FOLDER]
     python benchmarks/encoding.py runs [--seeds 10] [--out runs/bench/encoding]
 
-- **predictions**: FedPerl on four sites with BloodMNIST. In its last round each peer is compared with itself as a site
-  decodes it, on the images that the site trains on, and each site's update with itself in float16. A label or a keep
-  decision changes where the mean of the site's and its peers' predictions gives another.
-- **runs**: the job ``fedperl`` with peers and updates in float32, with the peers that sites get, and with updates in
-  float16 as well. Test metrics after the last round, differences pair by pair over seeds. Runs that were killed go on
-  where they were. A network is discontinuous in its weights: runs that differ in a last bit end apart.
+- **predictions**: FedPerl on four sites with BloodMNIST. In its last round each peer is compared
+  with itself as a site decodes it, on the images that the site trains on, and each site's update
+  with itself in float16. A label or a keep decision changes where the mean of the site's and its
+  peers' predictions gives another.
+- **runs**: the job ``fedperl`` with peers and updates in float32, with the peers that sites get,
+  and with updates in float16 as well. Test metrics after the last round, differences pair by pair
+  over seeds. Runs that were killed go on where they were. A network is discontinuous in its
+  weights: runs that differ in a last bit end apart.
 """
 
 import argparse
@@ -24,28 +27,31 @@ import torch
 import yaml
 from torch import Tensor
 
-from fedward.bench.numbers import difference, head, line, mean
-from fedward.bench.runs import run_or_resume, whole_run
 from fedward.config import Experiment
 from fedward.evaluation import last_round
 from fedward.jobs import load_experiment, simulated_sites, site_names
-from fedward.local import LocalTransport, run_local
+from fedward.lab.bench.numbers import difference, head, line, mean
+from fedward.lab.bench.runs import run_or_resume, whole_run
+from fedward.lab.local import LocalTransport, run_local
 from fedward.methods.fedperl.pseudo_labels import pseudo_label
 from fedward.methods.workflow import State
 from fedward.nets import build
 from fedward.protocol import wire
 from fedward.protocol.transport import Deliver
 from fedward.protocol.wire import Message
-from fedward.report.run import Run
+from fedward.runs.run import Run
 from fedward.server.loop import run_experiment
 from fedward.training.batches import Pixels
 from fedward.training.evaluation import predict
 from rounds import quiet
 
-SITES, ROUNDS = 4, {"small_cnn": 12, "tf_efficientnet_lite0": 3}
+SITES = 4
+ROUNDS = {"small_cnn": 12, "tf_efficientnet_lite0": 3}
 IMAGES = {"train": 400, "val": 40, "test": 40}
 """Of each site."""
-DATA, FILE, CLASSES = "blood", "bloodmnist.npz", tuple(map(str, range(8)))
+DATA = "blood"
+FILE = "bloodmnist.npz"
+CLASSES = tuple(map(str, range(8)))
 METRICS = ("accuracy", "f1_weighted", "f1_macro", "auroc_macro")
 VARIANTS = {
     "all in float32": {"plain": True},
@@ -77,10 +83,19 @@ def blood_files(data: Path, folder: Path) -> None:
     """Write a file for each site, whose images are its own part of BloodMNIST."""
     rng = np.random.default_rng(1)
     with np.load(data / FILE, allow_pickle=False) as arrays:
-        order = {split: rng.permutation(len(arrays[f"{split}_labels"])).tolist() for split in IMAGES}
+        order = {
+            split: rng.permutation(len(arrays[f"{split}_labels"])).tolist() for split in IMAGES
+        }
     for number, site in enumerate(site_names(SITES)):
-        own = {split: sorted(order[split][count * number :][:count]) for split, count in IMAGES.items()}
-        content = {"kind": "npz", "file": str((data / FILE).resolve()), "indices": own, "labelled": 0.2}
+        own = {
+            split: sorted(order[split][count * number :][:count]) for split, count in IMAGES.items()
+        }
+        content = {
+            "kind": "npz",
+            "file": str((data / FILE).resolve()),
+            "indices": own,
+            "labelled": 0.2,
+        }
         content |= {"labels": dict(enumerate(CLASSES))}
         (folder / f"{site}.yaml").write_text(yaml.safe_dump(content), encoding="utf-8")
 
@@ -88,7 +103,14 @@ def blood_files(data: Path, folder: Path) -> None:
 def predictions(data: Path) -> None:
     """Print what the encodings change in predictions."""
     print("\n### Predictions on BloodMNIST\n")
-    columns = ("network", "what", "images x models", "largest difference", "labels changed", "keep decisions changed")
+    columns = (
+        "network",
+        "what",
+        "images x models",
+        "largest difference",
+        "labels changed",
+        "keep decisions changed",
+    )
     print("\n".join(head(*columns, "bytes / float32", left=(0, 1))), flush=True)
     for net, rounds in ROUNDS.items():
         changes = [
@@ -98,17 +120,30 @@ def predictions(data: Path) -> None:
             "data.views=mirrored",
             f"rounds={rounds}",
         ]
-        changes += ["participants=4", "images_per_round=96", "warm_up=1", f"evaluate_every={rounds}", "threshold=0.6"]
+        changes += [
+            "participants=4",
+            "images_per_round=96",
+            "warm_up=1",
+            f"evaluate_every={rounds}",
+            "threshold=0.6",
+        ]
         experiment = load_experiment("fedperl", changes)
         experiment = Experiment.parse(
-            experiment.model_dump() | {"data": {**experiment.data.model_dump(), "classes": CLASSES}}, net
+            experiment.model_dump()
+            | {"data": {**experiment.data.model_dump(), "classes": CLASSES}},
+            net,
         )
         with tempfile.TemporaryDirectory() as folder, recorded_peers() as peers:
             place = Path(folder)
             blood_files(data, place)
             transport = Last(experiment, site_names(SITES), place / "cache", [place])
             run_experiment(
-                experiment, place / "run", transport, engine="local", console=quiet(), report=lambda folder: None
+                experiment,
+                place / "run",
+                transport,
+                engine="local",
+                console=quiet(),
+                report=lambda folder: None,
             )
             compare(experiment, transport, peers)
 
@@ -116,7 +151,8 @@ def predictions(data: Path) -> None:
 @contextmanager
 def recorded_peers() -> Iterator[dict[bytes, State]]:
     """Note each peer by its encoding, as it was before."""
-    found, plain = dict[bytes, State](), wire.encode_peer
+    found = dict[bytes, State]()
+    plain = wire.encode_peer
 
     def noted(peer: State, model: State) -> np.ndarray:
         encoded = plain(peer, model)
@@ -139,31 +175,57 @@ def compare(experiment: Experiment, transport: Last, peers: Mapping[bytes, State
         net.load_state_dict(dict(state))
         return predict(net, transport.images(site))
 
-    rows: dict[str, list[tuple[Tensor, Tensor, Tensor, float]]] = {"peers in int8": [], "updates in float16": []}
+    rows: dict[str, list[tuple[Tensor, Tensor, Tensor, float]]] = {
+        "peers in int8": [],
+        "updates in float16": [],
+    }
     for site, arrays in transport.requests.items():
         model = wire.unflatten("model", arrays, template)
         size = sum(array.nbytes for name, array in arrays.items() if name.startswith("model/"))
         local = says(model, site)
         (role,) = wire.roles(arrays)
-        exact, decoded = peers[arrays[role].tobytes()], wire.decode_peer(role, arrays, template)
-        rows["peers in int8"].append((local, says(exact, site), says(decoded, site), arrays[role].nbytes / size))
+        exact = peers[arrays[role].tobytes()]
+        decoded = wire.decode_peer(role, arrays, template)
+        rows["peers in int8"].append(
+            (local, says(exact, site), says(decoded, site), arrays[role].nbytes / size)
+        )
         answer = Message({}, transport.updates[site])
         halved = wire.encode_update(answer)
         shapes = {name.removeprefix("diff/"): array.shape for name, array in answer.arrays.items()}
-        trained = [wire.rebuild(model, each) for each in (answer, wire.decode_update(halved, shapes))]
-        rows["updates in float16"].append((local, *(says(each, site) for each in trained), halved.nbytes / size))
+        trained = [
+            wire.rebuild(model, each) for each in (answer, wire.decode_update(halved, shapes))
+        ]
+        rows["updates in float16"].append(
+            (local, *(says(each, site) for each in trained), halved.nbytes / size)
+        )
     for what, found in rows.items():
         local, before, after, share = (list(column) for column in zip(*found, strict=True))
-        print(line(experiment.net, what, *changed(*map(torch.cat, (local, before, after))), f"{np.mean(share):.3f}"))
+        print(
+            line(
+                experiment.net,
+                what,
+                *changed(*map(torch.cat, (local, before, after))),
+                f"{np.mean(share):.3f}",
+            )
+        )
 
 
 def changed(local: Tensor, before: Tensor, after: Tensor, threshold: float = 0.6) -> list[str]:
-    """Return how many predictions there are, and how many of which kind differ; kept as FedPerl decides with one."""
+    """Return how many predictions there are, and how many of which kind differ; kept as FedPerl
+    decides with one.
+    """
     largest = float((before - after).abs().max())
-    labels, keep = zip(*(pseudo_label(local, each[None], threshold) for each in (before, after)), strict=True)
+    labels, keep = zip(
+        *(pseudo_label(local, each[None], threshold) for each in (before, after)), strict=True
+    )
     alone = int((before.argmax(1) != after.argmax(1)).sum())
     other = [int((labels[0] != labels[1]).sum()), int((keep[0] != keep[1]).sum())]
-    return [f"{len(local)}", f"{largest:.1e}", f"{alone} alone, {other[0]} with the site", f"{other[1]}"]
+    return [
+        f"{len(local)}",
+        f"{largest:.1e}",
+        f"{alone} alone, {other[0]} with the site",
+        f"{other[1]}",
+    ]
 
 
 @contextmanager
@@ -178,9 +240,13 @@ def plain_peers() -> Iterator[None]:
         names = wire.travelling(template)
         ends = np.cumsum([template[key].numel() for key in names])[:-1]
         split = zip(names, np.split(arrays[role], ends), strict=True)
-        return {**template, **{key: torch.tensor(part).reshape(template[key].shape) for key, part in split}}
+        return {
+            **template,
+            **{key: torch.tensor(part).reshape(template[key].shape) for key, part in split},
+        }
 
-    wire.encode_peer, wire.decode_peer = whole, parts
+    wire.encode_peer = whole
+    wire.decode_peer = parts
     try:
         yield
     finally:
@@ -190,15 +256,24 @@ def plain_peers() -> Iterator[None]:
 def carry_out(name: str, seed: int, out: Path) -> Run:
     """Return the finished run of a variant."""
     variant: dict[str, Any] = VARIANTS[name]
-    sizes = ("synthetic.images=160", "synthetic.sites=6", "images_per_round=96", "evaluate_every=10")
+    sizes = (
+        "synthetic.images=160",
+        "synthetic.sites=6",
+        "images_per_round=96",
+        "evaluate_every=10",
+    )
     changes = (*sizes, f"seed={seed}", *variant.get("changes", ()))
     experiment = load_experiment("fedperl", changes)
     folder = out / name.replace(" ", "-").replace(",", "") / f"seed-{seed}"
     if variant["plain"]:
         with plain_peers():
-            run_or_resume(run_local, experiment, folder, simulated_sites(experiment), None, out / "cache")
+            run_or_resume(
+                run_local, experiment, folder, simulated_sites(experiment), None, out / "cache"
+            )
     else:
-        run_or_resume(run_local, experiment, folder, simulated_sites(experiment), None, out / "cache")
+        run_or_resume(
+            run_local, experiment, folder, simulated_sites(experiment), None, out / "cache"
+        )
     return whole_run(folder)
 
 
@@ -208,24 +283,35 @@ def runs(seeds: int, out: Path) -> None:
     for seed in range(1, seeds + 1):
         for name in VARIANTS:
             run = carry_out(name, seed, out)
-            last = {metric: last_round(run.metrics.named(metric), metric).test for metric in METRICS}
-            found[name].append({metric: value for metric, value in last.items() if value is not None})
+            last = {
+                metric: last_round(run.metrics.named(metric), metric).test for metric in METRICS
+            }
+            found[name].append(
+                {metric: value for metric, value in last.items() if value is not None}
+            )
             print(f"seed {seed}, {name}: {found[name][-1]}", flush=True)
     print(f"\n### FedPerl's job over {seeds} seeds: test metrics after the last round\n")
     print("\n".join(head("variant", *METRICS, *(f"{metric}, difference" for metric in METRICS))))
     (base, *_) = VARIANTS
     for name, values in found.items():
         columns = {metric: [each[metric] for each in values] for metric in METRICS}
-        gaps = [difference(columns[metric], [each[metric] for each in found[base]], 4) for metric in METRICS]
+        gaps = [
+            difference(columns[metric], [each[metric] for each in found[base]], 4)
+            for metric in METRICS
+        ]
         cells = [mean(columns[metric], 3) for metric in METRICS]
         print(line(name, *cells, *(["-"] * len(METRICS) if name == base else gaps)))
 
 
 def main() -> None:
     """Measure and print."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("part", choices=("predictions", "runs"))
-    parser.add_argument("--data", type=Path, help="folder with MedMNIST files (default: $FEDWARD_DATA/medmnist)")
+    parser.add_argument(
+        "--data", type=Path, help="folder with MedMNIST files (default: $FEDWARD_DATA/medmnist)"
+    )
     parser.add_argument("--seeds", type=int, default=10)
     parser.add_argument("--out", type=Path, default=Path("runs/bench/encoding"))
     options = parser.parse_args()

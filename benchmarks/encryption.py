@@ -1,10 +1,13 @@
-"""What secure aggregation costs: bytes and seconds of one round's exchange of updates, encrypted and plain.
+"""What secure aggregation costs: bytes and seconds of one round's exchange of updates, encrypted
+and plain.
 
-    python benchmarks/encryption.py [--net small_cnn tf_efficientnet_lite0] [--sites 3] [--repeats 3]
+    python benchmarks/encryption.py [--net small_cnn tf_efficientnet_lite0] [--sites 3] [--repeats
+    3]
 
-Everything between a site's trained model and the server's mean, in one process with one site after the other: plain,
-the difference, its check and the weighted mean; encrypted, also ciphertexts, their sum, and its decryption at every
-site. Training, files and the network are left out. Seconds are the process's own CPU time.
+Everything between a site's trained model and the server's mean, in one process with one site after
+the other: plain, the difference, its check and the weighted mean; encrypted, also ciphertexts,
+their sum, and its decryption at every site. Training, files and the network are left out. Seconds
+are the process's own CPU time.
 """
 
 import argparse
@@ -33,7 +36,9 @@ def plain_round(model: State, trained: list[State]) -> tuple[State, int]:
     return weighted_average(states, [float(STEPS)] * len(states)), sent
 
 
-def encrypted_round(model: State, trained: list[State], key: SiteKey, adder: Adder) -> tuple[State, int, int, dict]:
+def encrypted_round(
+    model: State, trained: list[State], key: SiteKey, adder: Adder
+) -> tuple[State, int, int, dict]:
     """Return the mean model, the bytes up, the further bytes down, and the seconds of each step."""
     clocks = [time.process_time()]
     sealed = [key.encrypt(wire.difference(state, model), STEPS) for state in trained]
@@ -44,7 +49,9 @@ def encrypted_round(model: State, trained: list[State], key: SiteKey, adder: Add
         total = adder.add(total, read) if total else read
     asked = adder.write(total)
     clocks.append(time.process_time())
-    shapes = wire.shapes(Message({}, wire.models(Exchange(1, model, {"s": ClientTask()}), [], dict)["s"]))
+    shapes = wire.shapes(
+        Message({}, wire.models(Exchange(1, model, {"s": ClientTask()}), [], dict)["s"])
+    )
     for _ in trained:
         numbers = key.decrypt(list(asked.values()), len(trained))
         mean = dict(mean_of(numbers, STEPS * len(trained), shapes))
@@ -63,22 +70,28 @@ def measure(name: str, sites: int, repeats: int, key: SiteKey, adder: Adder) -> 
     generator = torch.Generator().manual_seed(0)
     trained = [
         {
-            tensor: value + 1e-3 * torch.randn(value.shape, generator=generator) if value.is_floating_point() else value
+            tensor: value + 1e-3 * torch.randn(value.shape, generator=generator)
+            if value.is_floating_point()
+            else value
             for tensor, value in model.items()
         }
         for _ in range(sites)
     ]
-    plain_seconds, steps = [], []
+    plain_seconds = []
+    steps = []
     for _ in range(repeats):
         started = time.process_time()
         expected, plain_up = plain_round(model, trained)
         plain_seconds.append(time.process_time() - started)
         found, up, further, seconds = encrypted_round(model, trained, key, adder)
         steps.append(seconds)
-    error = max(float((found[tensor] - expected[tensor]).abs().max()) for tensor in wire.travelling(model))
+    error = max(
+        float((found[tensor] - expected[tensor]).abs().max()) for tensor in wire.travelling(model)
+    )
     plain_down = plain_up  # the global model to every site
     median = {step: statistics.median(row[step] for row in steps) for step in steps[0]}
-    whole, before = sum(median.values()), statistics.median(plain_seconds)
+    whole = sum(median.values())
+    before = statistics.median(plain_seconds)
     numbers = sum(model[tensor].numel() for tensor in wire.travelling(model))
     print(f"| {name}, {numbers:,} numbers | plain | encrypted | ratio |\n|---|--:|--:|--:|")
     print(f"| MB up | {plain_up / 1e6:.2f} | {up / 1e6:.2f} | {up / plain_up:.1f} |")
@@ -92,14 +105,17 @@ def measure(name: str, sites: int, repeats: int, key: SiteKey, adder: Adder) -> 
 
 def main() -> None:
     """Measure and print."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--net", nargs="+", default=["small_cnn", "tf_efficientnet_lite0"])
     parser.add_argument("--sites", type=int, default=3)
     parser.add_argument("--repeats", type=int, default=3)
     options = parser.parse_args()
     torch.set_num_threads(1)
     server, site = new_contexts()
-    key, adder = SiteKey(site), Adder(server)
+    key = SiteKey(site)
+    adder = Adder(server)
     print(f"{options.sites} sites, median of {options.repeats}\n")
     for name in options.net:
         measure(name, options.sites, options.repeats, key, adder)

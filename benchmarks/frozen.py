@@ -1,18 +1,21 @@
-"""What a frozen encoder saves: bytes and CPU time of a site's rounds with ``trainable=head``, against ``all``.
+"""What a frozen encoder saves: bytes and CPU time of a site's rounds with ``trainable=head``,
+against ``all``.
 
     python benchmarks/frozen.py /path/to/skin [--site site-10] [--image-size 224] [--rounds 3]
-    python benchmarks/frozen.py /path/to/skin --whole [--image-size 112] [--rounds 100] [--cache FOLDER]
+    python benchmarks/frozen.py /path/to/skin --whole [--image-size 112] [--rounds 100] [--cache
+    FOLDER]
 
-A site of the partition of real images that ``fedward partition`` writes trains SSFL with an EfficientNet-Lite0 of
-ImageNet. Both runs are the same job but for ``trainable``, in one process and one thread, round by round in turn. The
-clock is the process's own CPU time, which other work on the machine disturbs least.
+A site of the partition of real images that ``fedward partition`` writes trains SSFL with an
+EfficientNet-Lite0 of ImageNet. Both runs are the same job but for ``trainable``, in one process and
+one thread, round by round in turn. The clock is the process's own CPU time, which other work on the
+machine disturbs least.
 
 - **training**: the site's local training of one round.
 - **evaluation**: of one model on the site's validation and test images.
 - **features**: once for each image and view. Bytes are those of a request's model and of an update.
 
-With ``--whole`` all sites of the partition train heads, by one method after another, from the same stored features.
-Metrics are those of the last model on the sites' test images, means over sites.
+With ``--whole`` all sites of the partition train heads, by one method after another, from the same
+stored features. Metrics are those of the last model on the sites' test images, means over sites.
 """
 
 import argparse
@@ -30,15 +33,17 @@ import torch
 
 from fedward.client.client import Client
 from fedward.config import DataSpec, Experiment
-from fedward.local import Sites, run_local
+from fedward.lab.local import Sites, run_local
+from fedward.lab.partition.fedperl import fedperl_layout, read_skin, write_site_files
 from fedward.methods.workflow import State
 from fedward.protocol import wire
 from fedward.sites import named_sites
-from fedward.sites.partition.fedperl import fedperl_layout, read_skin, write_site_files
 from fedward.storage.initial import initial_model
 
-METHODS, METRICS = ("fedavg", "ssfl", "fedperl"), ("accuracy", "balanced_accuracy", "f1_macro", "auroc_macro")
-BYTES, TRAINING = 50, 20
+METHODS = ("fedavg", "ssfl", "fedperl")
+METRICS = ("accuracy", "balanced_accuracy", "f1_macro", "auroc_macro")
+BYTES = 50
+TRAINING = 20
 """Aims: times fewer bytes, times less CPU time of training."""
 
 
@@ -76,20 +81,29 @@ def ratios(found: dict[str, float], aim: float | None, digits: int = 2) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("data", type=Path, help="folder with manifest.csv and images")
     parser.add_argument("--site", default="site-10", help="a site of the partition")
     parser.add_argument("--image-size", type=int, default=224)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--whole", action="store_true", help="whole runs of heads at all sites")
-    parser.add_argument("--cache", type=Path, help="with --whole, decoded images and features of an earlier time")
+    parser.add_argument(
+        "--cache", type=Path, help="with --whole, decoded images and features of an earlier time"
+    )
     options = parser.parse_args()
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory() as folder:
         layout = fedperl_layout(read_skin(options.data / "manifest.csv"))
         write_site_files(layout, options.data, Path(folder) / "sites")
         if options.whole:
-            runs(options.image_size, options.rounds, Path(folder), options.cache or Path(folder) / "cache")
+            runs(
+                options.image_size,
+                options.rounds,
+                Path(folder),
+                options.cache or Path(folder) / "cache",
+            )
         else:
             measure(options.site, options.image_size, options.rounds, Path(folder))
 
@@ -103,34 +117,48 @@ def runs(image_size: int, rounds: int, folder: Path, cache: Path) -> None:
         client = sites.client(name, None)
         client.data  # noqa: B018 - read now
         features += timed(lambda: client.learner.images["val"])[0]  # noqa: B023 - called at once
-    print(f"{len(names)} sites, {image_size} px, {rounds} rounds; features ready after {features:.0f} CPU s\n")
+    print(
+        f"{len(names)} sites, {image_size} px, {rounds} rounds; features ready after {features:.0f} CPU s\n"
+    )
     print(f"| | CPU s | {' | '.join(METRICS)} |\n|---|--:|{'--:|' * len(METRICS)}")
     for method in METHODS:
         options = {"rounds": rounds, "learning_rate": 1e-3}
-        experiment = job("head", image_size).model_copy(update={"method": method, "options": options})
+        experiment = job("head", image_size).model_copy(
+            update={"method": method, "options": options}
+        )
         experiment = Experiment.parse({**experiment.model_dump(), "evaluate_every": 10}, method)
         places = {"sites": names, "site_folders": [folder / "sites"], "cache": cache}
         with redirect_stdout(StringIO()):
             seconds, run = timed(lambda: run_local(experiment, folder / method, **places))  # noqa: B023
         rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
         last = [row for row in rows if (row["round"], row["split"]) == (rounds, "test")]
-        means = [statistics.fmean(row["value"] for row in last if row["name"] == name) for name in METRICS]
+        means = [
+            statistics.fmean(row["value"] for row in last if row["name"] == name)
+            for name in METRICS
+        ]
         print(f"| {method} | {seconds:.0f} | {' | '.join(f'{mean:.3f}' for mean in means)} |")
 
 
 def measure(site: str, image_size: int, rounds: int, folder: Path) -> None:
     """Print the table for one site of a partition in ``folder / sites``."""
-    clients, models = dict[str, Client](), dict[str, State]()
+    clients = dict[str, Client]()
+    models = dict[str, State]()
     for kind in ("head", "all"):
         experiment = job(kind, image_size)
         sites = Sites(experiment, folder / kind, [folder / "sites"], folder / "cache")
-        clients[kind], models[kind] = sites.client(site, None), initial_model(experiment, None).state
+        clients[kind], models[kind] = (
+            sites.client(site, None),
+            initial_model(experiment, None).state,
+        )
         clients[kind].data  # noqa: B018 - read now: decoding is not what is measured
     data = clients["head"].data
-    training, held_out = len(data.labelled) + len(data.unlabelled), len(data.val) + len(data.test)
+    training = len(data.labelled) + len(data.unlabelled)
+    held_out = len(data.val) + len(data.test)
     learners = {kind: client.learner for kind, client in clients.items()}
     features, _ = timed(lambda: learners["head"].images["labelled"])
-    taken = {name: {kind: list[float]() for kind in learners} for name in ("training", "evaluation")}
+    taken = {
+        name: {kind: list[float]() for kind in learners} for name in ("training", "evaluation")
+    }
     for round_ in range(1, rounds + 1):
         for kind, learner in learners.items():
             seconds, update = timed(lambda: learner.train(models[kind], [], round_))  # noqa: B023 - called at once
@@ -139,8 +167,13 @@ def measure(site: str, image_size: int, rounds: int, folder: Path) -> None:
     for kind, learner in learners.items():
         seconds, _ = timed(lambda: learner.evaluate(models[kind]))  # noqa: B023
         taken["evaluation"][kind].append(seconds)
-    medians = {name: {kind: statistics.median(each) for kind, each in row.items()} for name, row in taken.items()}
-    print(f"{site}, {image_size} px: {training} training images, {held_out} others; {rounds} rounds of each\n")
+    medians = {
+        name: {kind: statistics.median(each) for kind, each in row.items()}
+        for name, row in taken.items()
+    }
+    print(
+        f"{site}, {image_size} px: {training} training images, {held_out} others; {rounds} rounds of each\n"
+    )
     print("| | head | all | all / head | aim |\n|---|--:|--:|--:|---|")
     moved = {kind: float(traffic(model)) for kind, model in models.items()}
     print(f"| bytes of a round | {ratios(moved, BYTES, 0)} |")

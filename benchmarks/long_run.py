@@ -1,18 +1,21 @@
-"""Does the server grow? Memory, file descriptors and threads over a hundred rounds of FedPerl on ten sites.
+"""Does the server grow? Memory, file descriptors and threads over a hundred rounds of FedPerl on
+ten sites.
 
     OMP_NUM_THREADS=1 python benchmarks/long_run.py [--picture FILE.svg]
 
-Two runs of the same tiny experiment, each in a process of its own that is watched from here: after every round (a new
-row in ``rounds.jsonl``) the process that holds the server is measured.
+Two runs of the same tiny experiment, each in a process of its own that is watched from here: after
+every round (a new row in ``rounds.jsonl``) the process that holds the server is measured.
 
 - **in process**: server and sites in one process.
-- **simulator**: FLARE's simulator with a thread for every site. The server's process is the parent of the sites'.
+- **simulator**: FLARE's simulator with a thread for every site. The server's process is the parent
+  of the sites'.
 
-Memory is what the process alone would free (USS): pages shared with the sites' processes do not hide growth. For 65
-seconds FLARE keeps each finished message and a thread for it (``RxTask`` in ``nvflare/fuel/f3/streaming``), so that the
-first rounds fill that window. So growth is reported twice, over the first and over the second fifty rounds. Only the
-latter have a limit. Threads have no limit: FLARE's pools start theirs when first needed. Exit status 1 if memory or
-descriptors grow past the limit.
+Memory is what the process alone would free (USS): pages shared with the sites' processes do not
+hide growth. For 65 seconds FLARE keeps each finished message and a thread for it (``RxTask`` in
+``nvflare/fuel/f3/streaming``), so that the first rounds fill that window. So growth is reported
+twice, over the first and over the second fifty rounds. Only the latter have a limit. Threads have
+no limit: FLARE's pools start theirs when first needed. Exit status 1 if memory or descriptors grow
+past the limit.
 """
 
 import argparse
@@ -28,8 +31,13 @@ from pathlib import Path
 import matplotlib.pyplot as plt
 import psutil
 
-START, WARM, ROUNDS, WINDOW = 10, 50, 100, 5
-"""Rounds between which growth is reported, the last of them the end; rounds whose median is taken at each."""
+START = 10
+WARM = 50
+ROUNDS = 100
+WINDOW = 5
+"""Rounds between which growth is reported, the last of them the end; rounds whose median is taken
+at each.
+"""
 LIMIT = 1.05
 SETTINGS = {
     "rounds": ROUNDS,
@@ -45,7 +53,11 @@ SETTINGS = {
 RUNS = {"in process": "local", "simulator": "simulator"}
 MEASURED = ("memory", "resident", "descriptors", "threads")
 JUDGED = ("memory", "descriptors")
-PANELS = {"memory": "private memory, MB", "descriptors": "open file descriptors", "threads": "threads"}
+PANELS = {
+    "memory": "private memory, MB",
+    "descriptors": "open file descriptors",
+    "threads": "threads",
+}
 
 
 @dataclass(frozen=True)
@@ -71,13 +83,16 @@ def watch(name: str, folder: Path) -> list[Sample]:
         process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT)
     samples = list(samples_of(process, folder))
     if process.returncode or [sample.round for sample in samples] != list(range(1, ROUNDS + 1)):
-        sys.exit(f"{name}: exit status {process.returncode}, {len(samples)} rounds seen\n{log.read_text()[-3000:]}")
+        sys.exit(
+            f"{name}: exit status {process.returncode}, {len(samples)} rounds seen\n{log.read_text()[-3000:]}"
+        )
     return samples
 
 
 def samples_of(process: subprocess.Popen[bytes], folder: Path) -> Iterator[Sample]:
     """Yield a sample whenever the run's log of rounds has grown, until the process ends."""
-    server, done = None, 0
+    server = None
+    done = 0
     while process.poll() is None:
         log = next(folder.rglob("rounds.jsonl"), None)
         rounds = log.read_bytes().count(b"\n") if log else 0
@@ -89,7 +104,9 @@ def samples_of(process: subprocess.Popen[bytes], folder: Path) -> Iterator[Sampl
 
 
 def server_of(root: psutil.Process) -> psutil.Process:
-    """Return the process that holds the server: the parent of the simulator's sites, or without any ``root`` itself."""
+    """Return the process that holds the server: the parent of the simulator's sites, or without any
+    ``root`` itself.
+    """
     sites = [child for child in root.children(recursive=True) if "--client" in child.cmdline()]
     return sites[0].parent() or root if sites else root
 
@@ -97,13 +114,18 @@ def server_of(root: psutil.Process) -> psutil.Process:
 def measure(server: psutil.Process, round_: int) -> Sample:
     """Measure one process (Linux)."""
     memory = server.memory_full_info()
-    return Sample(round_, memory.uss / 1e6, memory.rss / 1e6, server.num_fds(), server.num_threads())
+    return Sample(
+        round_, memory.uss / 1e6, memory.rss / 1e6, server.num_fds(), server.num_threads()
+    )
 
 
 def growth(samples: list[Sample], value: str, start: int, end: int) -> float:
-    """Return the median of a value over the rounds up to ``end``, divided by that over the rounds up to ``start``."""
+    """Return the median of a value over the rounds up to ``end``, divided by that over the rounds
+    up to ``start``.
+    """
     early, late = (
-        statistics.median(getattr(sample, value) for sample in samples[last - WINDOW : last]) for last in (start, end)
+        statistics.median(getattr(sample, value) for sample in samples[last - WINDOW : last])
+        for last in (start, end)
     )
     return float(late / early)
 
@@ -120,9 +142,12 @@ def print_table(name: str, samples: list[Sample]) -> bool:
         )
     for start, end in ((START, WARM), (WARM, ROUNDS)):
         ratios = {
-            value: growth(samples, value, start, end) for value in ("memory", "resident", "descriptors", "threads")
+            value: growth(samples, value, start, end)
+            for value in ("memory", "resident", "descriptors", "threads")
         }
-        print(f"| growth {start} to {end} | {' | '.join(f'{ratio:.3f}' for ratio in ratios.values())} |")
+        print(
+            f"| growth {start} to {end} | {' | '.join(f'{ratio:.3f}' for ratio in ratios.values())} |"
+        )
     print(f"\nAim: from round {WARM} on memory and descriptors grow by at most {LIMIT}", flush=True)
     return all(ratios[value] <= LIMIT for value in JUDGED)
 
@@ -133,21 +158,38 @@ def draw(runs: Mapping[str, list[Sample]], picture: Path) -> None:
     figure, panels = plt.subplots(1, len(PANELS), figsize=(12, 3.6), layout="constrained")
     for panel, (value, label) in zip(panels, PANELS.items(), strict=True):
         for name, samples in runs.items():
-            panel.plot([sample.round for sample in samples], [getattr(sample, value) for sample in samples], label=name)
+            panel.plot(
+                [sample.round for sample in samples],
+                [getattr(sample, value) for sample in samples],
+                label=name,
+            )
         panel.axvline(WARM, color="0.8", zorder=0)
         panel.set(xlabel="round", ylabel=label, xlim=(0, ROUNDS))
         panel.set_ylim(0, 1.05 * panel.get_ylim()[1])
         panel.spines[["top", "right"]].set_visible(False)
-    figure.legend(*panels[0].get_legend_handles_labels(), loc="outside lower center", ncols=len(runs), frameon=False)
+    figure.legend(
+        *panels[0].get_legend_handles_labels(),
+        loc="outside lower center",
+        ncols=len(runs),
+        frameon=False,
+    )
     figure.savefig(picture, metadata={"Date": None})
 
 
 def main() -> None:
     """Watch all runs, print and draw."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--picture", type=Path, default=Path("build/long_run.svg"), help="default: build/long_run.svg")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--picture",
+        type=Path,
+        default=Path("build/long_run.svg"),
+        help="default: build/long_run.svg",
+    )
     picture = parser.parse_args().picture
-    runs, flat = {}, True
+    runs = {}
+    flat = True
     with tempfile.TemporaryDirectory() as folder:
         for index, name in enumerate(RUNS):
             runs[name] = watch(name, Path(folder) / str(index))

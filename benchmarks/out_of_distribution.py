@@ -1,9 +1,11 @@
-"""Which images of no class a score finds at a site with few labels, and which rightful ones the filter refuses.
+"""Which images of no class a score finds at a site with few labels, and which rightful ones the
+filter refuses.
 
     OMP_NUM_THREADS=1 python benchmarks/out_of_distribution.py DATA
 
-DATA holds the skin lesions, chest X-rays and MedMNIST files that docs/results/out_of_distribution.md names. Features
-are those of a frozen ImageNet encoder at 112 pixels. Labels of a site are drawn by chance, one image a lesion.
+DATA holds the skin lesions, chest X-rays and MedMNIST files that
+docs/results/out_of_distribution.md names. Features are those of a frozen ImageNet encoder at 112
+pixels. Labels of a site are drawn by chance, one image a lesion.
 """
 
 import argparse
@@ -24,13 +26,15 @@ from fedward.methods.samplers import Pool
 from fedward.nets import build
 from fedward.seeds import torch_generator
 
-SIZE, NET = 112, "tf_efficientnet_lite0"
+SIZE = 112
+NET = "tf_efficientnet_lite0"
 Sites = dict[str, tuple[Tensor, Tensor]]
 """Site -> features and classes of its lesions."""
 SITES = ("rosendahl", "vidir_modern")
 CLASSES = ("AK", "BCC", "BKL", "DF", "MEL", "NV", "VASC")
 RARE = ("AK", "DF", "VASC")
-LABELS, DRAWS = (20, 50, 150, 300), 20
+LABELS = (20, 50, 150, 300)
+DRAWS = 20
 STRANGE = 400
 """Images of each strange kind."""
 SHRINKAGE = 0.1
@@ -67,13 +71,16 @@ def strange(data: Path) -> dict[str, list[Image.Image]]:
         with np.load(data / file) as archive:
             arrays = archive[key]
         chosen = np.random.default_rng(0).permutation(len(arrays))[:STRANGE]
-        kinds[name] = [Image.fromarray(arrays[row]).convert("RGB").resize((SIZE, SIZE)) for row in chosen]
+        kinds[name] = [
+            Image.fromarray(arrays[row]).convert("RGB").resize((SIZE, SIZE)) for row in chosen
+        ]
     return kinds | {"frames, noise, rulers": blanks()}
 
 
 def blanks() -> list[Image.Image]:
     """Return frames of one grey, noise, and rulers on a light ground, twenty each."""
-    rng, found = np.random.default_rng(0), []
+    rng = np.random.default_rng(0)
+    found = []
     for number in range(20):
         grey = int(rng.integers(256))
         found.append(Image.new("RGB", (SIZE, SIZE), (grey,) * 3))
@@ -81,7 +88,9 @@ def blanks() -> list[Image.Image]:
         found.append(Image.fromarray(noise.astype(np.uint8)))
         ruler = Image.new("RGB", (SIZE, SIZE), (int(rng.integers(180, 256)),) * 3)
         for place in range(0, SIZE, 4 + number % 8):
-            ImageDraw.Draw(ruler).line([(place, 0), (place, 15 + 10 * (place % 5 == 0))], fill=0, width=2)
+            ImageDraw.Draw(ruler).line(
+                [(place, 0), (place, 15 + 10 * (place % 5 == 0))], fill=0, width=2
+            )
         found.append(ruler)
     return found
 
@@ -99,8 +108,12 @@ def framed(picture: Image.Image) -> Image.Image:
 
 @torch.no_grad()
 def features(net: nn.Module, pictures: Sequence[Image.Image]) -> Tensor:
-    pixels = torch.from_numpy(np.stack([np.asarray(picture) for picture in pictures])).permute(0, 3, 1, 2)
-    return torch.cat([logits_and_features(net, batch.float() / 255)[1] for batch in pixels.split(32)])
+    pixels = torch.from_numpy(np.stack([np.asarray(picture) for picture in pictures])).permute(
+        0, 3, 1, 2
+    )
+    return torch.cat(
+        [logits_and_features(net, batch.float() / 255)[1] for batch in pixels.split(32)]
+    )
 
 
 # --- scores
@@ -171,19 +184,24 @@ def found_by(scores: dict[str, Score], sites: Sites, others: dict[str, Tensor]) 
             for name, score in scores.items():
                 areas = {kind: list[float]() for kind in others}
                 for order in orders:
-                    given, rest = order[:known], order[known : known + 600]
+                    given = order[:known]
+                    rest = order[known : known + 600]
                     both = torch.cat([images[rest], *others.values()])
                     values = score(images[given], labels[given], both)
                     own, *parts = values.split([len(rest), *map(len, others.values())])
                     for kind, part in zip(others, parts, strict=True):
                         truth = [0] * len(own) + [1] * len(part)
                         areas[kind].append(roc_auc_score(truth, torch.cat([own, part])))
-                rows.append([f"{site}, {known}", name, *(f"{np.mean(each):.3f}" for each in areas.values())])
+                rows.append(
+                    [f"{site}, {known}", name, *(f"{np.mean(each):.3f}" for each in areas.values())]
+                )
     return rows
 
 
 def share_refused(images: Tensor, known: Tensor) -> float:
-    pool = Pool("site", [f"{place:06d}" for place in range(len(images))], features=images, labelled=known)
+    pool = Pool(
+        "site", [f"{place:06d}" for place in range(len(images))], features=images, labelled=known
+    )
     return len(out_of_distribution(pool)) / len(images)
 
 
@@ -197,43 +215,65 @@ def refused(sites: Sites, others: dict[str, dict[str, Tensor]]) -> list[list[str
                 order = drawn(len(images), number, site, known)
                 for kind, each in {"own": images[order[known:]], **others[site]}.items():
                     shares[kind].append(share_refused(each, images[order[:known]]))
-            rows.append([site, f"{known}", *(f"{100 * np.mean(each):.1f}" for each in shares.values())])
+            rows.append(
+                [site, f"{known}", *(f"{100 * np.mean(each):.1f}" for each in shares.values())]
+            )
     return rows
 
 
 def refused_of_rare(sites: Sites) -> list[list[str]]:
-    """Return rows of the share refused of a class of which so many images are among the labelled ones."""
+    """Return rows of the share refused of a class of which so many images are among the labelled
+    ones.
+    """
     rows = []
     for site, (images, labels) in sites.items():
         for known in (50, 150):
             for place in map(CLASSES.index, RARE):
-                own, rest = ((labels == place).nonzero().flatten(), (labels != place).nonzero().flatten())
+                own = (labels == place).nonzero().flatten()
+                rest = (labels != place).nonzero().flatten()
                 row = [site, f"{known}, {CLASSES[place]} ({len(own)})"]
                 for given in (0, 1, 3):
                     shares = []
                     for number in range(DRAWS if len(own) > given else 0):
                         mine = own[drawn(len(own), number, site, place)]
                         theirs = rest[drawn(len(rest), number, site, place)][: known - given]
-                        shares.append(share_refused(images[mine[given:]], images[torch.cat([mine[:given], theirs])]))
-                    row.append(f"{100 * np.mean(shares):.1f} ({100 * max(shares):.0f})" if shares else "")
+                        shares.append(
+                            share_refused(
+                                images[mine[given:]], images[torch.cat([mine[:given], theirs])]
+                            )
+                        )
+                    row.append(
+                        f"{100 * np.mean(shares):.1f} ({100 * max(shares):.0f})" if shares else ""
+                    )
                 rows.append(row)
     return rows
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Images of no class: which are found, which rightful ones refused")
+    parser = argparse.ArgumentParser(
+        description="Images of no class: which are found, which rightful ones refused"
+    )
     parser.add_argument("data", type=Path)
     data = parser.parse_args().data
     torch.set_num_threads(1)
     net = build(NET, len(CLASSES), pretrained=True).eval()
     others = {kind: features(net, pictures) for kind, pictures in strange(data).items()}
-    sites, spoilt = Sites(), dict[str, dict[str, Tensor]]()
+    sites = Sites()
+    spoilt = dict[str, dict[str, Tensor]]()
     for site in SITES:
         pictures, labels = lesions(data, site)
         sites[site] = (features(net, pictures), labels)
-        worse = {"own, blurred": map(blurred, pictures[:200]), "own, in a frame": map(framed, pictures[:200])}
-        spoilt[site] = {**others, **{kind: features(net, list(each)) for kind, each in worse.items()}}
-        counts = ", ".join(f"{name} {int((labels == place).sum())}" for place, name in enumerate(CLASSES))
+        worse = {
+            "own, blurred": map(blurred, pictures[:200]),
+            "own, in a frame": map(framed, pictures[:200]),
+        }
+        spoilt[site] = {
+            **others,
+            **{kind: features(net, list(each)) for kind, each in worse.items()},
+        }
+        counts = ", ".join(
+            f"{name} {int((labels == place).sum())}" for place, name in enumerate(CLASSES)
+        )
         print(f"{site}: {len(labels)} lesions ({counts})")
     print(", ".join(f"{kind}: {len(each)}" for kind, each in others.items()))
     table(["site, labels", "score", *others], found_by(SCORES, sites, others))

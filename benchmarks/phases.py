@@ -2,11 +2,13 @@
 
     python benchmarks/phases.py [--images 3008] [--repeats 7]
 
-28 px images, the small CNN, batches of 64, one thread: the passes are so short that a slow data path would be most of a
-round. Measured in one process, in turn, by the process's own CPU time.
+28 px images, the small CNN, batches of 64, one thread: the passes are so short that a slow data
+path would be most of a round. Measured in one process, in turn, by the process's own CPU time.
 
-- **fedward**: the real trainer, from a site's cached pixels to the optimiser step: views, losses, logging.
-- **bare**: the same passes of the same net on views made beforehand, and the optimiser: nothing else.
+- **fedward**: the real trainer, from a site's cached pixels to the optimiser step: views, losses,
+  logging.
+- **bare**: the same passes of the same net on views made beforehand, and the optimiser: nothing
+  else.
 """
 
 import argparse
@@ -22,7 +24,13 @@ from torch import nn
 from torch.nn import functional as F
 
 from fedward.methods.fedavg import Supervised
-from fedward.methods.isofed import InformationMaximisation, IsoFedSettings, ema, information_maximisation, sharpen
+from fedward.methods.isofed import (
+    InformationMaximisation,
+    IsoFedSettings,
+    ema,
+    information_maximisation,
+    sharpen,
+)
 from fedward.methods.local import Batch, Phase, RoundInputs
 from fedward.methods.mean_teacher import MeanTeacher
 from fedward.nets import build
@@ -32,7 +40,8 @@ from fedward.training.batches import Pixels, RoundBatches
 from fedward.training.trainer import train
 from fedward.views import VIEWS
 
-CLASSES, SIZE = 8, 28
+CLASSES = 8
+SIZE = 28
 LIMIT = 0.8
 """Smallest speed of fedward as a share of bare."""
 SETTINGS = IsoFedSettings()
@@ -59,7 +68,11 @@ def adaptation(net: nn.Module, batch: Batch, teacher: nn.Module) -> torch.Tensor
 def bare(net: nn.Module, batches: Sequence[Batch], loss: Callable[..., torch.Tensor]) -> None:
     """Train on batches that are ready."""
     optimizer = torch.optim.SGD(
-        net.parameters(), SETTINGS.learning_rate, SETTINGS.momentum, weight_decay=SETTINGS.weight_decay, fused=True
+        net.parameters(),
+        SETTINGS.learning_rate,
+        SETTINGS.momentum,
+        weight_decay=SETTINGS.weight_decay,
+        fused=True,
     )
     teacher = copy.deepcopy(net).eval()
     for batch in batches:
@@ -71,14 +84,20 @@ def bare(net: nn.Module, batches: Sequence[Batch], loss: Callable[..., torch.Ten
 
 def main() -> None:
     """Measure and print."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--images", type=int, default=3008)
     parser.add_argument("--repeats", type=int, default=7)
     options = parser.parse_args()
     torch.set_num_threads(1)
-    cpu, rng = torch.device("cpu"), np.random.default_rng(0)
+    cpu = torch.device("cpu")
+    rng = np.random.default_rng(0)
     pixels = rng.integers(0, 256, (options.images, SIZE, SIZE, 3), dtype=np.uint8)
-    held = Pixels.of(Images(tuple(map(str, range(options.images))), pixels, np.arange(options.images) % CLASSES), cpu)
+    held = Pixels.of(
+        Images(tuple(map(str, range(options.images))), pixels, np.arange(options.images) % CLASSES),
+        cpu,
+    )
     net = build("small_cnn", CLASSES).to(memory_format=torch.channels_last)
     inputs = RoundInputs(torch.ones(CLASSES))
     phases = {
@@ -86,20 +105,42 @@ def main() -> None:
         "mean teacher": (MeanTeacher(SETTINGS), mean_teacher),
         "adaptation": (InformationMaximisation(), adaptation),
     }
-    print("| phase | fedward, images a CPU second | bare | fedward / bare, median | min | max | aim |")
+    print(
+        "| phase | fedward, images a CPU second | bare | fedward / bare, median | min | max | aim |"
+    )
     print("|---|--:|--:|--:|--:|--:|---|")
     for name, (objective, loss) in phases.items():
 
         def stream(repeat: int, objective: object = objective) -> RoundBatches:
             parts = (held, None) if objective.uses.labelled else (None, held)
-            return RoundBatches(*parts, [], SETTINGS, Draws(0), (repeat,), views=VIEWS["mirrored"], uses=objective.uses)
+            return RoundBatches(
+                *parts,
+                [],
+                SETTINGS,
+                Draws(0),
+                (repeat,),
+                views=VIEWS["mirrored"],
+                uses=objective.uses,
+            )
 
-        ready, phase = list(stream(0)), Phase(objective, SETTINGS.learning_rate)
-        ours = partial(train, net, phase=phase, inputs=inputs, settings=SETTINGS, device=cpu, aborted=lambda: False)
+        ready = list(stream(0))
+        phase = Phase(objective, SETTINGS.learning_rate)
+        ours = partial(
+            train,
+            net,
+            phase=phase,
+            inputs=inputs,
+            settings=SETTINGS,
+            device=cpu,
+            aborted=lambda: False,
+        )
         seconds: dict[str, list[float]] = {"fedward": [], "bare": []}
         for repeat in range(options.repeats + 1):
             batches = stream(repeat)
-            for kind, work in (("fedward", partial(ours, batches)), ("bare", partial(bare, net, ready, loss))):
+            for kind, work in (
+                ("fedward", partial(ours, batches)),
+                ("bare", partial(bare, net, ready, loss)),
+            ):
                 started = time.process_time()
                 work()
                 if repeat:  # the first pass warms up

@@ -1,17 +1,20 @@
-"""What the federation itself costs: seconds beside training, the server's memory, bytes on the wire.
+"""What the federation itself costs: seconds beside training, the server's memory, bytes on the
+wire.
 
     python benchmarks/rounds.py [overhead] [workers] [simulator] [memory] [bytes] [--quick]
 
-- **overhead**: the in-process engine. Time of a round outside the sites' training and evaluation: messages, checks,
-  averaging, files. CPU time is what other work on the machine disturbs least; the wall clock includes waiting for the
-  disk. The first rounds, in which the sites load their data, are left out.
-- **workers**: the same rounds with the sites in one process and in two. By CPU time a round takes as long as the
-  server's process and the busiest worker: what it would take if each had a core of its own. Wall-clock time is that of
-  this machine, with all else that runs there.
+- **overhead**: the in-process engine. Time of a round outside the sites' training and evaluation:
+  messages, checks, averaging, files. CPU time is what other work on the machine disturbs least; the
+  wall clock includes waiting for the disk. The first rounds, in which the sites load their data,
+  are left out.
+- **workers**: the same rounds with the sites in one process and in two. By CPU time a round takes
+  as long as the server's process and the busiest worker: what it would take if each had a core of
+  its own. Wall-clock time is that of this machine, with all else that runs there.
 - **simulator**: the same rounds in the FLARE simulator, with a thread for every site.
-- **memory**: peak memory of the server, in a process of its own for each number of sites, with sites that answer at
-  once and train nothing.
-- **bytes**: what one site receives and sends in a round, in models, and how much more that is than SSFL's.
+- **memory**: peak memory of the server, in a process of its own for each number of sites, with
+  sites that answer at once and train nothing.
+- **bytes**: what one site receives and sends in a round, in models, and how much more that is than
+  SSFL's.
 
 Without a name all of them run.
 """
@@ -36,19 +39,25 @@ import psutil
 import torch
 
 from fedward.config import Experiment
+from fedward.console.console import Console
 from fedward.flare.jobs.export import export_job
 from fedward.jobs import load_experiment, site_names
-from fedward.local import LocalTransport, local_transport
+from fedward.lab.local import LocalTransport, local_transport
 from fedward.protocol.transport import Deliver, Transport
 from fedward.protocol.wire import Message
 from fedward.report import write_report
-from fedward.report.console import Console
 from fedward.server.loop import run_experiment
 from fedward.storage.checkpoint import StoredState
 from fedward.training.learner import Learner
 
 LIMITS = {"overhead": 0.05, "workers": 1.5, "bytes": 0.25, "memory": 0.1}
-SMALL = ("net=small_cnn", "data.image_size=32", "images_per_round=208", "synthetic.images=240", "evaluate_every=4")
+SMALL = (
+    "net=small_cnn",
+    "data.image_size=32",
+    "images_per_round=208",
+    "synthetic.images=240",
+    "evaluate_every=4",
+)
 """Said in full: the shipped jobs may change, these numbers should not."""
 LARGE = (*SMALL, "net=tf_efficientnet_lite0", "data.image_size=48")
 METHODS = {
@@ -90,7 +99,8 @@ class Marking(LocalTransport):
 
     def __init__(self, timed: Timed, *args: Any) -> None:
         super().__init__(*args)
-        self.timed, self.marks = timed, []
+        self.timed = timed
+        self.marks = []
 
     def exchange(self, requests: dict[str, Message], timeout: int, deliver: Deliver) -> None:
         self.marks.append((clocks(), self.timed.spent.copy()))
@@ -100,7 +110,9 @@ class Marking(LocalTransport):
 def overhead(folder: Path, quick: bool) -> None:
     """Print seconds of a round in and outside of the sites."""
     print("\n### In-process engine: time of a round beside training and evaluation\n")
-    print("| method and network | rounds | CPU s a round | share beside training, CPU | wall | aim |")
+    print(
+        "| method and network | rounds | CPU s a round | share beside training, CPU | wall | aim |"
+    )
     print("|---|--:|--:|--:|--:|---|")
     timed = Timed()
     plain = Learner.train, Learner.evaluate
@@ -109,16 +121,26 @@ def overhead(folder: Path, quick: bool) -> None:
         "FedPerl, small_cnn, 32 px": ("fedperl", SMALL),
         "SSFL, small_cnn, 32 px": ("ssfl", SMALL),
         "FedPerl, tf_efficientnet_lite0, 48 px": ("fedperl", LARGE),
-        "FedPerl, tf_efficientnet_lite0, 48 px, two steps a round": ("fedperl", (*LARGE, "images_per_round=32")),
+        "FedPerl, tf_efficientnet_lite0, 48 px, two steps a round": (
+            "fedperl",
+            (*LARGE, "images_per_round=32"),
+        ),
     }
     for name, (job, changes) in cases.items():
         rounds = 3 if quick or "lite0" in name else 12
-        experiment = load_experiment(job, [*changes, f"rounds={rounds}"] + ["warm_up=1"] * (job == "fedperl"))
+        experiment = load_experiment(
+            job, [*changes, f"rounds={rounds}"] + ["warm_up=1"] * (job == "fedperl")
+        )
         out = folder / name.replace(" ", "-")
         transport = Marking(timed, experiment, site_names(10), folder / "cache")
-        run_experiment(experiment, out, transport, engine="local", console=quiet(), report=write_report)
+        run_experiment(
+            experiment, out, transport, engine="local", console=quiet(), report=write_report
+        )
         # The first exchange evaluates everywhere, and so loads every site's data.
-        spans = [(b[0] - a[0], b[1] - a[1]) for a, b in zip(transport.marks[1:], transport.marks[2:], strict=False)]
+        spans = [
+            (b[0] - a[0], b[1] - a[1])
+            for a, b in zip(transport.marks[1:], transport.marks[2:], strict=False)
+        ]
         total, inside = (np.sum(part, axis=0) for part in zip(*spans, strict=True))
         share = 1 - inside / total
         print(
@@ -130,10 +152,13 @@ def overhead(folder: Path, quick: bool) -> None:
 
 
 class Watched:
-    """A transport that notes at the start of every exchange what this process and each of its workers have used."""
+    """A transport that notes at the start of every exchange what this process and each of its
+    workers have used.
+    """
 
     def __init__(self, inner: Transport) -> None:
-        self.inner, self.marks = inner, []
+        self.inner = inner
+        self.marks = []
         self.memory = list[float]()
         """Private memory of each worker after the last exchange, in MB."""
 
@@ -148,16 +173,27 @@ class Watched:
         self.memory = [worker.memory_full_info().uss / 1e6 for worker in workers]
 
     def rounds(self) -> Iterator[tuple[float, float]]:
-        """Yield (wall, CPU seconds) of each round; of the CPU the server's and the busiest worker's."""
-        for (wall, own, others), (wall_after, own_after, others_after) in zip(self.marks, self.marks[1:], strict=False):
+        """Yield (wall, CPU seconds) of each round; of the CPU the server's and the busiest
+        worker's.
+        """
+        for (wall, own, others), (wall_after, own_after, others_after) in zip(
+            self.marks, self.marks[1:], strict=False
+        ):
             yield wall_after - wall, own_after - own + max(others_after - others)
 
 
 def workers(folder: Path, quick: bool) -> None:
-    """Print seconds of a round with the sites in one process and in two, their ratio, and the workers' memory."""
+    """Print seconds of a round with the sites in one process and in two, their ratio, and the
+    workers' memory.
+    """
     print("\n### In-process engine: a round with two workers\n")
-    print("| network | sites, all train | rounds | 1: CPU s, wall s | 2: CPU s, wall s | faster, CPU | wall |", end="")
-    print(" first exchange, s: 1, 2 | a worker, MB | aim, CPU |\n|---|--:|--:|--:|--:|--:|--:|--:|--:|---|")
+    print(
+        "| network | sites, all train | rounds | 1: CPU s, wall s | 2: CPU s, wall s | faster, CPU | wall |",
+        end="",
+    )
+    print(
+        " first exchange, s: 1, 2 | a worker, MB | aim, CPU |\n|---|--:|--:|--:|--:|--:|--:|--:|--:|---|"
+    )
     for changes, count in ((SMALL, 12), (LARGE, 6)):
         for participants in (3, 4):
             settings = [
@@ -167,14 +203,23 @@ def workers(folder: Path, quick: bool) -> None:
                 f"rounds={5 if quick else count}",
             ]
             experiment = load_experiment("fedperl", [*changes, *settings])
-            taken, started, memory_ = list[np.ndarray](), list[float](), list[float]()
+            taken = list[np.ndarray]()
+            started = list[float]()
+            memory_ = list[float]()
             for number in (1, 2):
                 out = folder / f"{experiment.net}-{participants}-{number}"
-                with local_transport(experiment, site_names(participants), out, workers=number) as inner:
+                with local_transport(
+                    experiment, site_names(participants), out, workers=number
+                ) as inner:
                     watched = Watched(inner)
                     began = time.perf_counter()
                     run_experiment(
-                        experiment, out, watched, engine="local", console=quiet(), report=lambda folder: None
+                        experiment,
+                        out,
+                        watched,
+                        engine="local",
+                        console=quiet(),
+                        report=lambda folder: None,
                     )
                 # In the first half sites load their images, some of them in both processes.
                 warm = list(watched.rounds())[len(watched.marks) // 2 :]
@@ -192,15 +237,26 @@ def workers(folder: Path, quick: bool) -> None:
 
 
 def simulator(folder: Path, quick: bool) -> None:
-    """Print seconds of a round of the FLARE simulator, and how long FLARE lets sites wait before they ask for work."""
+    """Print seconds of a round of the FLARE simulator, and how long FLARE lets sites wait before
+    they ask for work.
+    """
     print("\n### FLARE simulator: a round of FedPerl\n")
-    print("| sites | training | rounds | s a round | slowest site | beyond it | of that FLARE's wait | aim |")
+    print(
+        "| sites | training | rounds | s a round | slowest site | beyond it | of that FLARE's wait | aim |"
+    )
     print("|--:|--:|--:|--:|--:|--:|--:|---|")
     for sites, training in ((10, 3), (4, 4)):
         rounds = 8 if quick else 24
         out = folder / f"{sites}-{training}"
-        # Evaluated before the first round and after the last only: what is left of a round is training and transport.
-        changes = [*SMALL, f"rounds={rounds}", f"participants={training}", "warm_up=1", f"evaluate_every={rounds}"]
+        # Evaluated before the first round and after the last only: what is left of a round is
+        # training and transport.
+        changes = [
+            *SMALL,
+            f"rounds={rounds}",
+            f"participants={training}",
+            "warm_up=1",
+            f"evaluate_every={rounds}",
+        ]
         export_job(load_experiment("fedperl", changes), out / "fedperl")
         command = ["nvflare", "simulator", str(out / "fedperl"), "-w", str(out / "workspace")]
         command += ["-c", ",".join(site_names(sites)), "-t", str(sites)]
@@ -216,19 +272,27 @@ def simulator(folder: Path, quick: bool) -> None:
         warm = [row for row in rows(run, "rounds") if row["round"] > rounds // 2]
         waits = waiting((out / "workspace" / "server" / "log.txt").read_text(encoding="utf-8"))
         beyond = [row["seconds"] - slowest[row["round"]] for row in warm]
-        numbers = [[row["seconds"] for row in warm], [slowest[row["round"]] for row in warm], beyond]
+        numbers = [
+            [row["seconds"] for row in warm],
+            [slowest[row["round"]] for row in warm],
+            beyond,
+        ]
         numbers.append([waits[row["round"] - 1] for row in warm])
         cells = " | ".join(f"{statistics.median(values):.2f}" for values in numbers)
-        print(f"| {sites} | {training} | {len(warm)} | {cells} | at most 0.5 s beyond |", flush=True)
+        print(
+            f"| {sites} | {training} | {len(warm)} | {cells} | at most 0.5 s beyond |", flush=True
+        )
 
 
 def waiting(log: str) -> list[float]:
-    """Return for each exchange the seconds from its first task to the last one that a site has asked for.
+    """Return for each exchange the seconds from its first task to the last one that a site has
+    asked for.
 
     Sites ask: FLARE's simulator sleeps half a second after a site asked in vain.
     """
     event = re.compile(r"^(\S+ \S+) - .*(scheduled task|assigned task|got result)", re.MULTILINE)
-    spans, open_tasks = list[list[float]](), 0
+    spans = list[list[float]]()
+    open_tasks = 0
     for time_, what in event.findall(log):
         at = datetime.strptime(time_, "%Y-%m-%d %H:%M:%S,%f").timestamp()
         if what == "scheduled task" and not open_tasks:
@@ -255,7 +319,13 @@ class Echo:
     @staticmethod
     def _answer(site: str, request: Message) -> Message:
         works = request.meta["task"] != "idle"
-        meta = {"site": site, "round": request.meta["round"], "labelled": 1, "unlabelled": 1, "steps": int(works)}
+        meta = {
+            "site": site,
+            "round": request.meta["round"],
+            "labelled": 1,
+            "unlabelled": 1,
+            "steps": int(works),
+        }
         diff = {
             name.replace("model/", "diff/", 1): np.full(array.shape, 1e-4, np.float32)
             for name, array in request.arrays.items()
@@ -265,16 +335,25 @@ class Echo:
 
 
 def measure_memory(method: str, sites: int, folder: Path) -> None:
-    """Print the peak memory of a run with ``sites`` sites a round, before and after it, and the model's size."""
+    """Print the peak memory of a run with ``sites`` sites a round, before and after it, and the
+    model's size.
+    """
     job, changes = METHODS[method]
-    experiment = load_experiment(job, [*LARGE, *changes, "rounds=4", f"participants={sites}", "evaluate_every=99"])
+    experiment = load_experiment(
+        job, [*LARGE, *changes, "rounds=4", f"participants={sites}", "evaluate_every=99"]
+    )
     from fedward.nets import build  # timm and the network belong to the base line
 
     net = build(experiment.net, len(experiment.data.classes), 3)
     size = sum(value.nbytes for value in net.state_dict().values() if value.is_floating_point())
     before = peak()
     run_experiment(
-        experiment, folder / "run", Echo(site_names(sites)), engine="local", console=quiet(), report=write_report
+        experiment,
+        folder / "run",
+        Echo(site_names(sites)),
+        engine="local",
+        console=quiet(),
+        report=write_report,
     )
     print(json.dumps({"before": before, "peak": peak(), "model": size}))
 
@@ -288,8 +367,12 @@ def peak() -> int:
 def memory(folder: Path, quick: bool) -> None:
     """Print the server's peak memory against the number of sites."""
     counts = (3, 10) if quick else (3, 10, 30)
-    print("\n### Server memory: peak of a run with so many sites a round, in MB above the process without one\n")
-    print(f"| method | {' | '.join(f'{count} sites' for count in counts)} | models for each further site | aim |")
+    print(
+        "\n### Server memory: peak of a run with so many sites a round, in MB above the process without one\n"
+    )
+    print(
+        f"| method | {' | '.join(f'{count} sites' for count in counts)} | models for each further site | aim |"
+    )
     print(f"|---|{'--:|' * len(counts)}--:|---|")
     for method in METHODS:
         results = []
@@ -302,7 +385,10 @@ def memory(folder: Path, quick: bool) -> None:
         above = [result["peak"] - result["before"] for result in results]
         slope = (above[-1] - above[0]) / (counts[-1] - counts[0]) / results[0]["model"]
         cells = [f"{value / 1e6:.0f}" for value in above]
-        print(f"| {method} | {' | '.join(cells)} | {slope:.2f} | at most {LIMITS['memory']} |", flush=True)
+        print(
+            f"| {method} | {' | '.join(cells)} | {slope:.2f} | at most {LIMITS['memory']} |",
+            flush=True,
+        )
     model, before = (results[0][name] / 1e6 for name in ("model", "before"))
     print(f"\nOne model: {model:.1f} MB; the process without a run: {before:.0f} MB.")
 
@@ -311,21 +397,40 @@ def wire_bytes(folder: Path, quick: bool) -> None:
     """Print what travels in a round past the warm-up."""
     del quick
     print("\n### Bytes of one training site and round, past the warm-up, in models\n")
-    print("| method | model, MB | down | up | peer models | more than SSFL | aim |\n|---|--:|--:|--:|--:|--:|---|")
-    ssfl, half = 0.0, ("fedperl", ("warm_up=1", "update_dtype=float16"))
+    print(
+        "| method | model, MB | down | up | peer models | more than SSFL | aim |\n|---|--:|--:|--:|--:|--:|---|"
+    )
+    ssfl = 0.0
+    half = ("fedperl", ("warm_up=1", "update_dtype=float16"))
     for method, (job, changes) in {**METHODS, "FedPerl, updates in float16": half}.items():
-        settings = [*LARGE, "data.image_size=32", "rounds=5", "participants=4", "evaluate_every=99", *changes]
+        settings = [
+            *LARGE,
+            "data.image_size=32",
+            "rounds=5",
+            "participants=4",
+            "evaluate_every=99",
+            *changes,
+        ]
         experiment: Experiment = load_experiment(job, settings)
         out = folder / method.replace(" ", "-")
         transport = LocalTransport(experiment, site_names(4), folder / "cache")
-        run_experiment(experiment, out, transport, engine="local", console=quiet(), report=write_report)
+        run_experiment(
+            experiment, out, transport, engine="local", console=quiet(), report=write_report
+        )
         state = StoredState(out / "model.safetensors")
         size = sum(value.nbytes for value in state.values() if value.is_floating_point())
         past = [row for row in rows(out, "bytes") if 2 < row["round"] <= 5]
-        columns = [statistics.mean(row[name] for row in past) for name in ("down", "up", "peer_models")]
-        down, up = columns[0] / size, columns[1] / size
+        columns = [
+            statistics.mean(row[name] for row in past) for name in ("down", "up", "peer_models")
+        ]
+        down = columns[0] / size
+        up = columns[1] / size
         ssfl = ssfl or down + up
-        cells = [f"{size / 1e6:.1f}", *(f"{value:.3f}" for value in (down, up)), f"{columns[2]:.2f}"]
+        cells = [
+            f"{size / 1e6:.1f}",
+            *(f"{value:.3f}" for value in (down, up)),
+            f"{columns[2]:.2f}",
+        ]
         more = f"{(down + up) / ssfl - 1:.1%} | at most {LIMITS['bytes']:.0%}"
         print(f"| {method} | {' | '.join(cells)} | {more} |", flush=True)
 
@@ -335,13 +440,23 @@ def rows(run: Path, log: str) -> Iterator[dict[str, Any]]:
     return map(json.loads, (run / f"{log}.jsonl").read_text(encoding="utf-8").splitlines())
 
 
-PARTS = {"overhead": overhead, "workers": workers, "simulator": simulator, "memory": memory, "bytes": wire_bytes}
+PARTS = {
+    "overhead": overhead,
+    "workers": workers,
+    "simulator": simulator,
+    "memory": memory,
+    "bytes": wire_bytes,
+}
 
 
 def main() -> None:
     """Measure and print."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("parts", nargs="*", metavar="PART", help=f"{', '.join(PARTS)}; all by default")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "parts", nargs="*", metavar="PART", help=f"{', '.join(PARTS)}; all by default"
+    )
     parser.add_argument("--quick", action="store_true", help="fewer rounds, fewer sites")
     parser.add_argument("--measure-memory", nargs=3, help=argparse.SUPPRESS)
     options = parser.parse_args()

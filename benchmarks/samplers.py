@@ -1,10 +1,12 @@
-"""What choosing costs beside predicting: seconds of each sampler, and its ratio to one forward pass of the pool.
+"""What choosing costs beside predicting: seconds of each sampler, and its ratio to one forward pass
+of the pool.
 
     python benchmarks/samplers.py [--images 20000] [--budget 800] [--labelled 2000] [--quick]
 
-Eight classes and 1280 features, one thread. The forward pass is that of the small CNN over the whole pool at 28 pixels;
-what a sampler needs beyond one pass (views, a second model, features) is not counted. Time is the process's own CPU
-time, which other work on the machine disturbs least; the table shows medians, the candidates run in turn.
+Eight classes and 1280 features, one thread. The forward pass is that of the small CNN over the
+whole pool at 28 pixels; what a sampler needs beyond one pass (views, a second model, features) is
+not counted. Time is the process's own CPU time, which other work on the machine disturbs least; the
+table shows medians, the candidates run in turn.
 """
 
 import argparse
@@ -20,13 +22,17 @@ from fedward.methods.samplers.suggestive import principal_axes
 from fedward.nets import build
 from fedward.seeds import torch_generator
 
-CLASSES, FEATURES, SIZE, SITES = 8, 1280, 28, 10
+CLASSES = 8
+FEATURES = 1280
+SIZE = 28
+SITES = 10
 FORWARD = "forward pass of the pool"
 
 
 def pool_for(name: str, images: int, features: Tensor, labelled: Tensor) -> Pool:
     """Random predictions; features that cluster, as those of a network do."""
-    uses, draw = sampler_of(name).uses, torch_generator(0, "benchmark", name)
+    uses = sampler_of(name).uses
+    draw = torch_generator(0, "benchmark", name)
     logits = torch.randn(uses.members, images, CLASSES, generator=draw).mul(2)
     ids = [f"{index:06d}" for index in range(images)]
     return Pool("north", ids, logits.softmax(dim=2), features, labelled, logits)
@@ -34,7 +40,8 @@ def pool_for(name: str, images: int, features: Tensor, labelled: Tensor) -> Pool
 
 def clustered(count: int, purpose: str) -> Tensor:
     """Rectified points around 50 centres."""
-    draw, same = torch_generator(0, "benchmark", purpose), torch_generator(0, "benchmark", "centres")
+    draw = torch_generator(0, "benchmark", purpose)
+    same = torch_generator(0, "benchmark", "centres")
     centres = 2 * torch.randn(50, FEATURES, generator=same)
     noise = torch.randn(count, FEATURES, generator=draw)
     return (centres[torch.randint(50, (count,), generator=draw)] + noise).relu()
@@ -47,23 +54,30 @@ def forward(net: torch.nn.Module, pictures: Tensor) -> Tensor:
 
 def candidates(options: argparse.Namespace) -> dict[str, Callable[[], object]]:
     """Return what is timed by name, the forward pass first."""
-    pictures = torch.rand(options.images, 3, SIZE, SIZE, generator=torch_generator(0, "benchmark", "pictures"))
+    pictures = torch.rand(
+        options.images, 3, SIZE, SIZE, generator=torch_generator(0, "benchmark", "pictures")
+    )
     net = build("small_cnn", CLASSES).eval()
-    features, labelled = clustered(options.images, "pool"), clustered(options.labelled, "labelled")
+    features = clustered(options.images, "pool")
+    labelled = clustered(options.labelled, "labelled")
     work: dict[str, Callable[[], object]] = {FORWARD: lambda: forward(net, pictures)}
     for name in SAMPLERS:
         pool = pool_for(name, options.images, features, labelled)
         work[name] = lambda name=name, pool=pool: sampler_of(name).choose(
             pool, options.budget, torch_generator(0, "benchmark", "choice")
         )
-    scores = {f"site-{index}": part for index, part in enumerate(torch.rand(options.images).chunk(SITES))}
+    scores = {
+        f"site-{index}": part for index, part in enumerate(torch.rand(options.images).chunk(SITES))
+    }
     work[f"allocate, {SITES} sites"] = lambda: allocate(scores, options.budget)
     work[f"principal axes of {SIZE} px, once a run"] = lambda: principal_axes(pictures.mean(dim=1))
     return work
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Seconds of each sampler, beside one forward pass of the pool")
+    parser = argparse.ArgumentParser(
+        description="Seconds of each sampler, beside one forward pass of the pool"
+    )
     parser.add_argument("--images", type=int, default=20_000)
     parser.add_argument("--budget", type=int, default=800)
     parser.add_argument("--labelled", type=int, default=2_000)
@@ -80,7 +94,10 @@ def main() -> None:
             if repetition:  # the first is warm-up
                 seconds[name].append(time.process_time() - started)
     medians = {name: statistics.median(times) for name, times in seconds.items()}
-    print(f"{options.images} images, {CLASSES} classes, {FEATURES} features, {options.labelled} labelled,", end=" ")
+    print(
+        f"{options.images} images, {CLASSES} classes, {FEATURES} features, {options.labelled} labelled,",
+        end=" ",
+    )
     print(f"budget {options.budget}, one thread, torch {torch.__version__}\n")
     print("| | CPU seconds | of a forward pass |\n|---|--:|--:|")
     for name, taken in medians.items():

@@ -1,14 +1,16 @@
-"""Does a round cost more where more sites are registered? And how long does a report of a thousand sites take?
+"""Does a round cost more where more sites are registered? And how long does a report of a thousand
+sites take?
 
     OMP_NUM_THREADS=1 python benchmarks/scale.py [rounds] [report] [--picture FILE.svg] [--quick]
 
-- **rounds**: FedPerl with 10 to 10,000 registered sites, ten a round. Each number of sites has a process of its own.
-  All sites have trained before, so that each is a possible peer of each other. They answer at once with a small
-  difference: what is measured is the server. A round is to cost as much as with the fewest sites, in CPU time, in
-  private memory (USS) and in bytes of logs.
-- **report**: the report of a made-up run of 1,000 sites and 100 rounds, written by the run folder's own classes: ten
-  sites train in a round, all evaluate every five rounds. CPU time, the size of the page and the peak memory of a
-  process that does nothing else have a limit.
+- **rounds**: FedPerl with 10 to 10,000 registered sites, ten a round. Each number of sites has a
+  process of its own. All sites have trained before, so that each is a possible peer of each other.
+  They answer at once with a small
+  difference: what is measured is the server. A round is to cost as much as with the fewest sites,
+  in CPU time, in private memory (USS) and in bytes of logs.
+- **report**: the report of a made-up run of 1,000 sites and 100 rounds, written by the run folder's
+  own classes: ten sites train in a round, all evaluate every five rounds. CPU time, the size of the
+  page and the peak memory of a process that does nothing else have a limit.
 
 Without a name both run. Exit status 1 where a limit is missed.
 """
@@ -47,11 +49,17 @@ from fedward.storage.run_folder import RunFolder
 from rounds import Echo, quiet
 
 SITES = (10, 100, 1_000, 10_000)
-PARTICIPANTS, WARM, ROUNDS = 10, 2, 12
+PARTICIPANTS = 10
+WARM = 2
+ROUNDS = 12
 """Sites a round; rounds that are not counted, and all rounds."""
 LIMIT = 1.1
-"""Times the first number of sites: 10; of logs 100, as a row names at most thirty sites near a participant."""
-REPORT_SITES, REPORT_ROUNDS, EVERY = 1_000, 100, 5
+"""Times the first number of sites: 10; of logs 100, as a row names at most thirty sites near a
+participant.
+"""
+REPORT_SITES = 1_000
+REPORT_ROUNDS = 100
+EVERY = 5
 REPORT_LIMITS = {"CPU s": 30.0, "MB of HTML": 3.0, "peak MB": 500.0}
 SETTINGS = ("net=small_cnn_gn", "data.image_size=16", "warm_up=0", "evaluate_every=1000")
 
@@ -66,7 +74,8 @@ class Watched(Echo):
 
     def __init__(self, names: list[str], folder: Path) -> None:
         super().__init__(names)
-        self.folder, self.marks = folder, []
+        self.folder = folder
+        self.marks = []
 
     def exchange(self, requests: dict[str, Message], timeout: int, deliver: Deliver) -> None:
         logs = sum(path.stat().st_size for path in self.folder.glob("*.jsonl"))
@@ -79,10 +88,16 @@ def begun(experiment: Experiment, names: list[str], folder: Path) -> None:
     algorithm = method_of(experiment)
     run = RunFolder.create(folder, experiment, algorithm.requirements, names, "local")
     model = initial_model(experiment, None, algorithm)[0]
-    state, moments = algorithm.start(model), layer_moments(model)
+    state = algorithm.start(model)
+    moments = layer_moments(model)
     assert isinstance(state, FedPerlState)
     draw = torch.Generator().manual_seed(1)
-    state.remember({name: moments + torch.rand(len(moments), generator=draw, dtype=moments.dtype) for name in names})
+    state.remember(
+        {
+            name: moments + torch.rand(len(moments), generator=draw, dtype=moments.dtype)
+            for name in names
+        }
+    )
     run.models.put(names[0], 0, model)
     first = folder / "models" / names[0] / "00000.safetensors"
     for name in names[1:]:
@@ -94,26 +109,46 @@ def begun(experiment: Experiment, names: list[str], folder: Path) -> None:
 def measure_rounds(sites: int, folder: Path) -> None:
     """Print what a round costs with so many registered sites."""
     settings = [*SETTINGS, f"rounds={ROUNDS}", f"participants={PARTICIPANTS}"]
-    experiment, names = load_experiment("fedperl", settings), names_of(sites)
+    experiment = load_experiment("fedperl", settings)
+    names = names_of(sites)
     begun(experiment, names, folder)
     transport = Watched(names, folder)
     run_experiment(
-        experiment, folder, transport, engine="local", console=quiet(), report=lambda path: None, resume=True
+        experiment,
+        folder,
+        transport,
+        engine="local",
+        console=quiet(),
+        report=lambda path: None,
+        resume=True,
     )
     seconds, logs, memory = zip(*transport.marks[WARM:ROUNDS], strict=True)
     spans = [after - before for before, after in pairwise(seconds)]
     written = (logs[-1] - logs[0]) / (len(logs) - 1)
-    print(json.dumps({"seconds": statistics.median(spans), "logs": written, "memory": statistics.median(memory)}))
+    print(
+        json.dumps(
+            {
+                "seconds": statistics.median(spans),
+                "logs": written,
+                "memory": statistics.median(memory),
+            }
+        )
+    )
 
 
 def rounds(folder: Path, counts: Sequence[int]) -> tuple[bool, list[dict[str, float]]]:
     """Print a row for each number of sites; return whether a round is flat, and what was measured."""
-    print("| registered sites | CPU s a round | private memory, MB | logs a round, kB |\n|--:|--:|--:|--:|")
+    print(
+        "| registered sites | CPU s a round | private memory, MB | logs a round, kB |\n|--:|--:|--:|--:|"
+    )
     found = []
     for sites in counts:
         found.append(inner(__file__, "--rounds-of", str(sites), str(folder / str(sites))))
         one = found[-1]
-        print(f"| {sites:,} | {one['seconds']:.3f} | {one['memory'] / 1e6:.1f} | {one['logs'] / 1e3:.1f} |", flush=True)
+        print(
+            f"| {sites:,} | {one['seconds']:.3f} | {one['memory'] / 1e6:.1f} | {one['logs'] / 1e3:.1f} |",
+            flush=True,
+        )
     first = found[0] | {"logs": found[1]["logs"]}
     worst = {name: max(one[name] for one in found) / first[name] for name in first}
     shown = ", ".join(f"{name} {ratio:.2f}" for name, ratio in worst.items())
@@ -123,10 +158,8 @@ def rounds(folder: Path, counts: Sequence[int]) -> tuple[bool, list[dict[str, fl
 
 def made_up(sites: int, folder: Path) -> None:
     """Write a run of FedPerl with random numbers, as the server's loop writes one."""
-    experiment, names = (
-        load_experiment("fedperl", [f"rounds={REPORT_ROUNDS}", f"evaluate_every={EVERY}"]),
-        names_of(sites),
-    )
+    experiment = load_experiment("fedperl", [f"rounds={REPORT_ROUNDS}", f"evaluate_every={EVERY}"])
+    names = names_of(sites)
     run = RunFolder.create(folder, experiment, method_of(experiment).requirements, names, "local")
     draw = np.random.default_rng(1)
     level = draw.normal(0.6, 0.1, sites)
@@ -135,22 +168,37 @@ def made_up(sites: int, folder: Path) -> None:
         asked = [names[place] for place in sorted(draw.choice(sites, PARTICIPANTS, replace=False))]
         if due:
             for name, own in zip(names, level, strict=True):
-                add_metrics(run, experiment, name, round_ - 1, own + 0.2 * round_ / REPORT_ROUNDS, draw)
+                add_metrics(
+                    run, experiment, name, round_ - 1, own + 0.2 * round_ / REPORT_ROUNDS, draw
+                )
         for name in asked:
-            values = {"loss": 2 - round_ / REPORT_ROUNDS, "kept": draw.random(), "labelled": 16.0, "unlabelled": 144.0}
+            values = {
+                "loss": 2 - round_ / REPORT_ROUNDS,
+                "kept": draw.random(),
+                "labelled": 16.0,
+                "unlabelled": 144.0,
+            }
             for metric, value in values.items():
                 run.append("metrics", MetricRow(round_, name, "train", metric, value, 160))
         for name in names if due else asked:
             trains = name in asked
-            run.append("bytes", ByteRow(round_, name, 412_000 * (1 + trains), 412_000 * trains, int(trains)))
-        nearest = [[names[place] for place in draw.choice(sites, min(30, sites - 1), replace=False)] for _ in asked]
+            run.append(
+                "bytes",
+                ByteRow(round_, name, 412_000 * (1 + trains), 412_000 * trains, int(trains)),
+            )
+        nearest = [
+            [names[place] for place in draw.choice(sites, min(30, sites - 1), replace=False)]
+            for _ in asked
+        ]
         run.append(
             "peers",
             {
                 "round": round_,
                 "sites": asked,
                 "nearest": nearest,
-                "similarity": [sorted(draw.random(len(near)).tolist(), reverse=True) for near in nearest],
+                "similarity": [
+                    sorted(draw.random(len(near)).tolist(), reverse=True) for near in nearest
+                ],
                 "chosen": {name: near[:2] for name, near in zip(asked, nearest, strict=True)},
                 "anonymised": True,
             },
@@ -162,16 +210,31 @@ def made_up(sites: int, folder: Path) -> None:
     run.set_status("finished", Summary(rounds=REPORT_ROUNDS))
 
 
-def add_metrics(run: RunFolder, experiment: Experiment, site: str, round_: int, level: float, draw: Any) -> None:
-    """Add what a site reports of one evaluation: every metric of both splits, the classes in the first row of each."""
-    kinds = [f"{kind}/{name}" for name in experiment.data.classes for kind in ("f1", "auroc", "auprc")]
+def add_metrics(
+    run: RunFolder, experiment: Experiment, site: str, round_: int, level: float, draw: Any
+) -> None:
+    """Add what a site reports of one evaluation: every metric of both splits, the classes in the
+    first row of each.
+    """
+    kinds = [
+        f"{kind}/{name}" for name in experiment.data.classes for kind in ("f1", "auroc", "auprc")
+    ]
     for split in ("val", "test"):
-        values = dict(zip([*OVERALL, *kinds], (level + draw.normal(0, 0.02, 99)).clip(0, 1).tolist(), strict=False))
+        values = dict(
+            zip(
+                [*OVERALL, *kinds],
+                (level + draw.normal(0, 0.02, 99)).clip(0, 1).tolist(),
+                strict=False,
+            )
+        )
         values |= {f"support/{name}": 12.0 for name in experiment.data.classes}
         classes = experiment.data.classes
         for name, value in values.items():
             run.append(
-                "metrics", MetricRow(round_, site, split, name, value, 12 * len(experiment.data.classes), classes)
+                "metrics",
+                MetricRow(
+                    round_, site, split, name, value, 12 * len(experiment.data.classes), classes
+                ),
             )
             classes = ()
 
@@ -193,7 +256,9 @@ def report(folder: Path, sites: int) -> bool:
     made_up(sites, folder / "run")
     logs = sum(path.stat().st_size for path in (folder / "run").glob("*.jsonl")) / 1e6
     found = dict(zip(REPORT_LIMITS, inner("-c", MEASURE, str(folder / "run")), strict=True))
-    print(f"\n{sites:,} sites, {REPORT_ROUNDS} rounds, {logs:.0f} MB of logs\n\n| | report | aim |\n|---|--:|--:|")
+    print(
+        f"\n{sites:,} sites, {REPORT_ROUNDS} rounds, {logs:.0f} MB of logs\n\n| | report | aim |\n|---|--:|--:|"
+    )
     for name, limit in REPORT_LIMITS.items():
         print(f"| {name} | {found[name]:.1f} | at most {limit:.0f} |")
     return all(found[name] <= limit for name, limit in REPORT_LIMITS.items())
@@ -207,10 +272,16 @@ def inner(*arguments: str) -> Any:
     return json.loads(done.stdout.splitlines()[-1])
 
 
-def draw_picture(found: Sequence[Mapping[str, float]], counts: Sequence[int], picture: Path) -> None:
+def draw_picture(
+    found: Sequence[Mapping[str, float]], counts: Sequence[int], picture: Path
+) -> None:
     """Draw a panel for each quantity against the number of registered sites."""
     plt.rcParams["svg.hashsalt"] = "fedward"  # equal curves give equal files
-    panels = {"seconds": (1, "CPU s a round"), "memory": (1e6, "private memory, MB"), "logs": (1e3, "logs a round, kB")}
+    panels = {
+        "seconds": (1, "CPU s a round"),
+        "memory": (1e6, "private memory, MB"),
+        "logs": (1e3, "logs a round, kB"),
+    }
     figure, places = plt.subplots(1, len(panels), figsize=(12, 3.6), layout="constrained")
     for place, (name, (unit, label)) in zip(places, panels.items(), strict=True):
         place.plot(counts, [one[name] / unit for one in found], marker="o")
@@ -223,17 +294,22 @@ def draw_picture(found: Sequence[Mapping[str, float]], counts: Sequence[int], pi
 
 def main() -> None:
     """Measure, print and draw."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("parts", nargs="*", metavar="PART", help="rounds, report; both by default")
     parser.add_argument("--picture", type=Path, help="draw the rounds")
-    parser.add_argument("--quick", action="store_true", help="1,000 registered sites at most; the report of 100")
+    parser.add_argument(
+        "--quick", action="store_true", help="1,000 registered sites at most; the report of 100"
+    )
     parser.add_argument("--rounds-of", nargs=2, help=argparse.SUPPRESS)
     options = parser.parse_args()
     torch.set_num_threads(1)
     if options.rounds_of:
         sites, folder = options.rounds_of
         return measure_rounds(int(sites), Path(folder))
-    within, counts = True, SITES[:-1] if options.quick else SITES
+    within = True
+    counts = SITES[:-1] if options.quick else SITES
     with tempfile.TemporaryDirectory() as folder:
         if "rounds" in (options.parts or ["rounds"]):
             within, found = rounds(Path(folder), counts)

@@ -7,9 +7,10 @@
 - **trains**: one step of MONAI's trainer with torch's Adam, with all that a site's client imports.
 - **--help**, **--version**: the command line.
 
-Seconds are user and system time of the whole process. ``beyond torch`` is the median of the differences to the process
-with PyTorch alone that ran in the same repeat. Private memory is what the process alone would free (USS); resident
-memory (RSS) also counts the files of libraries that processes share.
+Seconds are user and system time of the whole process. ``beyond torch`` is the median of the
+differences to the process with PyTorch alone that ran in the same repeat. Private memory is what
+the process alone would free (USS); resident memory (RSS) also counts the files of libraries that
+processes share.
 """
 
 import argparse
@@ -57,7 +58,10 @@ PROCESSES = {
     "torch": "import torch",
     "evaluates": EVALUATES,
     "trains": TRAINS,
-    **{f"--{word}": f"from fedward.cli import main; main(['--{word}'])" for word in ("help", "version")},
+    **{
+        f"--{word}": f"from fedward.cli import main; main(['--{word}'])"
+        for word in ("help", "version")
+    },
 }
 LIMITS = {"evaluates": 1.0, "trains": 1.0, "--help": 0.3, "--version": 0.3}
 """CPU seconds; of the first two, beyond those of torch."""
@@ -67,14 +71,17 @@ PRIVATE = 600
 
 def measure(code: str) -> list[float]:
     """Return CPU seconds, and MB of private and of resident memory, of a new process."""
-    command, environment = [sys.executable, "-c", AT_END + code], {**os.environ, "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, "-c", AT_END + code]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
     found: list[float] = json.loads(done.stderr.strip().splitlines()[-1])
     return found
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--repeats", type=int, default=5)
     repeats = parser.parse_args().repeats
     for code in PROCESSES.values():
@@ -83,14 +90,24 @@ def main() -> None:
     for _ in range(repeats):
         for name, code in PROCESSES.items():
             found[name].append(measure(code))
-    print(f"{'':12}{'CPU s':>8}{'beyond torch':>14}{'limit':>8}{'private MB':>12}{'resident MB':>13}")
+    print(
+        f"{'':12}{'CPU s':>8}{'beyond torch':>14}{'limit':>8}{'private MB':>12}{'resident MB':>13}"
+    )
     for name, rows in found.items():
-        seconds, private, resident = (statistics.median(column) for column in zip(*rows, strict=True))
-        above = statistics.median(row[0] - torch[0] for row, torch in zip(rows, found["torch"], strict=True))
+        seconds, private, resident = (
+            statistics.median(column) for column in zip(*rows, strict=True)
+        )
+        above = statistics.median(
+            row[0] - torch[0] for row, torch in zip(rows, found["torch"], strict=True)
+        )
         beyond = f"{above:.2f}" if name in ("evaluates", "trains") else ""
-        missed = (above if beyond else seconds) > LIMITS.get(name, float("inf")) or private > PRIVATE
+        missed = (above if beyond else seconds) > LIMITS.get(
+            name, float("inf")
+        ) or private > PRIVATE
         limit = f"{LIMITS[name]:.1f}" if name in LIMITS else ""
-        print(f"{name:12}{seconds:8.2f}{beyond:>14}{limit:>8}{private:12.0f}{resident:13.0f}{'  missed' * missed}")
+        print(
+            f"{name:12}{seconds:8.2f}{beyond:>14}{limit:>8}{private:12.0f}{resident:13.0f}{'  missed' * missed}"
+        )
 
 
 if __name__ == "__main__":

@@ -1,19 +1,25 @@
-"""Steps a second of a site in FedPerl or with a mean teacher, against plain loops and the bare passes.
+"""Steps a second of a site in FedPerl or with a mean teacher, against plain loops and the bare
+passes.
 
-    python benchmarks/step.py [--net tf_efficientnet_lite0] [--image-size 48] [--peers 2] [--repeats 5]
+    python benchmarks/step.py [--net tf_efficientnet_lite0] [--image-size 48] [--peers 2] [--repeats
+    5]
 
-Measured in one process, in turn, so that a drifting machine slows all alike. With one CPU thread the clock is the
-process's own CPU time, which other work on the machine disturbs least; else it is the wall clock.
+Measured in one process, in turn, so that a drifting machine slows all alike. With one CPU thread
+the clock is the process's own CPU time, which other work on the machine disturbs least; else it is
+the wall clock.
 
-- **fedward**: the real trainer, from cached pixels to the optimiser step: views, peers, pseudo-labels, losses, logging.
-- **bare**: the forward and backward passes of the same losses, one after another on ready-made views, and the
-  optimiser: no data path, no logging. The peers see all weak views of the round at once.
-- **reload**: a plain loop over the same losses which, like the method's published code, loads each peer's weights into
-  one network in every step, in torch's default memory layout, with torch's own convolutions. It makes its views as
-  fedward does, but those of one step at a time.
+- **fedward**: the real trainer, from cached pixels to the optimiser step: views, peers,
+  pseudo-labels, losses, logging.
+- **bare**: the forward and backward passes of the same losses, one after another on ready-made
+  views, and the optimiser: no data path, no logging. The peers see all weak views of the round at
+  once.
+- **reload**: a plain loop over the same losses which, like the method's published code, loads each
+  peer's weights into one network in every step, in torch's default memory layout, with torch's own
+  convolutions. It makes its views as fedward does, but those of one step at a time.
 - **reload, free views**: the same on ready-made views, which no training gets.
 - **mean teacher**, **its bare passes**: as the first two, for the students and teachers of IsoFed.
-- **loop**, **vmap**: the peers' predictions alone, one network after another and as one ``torch.func.vmap``.
+- **loop**, **vmap**: the peers' predictions alone, one network after another and as one
+  ``torch.func.vmap``.
 """
 
 import argparse
@@ -45,7 +51,11 @@ THRESHOLD = 0.0
 """All pseudo-labels are kept, so that every contender makes the same passes."""
 LIMITS = {"fedward / bare": 0.91, "fedward / reload": 1.5, "mean teacher / its bare passes": 0.85}
 """Least ratio of speeds."""
-PAIRS = (*(limit.split(" / ") for limit in LIMITS), ("fedward", "reload, free views"), ("peers, loop", "peers, vmap"))
+PAIRS = (
+    *(limit.split(" / ") for limit in LIMITS),
+    ("fedward", "reload, free views"),
+    ("peers, loop", "peers, vmap"),
+)
 
 
 def images(count: int, size: int, rng: np.random.Generator) -> Images:
@@ -68,39 +78,65 @@ def plain_net(name: str, device: torch.device) -> nn.Module:
     return net
 
 
-def views_by_step(labelled: Pixels, unlabelled: Pixels, steps: int, seed: int, size: int) -> Iterator[Batch]:
+def views_by_step(
+    labelled: Pixels, unlabelled: Pixels, steps: int, seed: int, size: int
+) -> Iterator[Batch]:
     """Make the views of one step at a time."""
     generator = torch_generator(seed, "views")
     for _ in range(steps):
         index = torch.randint(len(labelled), (size,), generator=generator)
         images = unlabelled.take(index)
         labels = labelled.labels[index.to(labelled.labels.device)]
-        views = weak(labelled.take(index), generator), labels, weak(images, generator), strong(images, generator)
+        views = (
+            weak(labelled.take(index), generator),
+            labels,
+            weak(images, generator),
+            strong(images, generator),
+        )
         yield contiguous(Batch(*views))
 
 
 def contiguous(batch: Batch) -> Batch:
     """Return a batch in torch's default layout."""
-    return Batch(batch.labelled.contiguous(), batch.labels, batch.weak.contiguous(), batch.strong.contiguous())
+    return Batch(
+        batch.labelled.contiguous(),
+        batch.labels,
+        batch.weak.contiguous(),
+        batch.strong.contiguous(),
+    )
 
 
-def bare(net: nn.Module, batches: list[Batch], peers: list[nn.Module], inputs: RoundInputs, rate: float) -> None:
+def bare(
+    net: nn.Module, batches: list[Batch], peers: list[nn.Module], inputs: RoundInputs, rate: float
+) -> None:
     """The same losses with nothing around them; the peers see all weak views of the round at once."""
     optimizer = torch.optim.Adam(net.parameters(), lr=rate, fused=True)
-    answers = predictions(peers, torch.cat([batch.weak for batch in batches])).split(len(batches[0].weak), dim=1)
+    answers = predictions(peers, torch.cat([batch.weak for batch in batches])).split(
+        len(batches[0].weak), dim=1
+    )
     for batch, peer in zip(batches, answers, strict=True):
         loss = F.cross_entropy(net(batch.labelled), batch.labels, weight=inputs.class_weights)
         net.eval()
         local = torch.softmax(net(batch.weak), 1)
         net.train()
         labels, keep = pseudo_label(local.detach(), peer, THRESHOLD)
-        loss = loss + 0.5 * pseudo_label_loss(net(batch.strong), labels, keep) + 0.01 * consistency(local, peer)
+        loss = (
+            loss
+            + 0.5 * pseudo_label_loss(net(batch.strong), labels, keep)
+            + 0.01 * consistency(local, peer)
+        )
         optimizer.zero_grad(set_to_none=True)
         loss.backward()
         optimizer.step()
 
 
-def reload(net: nn.Module, batches: Iterable[Batch], peer_states: list[dict], helper: nn.Module, rate: float) -> None:
+def reload(
+    net: nn.Module,
+    batches: Iterable[Batch],
+    peer_states: list[dict],
+    helper: nn.Module,
+    rate: float,
+) -> None:
     """A plain loop that loads every peer in every step."""
     optimizer = torch.optim.Adam(net.parameters(), lr=rate)
     for batch in batches:
@@ -127,13 +163,20 @@ def reload(net: nn.Module, batches: Iterable[Batch], peer_states: list[dict], he
 def bare_teacher(net: nn.Module, batches: list[Batch], settings: IsoFedSettings) -> None:
     """The mean teacher's passes, its optimiser, and the teacher's step."""
     teacher = copy.deepcopy(net).requires_grad_(False).eval()
-    mine, theirs = list(teacher.parameters()), list(net.parameters())
-    rate, momentum = settings.unlabelled_learning_rate, settings.momentum
-    optimizer = torch.optim.SGD(theirs, lr=rate, momentum=momentum, weight_decay=settings.weight_decay, fused=True)
+    mine = list(teacher.parameters())
+    theirs = list(net.parameters())
+    rate = settings.unlabelled_learning_rate
+    momentum = settings.momentum
+    optimizer = torch.optim.SGD(
+        theirs, lr=rate, momentum=momentum, weight_decay=settings.weight_decay, fused=True
+    )
     for batch in batches:
         with torch.no_grad():
             target = sharpen(torch.softmax(teacher(batch.weak), 1), settings.temperature)
-        loss = settings.unlabelled_weight * (torch.softmax(net(batch.strong), 1) - target).square().sum(1).mean()
+        loss = (
+            settings.unlabelled_weight
+            * (torch.softmax(net(batch.strong), 1) - target).square().sum(1).mean()
+        )
         optimizer.zero_grad(set_to_none=True)
         loss.backward()
         if settings.clip_gradient is not None:
@@ -157,7 +200,12 @@ def vmapped(peers: list[nn.Module]) -> Callable[[Tensor], Tensor]:
     return lambda views: batched(parameters, buffers, views)
 
 
-def show(options: argparse.Namespace, device: torch.device, seconds: dict[str, list[float]], cpu_time: bool) -> None:
+def show(
+    options: argparse.Namespace,
+    device: torch.device,
+    seconds: dict[str, list[float]],
+    cpu_time: bool,
+) -> None:
     """Print the speeds and their ratios."""
     print(
         f"{options.net}, {options.image_size} px, {options.peers} peers, {device.type}, {options.threads} thread(s)\n"
@@ -171,12 +219,16 @@ def show(options: argparse.Namespace, device: torch.device, seconds: dict[str, l
         ratios = sorted(b / a for a, b in zip(seconds[above], seconds[below], strict=True))
         limit = LIMITS.get(f"{above} / {below}")
         aim = f"at least {limit}" if limit else ""
-        print(f"| {above} / {below} | {statistics.median(ratios):.2f} | {ratios[0]:.2f} | {ratios[-1]:.2f} | {aim} |")
+        print(
+            f"| {above} / {below} | {statistics.median(ratios):.2f} | {ratios[0]:.2f} | {ratios[-1]:.2f} | {aim} |"
+        )
 
 
 def arguments() -> argparse.Namespace:
     """Read the command line."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--net", default="tf_efficientnet_lite0")
     parser.add_argument("--image-size", type=int, default=48)
     parser.add_argument("--peers", type=int, default=2)
@@ -193,11 +245,16 @@ def main() -> None:
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     rng = np.random.default_rng(0)
     settings = FedPerlSettings(images_per_round=16 * options.steps, threshold=THRESHOLD)
-    labelled, unlabelled = (Pixels.of(images(256, options.image_size, rng), device) for _ in range(2))
+    labelled, unlabelled = (
+        Pixels.of(images(256, options.image_size, rng), device) for _ in range(2)
+    )
     inputs = RoundInputs(torch.ones(CLASSES, device=device))
     teaching = IsoFedSettings(images_per_round=16 * options.steps, batch=16)
     teacher = MeanTeacher(teaching)
-    net, plain, helper = build_net(options.net, device), *(plain_net(options.net, device) for _ in range(2))
+    net, plain, helper = (
+        build_net(options.net, device),
+        *(plain_net(options.net, device) for _ in range(2)),
+    )
     peers = [build_net(options.net, device).eval() for _ in range(options.peers)]
     states = [peer.state_dict() for peer in peers]
 
@@ -205,7 +262,9 @@ def main() -> None:
         return RoundBatches(labelled, unlabelled, peers, settings, Draws(0), ("bench", repeat))
 
     def unsupervised(repeat: int) -> RoundBatches:
-        return RoundBatches(None, unlabelled, [], teaching, Draws(0), ("bench", repeat), uses=teacher.uses)
+        return RoundBatches(
+            None, unlabelled, [], teaching, Draws(0), ("bench", repeat), uses=teacher.uses
+        )
 
     def plainly(batches: Iterable[Batch]) -> None:
         reload(plain.train(), batches, states, helper, settings.learning_rate)
@@ -213,7 +272,8 @@ def main() -> None:
     ready = list(stream(0))
     free = [contiguous(batch) for batch in ready]
     views = torch.cat([batch.weak for batch in ready])
-    phase, together = Phase(FedPerlObjective(settings), settings.learning_rate), vmapped(peers)
+    phase = Phase(FedPerlObjective(settings), settings.learning_rate)
+    together = vmapped(peers)
     teach = Phase(teacher, teaching.unlabelled_learning_rate)
     common = {"device": device, "aborted": lambda: False}
     work: dict[str, Callable[[int], object]] = {

@@ -1,13 +1,15 @@
-"""Strong and weak views: distinct pictures per batch and images per second, beside kornia's and torchvision's.
+"""Strong and weak views: distinct pictures per batch and images per second, beside kornia's and
+torchvision's.
 
     python benchmarks/views.py [--quick]
 
-Every candidate runs in this one process, in turn, once per repetition, on one thread. Time is the process's own CPU
-time, which other work on the machine disturbs least; the table shows each median and its ratio to ours with as many
-operations. "distinct" counts different views of 16 equal images. kornia and torchvision come with
-``pip install "fedward[bench]"``; one that cannot be imported is left out and named. The work differs a little:
-torchvision takes uint8 images, one by one as in a data loader or the whole batch with one draw; the other libraries
-have their own list of operations, here with magnitude 9 of their scales.
+Every candidate runs in this one process, in turn, once per repetition, on one thread. Time is the
+process's own CPU time, which other work on the machine disturbs least; the table shows each median
+and its ratio to ours with as many operations. "distinct" counts different views of 16 equal images.
+kornia and torchvision come with ``pip install "fedward[bench]"``; one that cannot be imported is
+left out and named. The work differs a little: torchvision takes uint8 images, one by one as in a
+data loader or the whole batch with one draw; the other libraries have their own list of operations,
+here with magnitude 9 of their scales.
 """
 
 import argparse
@@ -32,7 +34,9 @@ def candidates() -> dict[str, View]:
     views: dict[str, View] = {
         "fedward crop": lambda images: crop(images, generator, flip=True),
         "fedward weak": lambda images: weak(images, generator),
-        "fedward crop and strong, 2 operations": lambda images: VIEWS["mirrored"].strong(images, generator),
+        "fedward crop and strong, 2 operations": lambda images: VIEWS["mirrored"].strong(
+            images, generator
+        ),
         OURS[2]: lambda images: strong(images, generator, ops=2),
         OURS[6]: lambda images: strong(images, generator),
     }
@@ -56,7 +60,9 @@ def add_torchvision(views: dict[str, View]) -> None:
 
     def per_image(ops: int) -> View:
         transform = v2.RandAugment(num_ops=ops, magnitude=9)
-        return lambda images: torch.stack([transform(image) for image in images.mul(255).byte()]).float() / 255
+        return lambda images: (
+            torch.stack([transform(image) for image in images.mul(255).byte()]).float() / 255
+        )
 
     def on_batch(ops: int) -> View:
         transform = v2.RandAugment(num_ops=ops, magnitude=9)

@@ -1,7 +1,8 @@
-"""The federation of provisioning/project.yml on this machine: real certificates, a process for each participant.
+"""The federation of provisioning/project.yml on this machine: real certificates, a process for each
+participant.
 
-For the proof of concept beside this file and for tests/secure. Everything lies in one folder; the sites' data are small
-synthetic images, given to them as any hospital's: by a site file.
+For the proof of concept beside this file and for tests/secure. Everything lies in one folder; the
+sites' data are small synthetic images, given to them as any hospital's: by a site file.
 """
 
 import os
@@ -22,20 +23,25 @@ import yaml
 from fedward.config import DataSpec, SyntheticData
 from fedward.flare.jobs.remote import UnreachableError
 from fedward.flare.jobs.submit import session
+from fedward.lab.synthetic import synthetic_site
 from fedward.security.policy import FILE
-from fedward.sites import synthetic_site
 
 PROVISIONING = Path(__file__).resolve().parents[1] / "provisioning"
-SERVER, ADMIN, LEAD, MEMBER = "localhost", "admin@consortium.org", "lead@hospital-a.org", "member@hospital-b.org"
+SERVER = "localhost"
+ADMIN = "admin@consortium.org"
+LEAD = "lead@hospital-a.org"
+MEMBER = "member@hospital-b.org"
 HOSPITALS = {"hospital-a": "site-1", "hospital-b": "site-6", "hospital-c": "site-9"}
 """Hospital -> the site of the synthetic images whose camera and patients it has."""
 
-_READY, _STOP = 90, 20
+_READY = 90
+_STOP = 20
 """Seconds that all sites may take to connect, and all processes to end once asked."""
 
 
 class Federation:
-    """One server and three hospitals under ``folder``; a context manager that leaves no process behind.
+    """One server and three hospitals under ``folder``; a context manager that leaves no process
+    behind.
 
     Args:
         folder: new folder for the workspace, with absolute path.
@@ -57,13 +63,16 @@ class Federation:
         self._policy = policy
         self.port = _free_port()
         self._environment = {**_environment(), **(environment or {})}
-        self.spec, self.images = DataSpec(image_size=image_size), images
+        self.spec = DataSpec(image_size=image_size)
+        self.images = images
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
         self.own_environment: dict[str, Mapping[str, str]] = {}
         """Participant -> further environment variables of its own, from its next start on."""
 
     def __enter__(self) -> "Federation":
-        """Provision, give each hospital its data, start everything, and wait until all sites are connected."""
+        """Provision, give each hospital its data, start everything, and wait until all sites are
+        connected.
+        """
         self.provision()
         for hospital in HOSPITALS:
             self.give_data(hospital)
@@ -86,23 +95,37 @@ class Federation:
         return self.folder / "workspace" / "fedward" / "prod_00" / name
 
     def provision(self) -> None:
-        """Make all kits with the shipped script, for a free port and a server that stores its jobs in the folder."""
+        """Make all kits with the shipped script, for a free port and a server that stores its jobs
+        in the folder.
+        """
         project = yaml.safe_load((PROVISIONING / "project.yml").read_text(encoding="utf-8"))
         (server,) = (person for person in project["participants"] if person["type"] == "server")
         server["fed_learn_port"] = server["admin_port"] = self.port
-        (policy,) = (part for part in project["builders"] if part["path"].endswith("SitePolicyBuilder"))
+        (policy,) = (
+            part for part in project["builders"] if part["path"].endswith("SitePolicyBuilder")
+        )
         policy["args"]["server_storage"] = str(self.folder / "server")
         self.folder.mkdir(parents=True, exist_ok=True)
-        (self.folder / "project.yml").write_text(yaml.safe_dump(project, sort_keys=False), encoding="utf-8")
-        command = [PROVISIONING / "build.sh", self.folder / "workspace", self.folder / "project.yml"]
+        (self.folder / "project.yml").write_text(
+            yaml.safe_dump(project, sort_keys=False), encoding="utf-8"
+        )
+        command = [
+            PROVISIONING / "build.sh",
+            self.folder / "workspace",
+            self.folder / "project.yml",
+        ]
         with (self.folder / "provision.log").open("wb") as log:
             subprocess.run(command, env=_environment(), stdout=log, stderr=log, check=True)
 
     def give_data(self, hospital: str) -> None:
         """Write a hospital's images beside its kit, and the site file that names them into it."""
-        data = synthetic_site(HOSPITALS[hospital], self.spec, SyntheticData(labelled=1.0, images=self.images), seed=1)
+        data = synthetic_site(
+            HOSPITALS[hospital], self.spec, SyntheticData(labelled=1.0, images=self.images), seed=1
+        )
         sets = {"train": data.labelled, "val": data.val, "test": data.test}
-        arrays: dict[str, Any] = {f"{split}_images": images.pixels for split, images in sets.items()}
+        arrays: dict[str, Any] = {
+            f"{split}_images": images.pixels for split, images in sets.items()
+        }
         arrays |= {f"{split}_labels": images.labels for split, images in sets.items()}
         file = self.folder / "data" / f"{hospital}.npz"
         file.parent.mkdir(exist_ok=True)
@@ -116,7 +139,9 @@ class Federation:
         (self.kit(hospital) / "local" / FILE).write_text(yaml.safe_dump(rules), encoding="utf-8")
 
     def start(self, name: str, kit: Path | None = None) -> subprocess.Popen[bytes]:
-        """Start a participant as its own process, with its log beside its kit; another kit than its own if named."""
+        """Start a participant as its own process, with its log beside its kit; another kit than its
+        own if named.
+        """
         folder = kit or self.kit(name)
         with (folder / "console.log").open("ab") as log:
             process = subprocess.Popen(
@@ -146,19 +171,32 @@ class Federation:
         while missing:
             for name, process in self._processes.items():
                 if process.poll() is not None:
-                    raise RuntimeError(f"{name} ended with {process.returncode}; see {self.kit(name)}/console.log")
+                    raise RuntimeError(
+                        f"{name} ended with {process.returncode}; see {self.kit(name)}/console.log"
+                    )
             if time.monotonic() > deadline:
-                raise RuntimeError(f"not connected after {_READY} s: {', '.join(sorted(missing))}; see {self.folder}")
+                raise RuntimeError(
+                    f"not connected after {_READY} s: {', '.join(sorted(missing))}; see {self.folder}"
+                )
             time.sleep(0.5)
             if self._listens():
-                with suppress(UnreachableError), session(self.kit(ADMIN)) as flare:  # it may still be starting
-                    missing = set(HOSPITALS) - {client.name for client in flare.get_connected_client_list()}
+                with (
+                    suppress(UnreachableError),
+                    session(self.kit(ADMIN)) as flare,
+                ):  # it may still be starting
+                    missing = set(HOSPITALS) - {
+                        client.name for client in flare.get_connected_client_list()
+                    }
 
     def stop(self) -> None:
-        """End every process: those of jobs have sessions of their own, so they are found as children."""
+        """End every process: those of jobs have sessions of their own, so they are found as
+        children.
+        """
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # a second Ctrl-C would leave processes behind
         try:
-            everyone = [process for name in list(self._processes) for process in self.processes(name)]
+            everyone = [
+                process for name in list(self._processes) for process in self.processes(name)
+            ]
             for process in everyone:
                 with suppress(psutil.NoSuchProcess):
                     process.terminate()
@@ -191,7 +229,9 @@ class Federation:
 
 
 def _environment() -> dict[str, str]:
-    """Return this process' environment with its interpreter first: the start scripts call ``python3``."""
+    """Return this process' environment with its interpreter first: the start scripts call
+    ``python3``.
+    """
     return {**os.environ, "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
 
 

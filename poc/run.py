@@ -1,7 +1,9 @@
-"""Proof of concept: from nothing to a finished FedPerl run of three hospitals on this machine, unattended.
+"""Proof of concept: from nothing to a finished FedPerl run of three hospitals on this machine,
+unattended.
 
-Provisions, starts a server and three hospitals with TLS between them, submits the clinical job as a hospital's lead
-would, fetches the result, and stops everything, also on failure or Ctrl-C. Run it with `make poc`.
+Provisions, starts a server and three hospitals with TLS between them, submits the clinical job as a
+hospital's lead would, fetches the result, and stops everything, also on failure or Ctrl-C. Run it
+with `make poc`.
 """
 
 import shutil
@@ -10,7 +12,9 @@ import sys
 import time
 from pathlib import Path
 
-signal.signal(signal.SIGINT, signal.SIG_DFL)  # libraries that are being imported would tell Ctrl-C in a page of theirs
+signal.signal(
+    signal.SIGINT, signal.SIG_DFL
+)  # libraries that are being imported would tell Ctrl-C in a page of theirs
 
 from fedward.errors import FedwardError  # noqa: E402
 from fedward.flare.jobs.export import export_job  # noqa: E402

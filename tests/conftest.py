@@ -9,10 +9,12 @@ import pytest
 from hypothesis import settings
 
 import reliability_page
-from fedward.sites import lesions
+from fedward.lab import lesions
 
 _FIRST = ("workers", "benchmarks", "flare")
-"""Folders with the longest files: two processes share the files in order, and none should wait for a long last one."""
+"""Folders with the longest files: two processes share the files in order, and none should wait for
+a long last one.
+"""
 
 settings.register_profile("untimed", deadline=None)  # no test depends on how busy the machine is
 settings.load_profile("untimed")
@@ -29,15 +31,19 @@ def real_data() -> Path:
 
 @pytest.fixture(scope="module")
 def without_report() -> Iterator[None]:
-    """Let runs of a file's tests, and of its fixtures, draw no report: it takes most of the time of short runs."""
+    """Let runs of a file's tests, and of its fixtures, draw no report: it takes most of the time of
+    short runs.
+    """
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("fedward.local.write_report", lambda path: None)
+        patch.setattr("fedward.lab.local.write_report", lambda path: None)
         yield
 
 
 @pytest.fixture(scope="session", autouse=True)
 def _images_drawn_once() -> Iterator[None]:
-    """Draw synthetic images that are equal by their arguments once a process; sites copy what they take of them."""
+    """Draw synthetic images that are equal by their arguments once a process; sites copy what they
+    take of them.
+    """
     drawn: dict[str, Any] = {}
 
     def draw(names: Any, size: int, style: Any, rng: Any) -> Any:
@@ -48,13 +54,15 @@ def _images_drawn_once() -> Iterator[None]:
         return drawn[key]
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("fedward.sites.synthetic.draw", draw)
+        patch.setattr("fedward.lab.synthetic.draw", draw)
         yield
 
 
 @pytest.fixture(scope="session", autouse=True)
 def _no_wait_for_the_disk() -> Iterator[None]:
-    """Only a power cut shows who waited for the disk; the tests of power cuts note the calls (power_cut.py)."""
+    """Only a power cut shows who waited for the disk; the tests of power cuts note the calls
+    (power_cut.py).
+    """
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(os, "fsync", lambda number: None)
         yield
@@ -69,25 +77,32 @@ def open_umask() -> Iterator[None]:
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--reliability", metavar="PAGE", type=Path, help="write the tables of what the tests prove")
+    parser.addoption(
+        "--reliability", metavar="PAGE", type=Path, help="write the tables of what the tests prove"
+    )
 
 
 @pytest.hookimpl(tryfirst=True)  # before -m deselects some
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     page = config.getoption("--reliability")
     if page:
-        config.stash[reliability_page.FRESH] = reliability_page.written(page.read_text(), reliability_page.rows(items))
+        config.stash[reliability_page.FRESH] = reliability_page.written(
+            page.read_text(), reliability_page.rows(items)
+        )
     items.sort(key=lambda item: item.path.parent.name not in _FIRST)
 
 
 def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
     config = session.config
-    page, fresh = config.getoption("--reliability"), config.stash.get(reliability_page.FRESH, None)
+    page = config.getoption("--reliability")
+    fresh = config.stash.get(reliability_page.FRESH, None)
     if not page or fresh is None or exitstatus:
         return
     if config.getoption("collectonly"):
         if page.read_text() != fresh:
-            raise pytest.UsageError(f"{page} is not what the tests prove; write it anew with `make reliability`")
+            raise pytest.UsageError(
+                f"{page} is not what the tests prove; write it anew with `make reliability`"
+            )
     elif config.pluginmanager.getplugin("terminalreporter").stats.get("skipped"):
         raise pytest.UsageError(f"{page} is not written: a test that proves something was skipped")
     else:

@@ -19,29 +19,50 @@ LONGEST_CHAIN = 11
 MAY_USE: dict[str, set[str]] = {
     "digests": set(),
     "errors": set(),
-    "faults": {"errors"},
     "private": set(),
     "seeds": set(),
     "spreadsheet": set(),
     "terminal": set(),
-    "tracking": {"protocol"},
+    "text": set(),
     "yaml_text": set(),
+    "cli": {"errors", "terminal"},
+    "faults": {"errors"},
+    "__main__": {"cli"},
+    "sites": {"errors", "faults", "private", "seeds", "terminal", "yaml_text"},
     "evaluation": {"errors", "sites"},
     "registry": {"errors", "evaluation"},
-    "views": {"errors", "registry"},
-    "nets": {"digests", "errors", "registry", "seeds"},
-    "sites": {"errors", "faults", "private", "seeds", "terminal", "yaml_text"},
-    "annotation": {"config", "errors", "private", "sites", "spreadsheet", "terminal"},
     "methods": {"errors", "registry", "seeds"},
-    "config": {"digests", "errors", "evaluation", "faults", "methods", "nets", "registry"},
+    "nets": {"digests", "errors", "registry", "seeds"},
+    "views": {"errors", "registry"},
+    "config": {"digests", "errors", "evaluation", "faults", "methods", "registry"},
+    "protocol": {"digests", "errors", "evaluation", "methods", "terminal"},
+    "annotation": {"config", "errors", "private", "sites", "spreadsheet", "terminal"},
     "jobs": {"config", "errors", "registry", "yaml_text"},
+    "storage": {
+        "config",
+        "digests",
+        "errors",
+        "evaluation",
+        "faults",
+        "methods",
+        "nets",
+        "protocol",
+    },
+    "tracking": {"protocol"},
     "training": {
-        *("config", "digests", "errors", "evaluation", "methods", "nets", "private", "registry", "seeds", "sites"),
+        "config",
+        "digests",
+        "errors",
+        "evaluation",
+        "methods",
+        "nets",
+        "private",
+        "registry",
+        "seeds",
+        "sites",
         "views",
     },
-    "protocol": {"digests", "errors", "evaluation", "methods", "terminal", "training"},
-    "storage": {"config", "digests", "errors", "evaluation", "faults", "methods", "nets", "protocol"},
-    "report": {"config", "digests", "errors", "evaluation", "storage", "terminal"},
+    "runs": {"evaluation", "storage", "text"},
     "security": {
         "config",
         "digests",
@@ -55,55 +76,129 @@ MAY_USE: dict[str, set[str]] = {
         "yaml_text",
     },
     "client": {
-        *("annotation", "config", "digests", "errors", "evaluation", "methods", "nets", "protocol", "report"),
-        *("registry", "security", "seeds", "sites", "storage", "terminal", "training", "views"),
-    },
-    "server": {
-        *("client", "config", "digests", "errors", "evaluation", "methods", "protocol", "report", "seeds", "sites"),
-        *("storage", "terminal", "training"),
-    },
-    "workers": {"errors", "protocol", "terminal"},
-    "local": {
-        *("client", "config", "errors", "methods", "protocol", "registry", "report", "security", "server", "sites"),
-        *("storage", "tracking", "workers"),
-    },
-    "worker": {"client", "local", "protocol", "security", "terminal", "training", "workers"},
-    "notebook": {
-        *("client", "config", "errors", "jobs", "local", "methods", "registry", "report", "sites", "storage"),
+        "annotation",
+        "config",
+        "digests",
+        "errors",
+        "evaluation",
+        "methods",
+        "nets",
+        "protocol",
+        "registry",
+        "security",
+        "seeds",
+        "sites",
+        "storage",
+        "terminal",
+        "text",
+        "training",
+        "views",
     },
     "inference": {
-        *("config", "digests", "errors", "evaluation", "nets", "private", "report", "seeds", "sites", "spreadsheet"),
-        *("storage", "terminal", "training"),
+        "config",
+        "digests",
+        "errors",
+        "evaluation",
+        "nets",
+        "private",
+        "runs",
+        "seeds",
+        "sites",
+        "spreadsheet",
+        "storage",
+        "terminal",
+        "training",
+    },
+    "report": {"digests", "errors", "evaluation", "runs", "storage", "terminal", "text"},
+    "console": {"config", "report", "runs", "storage", "terminal", "text"},
+    "server": {
+        "client",
+        "config",
+        "console",
+        "digests",
+        "errors",
+        "evaluation",
+        "methods",
+        "protocol",
+        "report",
+        "seeds",
+        "sites",
+        "storage",
+        "terminal",
+        "text",
+        "training",
     },
     "flare": {
-        *(
-            "annotation",
-            "client",
-            "config",
-            "errors",
-            "evaluation",
-            "jobs",
-            "methods",
-            "nets",
-            "protocol",
-            "registry",
-            "report",
-        ),
-        *("security", "server", "sites", "storage", "terminal", "tracking", "training"),
+        "annotation",
+        "client",
+        "config",
+        "console",
+        "errors",
+        "evaluation",
+        "jobs",
+        "methods",
+        "nets",
+        "protocol",
+        "registry",
+        "report",
+        "security",
+        "server",
+        "sites",
+        "storage",
+        "terminal",
+        "tracking",
     },
     "operation": {
-        *("client", "config", "digests", "errors", "evaluation", "faults", "flare", "jobs", "methods", "private"),
-        *("protocol", "report", "server", "sites", "storage", "terminal", "training"),
+        "client",
+        "config",
+        "digests",
+        "errors",
+        "evaluation",
+        "faults",
+        "flare",
+        "jobs",
+        "methods",
+        "private",
+        "protocol",
+        "report",
+        "server",
+        "sites",
+        "storage",
+        "terminal",
+        "text",
+        "training",
     },
-    "bench": {
-        *("client", "config", "digests", "errors", "evaluation", "faults", "jobs", "local", "methods", "operation"),
-        *("report", "sites", "storage", "terminal", "yaml_text"),
+    "lab": {
+        "client",
+        "config",
+        "console",
+        "digests",
+        "errors",
+        "evaluation",
+        "faults",
+        "flare",
+        "jobs",
+        "methods",
+        "operation",
+        "protocol",
+        "registry",
+        "report",
+        "runs",
+        "security",
+        "seeds",
+        "server",
+        "sites",
+        "storage",
+        "terminal",
+        "text",
+        "tracking",
+        "training",
+        "yaml_text",
     },
-    "run_command": {"config", "errors", "flare", "jobs", "local", "report", "sites", "storage", "terminal"},
-    "cli": {"errors", "terminal"},
-    "__main__": {"cli"},
 }
-"""The rooms of the package, and which others each may import; imports for type checkers alone do not count."""
+"""The rooms of the package, and which others each may import; imports for type checkers alone do
+not count.
+"""
 
 
 CODE = {path: path.read_text(encoding="utf-8") for path in MODULES}
@@ -119,11 +214,15 @@ def room_of(path: Path) -> str:
 
 
 def module_of(path: Path) -> str:
-    return ".".join(("fedward", *path.relative_to(ROOT).with_suffix("").parts)).removesuffix(".__init__")
+    return ".".join(("fedward", *path.relative_to(ROOT).with_suffix("").parts)).removesuffix(
+        ".__init__"
+    )
 
 
 def imports(tree: ast.AST) -> set[str]:
-    """Return the dotted names a module imports, inside functions too, but not under ``if TYPE_CHECKING``."""
+    """Return the dotted names a module imports, inside functions too, but not under ``if
+    TYPE_CHECKING``.
+    """
     found: set[str] = set()
     for node in ast.iter_child_nodes(tree):
         if isinstance(node, ast.If) and ast.unparse(node.test).endswith("TYPE_CHECKING"):
@@ -151,14 +250,18 @@ def module_graph() -> dict[str, set[str]]:
     """Return the modules of the package, each with those it imports names from."""
     modules = {module_of(path): path for path in MODULES}
     return {
-        module: {name if name in modules else name.rpartition(".")[0] for name in IMPORTS[path]} & set(modules)
+        module: {name if name in modules else name.rpartition(".")[0] for name in IMPORTS[path]}
+        & set(modules)
         for module, path in modules.items()
     }
 
 
 def layers(graph: dict[str, set[str]]) -> list[set[str]]:
-    """Sort nodes so that each uses nodes of lower layers alone, one at least of the layer just below."""
-    left, found = dict(graph), []
+    """Sort nodes so that each uses nodes of lower layers alone, one at least of the layer just
+    below.
+    """
+    left = dict(graph)
+    found = []
     while left:
         ready = {node for node, used in left.items() if not used & set(left)}
         assert ready, f"a circle among {sorted(left)}"
@@ -196,7 +299,11 @@ def test_modules_have_no_circle_and_short_chains_of_imports() -> None:
 
 
 def test_layers_count_the_longest_chain_and_find_circles() -> None:
-    assert layers({"a": {"b", "c"}, "b": {"c"}, "c": set(), "d": {"c"}}) == [{"c"}, {"b", "d"}, {"a"}]
+    assert layers({"a": {"b", "c"}, "b": {"c"}, "c": set(), "d": {"c"}}) == [
+        {"c"},
+        {"b", "d"},
+        {"a"},
+    ]
     with pytest.raises(AssertionError, match=r"a circle among \['a', 'b', 'c'\]"):
         layers({"a": {"b"}, "b": {"a"}, "c": {"a"}, "d": set()})
 
@@ -213,7 +320,19 @@ def test_only_the_flare_engine_imports_flare() -> None:
 
 def test_methods_are_mathematics() -> None:
     """No files, no processes, no FLARE, no trainer: tensors and settings only."""
-    files = {"io", "json", "logging", "os", "pathlib", "pickle", "shutil", "subprocess", "sys", "tempfile", "time"}
+    files = {
+        "io",
+        "json",
+        "logging",
+        "os",
+        "pathlib",
+        "pickle",
+        "shutil",
+        "subprocess",
+        "sys",
+        "tempfile",
+        "time",
+    }
     allowed = set(sys.stdlib_module_names) - files | {"torch", "pydantic", "fedward"}
     forbidden = {"open", "print", "input", "eval", "exec"}
     wrong = []
@@ -224,19 +343,32 @@ def test_methods_are_mathematics() -> None:
         for node in ast.walk(TREES[path]):
             if isinstance(node, ast.Global):
                 wrong.append((name_of(path), "global"))
-            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in forbidden:
+            if (
+                isinstance(node, ast.Call)
+                and isinstance(node.func, ast.Name)
+                and node.func.id in forbidden
+            ):
                 wrong.append((name_of(path), node.func.id))
     assert not wrong
 
 
 def test_chance_is_derived_and_nothing_is_pickled() -> None:
-    """No global seeds but inside ``fork_rng``, no ``random``, no ``pickle``, no numpy generator by hand."""
+    """No global seeds but inside ``fork_rng``, no ``random``, no ``pickle``, no numpy generator by
+    hand.
+    """
     wrong = []
     for path in MODULES:
-        wrong += [(name_of(path), name) for name in PACKAGES[path] & {"random", "pickle", "cloudpickle", "dill"}]
+        wrong += [
+            (name_of(path), name)
+            for name in PACKAGES[path] & {"random", "pickle", "cloudpickle", "dill"}
+        ]
         if "np.random.seed" in CODE[path]:
             wrong.append((name_of(path), "np.random.seed"))
-        if "manual_seed" in CODE[path] and room_of(path) != "seeds" and "fork_rng" not in CODE[path]:
+        if (
+            "manual_seed" in CODE[path]
+            and room_of(path) != "seeds"
+            and "fork_rng" not in CODE[path]
+        ):
             wrong.append((name_of(path), "manual_seed outside fork_rng"))
     assert not wrong
 
@@ -261,23 +393,36 @@ WRONG = (
 @pytest.mark.parametrize("arguments", WRONG)
 def test_wrong_arguments_are_refused_without_torch(arguments: tuple[str, ...]) -> None:
     code = "import sys; from fedward.cli import main; code = main(sys.argv[1:]); print(code, 'torch' in sys.modules)"
-    done = subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", code, *arguments], capture_output=True, text=True, check=True
+    )
     code_of_it, imported = done.stdout.splitlines()[-1].split()
     assert code_of_it in ("1", "2")
     assert imported == "False"
 
 
 def dotted(path: Path) -> str:
-    return ".".join(("fedward", *path.relative_to(ROOT).with_suffix("").parts)).removesuffix(".__init__")
+    return ".".join(("fedward", *path.relative_to(ROOT).with_suffix("").parts)).removesuffix(
+        ".__init__"
+    )
 
 
 def modules_needed(path: Path, modules: set[str]) -> set[str]:
-    """Return the modules, with their packages, that must be there before this one is: imports at its top level."""
+    """Return the modules, with their packages, that must be there before this one is: imports at
+    its top level.
+    """
     tree = ast.Module(
-        [node for node in ast.parse(path.read_text("utf-8")).body if isinstance(node, ast.ImportFrom)], []
+        [
+            node
+            for node in ast.parse(path.read_text("utf-8")).body
+            if isinstance(node, ast.ImportFrom)
+        ],
+        [],
     )
     parts = [name.split(".") for name in imports(tree)]
-    found = {".".join(part[:count]) for part in parts for count in range(2, len(part) + 1)} & modules
+    found = {
+        ".".join(part[:count]) for part in parts for count in range(2, len(part) + 1)
+    } & modules
     return {name for name in found if not f"{dotted(path)}.".startswith(f"{name}.")}
 
 
@@ -293,15 +438,26 @@ def test_every_module_can_be_the_first_one_imported() -> None:
 
 def test_names_of_tests_are_short() -> None:
     paths = sorted(Path(__file__).parent.rglob("test_*.py"))
-    nodes = [(path, node) for path in paths for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))]
+    nodes = [
+        (path, node)
+        for path in paths
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+    ]
     names = [(path.name, node.name) for path, node in nodes if isinstance(node, ast.FunctionDef)]
-    assert not [(file, name) for file, name in names if name.startswith("test_") and len(name) >= 60]
+    assert not [
+        (file, name) for file, name in names if name.startswith("test_") and len(name) >= 60
+    ]
 
 
 def test_no_two_files_of_tests_have_one_name() -> None:
-    """pytest imports a test file by its name alone: the second of two would hide the first, or fail."""
+    """pytest imports a test file by its name alone: the second of two would hide the first, or
+    fail.
+    """
     names = [path.name for path in Path(__file__).parent.rglob("*.py")]
-    many = {"conftest.py", "sitecustomize.py"}  # pytest knows the first by its folder, the second is alone on a path
+    many = {
+        "conftest.py",
+        "sitecustomize.py",
+    }  # pytest knows the first by its folder, the second is alone on a path
     assert not {name for name in names if names.count(name) > 1} - many
 
 
@@ -327,5 +483,7 @@ def exists(name: str) -> bool:
 def test_docstrings_refer_to_what_exists() -> None:
     assert exists("fedward.config.Experiment.method")
     assert not exists("fedward.config.Experiments")
-    missing = {name for text in CODE.values() for name in REFERENCE.findall(text) if not exists(name)}
+    missing = {
+        name for text in CODE.values() for name in REFERENCE.findall(text) if not exists(name)
+    }
     assert not missing

@@ -1,4 +1,6 @@
-"""The command: what it leaves behind, its exit codes, and that wrong use ends in a sentence, never in a traceback."""
+"""The command: what it leaves behind, its exit codes, and that wrong use ends in a sentence, never
+in a traceback.
+"""
 
 import argparse
 import csv
@@ -21,12 +23,20 @@ from fedward.config import DERMOSCOPY, Experiment
 from fedward.errors import ConfigError
 from fedward.flare.jobs.configurations import experiment_in
 from fedward.jobs import JOBS, load_experiment, site_names
-from fedward.local import LocalTransport
-from fedward.sites.partition.fedperl import FEDPERL_SOURCES
+from fedward.lab.local import LocalTransport
+from fedward.lab.partition.fedperl import FEDPERL_SOURCES
 
 TINY = [
-    *("rounds=2", "participants=2", "images_per_round=8", "batch=4", "seed=5", "net=small_cnn", "evaluate_every=2"),
-    *("data.image_size=16", "synthetic.images=40", "synthetic.labelled=0.5"),
+    "rounds=2",
+    "participants=2",
+    "images_per_round=8",
+    "batch=4",
+    "seed=5",
+    "net=small_cnn",
+    "evaluate_every=2",
+    "data.image_size=16",
+    "synthetic.images=40",
+    "synthetic.labelled=0.5",
 ]
 SET = [word for change in TINY for word in ("--set", change)]
 
@@ -63,7 +73,11 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_a_job_runs_with_changed_settings(finished: Path) -> None:
     about = info(finished)
     experiment = Experiment.parse(about["experiment"], "test")
-    assert (about["status"], about["engine"], about["sites"]) == ("finished", "local", ["site-1", "site-2"])
+    assert (about["status"], about["engine"], about["sites"]) == (
+        "finished",
+        "local",
+        ["site-1", "site-2"],
+    )
     assert (experiment.method, experiment.seed, experiment.data.image_size) == ("fedperl", 5, 16)
     assert experiment.options["rounds"] == 2
     assert experiment.synthetic is not None
@@ -71,7 +85,9 @@ def test_a_job_runs_with_changed_settings(finished: Path) -> None:
     assert (finished / "model.safetensors").exists()
 
 
-def test_the_folder_is_named_after_the_job_if_none_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_folder_is_named_after_the_job_if_none_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     job = tmp_path / "mine.json"
     job.write_text(load_experiment("fedavg", TINY).model_dump_json())
@@ -80,7 +96,9 @@ def test_the_folder_is_named_after_the_job_if_none_is_named(tmp_path: Path, monk
 
 
 @pytest.mark.parametrize("engine", ["local", "simulator"])
-def test_results_are_never_overwritten(engine: str, finished: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_results_are_never_overwritten(
+    engine: str, finished: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     before = {path: path.read_bytes() for path in finished.rglob("*") if path.is_file()}
     code = 1 if engine == "local" else 2
     text = refused(capsys, code, "run", "fedavg", "--engine", engine, "--out", finished, *SET)
@@ -110,7 +128,10 @@ def test_results_are_never_overwritten(engine: str, finished: Path, capsys: pyte
         (["--engine", "simulator"], "expected a job"),
         (["--engine", "simulator", "--resume", "x"], "expected the local engine"),
         (["--engine", "simulator", "--resume", "x", "--init", "y"], "expected the local engine"),
-        (["fedavg", "--engine", "simulator", "--init", "x"], "expected model.safetensors and model.json"),
+        (
+            ["fedavg", "--engine", "simulator", "--init", "x"],
+            "expected model.safetensors and model.json",
+        ),
         (["fedavg", "--init", "no/such/run"], "expected model.safetensors and model.json"),
     ],
 )
@@ -124,7 +145,9 @@ def test_wrong_use_is_a_sentence_and_exit_code_2(
 @pytest.mark.parametrize(
     "content", ["[]", "{", "3", '{"method": "ssfl", "options": null}', '{"method": "ssfl", "x": 1}']
 )
-def test_a_broken_job_file_is_a_sentence(content: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_broken_job_file_is_a_sentence(
+    content: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     job = tmp_path / "job.json"
     job.write_text(content)
     for changes in ([], ["--set", "rounds=3"]):
@@ -132,9 +155,17 @@ def test_a_broken_job_file_is_a_sentence(content: str, tmp_path: Path, capsys: p
 
 
 @pytest.mark.parametrize(
-    "arguments", [["dance"], ["run", "fedavg", "--sites", "x"], ["run", "fedavg", "--engine", "gpu"], ["partition"]]
+    "arguments",
+    [
+        ["dance"],
+        ["run", "fedavg", "--sites", "x"],
+        ["run", "fedavg", "--engine", "gpu"],
+        ["partition"],
+    ],
 )
-def test_what_the_parser_refuses_has_exit_code_2(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_the_parser_refuses_has_exit_code_2(
+    arguments: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
     with pytest.raises(SystemExit) as caught:
         run(*arguments)
     assert caught.value.code == 2
@@ -150,8 +181,16 @@ def test_an_unknown_command_is_told_what_may_be_meant(capsys: pytest.CaptureFixt
 @pytest.mark.parametrize(
     ("arguments", "usage", "told"),
     [
-        (["run", "fedavg", "--sett", "rounds=3"], "usage: fedward run ", "--sett (did you mean --set?)"),
-        (["audit", "verify", "a", "--sites", "b"], "usage: fedward audit verify ", "--sites (did you mean --site?)"),
+        (
+            ["run", "fedavg", "--sett", "rounds=3"],
+            "usage: fedward run ",
+            "--sett (did you mean --set?)",
+        ),
+        (
+            ["audit", "verify", "a", "--sites", "b"],
+            "usage: fedward audit verify ",
+            "--sites (did you mean --site?)",
+        ),
     ],
 )
 def test_an_unknown_option_is_refused_by_its_subcommand(
@@ -164,7 +203,9 @@ def test_an_unknown_option_is_refused_by_its_subcommand(
     assert text.endswith(f"error: no such argument: {told}\n")
 
 
-def test_without_a_word_the_command_lists_its_subcommands(capsys: pytest.CaptureFixture[str]) -> None:
+def test_without_a_word_the_command_lists_its_subcommands(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     with pytest.raises(SystemExit):
         run()
     assert {"run", "doctor", "annotate"} <= set(capsys.readouterr().err.split())
@@ -198,16 +239,23 @@ def test_the_simulator_gets_the_job_the_sites_and_their_files(
     hospitals: Path, tmp_path: Path, simulated: list[tuple[list[str], dict[str, str]]]
 ) -> None:
     out = tmp_path / "run"
-    assert run("run", "ssfl", "--engine", "simulator", "--out", out, "--site-files", hospitals, *SET) == 7
+    assert (
+        run("run", "ssfl", "--engine", "simulator", "--out", out, "--site-files", hospitals, *SET)
+        == 7
+    )
     ((command, environment),) = simulated
     assert command[-6:] == ["-c", "hospital-a,hospital-b", "-t", "2", "-l", "warning"]
     assert environment["FEDWARD_SITES"] == str(hospitals)
-    exported = json.loads((out / "job" / "ssfl" / "app" / "config" / "config_fed_server.json").read_text())
+    exported = json.loads(
+        (out / "job" / "ssfl" / "app" / "config" / "config_fed_server.json").read_text()
+    )
     assert exported["workflows"][0]["args"]["rounds"] == 2
 
 
 @pytest.mark.parametrize("option", ["--quiet", "--json"])
-def test_a_run_tells_only_what_is_wanted(option: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_run_tells_only_what_is_wanted(
+    option: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     folder = tmp_path / "run"
     assert run("run", "fedavg", option, "--out", folder, "--sites", 2, *SET) == 0
     lines = capsys.readouterr().out.splitlines()
@@ -215,10 +263,17 @@ def test_a_run_tells_only_what_is_wanted(option: str, tmp_path: Path, capsys: py
         assert len(lines) == 1
         assert lines[0].endswith(f": {folder}")
     else:
-        assert [json.loads(line)["event"] for line in lines] == ["started", "round", "round", "finished"]
+        assert [json.loads(line)["event"] for line in lines] == [
+            "started",
+            "round",
+            "round",
+            "finished",
+        ]
     assert run("run", "--resume", folder, option) == 0
     assert capsys.readouterr().out.splitlines() == lines[-1:]
-    assert "expected the local engine" in refused(capsys, 2, "run", "fedavg", option, "--engine", "simulator")
+    assert "expected the local engine" in refused(
+        capsys, 2, "run", "fedavg", option, "--engine", "simulator"
+    )
 
 
 # --- site files
@@ -245,7 +300,17 @@ def hospitals(tmp_path: Path) -> Path:
 def test_missing_site_files_do_not_become_synthetic_images(
     engine: str, tmp_path: Path, simulated: list[Any], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    arguments = ["--engine", engine, "--out", tmp_path / "run", "--site-files", tmp_path / "typo", "--sites", 2, *SET]
+    arguments = [
+        "--engine",
+        engine,
+        "--out",
+        tmp_path / "run",
+        "--site-files",
+        tmp_path / "typo",
+        "--sites",
+        2,
+        *SET,
+    ]
     assert f"site files {tmp_path / 'typo'}: " in refused(capsys, 2, "run", "fedavg", *arguments)
     assert simulated == []
     assert not (tmp_path / "run").exists()
@@ -260,14 +325,26 @@ def test_the_sites_are_those_that_have_files(
     files = ["--site-files", hospitals] if named == "option" else []
     assert run("run", "fedavg", "--out", tmp_path / "run", *files, *SET, "--set", "rounds=1") == 0
     assert info(tmp_path / "run")["sites"] == ["hospital-a", "hospital-b"]
-    (row,) = [json.loads(line) for line in (tmp_path / "run" / "rounds.jsonl").read_text().splitlines()]
+    (row,) = [
+        json.loads(line) for line in (tmp_path / "run" / "rounds.jsonl").read_text().splitlines()
+    ]
     assert row["replied"] == ["hospital-a", "hospital-b"]
 
 
 def test_the_simulator_too_has_the_sites_that_have_files(
     hospitals: Path, tmp_path: Path, simulated: list[tuple[list[str], dict[str, str]]]
 ) -> None:
-    run("run", "fedavg", "--engine", "simulator", "--out", tmp_path / "run", "--site-files", hospitals, *SET)
+    run(
+        "run",
+        "fedavg",
+        "--engine",
+        "simulator",
+        "--out",
+        tmp_path / "run",
+        "--site-files",
+        hospitals,
+        *SET,
+    )
     ((command, _),) = simulated
     assert command[command.index("-c") + 1] == "hospital-a,hospital-b"
 
@@ -276,7 +353,14 @@ def test_the_simulator_too_has_the_sites_that_have_files(
 
 
 def test_changes_go_to_the_experiment_or_to_the_method() -> None:
-    changes = ["rounds=7", "learning_rate=2e-3", "options.batch=8", "net=resnet18", "synthetic=null", "data.channels=1"]
+    changes = [
+        "rounds=7",
+        "learning_rate=2e-3",
+        "options.batch=8",
+        "net=resnet18",
+        "synthetic=null",
+        "data.channels=1",
+    ]
     experiment = load_experiment("fedperl", changes)
     assert experiment.options["rounds"] == 7
     assert float(experiment.options["learning_rate"]) == 2e-3
@@ -286,7 +370,9 @@ def test_changes_go_to_the_experiment_or_to_the_method() -> None:
 
 
 def test_off_and_no_are_words_and_true_is_not() -> None:
-    experiment = load_experiment("selffed", ["contrastive=off", "data.classes=[NO, yes]", "pretrained=true"])
+    experiment = load_experiment(
+        "selffed", ["contrastive=off", "data.classes=[NO, yes]", "pretrained=true"]
+    )
     assert experiment.options["contrastive"] == "off"
     assert experiment.data.classes == ("NO", "yes")
     assert experiment.pretrained is True
@@ -294,7 +380,9 @@ def test_off_and_no_are_words_and_true_is_not() -> None:
 
 def test_later_changes_win_and_shipped_jobs_stay_as_they_are() -> None:
     before = {name: job().model_dump_json() for name, job in JOBS.items()}
-    experiment = load_experiment("ssfl", ["rounds=7", "rounds=9", "synthetic=null", "synthetic.labelled=0.3"])
+    experiment = load_experiment(
+        "ssfl", ["rounds=7", "rounds=9", "synthetic=null", "synthetic.labelled=0.3"]
+    )
     assert experiment.options["rounds"] == 9
     assert experiment.synthetic is not None
     assert experiment.synthetic.labelled == 0.3
@@ -327,7 +415,8 @@ def test_sites_have_flares_names() -> None:
 def test_an_interrupted_run_says_how_to_go_on_and_does(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    exchange, calls = LocalTransport.exchange, []
+    exchange = LocalTransport.exchange
+    calls = []
 
     def interrupted(self: LocalTransport, requests: Any, timeout: int, deliver: Any) -> None:
         calls.append(requests)
@@ -344,11 +433,15 @@ def test_an_interrupted_run_says_how_to_go_on_and_does(
     assert info(folder)["status"] == "failed"
     assert run(*command[1:]) == 0
     assert info(folder)["status"] == "finished"
-    rounds = [json.loads(line)["round"] for line in (folder / "rounds.jsonl").read_text().splitlines()]
+    rounds = [
+        json.loads(line)["round"] for line in (folder / "rounds.jsonl").read_text().splitlines()
+    ]
     assert rounds == [1, 2]
 
 
-def test_what_never_began_cannot_be_resumed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_never_began_cannot_be_resumed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     (tmp_path / "empty").mkdir()
     (tmp_path / "broken").mkdir()
     (tmp_path / "broken" / "run.json").write_text("{")
@@ -360,40 +453,59 @@ def test_what_never_began_cannot_be_resumed(tmp_path: Path, capsys: pytest.Captu
 
 
 def test_the_hint_to_go_on_names_the_site_files(
-    hospitals: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    hospitals: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     def interrupted(self: LocalTransport, requests: Any, timeout: int, deliver: Any) -> None:
         raise KeyboardInterrupt
 
     monkeypatch.setattr(LocalTransport, "exchange", interrupted)
-    text = refused(capsys, 130, "run", "fedavg", "--out", tmp_path / "a run", "--site-files", hospitals, *SET)
+    text = refused(
+        capsys, 130, "run", "fedavg", "--out", tmp_path / "a run", "--site-files", hospitals, *SET
+    )
     resume = ["fedward", "run", "--resume", str(tmp_path / "a run"), "--site-files", str(hospitals)]
     assert shlex.split(text.split("`")[1]) == resume
 
 
 @pytest.mark.parametrize("option", [["--sites", "5"], ["--sites", "0"], ["--out", "elsewhere"]])
-def test_resume_ignores_no_option(option: list[str], finished: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_resume_ignores_no_option(
+    option: list[str], finished: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert "a job, --sites, --out" in refused(capsys, 2, "run", "--resume", finished, *option)
 
 
-def test_a_finished_run_is_left_as_it_is(finished: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    before = (finished / "model.safetensors").read_bytes(), (finished / "metrics.jsonl").read_bytes()
+def test_a_finished_run_is_left_as_it_is(
+    finished: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = (
+        (finished / "model.safetensors").read_bytes(),
+        (finished / "metrics.jsonl").read_bytes(),
+    )
     assert run("run", "--resume", finished) == 0
     assert capsys.readouterr().out == f"finished already: {finished / 'report.html'}\n"
-    assert before == ((finished / "model.safetensors").read_bytes(), (finished / "metrics.jsonl").read_bytes())
+    assert before == (
+        (finished / "model.safetensors").read_bytes(),
+        (finished / "metrics.jsonl").read_bytes(),
+    )
 
 
 # --- report
 
 
-def test_a_report_is_written_and_can_compare(finished: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_report_is_written_and_can_compare(
+    finished: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     (finished / "report.html").unlink(missing_ok=True)
     assert run("report", finished, "--compare", finished) == 0
     assert capsys.readouterr().out.strip() == str(finished / "report.html")
     assert "<html" in (finished / "report.html").read_text()
 
 
-def test_no_report_of_what_is_no_run(tmp_path: Path, finished: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_no_report_of_what_is_no_run(
+    tmp_path: Path, finished: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert str(tmp_path / "absent") in refused(capsys, 1, "report", tmp_path / "absent")
     assert str(tmp_path) in refused(capsys, 1, "report", finished, "--compare", tmp_path)
 
@@ -401,7 +513,9 @@ def test_no_report_of_what_is_no_run(tmp_path: Path, finished: Path, capsys: pyt
 # --- jobs
 
 
-def test_exported_jobs_are_fresh_until_touched(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_exported_jobs_are_fresh_until_touched(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     folder = tmp_path / "jobs"
     assert run("jobs", folder) == 0
     assert capsys.readouterr().out.split() == [str(folder / name) for name in JOBS]
@@ -416,8 +530,12 @@ def test_exported_jobs_are_fresh_until_touched(tmp_path: Path, capsys: pytest.Ca
     assert (folder / "old").exists(), "a check changes nothing"
 
 
-@pytest.mark.parametrize("option", [["--only", "ssfl"], ["--clinical"], ["--init", "x"], ["--set", "rounds=3"]])
-def test_a_check_ignores_no_option(option: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(
+    "option", [["--only", "ssfl"], ["--clinical"], ["--init", "x"], ["--set", "rounds=3"]]
+)
+def test_a_check_ignores_no_option(
+    option: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert "expected the folder alone" in refused(capsys, 2, "jobs", tmp_path, "--check", *option)
 
 
@@ -475,7 +593,9 @@ def test_partition_writes_ten_sites_and_a_server(
 ) -> None:
     assert run("partition", skin, "--out", tmp_path / "sites", "--labelled", 0.5) == 0
     names = [*site_names(10), "server"]
-    assert capsys.readouterr().out.split() == [str(tmp_path / "sites" / f"{name}.yaml") for name in names]
+    assert capsys.readouterr().out.split() == [
+        str(tmp_path / "sites" / f"{name}.yaml") for name in names
+    ]
     content = yaml.safe_load((tmp_path / "sites" / "site-9.yaml").read_text())
     assert content["labelled"] == 0.5
     written = [
@@ -489,11 +609,33 @@ def test_partition_writes_ten_sites_and_a_server(
 def test_partitioned_sites_can_be_examined_and_trained(skin: Path, tmp_path: Path) -> None:
     """From a manifest to a run: the sites use their own files, not the synthetic images."""
     assert run("partition", skin, "--out", tmp_path / "sites", "--labelled", 1.0) == 0
-    assert run("doctor", tmp_path / "sites" / "site-9.yaml", "--image-size", 16, "--out", tmp_path / "sheets") == 0
+    assert (
+        run(
+            "doctor",
+            tmp_path / "sites" / "site-9.yaml",
+            "--image-size",
+            16,
+            "--out",
+            tmp_path / "sheets",
+        )
+        == 0
+    )
     assert (tmp_path / "sheets" / "site-9-contact-sheet.png").exists()
-    arguments = ["--site-files", tmp_path / "sites", "--sites", 2, *SET, "--set", "synthetic=null", "--set", "rounds=1"]
+    arguments = [
+        "--site-files",
+        tmp_path / "sites",
+        "--sites",
+        2,
+        *SET,
+        "--set",
+        "synthetic=null",
+        "--set",
+        "rounds=1",
+    ]
     assert run("run", "fedavg", "--out", tmp_path / "run", *arguments) == 0
-    (row,) = [json.loads(line) for line in (tmp_path / "run" / "rounds.jsonl").read_text().splitlines()]
+    (row,) = [
+        json.loads(line) for line in (tmp_path / "run" / "rounds.jsonl").read_text().splitlines()
+    ]
     assert row["replied"] == ["site-1", "site-2"]
 
 
@@ -514,7 +656,9 @@ def site(folder: Path, same: bool) -> Path:
     return folder / "site-1.yaml"
 
 
-def test_doctor_passes_a_clean_site_and_stops_a_leak(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_doctor_passes_a_clean_site_and_stops_a_leak(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     options = ["--image-size", 16, "--classes", "MEL", "NV", "--out", tmp_path / "sheets"]
     assert run("doctor", site(tmp_path / "clean", same=False), *options) == 0
     assert "LEAKS" not in capsys.readouterr().out
@@ -522,7 +666,9 @@ def test_doctor_passes_a_clean_site_and_stops_a_leak(tmp_path: Path, capsys: pyt
     assert "LEAKS" in capsys.readouterr().out
 
 
-def test_doctor_refuses_what_it_cannot_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_doctor_refuses_what_it_cannot_read(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     (tmp_path / "broken.yaml").write_text("kind: [")
     (tmp_path / "strange.yaml").write_text("kind: magic\n")
     for name in ("absent.yaml", "broken.yaml", "strange.yaml"):
@@ -533,14 +679,28 @@ def test_doctor_refuses_what_it_cannot_read(tmp_path: Path, capsys: pytest.Captu
     assert "Not usable" in capsys.readouterr().out
 
 
-def test_the_contact_sheet_goes_here_if_no_folder_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_contact_sheet_goes_here_if_no_folder_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
-    assert run("doctor", site(tmp_path / "site", same=False), "--image-size", 16, "--classes", "MEL", "NV") == 0
+    assert (
+        run(
+            "doctor",
+            site(tmp_path / "site", same=False),
+            "--image-size",
+            16,
+            "--classes",
+            "MEL",
+            "NV",
+        )
+        == 0
+    )
     assert (tmp_path / "site-1-contact-sheet.png").is_file()
 
 
 @pytest.mark.parametrize(
-    ("arguments", "named"), [(["--image-size", "2"], "image_size: "), (["--classes", "MEL"], "classes: ")]
+    ("arguments", "named"),
+    [(["--image-size", "2"], "image_size: "), (["--classes", "MEL"], "classes: ")],
 )
 def test_impossible_expectations_of_a_site(
     arguments: list[str], named: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -557,7 +717,9 @@ def test_resume_takes_no_other_settings(tmp_path, capsys):
 def test_a_run_starts_from_the_last_model_of_another(
     finished: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert run("run", "fedavg", "--init", finished, "--out", tmp_path / "run", "--sites", 2, *SET) == 0
+    assert (
+        run("run", "fedavg", "--init", finished, "--out", tmp_path / "run", "--sites", 2, *SET) == 0
+    )
     about = info(tmp_path / "run")["init"]
     assert (about["folder"], about["new"], about["unused"]) == (str(finished), [], [])
     assert f"weights of {finished}\ntensors taken: " in capsys.readouterr().out
@@ -565,7 +727,11 @@ def test_a_run_starts_from_the_last_model_of_another(
 
 @pytest.mark.parametrize("net", ["small_cnn", "resnet10t"])
 def test_the_simulator_gets_weights_that_fit(
-    net: str, finished: Path, tmp_path: Path, simulated: list[Any], capsys: pytest.CaptureFixture[str]
+    net: str,
+    finished: Path,
+    tmp_path: Path,
+    simulated: list[Any],
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     arguments = ["--out", tmp_path / "run", "--sites", 2, *SET, "--set", f"net={net}"]
     code = run("run", "fedavg", "--engine", "simulator", "--init", finished, *arguments)
@@ -583,7 +749,16 @@ def test_the_simulator_gets_weights_that_fit(
 def test_an_exported_job_carries_weights_to_named_sites(
     finished: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    arguments = ["jobs", tmp_path / "jobs", "--only", "fedavg", "--clinical", *SET, "--init", finished]
+    arguments = [
+        "jobs",
+        tmp_path / "jobs",
+        "--only",
+        "fedavg",
+        "--clinical",
+        *SET,
+        "--init",
+        finished,
+    ]
     assert "Name them with --sites" in refused(capsys, 2, *arguments)
     assert "one job" in refused(capsys, 2, "jobs", tmp_path / "jobs", "--init", finished)
     assert not (tmp_path / "jobs").exists()
@@ -605,13 +780,19 @@ def test_a_share_of_labels_is_between_0_and_1(share, tmp_path, capsys):
     assert "--labelled" in capsys.readouterr().err
 
 
-COMMAND = [sys.executable, "-c", "import sys; from fedward.cli import main; sys.exit(main(sys.argv[1:]))"]
+COMMAND = [
+    sys.executable,
+    "-c",
+    "import sys; from fedward.cli import main; sys.exit(main(sys.argv[1:]))",
+]
 
 
 # --- what the operating system refuses
 
 
-def test_a_file_where_a_folder_is_to_be_is_a_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_file_where_a_folder_is_to_be_is_a_sentence(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     (tmp_path / "run").write_text("a file")
     text = refused(capsys, 1, "run", "fedavg", "--out", tmp_path / "run", "--sites", 2, *SET)
     assert text.startswith(f"fedward: {tmp_path / 'run'}: ")
@@ -620,10 +801,16 @@ def test_a_file_where_a_folder_is_to_be_is_a_sentence(tmp_path: Path, capsys: py
 
 @pytest.mark.parametrize(
     "error",
-    [OSError(errno.ENOSPC, "No space left on device"), SafetensorError("I/O error: No space left (os error 28)")],
+    [
+        OSError(errno.ENOSPC, "No space left on device"),
+        SafetensorError("I/O error: No space left (os error 28)"),
+    ],
 )
 def test_a_full_disk_is_a_sentence(
-    error: Exception, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    error: Exception,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     def full(*arguments: object) -> None:
         raise error
@@ -635,7 +822,9 @@ def test_a_full_disk_is_a_sentence(
     assert info(tmp_path / "run")["status"] == "failed"
 
 
-def test_an_error_of_no_file_is_not_told_as_one(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_an_error_of_no_file_is_not_told_as_one(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     def lost(path: Path) -> None:
         raise ConnectionResetError(errno.ECONNRESET, "Connection reset by peer")
 
@@ -661,7 +850,9 @@ def test_output_that_has_no_room_is_a_sentence(finished: Path, tmp_path: Path) -
 def test_a_run_whose_reader_has_left_goes_on_to_its_end(tmp_path: Path) -> None:
     """As in ``fedward run ... | head -1``."""
     arguments = ["run", "fedavg", "--out", str(tmp_path / "run"), "--sites", "2", *SET]
-    with subprocess.Popen([*COMMAND, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(
+        [*COMMAND, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
         assert process.stdout is not None
         assert process.stderr is not None
         process.stdout.close()
@@ -673,7 +864,9 @@ def test_a_run_whose_reader_has_left_goes_on_to_its_end(tmp_path: Path) -> None:
 def test_a_reader_who_has_seen_enough_is_no_error(tmp_path: Path) -> None:
     """As in ``fedward jobs FOLDER | true``."""
     command = [COMMAND[0], "-u", *COMMAND[1:], "jobs", str(tmp_path / "jobs")]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
         assert process.stdout is not None
         assert process.stderr is not None
         process.stdout.close()
@@ -685,7 +878,9 @@ def test_a_reader_who_has_seen_enough_is_no_error(tmp_path: Path) -> None:
 
 
 def test_python_m_is_the_command() -> None:
-    done = subprocess.run([sys.executable, "-m", "fedward", "--version"], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-m", "fedward", "--version"], capture_output=True, text=True, check=True
+    )
     assert done.stdout == f"fedward {__version__}\n"
 
 
@@ -718,9 +913,23 @@ def test_what_only_tells_imports_little(words: str, allowed: set[str]) -> None:
         finally:
             print(*{name.split(".")[0] for name in sys.modules})
     """
-    done = subprocess.run([sys.executable, "-c", code, *words.split()], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", code, *words.split()], capture_output=True, text=True, check=True
+    )
     said, modules = done.stdout.strip().rsplit("\n", 1)
-    heavy = {"PIL", "matplotlib", "monai", "numpy", "nvflare", "pydantic", "scipy", "sklearn", "timm", "torch", "yaml"}
+    heavy = {
+        "PIL",
+        "matplotlib",
+        "monai",
+        "numpy",
+        "nvflare",
+        "pydantic",
+        "scipy",
+        "sklearn",
+        "timm",
+        "torch",
+        "yaml",
+    }
     assert said.startswith(f"fedward {__version__}" if words == "--version" else "usage: fedward")
     assert heavy & set(modules.split()) <= allowed
 
@@ -737,6 +946,10 @@ def parsers(parser: argparse.ArgumentParser) -> list[argparse.ArgumentParser]:
 
 def test_help_fits_80_columns(monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
-    lines = [line for parser in parsers(cli._parser(cli._COMMANDS)) for line in parser.format_help().splitlines()]
+    lines = [
+        line
+        for parser in parsers(cli._parser(cli._COMMANDS))
+        for line in parser.format_help().splitlines()
+    ]
     assert len(lines) > 100
     assert not [line for line in lines if len(line) > 80]

@@ -30,7 +30,10 @@ def refusal(raw: Any) -> str:
         ({"method": "ssfl", "evaluate_every": 0}, "evaluate_every: "),
         ({"method": "ssfl", "minimum_replies": 0}, "minimum_replies: "),
         ({"method": "ssfl", "timeout": 0}, "timeout: "),
-        ({"method": "ssfl", "threads": 1}, "threads is no setting of a job: write it into the files"),
+        (
+            {"method": "ssfl", "threads": 1},
+            "threads is no setting of a job: write it into the files",
+        ),
         ({"method": "ssfl", "options": {"threads": 2}}, "threads is no setting of a job"),
         ({"method": "ssfl", "options": 3}, "options: "),
         ({"method": "ssfl", "largest_update": math.inf}, "largest_update: "),
@@ -124,8 +127,12 @@ def test_each_method_has_a_job() -> None:
 
 def test_equal_settings_are_equal_experiments() -> None:
     """A list of classes is a tuple, a whole number a float."""
-    one = Experiment.parse({"method": "ssfl", "data": {"classes": ["A", "B"]}, "synthetic": {"labelled": 1}}, "one")
-    other = Experiment(method="ssfl", data=DataSpec(classes=("A", "B")), synthetic=SyntheticData(labelled=1.0))
+    one = Experiment.parse(
+        {"method": "ssfl", "data": {"classes": ["A", "B"]}, "synthetic": {"labelled": 1}}, "one"
+    )
+    other = Experiment(
+        method="ssfl", data=DataSpec(classes=("A", "B")), synthetic=SyntheticData(labelled=1.0)
+    )
     assert one == other
 
 
@@ -135,7 +142,10 @@ def test_equal_settings_are_equal_experiments() -> None:
         ({"key_metric": "precision"}, "key_metric"),
         ({"data": {"classes": ["MEL", "NV", "MEL"]}}, "named twice"),
         ({"net": "swin_64"}, "net swin_64: expected data.image_size = 64.* found 32"),
-        ({"net": "masked_swin_28", "data": {"image_size": 64}}, "net masked_swin_28: .*Set data.image_size=28"),
+        (
+            {"net": "masked_swin_28", "data": {"image_size": 64}},
+            "net masked_swin_28: .*Set data.image_size=28",
+        ),
     ],
 )
 def test_names_that_would_be_ignored_are_refused(change, text):
@@ -153,7 +163,9 @@ def test_several_labels_need_surer_pseudo_labels() -> None:
 
 
 def test_a_job_of_ones_own_has_the_threshold_of_shipped_ones(tmp_path: Path) -> None:
-    (file := tmp_path / "job.json").write_text(json.dumps({"method": "ssfl", "data": {"multi_label": True}}))
+    (file := tmp_path / "job.json").write_text(
+        json.dumps({"method": "ssfl", "data": {"multi_label": True}})
+    )
     assert method_of(load_experiment(str(file))).settings.threshold == SURE_OF_EACH
     assert load_experiment(str(file), ["threshold=0.6"]).options["threshold"] == 0.6
     assert load_experiment("ssfl", ["data.multi_label=true"]).options["threshold"] == SURE_OF_EACH

@@ -1,4 +1,6 @@
-"""What building the site does not see: links of the pages at the top, the notebook, and names that no page has."""
+"""What building the site does not see: links of the pages at the top, the notebook, and names that
+no page has.
+"""
 
 import ast
 import json
@@ -33,7 +35,8 @@ def test_every_link_of_a_top_page_leads_somewhere(page: str) -> None:
     lost = [
         f"{place}#{anchor}"
         for place, anchor in links
-        if not (target := ROOT / (place or page)).exists() or (anchor and anchor not in anchors(target))
+        if not (target := ROOT / (place or page)).exists()
+        or (anchor and anchor not in anchors(target))
     ]
     assert lost == []
 
@@ -44,24 +47,40 @@ def test_a_lost_anchor_would_be_found() -> None:
 
 
 def test_the_reference_has_every_public_name() -> None:
-    names = re.findall(r"^::: fedward\.[\w.]+\.(\w+)$", (ROOT / "docs" / "api.md").read_text(), re.MULTILINE)
+    names = re.findall(
+        r"^::: fedward\.[\w.]+\.(\w+)$", (ROOT / "docs" / "api.md").read_text(), re.MULTILINE
+    )
     assert set(fedward.__all__) <= set(names)
 
 
 def test_the_reference_hides_no_field() -> None:
     """A field without a docstring would not be on the page."""
     page = (ROOT / "docs" / "api.md").read_text()
-    names = {name for line in re.findall(r"^::: \S+|members: .*", page, re.MULTILINE) for name in CLASS.findall(line)}
-    modules = {place.replace(".", "/") for place in re.findall(r"^::: ([a-z_.]+[a-z_])", page, re.MULTILINE)}
+    names = {
+        name
+        for line in re.findall(r"^::: \S+|members: .*", page, re.MULTILINE)
+        for name in CLASS.findall(line)
+    }
+    modules = {
+        place.replace(".", "/")
+        for place in re.findall(r"^::: ([a-z_.]+[a-z_])", page, re.MULTILINE)
+    }
     files = [path for module in modules if (path := ROOT / "custom" / f"{module}.py").exists()]
-    classes = [node for path in files for node in ast.parse(path.read_text()).body if isinstance(node, ast.ClassDef)]
+    classes = [
+        node
+        for path in files
+        for node in ast.parse(path.read_text()).body
+        if isinstance(node, ast.ClassDef)
+    ]
     assert names <= {each.name for each in classes} | {"View"}  # a name for a type
     hidden = [
         f"{each.name}.{field.target.id}"
         for each in classes
         if each.name in names
         for field, after in pairwise([*each.body, ast.Pass()])
-        if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name) and not isinstance(after, ast.Expr)
+        if isinstance(field, ast.AnnAssign)
+        and isinstance(field.target, ast.Name)
+        and not isinstance(after, ast.Expr)
     ]
     assert hidden == []
 

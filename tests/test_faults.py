@@ -1,4 +1,6 @@
-"""What is wrong with settings and files: every kind of fault in our words, and what somebody may have meant."""
+"""What is wrong with settings and files: every kind of fault in our words, and what somebody may
+have meant.
+"""
 
 from typing import Any, Literal
 
@@ -112,9 +114,15 @@ def test_a_file_that_cannot_be_read_is_told_without_numbers(tmp_path):
 
 def test_a_missing_file_is_told_with_what_lies_beside_it(tmp_path):
     (tmp_path / "runs" / "fedavg").mkdir(parents=True)
-    assert did_you_mean_file(tmp_path / "runs" / "fedavgg" / "run.json") == " (did you mean fedavg?)"
+    assert (
+        did_you_mean_file(tmp_path / "runs" / "fedavgg" / "run.json") == " (did you mean fedavg?)"
+    )
     assert did_you_mean_file(tmp_path / "run" / "fedavg") == " (did you mean runs?)"
-    assert did_you_mean_file(tmp_path / "runs" / "isofed") == did_you_mean_file(tmp_path / "runs") == ""
+    assert (
+        did_you_mean_file(tmp_path / "runs" / "isofed")
+        == did_you_mean_file(tmp_path / "runs")
+        == ""
+    )
     with pytest.raises(FileNotFoundError) as caught:
         (tmp_path / "runs" / "fedavgg" / "run.json").read_text()
     assert reason_of(caught.value) == "no such file or directory (did you mean fedavg?)"

@@ -21,7 +21,9 @@ PACKAGE = Path(fedward.__file__).parent
 
 def written() -> set[str]:
     """Return the metrics of the two modules that write some: the first argument of each family."""
-    text = "".join((PACKAGE / file).read_text() for file in ("server/job_metrics.py", "flare/kits/metrics.py"))
+    text = "".join(
+        (PACKAGE / file).read_text() for file in ("server/job_metrics.py", "flare/kits/metrics.py")
+    )
     names = re.findall(r'(?:Family|_by_site)\(\s*f?"([a-z_{}]+)"', text)
     ways = [name.replace("{way}", way) for name in names for way in ("down", "up")]
     return {f"fedward_{name}" for name in ways}
@@ -69,7 +71,9 @@ def test_panels_lie_side_by_side():
     assert all(place["x"] + place["w"] <= 24 for place in places)
     for one, other in combinations(places, 2):
         apart = any(
-            a[axis] + a[size] <= b[axis] for axis, size in ("xw", "yh") for a, b in ((one, other), (other, one))
+            a[axis] + a[size] <= b[axis]
+            for axis, size in ("xw", "yh")
+            for a, b in ((one, other), (other, one))
         )
         assert apart
 
@@ -80,14 +84,20 @@ def test_panels_lie_side_by_side():
 def promtool(*arguments: object) -> None:
     if not shutil.which("promtool"):
         pytest.skip("promtool is not installed; it is in Debian's package prometheus")
-    done = subprocess.run(["promtool", *map(str, arguments)], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        ["promtool", *map(str, arguments)], capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0, done.stdout + done.stderr
 
 
 def test_prometheus_takes_rules_and_queries(tmp_path):
     promtool("check", "rules", MONITORING / "alerts.yml")
-    recorded = [{"record": f"query:{number}", "expr": query} for number, query in enumerate(queries())]
-    (tmp_path / "queries.yml").write_text(yaml.safe_dump({"groups": [{"name": "queries", "rules": recorded}]}))
+    recorded = [
+        {"record": f"query:{number}", "expr": query} for number, query in enumerate(queries())
+    ]
+    (tmp_path / "queries.yml").write_text(
+        yaml.safe_dump({"groups": [{"name": "queries", "rules": recorded}]})
+    )
     promtool("check", "rules", tmp_path / "queries.yml")
 
 
@@ -107,13 +117,17 @@ FIRE: dict[str, tuple[dict[str, str], int, dict[str, str], str]] = {
         "The server has not heard of a for 16m 0s",
     ),
     "FedwardCertificateEnds": (
-        {'fedward_certificate_expiry_timestamp_seconds{site="a",certificate="own"}': f"{29 * 86400}x60"},
+        {
+            'fedward_certificate_expiry_timestamp_seconds{site="a",certificate="own"}': f"{29 * 86400}x60"
+        },
         1,
         {"site": "a", "certificate": "own"},
         "A certificate of a (own) ends in 28d 23h 59m 0s",
     ),
     "FedwardCertificateEndsSoon": (
-        {'fedward_certificate_expiry_timestamp_seconds{site="a",certificate="own"}': f"{6 * 86400}x60"},
+        {
+            'fedward_certificate_expiry_timestamp_seconds{site="a",certificate="own"}': f"{6 * 86400}x60"
+        },
         1,
         {"site": "a", "certificate": "own"},
         "A certificate of a (own) ends in 5d 23h 59m 0s",
@@ -164,7 +178,10 @@ FIRE: dict[str, tuple[dict[str, str], int, dict[str, str], str]] = {
         "fedperl (1) has failed",
     ),
     "FedwardSiteFails": (
-        {f'fedward_site_replied{{{RUN},site="a"}}': "0x90", f'fedward_status{{{RUN},status="running"}}': "1x90"},
+        {
+            f'fedward_site_replied{{{RUN},site="a"}}': "0x90",
+            f'fedward_status{{{RUN},status="running"}}': "1x90",
+        },
         70,
         {"job_name": "fedperl", "job_id": "1", "site": "a"},
         "a does not reply to fedperl (1)",
@@ -174,7 +191,11 @@ FIRE: dict[str, tuple[dict[str, str], int, dict[str, str], str]] = {
 
 
 def promtool_test(tmp_path: Path, tests: list[dict[str, Any]]) -> None:
-    content = {"rule_files": [str(MONITORING / "alerts.yml")], "evaluation_interval": "1m", "tests": tests}
+    content = {
+        "rule_files": [str(MONITORING / "alerts.yml")],
+        "evaluation_interval": "1m",
+        "tests": tests,
+    }
     (tmp_path / "tests.yml").write_text(yaml.safe_dump(content))
     promtool("test", "rules", tmp_path / "tests.yml")
 
@@ -199,7 +220,9 @@ def test_an_alert_fires(tmp_path, alert):
 
 
 def test_nothing_fires_while_all_is_well(tmp_path):
-    """An hour in which files are written, sites connect, rounds end, and certificates, disk and budget last."""
+    """An hour in which files are written, sites connect, rounds end, and certificates, disk and
+    budget last.
+    """
     inputs = {
         'fedward_written_timestamp_seconds{site="a"}': "0+60x60",
         'fedward_last_contact_timestamp_seconds{site="a"}': "0+60x60",

@@ -11,23 +11,35 @@ import torch
 from PIL import Image
 
 import fedward
-from fedward import notebook
 from fedward.errors import ConfigError, DataError, RunError
 from fedward.jobs import JOBS
+from fedward.lab import notebook
 from fedward.registry import METHODS, METRICS
 
-SMALL = {"rounds": 2, "images_per_round": 16, "batch": 8, "participants": None, "learning_rate": 0.01}
+SMALL = {
+    "rounds": 2,
+    "images_per_round": 16,
+    "batch": 8,
+    "participants": None,
+    "learning_rate": 0.01,
+}
 
 
 def small(job: str = "fedavg", **changes):
-    data, synthetic = {"image_size": 16}, {"images": 40, "labelled": 0.5, "sites": 2}
-    return fedward.experiment(job, **{**SMALL, "data": data, "synthetic": synthetic, "evaluate_every": 1, **changes})
+    data = {"image_size": 16}
+    synthetic = {"images": 40, "labelled": 0.5, "sites": 2}
+    return fedward.experiment(
+        job, **{**SMALL, "data": data, "synthetic": synthetic, "evaluate_every": 1, **changes}
+    )
 
 
 def test_the_import_costs_no_torch():
     code = "import sys, fedward; print({'torch', 'pydantic', 'nvflare'} & set(sys.modules), sorted(fedward.__all__))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "set() ['TrainedModel', 'experiment', 'load_model', 'register', 'run']"
+    assert (
+        done.stdout.strip()
+        == "set() ['TrainedModel', 'experiment', 'load_model', 'register', 'run']"
+    )
     with pytest.raises(AttributeError, match="no attribute 'train'"):
         fedward.train  # noqa: B018
 
@@ -35,7 +47,9 @@ def test_the_import_costs_no_torch():
 def test_every_public_name_is_there_and_documented():
     assert all(getattr(fedward, name).__doc__ for name in fedward.__all__)
     modules = {module.name for module in pkgutil.iter_modules(fedward.__path__)}
-    assert not modules & set(fedward.__all__), "an import of that module would take the name's place"
+    assert not modules & set(fedward.__all__), (
+        "an import of that module would take the name's place"
+    )
     assert doctest.testmod(notebook).failed == 0
 
 
@@ -52,10 +66,14 @@ def test_an_experiment_is_a_job_with_changes():
 
 def test_a_run_and_its_model(tmp_path, monkeypatch):
     monkeypatch.setattr(METRICS, "registered", {})
-    fedward.register("sure", lambda probabilities, labels: float(probabilities.max(axis=1).mean()), kind="metric")
+    fedward.register(
+        "sure", lambda probabilities, labels: float(probabilities.max(axis=1).mean()), kind="metric"
+    )
     run = fedward.run(small(metrics=("sure",), key_metric="sure"), tmp_path / "run")
     assert (len(run.rounds), run.info.status, run.key_metric) == (2, "finished", "sure")
-    assert all(0 < value <= 1 for values in run.series("val", "sure").values() for value in values.values())
+    assert all(
+        0 < value <= 1 for values in run.series("val", "sure").values() for value in values.values()
+    )
     model = fedward.load_model(tmp_path / "run")
     pixels = np.random.default_rng(0).integers(0, 256, (40, 50, 3), np.uint8)
     Image.fromarray(pixels).save(tmp_path / "photo.png")

@@ -1,4 +1,6 @@
-"""Names of other packages: found when they are asked for, never taken for another, and harmless until then."""
+"""Names of other packages: found when they are asked for, never taken for another, and harmless
+until then.
+"""
 
 import sys
 from pathlib import Path
@@ -9,7 +11,16 @@ import pytest
 from fedward.errors import ConfigError
 from fedward.jobs import load_experiment
 from fedward.nets import build
-from fedward.registry import KINDS, METHODS, METRICS, NETWORKS, SAMPLERS, VIEWS, Extension, extensions
+from fedward.registry import (
+    KINDS,
+    METHODS,
+    METRICS,
+    NETWORKS,
+    SAMPLERS,
+    VIEWS,
+    Extension,
+    extensions,
+)
 from installed import install
 from tiny import tiny
 
@@ -31,7 +42,13 @@ def test_a_package_adds_one_name_of_each_kind(tmp_path, monkeypatch):
         def share_sure(probabilities, labels):
             return float((probabilities.max(axis=1) > 0.5).mean())
     """
-    added = {"method": "Method", "network": "Net", "sampler": "Sampler", "view": "UPRIGHT", "metric": "share_sure"}
+    added = {
+        "method": "Method",
+        "network": "Net",
+        "sampler": "Sampler",
+        "view": "UPRIGHT",
+        "metric": "share_sure",
+    }
     points = {kind: {f"my_{kind}": f"mine:{target}"} for kind, target in added.items()}
     install(tmp_path, monkeypatch, "my-package", "mine", dedent(code), **points)
     for kind, registry in KINDS.items():
@@ -50,7 +67,9 @@ def test_a_package_adds_one_name_of_each_kind(tmp_path, monkeypatch):
 
 def test_a_name_that_is_built_in_is_refused_with_both(tmp_path, monkeypatch):
     install(tmp_path, monkeypatch, "shadow", "shadow", "", method={"fedavg": "shadow:FedAvg"})
-    with pytest.raises(ConfigError, match=r"method fedavg: .* found fedward itself and shadow==1.0:fedavg"):
+    with pytest.raises(
+        ConfigError, match=r"method fedavg: .* found fedward itself and shadow==1.0:fedavg"
+    ):
         METHODS["fedavg"]
     assert METHODS["fedprox"], "others are as they were"
     assert "shadow" not in sys.modules
@@ -58,8 +77,12 @@ def test_a_name_that_is_built_in_is_refused_with_both(tmp_path, monkeypatch):
 
 def test_a_name_that_two_packages_offer_is_refused_with_both(tmp_path, monkeypatch):
     for package in ("one", "two"):
-        install(tmp_path / package, monkeypatch, package, package, "", view={"odd": f"{package}:ODD"})
-    with pytest.raises(ConfigError, match=r"one==1.0:odd and two==1.0:odd|two==1.0:odd and one==1.0:odd"):
+        install(
+            tmp_path / package, monkeypatch, package, package, "", view={"odd": f"{package}:ODD"}
+        )
+    with pytest.raises(
+        ConfigError, match=r"one==1.0:odd and two==1.0:odd|two==1.0:odd and one==1.0:odd"
+    ):
         VIEWS["odd"]
 
 
@@ -82,7 +105,10 @@ def test_a_broken_package_is_named_and_breaks_no_other(tmp_path, monkeypatch, co
 
 def test_an_unknown_name_is_told_with_those_there_are(tmp_path, monkeypatch):
     install(tmp_path, monkeypatch, "more", "more", "", sampler={"oracle": "more:Oracle"})
-    with pytest.raises(ConfigError, match=r"sampler: expected one of random, .*core_set, feal, oracle, found 'orakel'"):
+    with pytest.raises(
+        ConfigError,
+        match=r"sampler: expected one of random, .*core_set, feal, oracle, found 'orakel'",
+    ):
         SAMPLERS["orakel"]
 
 
@@ -100,18 +126,24 @@ def test_what_is_registered_can_be_replaced_and_shadows_nothing(monkeypatch):
     METRICS.register("zero", lambda probabilities, labels: 0.0)
     METRICS.register("zero", lambda probabilities, labels: None)
     assert METRICS["zero"](None, None) is None
-    with pytest.raises(ConfigError, match="metric accuracy: expected a new name, found fedward itself"):
+    with pytest.raises(
+        ConfigError, match="metric accuracy: expected a new name, found fedward itself"
+    ):
         METRICS.register("accuracy", lambda probabilities, labels: 1.0)
     with pytest.raises(ConfigError, match="metric five: expected an object with __call__"):
         METRICS.register("five", 5)
 
 
-@pytest.mark.parametrize("raw", [{}, {"data": 3, "options": [], "metrics": "x"}, {"method": ["a"], "metrics": [3, {}]}])
+@pytest.mark.parametrize(
+    "raw", [{}, {"data": 3, "options": [], "metrics": "x"}, {"method": ["a"], "metrics": [3, {}]}]
+)
 def test_what_is_no_experiment_needs_nothing(raw):
     assert extensions(raw) == []
 
 
-def test_files_that_are_not_installed_add_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_files_that_are_not_installed_add_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.syspath_prepend(str(tmp_path))
     (tmp_path / "loose.py").write_text("Method = 1")
     with pytest.raises(ConfigError, match="found 'loose'"):

@@ -24,8 +24,8 @@ PARTS = st.lists(st.one_of(st.text(max_size=8), st.integers(-(10**6), 10**6)), m
 def test_seeds_never_change(arguments: tuple, seed: int) -> None:
     """Old runs must stay repeatable.
 
-    By hand: half of the first 16 hexadecimal digits of SHA-256 of "int:0", and of "int:7", "str:views", "str:site-3"
-    and "int:2" with the character 0x1f between them.
+    By hand: half of the first 16 hexadecimal digits of SHA-256 of "int:0", and of "int:7",
+    "str:views", "str:site-3" and "int:2" with the character 0x1f between them.
     """
     assert derive(*arguments) == seed
 
@@ -43,7 +43,16 @@ def test_different_purposes_give_different_seeds(one: list, other: list) -> None
 
 
 def test_purposes_that_look_alike_differ() -> None:
-    alike = [(1, "1"), (1, 1), (11,), (1, "1", ""), (1, "", "1"), (1, "site-1", 0), (1, "site-10"), (1, "site-1", "0")]
+    alike = [
+        (1, "1"),
+        (1, 1),
+        (11,),
+        (1, "1", ""),
+        (1, "", "1"),
+        (1, "site-1", 0),
+        (1, "site-10"),
+        (1, "site-1", "0"),
+    ]
     assert len({derive(*each) for each in alike}) == len(alike)
 
 
@@ -51,7 +60,11 @@ def test_seeds_do_not_depend_on_the_process() -> None:
     """Python's own hashes of texts do."""
     code = "from fedward.seeds import derive; print(derive(3, 'peers', 5, 'site-1'))"
     done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True, env={"PYTHONPATH": ":".join(sys.path)}
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        check=True,
+        env={"PYTHONPATH": ":".join(sys.path)},
     )
     assert int(done.stdout) == derive(3, "peers", 5, "site-1")
 
@@ -70,7 +83,9 @@ def test_generators_repeat_and_leave_the_global_ones_alone() -> None:
 def test_streams_of_different_purposes_are_unrelated() -> None:
     """Correlations of 2000 numbers each are within five standard deviations of 0."""
     streams = [numpy_generator(1, "a", index).random(2000) for index in range(5)]
-    streams += [torch.rand(2000, generator=torch_generator(1, "a", index)).numpy() for index in range(5)]
+    streams += [
+        torch.rand(2000, generator=torch_generator(1, "a", index)).numpy() for index in range(5)
+    ]
     streams += [numpy_generator(seed, "a", 0).random(2000) for seed in (2, 3)]
     for one, other in combinations(streams, 2):
         assert abs(np.corrcoef(one, other)[0, 1]) < 5 / 2000**0.5
@@ -84,7 +99,8 @@ def test_drawing_more_for_one_purpose_shifts_no_other() -> None:
 
 # --- with a participant's secret
 
-SECRET, OTHER = bytes(range(32)), bytes(range(1, 33))
+SECRET = bytes(range(32))
+OTHER = bytes(range(1, 33))
 
 
 def test_draws_without_a_secret_follow_from_the_seed_alone() -> None:
@@ -95,10 +111,14 @@ def test_draws_without_a_secret_follow_from_the_seed_alone() -> None:
 
 
 def test_draws_with_a_secret_never_change() -> None:
-    """By hand: half of the first 16 hexadecimal digits of HMAC-SHA-256 of "int:7", "str:views" with 0x1f between."""
+    """By hand: half of the first 16 hexadecimal digits of HMAC-SHA-256 of "int:7", "str:views" with
+    0x1f between.
+    """
     digest = hmac.new(SECRET, b"int:7\x1fstr:views", hashlib.sha256).hexdigest()
     assert Draws(7, SECRET).derive("views") == int(digest[:16], 16) // 2
-    numbers = torch.rand(3, generator=Draws(7, SECRET).torch_generator("views"), dtype=torch.float64)
+    numbers = torch.rand(
+        3, generator=Draws(7, SECRET).torch_generator("views"), dtype=torch.float64
+    )
     twister = np.random.MT19937()
     key = np.random.SeedSequence(int(digest, 16)).generate_state(624)
     twister.state = {"bit_generator": "MT19937", "state": {"key": key, "pos": 624}}
@@ -110,12 +130,16 @@ def test_draws_with_a_secret_never_change() -> None:
 def test_each_secret_seed_and_purpose_has_draws_of_its_own() -> None:
     all_ = [Draws(seed, secret) for seed in (7, 8) for secret in (b"", SECRET, OTHER)]
     streams = [draws.torch_generator(purpose) for draws in all_ for purpose in ("a", "b")]
-    assert len({tuple(torch.randperm(40, generator=stream).tolist()) for stream in streams}) == len(streams)
+    assert len({tuple(torch.randperm(40, generator=stream).tolist()) for stream in streams}) == len(
+        streams
+    )
     assert len({draws.derive(purpose) for draws in all_ for purpose in ("a", "b")}) == len(streams)
 
 
 def test_a_secret_gives_more_states_than_seeds() -> None:
-    """torch takes the low 32 bits of a seed: so many could be tried out. Two such seeds give one stream, as here."""
+    """torch takes the low 32 bits of a seed: so many could be tried out. Two such seeds give one
+    stream, as here.
+    """
     one, same = (torch.Generator().manual_seed(seed) for seed in (5, 5 + 2**32))
     assert torch.equal(torch.rand(9, generator=one), torch.rand(9, generator=same))
     generator = Draws(7, SECRET).torch_generator("a")

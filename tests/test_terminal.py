@@ -10,7 +10,7 @@ import pytest
 from nvflare.fuel.hci.table import Table
 
 from fedward.cli import main
-from fedward.report.console import Console
+from fedward.console.console import Console
 from fedward.storage.info import Summary
 from fedward.terminal import complain, line_below, one_line, printable, printing_safely
 from finished_run import new_run
@@ -33,13 +33,16 @@ def test_control_characters_are_written_out() -> None:
     "**not covered**: FLARE prints names as they are; use `fedward status` to look at others' jobs",
 )
 def test_flares_console_prints_control_characters_as_they_are() -> None:
-    table, shown = Table(["JOB NAME"]), io.StringIO()
+    table = Table(["JOB NAME"])
+    shown = io.StringIO()
     table.add_row([HOSTILE])
     table.write(shown)
     assert "\x1b]0;owned\x07" in shown.getvalue()
 
 
-def test_everything_printed_is_safe_and_the_streams_come_back(capsys: pytest.CaptureFixture[str]) -> None:
+def test_everything_printed_is_safe_and_the_streams_come_back(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     before = sys.stdout, sys.stderr
     with printing_safely():
         print(HOSTILE)
@@ -56,7 +59,9 @@ class Screen(io.StringIO):
 
 
 def screen_of(monkeypatch: pytest.MonkeyPatch) -> Screen:
-    """Make standard output a terminal of 20 columns, on which a line is drawn anew every millisecond."""
+    """Make standard output a terminal of 20 columns, on which a line is drawn anew every
+    millisecond.
+    """
     screen = Screen()
     monkeypatch.setattr("sys.stdout", screen)
     monkeypatch.setenv("TERM", "xterm")
@@ -71,7 +76,8 @@ def drawn(screen: Screen) -> list[str]:
 
 
 def test_a_line_stays_below_what_is_printed(monkeypatch: pytest.MonkeyPatch) -> None:
-    screen, seen = screen_of(monkeypatch), Event()
+    screen = screen_of(monkeypatch)
+    seen = Event()
 
     def text() -> str:
         seen.set()
@@ -83,12 +89,15 @@ def test_a_line_stays_below_what_is_printed(monkeypatch: pytest.MonkeyPatch) -> 
             assert seen.wait(60)
             print(row)
     assert drawn(screen) == ["one", "two", ""]
-    assert "far too long \\x1b]0" in screen.getvalue(), "19 columns, and nothing that steers the terminal"
+    assert "far too long \\x1b]0" in screen.getvalue(), (
+        "19 columns, and nothing that steers the terminal"
+    )
     assert "far too long \\x1b]0;" not in screen.getvalue()
 
 
 def test_a_line_waits_until_a_row_is_whole(monkeypatch: pytest.MonkeyPatch) -> None:
-    screen, seen = screen_of(monkeypatch), Event()
+    screen = screen_of(monkeypatch)
+    seen = Event()
     with printing_safely(), line_below(lambda: seen.set() or "line"):  # type: ignore[func-returns-value]
         for _ in range(3):
             print("ro", end="")
@@ -118,8 +127,12 @@ def test_an_error_is_folded_on_a_terminal_alone(
     assert screen.getvalue().split("\n") == rows
 
 
-@pytest.mark.proves("lead", "escape codes in a run's texts", "every command of fedward writes them out as text")
-def test_a_runs_texts_cannot_steer_the_terminal(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.proves(
+    "lead", "escape codes in a run's texts", "every command of fedward writes them out as text"
+)
+def test_a_runs_texts_cannot_steer_the_terminal(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     run = new_run(tmp_path / "run", tiny(), ["site-1"], "flare").path
     info = json.loads((run / "run.json").read_text())
     (run / "run.json").write_text(json.dumps({**info, "summary": {"reason": HOSTILE}}))

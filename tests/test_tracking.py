@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from fedward.local import run_local
+from fedward.lab.local import run_local
 from fedward.tracking import FOLDER, scalars, write_scalars
 from tiny import tiny
 from tracked import events
@@ -14,8 +14,15 @@ pytestmark = pytest.mark.usefixtures("without_report")
 
 def test_scalars_say_which_model_they_are_of():
     row = {"split": "val", "name": "accuracy", "value": 0.5}
-    meta = {"round": 4, "train": {"loss": 2.0}, "metrics": [row, {**row, "name": "f1/MEL"}, {**row, "value": None}]}
-    assert list(scalars(meta, part=1, exchanges=2)) == [("val/accuracy", 3, 0.5), ("train/loss", 4, 2.0)]
+    meta = {
+        "round": 4,
+        "train": {"loss": 2.0},
+        "metrics": [row, {**row, "name": "f1/MEL"}, {**row, "value": None}],
+    }
+    assert list(scalars(meta, part=1, exchanges=2)) == [
+        ("val/accuracy", 3, 0.5),
+        ("train/loss", 4, 2.0),
+    ]
     assert list(scalars({"round": 4, "error": "boom"}, part=0, exchanges=2)) == []
     average = {"round": 4, "train": {}, "metrics": [row]}
     assert list(scalars(average, part=2, exchanges=2)) == [("val/accuracy", 4, 0.5)]
@@ -34,8 +41,14 @@ def test_a_local_run_has_the_numbers_of_its_logs(tmp_path, decay):
     logged: dict[str, dict[str, list[tuple[int, float]]]] = {"site-1": {}, "site-2": {}}
     for line in (run / "metrics.jsonl").read_text().splitlines():
         row = json.loads(line)
-        if "/" not in row["name"] and row["value"] is not None and row["name"] not in ("labelled", "unlabelled"):
+        if (
+            "/" not in row["name"]
+            and row["value"] is not None
+            and row["name"] not in ("labelled", "unlabelled")
+        ):
             tag = f"{row['split']}/{row['name']}"
-            logged[row["site"]].setdefault(tag, []).append((row["round"], pytest.approx(row["value"])))
+            logged[row["site"]].setdefault(tag, []).append(
+                (row["round"], pytest.approx(row["value"]))
+            )
     assert {"val/accuracy", "test/accuracy", "train/seconds"} <= set(logged["site-1"])
     assert {site: events(run / FOLDER / site) for site in logged} == logged

@@ -1,4 +1,6 @@
-"""What the reader of YAML makes of texts, and what it refuses: at once, with the place and what to do."""
+"""What the reader of YAML makes of texts, and what it refuses: at once, with the place and what to
+do.
+"""
 
 import os
 import re
@@ -31,23 +33,44 @@ REFUSED = {
     "an alias": ("a: 1\nb: *a\n", "line 2, column 4: the alias *a: write out what it stands for"),
     "an anchor alone": ("a: &a 1\n", "line 1, column 4: the anchor &a"),
     "an anchor that holds itself": ("a: &a [*a]\n", "line 1, column 4: the anchor &a"),
-    "a merge key": ("a: 1\nb:\n  <<: {a: 1}\n", "line 3, column 3: the merge key <<: write out what it brings"),
-    "code by a tag": ("a: !!python/object/apply:os.system [touch x]\n", "line 1, column 4: the tag tag:yaml.org"),
+    "a merge key": (
+        "a: 1\nb:\n  <<: {a: 1}\n",
+        "line 3, column 3: the merge key <<: write out what it brings",
+    ),
+    "code by a tag": (
+        "a: !!python/object/apply:os.system [touch x]\n",
+        "line 1, column 4: the tag tag:yaml.org",
+    ),
     "a tag of its own": ("a: !mine x\n", "line 1, column 4: the tag !mine"),
-    "a tag that only says what it is": ("a: !!str 1\n", "line 1, column 4: the tag tag:yaml.org,2002:str"),
+    "a tag that only says what it is": (
+        "a: !!str 1\n",
+        "line 1, column 4: the tag tag:yaml.org,2002:str",
+    ),
     "a binary": ("a: !!binary AAAA\n", "the tag tag:yaml.org,2002:binary"),
     "a set": ("a: !!set {x, y}\n", "the tag tag:yaml.org,2002:set"),
     "a key twice": ("a: 1\nb: 2\na: 3\n", "line 3, column 1: 'a' twice"),
     "a key twice, in quotes once": ('a: {1: x, "1": y}\n', "line 1, column 11: '1' twice"),
-    "a key twice, written differently": ("a: {1: x, +1: y}\n", "line 1, column 4: the same key twice"),
+    "a key twice, written differently": (
+        "a: {1: x, +1: y}\n",
+        "line 1, column 4: the same key twice",
+    ),
     "nothing twice as a key": ("a: {~: x, null: y}\n", "line 1, column 4: the same key twice"),
-    "lists without end": ("a: " + "[" * 100_000, "line 1, column 24: more than 20 lists and mappings"),
+    "lists without end": (
+        "a: " + "[" * 100_000,
+        "line 1, column 24: more than 20 lists and mappings",
+    ),
     "mappings without end": ("{a: " * 100_000, "more than 20 lists and mappings within each other"),
     "dashes without end": ("- " * 100_000, "more than 20 lists and mappings within each other"),
     "questions without end": ("? " * 100_000, "more than 20 lists and mappings within each other"),
-    "a number of a million digits": (f"a: {'9' * 1_000_000}", "line 1, column 4: a whole number of more than 64 bits"),
+    "a number of a million digits": (
+        f"a: {'9' * 1_000_000}",
+        "line 1, column 4: a whole number of more than 64 bits",
+    ),
     "a number of 65 bits": (f"a: {2**64}", "line 1, column 4: a whole number of more than 64 bits"),
-    "a number of 65 bits below zero": (f"a: -{2**64}", "line 1, column 4: a whole number of more than 64 bits"),
+    "a number of 65 bits below zero": (
+        f"a: -{2**64}",
+        "line 1, column 4: a whole number of more than 64 bits",
+    ),
     "a list as a key": ("a: {[1]: x}\n", "line 1, column 5: found unhashable key"),
     "two documents": ("a: 1\n---\nb: 2\n", "line 2, column 1: but found another document"),
     "a 13th month": ("a: 2024-13-01\n", "month must be in 1..12"),
@@ -68,7 +91,9 @@ def test_what_yaml_can_do_beyond_values_is_refused(tmp_path: Path, case: str) ->
     with pytest.raises(ValueError, match=re.escape(told)) as refused:
         read_yaml(text)
     assert "\n" not in str(refused.value)
-    site, policy, server = tmp_path / "site-1.yaml", tmp_path / "fedward_policy.yaml", tmp_path / f"{SERVER}.yaml"
+    site = tmp_path / "site-1.yaml"
+    policy = tmp_path / "fedward_policy.yaml"
+    server = tmp_path / f"{SERVER}.yaml"
     for file in (site, policy, server):
         file.write_text(text)
     for file in (site, server):
@@ -100,7 +125,10 @@ def test_what_is_no_file_is_not_waited_for(tmp_path: Path) -> None:
     [
         ("", None),
         ("a: yes\nb: no\nc: on\n", {"a": "yes", "b": "no", "c": "on"}),
-        ("a: [true, False, ~, null, 1, -2, +3, 032, 1:30, 1.5, .5]", [True, False, None, None, 1, -2, 3]),
+        (
+            "a: [true, False, ~, null, 1, -2, +3, 032, 1:30, 1.5, .5]",
+            [True, False, None, None, 1, -2, 3],
+        ),
         (f"a: {2**63 - 1}\nb: -{2**63 - 1}\nc: 0\n", {"a": 2**63 - 1, "b": 1 - 2**63, "c": 0}),
         (f"a: '{2**64}'", {"a": f"{2**64}"}),
         ("a: 'R&D *x* !y <<'\n", {"a": "R&D *x* !y <<"}),
@@ -120,7 +148,9 @@ def test_values_are_read_as_they_look(text: str, value: object) -> None:
 
 
 def test_a_change_on_the_command_line_is_read_alike() -> None:
-    with pytest.raises(ConfigError, match=r"--set data\.classes: expected a value in YAML, found .* the anchor &a"):
+    with pytest.raises(
+        ConfigError, match=r"--set data\.classes: expected a value in YAML, found .* the anchor &a"
+    ):
         load_experiment("fedavg", ["data.classes=[&a NV, *a]"])
     classes = load_experiment("fedavg", ["data.classes=[NV, MEL]"]).data.classes
     assert classes == DataSpec(classes=("NV", "MEL")).classes
@@ -128,8 +158,13 @@ def test_a_change_on_the_command_line_is_read_alike() -> None:
 
 def test_yaml_is_read_at_one_place() -> None:
     """Whoever imports PyYAML elsewhere could let bombs in again."""
-    package, imports = Path(fedward.__file__).parent, re.compile(r"^\s*(import|from) yaml\b", re.MULTILINE)
-    found = [file.name for file in package.rglob("*.py") if imports.search(file.read_text(encoding="utf-8"))]
+    package = Path(fedward.__file__).parent
+    imports = re.compile(r"^\s*(import|from) yaml\b", re.MULTILINE)
+    found = [
+        file.name
+        for file in package.rglob("*.py")
+        if imports.search(file.read_text(encoding="utf-8"))
+    ]
     assert found == ["yaml_text.py"]
 
 

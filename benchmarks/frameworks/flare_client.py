@@ -4,7 +4,8 @@ import nvflare.client as flare
 import work
 
 flare.init()
-net, site = work.network(), int(flare.get_site_name().rsplit("-", 1)[1]) - 1
+net = work.network()
+site = int(flare.get_site_name().rsplit("-", 1)[1]) - 1
 while flare.is_running():
     received = flare.receive()
     net.load_state_dict(received.params)

@@ -10,7 +10,8 @@ from flwr.serverapp import Grid, ServerApp
 from flwr.serverapp.strategy import FedAvg
 from flwr.simulation import run_simulation
 
-client, server = ClientApp(), ServerApp()
+client = ClientApp()
+server = ServerApp()
 
 
 class Watched(FedAvg):
@@ -27,8 +28,13 @@ def train(message: Message, context: Context) -> Message:
     """Train at a site."""
     net = work.network()
     net.load_state_dict(message.content["arrays"].to_torch_state_dict())
-    seen = work.train(net, int(context.node_config["partition-id"]), message.content["config"]["server-round"])
-    content = {"arrays": ArrayRecord(net.state_dict()), "metrics": MetricRecord({"num-examples": seen})}
+    seen = work.train(
+        net, int(context.node_config["partition-id"]), message.content["config"]["server-round"]
+    )
+    content = {
+        "arrays": ArrayRecord(net.state_dict()),
+        "metrics": MetricRecord({"num-examples": seen}),
+    }
     return Message(content=RecordDict(content), reply_to=message)
 
 
@@ -38,10 +44,20 @@ def main(grid: Grid, context: Context) -> None:
     del context
     share = work.TRAINING / work.SITES
     strategy = Watched(
-        fraction_train=share, fraction_evaluate=0.0, min_train_nodes=work.TRAINING, min_available_nodes=work.SITES
+        fraction_train=share,
+        fraction_evaluate=0.0,
+        min_train_nodes=work.TRAINING,
+        min_available_nodes=work.SITES,
     )
-    strategy.start(grid=grid, initial_arrays=ArrayRecord(work.network().state_dict()), num_rounds=work.ROUNDS)
+    strategy.start(
+        grid=grid, initial_arrays=ArrayRecord(work.network().state_dict()), num_rounds=work.ROUNDS
+    )
 
 
 if __name__ == "__main__":
-    run_simulation(server, client, work.SITES, backend_config={"client_resources": {"num_cpus": 1, "num_gpus": 0.0}})
+    run_simulation(
+        server,
+        client,
+        work.SITES,
+        backend_config={"client_resources": {"num_cpus": 1, "num_gpus": 0.0}},
+    )

@@ -9,7 +9,8 @@ import work
 
 def main() -> None:
     """Run it."""
-    net, chance = work.network(), random.Random(0)
+    net = work.network()
+    chance = random.Random(0)
     model = copy.deepcopy(net.state_dict())
     for round_ in range(1, work.ROUNDS + 1):
         states = []

@@ -1,4 +1,6 @@
-"""What every framework does at a site: the same network, images, views, optimiser and number of steps."""
+"""What every framework does at a site: the same network, images, views, optimiser and number of
+steps.
+"""
 
 import os
 from functools import cache
@@ -15,8 +17,11 @@ from fedward.nets import build
 from fedward.training.batches import Pixels
 from fedward.views import VIEWS
 
-SITES, TRAINING, BATCH = 10, 3, 16
-ROUNDS, STEPS = int(os.environ.get("ROUNDS", "24")), int(os.environ.get("STEPS", "13"))
+SITES = 10
+TRAINING = 3
+BATCH = 16
+ROUNDS = int(os.environ.get("ROUNDS", "24"))
+STEPS = int(os.environ.get("STEPS", "13"))
 """Of the run; the environment reaches all processes."""
 
 
@@ -55,10 +60,13 @@ def pixels(site: int) -> Pixels:
 def train(net: nn.Module, site: int, seed: int) -> int:
     """Train ``net`` in place for so many steps and return the number of images seen."""
     net.train().to(memory_format=torch.channels_last)
-    images, generator = pixels(site), torch.Generator().manual_seed(seed)
+    images = pixels(site)
+    generator = torch.Generator().manual_seed(seed)
     optimizer = torch.optim.Adam(net.parameters(), lr=2e-3, fused=True)
     count = BATCH * STEPS
-    orders = [torch.randperm(len(images), generator=generator) for _ in range(1 + count // len(images))]
+    orders = [
+        torch.randperm(len(images), generator=generator) for _ in range(1 + count // len(images))
+    ]
     for index in torch.cat(orders)[:count].split(BATCH):
         views = VIEWS["rotation_invariant"].weak(images.take(index), generator)
         loss = F.cross_entropy(net(views), images.labels[index])

@@ -13,7 +13,9 @@ _CANONICAL = json.JSONEncoder(sort_keys=True, separators=(",", ":"))
 
 
 def canonical(value: Any) -> str:
-    """Return JSON of which there is one for each value: keys sorted, no spaces, ASCII; NaN as Python writes it."""
+    """Return JSON of which there is one for each value: keys sorted, no spaces, ASCII; NaN as
+    Python writes it.
+    """
     return _CANONICAL.encode(value)
 
 
@@ -32,7 +34,9 @@ def file_digest(path: Path) -> str:
 
 
 def arrays_digest(arrays: Mapping[str, np.ndarray]) -> str:
-    """Return the SHA-256 of arrays' names, types, shapes and numbers, whatever their order; 64 hexadecimal digits."""
+    """Return the SHA-256 of arrays' names, types, shapes and numbers, whatever their order; 64
+    hexadecimal digits.
+    """
     total = hashlib.sha256()
     for name, array in sorted(arrays.items()):
         total.update(_heading(name, array.dtype.str, array.shape))

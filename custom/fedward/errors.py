@@ -13,12 +13,17 @@ class FedwardError(Exception):
     """
 
     def __init__(self, where: str, *, expected: str, found: str, remedy: str) -> None:
-        self.where, self.expected, self.found, self.remedy = where, expected, found, remedy
+        self.where = where
+        self.expected = expected
+        self.found = found
+        self.remedy = remedy
         super().__init__(f"{where}: expected {expected}, found {found}. {remedy}")
 
     def __reduce__(self) -> tuple[Callable[[str], "FedwardError"], tuple[str]]:
         """Say how it is made again in another process: an exception's own way knows no keywords."""
-        return partial(type(self), expected=self.expected, found=self.found, remedy=self.remedy), (self.where,)
+        return partial(type(self), expected=self.expected, found=self.found, remedy=self.remedy), (
+            self.where,
+        )
 
 
 class ConfigError(FedwardError):
@@ -38,29 +43,42 @@ class RunError(FedwardError):
 
 
 class WorkError(RunError):
-    """A site's work was stopped or failed. The text names no file and no image: the server may read it."""
+    """A site's work was stopped or failed. The text names no file and no image: the server may read
+    it.
+    """
 
 
 def did_you_mean(word: object, known: Iterable[str]) -> str:
-    """Return `` (did you mean ...?)`` with the known name that is most like a word; nothing where none is."""
+    """Return `` (did you mean ...?)`` with the known name that is most like a word; nothing where
+    none is.
+    """
     from difflib import get_close_matches  # here, as few commands need it
 
-    names, said = list(known), str(word).lower()
+    names = list(known)
+    said = str(word).lower()
     like = get_close_matches(said, names, 1, 0.75 if len(said) > 4 else 0.6)
     return f" (did you mean {like[0]}?)" if like and word not in names else ""
 
 
 def did_you_mean_file(path: Path) -> str:
-    """Return :func:`did_you_mean` of the first part of a path that does not exist, among what lies beside it."""
+    """Return :func:`did_you_mean` of the first part of a path that does not exist, among what lies
+    beside it.
+    """
     missing = [part for part in (path, *path.parents) if not os.path.lexists(part)]
     try:
-        return did_you_mean(missing[-1].name, sorted(os.listdir(missing[-1].parent))) if missing else ""
+        return (
+            did_you_mean(missing[-1].name, sorted(os.listdir(missing[-1].parent)))
+            if missing
+            else ""
+        )
     except OSError:
         return ""
 
 
 def listed(names: Iterable[str]) -> str:
-    """Return names as one text, separated by commas; a name with a comma of its own stands in quotes."""
+    """Return names as one text, separated by commas; a name with a comma of its own stands in
+    quotes.
+    """
     return ", ".join(map(quoted, names))
 
 
@@ -70,11 +88,15 @@ def quoted(name: str) -> str:
 
 
 def reason_of(error: Exception) -> str:
-    """Return why something could not be read, without numbers and names of errors where people need none."""
+    """Return why something could not be read, without numbers and names of errors where people need
+    none.
+    """
     if isinstance(error, IsADirectoryError):
         return "a folder"
     if isinstance(error, OSError) and error.strerror:
-        like = did_you_mean_file(Path(error.filename)) if isinstance(error, FileNotFoundError) else ""
+        like = (
+            did_you_mean_file(Path(error.filename)) if isinstance(error, FileNotFoundError) else ""
+        )
         return error.strerror[:1].lower() + error.strerror[1:] + like
     if isinstance(error, UnicodeDecodeError):
         return "bytes that are no text in UTF-8"

@@ -1,6 +1,8 @@
-"""What somebody has written and cannot be, in words of our own: one place for all models that check settings and files.
+"""What somebody has written and cannot be, in words of our own: one place for all models that check
+settings and files.
 
-pydantic finds the faults. Its texts are about programs ("Extra inputs are not permitted"), so none of them is shown.
+pydantic finds the faults. Its texts are about programs ("Extra inputs are not permitted"), so none
+of them is shown.
 """
 
 import json
@@ -17,20 +19,26 @@ if TYPE_CHECKING:
     from pydantic import ValidationError
     from pydantic_core import ErrorDetails
 
-_UNKNOWN, _MISSING = "extra_forbidden", "missing"
+_UNKNOWN = "extra_forbidden"
+_MISSING = "missing"
 _OURS = ("value_error", "assertion_error")
 _PARENT = "fields of its own"
 _KINDS = {
     _UNKNOWN: "no field of this name",
     _MISSING: "a value",
-    **dict.fromkeys(("int_type", "int_parsing", "int_parsing_size", "int_from_float"), "a whole number"),
+    **dict.fromkeys(
+        ("int_type", "int_parsing", "int_parsing_size", "int_from_float"), "a whole number"
+    ),
     **dict.fromkeys(("float_type", "float_parsing"), "a number"),
     "finite_number": "a finite number",
     "json_invalid": "JSON",
     **dict.fromkeys(("bool_type", "bool_parsing"), "true or false"),
     **dict.fromkeys(("path_type", "string_type"), "text"),
     **dict.fromkeys(("list_type", "tuple_type"), "a list"),
-    **dict.fromkeys(("dict_type", "model_type", "model_attributes_type", "mapping_type", "dataclass_type"), _PARENT),
+    **dict.fromkeys(
+        ("dict_type", "model_type", "model_attributes_type", "mapping_type", "dataclass_type"),
+        _PARENT,
+    ),
 }
 """Kind of a fault -> what is expected."""
 _BOUNDS = {
@@ -67,31 +75,45 @@ class Fault(NamedTuple):
         return f"{field}: {self.found}, not {self.expected}"
 
 
-def explain(error: "ValidationError", where: str, raw: Any, known: Iterable[str] = ()) -> ConfigError:
-    """Return a :class:`ConfigError` that lists every fault; the arguments are those of :func:`faults`."""
+def explain(
+    error: "ValidationError", where: str, raw: Any, known: Iterable[str] = ()
+) -> ConfigError:
+    """Return a :class:`ConfigError` that lists every fault; the arguments are those of
+    :func:`faults`.
+    """
     found = "; ".join(map(str, faults(error, raw, known)))
-    return ConfigError(where, expected="valid settings", found=found, remedy="Correct the named fields.")
+    return ConfigError(
+        where, expected="valid settings", found=found, remedy="Correct the named fields."
+    )
 
 
 def faults(error: "ValidationError", raw: Any, known: Iterable[str] = ()) -> list[Fault]:
-    """Return what is wrong, one fault for each field, unknown ones first: they are why others are missing.
+    """Return what is wrong, one fault for each field, unknown ones first: they are why others are
+    missing.
 
     Args:
         error: of a check of ``raw``.
         raw: what was written, as plain values or a line of JSON.
         known: names of fields there are, for one that there is not.
     """
-    names, found = list(known), dict[str, Fault]()
+    names = list(known)
+    found = dict[str, Fault]()
     if isinstance(raw, str):
         with suppress(ValueError):
             raw = json.loads(raw)
     for item in error.errors(include_url=False):
         fault = _fault(item, raw, names)
-        if (before := found.get(fault.field)) and before.kind not in _OURS:  # a value that may be of several kinds
+        before = found.get(fault.field)
+        if before and before.kind not in _OURS:  # a value that may be of several kinds
             fault = before._replace(expected=f"{before.expected} or {fault.expected}")
         found[fault.field] = fault
-    # Where a part of a value is wrong, the value is of the right kind, whatever else it might have been.
-    told = [found[field] for field in found if not any(other.startswith(f"{field}.") for other in found if field)]
+    # Where a part of a value is wrong, the value is of the right kind, whatever else it might have
+    # been.
+    told = [
+        found[field]
+        for field in found
+        if not any(other.startswith(f"{field}.") for other in found if field)
+    ]
     return sorted(told, key=lambda fault: fault.kind != _UNKNOWN)
 
 
@@ -105,14 +127,18 @@ def names_in(model: type[BaseModel], before: str = "") -> Iterator[str]:
 
 
 def _fault(item: "ErrorDetails", raw: Any, known: list[str]) -> Fault:
-    field, kind, value = ".".join(map(str, _path(item, raw))), item["type"], item["input"]
+    field = ".".join(map(str, _path(item, raw)))
+    kind = item["type"]
+    value = item["input"]
     text = item["msg"].removeprefix("Value error, ").removeprefix("Assertion failed, ")
     expected = _KINDS.get(kind, text.removeprefix("Input should be "))
     if kind in _BOUNDS:
         bound, form = _BOUNDS[kind]
         expected = form.format(item["ctx"][bound])
     if kind == "literal_error":
-        expected = expected.replace("'", "") + did_you_mean(value, re.findall("'([^']*)'", expected))
+        expected = expected.replace("'", "") + did_you_mean(
+            value, re.findall("'([^']*)'", expected)
+        )
     elif kind == _UNKNOWN:
         expected += did_you_mean(field, known)
     elif kind == "string_type" and isinstance(value, bool | int | float):
@@ -122,8 +148,11 @@ def _fault(item: "ErrorDetails", raw: Any, known: list[str]) -> Fault:
 
 
 def _path(item: "ErrorDetails", raw: Any) -> Iterator[str | int]:
-    """Yield where a fault is in ``raw``. Where a value may be of several kinds, pydantic's path also names the kind."""
-    here, last = raw, len(item["loc"]) - 1
+    """Yield where a fault is in ``raw``. Where a value may be of several kinds, pydantic's path
+    also names the kind.
+    """
+    here = raw
+    last = len(item["loc"]) - 1
     for place, part in enumerate(item["loc"]):
         listed = isinstance(here, list | tuple) and isinstance(part, int) and part < len(here)
         if listed or (isinstance(here, Mapping) and part in here):

@@ -1,20 +1,27 @@
-"""Files for their owner alone, whatever the umask: patients' images, their ids, and what a site has spent."""
+"""Files for their owner alone, whatever the umask: patients' images, their ids, and what a site has
+spent.
+"""
 
 import os
 from pathlib import Path
 
-_FILE, _FOLDER = 0o600, 0o700
+_FILE = 0o600
+_FOLDER = 0o700
 
 
 def opener(path: str, flags: int) -> int:
-    """Open a file with mode 0600, also one that was there with another: ``open(path, "wb", opener=opener)``."""
+    """Open a file with mode 0600, also one that was there with another: ``open(path, "wb",
+    opener=opener)``.
+    """
     number = os.open(path, flags, _FILE)
     os.fchmod(number, _FILE)
     return number
 
 
 def make_folder(folder: Path) -> None:
-    """Make a folder with mode 0700, and so those above it that are missing; one that is there stays as it is."""
+    """Make a folder with mode 0700, and so those above it that are missing; one that is there stays
+    as it is.
+    """
     if not folder.is_dir():
         make_folder(folder.parent)
         folder.mkdir(mode=_FOLDER, exist_ok=True)

@@ -1,7 +1,7 @@
 """All names by which an experiment says what it is made of, and where each leads.
 
-A name is built in, offered by an installed package as an entry point (docs/extending.md), or registered in this
-process. Nothing is imported before its name is looked up.
+A name is built in, offered by an installed package as an entry point (docs/extending.md), or
+registered in this process. Nothing is imported before its name is looked up.
 """
 
 import sys
@@ -39,7 +39,8 @@ class Extension(NamedTuple):
 class Registry(Mapping[str, T], Generic[T]):
     """The names of one kind.
 
-    As a mapping it has the built-in and the registered ones; a lookup finds those of installed packages too.
+    As a mapping it has the built-in and the registered ones; a lookup finds those of installed
+    packages too.
 
     Args:
         kind: in the singular; entry points belong to the group ``fedward.<kind>s``.
@@ -49,9 +50,15 @@ class Registry(Mapping[str, T], Generic[T]):
     """
 
     def __init__(
-        self, kind: str, package: str, builtin: Mapping[str, str], needs: Sequence[str] = ("__call__",)
+        self,
+        kind: str,
+        package: str,
+        builtin: Mapping[str, str],
+        needs: Sequence[str] = ("__call__",),
     ) -> None:
-        self.kind, self.group, self._needs = kind, f"fedward.{kind}s", needs
+        self.kind = kind
+        self.group = f"fedward.{kind}s"
+        self._needs = needs
         self.builtin = {name: f"{package}.{target}" for name, target in builtin.items()}
         self.registered: dict[str, T] = {}
         """Those of this process alone."""
@@ -60,7 +67,8 @@ class Registry(Mapping[str, T], Generic[T]):
         """Return what a name stands for, imported now.
 
         Raises:
-            ConfigError: nothing has that name, or more than one package, or its package cannot be imported.
+            ConfigError: nothing has that name, or more than one package, or its package cannot be
+                imported.
         """
         if name in self.registered:
             return self.registered[name]
@@ -70,9 +78,12 @@ class Registry(Mapping[str, T], Generic[T]):
         try:
             loaded: T = self._offers(name)[0].load()
         except Exception as error:  # whatever another package's module raises
-            where, why = f"{self.kind} {found}", f"{type(error).__name__}: {error}"
+            where = f"{self.kind} {found}"
+            why = f"{type(error).__name__}: {error}"
             remedy = f"Repair or remove the package {found.package}."
-            raise ConfigError(where, expected="a module that can be imported", found=why, remedy=remedy) from error
+            raise ConfigError(
+                where, expected="a module that can be imported", found=why, remedy=remedy
+            ) from error
         self._require(loaded, f"{self.kind} {name} of {found}")
         return loaded
 
@@ -86,24 +97,35 @@ class Registry(Mapping[str, T], Generic[T]):
         return len({**self.builtin, **self.registered})
 
     def extension(self, name: str) -> Extension | None:
-        """Return which installed package adds a name, None for one that is built in or registered; imports nothing.
+        """Return which installed package adds a name, None for one that is built in or registered;
+        imports nothing.
 
         Raises:
             ConfigError: nothing has that name, or more than one package.
         """
         if name in self.registered:
             return None
-        dists = [entry.dist for entry in self._offers(name) if entry.dist]  # each has one: its package is installed
+        dists = [
+            entry.dist for entry in self._offers(name) if entry.dist
+        ]  # each has one: its package is installed
         offers = [Extension(self.kind, name, dist.name, dist.version) for dist in dists]
         sources = [*(["fedward itself"] if name in self.builtin else []), *map(str, offers)]
         if not sources:
             known = self.names()
             found = f"{name!r}{did_you_mean(name, known)}"
-            raise ConfigError(self.kind, expected=f"one of {', '.join(known)}", found=found, remedy="Name one of them.")
+            raise ConfigError(
+                self.kind,
+                expected=f"one of {', '.join(known)}",
+                found=found,
+                remedy="Name one of them.",
+            )
         if len(sources) > 1:
-            where, found = f"{self.kind} {name}", " and ".join(sources)
+            where = f"{self.kind} {name}"
+            found = " and ".join(sources)
             remedy = f"Remove one package, or rename its entry point in the group {self.group}."
-            raise ConfigError(where, expected="one package with that name", found=found, remedy=remedy)
+            raise ConfigError(
+                where, expected="one package with that name", found=found, remedy=remedy
+            )
         return offers[0] if offers else None
 
     def names(self) -> list[str]:
@@ -114,17 +136,25 @@ class Registry(Mapping[str, T], Generic[T]):
         """Add a name in this process, in place of one that was registered before.
 
         Raises:
-            ConfigError: the name is taken by fedward or an installed package, or ``thing`` is none of this kind.
+            ConfigError: the name is taken by fedward or an installed package, or ``thing`` is none
+                of this kind.
         """
         if name not in self.registered and name in self:
             taken = self.extension(name) or "fedward itself"
-            raise ConfigError(f"{self.kind} {name}", expected="a new name", found=str(taken), remedy="Choose another.")
+            raise ConfigError(
+                f"{self.kind} {name}",
+                expected="a new name",
+                found=str(taken),
+                remedy="Choose another.",
+            )
         self._require(thing, f"{self.kind} {name}")
         self.registered[name] = thing
 
     def _require(self, thing: T, where: str) -> None:
-        if missing := ", ".join(attribute for attribute in self._needs if not hasattr(thing, attribute)):
-            expected, found = f"an object with {', '.join(self._needs)}", f"{thing!r:.80} without {missing}"
+        missing = ", ".join(attribute for attribute in self._needs if not hasattr(thing, attribute))
+        if missing:
+            expected = f"an object with {', '.join(self._needs)}"
+            found = f"{thing!r:.80} without {missing}"
             remedy = "docs/extending.md says what each kind is."
             raise ConfigError(where, expected=expected, found=found, remedy=remedy)
 
@@ -137,7 +167,9 @@ class Registry(Mapping[str, T], Generic[T]):
 
 @cache
 def _entry_points(group: str, path: tuple[str, ...]) -> EntryPoints:
-    """Return those of all packages on a search path; read once, as it takes looking at every package."""
+    """Return those of all packages on a search path; read once, as it takes looking at every
+    package.
+    """
     return entry_points(group=group)
 
 
@@ -160,7 +192,11 @@ _SWINS = {"28": 28, "32": 32, "32_patch4": 32, "64": 64, "224": 224}
 _NETWORKS = {
     "small_cnn": "small_cnn:SmallCNN",
     "small_cnn_gn": "small_cnn_gn:SmallCNNGN",
-    **{f"{name}_{size}": f"masked_swin:{name}_{size}" for name in ("swin", "masked_swin") for size in _SWINS},
+    **{
+        f"{name}_{size}": f"masked_swin:{name}_{size}"
+        for name in ("swin", "masked_swin")
+        for size in _SWINS
+    },
 }
 _SAMPLERS = {
     "random": "base:Random",
@@ -181,10 +217,15 @@ _METRICS |= dict.fromkeys(OVERALL, "classification:classification_metrics")
 
 
 METHODS: "Registry[type[Algorithm[Any]]]" = Registry(
-    "method", "fedward.methods", _METHODS, ("settings_type", "state_type", "start", "rounds", "phases")
+    "method",
+    "fedward.methods",
+    _METHODS,
+    ("settings_type", "state_type", "start", "rounds", "phases"),
 )
 NETWORKS: "Registry[Network]" = Registry("network", "fedward.nets", _NETWORKS)
-"""Those that need no other package; all of timm, and MONAI's under ``monai:NAME``, have no row here."""
+"""Those that need no other package; all of timm, and MONAI's under ``monai:NAME``, have no row
+here.
+"""
 SAMPLERS: "Registry[type[Sampler]]" = Registry(
     "sampler", "fedward.methods.samplers", _SAMPLERS, ("name", "settings_type", "uses", "choose")
 )
@@ -192,16 +233,23 @@ VIEWS: "Registry[Views]" = Registry("view", "fedward.views", _VIEWS, ("weak", "s
 METRICS: "Registry[MetricFunction]" = Registry("metric", "fedward.evaluation", _METRICS)
 """Built in are those that every job has; they are computed together."""
 
-KINDS: Mapping[str, Registry[Any]] = {each.kind: each for each in (METHODS, NETWORKS, SAMPLERS, VIEWS, METRICS)}
+KINDS: Mapping[str, Registry[Any]] = {
+    each.kind: each for each in (METHODS, NETWORKS, SAMPLERS, VIEWS, METRICS)
+}
 
 
 def image_size(net: str) -> int | None:
-    """Return the only height and width in pixels that a network of fedward takes; None where it is not bound to one."""
-    return _SWINS.get(net.removeprefix("masked_").removeprefix("swin_")) if net in _NETWORKS else None
+    """Return the only height and width in pixels that a network of fedward takes; None where it is
+    not bound to one.
+    """
+    return (
+        _SWINS.get(net.removeprefix("masked_").removeprefix("swin_")) if net in _NETWORKS else None
+    )
 
 
 def extensions(experiment: Mapping[str, Any]) -> list[Extension]:
-    """Return what an experiment, as plain JSON values, takes from other packages; imports none of it.
+    """Return what an experiment, as plain JSON values, takes from other packages; imports none of
+    it.
 
     Values that are no names, and names that nothing has, are left for the check of the experiment.
 
@@ -212,12 +260,21 @@ def extensions(experiment: Mapping[str, Any]) -> list[Extension]:
 
 
 def registered(experiment: Mapping[str, Any]) -> list[str]:
-    """Return what an experiment, as plain JSON values, takes from :func:`fedward.register`: kind and name of each."""
-    return [f"{registry.kind} {name}" for registry, name in _named(experiment) if name in registry.registered]
+    """Return what an experiment, as plain JSON values, takes from :func:`fedward.register`: kind
+    and name of each.
+    """
+    return [
+        f"{registry.kind} {name}"
+        for registry, name in _named(experiment)
+        if name in registry.registered
+    ]
 
 
 def _named(experiment: Mapping[str, Any]) -> list[tuple[Registry[Any], str]]:
-    data, options = (part if isinstance(part := experiment.get(key), Mapping) else {} for key in ("data", "options"))
+    data, options = (
+        part if isinstance(part := experiment.get(key), Mapping) else {}
+        for key in ("data", "options")
+    )
     metrics = experiment.get("metrics")
     named: list[tuple[Registry[Any], Any]] = [
         (METHODS, experiment.get("method")),
@@ -226,4 +283,6 @@ def _named(experiment: Mapping[str, Any]) -> list[tuple[Registry[Any], str]]:
         (VIEWS, data.get("views")),
         *((METRICS, name) for name in (metrics if isinstance(metrics, list | tuple) else [])),
     ]
-    return [(registry, name) for registry, name in named if isinstance(name, str) and name in registry]
+    return [
+        (registry, name) for registry, name in named if isinstance(name, str) and name in registry
+    ]

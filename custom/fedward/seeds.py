@@ -1,4 +1,5 @@
-"""Random generators derived from (seed, what for): the same on every machine and in every process order.
+"""Random generators derived from (seed, what for): the same on every machine and in every process
+order.
 
 Importing this module does not import torch, which looking at a site's files does not need.
 """
@@ -55,15 +56,19 @@ def torch_generator(seed: int, *purpose: str | int) -> "torch.Generator":
 
 @dataclass(frozen=True)
 class Draws:
-    """Derives what one participant draws for itself, such as the order of its images, which concerns nobody else.
+    """Derives what one participant draws for itself, such as the order of its images, which
+    concerns nobody else.
 
-    What both ends must agree on, such as first weights, comes from :func:`derive`, which knows no secret.
+    What both ends must agree on, such as first weights, comes from :func:`derive`, which knows no
+    secret.
     """
 
     seed: int
     """The experiment's."""
     secret: bytes = field(default=b"", repr=False)
-    """The participant's own, of 32 bytes, without which nobody can compute its draws; empty: the seed alone decides."""
+    """The participant's own, of 32 bytes, without which nobody can compute its draws; empty: the
+    seed alone decides.
+    """
 
     def derive(self, *purpose: str | int) -> int:
         """Return a 63-bit seed for one purpose, that of :func:`derive` where there is no secret."""
@@ -74,8 +79,9 @@ class Draws:
     def torch_generator(self, *purpose: str | int) -> "torch.Generator":
         """Return a CPU torch generator for one purpose.
 
-        Without a secret, torch uses 32 bits of the seed, which can be tried out. With one, the generator's whole state
-        follows from a digest that numpy's ``SeedSequence`` mixes to 128 bits.
+        Without a secret, torch uses 32 bits of the seed, which can be tried out. With one, the
+        generator's whole state follows from a digest that numpy's ``SeedSequence`` mixes to 128
+        bits.
         """
         import torch
 

@@ -1,4 +1,6 @@
-"""What a terminal is shown: texts of others cannot move its cursor, hide what stands there, or turn its direction."""
+"""What a terminal is shown: texts of others cannot move its cursor, hide what stands there, or turn
+its direction.
+"""
 
 import os
 import re
@@ -11,8 +13,12 @@ from textwrap import TextWrapper
 from threading import Event, RLock, Thread
 from typing import Any, TextIO
 
-_CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
-"""Control characters but tab and newline; marks of direction; line separators; halves of surrogate pairs."""
+_CONTROL = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"
+)
+"""Control characters but tab and newline; marks of direction; line separators; halves of surrogate
+pairs.
+"""
 
 
 def printable(text: str) -> str:
@@ -41,7 +47,9 @@ def shown(value: object) -> str:
 
 
 def one_line(text: str) -> str:
-    """Return a text with white space of any kind as single spaces, so that it cannot pass for several lines."""
+    """Return a text with white space of any kind as single spaces, so that it cannot pass for
+    several lines.
+    """
     return " ".join(text.split())
 
 
@@ -57,7 +65,9 @@ def subcommand(parser: ArgumentParser, command: Callable[[Namespace], int]) -> C
 
 
 def complain(text: str) -> None:
-    """Print an error or warning of this command: folded between words on a terminal, else as it is, to be searched."""
+    """Print an error or warning of this command: folded between words on a terminal, else as it is,
+    to be searched.
+    """
     text = f"fedward: {text}"
     if sys.stderr.isatty():
         width = get_terminal_size().columns
@@ -76,7 +86,9 @@ class Printer:
     def __init__(self, stream: TextIO | None = None) -> None:
         self._stream = stream
         self._unread = False
-        """Whether the other end of the pipe is closed, as by ``| head``: no reason to end a run of hours."""
+        """Whether the other end of the pipe is closed, as by ``| head``: no reason to end a run of
+        hours.
+        """
 
     def line(self, text: str) -> None:
         """Print a line, its control characters written out."""
@@ -91,8 +103,10 @@ class Printer:
 @contextmanager
 def printing_safely() -> Iterator[None]:
     """Let everything that is printed inside, by whichever module, pass through :func:`printable`."""
-    before, below = (sys.stdout, sys.stderr), _Below(sys.stdout)
-    sys.stdout, sys.stderr = _Printable(sys.stdout, below), _Printable(sys.stderr, below)
+    before = (sys.stdout, sys.stderr)
+    below = _Below(sys.stdout)
+    sys.stdout = _Printable(sys.stdout, below)
+    sys.stderr = _Printable(sys.stderr, below)
     try:
         yield
     finally:
@@ -101,11 +115,13 @@ def printing_safely() -> Iterator[None]:
 
 @contextmanager
 def line_below(text: Callable[[], str]) -> Iterator[None]:
-    """Keep a line below all that is printed inside, drawn anew each second, if standard output is a terminal.
+    """Keep a line below all that is printed inside, drawn anew each second, if standard output is a
+    terminal.
 
     It needs :func:`printing_safely` around it, which knows of all that is printed.
     """
-    below, ended = getattr(sys.stdout, "below", None), Event()
+    below = getattr(sys.stdout, "below", None)
+    ended = Event()
     if not (below and sys.stdout.isatty() and os.environ.get("TERM", "dumb") != "dumb"):
         yield
         return
@@ -128,7 +144,8 @@ class _Below:
     """The line below all that is printed."""
 
     def __init__(self, terminal: TextIO) -> None:
-        self._terminal, self._lock = terminal, RLock()
+        self._terminal = terminal
+        self._lock = RLock()
         self._drawn = False
         self._at_start = True
         """Whether what is printed next begins a line."""
@@ -160,7 +177,8 @@ class _Printable:
     """A text stream whose ``write`` is safe for a terminal."""
 
     def __init__(self, stream: TextIO, below: _Below) -> None:
-        self._stream, self.below = stream, below
+        self._stream = stream
+        self.below = below
 
     def write(self, text: str) -> int:
         self.below.above(self._stream, printable(text))

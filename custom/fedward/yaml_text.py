@@ -1,7 +1,9 @@
-"""YAML as people write it by hand: one reader for site files, policies and ``--set``, and one writer.
+"""YAML as people write it by hand: one reader for site files, policies and ``--set``, and one
+writer.
 
-It reads less than YAML is: values, lists and mappings. What lets a short text stand for a large one (aliases, merge
-keys), or for something else than it seems (tags, a key twice), is refused where it stands, before anything is built.
+It reads less than YAML is: values, lists and mappings. What lets a short text stand for a large one
+(aliases, merge keys), or for something else than it seems (tags, a key twice), is refused where it
+stands, before anything is built.
 """
 
 import os
@@ -15,7 +17,9 @@ import yaml
 LONGEST = 8 * 1024 * 1024
 """Characters of a text, and bytes of a file."""
 MOST = 1_000_000
-"""Values and keys of a text. The site file of an npz file lists the numbers of its images, which are the most."""
+"""Values and keys of a text. The site file of an npz file lists the numbers of its images, which
+are the most.
+"""
 DEEPEST = 20
 """Lists and mappings within each other. Site files and policies need four."""
 _LARGEST = 2**63
@@ -27,7 +31,9 @@ _MERGE = "tag:yaml.org,2002:merge"
 
 
 class _Loader(yaml.SafeLoader):
-    """PyYAML reads YAML 1.1, where yes and no are true or false, 1:30 is 90 and 032 is 26; in YAML 1.2 they are not."""
+    """PyYAML reads YAML 1.1, where yes and no are true or false, 1:30 is 90 and 032 is 26; in YAML
+    1.2 they are not.
+    """
 
     def __init__(self, stream: str) -> None:
         super().__init__(stream)
@@ -40,11 +46,16 @@ class _Loader(yaml.SafeLoader):
         if isinstance(event, yaml.AliasEvent):
             raise _refused(f"the alias *{event.anchor}: write out what it stands for", event)
         if event.anchor is not None:
-            raise _refused(f"the anchor &{event.anchor}: leave it out, and write out the value at each place", event)
+            raise _refused(
+                f"the anchor &{event.anchor}: leave it out, and write out the value at each place",
+                event,
+            )
         if event.tag is not None:
             raise _refused(f"the tag {event.tag}: leave it out, and put a text in quotes", event)
         if self._depth > DEEPEST:
-            raise _refused(f"more than {DEEPEST} lists and mappings within each other: write fewer", event)
+            raise _refused(
+                f"more than {DEEPEST} lists and mappings within each other: write fewer", event
+            )
         if self._values == MOST:
             raise _refused(f"more than {MOST} values: write fewer", event)
         self._values += 1
@@ -54,9 +65,11 @@ class _Loader(yaml.SafeLoader):
         return node
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        """Return a mapping whose keys are different: of a key twice PyYAML takes the last, and people read the first.
+        """Return a mapping whose keys are different: of a key twice PyYAML takes the last, and
+        people read the first.
 
-        Keys are also the same if they are written differently, such as ``1`` and ``"1"``, or ``1`` and ``+1``.
+        Keys are also the same if they are written differently, such as ``1`` and ``"1"``, or ``1``
+        and ``+1``.
         """
         seen = set[str]()
         for key, _ in node.value:
@@ -75,7 +88,10 @@ class _Loader(yaml.SafeLoader):
         """Return a whole number; refuse one of more than 64 bits, which no setting means."""
         written = node.value.lstrip("+-0")
         if len(written) > len(str(_LARGEST)) or not -_LARGEST < int(node.value) < _LARGEST:
-            raise _refused("a whole number of more than 64 bits: write a smaller one, or put a text in quotes", node)
+            raise _refused(
+                "a whole number of more than 64 bits: write a smaller one, or put a text in quotes",
+                node,
+            )
         return int(node.value)
 
 
@@ -83,7 +99,9 @@ _Loader.yaml_implicit_resolvers = {
     first: [(tag, pattern) for tag, pattern in rules if tag not in (_BOOL, _INT)]
     for first, rules in yaml.SafeLoader.yaml_implicit_resolvers.items()
 }
-_Loader.add_implicit_resolver(_BOOL, re.compile("(?:true|True|TRUE|false|False|FALSE)$"), list("tTfF"))
+_Loader.add_implicit_resolver(
+    _BOOL, re.compile("(?:true|True|TRUE|false|False|FALSE)$"), list("tTfF")
+)
 _Loader.add_implicit_resolver(_INT, re.compile("[-+]?(?:0|[1-9][0-9]*)$"), list("-+0123456789"))
 _Loader.add_constructor(_INT, _Loader.construct_yaml_int)
 
@@ -105,12 +123,14 @@ def read_yaml_file(path: Path) -> Any:
 
 
 def read_yaml(text: str) -> Any:
-    """Return what a YAML text says: None, truth values, numbers, texts and dates, in lists and mappings.
+    """Return what a YAML text says: None, truth values, numbers, texts and dates, in lists and
+    mappings.
 
     Raises:
-        ValueError: in one line, with the place, where it cannot be read, is longer than :data:`LONGEST`, deeper than
-            :data:`DEEPEST`, of more values than :data:`MOST`, or has an anchor, an alias, a merge key, a tag, a key
-            twice, or a whole number of more than 64 bits.
+        ValueError: in one line, with the place, where it cannot be read, is longer than
+            :data:`LONGEST`, deeper than :data:`DEEPEST`, of more values than :data:`MOST`, or has
+            an anchor, an alias, a merge key, a tag, a key twice, or a whole number of more than 64
+            bits.
     """
     if len(text) > LONGEST:
         raise _too_long("characters")
@@ -120,7 +140,9 @@ def read_yaml(text: str) -> Any:
         mark = error.problem_mark or error.context_mark
         place = f" at line {mark.line + 1}, column {mark.column + 1}" if mark else ""
         raise ValueError(f"no YAML{place}: {error.problem or error.context}") from error
-    except Exception as error:  # a value that cannot be (a 13th month), or no character at all, is no such error
+    except (
+        Exception
+    ) as error:  # a value that cannot be (a 13th month), or no character at all, is no such error
         raise ValueError(" ".join(str(error).split()) or type(error).__name__) from error
 
 

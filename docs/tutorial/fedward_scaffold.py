@@ -1,4 +1,6 @@
-"""SCAFFOLD (Karimireddy et al., ICML 2020, Algorithm 1, option II) and a small network, as a package for fedward."""
+"""SCAFFOLD (Karimireddy et al., ICML 2020, Algorithm 1, option II) and a small network, as a
+package for fedward.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -34,7 +36,9 @@ def buffer(parameter: str) -> str:
 
 
 def add_control(net: nn.Module) -> None:
-    """Give a network the server's control variate c: buffers, which travel with the model and are not trained."""
+    """Give a network the server's control variate c: buffers, which travel with the model and are
+    not trained.
+    """
     control = nn.Module()
     for name, parameter in net.named_parameters():
         control.register_buffer(buffer(name), torch.zeros_like(parameter))
@@ -62,13 +66,18 @@ class Corrected(Objective[Local]):
         start = {name: parameter.detach().clone() for name, parameter in net.named_parameters()}
         server = {name: net.get_buffer(f"{CONTROL}.{buffer(name)}") for name in start}
         known = inputs.memory.get(CONTROL, {})
-        own = {name: known[name].to(c) if name in known else torch.zeros_like(c) for name, c in server.items()}
+        own = {
+            name: known[name].to(c) if name in known else torch.zeros_like(c)
+            for name, c in server.items()
+        }
         return Local(net, start, own, server)
 
     def losses(self, net: nn.Module, batch: Batch, inputs: RoundInputs, state: Local) -> Losses:
         if batch.labelled is None or batch.labels is None:
             return Losses({"loss_control": torch.zeros(())}, learns=False)
-        terms = [((state.server[name] - state.own[name]) * y).sum() for name, y in net.named_parameters()]
+        terms = [
+            ((state.server[name] - state.own[name]) * y).sum() for name, y in net.named_parameters()
+        ]
         supervised = supervised_loss(net, batch.labelled, batch.labels, inputs)
         return Losses({"loss_supervised": supervised, "loss_control": torch.stack(terms).sum()})
 
@@ -80,13 +89,19 @@ class Corrected(Objective[Local]):
         """c_i' = c_i - c + (x - y_i) / (K eta)."""
         if not state.steps:
             return {}
-        trained, scale = dict(state.net.named_parameters()), 1 / (state.steps * self._rate)
-        change = {name: scale * (x - trained[name].detach()) - state.server[name] for name, x in state.start.items()}
+        trained = dict(state.net.named_parameters())
+        scale = 1 / (state.steps * self._rate)
+        change = {
+            name: scale * (x - trained[name].detach()) - state.server[name]
+            for name, x in state.start.items()
+        }
         return {CONTROL: {name: (state.own[name] + each).cpu() for name, each in change.items()}}
 
 
 class Scaffold(Algorithm[ServerState]):
-    settings_type, state_type, extend = ScaffoldSettings, ServerState, staticmethod(add_control)
+    settings_type = ScaffoldSettings
+    state_type = ServerState
+    extend = staticmethod(add_control)
 
     def __init__(self, settings: ScaffoldSettings) -> None:
         self.settings = settings
@@ -103,17 +118,25 @@ class Scaffold(Algorithm[ServerState]):
 
     def rounds(self, state: ServerState, federation: Federation) -> Rounds:
         while state.round < self.settings.rounds:
-            before, round_ = state.model, state.round + 1
-            sites = draw_participants(federation.sites, self.settings.participants, federation.seed, round_)
+            before = state.model
+            round_ = state.round + 1
+            sites = draw_participants(
+                federation.sites, self.settings.participants, federation.seed, round_
+            )
             replies = yield Exchange(round_, before, {site: ClientTask("train") for site in sites})
             least = federation.effective_replies
             model = dict(mean_of(replies, "train", self.weight, self.settings, before, least))
             for name, x in before.items():
-                if (key := f"{CONTROL}.{buffer(name)}") in before:
-                    c, rate = before[key], self.settings.learning_rate
-                    changes = [(x - r.state[name]) / (r.steps * rate) - c for r in replies if r.steps]
+                key = f"{CONTROL}.{buffer(name)}"
+                if key in before:
+                    c = before[key]
+                    rate = self.settings.learning_rate
+                    changes = [
+                        (x - r.state[name]) / (r.steps * rate) - c for r in replies if r.steps
+                    ]
                     model[key] = c + sum(changes, torch.zeros_like(c)) / len(federation.sites)
-            state.model, state.round = model, round_
+            state.model = model
+            state.round = round_
 
 
 class TwoLayers(nn.Module):
@@ -121,7 +144,9 @@ class TwoLayers(nn.Module):
 
     def __init__(self, classes: int, channels: int) -> None:
         super().__init__()
-        self.features = nn.Sequential(nn.Conv2d(channels, 16, 5, stride=2), nn.ReLU(), nn.AdaptiveAvgPool2d(1))
+        self.features = nn.Sequential(
+            nn.Conv2d(channels, 16, 5, stride=2), nn.ReLU(), nn.AdaptiveAvgPool2d(1)
+        )
         self.classifier = nn.Linear(16, classes)
 
     def forward(self, images: Tensor) -> Tensor:

@@ -1,4 +1,6 @@
-"""A clinic on disk that a federation has asked about, and a clinician who writes answers without a browser."""
+"""A clinic on disk that a federation has asked about, and a clinician who writes answers without a
+browser.
+"""
 
 from collections.abc import Callable, Iterator
 from itertools import count
@@ -31,25 +33,35 @@ class Clinic:
             rows.append(f"{sample_id},images/{sample_id}.png,")
         (folder / "manifest.csv").write_text("\n".join(rows))
         self.site_file = folder / "clinic.yaml"
-        self.site_file.write_text("kind: manifest\nfolder: .\ncolumns: {group: null}\nlabels: {naevus: NV}\n")
+        self.site_file.write_text(
+            "kind: manifest\nfolder: .\ncolumns: {group: null}\nlabels: {naevus: NV}\n"
+        )
         self.queue = Queue(queue_folder(self.site_file))
 
-    def ask(self, *sample_ids: str, round_: int = 1, several: bool = False, run: str = "run") -> None:
+    def ask(
+        self, *sample_ids: str, round_: int = 1, several: bool = False, run: str = "run"
+    ) -> None:
         """Ask for the class of images, or for several findings of each, the first named first."""
         queue = Queue(self.queue.folder, Rules(multi_label=several))
-        queue.request(run, round_, "fedal", sample_ids, [-float(place) for place in range(len(sample_ids))])
+        queue.request(
+            run, round_, "fedal", sample_ids, [-float(place) for place in range(len(sample_ids))]
+        )
 
 
 class Clinician:
     """Answers as the page would."""
 
     def __init__(self, queue: Queue, name: str) -> None:
-        self.queue, self.name, self.desk = queue, name, Desk(queue, {f"s{index:02d}" for index in range(100)})
+        self.queue = queue
+        self.name = name
+        self.desk = Desk(queue, {f"s{index:02d}" for index in range(100)})
 
     def say(self, sample_id: str, label: str | None, kind: str = "") -> Message:
         """Give a class, or None for "cannot tell"."""
         with self.queue.database.reading() as database:
-            query = "SELECT coalesce(max(answer), 0) FROM answers WHERE annotator = ? AND sample_id = ?"
+            query = (
+                "SELECT coalesce(max(answer), 0) FROM answers WHERE annotator = ? AND sample_id = ?"
+            )
             seen = database.execute(query, [self.name, sample_id]).fetchone()[0]
         kind = kind or ("cannot tell" if label is None else "label")
         message = Message(self.name, sample_id, kind, label, self.key(), seen)
@@ -111,7 +123,8 @@ def tab(browser: Chrome) -> Iterator[Tab]:
     browser.get("about:blank")
     browser.get_log("browser")  # of the tests before
     browser.execute_cdp_cmd(
-        "Emulation.setDeviceMetricsOverride", {"width": 1280, "height": 800, "deviceScaleFactor": 1, "mobile": False}
+        "Emulation.setDeviceMetricsOverride",
+        {"width": 1280, "height": 800, "deviceScaleFactor": 1, "mobile": False},
     )
     yield Tab(browser, browser.current_window_handle)
     first, *others = browser.window_handles

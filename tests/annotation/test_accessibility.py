@@ -29,7 +29,10 @@ def address(make_clinic: Callable[[int], Any]) -> Iterator[str]:
     """A page on six images, the first of which is grey; three lesions of two patients."""
     clinic = make_clinic(6)
     rows = ["sample_id,image,label,patient,lesion,age"]
-    rows += [f"{name},images/{name}.png,,p{index // 4},l{index // 2},50" for index, name in enumerate(clinic.ids)]
+    rows += [
+        f"{name},images/{name}.png,,p{index // 4},l{index // 2},50"
+        for index, name in enumerate(clinic.ids)
+    ]
     (clinic.site_file.parent / "manifest.csv").write_text("\n".join(rows))
     grey = np.linspace(1000, 5000, 1200).astype(np.uint16).reshape(30, 40)
     Image.fromarray(grey).save(clinic.site_file.parent / "images" / "s00.png")
@@ -45,9 +48,19 @@ def address(make_clinic: Callable[[int], Any]) -> Iterator[str]:
 @pytest.mark.parametrize(
     ("width", "height", "scheme"), [(1366, 625, "light"), (844, 390, "light"), (1024, 768, "dark")]
 )
-def test_axe_finds_nothing_in_any_state(tab: Tab, address: str, width: int, height: int, scheme: str) -> None:
-    tab.command("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=False)
-    tab.command("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
+def test_axe_finds_nothing_in_any_state(
+    tab: Tab, address: str, width: int, height: int, scheme: str
+) -> None:
+    tab.command(
+        "Emulation.setDeviceMetricsOverride",
+        width=width,
+        height=height,
+        deviceScaleFactor=1,
+        mobile=False,
+    )
+    tab.command(
+        "Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}]
+    )
     found = {}
     tab.browser.get(address)
     tab.until(lambda: tab.find("who").is_displayed())
@@ -90,12 +103,24 @@ def test_axe_finds_nothing_in_any_state(tab: Tab, address: str, width: int, heig
 def test_axe_finds_nothing_where_findings_are_ticked(
     tab: Tab, make_clinic: Callable[[int], Any], width: int, height: int, scheme: str
 ) -> None:
-    tab.command("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=False)
-    tab.command("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
+    tab.command(
+        "Emulation.setDeviceMetricsOverride",
+        width=width,
+        height=height,
+        deviceScaleFactor=1,
+        mobile=False,
+    )
+    tab.command(
+        "Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}]
+    )
     clinic = make_clinic(3)
-    clinic.site_file.write_text("kind: manifest\nfolder: .\ncolumns: {group: null}\nreading: {readers: 2}\n")
+    clinic.site_file.write_text(
+        "kind: manifest\nfolder: .\ncolumns: {group: null}\nreading: {readers: 2}\n"
+    )
     clinic.ask(*clinic.ids, several=True)
-    server = Server(clinic.site_file, [f"Finding {number}" for number in range(14)], 0, "--multi-label")
+    server = Server(
+        clinic.site_file, [f"Finding {number}" for number in range(14)], 0, "--multi-label"
+    )
     try:
         tab.open(server.address)
         found = {"question": found_by_axe(tab.browser)}
@@ -129,7 +154,9 @@ def tab_to(tab: Tab, name: str) -> None:
 
 
 def come_in(tab: Tab, address: str) -> None:
-    """Say who is reading, and switch single keys off, as users of a screen reader or of their voice do."""
+    """Say who is reading, and switch single keys off, as users of a screen reader or of their voice
+    do.
+    """
     tab.browser.get(address)
     tab.until(lambda: tab.find("who").is_displayed())
     tab.press("Anna" + Keys.ENTER)

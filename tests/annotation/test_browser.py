@@ -1,4 +1,6 @@
-"""The page as a clinician uses it: headless Chromium, a server of its own process, and that server's death."""
+"""The page as a clinician uses it: headless Chromium, a server of its own process, and that
+server's death.
+"""
 
 import re
 import signal
@@ -42,7 +44,8 @@ def test_skip_cannot_tell_undo_and_the_end_of_the_queue(
     tab: Tab, serve: Callable[..., Server], big_clinic: Any
 ) -> None:
     tab.open(serve().address)
-    skipped, unclear = tab.answer("s"), tab.answer("c")
+    skipped = tab.answer("s")
+    unclear = tab.answer("c")
     assert tab.text("waiting") == "23 (1 skipped)"
     wrong = tab.answer("1")
     assert tab.text("said") == "Saved: MEL."
@@ -85,7 +88,9 @@ def test_new_requests_appear_on_a_page_that_waits(
         tab.find("name").send_keys("Anna" + Keys.ENTER)
         tab.until(lambda: "No images have been asked for" in tab.text("empty"))
         clinic.ask("s01")
-        tab.until(lambda: tab.run("window.dispatchEvent(new Event('focus'))") or tab.about() == "s01")
+        tab.until(
+            lambda: tab.run("window.dispatchEvent(new Event('focus'))") or tab.about() == "s01"
+        )
     finally:
         server.end(signal.SIGKILL)
 
@@ -139,7 +144,9 @@ def test_a_second_reader_sees_the_same_images_and_the_agreement(
     assert tab.text("count") == "2 of 24"
 
 
-def test_two_tabs_may_have_two_readers(tab: Tab, serve: Callable[..., Server], big_clinic: Any) -> None:
+def test_two_tabs_may_have_two_readers(
+    tab: Tab, serve: Callable[..., Server], big_clinic: Any
+) -> None:
     """A name that is changed in one tab is not that of the answers given in the other."""
     big_clinic.site_file.write_text(big_clinic.site_file.read_text() + "reading: {readers: 2}\n")
     address = serve().address
@@ -164,14 +171,17 @@ def test_a_killed_server_loses_no_answer_and_the_page_goes_on(
 ) -> None:
     server = serve()
     tab.open(server.address)
-    first, second = tab.answer("1"), tab.answer("2")
+    first = tab.answer("1")
+    second = tab.answer("2")
     server.end(signal.SIGKILL)
     assert big_clinic.queue.labels() == {first: "MEL", second: "NV"}
     third = tab.about()
     tab.press("3")
     tab.until(lambda: "Not saved yet" in tab.text("trouble"))
     assert tab.about() == third
-    assert [each.text[-3:] for each in tab.browser.find_elements(By.CSS_SELECTOR, ".chosen")] == ["BCC"]
+    assert [each.text[-3:] for each in tab.browser.find_elements(By.CSS_SELECTOR, ".chosen")] == [
+        "BCC"
+    ]
     again = serve(server.port)
     assert again.address == server.address
     tab.wait_for_image(other_than=third)
@@ -254,7 +264,9 @@ def test_an_image_that_cannot_be_shown_cannot_be_labelled(
     assert big_clinic.queue.cannot_tell() == {"s00"}
 
 
-def test_single_keys_can_be_switched_off(tab: Tab, serve: Callable[..., Server], big_clinic: Any) -> None:
+def test_single_keys_can_be_switched_off(
+    tab: Tab, serve: Callable[..., Server], big_clinic: Any
+) -> None:
     tab.open(serve().address)
     tab.press("?")
     tab.find("shortcuts").click()
@@ -273,11 +285,15 @@ def test_single_keys_can_be_switched_off(tab: Tab, serve: Callable[..., Server],
 
 
 def box(tab: Tab) -> dict[str, float]:
-    found: dict[str, float] = tab.run("return document.getElementById('image').getBoundingClientRect().toJSON()")
+    found: dict[str, float] = tab.run(
+        "return document.getElementById('image').getBoundingClientRect().toJSON()"
+    )
     return found
 
 
-def test_zoom_by_key_wheel_finger_and_button_and_moving(tab: Tab, serve: Callable[..., Server]) -> None:
+def test_zoom_by_key_wheel_finger_and_button_and_moving(
+    tab: Tab, serve: Callable[..., Server]
+) -> None:
     tab.open(serve().address)
     stage = tab.find("stage")
     whole = box(tab)
@@ -306,7 +322,8 @@ def test_zoom_by_key_wheel_finger_and_button_and_moving(tab: Tab, serve: Callabl
     tab.press("-")
     assert box(tab) == pytest.approx(whole)
 
-    left, top = stage.location["x"] + 200, stage.location["y"] + 200
+    left = stage.location["x"] + 200
+    top = stage.location["y"] + 200
     spot = (left - whole["x"]) / whole["width"]
     tab.command("Input.dispatchMouseEvent", type="mouseWheel", x=left, y=top, deltaX=0, deltaY=-300)
     tab.until(lambda: box(tab)["width"] > 1.2 * whole["width"])
@@ -314,7 +331,11 @@ def test_zoom_by_key_wheel_finger_and_button_and_moving(tab: Tab, serve: Callabl
     assert (left - wheeled["x"]) / wheeled["width"] == pytest.approx(spot, abs=0.01)
 
     for kind, gap in [("touchStart", 40), ("touchMove", 60), ("touchMove", 80), ("touchEnd", None)]:
-        points = [] if gap is None else [{"x": left - gap, "y": top, "id": 0}, {"x": left + gap, "y": top, "id": 1}]
+        points = (
+            []
+            if gap is None
+            else [{"x": left - gap, "y": top, "id": 0}, {"x": left + gap, "y": top, "id": 1}]
+        )
         tab.command("Input.dispatchTouchEvent", type=kind, touchPoints=points)
     tab.until(lambda: box(tab)["width"] > 1.5 * wheeled["width"])
     tab.answer("1")
@@ -338,7 +359,13 @@ def test_nothing_is_cut_off_at_any_width_and_text_size(
     tab = Tab(sized_browser, sized_browser.current_window_handle)
     address = serve().address
     for width, height in [(360, 740), (844, 390), (820, 1180), (1366, 625), (1440, 900)]:
-        tab.command("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=False)
+        tab.command(
+            "Emulation.setDeviceMetricsOverride",
+            width=width,
+            height=height,
+            deviceScaleFactor=1,
+            mobile=False,
+        )
         tab.open(address)
         assert tab.run("return document.scrollingElement.scrollWidth") <= width
         stage = tab.find("stage").size
@@ -354,7 +381,16 @@ def test_nothing_is_cut_off_at_any_width_and_text_size(
                 assert inner <= outer + 1, element.text
 
 
-LONG = ("pneumonia_other_than_viral", "cardiomegaly", "Plattenepithelkarzinom", "MEL", "NV", "BCC", "AK", "DF")
+LONG = (
+    "pneumonia_other_than_viral",
+    "cardiomegaly",
+    "Plattenepithelkarzinom",
+    "MEL",
+    "NV",
+    "BCC",
+    "AK",
+    "DF",
+)
 _IN_VIEW = """
 const parts = document.querySelectorAll("#stage, .choice, .actions button, .zoom button:not([hidden])");
 return [...parts].filter((each) => {
@@ -367,7 +403,14 @@ return [...parts].filter((each) => {
 
 @pytest.mark.parametrize(
     ("width", "height", "classes"),
-    [(1366, 625, 20), (1366, 625, 8), (844, 390, 8), (1024, 768, 20), (768, 1024, 20), (768, 1024, 8)],
+    [
+        (1366, 625, 20),
+        (1366, 625, 8),
+        (844, 390, 8),
+        (1024, 768, 20),
+        (768, 1024, 20),
+        (768, 1024, 8),
+    ],
 )
 def test_image_and_all_answers_are_in_view_at_once(
     tab: Tab, big_clinic: Any, width: int, height: int, classes: int
@@ -375,7 +418,10 @@ def test_image_and_all_answers_are_in_view_at_once(
     """On a laptop, a telephone and a tablet, with names that are long."""
     with big_clinic.site_file.open("a") as file:
         file.write(f"site: {'Universitätsklinikum Überall, ' * 4}\n")
-    server = Server(big_clinic.site_file, [*LONG, *(f"lung_opacity_{index}" for index in range(classes - len(LONG)))])
+    server = Server(
+        big_clinic.site_file,
+        [*LONG, *(f"lung_opacity_{index}" for index in range(classes - len(LONG)))],
+    )
     try:
         size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}
         tab.command("Emulation.setDeviceMetricsOverride", **size)
@@ -383,7 +429,9 @@ def test_image_and_all_answers_are_in_view_at_once(
         tab.answer("1")
         tab.wait_for_image()
         assert tab.run(_IN_VIEW) == []
-        document = tab.run("return [document.scrollingElement.scrollWidth, document.scrollingElement.scrollHeight]")
+        document = tab.run(
+            "return [document.scrollingElement.scrollWidth, document.scrollingElement.scrollHeight]"
+        )
         assert document == [width, height]
         shown = box(tab)
         assert max(shown["width"], shown["height"]) > 0.55 * min(width, height)
@@ -410,24 +458,35 @@ return (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05);
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_text_stands_out_in_light_and_in_dark(tab: Tab, serve: Callable[..., Server], scheme: str) -> None:
+def test_text_stands_out_in_light_and_in_dark(
+    tab: Tab, serve: Callable[..., Server], scheme: str
+) -> None:
     """The contrast ratio of WCAG 2.2, at least 4.5."""
-    tab.command("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
+    tab.command(
+        "Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}]
+    )
     tab.open(serve().address)
     tab.answer("1")
     page = tab.run("return getComputedStyle(document.body).backgroundColor")
     assert (int(re.findall(r"\d+", page)[0]) > 128) == (scheme == "light")
     shown = tab.browser.find_elements(
-        By.CSS_SELECTOR, "h1, .quiet, .choice span, .actions span, kbd, dt, dd, .brand b, .brand span, .plain, #said"
+        By.CSS_SELECTOR,
+        "h1, .quiet, .choice span, .actions span, kbd, dt, dd, .brand b, .brand span, .plain, #said",
     )
-    ratios = {element.text: tab.run(_CONTRAST, element) for element in shown if element.is_displayed()}
+    ratios = {
+        element.text: tab.run(_CONTRAST, element) for element in shown if element.is_displayed()
+    }
     assert len(ratios) > 15
     assert min(ratios.values()) >= 4.5, ratios
 
 
-def test_everything_has_a_name_and_can_be_reached_with_tab(tab: Tab, serve: Callable[..., Server]) -> None:
+def test_everything_has_a_name_and_can_be_reached_with_tab(
+    tab: Tab, serve: Callable[..., Server]
+) -> None:
     tab.open(serve().address)
-    buttons = [each for each in tab.browser.find_elements(By.CSS_SELECTOR, "button") if each.is_displayed()]
+    buttons = [
+        each for each in tab.browser.find_elements(By.CSS_SELECTOR, "button") if each.is_displayed()
+    ]
     assert all(each.accessible_name for each in buttons)
     assert tab.find("stage").accessible_name
     assert tab.find("image").get_attribute("alt") == "Image s00"
@@ -440,7 +499,9 @@ def test_everything_has_a_name_and_can_be_reached_with_tab(tab: Tab, serve: Call
         reached.add(focused.get_attribute("id") or focused.get_attribute("data-label"))
         if focused.tag_name == "button":
             assert focused.value_of_css_property("outline-style") == "solid"
-    assert {each.get_attribute("id") or each.get_attribute("data-label") for each in buttons} <= reached
+    assert {
+        each.get_attribute("id") or each.get_attribute("data-label") for each in buttons
+    } <= reached
     assert "stage" in reached
 
 
@@ -455,7 +516,9 @@ def test_the_page_asks_nobody_else_for_anything(tab: Tab, serve: Callable[..., S
     assert tab.browser.get_log("browser") == []
 
 
-def test_folders_that_may_name_the_class_are_not_shown(tab: Tab, serve: Callable[..., Server], big_clinic: Any) -> None:
+def test_folders_that_may_name_the_class_are_not_shown(
+    tab: Tab, serve: Callable[..., Server], big_clinic: Any
+) -> None:
     """Images that came in a folder for each class have ids that begin with it."""
     table = big_clinic.site_file.with_name("manifest.csv")
     table.write_text(table.read_text().replace("\ns", "\nMelanoma/s"))

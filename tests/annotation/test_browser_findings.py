@@ -45,7 +45,9 @@ def ticked(tab: Tab) -> list[str]:
     ]
 
 
-def test_digits_toggle_and_enter_sends(tab: Tab, at: Callable[..., Server], queue: Callable[[], Queue]) -> None:
+def test_digits_toggle_and_enter_sends(
+    tab: Tab, at: Callable[..., Server], queue: Callable[[], Queue]
+) -> None:
     tab.open(at().address)
     tab.press(Keys.ENTER)
     assert tab.text("said") == "Tick what it shows, or “None of these”."
@@ -68,7 +70,9 @@ def test_digits_toggle_and_enter_sends(tab: Tab, at: Callable[..., Server], queu
     assert tab.browser.get_log("browser") == []
 
 
-def test_mouse_ticks_undo_and_changed_answers(tab: Tab, at: Callable[..., Server], queue: Callable[[], Queue]) -> None:
+def test_mouse_ticks_undo_and_changed_answers(
+    tab: Tab, at: Callable[..., Server], queue: Callable[[], Queue]
+) -> None:
     tab.open(at().address)
     for name in ("Edema", "Mass"):
         tab.browser.find_element(By.CSS_SELECTOR, f"[data-label={name}]").click()
@@ -103,8 +107,16 @@ def test_ticks_stay_when_the_page_looks_again(tab: Tab, at: Callable[..., Server
     assert ticked(tab) == [], "they are of one image"
 
 
-def test_fingers_tick_on_a_telephone(tab: Tab, at: Callable[..., Server], queue: Callable[[], Queue]) -> None:
-    tab.command("Emulation.setDeviceMetricsOverride", width=390, height=844, deviceScaleFactor=1, mobile=True)
+def test_fingers_tick_on_a_telephone(
+    tab: Tab, at: Callable[..., Server], queue: Callable[[], Queue]
+) -> None:
+    tab.command(
+        "Emulation.setDeviceMetricsOverride",
+        width=390,
+        height=844,
+        deviceScaleFactor=1,
+        mobile=True,
+    )
     tab.command("Emulation.setTouchEmulationEnabled", enabled=True)
     try:
         tab.open(at().address)
@@ -137,7 +149,10 @@ def test_tab_space_and_the_send_button_are_enough(
 
 
 def test_two_readers_are_told_how_far_they_agree(
-    tab: Tab, at: Callable[..., Server], queue: Callable[[], Queue], make_clinician: Callable[..., Any]
+    tab: Tab,
+    at: Callable[..., Server],
+    queue: Callable[[], Queue],
+    make_clinician: Callable[..., Any],
 ) -> None:
     server = at(2)
     for name, labels in (("Ben", ["Mass", "No Finding"]), ("Clara", ["Mass", "Edema"])):

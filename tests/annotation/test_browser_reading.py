@@ -1,4 +1,6 @@
-"""Reading at the page: lesions and their other images, own answers, refused images, adjudication, windows."""
+"""Reading at the page: lesions and their other images, own answers, refused images, adjudication,
+windows.
+"""
 
 import signal
 from collections.abc import Callable, Iterator
@@ -31,7 +33,10 @@ def lesions(make_clinic: Callable[[int], Any]) -> Any:
     """Six images of two patients; the first three show one lesion, the next two another."""
     clinic = make_clinic(6)
     rows = ["sample_id,image,label,patient,lesion,age"]
-    rows += [f"{name},images/{name}.png,,p{index // 5},l{index // 3},50" for index, name in enumerate(clinic.ids)]
+    rows += [
+        f"{name},images/{name}.png,,p{index // 5},l{index // 3},50"
+        for index, name in enumerate(clinic.ids)
+    ]
     (clinic.site_file.parent / "manifest.csv").write_text("\n".join(rows))
     clinic.site_file.write_text(_READING)
     clinic.ask(*(name for name in clinic.ids if name != "s02"))
@@ -55,10 +60,15 @@ def at(lesions: Any) -> Iterator[Callable[..., Server]]:
 
 def pressed(tab: Tab, where: str) -> list[str]:
     found = tab.browser.find_elements(By.CSS_SELECTOR, f"{where} [aria-pressed=true]")
-    return [each.get_attribute("data-id") or each.get_attribute("data-label") or each.text for each in found]
+    return [
+        each.get_attribute("data-id") or each.get_attribute("data-label") or each.text
+        for each in found
+    ]
 
 
-def test_a_lesion_is_asked_once_beside_its_other_images(tab: Tab, at: Callable[..., Server], lesions: Any) -> None:
+def test_a_lesion_is_asked_once_beside_its_other_images(
+    tab: Tab, at: Callable[..., Server], lesions: Any
+) -> None:
     tab.open(at().address)
     assert tab.text("question") == "What does this lesion show?"
     assert "50" in tab.text("facts")
@@ -72,7 +82,9 @@ def test_a_lesion_is_asked_once_beside_its_other_images(tab: Tab, at: Callable[.
     assert tab.text("said") == "Saved: Melanoma."
 
 
-def test_no_answer_is_given_while_another_image_is_looked_at(tab: Tab, at: Callable[..., Server], lesions: Any) -> None:
+def test_no_answer_is_given_while_another_image_is_looked_at(
+    tab: Tab, at: Callable[..., Server], lesions: Any
+) -> None:
     tab.open(at().address)
     tab.browser.find_element(By.CSS_SELECTOR, "#strip [data-id=s03]").click()
     tab.until(lambda: tab.find("aside").is_displayed() and tab.find("image").is_displayed())
@@ -108,7 +120,9 @@ def test_own_answers_are_listed_shown_and_changed_by_keyboard(
     assert tab.find("notice").text == ""
 
 
-def test_what_is_looked_at_again_may_stay_as_it_is(tab: Tab, at: Callable[..., Server], lesions: Any) -> None:
+def test_what_is_looked_at_again_may_stay_as_it_is(
+    tab: Tab, at: Callable[..., Server], lesions: Any
+) -> None:
     tab.open(at().address)
     first = tab.answer("x")
     tab.wait_for_image()
@@ -138,7 +152,9 @@ def test_an_adjudicator_is_told_that_readers_differ(
     assert queue.labels() == {"s00": "BCC", "s01": "BCC"}
 
 
-def test_seconds_are_those_at_the_question(tab: Tab, at: Callable[..., Server], lesions: Any) -> None:
+def test_seconds_are_those_at_the_question(
+    tab: Tab, at: Callable[..., Server], lesions: Any
+) -> None:
     tab.open(at().address)
     tab.answer("1")
     with queue_of(lesions.site_file).database.reading() as database:
@@ -156,7 +172,9 @@ return drawing.getImageData(arguments[0], 0, 1, 1).data[0];
 """
 
 
-def test_window_and_level_of_sixteen_bits_by_key_and_mouse(tab: Tab, at: Callable[..., Server], lesions: Any) -> None:
+def test_window_and_level_of_sixteen_bits_by_key_and_mouse(
+    tab: Tab, at: Callable[..., Server], lesions: Any
+) -> None:
     values = np.tile(np.linspace(1000, 5000, 40).astype(np.uint16), (30, 1))
     Image.fromarray(values).save(lesions.site_file.parent / "images" / "s00.png")
     tab.open(at().address)
@@ -168,14 +186,29 @@ def test_window_and_level_of_sixteen_bits_by_key_and_mouse(tab: Tab, at: Callabl
     tab.press(Keys.ARROW_RIGHT * 3)
     tab.until(lambda: tab.text("centre-now") != "3000")
     tab.until(
-        lambda: tab.run(_SHOWN, 20) != before or tab.run("return document.getElementById('image').src").count("centre")
+        lambda: (
+            tab.run(_SHOWN, 20) != before
+            or tab.run("return document.getElementById('image').src").count("centre")
+        )
     )
     tab.press(Keys.ESCAPE)
     assert not tab.find("levels").is_displayed()
     centre = tab.find("centre").get_attribute("value")
-    tab.command("Input.dispatchMouseEvent", type="mousePressed", x=300, y=300, button="right", buttons=2, clickCount=1)
-    tab.command("Input.dispatchMouseEvent", type="mouseMoved", x=200, y=360, button="right", buttons=2)
-    tab.command("Input.dispatchMouseEvent", type="mouseReleased", x=200, y=360, button="right", clickCount=1)
+    tab.command(
+        "Input.dispatchMouseEvent",
+        type="mousePressed",
+        x=300,
+        y=300,
+        button="right",
+        buttons=2,
+        clickCount=1,
+    )
+    tab.command(
+        "Input.dispatchMouseEvent", type="mouseMoved", x=200, y=360, button="right", buttons=2
+    )
+    tab.command(
+        "Input.dispatchMouseEvent", type="mouseReleased", x=200, y=360, button="right", clickCount=1
+    )
     tab.until(lambda: tab.find("centre").get_attribute("value") != centre)
     tab.until(lambda: "width=" in tab.run("return document.getElementById('image').src"))
     tab.until(lambda: tab.run("return document.getElementById('image').style.filter") == "")

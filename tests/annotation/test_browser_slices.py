@@ -1,4 +1,6 @@
-"""The slices of a volume at the page: by key, wheel and slider, in one window; the answer is for the asked one."""
+"""The slices of a volume at the page: by key, wheel and slider, in one window; the answer is for
+the asked one.
+"""
 
 import re
 from collections.abc import Iterator
@@ -39,12 +41,22 @@ def on_stage(tab: Tab) -> str:
 
 def at(tab: Tab, index: int) -> None:
     """Wait until this slice has come."""
-    loaded = "const image = document.getElementById('image'); return image.complete && !image.hidden"
+    loaded = (
+        "const image = document.getElementById('image'); return image.complete && !image.hidden"
+    )
     tab.until(lambda: on_stage(tab) == str(index) and tab.run(loaded))
 
 
-def test_slices_are_scrolled_and_the_asked_one_is_answered(tab: Tab, server: Server, site: Path) -> None:
-    tab.command("Emulation.setDeviceMetricsOverride", width=1366, height=625, deviceScaleFactor=1, mobile=False)
+def test_slices_are_scrolled_and_the_asked_one_is_answered(
+    tab: Tab, server: Server, site: Path
+) -> None:
+    tab.command(
+        "Emulation.setDeviceMetricsOverride",
+        width=1366,
+        height=625,
+        deviceScaleFactor=1,
+        mobile=False,
+    )
     tab.open(server.address)
     assert tab.text("slice-now") == "Slice 11 of 30"
     assert "slice 11 of 30. Your answer is for this slice alone" in tab.text("about")
@@ -81,7 +93,9 @@ def test_window_and_zoom_stay_from_slice_to_slice(tab: Tab, server: Server) -> N
     centre = tab.find("centre").get_attribute("value")
     tab.press("++")
     scale = tab.text("scale")
-    tab.run("const s = document.getElementById('slice'); s.value = 15; s.dispatchEvent(new Event('input'))")
+    tab.run(
+        "const s = document.getElementById('slice'); s.value = 15; s.dispatchEvent(new Event('input'))"
+    )
     at(tab, 15)
     assert f"centre={centre}" in tab.run("return document.getElementById('image').src")
     assert (tab.find("centre").get_attribute("value"), tab.text("scale")) == (centre, scale)
@@ -89,7 +103,13 @@ def test_window_and_zoom_stay_from_slice_to_slice(tab: Tab, server: Server) -> N
 
 
 def test_a_telephone_has_room_for_the_slider(tab: Tab, server: Server) -> None:
-    tab.command("Emulation.setDeviceMetricsOverride", width=390, height=844, deviceScaleFactor=1, mobile=True)
+    tab.command(
+        "Emulation.setDeviceMetricsOverride",
+        width=390,
+        height=844,
+        deviceScaleFactor=1,
+        mobile=True,
+    )
     tab.open(server.address)
     assert tab.run("return document.documentElement.scrollWidth") <= 390
     box = tab.find("slice").rect

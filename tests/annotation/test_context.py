@@ -1,4 +1,6 @@
-"""What stands beside an image: titles of classes, cells of the CSV, its group, its window; never its label."""
+"""What stands beside an image: titles of classes, cells of the CSV, its group, its window; never
+its label.
+"""
 
 import io
 from pathlib import Path
@@ -32,7 +34,8 @@ def write(clinic: Any, reading: str = _READING) -> Path:
     """Give the clinic patients: p0 has s00 to s02, of which s00 and s01 show one lesion."""
     rows = ["sample_id,image,label,patient,lesion,age,place"]
     for index, name in enumerate(clinic.ids):
-        lesion, age = "1" if index < 2 else f"{index}", "" if index == 1 else f"{40 + index}"
+        lesion = "1" if index < 2 else f"{index}"
+        age = "" if index == 1 else f"{40 + index}"
         rows.append(f"{name},images/{name}.png,,p{index // 3},{lesion},{age},arm & leg")
     (clinic.site_file.parent / "manifest.csv").write_text("\n".join(rows))
     clinic.site_file.write_text(_SITE + reading)
@@ -43,14 +46,20 @@ def write(clinic: Any, reading: str = _READING) -> Path:
 
 def visit(site_file: Path) -> Any:
     pictures = Pictures(site_file, CLASSES)
-    return come_in(Page(Desk(queue_of(site_file), pictures.ids, CLASSES), pictures, Guard(TOKEN, "::1")), TOKEN)
+    return come_in(
+        Page(Desk(queue_of(site_file), pictures.ids, CLASSES), pictures, Guard(TOKEN, "::1")), TOKEN
+    )
 
 
 def test_cells_and_group_stand_beside_the_image(clinic: Any) -> None:
     client = visit(write(clinic))
     view = client.get("/state?annotator=anna").get_json()
     assert view["facts"] == [["age", "40"], ["place", "arm & leg"]]
-    assert (view["together"], view["group"], view["more"]) == (["s00", "s01"], ["s00", "s01", "s02"], 0)
+    assert (view["together"], view["group"], view["more"]) == (
+        ["s00", "s01"],
+        ["s00", "s01", "s02"],
+        0,
+    )
     other = client.get("/state?annotator=anna&showing=s01").get_json()
     assert other["facts"] == [["place", "arm & leg"]], "an empty cell says nothing"
     assert other["group"] == ["s01", "s00", "s02"]
@@ -68,7 +77,11 @@ def test_a_large_group_is_cut_and_says_so(make_clinic: Any) -> None:
     one = [row.replace(f",p{index // 3},", ",p,") for index, row in enumerate(rows[1:])]
     (clinic.site_file.parent / "manifest.csv").write_text("\n".join([rows[0], *one]))
     view = visit(clinic.site_file).get("/state?annotator=anna").get_json()
-    assert (len(view["group"]), view["more"], view["group"][0]) == (24, 6, view["image"]["sample_id"])
+    assert (len(view["group"]), view["more"], view["group"][0]) == (
+        24,
+        6,
+        view["image"]["sample_id"],
+    )
 
 
 def test_classes_have_titles_and_definitions(clinic: Any) -> None:
@@ -88,13 +101,17 @@ def test_classes_have_titles_and_definitions(clinic: Any) -> None:
         ("reading: {title: x}", "title"),
     ],
 )
-def test_a_reading_that_cannot_be_is_refused_with_its_field(clinic: Any, reading: str, found: str) -> None:
+def test_a_reading_that_cannot_be_is_refused_with_its_field(
+    clinic: Any, reading: str, found: str
+) -> None:
     with pytest.raises(DataError, match=found):
         Pictures(write(clinic, reading), CLASSES)
 
 
 def test_an_npz_file_has_no_columns(tmp_path: Path) -> None:
-    (tmp_path / "site.yaml").write_text("kind: npz\nfile: a.npz\nlabels: {0: MEL}\nreading: {columns: [age]}\n")
+    (tmp_path / "site.yaml").write_text(
+        "kind: npz\nfile: a.npz\nlabels: {0: MEL}\nreading: {columns: [age]}\n"
+    )
     with pytest.raises(DataError, match="which only a CSV has"):
         Pictures(tmp_path / "site.yaml", CLASSES)
 
@@ -102,7 +119,14 @@ def test_an_npz_file_has_no_columns(tmp_path: Path) -> None:
 def test_own_answers_are_listed_and_can_be_shown_again(clinic: Any) -> None:
     clinic_file = write(clinic)
     client = visit(clinic_file)
-    body = {"annotator": "anna", "key": "0" * 32, "sample_id": "s00", "kind": "unusable", "label": None, "seen": 0}
+    body = {
+        "annotator": "anna",
+        "key": "0" * 32,
+        "sample_id": "s00",
+        "kind": "unusable",
+        "label": None,
+        "seen": 0,
+    }
     for seconds, code in [(-1, 400), ("2", 400), (2.5, 200)]:
         answer = client.post("/answer", json={**body, "seconds": seconds})
         assert answer.status_code == code
@@ -130,7 +154,9 @@ def test_sixteen_bits_are_drawn_between_two_values(clinic: Any) -> None:
     client = visit(site_file)
     levels = client.get("/levels?id=s00").get_json()
     assert (levels["low"], levels["high"], levels["deep"]) == (0, 57500, True)
-    assert (picture(client) == picture(client, centre=levels["centre"], width=levels["width"])).all()
+    assert (
+        picture(client) == picture(client, centre=levels["centre"], width=levels["width"])
+    ).all()
     narrow = picture(client, centre=10000, width=5000)
     assert narrow.ravel()[[0, 3, 4, 5, 6]].tolist() == [0, 0, 128, 255, 255]
 
@@ -169,7 +195,13 @@ def test_eight_bits_keep_their_picture_and_colour_has_no_window(clinic: Any) -> 
 def test_a_thumbnail_is_small_and_nonsense_is_refused(clinic: Any) -> None:
     client = visit(write(clinic))
     assert max(picture(client, longest=16).shape) == 16
-    for query in ("longest=1", "longest=9999", "width=0&centre=1", "centre=nan&width=1", "centre=x&width=1"):
+    for query in (
+        "longest=1",
+        "longest=9999",
+        "width=0&centre=1",
+        "centre=nan&width=1",
+        "centre=x&width=1",
+    ):
         assert client.get(f"/image?id=s00&{query}").status_code == 400
     assert client.get("/levels?id=nobody").status_code == 404
     (clinic.site_file.parent / "images" / "s00.png").write_bytes(b"no image")

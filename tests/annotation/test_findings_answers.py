@@ -1,4 +1,6 @@
-"""Answers that name several findings, or none: what is stored, when readers agree, what files say, what trains."""
+"""Answers that name several findings, or none: what is stored, when readers agree, what files say,
+what trains.
+"""
 
 import csv
 import json
@@ -46,10 +48,13 @@ def test_a_text_is_its_findings_in_one_order(text: str, label: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", "|", "Rib", "mass", "Mass|", "Mass|No Finding", "none of these|Mass", "Nodule|Mass"]
+    "text",
+    ["", "|", "Rib", "mass", "Mass|", "Mass|No Finding", "none of these|Mass", "Nodule|Mass"],
 )
 def test_a_text_that_says_two_things_or_nothing_is_none(text: str) -> None:
-    with pytest.raises(ValueError, match=r"Mass, Edema, Hernia.*with \| between several\), No Finding \(alone\)"):
+    with pytest.raises(
+        ValueError, match=r"Mass, Edema, Hernia.*with \| between several\), No Finding \(alone\)"
+    ):
         RULES.label(text, WORDS)
 
 
@@ -70,7 +75,9 @@ def read(queue: Queue, make: Callable[..., Any], said: dict[str, list[str]]) -> 
             make(queue, name).say(f"s{number:02d}", label)
 
 
-def test_readers_agree_on_sets_and_kappa_is_of_each_finding(twice: Queue, make_clinician: Callable[..., Any]) -> None:
+def test_readers_agree_on_sets_and_kappa_is_of_each_finding(
+    twice: Queue, make_clinician: Callable[..., Any]
+) -> None:
     anna = ["Edema|Mass", "Mass", "No Finding", "Edema"]
     ben = ["Edema|Mass", "Edema|Mass", "No Finding", "No Finding"]
     read(twice, make_clinician, {"anna": anna, "ben": ben})
@@ -83,7 +90,9 @@ def test_readers_agree_on_sets_and_kappa_is_of_each_finding(twice: Queue, make_c
     assert twice.labels() == {"s00": "Edema|Mass", "s02": "No Finding"}
 
 
-def test_an_adjudicator_decides_on_findings(twice: Queue, make_clinician: Callable[..., Any]) -> None:
+def test_an_adjudicator_decides_on_findings(
+    twice: Queue, make_clinician: Callable[..., Any]
+) -> None:
     read(twice, make_clinician, {"anna": ["Mass"], "ben": ["Edema|Mass"]})
     assert Desk(twice, {"s00"}, FINDINGS).view("clara").adjudicates
     make_clinician(twice, "clara").say("s00", "Edema")
@@ -91,7 +100,9 @@ def test_an_adjudicator_decides_on_findings(twice: Queue, make_clinician: Callab
     assert twice.agreement().kappas == {"Edema": 0, "Mass": None}, "before the adjudication"
 
 
-def test_findings_of_another_job_wait_again(clinic: Any, make_clinician: Callable[..., Any]) -> None:
+def test_findings_of_another_job_wait_again(
+    clinic: Any, make_clinician: Callable[..., Any]
+) -> None:
     clinic.ask("s00", "s01")
     queue = Queue(clinic.queue.folder, RULES)
     read(queue, make_clinician, {"anna": ["Mass|Nodule", "Mass|Edema"]})
@@ -106,11 +117,19 @@ def page(clinic: Any) -> Any:
     clinic.ask(*clinic.ids, several=True)
     queue = Queue(clinic.queue.folder, RULES)
     clinic.site_file.write_text("kind: manifest\nfolder: .\ncolumns: {group: null}\n")
-    pictures, guard = Pictures(clinic.site_file, FINDINGS, multi_label=True), Guard(TOKEN, "127.0.0.1")
+    pictures = Pictures(clinic.site_file, FINDINGS, multi_label=True)
+    guard = Guard(TOKEN, "127.0.0.1")
     client = come_in(Page(Desk(queue, pictures.ids, FINDINGS), pictures, guard), TOKEN)
 
     def post(**body: Any) -> int:
-        told = {"annotator": "anna", "key": uuid4().hex, "sample_id": "s00", "kind": "label", "seen": 0, **body}
+        told = {
+            "annotator": "anna",
+            "key": uuid4().hex,
+            "sample_id": "s00",
+            "kind": "label",
+            "seen": 0,
+            **body,
+        }
         return int(client.post("/answer", data=json.dumps(told)).status_code)
 
     return post
@@ -122,8 +141,12 @@ def test_the_page_stores_findings_in_one_order(page: Callable[..., int], clinic:
     assert clinic.queue.labels() == {"s00": "Edema|Mass", "s01": "No Finding"}
 
 
-@pytest.mark.parametrize("label", ["", "Mass|No Finding", "Mass|Nodule", "Mass|", "unusable", 3, ["Mass"]])
-def test_the_page_refuses_what_is_no_answer(page: Callable[..., int], clinic: Any, label: object) -> None:
+@pytest.mark.parametrize(
+    "label", ["", "Mass|No Finding", "Mass|Nodule", "Mass|", "unusable", 3, ["Mass"]]
+)
+def test_the_page_refuses_what_is_no_answer(
+    page: Callable[..., int], clinic: Any, label: object
+) -> None:
     assert page(label=label) == 400
     assert page(kind="none of these", label=None) == 400, "here this is a label"
     assert clinic.queue.verdicts() == {}
@@ -132,7 +155,9 @@ def test_the_page_refuses_what_is_no_answer(page: Callable[..., int], clinic: An
 # --- files
 
 
-def test_files_go_out_and_come_back(clinic: Any, tmp_path: Path, make_clinician: Callable[..., Any]) -> None:
+def test_files_go_out_and_come_back(
+    clinic: Any, tmp_path: Path, make_clinician: Callable[..., Any]
+) -> None:
     clinic.site_file.write_text("kind: manifest\nfolder: .\ncolumns: {group: null}\n")
     clinic.ask(*clinic.ids)
     queue = Queue(clinic.queue.folder, RULES)
@@ -141,9 +166,13 @@ def test_files_go_out_and_come_back(clinic: Any, tmp_path: Path, make_clinician:
     said = queue.verdicts()
     for number, form in enumerate(("csv", "label-studio", "monai-label")):
         out = tmp_path / f"out-{form}"
-        queue.export(form, out, FINDINGS, Pictures(clinic.site_file, FINDINGS, multi_label=True).png)
+        queue.export(
+            form, out, FINDINGS, Pictures(clinic.site_file, FINDINGS, multi_label=True).png
+        )
         back = Queue(tmp_path / f"other-{number}", RULES)
-        imported = back.import_labels(out / "results.json" if form == "label-studio" else out, FINDINGS, clinic.ids)
+        imported = back.import_labels(
+            out / "results.json" if form == "label-studio" else out, FINDINGS, clinic.ids
+        )
         assert (imported.added, imported.refused) == (3, ())
         assert {name: each.text for name, each in back.verdicts().items()} == {
             name: each.text for name, each in said.items()
@@ -155,7 +184,13 @@ def test_files_go_out_and_come_back(clinic: Any, tmp_path: Path, make_clinician:
 
 
 def test_a_csv_that_says_two_things_is_listed(clinic: Any, tmp_path: Path) -> None:
-    rows = ["sample_id,label", "s00,Mass|No Finding", "s01,Edema|Mass", "s02,Mass|Nodule", "s03,none of these"]
+    rows = [
+        "sample_id,label",
+        "s00,Mass|No Finding",
+        "s01,Edema|Mass",
+        "s02,Mass|Nodule",
+        "s03,none of these",
+    ]
     (tmp_path / "back.csv").write_text("\n".join(rows))
     queue = Queue(clinic.queue.folder, RULES)
     imported = queue.import_labels(tmp_path / "back.csv", FINDINGS, clinic.ids)
@@ -163,7 +198,9 @@ def test_a_csv_that_says_two_things_is_listed(clinic: Any, tmp_path: Path) -> No
     assert queue.labels() == {"s01": "Edema|Mass", "s03": "No Finding"}
 
 
-def test_the_trail_has_findings(clinic: Any, tmp_path: Path, make_clinician: Callable[..., Any]) -> None:
+def test_the_trail_has_findings(
+    clinic: Any, tmp_path: Path, make_clinician: Callable[..., Any]
+) -> None:
     queue = Queue(clinic.queue.folder, RULES)
     read(queue, make_clinician, {"anna": ["Edema|Mass"]})
     write_audit(queue, tmp_path / "trail.csv")
@@ -183,12 +220,16 @@ def test_columns_of_findings_are_never_shown(clinic: Any) -> None:
         Pictures(clinic.site_file, ("Mass", "Edema"), multi_label=True)
 
 
-def test_data_json_says_what_the_job_asks(clinic: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_data_json_says_what_the_job_asks(
+    clinic: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     clinic.site_file.write_text("kind: manifest\nfolder: .\ncolumns: {group: null}\n")
     told = {"name": "chest", "classes": FINDINGS, "multi_label": True}
     (clinic.site_file.parent / "data.json").write_text(json.dumps(told))
     (tmp_path / "back.csv").write_text("sample_id,label\ns00,Hernia|Mass\n")
-    assert cli.main(["annotate", str(clinic.site_file), "--import", str(tmp_path / "back.csv")]) == 0
+    assert (
+        cli.main(["annotate", str(clinic.site_file), "--import", str(tmp_path / "back.csv")]) == 0
+    )
     assert queue_of(clinic.site_file, multi_label=True).labels() == {"s00": "Hernia|Mass"}
     assert "1 new answers" in capsys.readouterr().out
 
@@ -202,7 +243,14 @@ def test_a_page_of_another_kind_than_the_newest_run(
     former = Queue(clinic.queue.folder, replace(RULES, multi_label=not several))
     former.request("former", 1, "fedal", clinic.ids)
     queue_of(clinic.site_file, multi_label=several).request("newest", 1, "fedal", clinic.ids)
-    command = ["annotate", str(clinic.site_file), "--classes", *FINDINGS, "--audit", str(clinic.queue.folder / "a.csv")]
+    command = [
+        "annotate",
+        str(clinic.site_file),
+        "--classes",
+        *FINDINGS,
+        "--audit",
+        str(clinic.queue.folder / "a.csv"),
+    ]
     assert cli.main([*command, *([] if several else ["--multi-label"])]) == 2
     assert "as the newest run asks" in capsys.readouterr().err
     assert cli.main([*command, *(["--multi-label"] if several else [])]) == 0

@@ -21,18 +21,23 @@ from fedward.errors import ConfigError, DataError
 from file_modes import modes
 
 CLASSES = ("MEL", "NV", "BCC")
-EARLY, LATE = "2024-01-01T00:00:00Z", "2024-06-01T00:00:00Z"
+EARLY = "2024-01-01T00:00:00Z"
+LATE = "2024-06-01T00:00:00Z"
 Make = Callable[[str], Any]
 
 
-def write_csv(path: Path, rows: Sequence[Sequence[str]], header: str = "sample_id,label,annotator,time") -> Path:
+def write_csv(
+    path: Path, rows: Sequence[Sequence[str]], header: str = "sample_id,label,annotator,time"
+) -> Path:
     with path.open("w", newline="", encoding="utf-8") as file:
         csv.writer(file).writerows([header.split(","), *rows])
     return path
 
 
 def take(clinic: Any, path: Path) -> Imported:
-    imported: Imported = clinic.queue.import_labels(path, CLASSES, clinic.ids, names={"naevus": "NV"})
+    imported: Imported = clinic.queue.import_labels(
+        path, CLASSES, clinic.ids, names={"naevus": "NV"}
+    )
     return imported
 
 
@@ -45,12 +50,21 @@ def tried(folder: Path, form: str) -> Path:
     return {"csv": folder, "label-studio": folder / "results.json", "monai-label": folder}[form]
 
 
-def test_a_spreadsheet_formula_as_name_is_refused_with_its_line(clinic: Any, tmp_path: Path) -> None:
+def test_a_spreadsheet_formula_as_name_is_refused_with_its_line(
+    clinic: Any, tmp_path: Path
+) -> None:
     names = ["=HYPERLINK(1)", "+1", "-1", "@SUM(1)", "\x01a", "a=b"]
-    rows = [[sample_id, "MEL", name, EARLY] for sample_id, name in zip(clinic.ids, names, strict=True)]
+    rows = [
+        [sample_id, "MEL", name, EARLY] for sample_id, name in zip(clinic.ids, names, strict=True)
+    ]
     imported = take(clinic, write_csv(tmp_path / "back.csv", rows))
-    assert (imported.added, [each.where for each in imported.refused]) == (1, [f"line {line}" for line in range(2, 7)])
-    assert "line 2 (s00): expected a reader's name that does not begin with = + - @" in imported.text()
+    assert (imported.added, [each.where for each in imported.refused]) == (
+        1,
+        [f"line {line}" for line in range(2, 7)],
+    )
+    assert (
+        "line 2 (s00): expected a reader's name that does not begin with = + - @" in imported.text()
+    )
     assert [each.annotator for each in clinic.queue.decisions()] == ["a=b"]
 
 
@@ -59,11 +73,26 @@ def cells(path: Path) -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
-FORMULAS = ["=HYPERLINK(1)", "+1", "-1", "@SUM(1)", "\uff1d1+1", "'=1", "''=1", "'quoted", "a;=1+1", "a=b"]
+FORMULAS = [
+    "=HYPERLINK(1)",
+    "+1",
+    "-1",
+    "@SUM(1)",
+    "\uff1d1+1",
+    "'=1",
+    "''=1",
+    "'quoted",
+    "a;=1+1",
+    "a=b",
+]
 
 
-@pytest.mark.proves("files", "a spreadsheet formula as an image's id", "the exported CSV holds it as inert text")
-def test_formulas_leave_as_text_and_come_back_as_they_were(clinic: Any, clinician: Make, tmp_path: Path) -> None:
+@pytest.mark.proves(
+    "files", "a spreadsheet formula as an image's id", "the exported CSV holds it as inert text"
+)
+def test_formulas_leave_as_text_and_come_back_as_they_were(
+    clinic: Any, clinician: Make, tmp_path: Path
+) -> None:
     clinic.ask(*FORMULAS)
     clinician("anna").say("=HYPERLINK(1)", "MEL")
     export(clinic, "csv", tmp_path / "out.csv")
@@ -71,7 +100,9 @@ def test_formulas_leave_as_text_and_come_back_as_they_were(clinic: Any, clinicia
     assert not [row for row in rows if row["sample_id"][0] in "=+-@\uff1d"]
     assert len({row["sample_id"] for row in rows}) == len(FORMULAS)
     assert {row["score"] for row in rows} >= {"0.0", "-1.0"}  # numbers stay numbers
-    assert '"a;=1+1"' in (tmp_path / "out.csv").read_text()  # no cell of its own for who splits at semicolons
+    assert (
+        '"a;=1+1"' in (tmp_path / "out.csv").read_text()
+    )  # no cell of its own for who splits at semicolons
     answered = [[row["sample_id"], "NV", "ben", EARLY] for row in rows]
     imported = Queue(tmp_path / "other").import_labels(
         write_csv(tmp_path / "back.csv", answered), CLASSES, frozenset(FORMULAS)
@@ -92,8 +123,14 @@ def test_what_comes_back_fakes_no_line(clinic: Any, tmp_path: Path, ending: str)
         path = write_csv(tmp_path / "back.csv", answers)
     else:
         path = tmp_path / "back.json"
-        choices = [{"from_name": "class", "type": "choices", "value": {"choices": [row[1]]}} for row in answers]
-        by = [{"completed_by": {"email": row[2]}, "created_at": row[3], "was_cancelled": False} for row in answers]
+        choices = [
+            {"from_name": "class", "type": "choices", "value": {"choices": [row[1]]}}
+            for row in answers
+        ]
+        by = [
+            {"completed_by": {"email": row[2]}, "created_at": row[3], "was_cancelled": False}
+            for row in answers
+        ]
         tasks = [
             {"data": {"sample_id": row[0]}, "annotations": [{**who, "result": [choice]}]}
             for row, who, choice in zip(answers, by, choices, strict=True)
@@ -103,12 +140,16 @@ def test_what_comes_back_fakes_no_line(clinic: Any, tmp_path: Path, ending: str)
     text = imported.text()
     assert imported.refused or imported.unknown_ids
     assert "all is well" in text
-    assert not [line for line in text.splitlines() if line.startswith(("Conflicts", "  - all is well"))]
+    assert not [
+        line for line in text.splitlines() if line.startswith(("Conflicts", "  - all is well"))
+    ]
 
 
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.usefixtures("open_umask")
-def test_exports_are_their_owners_alone(clinic: Any, clinician: Make, tmp_path: Path, form: str) -> None:
+def test_exports_are_their_owners_alone(
+    clinic: Any, clinician: Make, tmp_path: Path, form: str
+) -> None:
     clinic.ask(*clinic.ids)
     clinician("anna").say("s00", "MEL")
     export(clinic, form, tmp_path / "out")
@@ -144,7 +185,9 @@ def test_a_class_that_is_also_a_word_of_the_site_stays_itself(
     clinician("anna").say("s00", "NV")
     export(clinic, form, tmp_path / "out")
     names = {"NV": "MEL"}
-    imported = clinic.queue.import_labels(tried(tmp_path / "out", form), CLASSES, clinic.ids, names=names)
+    imported = clinic.queue.import_labels(
+        tried(tmp_path / "out", form), CLASSES, clinic.ids, names=names
+    )
     assert (imported.added, imported.known, imported.conflicts) == (0, 1, ())
     assert clinic.queue.labels() == {"s00": "NV"}
 
@@ -160,7 +203,9 @@ def test_answers_reach_an_empty_queue_with_who_and_when(
     other = Queue(tmp_path / "other")
     imported = other.import_labels(tried(tmp_path / "out", form), CLASSES, clinic.ids)
     assert imported.added == 2
-    assert [(each.sample_id, each.annotator, each.label, each.time) for each in other.decisions()] == [
+    assert [
+        (each.sample_id, each.annotator, each.label, each.time) for each in other.decisions()
+    ] == [
         (each.sample_id, each.annotator, each.label, each.time) for each in clinic.queue.decisions()
     ]
     assert {each.source for each in other.decisions()} == {imported.source}
@@ -202,9 +247,14 @@ def test_a_file_that_is_not_there_is_named(clinic: Any, tmp_path: Path, name: st
 @pytest.mark.parametrize("name", ["back.csv", "back.json", "back/datastore_v2.json"])
 @settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
-    content=st.one_of(st.binary(max_size=80), st.text(max_size=80).map(lambda text: text.encode("utf-8", "replace")))
+    content=st.one_of(
+        st.binary(max_size=80),
+        st.text(max_size=80).map(lambda text: text.encode("utf-8", "replace")),
+    )
 )
-def test_no_bytes_are_an_unexpected_error(clinic: Any, tmp_path: Path, name: str, content: bytes) -> None:
+def test_no_bytes_are_an_unexpected_error(
+    clinic: Any, tmp_path: Path, name: str, content: bytes
+) -> None:
     path = tmp_path / name
     path.parent.mkdir(exist_ok=True)
     path.write_bytes(content)
@@ -225,13 +275,17 @@ _OF_LABEL_STUDIO = [
 ]
 _OF_MONAI_LABEL = ["objects", "image", "info", "labels", "final", "label", "ext", "ts", "time"]
 _KEYS = st.sampled_from([*_OF_LABEL_STUDIO, *_OF_MONAI_LABEL])
-_JSON = st.recursive(_LEAVES, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(_KEYS, inner, max_size=4))
+_JSON = st.recursive(
+    _LEAVES, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(_KEYS, inner, max_size=4)
+)
 
 
 @pytest.mark.parametrize("name", ["back.json", "back/datastore_v2.json"])
 @settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(content=_JSON)
-def test_no_json_is_an_unexpected_error(clinic: Any, tmp_path: Path, name: str, content: Any) -> None:
+def test_no_json_is_an_unexpected_error(
+    clinic: Any, tmp_path: Path, name: str, content: Any
+) -> None:
     path = tmp_path / name
     path.parent.mkdir(exist_ok=True)
     whole = {"objects": {"s00": content}} if path.name == "datastore_v2.json" else [content]
@@ -252,7 +306,9 @@ def refused_or_read(clinic: Any, path: Path) -> None:
 
 def test_part_of_the_answers_may_come_now_and_the_rest_late(clinic: Any, tmp_path: Path) -> None:
     clinic.ask("s00", "s01", "s02")
-    first = take(clinic, write_csv(tmp_path / "a.csv", [["s00", "MEL", "anna", EARLY], ["s01", "", "", ""]]))
+    first = take(
+        clinic, write_csv(tmp_path / "a.csv", [["s00", "MEL", "anna", EARLY], ["s01", "", "", ""]])
+    )
     assert (first.added, first.open) == (1, 1)
     rows = [["s00", "MEL", "anna", EARLY], ["s01", "NV", "anna", LATE]]
     late = take(clinic, write_csv(tmp_path / "a.csv", rows))
@@ -262,7 +318,9 @@ def test_part_of_the_answers_may_come_now_and_the_rest_late(clinic: Any, tmp_pat
 
 
 def test_unknown_ids_are_kept_and_listed(clinic: Any, tmp_path: Path) -> None:
-    path = write_csv(tmp_path / "a.csv", [["s99", "MEL", "anna", EARLY], ["s00", "NV", "anna", EARLY]])
+    path = write_csv(
+        tmp_path / "a.csv", [["s99", "MEL", "anna", EARLY], ["s00", "NV", "anna", EARLY]]
+    )
     imported = take(clinic, path)
     assert (imported.added, imported.unknown_ids) == (2, ("s99",))
     assert "s99" in imported.text()
@@ -281,7 +339,13 @@ def test_what_is_no_answer_is_listed_with_its_place(clinic: Any, tmp_path: Path)
         ["s05", "naevus", "anna", EARLY],
     ]
     imported = take(clinic, write_csv(tmp_path / "a.csv", rows))
-    assert sorted(item.where for item in imported.refused) == ["line 2", "line 3", "line 4", "line 5", "line 6"]
+    assert sorted(item.where for item in imported.refused) == [
+        "line 2",
+        "line 3",
+        "line 4",
+        "line 5",
+        "line 6",
+    ]
     assert all(item.where in imported.text() for item in imported.refused)
     assert clinic.queue.labels() == {"s05": "NV"}
     assert clinic.queue.cannot_tell() == {"s04"}
@@ -301,20 +365,31 @@ def test_the_newest_answer_stands_in_any_order_of_arrival(
     assert "s00: " + winner in imported.text()
 
 
-def test_the_own_later_doubt_is_a_conflict_that_leaves_no_class(clinic: Any, tmp_path: Path) -> None:
+def test_the_own_later_doubt_is_a_conflict_that_leaves_no_class(
+    clinic: Any, tmp_path: Path
+) -> None:
     take(clinic, write_csv(tmp_path / "a.csv", [["s00", "MEL", "anna", EARLY]]))
-    (conflict,) = take(clinic, write_csv(tmp_path / "b.csv", [["s00", "cannot tell", "anna", LATE]])).conflicts
-    assert (conflict.kept.text, [other.text for other in conflict.others]) == ("cannot tell", ["MEL"])
+    (conflict,) = take(
+        clinic, write_csv(tmp_path / "b.csv", [["s00", "cannot tell", "anna", LATE]])
+    ).conflicts
+    assert (conflict.kept.text, [other.text for other in conflict.others]) == (
+        "cannot tell",
+        ["MEL"],
+    )
     assert clinic.queue.labels() == {}
 
 
 def test_a_file_that_contradicts_itself_says_so(clinic: Any, tmp_path: Path) -> None:
-    path = write_csv(tmp_path / "a.csv", [["s00", "MEL", "anna", EARLY], ["s00", "NV", "anna", LATE]])
+    path = write_csv(
+        tmp_path / "a.csv", [["s00", "MEL", "anna", EARLY], ["s00", "NV", "anna", LATE]]
+    )
     assert len(take(clinic, path).conflicts) == 1
     assert clinic.queue.labels() == {"s00": "NV"}
 
 
-def test_an_undone_answer_does_not_return_with_an_old_file(clinic: Any, clinician: Make, tmp_path: Path) -> None:
+def test_an_undone_answer_does_not_return_with_an_old_file(
+    clinic: Any, clinician: Make, tmp_path: Path
+) -> None:
     anna = clinician("anna")
     anna.say("s00", "MEL")
     export(clinic, "csv", tmp_path / "out.csv")
@@ -362,8 +437,12 @@ def test_an_old_answer_without_time_is_remembered(clinic: Any, tmp_path: Path) -
 
 
 @pytest.mark.parametrize("encoding", ["utf-8-sig", "cp1252", "utf-16"])
-def test_what_a_spreadsheet_makes_of_the_file_is_understood(clinic: Any, tmp_path: Path, encoding: str) -> None:
-    (tmp_path / "a.csv").write_text("sample_id;label;annotator;time\ns00;MEL;Jürgen;2024-01-01 10:00\n", encoding)
+def test_what_a_spreadsheet_makes_of_the_file_is_understood(
+    clinic: Any, tmp_path: Path, encoding: str
+) -> None:
+    (tmp_path / "a.csv").write_text(
+        "sample_id;label;annotator;time\ns00;MEL;Jürgen;2024-01-01 10:00\n", encoding
+    )
     assert take(clinic, tmp_path / "a.csv").added == 1
     assert clinic.queue.decisions()[0].annotator == "Jürgen"
 
@@ -396,7 +475,9 @@ def test_every_row_counts_and_a_second_import_changes_nothing(
 # --- Label Studio
 
 
-def test_tasks_carry_ids_scores_and_reachable_pictures(clinic: Any, clinician: Make, tmp_path: Path) -> None:
+def test_tasks_carry_ids_scores_and_reachable_pictures(
+    clinic: Any, clinician: Make, tmp_path: Path
+) -> None:
     clinic.queue.request("run", 2, "entropy", ["s00", "s01", "s02", "s03"], [1.7, 0.3, 1.0, None])
     clinician("anna").say("s02", "NV")
     export(clinic, "label-studio", tmp_path / "work order")
@@ -406,7 +487,11 @@ def test_tasks_carry_ids_scores_and_reachable_pictures(clinic: Any, clinician: M
     assert [task["data"]["score"] for task in tasks] == [1.7, 0.3, None]
     # Label Studio refuses scores outside 0..1.
     assert [task["predictions"][0]["score"] for task in tasks[:2]] == [1.0, 0.0]
-    assert tasks[0]["predictions"][0] == {"model_version": "entropy, round 2", "score": 1.0, "result": []}
+    assert tasks[0]["predictions"][0] == {
+        "model_version": "entropy, round 2",
+        "score": 1.0,
+        "result": [],
+    }
     assert "predictions" not in tasks[2]
     assert tasks[0]["data"]["image"] == "/data/local-files/?d=work%20order/images/s00.png"
     with Image.open(folder / "images" / "s00.png") as image:
@@ -418,8 +503,21 @@ def test_tasks_carry_ids_scores_and_reachable_pictures(clinic: Any, clinician: M
 
 
 def annotation(*choices: str, **more: Any) -> dict[str, Any]:
-    result = [{"from_name": "class", "to_name": "image", "type": "choices", "value": {"choices": list(choices)}}]
-    return {"result": result, "completed_by": 7, "updated_at": EARLY, "was_cancelled": False, **more}
+    result = [
+        {
+            "from_name": "class",
+            "to_name": "image",
+            "type": "choices",
+            "value": {"choices": list(choices)},
+        }
+    ]
+    return {
+        "result": result,
+        "completed_by": 7,
+        "updated_at": EARLY,
+        "was_cancelled": False,
+        **more,
+    }
 
 
 def test_results_of_label_studio_are_understood(clinic: Any, tmp_path: Path) -> None:
@@ -437,7 +535,10 @@ def test_results_of_label_studio_are_understood(clinic: Any, tmp_path: Path) -> 
     (tmp_path / "a.json").write_text(json.dumps(tasks))
     imported = take(clinic, tmp_path / "a.json")
     assert (imported.added, imported.open) == (3, 2)
-    assert [(item.where, item.sample_id) for item in imported.refused] == [("task 5", "s04"), ("task 6", "")]
+    assert [(item.where, item.sample_id) for item in imported.refused] == [
+        ("task 5", "s04"),
+        ("task 6", ""),
+    ]
     assert [each.annotator for each in clinic.queue.decisions()] == [
         "b@c",
         "Label Studio user 7",
@@ -450,28 +551,45 @@ def test_results_of_label_studio_are_understood(clinic: Any, tmp_path: Path) -> 
 # --- MONAI Label
 
 
-def test_the_datastore_is_as_monai_label_keeps_it(clinic: Any, clinician: Make, tmp_path: Path) -> None:
+def test_the_datastore_is_as_monai_label_keeps_it(
+    clinic: Any, clinician: Make, tmp_path: Path
+) -> None:
     clinic.ask("s00", "s01")
     clinician("anna").say("s00", "MEL")
     clinician("ben").say("s00", None)
     export(clinic, "monai-label", tmp_path / "store")
     index = json.loads((tmp_path / "store" / "datastore_v2.json").read_text())
     assert (index["images_dir"], index["labels_dir"]) == ("images", "labels")
-    done, waiting = index["objects"]["s00"], index["objects"]["s01"]
-    assert (done["image"]["ext"], done["image"]["info"]["strategy"], waiting["labels"]) == (".png", "fedal", {})
+    done = index["objects"]["s00"]
+    waiting = index["objects"]["s01"]
+    assert (done["image"]["ext"], done["image"]["info"]["strategy"], waiting["labels"]) == (
+        ".png",
+        "fedal",
+        {},
+    )
     assert done["labels"]["final"]["info"]["label"] == "MEL"
-    assert json.loads((tmp_path / "store" / "labels" / "final" / "s00.json").read_text())["annotator"] == "anna"
+    assert (
+        json.loads((tmp_path / "store" / "labels" / "final" / "s00.json").read_text())["annotator"]
+        == "anna"
+    )
     assert (tmp_path / "store" / "images" / "s01.png").is_file()
 
 
 def test_labels_that_a_viewer_wrote_are_understood(clinic: Any, tmp_path: Path) -> None:
-    """Seconds in ``ts`` are what MONAI Label itself writes; the class is in the info or in the label's file."""
+    """Seconds in ``ts`` are what MONAI Label itself writes; the class is in the info or in the
+    label's file.
+    """
     objects = {
-        "s00": {"labels": {"final": {"ext": ".json", "info": {"label": "MEL", "ts": 1_700_000_000}}}},
+        "s00": {
+            "labels": {"final": {"ext": ".json", "info": {"label": "MEL", "ts": 1_700_000_000}}}
+        },
         "s01": {"labels": {"final": {"ext": ".json", "info": {"ts": 1_700_000_000}}}},
         "s02": {"labels": {"final": {"ext": ".nii.gz", "info": {}}}},
         "s03": {"labels": {"original": {"ext": ".json", "info": {"label": "NV"}}}},
-        "x": {"image": {"info": {"sample_id": "s04"}}, "labels": {"final": {"info": {"label": "NV", "time": EARLY}}}},
+        "x": {
+            "image": {"info": {"sample_id": "s04"}},
+            "labels": {"final": {"info": {"label": "NV", "time": EARLY}}},
+        },
     }
     (tmp_path / "labels" / "final").mkdir(parents=True)
     (tmp_path / "labels" / "final" / "s01.json").write_text('{"label": "BCC", "annotator": "anna"}')
@@ -483,15 +601,21 @@ def test_labels_that_a_viewer_wrote_are_understood(clinic: Any, tmp_path: Path) 
     assert take(clinic, tmp_path).added == 0
 
 
-@pytest.mark.parametrize(("labels_dir", "name"), [("..", "secret"), ("labels", "../../../secret"), ("/", "secret")])
-def test_a_datastore_cannot_point_out_of_its_folder(clinic: Any, tmp_path: Path, labels_dir: str, name: str) -> None:
+@pytest.mark.parametrize(
+    ("labels_dir", "name"), [("..", "secret"), ("labels", "../../../secret"), ("/", "secret")]
+)
+def test_a_datastore_cannot_point_out_of_its_folder(
+    clinic: Any, tmp_path: Path, labels_dir: str, name: str
+) -> None:
     (tmp_path / "final").mkdir()
     for folder in (tmp_path, tmp_path / "final"):
         (folder / "secret.json").write_text('{"label": "MEL"}')
     store = tmp_path / "store"
     (store / "labels" / "final").mkdir(parents=True)
     objects = {name: {"labels": {"final": {"ext": ".json", "info": {}}}}}
-    (store / "datastore_v2.json").write_text(json.dumps({"labels_dir": labels_dir, "objects": objects}))
+    (store / "datastore_v2.json").write_text(
+        json.dumps({"labels_dir": labels_dir, "objects": objects})
+    )
     assert len(take(clinic, store).refused) == 1
     assert clinic.queue.labels() == {}
 
@@ -503,7 +627,9 @@ def run(*arguments: object) -> int:
     return cli.main(["annotate", *map(str, arguments)])
 
 
-def test_the_command_hands_out_and_takes_in(clinic: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_hands_out_and_takes_in(
+    clinic: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     clinic.ask("s00")
     assert run(clinic.site_file, "--classes", *CLASSES, "--export", "csv", tmp_path / "a.csv") == 0
     text = (tmp_path / "a.csv").read_text().replace('"s00","",', '"s00","naevus",')
@@ -537,7 +663,9 @@ def test_wrong_use_is_a_sentence(
     assert named in text
 
 
-@pytest.mark.parametrize("content", ["kind: manifest\nfolder: nowhere\n", "kind: invented\n", "[", None])
+@pytest.mark.parametrize(
+    "content", ["kind: manifest\nfolder: nowhere\n", "kind: invented\n", "[", None]
+)
 def test_a_wrong_site_file_is_refused_and_leaves_nothing(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], content: str | None
 ) -> None:

@@ -1,4 +1,6 @@
-"""Hostile files around the queue: what comes back from other tools, a token that others know, names of classes."""
+"""Hostile files around the queue: what comes back from other tools, a token that others know, names
+of classes.
+"""
 
 import itertools
 import json
@@ -50,13 +52,18 @@ def test_what_has_no_end_is_not_read(clinic: Any, tmp_path: Path, name: str, kin
         bring_back(clinic, tmp_path / "back" if path.parent.name == "back" else path)
 
 
-@pytest.mark.proves("files", "a label of a MONAI Label datastore that is a pipe or a device", "listed as no label")
+@pytest.mark.proves(
+    "files", "a label of a MONAI Label datastore that is a pipe or a device", "listed as no label"
+)
 @pytest.mark.parametrize("kind", ["pipe", "device"])
 def test_a_label_without_end_is_not_read(clinic: Any, tmp_path: Path, kind: str) -> None:
     label = tmp_path / "labels" / "final" / "s00.json"
     label.parent.mkdir(parents=True)
     os.mkfifo(label) if kind == "pipe" else label.symlink_to("/dev/zero")
-    entry = {"image": {"info": {"sample_id": "s00"}}, "labels": {"final": {"ext": ".json", "info": {}}}}
+    entry = {
+        "image": {"info": {"sample_id": "s00"}},
+        "labels": {"final": {"ext": ".json", "info": {}}},
+    }
     write(tmp_path / "datastore_v2.json", json.dumps({"objects": {"s00": entry}}))
     found = bring_back(clinic, tmp_path)
     assert (found.added, [each.sample_id for each in found.refused]) == (0, ["s00"])
@@ -77,7 +84,9 @@ def test_nothing_is_unpacked(clinic: Any, tmp_path: Path, kind: str, ending: str
             archive.writestr("../escaped.csv", _HEADER + "s00,MEL,,\n" * 100_000)
     else:
         entities = "".join(f'<!ENTITY a{n + 1} "{f"&a{n};" * 10}">' for n in range(9))
-        path.write_text(f'<?xml version="1.0"?><!DOCTYPE a [<!ENTITY a0 "ha">{entities}]><a>&a9;</a>')
+        path.write_text(
+            f'<?xml version="1.0"?><!DOCTYPE a [<!ENTITY a0 "ha">{entities}]><a>&a9;</a>'
+        )
     with pytest.raises(DataError, match="returned file"):
         bring_back(clinic, path)
     assert clinic.queue.decisions() == []
@@ -89,8 +98,11 @@ def test_nothing_is_unpacked(clinic: Any, tmp_path: Path, kind: str, ending: str
     "an import of tens of thousands of answers for one image, so that the queue is locked for minutes",
     "its cost grows with its size: each answer is looked up once",
 )
-def test_many_answers_for_one_image_are_no_load(clinic: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    steps, connect = itertools.count(), sqlite3.connect
+def test_many_answers_for_one_image_are_no_load(
+    clinic: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    steps = itertools.count()
+    connect = sqlite3.connect
 
     def counted(*arguments: Any, **named: Any) -> sqlite3.Connection:
         made = connect(*arguments, **named)
@@ -102,7 +114,10 @@ def test_many_answers_for_one_image_are_no_load(clinic: Any, tmp_path: Path, mon
     for number, annotator in [(1000, "anna"), (2000, "ben"), (4000, "carl")]:
         rows = (f"s00,MEL,{annotator},2026-01-01T00:00:00.{place:06d}Z" for place in range(number))
         before = next(steps)
-        assert bring_back(clinic, write(tmp_path / f"{number}.csv", _HEADER + "\n".join(rows))).added == number
+        assert (
+            bring_back(clinic, write(tmp_path / f"{number}.csv", _HEADER + "\n".join(rows))).added
+            == number
+        )
         costs.append(next(steps) - before)
     assert costs[2] < 8 * costs[0]
 
@@ -124,8 +139,13 @@ def test_many_answers_for_one_image_are_no_load(clinic: Any, tmp_path: Path, mon
         ("x" * 501, "anna"),
     ],
 )
-def test_hidden_letters_are_no_names(clinic: Any, tmp_path: Path, sample_id: str, annotator: str) -> None:
-    task = {"data": {"sample_id": sample_id}, "annotations": [{"result": [{"value": {"choices": ["MEL"]}}]}]}
+def test_hidden_letters_are_no_names(
+    clinic: Any, tmp_path: Path, sample_id: str, annotator: str
+) -> None:
+    task = {
+        "data": {"sample_id": sample_id},
+        "annotations": [{"result": [{"value": {"choices": ["MEL"]}}]}],
+    }
     task["annotations"][0]["completed_by"] = {"email": annotator}  # type: ignore[index]
     found = bring_back(clinic, write(tmp_path / "back.json", json.dumps([task])))
     assert (found.added, len(found.refused)) == (0, 1)
@@ -134,12 +154,16 @@ def test_hidden_letters_are_no_names(clinic: Any, tmp_path: Path, sample_id: str
 
 
 @pytest.mark.proves(
-    "files", "a reader who counts as two by writing the own name in two ways that look the same", "is one reader"
+    "files",
+    "a reader who counts as two by writing the own name in two ways that look the same",
+    "is one reader",
 )
 def test_a_name_in_two_spellings_is_one_reader(clinic: Any, tmp_path: Path) -> None:
     rows = "s00,MEL,Zo\u00eb  M,2026-01-01T00:00:00Z\ns00,NV,Zoe\u0308 M,2026-01-02T00:00:00Z\n"
     bring_back(clinic, write(tmp_path / "back.csv", _HEADER + rows))
-    assert [(each.annotator, each.label) for each in clinic.queue.decisions()] == [("Zo\u00eb M", "NV")]
+    assert [(each.annotator, each.label) for each in clinic.queue.decisions()] == [
+        ("Zo\u00eb M", "NV")
+    ]
 
 
 @pytest.mark.proves(
@@ -170,8 +194,22 @@ def test_a_token_that_others_may_know_is_replaced(tmp_path: Path, how: str) -> N
     "the page does not open, and says which names it takes",
 )
 @pytest.mark.parametrize(
-    "name", ["cannot tell", "Unusable", "skip", "\u202eLEM", "ME\u200bL", "MEL\n", "", " MEL", "x" * 201, "a\x1b[2Jb"]
+    "name",
+    [
+        "cannot tell",
+        "Unusable",
+        "skip",
+        "\u202eLEM",
+        "ME\u200bL",
+        "MEL\n",
+        "",
+        " MEL",
+        "x" * 201,
+        "a\x1b[2Jb",
+    ],
 )
-def test_classes_are_seen_as_what_they_are(clinic: Any, name: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_classes_are_seen_as_what_they_are(
+    clinic: Any, name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert cli.main(["annotate", str(clinic.site_file), "--classes", "MEL", "NV", name]) == 2
     assert "visible words that mean no other answer" in capsys.readouterr().err

@@ -1,4 +1,6 @@
-"""The page in a browser that has a hostile page open too, or that shows hostile names: headless Chromium, live."""
+"""The page in a browser that has a hostile page open too, or that shows hostile names: headless
+Chromium, live.
+"""
 
 import signal
 import threading
@@ -18,10 +20,13 @@ CLASSES = ("MEL", "NV", "BCC")
 
 
 class Hostile:
-    """A web server of somebody else on the same machine: serves one page, and notes what browsers send it."""
+    """A web server of somebody else on the same machine: serves one page, and notes what browsers
+    send it.
+    """
 
     def __init__(self, port: int = 0) -> None:
-        self.page, self.heard = "", list[dict[str, str]]()
+        self.page = ""
+        self.heard = list[dict[str, str]]()
         outer = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -101,12 +106,17 @@ def test_a_page_elsewhere_gets_nothing(
 ) -> None:
     server = serve()
     tab.open(server.address)
-    said = '{"annotator":"Anna","key":"%s","sample_id":"s00","kind":"label","label":"NV","seen":0}' % ("0" * 32)
+    said = (
+        '{"annotator":"Anna","key":"%s","sample_id":"s00","kind":"label","label":"NV","seen":0}'
+        % ("0" * 32)
+    )
     tab.browser.switch_to.new_window("tab")
     tab.browser.get(f"http://{name}:{hostile.port}/")
     tab.browser.set_script_timeout(PATIENCE)
     found = tab.browser.execute_async_script(_ATTEMPTS, f"http://127.0.0.1:{server.port}", said)
-    assert {key: value for key, value in found.items() if value not in ("refused", "sent blindly")} == {}
+    assert {
+        key: value for key, value in found.items() if value not in ("refused", "sent blindly")
+    } == {}
     assert found["post"] in ("refused", "sent blindly")
     assert big_clinic.queue.decisions() == []
 
@@ -116,14 +126,21 @@ def test_a_page_elsewhere_gets_nothing(
     "another account's server at another port of the machine, to which a reader's browser sends the page's cookie",
     "the cookie comes, and opens no image, id or answer",
 )
-def test_what_another_port_hears_opens_nothing(tab: Tab, serve: Callable[..., Server], hostile: Hostile) -> None:
+def test_what_another_port_hears_opens_nothing(
+    tab: Tab, serve: Callable[..., Server], hostile: Hostile
+) -> None:
     server = serve()
     tab.open(server.address)
     tab.browser.get(f"http://127.0.0.1:{hostile.port}/")
     tab.browser.get(f"http://127.0.0.1:{hostile.port}/again")
     (cookie,) = {heard["Cookie"] for heard in hostile.heard if "Cookie" in heard}
     assert cookie.startswith("fedward_")
-    for path in ("/state?annotator=Anna", "/given?annotator=Anna", "/image?id=s00", "/levels?id=s00"):
+    for path in (
+        "/state?annotator=Anna",
+        "/given?annotator=Anna",
+        "/image?id=s00",
+        "/levels?id=s00",
+    ):
         asking = HTTPConnection("127.0.0.1", server.port, timeout=PATIENCE)
         asking.request("GET", path, headers={"Cookie": cookie})
         assert asking.getresponse().status == 403
@@ -167,13 +184,17 @@ _MARKUP = '<img src=x onerror="document.title=1">'
 )
 def test_markup_is_text(tab: Tab, make_clinic: Callable[[int], Any], serving: list[Server]) -> None:
     clinic = make_clinic(2)
-    folder, quoted = clinic.site_file.parent, _MARKUP.replace('"', '""')
+    folder = clinic.site_file.parent
+    quoted = _MARKUP.replace('"', '""')
     (folder / "images" / "s00.png").write_text(
         '<svg xmlns="http://www.w3.org/2000/svg"><script>document.title=1</script></svg>'
     )
-    first, second = f"a{_MARKUP}", f"b{_MARKUP}"
+    first = f"a{_MARKUP}"
+    second = f"b{_MARKUP}"
     rows = ["sample_id,image,label,patient,age"]
-    rows += [f'"{name}{quoted}",images/s0{place}.png,,p,"{quoted}"' for place, name in enumerate("ab")]
+    rows += [
+        f'"{name}{quoted}",images/s0{place}.png,,p,"{quoted}"' for place, name in enumerate("ab")
+    ]
     (folder / "manifest.csv").write_text("\n".join(rows))
     shown = f"MEL: {{title: '{_MARKUP}', definition: '{_MARKUP}'}}"
     clinic.site_file.write_text(
@@ -192,8 +213,12 @@ def test_markup_is_text(tab: Tab, make_clinic: Callable[[int], Any], serving: li
     tab.until(lambda: tab.find("given").is_displayed())
     assert _MARKUP in tab.text("given-list")
     assert tab.run("return document.title") == f"{_MARKUP} · Annotation"
-    assert tab.run("return document.querySelectorAll('img[src=x], [onerror], svg script').length") == 0
+    assert (
+        tab.run("return document.querySelectorAll('img[src=x], [onerror], svg script').length") == 0
+    )
     run = "const s = document.createElement('script'); s.textContent = 'document.title = 1'; document.body.append(s);"
     tab.run(run)
-    assert tab.run("return document.title") == f"{_MARKUP} · Annotation", "the policy lets no inline script run"
+    assert tab.run("return document.title") == f"{_MARKUP} · Annotation", (
+        "the policy lets no inline script run"
+    )
     assert clinic.queue.labels() == {second: "MEL"}

@@ -39,7 +39,8 @@ class Visitor:
         pictures = Pictures(clinic.site_file, CLASSES)
         desk = Desk(clinic.queue, pictures.ids)
         guard = Guard(TOKEN, host)
-        self.guard, self.page = guard, Page(desk, pictures, guard)
+        self.guard = guard
+        self.page = Page(desk, pictures, guard)
         self.client: FlaskClient = self.page.app().test_client()
 
     def come_in(self) -> "Visitor":
@@ -54,7 +55,15 @@ class Visitor:
 
 def message(sample_id: str = "s00", label: str | None = "MEL", **more: Any) -> dict[str, Any]:
     key = f"{next(_KEYS):032x}"
-    return {"annotator": "anna", "key": key, "sample_id": sample_id, "kind": "label", "label": label, "seen": 0, **more}
+    return {
+        "annotator": "anna",
+        "key": key,
+        "sample_id": sample_id,
+        "kind": "label",
+        "label": label,
+        "seen": 0,
+        **more,
+    }
 
 
 @pytest.fixture
@@ -77,7 +86,9 @@ def test_the_token_becomes_a_cookie_that_no_script_sees(clinic: Any) -> None:
     assert visitor.client.get("/").status_code == 200
 
 
-@pytest.mark.parametrize("path", ["/", "/?token=", "/?token=wrong", "/?token={nearly}", "/?token=ä"])
+@pytest.mark.parametrize(
+    "path", ["/", "/?token=", "/?token=wrong", "/?token={nearly}", "/?token=ä"]
+)
 def test_without_the_token_a_sentence_says_what_to_do(clinic: Any, path: str) -> None:
     path = path.format(nearly=TOKEN[:-1])
     answer = Visitor(clinic).client.get(path)
@@ -87,8 +98,12 @@ def test_without_the_token_a_sentence_says_what_to_do(clinic: Any, path: str) ->
     assert "form-secret" not in answer.text
 
 
-@pytest.mark.proves("outsider", "the annotation page without the token of its address", "tells nothing")
-@pytest.mark.parametrize("path", ["/state?annotator=anna", "/given?annotator=anna", "/image?id=s00", "/nothing"])
+@pytest.mark.proves(
+    "outsider", "the annotation page without the token of its address", "tells nothing"
+)
+@pytest.mark.parametrize(
+    "path", ["/state?annotator=anna", "/given?annotator=anna", "/image?id=s00", "/nothing"]
+)
 def test_nothing_is_told_without_the_token(clinic: Any, path: str) -> None:
     answer = Visitor(clinic).client.get(path)
     assert answer.status_code == 403
@@ -96,7 +111,9 @@ def test_nothing_is_told_without_the_token(clinic: Any, path: str) -> None:
 
 
 @pytest.mark.proves(
-    "outsider", "an answer to the annotation page by a browser that is led there from elsewhere", "refused"
+    "outsider",
+    "an answer to the annotation page by a browser that is led there from elsewhere",
+    "refused",
 )
 @pytest.mark.parametrize("path", ["/answer", "/undo"])
 @pytest.mark.parametrize(
@@ -118,7 +135,9 @@ def test_a_change_from_another_origin_is_refused(visitor: Visitor, clinic: Any) 
 
 
 @pytest.mark.proves(
-    "outsider", "a foreign name that is made to lead to the annotation page's machine (DNS rebinding)", "refused"
+    "outsider",
+    "a foreign name that is made to lead to the annotation page's machine (DNS rebinding)",
+    "refused",
 )
 @pytest.mark.parametrize(
     ("bound", "named", "code"),
@@ -136,13 +155,17 @@ def test_a_change_from_another_origin_is_refused(visitor: Visitor, clinic: Any) 
         ("reading-room.example", "Reading-Room.example:8765", 200),
     ],
 )
-def test_a_foreign_name_for_this_machine_is_refused(clinic: Any, bound: str, named: str, code: int) -> None:
+def test_a_foreign_name_for_this_machine_is_refused(
+    clinic: Any, bound: str, named: str, code: int
+) -> None:
     """A name server elsewhere may point its name here (DNS rebinding)."""
     client = Visitor(clinic, host=bound).client
     assert client.get(f"/?token={TOKEN}", headers={"Host": named}).status_code == code
 
 
-@pytest.mark.parametrize("path", ["/", "/state?annotator=anna", "/image?id=s00", "/static/page.js", "/nothing"])
+@pytest.mark.parametrize(
+    "path", ["/", "/state?annotator=anna", "/image?id=s00", "/static/page.js", "/nothing"]
+)
 def test_every_answer_carries_the_security_headers(visitor: Visitor, path: str) -> None:
     headers = visitor.client.get(path).headers
     policy = headers["Content-Security-Policy"]
@@ -174,7 +197,13 @@ def test_two_pages_on_one_machine_do_not_share_a_cookie(clinic: Any) -> None:
 
 def test_the_page_shows_no_path(visitor: Visitor, clinic: Any) -> None:
     (clinic.site_file.parent / "images" / "s00.png").write_bytes(b"broken")
-    for path in ("/", "/state?annotator=anna", "/image?id=s00", "/image?id=../clinic.yaml", "/nothing"):
+    for path in (
+        "/",
+        "/state?annotator=anna",
+        "/image?id=s00",
+        "/image?id=../clinic.yaml",
+        "/nothing",
+    ):
         text = visitor.client.get(path).text
         assert str(clinic.site_file.parent) not in text
         assert "manifest" not in text
@@ -182,14 +211,20 @@ def test_the_page_shows_no_path(visitor: Visitor, clinic: Any) -> None:
 
 def test_classes_have_keys_that_mean_nothing_else(visitor: Visitor) -> None:
     text = visitor.client.get("/").text
-    assert re.findall(r'data-label="(\w+)" data-key="(.)"', text) == [("MEL", "1"), ("NV", "2"), ("BCC", "3")]
+    assert re.findall(r'data-label="(\w+)" data-key="(.)"', text) == [
+        ("MEL", "1"),
+        ("NV", "2"),
+        ("BCC", "3"),
+    ]
     assert len(set(KEYS)) == len(KEYS)
     assert not set(KEYS) & set("cfsu+-=?")
 
 
 def test_more_classes_than_keys_work_and_names_are_escaped(clinic: Any) -> None:
     classes = [f"<b>{index}" for index in range(len(KEYS) + 2)]
-    clinic.site_file.write_text(clinic.site_file.read_text().replace("naevus: NV", "") + "site: <i>\n")
+    clinic.site_file.write_text(
+        clinic.site_file.read_text().replace("naevus: NV", "") + "site: <i>\n"
+    )
     page = Page(Desk(clinic.queue, []), Pictures(clinic.site_file, classes), Guard(TOKEN, "::1"))
     text = page.app().test_client().get(f"/?token={TOKEN}").text
     assert text.count('class="choice"') == len(classes)
@@ -200,9 +235,19 @@ def test_more_classes_than_keys_work_and_names_are_escaped(clinic: Any) -> None:
 
 def test_the_view_says_what_waits_and_how_far_it_is(visitor: Visitor) -> None:
     view = visitor.client.get("/state?annotator=anna").get_json()
-    assert (view["image"]["sample_id"], view["waiting"], view["total"], view["decided"]) == ("s00", 6, 6, 0)
+    assert (view["image"]["sample_id"], view["waiting"], view["total"], view["decided"]) == (
+        "s00",
+        6,
+        6,
+        0,
+    )
     view = visitor.post("/answer", message()).get_json()
-    assert (view["image"]["sample_id"], view["waiting"], view["mine"], view["decided"]) == ("s01", 5, 1, 1)
+    assert (view["image"]["sample_id"], view["waiting"], view["mine"], view["decided"]) == (
+        "s01",
+        5,
+        1,
+        1,
+    )
     assert view["last"] == {"answer": 1, "sample_id": "s00", "text": "MEL"}
 
 
@@ -214,12 +259,17 @@ def test_undo_shows_the_image_again(visitor: Visitor, clinic: Any) -> None:
     assert clinic.queue.labels() == {}
 
 
-def test_a_stale_answer_changes_nothing_and_shows_the_present(visitor: Visitor, clinic: Any) -> None:
+def test_a_stale_answer_changes_nothing_and_shows_the_present(
+    visitor: Visitor, clinic: Any
+) -> None:
     visitor.post("/answer", message())
     answer = visitor.post("/answer", message(label="NV"))
     assert answer.status_code == 409
     assert answer.get_json()["view"]["image"]["sample_id"] == "s01"
-    assert visitor.post("/undo", {"annotator": "anna", "key": "0" * 32, "answer": 99}).status_code == 409
+    assert (
+        visitor.post("/undo", {"annotator": "anna", "key": "0" * 32, "answer": 99}).status_code
+        == 409
+    )
     assert clinic.queue.labels() == {"s00": "MEL"}
 
 
@@ -230,7 +280,9 @@ def test_a_stale_answer_changes_nothing_and_shows_the_present(visitor: Visitor, 
 )
 def test_whoever_types_a_name_is_that_reader(visitor: Visitor, clinic: Any) -> None:
     visitor.post("/answer", message(annotator="anna"))
-    assert [each["text"] for each in visitor.client.get("/given?annotator=anna").get_json()] == ["MEL"]
+    assert [each["text"] for each in visitor.client.get("/given?annotator=anna").get_json()] == [
+        "MEL"
+    ]
     visitor.post("/answer", message(annotator="anna", label="NV", seen=1))
     assert clinic.queue.labels() == {"s00": "NV"}
 
@@ -258,7 +310,9 @@ def test_the_same_person_written_differently_is_one(visitor: Visitor, clinic: An
         {"more": 1},
     ],
 )
-def test_what_the_page_never_sends_is_refused(visitor: Visitor, clinic: Any, change: dict[str, Any]) -> None:
+def test_what_the_page_never_sends_is_refused(
+    visitor: Visitor, clinic: Any, change: dict[str, Any]
+) -> None:
     answer = visitor.post("/answer", {**message(), **change})
     assert answer.status_code == 400
     assert "reload" in answer.get_json()["message"]
@@ -266,7 +320,9 @@ def test_what_the_page_never_sends_is_refused(visitor: Visitor, clinic: Any, cha
 
 
 @pytest.mark.parametrize("name", ["=HYPERLINK(1)", "+1", " -1", "@SUM(1)"])
-def test_a_spreadsheet_formula_as_name_is_refused_and_reported(visitor: Visitor, clinic: Any, name: str) -> None:
+def test_a_spreadsheet_formula_as_name_is_refused_and_reported(
+    visitor: Visitor, clinic: Any, name: str
+) -> None:
     for answer in (
         visitor.post("/answer", message(annotator=name)),
         visitor.client.get("/state", query_string={"annotator": name}),
@@ -299,17 +355,24 @@ def test_a_failing_queue_acknowledges_nothing_and_hides_details(
 def test_an_image_is_shown_whole_in_its_own_size(visitor: Visitor, clinic: Any) -> None:
     answer = visitor.client.get("/image?id=s03")
     assert answer.mimetype == "image/png"
-    with Image.open(io.BytesIO(answer.data)) as shown, Image.open(clinic.site_file.parent / "images/s03.png") as own:
+    with (
+        Image.open(io.BytesIO(answer.data)) as shown,
+        Image.open(clinic.site_file.parent / "images/s03.png") as own,
+    ):
         assert (np.asarray(shown) == np.asarray(own)).all()
 
 
-@pytest.mark.parametrize("name", ["s99", "", "../clinic.yaml", "images/s00.png", "%2e%2e%2fclinic.yaml", "s00%00"])
+@pytest.mark.parametrize(
+    "name", ["s99", "", "../clinic.yaml", "images/s00.png", "%2e%2e%2fclinic.yaml", "s00%00"]
+)
 def test_only_ids_of_the_site_have_images(visitor: Visitor, name: str) -> None:
     answer = visitor.client.get(f"/image?id={name}")
     assert (answer.status_code, answer.mimetype) == (404, "application/json")
 
 
-@pytest.mark.parametrize("path", ["/static/../app.py", "/static/%2e%2e/app.py", "/static/..%2fpage.html"])
+@pytest.mark.parametrize(
+    "path", ["/static/../app.py", "/static/%2e%2e/app.py", "/static/..%2fpage.html"]
+)
 def test_nothing_but_the_two_static_files_is_served(visitor: Visitor, path: str) -> None:
     assert visitor.client.get(path).status_code == 404
 
@@ -317,7 +380,10 @@ def test_nothing_but_the_two_static_files_is_served(visitor: Visitor, path: str)
 def test_a_broken_image_is_said_and_may_be_skipped(visitor: Visitor, clinic: Any) -> None:
     (clinic.site_file.parent / "images" / "s00.png").write_bytes(b"no image")
     assert visitor.client.get("/image?id=s00").status_code == 404
-    assert visitor.post("/answer", message(kind="skip", label=None)).get_json()["image"]["sample_id"] == "s01"
+    assert (
+        visitor.post("/answer", message(kind="skip", label=None)).get_json()["image"]["sample_id"]
+        == "s01"
+    )
 
 
 def shown(clinic: Any, image: Image.Image, name: str = "s00.png", **saved: Any) -> Image.Image:
@@ -368,7 +434,9 @@ def test_a_site_with_an_npz_file_shows_each_split(tmp_path: Path) -> None:
     np.savez(tmp_path / "a.npz", **arrays)
     (tmp_path / "site.yaml").write_text(f"kind: npz\nfile: a.npz\nlabels: {{0: {CLASSES[0]}}}\n")
     pictures = Pictures(tmp_path / "site.yaml", CLASSES)
-    assert pictures.ids == {f"{split}-{index}" for split in ("train", "val", "test") for index in (0, 1)}
+    assert pictures.ids == {
+        f"{split}-{index}" for split in ("train", "val", "test") for index in (0, 1)
+    }
     assert Image.open(io.BytesIO(pictures.png("test-1"))).getpixel((0, 0)) == (2, 2, 2)
     with pytest.raises(DataError, match="train-2"):
         pictures.png("train-2")
@@ -401,7 +469,16 @@ def test_the_command_warns_of_other_hosts_and_unreadable_images(
     monkeypatch.setattr("fedward.annotation.page.server.server", lambda app, listening: Stopped())
     clinic.ask("s00", "gone")
     for host, warns in [("127.0.0.1", False), ("0.0.0.0", True)]:
-        words = ["annotate", str(clinic.site_file), "--classes", *CLASSES, "--port", "0", "--host", host]
+        words = [
+            "annotate",
+            str(clinic.site_file),
+            "--classes",
+            *CLASSES,
+            "--port",
+            "0",
+            "--host",
+            host,
+        ]
         assert cli.main(words) == 0
         said = capsys.readouterr()
         assert ("WARNING" in said.err) == warns
@@ -413,7 +490,14 @@ def test_the_command_warns_of_other_hosts_and_unreadable_images(
 
 @pytest.mark.parametrize(
     ("host", "is_local"),
-    [("127.0.0.1", True), ("127.1.2.3", True), ("::1", True), ("localhost", True), ("0.0.0.0", False), ("x.y", False)],
+    [
+        ("127.0.0.1", True),
+        ("127.1.2.3", True),
+        ("::1", True),
+        ("localhost", True),
+        ("0.0.0.0", False),
+        ("x.y", False),
+    ],
 )
 def test_loopback_is_this_machine_alone(host: str, is_local: bool) -> None:
     assert is_loopback(host) == is_local
@@ -442,7 +526,9 @@ def test_tokens_differ(tmp_path: Path) -> None:
     assert len(tokens) == 50
 
 
-@pytest.mark.parametrize(("more", "name"), [("", "hospital-c"), ("site: clinic-of-its-own\n", "clinic-of-its-own")])
+@pytest.mark.parametrize(
+    ("more", "name"), [("", "hospital-c"), ("site: clinic-of-its-own\n", "clinic-of-its-own")]
+)
 def test_a_site_is_called_as_in_its_startup_kit(clinic: Any, more: str, name: str) -> None:
     """Each hospital's file in a startup kit has the same name."""
     local = clinic.site_file.parent

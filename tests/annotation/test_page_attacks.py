@@ -1,4 +1,6 @@
-"""Attacks on the page as it runs: a process of its own, spoken to over sockets by whoever reaches its port."""
+"""Attacks on the page as it runs: a process of its own, spoken to over sockets by whoever reaches
+its port.
+"""
 
 import http.client
 import json
@@ -26,27 +28,37 @@ class Target:
     """A page that runs, and what a reader's browser knows of it."""
 
     def __init__(self, clinic: Any, errors: Path) -> None:
-        self.clinic, self.errors = clinic, errors
+        self.clinic = clinic
+        self.errors = errors
         with errors.open("wb") as stream:
             self.server = Server(clinic.site_file, CLASSES, errors=stream)
-        self.port, self.token = self.server.port, self.server.address.partition("token=")[2]
+        self.port = self.server.port
+        self.token = self.server.address.partition("token=")[2]
         answer, page = self.ask("GET", f"/?token={self.token}")
         self.cookie = answer.headers["Set-Cookie"].partition(";")[0]
         self.form_secret, self.image_secret = re.findall(rb'-secret" content="(\w+)"', page)
 
-    def ask(self, method: str, path: str, body: bytes = b"", **headers: Any) -> tuple[http.client.HTTPResponse, bytes]:
+    def ask(
+        self, method: str, path: str, body: bytes = b"", **headers: Any
+    ) -> tuple[http.client.HTTPResponse, bytes]:
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=PATIENCE)
         named = {name.replace("_", "-"): value for name, value in headers.items()}
         connection.request(method, path, body or None, named)
         answer = connection.getresponse()
         return answer, answer.read()
 
-    def as_reader(self, method: str, path: str, body: bytes = b"", **headers: Any) -> tuple[int, dict[str, Any]]:
-        answer, content = self.ask(method, path, body, Cookie=self.cookie, X_Form_Secret=self.form_secret, **headers)
+    def as_reader(
+        self, method: str, path: str, body: bytes = b"", **headers: Any
+    ) -> tuple[int, dict[str, Any]]:
+        answer, content = self.ask(
+            method, path, body, Cookie=self.cookie, X_Form_Secret=self.form_secret, **headers
+        )
         return answer.status, json.loads(content)
 
     def send(self, content: bytes) -> bytes:
-        """Send bytes, and return all that comes back, until the page ends the connection, be it in the middle."""
+        """Send bytes, and return all that comes back, until the page ends the connection, be it in
+        the middle.
+        """
         answer = b""
         with (
             socket.create_connection(("127.0.0.1", self.port), timeout=PATIENCE) as sending,
@@ -67,7 +79,12 @@ class Target:
 
 
 def message(sample_id: str = "s00", label: str = "MEL", **more: Any) -> dict[str, Any]:
-    said = {"annotator": f"reader {next(_PORTS)}", "key": uuid4().hex, "sample_id": sample_id, "seen": 0}
+    said = {
+        "annotator": f"reader {next(_PORTS)}",
+        "key": uuid4().hex,
+        "sample_id": sample_id,
+        "seen": 0,
+    }
     return {**said, "kind": "label", "label": label, **more}
 
 
@@ -92,11 +109,16 @@ def target(module_clinic: Any, tmp_path_factory: pytest.TempPathFactory) -> Iter
     "the oldest are closed; a reader is served at once, and the number of threads stays small",
 )
 def test_half_requests_do_not_keep_a_reader_out(target: Target) -> None:
-    held = [socket.create_connection(("127.0.0.1", target.port), timeout=PATIENCE) for _ in range(4 * MOST_STRANGERS)]
+    held = [
+        socket.create_connection(("127.0.0.1", target.port), timeout=PATIENCE)
+        for _ in range(4 * MOST_STRANGERS)
+    ]
     try:
         for one in held:
             one.sendall(b"GET /half")
-        assert [one.recv(1) for one in held[: 3 * MOST_STRANGERS - 1]] == [b""] * (3 * MOST_STRANGERS - 1)
+        assert [one.recv(1) for one in held[: 3 * MOST_STRANGERS - 1]] == [b""] * (
+            3 * MOST_STRANGERS - 1
+        )
         assert target.as_reader("GET", "/state?annotator=anna")[0] == 200
         assert target.threads() <= MOST_STRANGERS + 20
     finally:
@@ -105,7 +127,9 @@ def test_half_requests_do_not_keep_a_reader_out(target: Target) -> None:
 
 
 @pytest.mark.proves(
-    "outsider", "a request to the annotation page that comes a byte at a time", "closed 15 seconds after it began"
+    "outsider",
+    "a request to the annotation page that comes a byte at a time",
+    "closed 15 seconds after it began",
 )
 def test_a_request_has_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [100.0]
@@ -123,12 +147,15 @@ def test_a_request_has_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.proves(
-    "outsider", "a request to the annotation page that never ends", "read to 256 KiB at most, also where it is refused"
+    "outsider",
+    "a request to the annotation page that never ends",
+    "read to 256 KiB at most, also where it is refused",
 )
 def test_a_request_has_a_size() -> None:
     here, there = socket.socketpair()
     with here, there:
-        incoming, taken = connections._Incoming(here), 0
+        incoming = connections._Incoming(here)
+        taken = 0
         for _ in range(2 * LARGEST_REQUEST // 4096):
             there.sendall(bytes(4096))
             taken += len(incoming.read(4096) or b"")
@@ -176,14 +203,24 @@ def test_what_is_no_request_is_not_repeated(target: Target, sent: bytes) -> None
 
 
 @pytest.mark.proves(
-    "outsider", "a second request in one connection to the annotation page, behind a refused one", "not carried out"
+    "outsider",
+    "a second request in one connection to the annotation page, behind a refused one",
+    "not carried out",
 )
 def test_a_second_request_in_a_connection_is_dropped(target: Target) -> None:
     body = as_bytes(message())
     proof = f"Cookie: {target.cookie}\r\nX-Form-Secret: {target.form_secret.decode()}\r\n".encode()
-    second = b"POST /answer HTTP/1.1\r\n" + _HOST + proof + b"Content-Length: %d\r\n\r\n" % len(body) + body
+    second = (
+        b"POST /answer HTTP/1.1\r\n"
+        + _HOST
+        + proof
+        + b"Content-Length: %d\r\n\r\n" % len(body)
+        + body
+    )
     before = target.decisions()
-    answer = target.send(b"POST /answer HTTP/1.1\r\n" + _HOST + b"Content-Length: 0\r\n\r\n" + second)
+    answer = target.send(
+        b"POST /answer HTTP/1.1\r\n" + _HOST + b"Content-Length: 0\r\n\r\n" + second
+    )
     assert answer.count(b"HTTP/1.1 ") == 1
     assert b" 403 " in answer.partition(b"\r\n")[0]
     assert target.decisions() == before
@@ -213,19 +250,27 @@ def test_the_cookie_alone_opens_nothing(target: Target, path: str) -> None:
 
 
 @pytest.mark.proves(
-    "outsider", "the address of an image, copied from the annotation page", "refused without the cookie; opens no more"
+    "outsider",
+    "the address of an image, copied from the annotation page",
+    "refused without the cookie; opens no more",
 )
 def test_the_address_of_an_image_is_no_key(target: Target) -> None:
     secret = target.image_secret.decode()
     assert target.ask("GET", f"/image?id=s00&secret={secret}")[0].status == 403
-    assert target.ask("GET", f"/image?id=s00&secret={secret}", Cookie=target.cookie)[0].status == 200
+    assert (
+        target.ask("GET", f"/image?id=s00&secret={secret}", Cookie=target.cookie)[0].status == 200
+    )
     for path in ("/state?annotator=anna&", "/levels?id=s00&"):
         assert target.ask("GET", f"{path}secret={secret}", Cookie=target.cookie)[0].status == 403
-    refused, _ = target.ask("POST", "/answer", as_bytes(message()), Cookie=target.cookie, X_Form_Secret=secret)
+    refused, _ = target.ask(
+        "POST", "/answer", as_bytes(message()), Cookie=target.cookie, X_Form_Secret=secret
+    )
     assert refused.status == 403
 
 
-@pytest.mark.proves("outsider", "every token that one changed letter makes of the right one", "refused, every one")
+@pytest.mark.proves(
+    "outsider", "every token that one changed letter makes of the right one", "refused, every one"
+)
 def test_tokens_that_are_nearly_right_are_refused(target: Target) -> None:
     for place in range(len(target.token)):
         other = "A" if target.token[place] != "A" else "B"
@@ -243,12 +288,17 @@ def test_tokens_that_are_nearly_right_are_refused(target: Target) -> None:
     "no such image; nothing is stored",
 )
 @pytest.mark.parametrize("sample_id", ["s06", "s07"])
-def test_what_nobody_asked_about_is_not_shown_and_not_answered(target: Target, sample_id: str) -> None:
+def test_what_nobody_asked_about_is_not_shown_and_not_answered(
+    target: Target, sample_id: str
+) -> None:
     for path in ("/image", "/levels"):
         assert target.as_reader("GET", f"{path}?id={sample_id}")[0] == 404
     before = target.decisions()
     status, content = target.as_reader("POST", "/answer", as_bytes(message(sample_id)))
-    assert (status, content["message"]) == (409, "Nobody has asked about this image. Nothing was changed.")
+    assert (status, content["message"]) == (
+        409,
+        "Nobody has asked about this image. Nothing was changed.",
+    )
     assert target.decisions() == before
 
 
@@ -257,7 +307,9 @@ def test_what_nobody_asked_about_is_not_shown_and_not_answered(target: Target, s
     "an answer to the annotation page under the key of another one, so that it would pass for one that came twice",
     "refused and said; the same message twice is stored once",
 )
-@pytest.mark.parametrize("change", [{"sample_id": "s02"}, {"label": "NV"}, {"annotator": "somebody else"}])
+@pytest.mark.parametrize(
+    "change", [{"sample_id": "s02"}, {"label": "NV"}, {"annotator": "somebody else"}]
+)
 def test_a_key_is_for_one_message(target: Target, change: dict[str, str]) -> None:
     first = message("s01")
     assert target.as_reader("POST", "/answer", as_bytes(first))[0] == 200
@@ -300,7 +352,9 @@ def test_a_key_is_for_one_message(target: Target, change: dict[str, str]) -> Non
         ("POST", as_bytes(message()), {"Origin": "http://127.0.0.1:1"}),
     ],
 )
-def test_strange_messages_change_nothing(target: Target, method: str, body: bytes, headers: dict[str, str]) -> None:
+def test_strange_messages_change_nothing(
+    target: Target, method: str, body: bytes, headers: dict[str, str]
+) -> None:
     before = target.decisions()
     status, content = target.as_reader(method, "/answer", body, **headers)
     assert 400 <= status < 500
@@ -317,8 +371,17 @@ def test_strange_messages_change_nothing(target: Target, method: str, body: byte
 @pytest.mark.parametrize(
     "how",
     [
-        *("longest=0", "longest=-1", "longest=999999", "longest=1e9", "longest=nan", "centre=nan&width=1"),
-        *("centre=1e308&width=1e308", "centre=inf&width=1", "centre=0&width=-1", "centre=0&width=0", "id=s05&id=s06"),
+        "longest=0",
+        "longest=-1",
+        "longest=999999",
+        "longest=1e9",
+        "longest=nan",
+        "centre=nan&width=1",
+        "centre=1e308&width=1e308",
+        "centre=inf&width=1",
+        "centre=0&width=-1",
+        "centre=0&width=0",
+        "id=s05&id=s06",
     ],
 )
 def test_absurd_parameters_of_an_image_do_no_harm(target: Target, how: str) -> None:

@@ -56,14 +56,25 @@ def test_the_newest_round_is_asked_first_then_the_highest_score(clinic: Any) -> 
 def test_an_image_asked_for_twice_waits_once(clinic: Any) -> None:
     clinic.ask("s00", "s01", round_=1)
     clinic.ask("s01", round_=2)
-    assert [(request.sample_id, request.round) for request in clinic.queue.pending()] == [("s01", 2), ("s00", 1)]
+    assert [(request.sample_id, request.round) for request in clinic.queue.pending()] == [
+        ("s01", 2),
+        ("s00", 1),
+    ]
 
 
 @pytest.mark.parametrize(
     ("ids", "scores"),
-    [(["a", "a"], None), ([""], None), (["a"], [0.1, 0.2]), (["a"], [float("nan")]), (["a"], [float("inf")])],
+    [
+        (["a", "a"], None),
+        ([""], None),
+        (["a"], [0.1, 0.2]),
+        (["a"], [float("nan")]),
+        (["a"], [float("inf")]),
+    ],
 )
-def test_a_request_that_cannot_be_is_refused_whole(clinic: Any, ids: list[str], scores: Any) -> None:
+def test_a_request_that_cannot_be_is_refused_whole(
+    clinic: Any, ids: list[str], scores: Any
+) -> None:
     with pytest.raises(ValueError, match="expected"):
         clinic.queue.request("run", 1, "fedal", ids, scores)
     assert clinic.queue.pending() == []
@@ -76,14 +87,18 @@ def test_asking_for_nothing_is_fine(clinic: Any) -> None:
 # --- runs
 
 
-def test_what_a_run_asked_is_withdrawn_once_a_later_one_begins(clinic: Any, clinician: Make) -> None:
+def test_what_a_run_asked_is_withdrawn_once_a_later_one_begins(
+    clinic: Any, clinician: Make
+) -> None:
     clinic.queue.request("old", 1, "fedal", ["s00", "s01", "s02"])
     clinic.queue.request("new", 1, "fedal", ["s02", "s03"])
     anna = clinician("anna")
     assert waiting(clinic.queue) == ["s02", "s03"]
     assert (anna.desk.view("anna").waiting, anna.desk.view("anna").total) == (2, 2)
     with sqlite3.connect(clinic.queue.folder / NAME) as database:
-        found = database.execute("SELECT sample_id, run, status FROM queue ORDER BY sample_id").fetchall()
+        found = database.execute(
+            "SELECT sample_id, run, status FROM queue ORDER BY sample_id"
+        ).fetchall()
     assert found == [
         ("s00", "old", "withdrawn"),
         ("s01", "old", "withdrawn"),
@@ -92,7 +107,9 @@ def test_what_a_run_asked_is_withdrawn_once_a_later_one_begins(clinic: Any, clin
     ]
 
 
-def test_an_answer_to_a_question_withdrawn_meanwhile_is_kept(clinic: Any, clinician: Make, tmp_path: Path) -> None:
+def test_an_answer_to_a_question_withdrawn_meanwhile_is_kept(
+    clinic: Any, clinician: Make, tmp_path: Path
+) -> None:
     clinic.queue.request("old", 1, "fedal", ["s00"])
     clinic.queue.request("new", 1, "fedal", ["s01"])
     clinician("anna").say("s00", "MEL")
@@ -142,7 +159,8 @@ def test_the_newest_decision_counts(clinic: Any, clinician: Make) -> None:
 
 
 def test_who_cannot_tell_abstains_but_withdraws_the_own_class(clinic: Any, clinician: Make) -> None:
-    anna, ben = clinician("anna"), clinician("ben")
+    anna = clinician("anna")
+    ben = clinician("ben")
     anna.say("s00", "MEL")
     ben.say("s00", None)
     assert clinic.queue.labels() == {"s00": "MEL"}
@@ -169,7 +187,8 @@ def test_undo_brings_back_what_was_before(clinic: Any, clinician: Make) -> None:
 
 
 def test_nobody_takes_back_another_ones_answer(clinic: Any, clinician: Make) -> None:
-    anna, ben = clinician("anna"), clinician("ben")
+    anna = clinician("anna")
+    ben = clinician("ben")
     anna.say("s00", "MEL")
     last = anna.desk.view("anna").last
     with pytest.raises(Stale):
@@ -177,9 +196,12 @@ def test_nobody_takes_back_another_ones_answer(clinic: Any, clinician: Make) -> 
     assert clinic.queue.labels() == {"s00": "MEL"}
 
 
-def test_what_is_skipped_comes_last_and_for_others_at_its_place(clinic: Any, clinician: Make) -> None:
+def test_what_is_skipped_comes_last_and_for_others_at_its_place(
+    clinic: Any, clinician: Make
+) -> None:
     clinic.ask("s00", "s01")
-    anna, ben = clinician("anna"), clinician("ben")
+    anna = clinician("anna")
+    ben = clinician("ben")
     anna.say("s00", None, "skip")
     assert (anna.desk.view("anna").image.sample_id, anna.desk.view("anna").skipped) == ("s01", 1)
     assert ben.desk.view("ben").image.sample_id == "s00"
@@ -196,7 +218,11 @@ def test_a_message_that_arrives_twice_is_one_answer(clinic: Any, clinician: Make
     message = anna.say("s00", "MEL")
     anna.desk.answer(message)
     last = anna.desk.view("anna").last
-    assert anna.desk.undo("anna", last.answer, "undo") == anna.desk.undo("anna", last.answer, "undo") == "s00"
+    assert (
+        anna.desk.undo("anna", last.answer, "undo")
+        == anna.desk.undo("anna", last.answer, "undo")
+        == "s00"
+    )
     with sqlite3.connect(clinic.queue.folder / NAME) as database:
         assert database.execute("SELECT kind FROM answers").fetchall() == [("label",), ("undo",)]
 
@@ -227,7 +253,11 @@ def test_several_readers_see_each_image_once_each(clinic: Any) -> None:
     desk = Desk(Queue(clinic.queue.folder, Rules(readers=2)), clinic.ids)
     assert desk.view("anna").total == 1
     desk.answer(Message("anna", "s00", "label", "MEL", "1", 0))
-    assert (desk.view("anna").waiting, desk.view("ben").waiting, desk.view("ben").decided) == (0, 1, 0)
+    assert (desk.view("anna").waiting, desk.view("ben").waiting, desk.view("ben").decided) == (
+        0,
+        1,
+        0,
+    )
     desk.answer(Message("ben", "s00", "label", "NV", "2", 0))
     assert (desk.view("anna").waiting, desk.view("ben").waiting) == (0, 0)
     view = desk.view("clara")
@@ -246,12 +276,19 @@ def test_an_image_with_a_class_of_another_job_waits_again(clinic: Any, clinician
     desk.answer(Message("anna", "s00", "label", "NV", "again", view.seen))
     assert (desk.view("anna").waiting, desk.view("anna").decided) == (0, 3)
     assert clinic.queue.labels() == {"s00": "NV", "s01": "MEL"}
-    assert Desk(clinic.queue, clinic.ids).view("ben").waiting == 0, "without classes any answer is one"
+    assert Desk(clinic.queue, clinic.ids).view("ben").waiting == 0, (
+        "without classes any answer is one"
+    )
 
 
 def test_agreement_is_over_images_that_two_gave_a_class(clinic: Any, clinician: Make) -> None:
-    anna, ben = clinician("anna"), clinician("ben")
-    for sample_id, first, second in [("s00", "MEL", "MEL"), ("s01", "MEL", "NV"), ("s02", "NV", None)]:
+    anna = clinician("anna")
+    ben = clinician("ben")
+    for sample_id, first, second in [
+        ("s00", "MEL", "MEL"),
+        ("s01", "MEL", "NV"),
+        ("s02", "NV", None),
+    ]:
         anna.say(sample_id, first)
         ben.say(sample_id, second)
     anna.say("s03", "NV")
@@ -312,7 +349,10 @@ def test_a_transaction_that_fails_leaves_nothing(clinic: Any) -> None:
 
 def test_only_the_owner_may_read_the_queue(tmp_path: Path) -> None:
     queue = Queue(tmp_path / "queue")
-    assert (queue.folder.stat().st_mode & 0o777, (queue.folder / NAME).stat().st_mode & 0o777) == (0o700, 0o600)
+    assert (queue.folder.stat().st_mode & 0o777, (queue.folder / NAME).stat().st_mode & 0o777) == (
+        0o700,
+        0o600,
+    )
 
 
 def test_command_and_site_find_the_queue_by_the_site_file(tmp_path: Path) -> None:
@@ -321,7 +361,11 @@ def test_command_and_site_find_the_queue_by_the_site_file(tmp_path: Path) -> Non
     (tmp_path / "link.yaml").symlink_to(tmp_path / "site-1.yaml")
     found = find_site_file("site-1", [tmp_path])
     assert found is not None
-    assert queue_folder(found) == tmp_path / "annotation" / "site-1" == queue_folder(tmp_path / "link.yaml")
+    assert (
+        queue_folder(found)
+        == tmp_path / "annotation" / "site-1"
+        == queue_folder(tmp_path / "link.yaml")
+    )
     assert queue_folder(tmp_path / "site-2.yaml") != queue_folder(found)
 
 
@@ -366,7 +410,9 @@ def test_a_full_disk_is_called_so_and_leaves_what_was_there(clinic: Any, clinici
         (sqlite3.DatabaseError("database disk image is malformed"), "Put back a backup"),
     ],
 )
-def test_no_other_trouble_is_said_to_be_mended_by_a_new_file(clinic: Any, error: sqlite3.Error, remedy: str) -> None:
+def test_no_other_trouble_is_said_to_be_mended_by_a_new_file(
+    clinic: Any, error: sqlite3.Error, remedy: str
+) -> None:
     with pytest.raises(DataError, match=remedy) as raised, clinic.queue.database.reading():
         raise error
     assert "new one" not in raised.value.remedy
@@ -386,11 +432,15 @@ def test_a_queue_that_another_process_holds_is_said_to_be_held(
 def test_a_queue_of_the_first_format_keeps_all_it_holds(tmp_path: Path) -> None:
     with sqlite3.connect(tmp_path / NAME) as database:
         database.executescript(module._FIRST)
-        database.executescript("CREATE VIEW asked AS SELECT * FROM requests; PRAGMA user_version = 1")
+        database.executescript(
+            "CREATE VIEW asked AS SELECT * FROM requests; PRAGMA user_version = 1"
+        )
         rows = [("old", "a"), ("old", "b"), ("new", "b"), ("new", "c")]
         insert = "INSERT INTO requests (run, round, strategy, sample_id, time) VALUES (?, 1, 'fedal', ?, 't')"
         database.executemany(insert, rows)
-        database.execute("INSERT INTO answers VALUES (1, 'c', 'anna', 'label', 'MEL', 't', 't', 'page', NULL, 'key')")
+        database.execute(
+            "INSERT INTO answers VALUES (1, 'c', 'anna', 'label', 'MEL', 't', 't', 'page', NULL, 'key')"
+        )
     queue = Queue(tmp_path)
     assert queue.labels() == {"c": "MEL"}
     assert waiting(queue) == ["b"]
@@ -426,7 +476,16 @@ def test_moments_are_utc_and_sort_as_text() -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["", "soon", "1700000000", "20240101", "31.01.2024", "2024-13-01", "0001-01-01T00:00:00+23:00", "9999-12-31"],
+    [
+        "",
+        "soon",
+        "1700000000",
+        "20240101",
+        "31.01.2024",
+        "2024-13-01",
+        "0001-01-01T00:00:00+23:00",
+        "9999-12-31",
+    ],
 )
 def test_what_is_no_moment_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="expected a time"):
@@ -437,7 +496,8 @@ def test_what_is_no_moment_is_refused(text: str) -> None:
 
 _OPEN = "import sys; from pathlib import Path; from fedward.annotation import Queue; queue = Queue(Path(sys.argv[1])); "
 _ANSWER = (
-    _OPEN + "from itertools import count; from fedward.annotation.desk import Desk, Message; desk = Desk(queue, [])\n"
+    _OPEN
+    + "from itertools import count; from fedward.annotation.desk import Desk, Message; desk = Desk(queue, [])\n"
     "for number in count():\n"
     "    name = sys.argv[2] + str(number)\n"
     "    desk.answer(Message(sys.argv[2], name, 'label', 'MEL', name, 0))\n"
@@ -446,7 +506,9 @@ _ANSWER = (
 
 
 def process(code: str, folder: Path, *arguments: str) -> "subprocess.Popen[str]":
-    return subprocess.Popen([sys.executable, "-c", code, str(folder), *arguments], stdout=subprocess.PIPE, text=True)
+    return subprocess.Popen(
+        [sys.executable, "-c", code, str(folder), *arguments], stdout=subprocess.PIPE, text=True
+    )
 
 
 def test_processes_may_make_the_same_queue_at_once(tmp_path: Path) -> None:
@@ -462,7 +524,10 @@ def test_a_killed_writer_loses_nothing_acknowledged(tmp_path: Path) -> None:
     assert writer.stdout is not None
     acknowledged = []
     with ThreadPoolExecutor(2) as pool:
-        jobs = [pool.submit(queue.request, "run", round_, "fedal", [f"x{round_}"]) for round_ in range(30)]
+        jobs = [
+            pool.submit(queue.request, "run", round_, "fedal", [f"x{round_}"])
+            for round_ in range(30)
+        ]
         reads = [pool.submit(queue.labels) for _ in range(30)]
         acknowledged = [writer.stdout.readline().strip() for _ in range(40)]
         assert [job.result() for job in jobs] == [1] * 30

@@ -1,4 +1,6 @@
-"""Which answer counts: lesions, several readers, adjudication, images that are refused, and the trail of it all."""
+"""Which answer counts: lesions, several readers, adjudication, images that are refused, and the
+trail of it all.
+"""
 
 import csv
 import sqlite3
@@ -42,7 +44,9 @@ def by(clinic: Any) -> Callable[..., Queue]:
 # --- lesions
 
 
-def test_a_lesion_is_one_question_whose_answer_is_of_all(by: Callable[..., Queue], make_clinician: Make) -> None:
+def test_a_lesion_is_one_question_whose_answer_is_of_all(
+    by: Callable[..., Queue], make_clinician: Make
+) -> None:
     queue = by(lesions=LESIONS)
     assert [request.sample_id for request in queue.pending()] == ["s00", "s02", "s03"]
     first = view(queue, "anna")
@@ -66,28 +70,46 @@ def test_an_image_of_a_lesion_asked_for_later_is_answered(
     assert [request.sample_id for request in queue.pending()] == ["s02", "s03"]
 
 
-def test_an_answer_changed_at_another_image_is_the_lesions(by: Callable[..., Queue], make_clinician: Make) -> None:
+def test_an_answer_changed_at_another_image_is_the_lesions(
+    by: Callable[..., Queue], make_clinician: Make
+) -> None:
     queue = by(lesions=LESIONS)
     anna = make_clinician(queue, "anna")
     anna.say("s00", "MEL")
     seen = view(queue, "anna", "s01", again=True)
     assert (seen.own, seen.seen) == ("MEL", 1)
-    Desk(queue, {"s01"}).answer(type(anna.say("s03", "NV"))("anna", "s01", "label", "NV", anna.key(), seen.seen))
+    Desk(queue, {"s01"}).answer(
+        type(anna.say("s03", "NV"))("anna", "s01", "label", "NV", anna.key(), seen.seen)
+    )
     assert queue.labels() == {"s00": "NV", "s01": "NV", "s03": "NV"}
     assert {decision.sample_id: decision.text for decision in queue.decisions()} == queue.labels()
 
 
 def test_lesions_come_from_the_column_that_the_site_names(clinic: Any) -> None:
     rows = ["sample_id,image,label,patient,lesion"]
-    for sample_id, patient, lesion in [("s00", "p1", "1"), ("s01", "p1", "1"), ("s02", "p2", "1"), ("s03", "p1", "")]:
+    for sample_id, patient, lesion in [
+        ("s00", "p1", "1"),
+        ("s01", "p1", "1"),
+        ("s02", "p2", "1"),
+        ("s03", "p1", ""),
+    ]:
         rows.append(f"{sample_id},images/{sample_id}.png,,{patient},{lesion}")
     (clinic.site_file.parent / "manifest.csv").write_text("\n".join(rows))
     start = "kind: manifest\nfolder: .\ncolumns: {group: patient}\nreading: "
-    clinic.site_file.write_text(start + "{lesion: lesion, readers: 2, adjudicators: [Dr. Senior]}\n")
+    clinic.site_file.write_text(
+        start + "{lesion: lesion, readers: 2, adjudicators: [Dr. Senior]}\n"
+    )
     rules = read_rules(clinic.site_file)
     assert (rules.readers, rules.adjudicators) == (2, {"Dr. Senior"})
-    assert [rules.together(name) for name in ("s00", "s02", "s03")] == [("s00", "s01"), ("s02",), ("s03",)]
-    for reading, found in [("{lesion: mole}", "missing: mole"), ("{adjudicators: [x]}", "readers: 2 or more")]:
+    assert [rules.together(name) for name in ("s00", "s02", "s03")] == [
+        ("s00", "s01"),
+        ("s02",),
+        ("s03",),
+    ]
+    for reading, found in [
+        ("{lesion: mole}", "missing: mole"),
+        ("{adjudicators: [x]}", "readers: 2 or more"),
+    ]:
         clinic.site_file.write_text(start + reading)
         with pytest.raises(DataError, match=found):
             queue_of(clinic.site_file)
@@ -96,15 +118,25 @@ def test_lesions_come_from_the_column_that_the_site_names(clinic: Any) -> None:
 # --- readers who differ
 
 
-def test_where_two_readers_differ_a_third_decides(by: Callable[..., Queue], make_clinician: Make) -> None:
+def test_where_two_readers_differ_a_third_decides(
+    by: Callable[..., Queue], make_clinician: Make
+) -> None:
     queue = by(readers=2)
     anna, ben, clara = (make_clinician(queue, name) for name in ("anna", "ben", "clara"))
     anna.say("s00", "MEL")
     assert queue.labels() == {}, "one reader is not enough"
     ben.say("s00", "NV")
     assert queue.labels() == {}
-    assert (shown(queue, "anna"), shown(queue, "ben"), shown(queue, "clara")) == ("s01", "s01", "s00")
-    assert (view(queue, "clara").adjudicates, view(queue, "clara").disputed, view(queue, "anna").decided) == (
+    assert (shown(queue, "anna"), shown(queue, "ben"), shown(queue, "clara")) == (
+        "s01",
+        "s01",
+        "s00",
+    )
+    assert (
+        view(queue, "clara").adjudicates,
+        view(queue, "clara").disputed,
+        view(queue, "anna").decided,
+    ) == (
         True,
         1,
         0,
@@ -120,7 +152,9 @@ def test_where_two_readers_differ_a_third_decides(by: Callable[..., Queue], make
     assert queue.labels() == {"s00": "BCC"}
 
 
-def test_named_adjudicators_are_asked_about_disputes_alone(by: Callable[..., Queue], make_clinician: Make) -> None:
+def test_named_adjudicators_are_asked_about_disputes_alone(
+    by: Callable[..., Queue], make_clinician: Make
+) -> None:
     queue = by(readers=2, adjudicators=frozenset({"senior"}))
     assert shown(queue, "senior") == ""
     for name, label in (("anna", "MEL"), ("ben", "NV")):
@@ -157,9 +191,14 @@ def test_agreement_is_before_adjudication(by: Callable[..., Queue], make_clinici
 def test_cohens_kappa_is_that_of_scikit_learn() -> None:
     draw = np.random.default_rng(3)
     for _ in range(20):
-        pairs = [tuple(pair) for pair in draw.choice(["MEL", "NV", "unusable"], (int(draw.integers(2, 30)), 2))]
+        pairs = [
+            tuple(pair)
+            for pair in draw.choice(["MEL", "NV", "unusable"], (int(draw.integers(2, 30)), 2))
+        ]
         if len({answer for pair in pairs for answer in pair}) > 1:
-            assert cohens_kappa(pairs) == pytest.approx(cohen_kappa_score(*zip(*pairs, strict=True)))
+            assert cohens_kappa(pairs) == pytest.approx(
+                cohen_kappa_score(*zip(*pairs, strict=True))
+            )
     assert cohens_kappa([("MEL", "NV"), ("NV", "MEL")]) == -1
     assert cohens_kappa([("MEL", "MEL")]) is None
     assert cohens_kappa([]) is None
@@ -182,7 +221,9 @@ def test_a_refused_image_is_not_asked_again_and_stays_known(
     assert queue.labels() == {"s00": "MEL"}, "with one reader the newest counts"
 
 
-def test_a_refusal_and_a_class_are_a_dispute(by: Callable[..., Queue], make_clinician: Make) -> None:
+def test_a_refusal_and_a_class_are_a_dispute(
+    by: Callable[..., Queue], make_clinician: Make
+) -> None:
     queue = by(readers=2)
     make_clinician(queue, "anna").say("s00", None, "unusable")
     make_clinician(queue, "ben").say("s00", "MEL")
@@ -194,13 +235,18 @@ def test_a_refusal_and_a_class_are_a_dispute(by: Callable[..., Queue], make_clin
 # --- own answers
 
 
-def test_each_reader_sees_their_own_answers_alone(by: Callable[..., Queue], make_clinician: Make) -> None:
+def test_each_reader_sees_their_own_answers_alone(
+    by: Callable[..., Queue], make_clinician: Make
+) -> None:
     queue = by(lesions=LESIONS)
     make_clinician(queue, "anna").say("s00", "MEL")
     make_clinician(queue, "ben").say("s02", "NV")
     make_clinician(queue, "anna").say("s03", None)
     desk = Desk(queue, set(LESIONS))
-    assert [(given.sample_id, given.text) for given in desk.given("anna")] == [("s03", "cannot tell"), ("s00", "MEL")]
+    assert [(given.sample_id, given.text) for given in desk.given("anna")] == [
+        ("s03", "cannot tell"),
+        ("s00", "MEL"),
+    ]
     assert desk.view("anna", "s00").own is None, "without `again` the next one is shown"
     assert desk.view("anna", "s00", again=True).own == "MEL"
 
@@ -210,33 +256,55 @@ def test_each_reader_sees_their_own_answers_alone(by: Callable[..., Queue], make
     "a second reader who watches how many questions readers differ in, and changes an answer by it",
     "**not covered**: the number says whether the first reader agrees. The audit trail shows the change",
 )
-def test_the_number_of_disputes_tells_a_reader_of_another(by: Callable[..., Queue], make_clinician: Make) -> None:
+def test_the_number_of_disputes_tells_a_reader_of_another(
+    by: Callable[..., Queue], make_clinician: Make
+) -> None:
     queue = by(readers=2)
     make_clinician(queue, "anna").say("s00", "MEL")
-    ben, seen = make_clinician(queue, "ben"), list[int]()
+    ben = make_clinician(queue, "ben")
+    seen = list[int]()
     for label in ("NV", "MEL"):
         ben.say("s00", label)
         seen.append(view(queue, "ben").disputed)
     assert seen == [1, 0]
     assert queue.labels() == {"s00": "MEL"}
     with queue.database.reading() as database:
-        assert database.execute("SELECT count(*) FROM answers WHERE annotator = 'ben'").fetchone()[0] == 2
+        assert (
+            database.execute("SELECT count(*) FROM answers WHERE annotator = 'ben'").fetchone()[0]
+            == 2
+        )
 
 
 # --- the trail
 
 
-@pytest.mark.proves("files", "a spreadsheet formula as an image's id, in the audit trail", "inert text in the CSV")
+@pytest.mark.proves(
+    "files", "a spreadsheet formula as an image's id, in the audit trail", "inert text in the CSV"
+)
 def test_the_trail_has_every_answer_and_no_formula(
-    by: Callable[..., Queue], clinic: Any, make_clinician: Make, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    by: Callable[..., Queue],
+    clinic: Any,
+    make_clinician: Make,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     queue = by()
     anna = make_clinician(queue, "anna")
     message = anna.say("s00", "MEL")
-    Desk(queue, {"s01"}).answer(type(message)("anna", "s01", "unusable", None, anna.key(), 0, seconds=2.5))
+    Desk(queue, {"s01"}).answer(
+        type(message)("anna", "s01", "unusable", None, anna.key(), 0, seconds=2.5)
+    )
     anna.take_back()
     anna.say("=cmd()", "NV")
-    words = ["annotate", str(clinic.site_file), "--classes", "MEL", "NV", "--audit", str(tmp_path / "trail.csv")]
+    words = [
+        "annotate",
+        str(clinic.site_file),
+        "--classes",
+        "MEL",
+        "NV",
+        "--audit",
+        str(tmp_path / "trail.csv"),
+    ]
     assert cli.main(words) == 0
     assert "4 answers" in capsys.readouterr().out
     rows = list(csv.DictReader((tmp_path / "trail.csv").read_text().splitlines()))
@@ -263,7 +331,9 @@ def test_the_trail_says_for_which_images_an_answer_counts(
     assert (row["sample_id"], row["counts_for"], row["adjudicates"]) == ("s01", "s00", "0")
 
 
-def test_a_queue_of_the_second_format_keeps_its_answers(tmp_path: Path, make_clinician: Make) -> None:
+def test_a_queue_of_the_second_format_keeps_its_answers(
+    tmp_path: Path, make_clinician: Make
+) -> None:
     with sqlite3.connect(tmp_path / NAME) as database:
         database.executescript(module._FIRST + module._SECOND + "PRAGMA user_version = 2")
         insert = "INSERT INTO answers VALUES (?, ?, 'anna', ?, ?, 't', 't', 'page', ?, ?)"
@@ -276,7 +346,10 @@ def test_a_queue_of_the_second_format_keeps_its_answers(tmp_path: Path, make_cli
     queue = Queue(tmp_path)
     assert queue.labels() == {"a": "MEL"}
     assert make_clinician(queue, "ben").say("c", None, "unusable")
-    with sqlite3.connect(tmp_path / NAME) as database, pytest.raises(sqlite3.IntegrityError, match="append-only"):
+    with (
+        sqlite3.connect(tmp_path / NAME) as database,
+        pytest.raises(sqlite3.IntegrityError, match="append-only"),
+    ):
         database.execute("DELETE FROM answers")
     with sqlite3.connect(tmp_path / NAME) as database:
         assert database.execute("SELECT max(answer) FROM answers").fetchone() == (4,)

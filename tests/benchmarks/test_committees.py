@@ -1,4 +1,6 @@
-"""Guesses of the sites in a peer: worked by hand, at chance on noise, exact where nothing is hidden."""
+"""Guesses of the sites in a peer: worked by hand, at chance on noise, exact where nothing is
+hidden.
+"""
 
 from itertools import combinations
 from math import comb
@@ -35,7 +37,9 @@ def test_who_knows_the_models_names_every_committee(size):
 
 
 def test_closest_committee_worked_by_hand():
-    """Means of the pairs of (0,0), (4,0), (0,2): (2,0), (0,1), (2,1). From (2,.6) they are .6, sqrt(4.16), .4 away."""
+    """Means of the pairs of (0,0), (4,0), (0,2): (2,0), (0,1), (2,1). From (2,.6) they are .6,
+    sqrt(4.16), .4 away.
+    """
     known = np.array([[0.0, 0.0], [4.0, 0.0], [0.0, 2.0]])
     guess, distance = closest_committee(np.array([2.0, 0.6]), known, 2)
     assert guess == (1, 2)
@@ -43,10 +47,14 @@ def test_closest_committee_worked_by_hand():
 
 
 def test_most_aligned_committee_worked_by_hand():
-    """Sums of the pairs of (1,0), (0,1), (-1,0): (1,1), (0,0), (-1,1). The shift (-2,1) points most along the last."""
+    """Sums of the pairs of (1,0), (0,1), (-1,0): (1,1), (0,0), (-1,1). The shift (-2,1) points most
+    along the last.
+    """
     offsets = np.array([[1.0, 0.0], [0.0, 1.0], [-1.0, 0.0]])
     assert most_aligned_committee(np.array([-2.0, 1.0]), offsets, 2) == (1, 2)
-    assert most_aligned_committee(np.array([-2e-6, 1e-6]), offsets, 2) == (1, 2), "only the direction counts"
+    assert most_aligned_committee(np.array([-2e-6, 1e-6]), offsets, 2) == (1, 2), (
+        "only the direction counts"
+    )
 
 
 def test_a_silent_committee_beats_a_contrary_one():
@@ -55,8 +63,10 @@ def test_a_silent_committee_beats_a_contrary_one():
 
 @given(st.integers(0, 1000), st.sampled_from([1, 2, 3]))
 def test_the_order_of_the_sites_changes_nothing(seed, size):
-    rng, known = np.random.default_rng(seed), models(seed)
-    target, order = rng.normal(size=known.shape[1]), rng.permutation(len(known))
+    rng = np.random.default_rng(seed)
+    known = models(seed)
+    target = rng.normal(size=known.shape[1])
+    order = rng.permutation(len(known))
     for guess in (
         lambda rows: closest_committee(target, rows, size)[0],
         lambda rows: most_aligned_committee(target, rows, size),
@@ -68,7 +78,9 @@ def test_the_order_of_the_sites_changes_nothing(seed, size):
 
 @SIZES
 def test_models_unrelated_to_the_peer_give_chance(size):
-    """Guesses from noise: the 95 % interval holds the rate of chance (a fixed seed, so it always does)."""
+    """Guesses from noise: the 95 % interval holds the rate of chance (a fixed seed, so it always
+    does).
+    """
     rng = np.random.default_rng(size)
     outcomes = []
     for trial in range(300):
@@ -86,7 +98,9 @@ def test_all_but_one_compute_the_last_ones_model(size):
         known = np.delete(everyone, victim, axis=0)
         peer = (everyone[victim] + known[: size - 1].sum(axis=0)) / size
         near = everyone[victim] + 0.01
-        np.testing.assert_allclose(reconstruct(peer, known, size, near), everyone[victim], rtol=0, atol=1e-5)
+        np.testing.assert_allclose(
+            reconstruct(peer, known, size, near), everyone[victim], rtol=0, atol=1e-5
+        )
 
 
 def test_reconstruction_worked_by_hand():
@@ -96,15 +110,23 @@ def test_reconstruction_worked_by_hand():
 
 
 def test_offsets_worked_by_hand():
-    """One site seen as 3, ridge 1: 3 / (1 + 1). Two sites seen as a sum of 4: each gets 4 / (2 + 1)."""
+    """One site seen as 3, ridge 1: 3 / (1 + 1). Two sites seen as a sum of 4: each gets 4 / (2 +
+    1).
+    """
     np.testing.assert_allclose(site_offsets(np.array([[1.0]]), np.array([[3.0]])), [[1.5]])
-    np.testing.assert_allclose(site_offsets(np.array([[1.0, 1.0]]), np.array([[4.0]])), [[4 / 3], [4 / 3]])
+    np.testing.assert_allclose(
+        site_offsets(np.array([[1.0, 1.0]]), np.array([[4.0]])), [[4 / 3], [4 / 3]]
+    )
 
 
 def test_offsets_of_sites_are_found_in_sums_of_them():
-    """Ten observations of three of five sites each determine all five; a tiny ridge changes them little."""
+    """Ten observations of three of five sites each determine all five; a tiny ridge changes them
+    little.
+    """
     truth = models(3, sites=5)
-    design = np.array([[float(site in trio) for site in range(5)] for trio in combinations(range(5), 3)])
+    design = np.array(
+        [[float(site in trio) for site in range(5)] for trio in combinations(range(5), 3)]
+    )
     np.testing.assert_allclose(site_offsets(design, design @ truth, ridge=1e-9), truth, atol=1e-6)
 
 

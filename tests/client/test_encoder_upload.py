@@ -1,4 +1,6 @@
-"""SelfFed's sites that upload the encoder alone: each keeps a classifier, and no other end ever sees it."""
+"""SelfFed's sites that upload the encoder alone: each keeps a classifier, and no other end ever
+sees it.
+"""
 
 import json
 from collections.abc import Mapping
@@ -14,7 +16,7 @@ from asking import requests
 from clients import new_client
 from fedward.client.memory import OWN, site_models
 from fedward.config import Experiment
-from fedward.local import LocalTransport, run_local
+from fedward.lab.local import LocalTransport, run_local
 from fedward.methods import METHODS, method_of, settings_of
 from fedward.methods.aggregation import weighted_average
 from fedward.methods.selffed.algorithm import FINE_TUNE, PRETRAIN
@@ -53,21 +55,34 @@ def told(folder: Path, name: str) -> dict[str, Any]:
 
 def head_of(folder: Path, site: str) -> Mapping[str, Tensor]:
     """Return the classifier a site kept in its own folder."""
-    return site_models(folder / "sites" / site / "memory", told(folder, "run")["id"]).before(99, 0)[OWN]
+    return site_models(folder / "sites" / site / "memory", told(folder, "run")["id"]).before(99, 0)[
+        OWN
+    ]
 
 
-def by_hand(experiment: Experiment, folder: Path) -> tuple[list[dict[str, Tensor]], dict[str, dict[str, Tensor]]]:
-    """Return the global model after each round and each site's classifier: sites train, encoders are averaged."""
+def by_hand(
+    experiment: Experiment, folder: Path
+) -> tuple[list[dict[str, Tensor]], dict[str, dict[str, Tensor]]]:
+    """Return the global model after each round and each site's classifier: sites train, encoders
+    are averaged.
+    """
     sites = {name: new_client(name, experiment, folder / name) for name in SITES}
-    models, heads = [dict(initial_model(experiment, None)[0])], {name: {} for name in SITES}
+    models = [dict(initial_model(experiment, None)[0])]
+    heads = {name: {} for name in SITES}
     for round_, task in ((1, PRETRAIN), (2, FINE_TUNE), (3, FINE_TUNE)):
-        model, sent, sizes = models[-1], [], []
+        model = models[-1]
+        sent = []
+        sizes = []
         for name, site in sites.items():
             trained = site.learner.train({**model, **heads[name]}, [], round_, task=task)[0]
             heads[name] = {key: trained[key] for key in trained if key in HEAD}
-            travelled = {key: model[key] + (trained[key] - model[key]) for key in model if key not in HEAD}
+            travelled = {
+                key: model[key] + (trained[key] - model[key]) for key in model if key not in HEAD
+            }
             sent.append(travelled)
-            sizes.append(len(site.data.labelled) + (len(site.data.unlabelled) if task == PRETRAIN else 0))
+            sizes.append(
+                len(site.data.labelled) + (len(site.data.unlabelled) if task == PRETRAIN else 0)
+            )
         mean = weighted_average(sent, [float(size) for size in sizes])
         models.append({key: mean.get(key, model[key]) for key in model})
     return models, heads
@@ -86,12 +101,20 @@ def test_encoders_are_averaged_and_classifiers_stay_at_sites(run: Path, tmp_path
     for name in HEAD:
         assert torch.equal(models[-1][name], models[0][name]), "the server's is the first one"
     (site,) = SITES[:1]
-    measured = new_client(site, uploading(), tmp_path / site).learner.evaluate({**models[-1], **heads[site]}).metrics
-    expected = {(row["split"], row["name"]): row["value"] for row in measured if "/" not in row["name"]}
+    measured = (
+        new_client(site, uploading(), tmp_path / site)
+        .learner.evaluate({**models[-1], **heads[site]})
+        .metrics
+    )
+    expected = {
+        (row["split"], row["name"]): row["value"] for row in measured if "/" not in row["name"]
+    }
     found = {
         (row["split"], row["name"]): row["value"]
         for row in rows(run, "metrics")
-        if (row["round"], row["site"]) == (3, site) and row["split"] != "train" and "/" not in row["name"]
+        if (row["round"], row["site"]) == (3, site)
+        and row["split"] != "train"
+        and "/" not in row["name"]
     }
     assert found == expected
 
@@ -100,32 +123,47 @@ def test_sites_start_from_the_servers_classifier(tmp_path: Path) -> None:
     pretrained = run_local(uploading(rounds=1), tmp_path / "run", sites=SITES)
     first = initial_model(uploading(), None)[0]
     for site in SITES:
-        assert_equal(head_of(pretrained, site), {name: first[name] for name in first if name in HEAD})
+        assert_equal(
+            head_of(pretrained, site), {name: first[name] for name in first if name in HEAD}
+        )
 
 
 def test_an_upload_is_what_a_phase_trains_but_the_classifier(run: Path) -> None:
     model = StoredState(run / "model.safetensors")
-    for round_, parts in ((1, {"encoder", "mask_token", "decoder"}), (2, {"encoder"}), (3, {"encoder"})):
+    for round_, parts in (
+        (1, {"encoder", "mask_token", "decoder"}),
+        (2, {"encoder"}),
+        (3, {"encoder"}),
+    ):
         expected = sum(model[name].nbytes for name in model if name.split(".")[0] in parts)
         found = [row["up"] for row in rows(run, "bytes") if row["round"] == round_]
         assert found == [expected] * 2
 
 
 @pytest.mark.parametrize(("round_", "answered"), [(2, 1), (3, 1), (3, 2)])
-def test_a_killed_run_resumes_with_the_same_classifiers(run: Path, tmp_path: Path, round_: int, answered: int) -> None:
+def test_a_killed_run_resumes_with_the_same_classifiers(
+    run: Path, tmp_path: Path, round_: int, answered: int
+) -> None:
     interrupted(uploading(), tmp_path / "run", SITES, round_, answered)
     resumed = run_local(None, tmp_path / "run", resume=True)
-    assert_equal(dict(StoredState(resumed / "model.safetensors")), dict(StoredState(run / "model.safetensors")))
+    assert_equal(
+        dict(StoredState(resumed / "model.safetensors")),
+        dict(StoredState(run / "model.safetensors")),
+    )
     for site in SITES:
         assert_equal(head_of(resumed, site), head_of(run, site))
     for log in ("metrics", "bytes"):
         assert steady_rows(resumed, log) == steady_rows(run, log)
 
 
-def test_a_classifier_that_is_sent_all_the_same_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_classifier_that_is_sent_all_the_same_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     exchange = LocalTransport.exchange
 
-    def leaking(self: LocalTransport, requests: dict[str, Message], timeout: int, deliver: Deliver) -> None:
+    def leaking(
+        self: LocalTransport, requests: dict[str, Message], timeout: int, deliver: Deliver
+    ) -> None:
         def add(site: str, answer: Message) -> None:
             if site == SITES[0] and answer.arrays:
                 head = requests[site].arrays["model/classifier.bias"]
@@ -143,7 +181,9 @@ def test_a_classifier_that_is_sent_all_the_same_is_refused(tmp_path: Path, monke
         assert expected in row["failed"][SITES[0]]
 
 
-def test_a_site_without_its_classifier_says_so_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_site_without_its_classifier_says_so_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     model = initial_model(uploading(), None)[0]
     site = new_client(SITES[0], uploading(), tmp_path)
 
@@ -160,7 +200,9 @@ def test_a_site_without_its_classifier_says_so_once(tmp_path: Path, caplog: pyte
     assert evaluate(3) == []
 
 
-def test_nothing_is_said_where_it_is_there_or_all_is_sent(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_nothing_is_said_where_it_is_there_or_all_is_sent(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     for upload in ("encoder", "model"):
         run_local(uploading(upload=upload, rounds=2), tmp_path / upload, sites=SITES[:1])
     assert "of its own is remembered" not in caplog.text
@@ -179,7 +221,8 @@ def test_under_secure_aggregation_no_classifier_is_encrypted(tmp_path: Path) -> 
     experiment = uploading(beta=1, rounds=2).model_copy(update={"secure_aggregation": True})
     sealed = run_local(experiment, tmp_path / "run", sites=SITES)
     assert told(sealed, "run")["status"] == "finished"
-    first, last = initial_model(experiment, None)[0], StoredState(sealed / "model.safetensors")
+    first = initial_model(experiment, None)[0]
+    last = StoredState(sealed / "model.safetensors")
     assert {name for name in first if torch.equal(first[name], last[name])} >= HEAD
     for site in SITES:
         assert set(head_of(sealed, site)) == HEAD

@@ -1,4 +1,6 @@
-"""A site's labels in a run: what is asked, when answers count, and that neither a kill nor a repetition changes it."""
+"""A site's labels in a run: what is asked, when answers count, and that neither a kill nor a
+repetition changes it.
+"""
 
 import os
 import signal
@@ -32,7 +34,8 @@ def images(ids: Sequence[str], labels: Sequence[int]) -> Images:
 def data(labelled: int = 0, **changes) -> SiteData:
     """Eight training images, the first of them labelled in turn."""
     none = images([], [])
-    known, rest = IDS[:labelled], IDS[labelled:]
+    known = IDS[:labelled]
+    rest = IDS[labelled:]
     return SiteData(
         "clinic",
         CLASSES,
@@ -125,7 +128,8 @@ def test_a_site_without_annotators_trains_and_says_so(tmp_path, caplog):
 
 
 def test_a_site_file_decides_who_is_asked(tmp_path):
-    file, kinds = tmp_path / "clinic.yaml", ("oracle", "queue", "none")
+    file = tmp_path / "clinic.yaml"
+    kinds = ("oracle", "queue", "none")
     file.write_text("kind: manifest\nfolder: .\n")
     found = [annotators_of(data(labelled=3, annotation=kind), file) for kind in kinds]
     assert [(len(one.known), len(one.pool)) for one in found] == [(0, 3), (3, 8), (3, 3)]
@@ -153,7 +157,13 @@ def test_a_site_that_answers_half_goes_on_with_half(clinic, queue):
 
 def test_late_answers_are_not_asked_for_twice(clinic, queue):
     renew(clinic, 1, 2)
-    assert renew(clinic, 2, 4)[1] == {"asked": 2, "bought": 0, "waiting": 4, "cannot_tell": 0, "unusable": 0}
+    assert renew(clinic, 2, 4)[1] == {
+        "asked": 2,
+        "bought": 0,
+        "waiting": 4,
+        "cannot_tell": 0,
+        "unusable": 0,
+    }
     for name in IDS[:4]:
         say(queue, name, "MEL")
     used, counts = renew(clinic, 3, 6)
@@ -180,7 +190,13 @@ def test_nonsense_is_counted_and_told_and_trains_nothing(clinic, queue, caplog):
 def test_who_cannot_tell_has_answered(clinic, queue):
     renew(clinic, 1, 2)
     say(queue, "s0", None)
-    assert renew(clinic, 2, 0, never)[1] == {"asked": 0, "bought": 0, "waiting": 1, "cannot_tell": 1, "unusable": 0}
+    assert renew(clinic, 2, 0, never)[1] == {
+        "asked": 0,
+        "bought": 0,
+        "waiting": 1,
+        "cannot_tell": 1,
+        "unusable": 0,
+    }
 
 
 def test_refused_images_are_told_as_undecided_and_kept_out(clinic, queue):
@@ -190,7 +206,13 @@ def test_refused_images_are_told_as_undecided_and_kept_out(clinic, queue):
         Desk(queue, set(IDS)).answer(Message("ab", sample_id, kind, None, f"{next(_KEYS):032x}", 0))
     renewed = clinic.renew(2, 0, 0, "fedal", never, lambda: False)
     assert renewed.labels == {}
-    assert renewed.counts == {"asked": 0, "bought": 0, "waiting": 0, "cannot_tell": 3, "unusable": 0}
+    assert renewed.counts == {
+        "asked": 0,
+        "bought": 0,
+        "waiting": 0,
+        "cannot_tell": 3,
+        "unusable": 0,
+    }
     assert renewed.refused == ("s0", "s1")
     assert clinic.refused_before(3, 0) == ("s0", "s1")
     assert waiting(queue) == []
@@ -216,10 +238,14 @@ def test_a_label_waits_for_its_second_reader(tmp_path, queue):
     clinic = SiteLabels("clinic", people_of(data(), queue), tmp_path / "memory", RUN)
     renew(clinic, 1, 2)
     for reader, sample_id, label in [("a", "s0", "NV"), ("a", "s1", "NV"), ("b", "s1", "MEL")]:
-        Desk(queue, set(IDS)).answer(Message(reader, sample_id, "label", label, f"{next(_KEYS):032x}", 0))
+        Desk(queue, set(IDS)).answer(
+            Message(reader, sample_id, "label", label, f"{next(_KEYS):032x}", 0)
+        )
     assert renew(clinic, 2, 0, never)[0] == {}
     for reader, sample_id in [("b", "s0"), ("c", "s1")]:
-        Desk(queue, set(IDS)).answer(Message(reader, sample_id, "label", "NV", f"{next(_KEYS):032x}", 0))
+        Desk(queue, set(IDS)).answer(
+            Message(reader, sample_id, "label", "NV", f"{next(_KEYS):032x}", 0)
+        )
     assert renew(clinic, 3, 0, never)[0] == {"s0": 1, "s1": 1}
 
 
@@ -246,7 +272,8 @@ def test_unused_answers_of_an_earlier_run_are_reported(tmp_path, queue, caplog):
 
 def test_questions_of_a_finished_run_are_withdrawn(tmp_path, queue):
     former, later = (
-        SiteLabels("clinic", people_of(data(), queue), tmp_path / "memory", run) for run in (RUN, "f" * 32)
+        SiteLabels("clinic", people_of(data(), queue), tmp_path / "memory", run)
+        for run in (RUN, "f" * 32)
     )
     renew(former, 1, 2)
     renew(later, 1, 2, lambda ids, number: ["s4", "s5"])
@@ -266,8 +293,12 @@ def test_labels_that_vanish_from_the_queue_are_missed_aloud(tmp_path, queue, cli
     other = Queue(tmp_path / "another")
     say(other, "s1", None)
     say(other, "s2", "MEL")
-    assert renew(SiteLabels("clinic", people_of(data(), other), tmp_path / "memory", RUN), 3, 0)[0] == {"s2": 0}
-    assert "site clinic, round 3: 1 labels that it had before are gone from the queue" in caplog.text
+    assert renew(SiteLabels("clinic", people_of(data(), other), tmp_path / "memory", RUN), 3, 0)[
+        0
+    ] == {"s2": 0}
+    assert (
+        "site clinic, round 3: 1 labels that it had before are gone from the queue" in caplog.text
+    )
 
 
 def test_a_class_that_was_corrected_replaces_the_first(clinic, queue):
@@ -282,7 +313,8 @@ def test_a_class_that_was_corrected_replaces_the_first(clinic, queue):
 
 
 def test_a_round_waits_until_all_that_is_new_is_answered(tmp_path, queue, monkeypatch):
-    clinic, slept = SiteLabels("clinic", people_of(data(), queue), tmp_path / "memory", RUN, wait=3600.0), []
+    clinic = SiteLabels("clinic", people_of(data(), queue), tmp_path / "memory", RUN, wait=3600.0)
+    slept = []
 
     def pause(seconds: float) -> None:
         slept.append(seconds)

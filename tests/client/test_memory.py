@@ -1,4 +1,6 @@
-"""What a site keeps between rounds: it knows what it knew before an exchange, also when that is asked for again."""
+"""What a site keeps between rounds: it knows what it knew before an exchange, also when that is
+asked for again.
+"""
 
 from itertools import pairwise
 
@@ -9,7 +11,8 @@ from torch import Tensor
 from fedward.client.memory import Memory, site_models, site_records
 from fedward.errors import WireError
 
-RUN, OTHER = "0123456789abcdef" * 2, "f" * 32
+RUN = "0123456789abcdef" * 2
+OTHER = "f" * 32
 
 
 def models(value: float, **more: float) -> dict[str, dict[str, Tensor]]:
@@ -49,7 +52,12 @@ def test_models_come_back_bit_by_bit_in_another_process(tmp_path):
 def test_a_runs_folder_is_its_owners_alone(tmp_path):
     site_models(tmp_path / "models", RUN).save(1, 0, models(1.0))
     site_records(tmp_path / "notes", RUN).save(1, 0, {"asked": ["s00"]})
-    folders = [tmp_path / "models", tmp_path / "models" / RUN, tmp_path / "notes", tmp_path / "notes" / RUN]
+    folders = [
+        tmp_path / "models",
+        tmp_path / "models" / RUN,
+        tmp_path / "notes",
+        tmp_path / "notes" / RUN,
+    ]
     assert {folder.stat().st_mode & 0o777 for folder in folders} == {0o700}
 
 
@@ -70,7 +78,9 @@ def test_before_the_first_exchange_nothing_is_known(tmp_path):
 
 
 def test_known_is_what_the_last_exchange_before_left(tmp_path):
-    """Exchanges are ordered by round, then by part; those in which a site had no part leave nothing."""
+    """Exchanges are ordered by round, then by part; those in which a site had no part leave
+    nothing.
+    """
     memory = site_models(tmp_path, RUN)
     memory.save(2, 0, models(1.0))
     memory.save(2, 2, models(2.0))
@@ -93,7 +103,13 @@ def test_known_is_what_the_last_exchange_before_left(tmp_path):
 
 @pytest.mark.parametrize(
     ("earlier", "later"),
-    [((9, 0), (10, 0)), ((99, 9), (100, 0)), ((1, 9), (1, 10)), ((1, 99), (1, 100)), ((2, 30), (10, 4))],
+    [
+        ((9, 0), (10, 0)),
+        ((99, 9), (100, 0)),
+        ((1, 9), (1, 10)),
+        ((1, 99), (1, 100)),
+        ((2, 30), (10, 4)),
+    ],
 )
 def test_exchanges_are_ordered_as_numbers(tmp_path, earlier, later):
     memory = site_models(tmp_path, RUN)
@@ -123,26 +139,38 @@ def test_after_a_resumed_round_what_was_written_last_counts(tmp_path):
 @pytest.mark.parametrize("parts", [1, 2, 7])
 @pytest.mark.parametrize("answered", ["all", "last only", "odd rounds"])
 def test_an_unfinished_round_can_be_asked_for_again(tmp_path, parts, answered):
-    """However many parts a round has, and in whichever the site took part: nothing older is kept for ever."""
-    memory, number, before_round = site_models(tmp_path, RUN), 0.0, None
+    """However many parts a round has, and in whichever the site took part: nothing older is kept
+    for ever.
+    """
+    memory = site_models(tmp_path, RUN)
+    number = 0.0
+    before_round = None
     for round_ in range(1, 8):
-        before_last, known = before_round, value(memory, round_)
+        before_last = before_round
+        known = value(memory, round_)
         before_round = known
         for part in range(parts):
-            if (answered == "last only" and part < parts - 1) or (answered == "odd rounds" and round_ % 2 == 0):
+            if (answered == "last only" and part < parts - 1) or (
+                answered == "odd rounds" and round_ % 2 == 0
+            ):
                 continue
             assert value(memory, round_, part) == known
             number += 1
             known = number
             memory.save(round_, part, models(number))
-            assert value(memory, round_) == before_round, "the server may ask for this round once more"
-            assert value(memory, round_ - 1) == before_last, "and for the one before, where its last state is damaged"
+            assert value(memory, round_) == before_round, (
+                "the server may ask for this round once more"
+            )
+            assert value(memory, round_ - 1) == before_last, (
+                "and for the one before, where its last state is damaged"
+            )
     assert number > 3
     assert len(list((tmp_path / RUN).iterdir())) <= 3 * parts + 1
 
 
 def test_runs_do_not_see_each_other(tmp_path):
-    mine, theirs = site_models(tmp_path, RUN), site_models(tmp_path, OTHER)
+    mine = site_models(tmp_path, RUN)
+    theirs = site_models(tmp_path, OTHER)
     for round_ in range(1, 9):
         theirs.save(round_, 0, models(10.0 * round_))
         mine.save(round_, 0, models(1.0 * round_))
@@ -163,7 +191,9 @@ def test_no_half_written_file_is_read(tmp_path):
     assert value(memory, 3) == 1.0
 
 
-@pytest.mark.proves("lead", "a request with a run id that leads out of the site's folder", "refused by the site")
+@pytest.mark.proves(
+    "lead", "a request with a run id that leads out of the site's folder", "refused by the site"
+)
 @pytest.mark.parametrize(
     "run",
     [
@@ -206,7 +236,9 @@ def test_notes_no_resumed_run_can_go_back_to_are_deleted(tmp_path):
     for round_ in range(1, 9):
         notes.save(round_, 0, round_)
         assert notes.before(round_, 0) == (round_ - 1 or None)
-        assert notes.before(round_ - 1, 0) == (max(0, round_ - 2) or None), "the server may go back to a round's start"
+        assert notes.before(round_ - 1, 0) == (max(0, round_ - 2) or None), (
+            "the server may go back to a round's start"
+        )
     assert len(list((tmp_path / RUN).iterdir())) == 3
 
 

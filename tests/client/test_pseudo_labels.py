@@ -1,4 +1,6 @@
-"""What a site notes of its pseudo-labels by labels that the run hides: right numbers, and nothing else changes."""
+"""What a site notes of its pseudo-labels by labels that the run hides: right numbers, and nothing
+else changes.
+"""
 
 import json
 from dataclasses import replace
@@ -11,16 +13,17 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedward.client.pseudo_labels import Quality, Tally
 from fedward.client.site_data import DataSource
 from fedward.config import DataSpec, SyntheticData
 from fedward.evaluation import classification_metrics
-from fedward.local import SITES as SITES_JSON
-from fedward.local import Sites, run_local
+from fedward.lab.local import SITES as SITES_JSON
+from fedward.lab.local import Sites, run_local
+from fedward.lab.pseudo_labels.rows import note, noted
+from fedward.lab.pseudo_labels.watching import Quality, Tally
+from fedward.lab.synthetic import synthetic_site
 from fedward.methods import method_of
 from fedward.seeds import Draws
-from fedward.sites import load_site, synthetic_site
-from fedward.storage.pseudo_labels import note, noted
+from fedward.sites import load_site
 from fedward.storage.rows import PseudoLabelRow
 from fedward.training.batches import Pixels
 from fedward.training.device_data import DeviceData
@@ -41,7 +44,9 @@ JUST = {"threshold": 0.14}
 CPU = torch.device("cpu")
 
 
-def tally_of(truth: list[int], batches: list[list[tuple[int, int, bool]]], classes: int = 3) -> Tally:
+def tally_of(
+    truth: list[int], batches: list[list[tuple[int, int, bool]]], classes: int = 3
+) -> Tally:
     """``batches`` of (image, pseudo-label, whether it is kept)."""
     tally = Tally(torch.tensor(truth), classes)
     for batch in batches:
@@ -57,13 +62,22 @@ def test_pseudo_labels_counted_by_hand() -> None:
     assert tally_of([2, 0, -1], []).counts() == ([0, 0, 0], 0, 0, 0)
 
 
-ANSWERS = st.lists(st.tuples(st.integers(0, 4), st.integers(0, 2), st.booleans()), min_size=1, max_size=8)
+ANSWERS = st.lists(
+    st.tuples(st.integers(0, 4), st.integers(0, 2), st.booleans()), min_size=1, max_size=8
+)
 
 
 @settings(deadline=None, max_examples=50)
 @given(st.lists(st.integers(-1, 2), min_size=5, max_size=5), st.lists(ANSWERS, max_size=4))
-def test_counts_equal_a_naive_loop(truth: list[int], batches: list[list[tuple[int, int, bool]]]) -> None:
-    said = [(truth[image], label, keep) for batch in batches for image, label, keep in batch if truth[image] >= 0]
+def test_counts_equal_a_naive_loop(
+    truth: list[int], batches: list[list[tuple[int, int, bool]]]
+) -> None:
+    said = [
+        (truth[image], label, keep)
+        for batch in batches
+        for image, label, keep in batch
+        if truth[image] >= 0
+    ]
     kept = [label for _, label, keep in said if keep]
     right = [keep for true, label, keep in said if true == label]
     expected = ([kept.count(c) for c in range(3)], sum(right), len(said), len(right))
@@ -74,7 +88,7 @@ def test_counts_equal_a_naive_loop(truth: list[int], batches: list[list[tuple[in
 def judged(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("judged") / "run"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("fedward.local.write_report", lambda folder: None)
+        patch.setattr("fedward.lab.local.write_report", lambda folder: None)
         return run_local(tiny(options=JUST), folder, sites=SITES, judged=True)
 
 
@@ -92,9 +106,17 @@ def test_a_judged_run_is_the_same_run(judged: Path, tmp_path: Path) -> None:
 
 
 def test_shares_are_those_the_sites_report(judged: Path) -> None:
-    """Two steps of eight images a round; all labels are known, so the share kept is the reported one."""
-    reported = {(r["round"], r["site"]): r["value"] for r in rows(judged, "metrics") if r["name"] == "kept"}
-    found = {(row.round, site): row for site, rows_ in noted(judged, id_of(judged)).items() for row in rows_}
+    """Two steps of eight images a round; all labels are known, so the share kept is the reported
+    one.
+    """
+    reported = {
+        (r["round"], r["site"]): r["value"] for r in rows(judged, "metrics") if r["name"] == "kept"
+    }
+    found = {
+        (row.round, site): row
+        for site, rows_ in noted(judged, id_of(judged)).items()
+        for row in rows_
+    }
     assert set(found) == set(reported)
     for place, row in found.items():
         assert row.labelled == 16
@@ -106,10 +128,15 @@ def test_shares_are_those_the_sites_report(judged: Path) -> None:
 def test_hidden_labels_are_those_of_the_whole_site(judged: Path) -> None:
     experiment = tiny()
     for site, told in noted(judged, id_of(judged)).items():
-        whole = synthetic_site(site, experiment.data, SyntheticData(images=40, labelled=1.0), experiment.seed)
+        whole = synthetic_site(
+            site, experiment.data, SyntheticData(images=40, labelled=1.0), experiment.seed
+        )
         seen = synthetic_site(site, experiment.data, experiment.synthetic, experiment.seed)
         labels = dict(zip(whole.labelled.ids, whole.labelled.labels, strict=True))
-        assert all(labels[name] == label for name, label in zip(seen.labelled.ids, seen.labelled.labels, strict=True))
+        assert all(
+            labels[name] == label
+            for name, label in zip(seen.labelled.ids, seen.labelled.labels, strict=True)
+        )
         hidden = np.bincount([labels[name] for name in seen.unlabelled.ids], minlength=8).tolist()
         assert all(list(row.hidden.values()) == hidden for row in told)
         assert (seen.unlabelled.labels == -1).all()
@@ -121,23 +148,33 @@ def test_accuracy_is_that_of_the_sites_own_model(tmp_path: Path) -> None:
     folder = run_local(experiment, tmp_path / "run", sites=["site-1"], judged=True)
     (row,) = noted(folder, id_of(folder))["site-1"]
     source = DataSource("site-1", experiment, tmp_path / "own")
-    images, labels = source.read().unlabelled, source.all_labels()
+    images = source.read().unlabelled
+    labels = source.all_labels()
     net = Networks(experiment, method_of(experiment), CPU).load(weights(folder))
     truth = np.array([labels[name] for name in images.ids])
-    found = classification_metrics(predict(net, Pixels.of(images, CPU)).numpy(), truth, experiment.data.classes)
-    assert row.accuracy == pytest.approx(next(each["value"] for each in found if each["name"] == "accuracy"))
+    found = classification_metrics(
+        predict(net, Pixels.of(images, CPU)).numpy(), truth, experiment.data.classes
+    )
+    assert row.accuracy == pytest.approx(
+        next(each["value"] for each in found if each["name"] == "accuracy")
+    )
 
 
 def test_nothing_is_noted_where_nothing_is_labelled(tmp_path: Path) -> None:
-    folder = run_local(tiny("fedavg", options={"rounds": 1}), tmp_path / "run", sites=["site-1"], judged=True)
+    folder = run_local(
+        tiny("fedavg", options={"rounds": 1}), tmp_path / "run", sites=["site-1"], judged=True
+    )
     assert noted(folder, id_of(folder)) == {}
 
 
 def test_a_file_of_a_site_tells_what_its_share_hides(tmp_path: Path) -> None:
     """Site 1 sees all of its labels, the others none."""
-    folder, data = write_sites(tmp_path / "sites"), DataSpec(classes=CLASSES, image_size=16)
+    folder = write_sites(tmp_path / "sites")
+    data = DataSpec(classes=CLASSES, image_size=16)
     experiment = tiny("ssfl", data=data, synthetic=None, options={"rounds": 1})
-    run = run_local(experiment, tmp_path / "run", sites=["site-1", "site-2"], site_folders=[folder], judged=True)
+    run = run_local(
+        experiment, tmp_path / "run", sites=["site-1", "site-2"], site_folders=[folder], judged=True
+    )
     found = noted(run, id_of(run))
     assert list(found) == ["site-2"], "the other hides nothing"
     whole = load_site(folder / "site-2.yaml", experiment.data, labelled=1.0)
@@ -151,7 +188,9 @@ def test_a_file_of_a_site_tells_what_its_share_hides(tmp_path: Path) -> None:
 def test_a_repeated_round_is_noted_once(tmp_path: Path, judged: Path) -> None:
     experiment = tiny(options=JUST)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("interrupted.run_local", lambda *given, **named: run_local(*given, **named, judged=True))
+        patch.setattr(
+            "interrupted.run_local", lambda *given, **named: run_local(*given, **named, judged=True)
+        )
         interrupted(experiment, tmp_path / "run", SITES, 2, 3)
     folder = run_local(None, tmp_path / "run", resume=True, judged=True)
     assert noted(folder, id_of(folder)) == noted(judged, id_of(judged))
@@ -175,25 +214,35 @@ def test_worker_processes_are_told(tmp_path: Path) -> None:
 def test_images_that_people_refused_are_not_counted(tmp_path: Path) -> None:
     """Nothing trains on them: what is counted are the images behind them."""
     experiment = tiny("ssfl", options=JUST)
-    source, algorithm = DataSource("site-1", experiment, tmp_path / "sites" / "site-1"), method_of(experiment)
+    source = DataSource("site-1", experiment, tmp_path / "sites" / "site-1")
+    algorithm = method_of(experiment)
     data = source.read()
-    refused, others = data.unlabelled.ids[:4], data.unlabelled.ids[4:]
+    refused = data.unlabelled.ids[:4]
+    others = data.unlabelled.ids[4:]
     networks = Networks(experiment, algorithm, CPU)
     images = DeviceData(replace(data, refused=frozenset(refused)), CPU)
     learner = Learner("site-1", experiment, algorithm, networks, images, Draws(experiment.seed))
     update = Quality(source).train(learner, "run", dict(networks.template), [], 1, part=0)
     (row,) = noted(tmp_path, "run")["site-1"]
     truth = source.all_labels()
-    assert list(row.hidden.values()) == np.bincount([truth[name] for name in others], minlength=8).tolist()
-    said = predict(networks.load(update.model), Pixels.of(data.unlabelled.named(others), CPU)).argmax(dim=1)
+    assert (
+        list(row.hidden.values())
+        == np.bincount([truth[name] for name in others], minlength=8).tolist()
+    )
+    said = predict(
+        networks.load(update.model), Pixels.of(data.unlabelled.named(others), CPU)
+    ).argmax(dim=1)
     assert row.accuracy == pytest.approx(np.mean([truth[name] for name in others] == said.numpy()))
 
 
 def test_findings_have_no_such_numbers_and_train_as_without(tmp_path: Path) -> None:
     sites = write_findings(tmp_path)
-    experiment, names = chest("ssfl", options={"rounds": 1}), ["site-1", "site-2"]
+    experiment = chest("ssfl", options={"rounds": 1})
+    names = ["site-1", "site-2"]
     told, other = (
-        run_local(experiment, tmp_path / f"{judged}", sites=names, site_folders=[sites], judged=judged)
+        run_local(
+            experiment, tmp_path / f"{judged}", sites=names, site_folders=[sites], judged=judged
+        )
         for judged in (True, False)
     )
     assert_equal(weights(told), weights(other))

@@ -1,7 +1,7 @@
 """A site's training in two processes: that of one with twice the batch.
 
-Two weights count as equal when they differ by less than 1e-6, which is some ten times what float32 rounds here, and a
-thousandth of what training changed.
+Two weights count as equal when they differ by less than 1e-6, which is some ten times what float32
+rounds here, and a thousandth of what training changed.
 """
 
 import json
@@ -54,8 +54,11 @@ def never() -> bool:
 def one_process(site: str, experiment: Experiment, data: SiteData, times: int = 1) -> Learner:
     """What trains in one process with so many times the job's batch."""
     algorithm = method_of(experiment)
-    networks, batch = Networks(experiment, algorithm, CPU), times * algorithm.settings.batch
-    return Learner(site, experiment, algorithm, networks, DeviceData(data, CPU), Draws(experiment.seed), batch)
+    networks = Networks(experiment, algorithm, CPU)
+    batch = times * algorithm.settings.batch
+    return Learner(
+        site, experiment, algorithm, networks, DeviceData(data, CPU), Draws(experiment.seed), batch
+    )
 
 
 def assert_close(found: State, expected: State) -> None:
@@ -67,7 +70,10 @@ def assert_close(found: State, expected: State) -> None:
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """All cases, trained by two processes that are started once."""
-    with pytest.MonkeyPatch.context() as patch, private_folder(tmp_path_factory.mktemp("two")) as folder:
+    with (
+        pytest.MonkeyPatch.context() as patch,
+        private_folder(tmp_path_factory.mktemp("two")) as folder,
+    ):
         patch.setenv("PYTHONPATH", os.pathsep.join(sys.path))
         patch.setenv("CUDA_VISIBLE_DEVICES", "")
         write_sites(folder / "sites")
@@ -76,9 +82,13 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_two_processes_are_one_with_twice_the_batch(name: str, trained: Path, tmp_path: Path) -> None:
+def test_two_processes_are_one_with_twice_the_batch(
+    name: str, trained: Path, tmp_path: Path
+) -> None:
     case = CASES[name]
-    model, memory, (_, means) = case.train(partial(one_process, times=2), tmp_path / "one", trained / "sites")
+    model, memory, (_, means) = case.train(
+        partial(one_process, times=2), tmp_path / "one", trained / "sites"
+    )
     steps = case.train(one_process, tmp_path / "job", trained / "sites")[2][0]
     for rank in ("0", "1"):
         there = trained / name / rank
@@ -86,7 +96,9 @@ def test_two_processes_are_one_with_twice_the_batch(name: str, trained: Path, tm
         assert_close(StoredState(there / "memory.safetensors"), memory)
         answer = json.loads((there / "answer.json").read_text())
         assert answer["means"] == pytest.approx(means, rel=1e-4, abs=1e-6)
-        assert answer["steps"] == steps, "a site's weight is that of its images, whatever its machine"
+        assert answer["steps"] == steps, (
+            "a site's weight is that of its images, whatever its machine"
+        )
 
 
 @pytest.mark.parametrize("name", [name for name in CASES if not name.endswith("nothing_kept")])
@@ -104,7 +116,10 @@ def test_each_case_trains_and_the_batch_matters(name: str, trained: Path, tmp_pa
 
 
 def test_the_cases_hold_what_makes_a_mean_of_means_wrong(trained: Path) -> None:
-    kept = {name: json.loads((trained / name / "0" / "answer.json").read_text())["means"].get("kept") for name in CASES}
+    kept = {
+        name: json.loads((trained / name / "0" / "answer.json").read_text())["means"].get("kept")
+        for name in CASES
+    }
     assert 0.05 < kept["fixmatch"] < 0.95
     assert 0.05 < kept["peers"] < 0.95
     assert kept["nothing_kept"] == 0
@@ -116,9 +131,14 @@ def test_a_process_without_rows_still_computes(trained: Path) -> None:
 
 
 def test_processes_train_without_torchs_compiler(trained: Path) -> None:
-    """To import it would take as long as torch, in each process of each exchange. Cases behind this one need timm."""
+    """To import it would take as long as torch, in each process of each exchange. Cases behind this
+    one need timm.
+    """
     for rank in range(2):
-        assert json.loads((trained / "one_image" / str(rank) / "answer.json").read_text())["imported"] == []
+        assert (
+            json.loads((trained / "one_image" / str(rank) / "answer.json").read_text())["imported"]
+            == []
+        )
 
 
 # --- a site that its own file gives two processes
@@ -145,7 +165,8 @@ def test_a_site_answers_from_as_many_processes_as_its_file_says(
     assert two.data.processes == 2
     file.write_text(file.read_text().replace("processes: 2", "processes: 1"))
     one = new_client(case.site, twice, tmp_path / "one", [sites], device=CPU)
-    expected, found = one.handle(request(one, case.task)), two.handle(request(two, case.task))
+    expected = one.handle(request(one, case.task))
+    found = two.handle(request(two, case.task))
     assert "error" not in found.meta
     assert found.meta["metrics"] == expected.meta["metrics"]
     assert list(found.arrays) == list(expected.arrays)
@@ -154,12 +175,16 @@ def test_a_site_answers_from_as_many_processes_as_its_file_says(
     (remembered,) = (tmp_path / "two" / "memory").rglob("*.safetensors")
     (teacher,) = (tmp_path / "one" / "memory").rglob("*.safetensors")
     assert_close(StoredState(remembered), StoredState(teacher))
-    assert {path.name for path in (tmp_path / "two").iterdir()} == {"answers", "memory", "sources"}, (
-        "the processes' folder is removed"
-    )
+    assert {path.name for path in (tmp_path / "two").iterdir()} == {
+        "answers",
+        "memory",
+        "sources",
+    }, "the processes' folder is removed"
 
 
-def test_one_process_is_the_default_and_starts_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_process_is_the_default_and_starts_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(subprocess, "Popen", None)
     sites = write_sites(tmp_path / "sites")
     case = grouped("rscfed", "site-2", "unsupervised")
@@ -178,17 +203,23 @@ def test_a_number_of_processes_that_is_none_is_refused(tmp_path: Path, processes
 
 def train(site: Client) -> object:
     model = build("small_cnn_gn", 8, seed=1).state_dict()
-    return Processes(site.source, site.learner, 2).train(model, [], 1, task="train", part=0, memory={}, aborted=never)
+    return Processes(site.source, site.learner, 2).train(
+        model, [], 1, task="train", part=0, memory={}, aborted=never
+    )
 
 
-def test_batch_norm_without_shared_statistics_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_batch_norm_without_shared_statistics_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("fedward.training.networks.build", lambda *_, **__: batch_norm_net(1))
     site = new_client("site-1", tiny("fedavg"), tmp_path, device=CPU)
     with pytest.raises(ConfigError, match=r"site-1.*BatchNorm.*Lower `processes`"):
         train(site)
 
 
-def test_more_processes_than_gpus_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_more_processes_than_gpus_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
     learner = new_client("site-1", tiny("fedavg"), tmp_path).learner
     networks = Networks(learner.experiment, learner.algorithm, torch.device("cuda"))
@@ -214,18 +245,27 @@ def test_data_that_changed_during_the_job_is_refused(tmp_path: Path) -> None:
         ranks._train_share(tmp_path, 0, 1)
 
 
-def test_every_process_leaves_out_images_that_people_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    site = new_client("site-1", tiny("fedal", options={"unlabelled_weight": 0.5}), tmp_path, device=CPU)
-    learner, seen = site.learner, list[SiteData]()
+def test_every_process_leaves_out_images_that_people_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site = new_client(
+        "site-1", tiny("fedal", options={"unlabelled_weight": 0.5}), tmp_path, device=CPU
+    )
+    learner = site.learner
+    seen = list[SiteData]()
     data = replace(learner.images.data, refused=frozenset(learner.images.data.unlabelled.ids[:3]))
 
     def read(name: str, folder: Path, *others: object) -> None:
-        seen.append(ranks._read(ranks._REQUEST.validate_json((folder / "request.json").read_bytes())))
+        seen.append(
+            ranks._read(ranks._REQUEST.validate_json((folder / "request.json").read_bytes()))
+        )
         raise InterruptedError
 
     monkeypatch.setattr(ranks, "launch", read)
     processes = Processes(site.source, replace(learner, images=learner.images.relabelled(data)), 2)
     with pytest.raises(InterruptedError):
-        processes.train(learner.networks.template, [], 1, task="train", part=0, memory={}, aborted=never)
+        processes.train(
+            learner.networks.template, [], 1, task="train", part=0, memory={}, aborted=never
+        )
     assert seen[0].refused == data.refused
     assert len(DeviceData(seen[0], CPU)["unlabelled"]) == len(data.unlabelled) - 3

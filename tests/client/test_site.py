@@ -1,4 +1,6 @@
-"""One site: its phases in turn, what it declines, and that a restart or a repeated request changes no answer."""
+"""One site: its phases in turn, what it declines, and that a restart or a repeated request changes
+no answer.
+"""
 
 import shutil
 from collections.abc import Callable
@@ -40,16 +42,24 @@ def moved(a: State, b: State) -> bool:
 
 
 def phased(monkeypatch: pytest.MonkeyPatch, *phases: Callable[[], Phase]) -> None:
-    monkeypatch.setattr(FedAvg, "phases", lambda self, task, round_, labelled: [make() for make in phases])
+    monkeypatch.setattr(
+        FedAvg, "phases", lambda self, task, round_, labelled: [make() for make in phases]
+    )
 
 
 def stay() -> bool:
     return False
 
 
-@pytest.mark.proves("lead", "a job that asks for a million threads at each site", "it is no job: sites' files say that")
+@pytest.mark.proves(
+    "lead",
+    "a job that asks for a million threads at each site",
+    "it is no job: sites' files say that",
+)
 def test_a_job_cannot_ask_for_threads():
-    with pytest.raises(ValueError, match="threads is no setting of a job: write it into the files of sites"):
+    with pytest.raises(
+        ValueError, match="threads is no setting of a job: write it into the files of sites"
+    ):
         tiny("fedavg", threads=10**6)
 
 
@@ -59,23 +69,40 @@ def test_a_job_cannot_ask_for_threads():
 @pytest.mark.parametrize("optimizer", ["adam", "sgd"])
 def test_phases_share_one_net_with_own_rates_and_draws(tmp_path, monkeypatch, optimizer):
     """As if each were trained by itself, from what the one before it left."""
-    phased(monkeypatch, lambda: Phase(Supervised(), 0.01, ("first",)), lambda: Phase(Supervised(), 0.002))
-    experiment = tiny("fedavg", options={"optimizer": optimizer, "class_weighting": "median_frequency"})
-    site, model = new_client("site-1", experiment, tmp_path).learner, start(experiment)
+    phased(
+        monkeypatch,
+        lambda: Phase(Supervised(), 0.01, ("first",)),
+        lambda: Phase(Supervised(), 0.002),
+    )
+    experiment = tiny(
+        "fedavg", options={"optimizer": optimizer, "class_weighting": "median_frequency"}
+    )
+    site = new_client("site-1", experiment, tmp_path).learner
+    model = start(experiment)
     trained, steps, means = site.train(model, [], 2)
 
-    device, settings = site.networks.device, site.algorithm.settings
-    labelled, net = Pixels.of(site.images.data.labelled, device), build(experiment.net, 8, 3, seed=3)
-    net = net.to(device, memory_format=torch.channels_last)  # as the site's: other kernels round otherwise
-    inputs = RoundInputs(class_weights(torch.bincount(labelled.labels.cpu(), minlength=8)).to(device))
+    device = site.networks.device
+    settings = site.algorithm.settings
+    labelled = Pixels.of(site.images.data.labelled, device)
+    net = build(experiment.net, 8, 3, seed=3)
+    net = net.to(
+        device, memory_format=torch.channels_last
+    )  # as the site's: other kernels round otherwise
+    inputs = RoundInputs(
+        class_weights(torch.bincount(labelled.labels.cpu(), minlength=8)).to(device)
+    )
     for rate, stream in ((0.01, ("site-1", 2, "first")), (0.002, ("site-1", 2))):
         batches = RoundBatches(labelled, None, [], settings, Draws(experiment.seed), stream)
-        last = train(net, batches, Phase(Supervised(), rate), inputs, settings, device=device, aborted=stay)
+        last = train(
+            net, batches, Phase(Supervised(), rate), inputs, settings, device=device, aborted=stay
+        )
     assert steps == 4
     for key, value in net.state_dict().items():
         torch.testing.assert_close(trained[key], value.cpu(), msg=key)
     assert set(means) == {"loss", "loss_supervised", "seconds"}
-    assert means["loss"] == pytest.approx(last.means["loss"], rel=1e-5), "the last phase's loss is the round's"
+    assert means["loss"] == pytest.approx(last.means["loss"], rel=1e-5), (
+        "the last phase's loss is the round's"
+    )
     assert moved(model, trained)
 
 
@@ -83,7 +110,8 @@ class _Watching(Objective[None]):
     """Learns from nothing it sees, and keeps what it was given."""
 
     def __init__(self, uses: Uses, seen: list) -> None:
-        self.uses, self.seen = uses, seen
+        self.uses = uses
+        self.seen = seen
 
     def init(self, net: nn.Module, inputs: RoundInputs) -> None:
         self.seen.append(inputs)
@@ -93,7 +121,9 @@ class _Watching(Objective[None]):
         return Losses({"loss_supervised": sum(parameter.sum() for parameter in net.parameters())})
 
 
-def watch(tmp_path, monkeypatch, uses: Uses, round_: int = 1, **options) -> tuple[Client, RoundInputs, list[Batch]]:
+def watch(
+    tmp_path, monkeypatch, uses: Uses, round_: int = 1, **options
+) -> tuple[Client, RoundInputs, list[Batch]]:
     seen: list = []
     phased(monkeypatch, lambda: Phase(_Watching(uses, seen), 1e-3))
     experiment = tiny("fedavg", options=options)
@@ -115,7 +145,9 @@ def watch(tmp_path, monkeypatch, uses: Uses, round_: int = 1, **options) -> tupl
         (True, "all", "weak"),
     ],
 )
-def test_an_objective_sees_what_it_uses_and_nothing_else(tmp_path, monkeypatch, labelled, unlabelled, second):
+def test_an_objective_sees_what_it_uses_and_nothing_else(
+    tmp_path, monkeypatch, labelled, unlabelled, second
+):
     """With views that can be undone: weak ones are the images, strong ones their negatives."""
     uses = Uses(labelled=labelled, unlabelled=unlabelled, second_view=second)
     seen: list = []
@@ -123,7 +155,9 @@ def test_an_objective_sees_what_it_uses_and_nothing_else(tmp_path, monkeypatch, 
     recipe = Views(lambda images, generator: images.clone(), lambda images, generator: 1 - images)
     monkeypatch.setitem(VIEWS.registered, "upright", recipe)
     experiment = tiny("fedavg", options={"images_per_round": None})
-    experiment = experiment.model_copy(update={"data": experiment.data.model_copy(update={"views": "upright"})})
+    experiment = experiment.model_copy(
+        update={"data": experiment.data.model_copy(update={"views": "upright"})}
+    )
     site = new_client("site-1", experiment, tmp_path)
     _, steps, _ = site.learner.train(start(experiment), [], 1)
     data = site.data
@@ -135,7 +169,9 @@ def test_an_objective_sees_what_it_uses_and_nothing_else(tmp_path, monkeypatch, 
 
     def pictures(parts: list[Tensor]) -> set[bytes]:
         return {
-            (image.permute(1, 2, 0) * 255).round().byte().cpu().numpy().tobytes() for part in parts for image in part
+            (image.permute(1, 2, 0) * 255).round().byte().cpu().numpy().tobytes()
+            for part in parts
+            for image in part
         }
 
     def whole(*names: str) -> set[bytes]:
@@ -147,7 +183,9 @@ def test_an_objective_sees_what_it_uses_and_nothing_else(tmp_path, monkeypatch, 
         assert pictures([batch.labelled for batch in batches]) == whole("labelled")
     else:
         assert all(batch.labelled is batch.labels is None for batch in batches)
-    names = {"none": [], "unlabelled": ["unlabelled"], "all": ["labelled", "unlabelled"]}[unlabelled]
+    names = {"none": [], "unlabelled": ["unlabelled"], "all": ["labelled", "unlabelled"]}[
+        unlabelled
+    ]
     if names:
         assert pictures([batch.weak for batch in batches]) == whole(*names)
         for batch in batches:
@@ -174,7 +212,9 @@ def test_pictures_are_varied_by_the_recipe_of_the_data(tmp_path, monkeypatch):
     for name in ("rotation_invariant", "mirrored", "upright"):
         drawn.clear()
         experiment = tiny("ssfl")
-        experiment = experiment.model_copy(update={"data": experiment.data.model_copy(update={"views": name})})
+        experiment = experiment.model_copy(
+            update={"data": experiment.data.model_copy(update={"views": name})}
+        )
         new_client("site-1", experiment, tmp_path).learner.train(start(experiment), [], 1)
         assert drawn == [f"{name} weak", f"{name} weak", f"{name} strong"]
 
@@ -219,7 +259,9 @@ def test_losses_see_the_rule_of_a_site_and_evaluation_does_not(tmp_path, monkeyp
     logits = torch.linspace(-1, 1, 8).to(site.learner.networks.device)
     expected = rule_of(choice, counts.to(logits.device))(logits)
     assert torch.equal(inputs.seen_by_losses(logits), expected)
-    assert torch.equal(logits, expected) == (choice != "logit_adjustment"), "this site has labels of all classes"
+    assert torch.equal(logits, expected) == (choice != "logit_adjustment"), (
+        "this site has labels of all classes"
+    )
     plain = new_client("site-1", tiny("fedavg"), tmp_path / "plain").learner
     model = start(site.experiment)
     assert site.learner.evaluate(model) == plain.evaluate(model)
@@ -232,8 +274,11 @@ def test_without_a_memory_a_phase_gets_an_empty_one(tmp_path, monkeypatch):
 def test_the_phases_of_a_round_share_the_sites_memory(tmp_path, monkeypatch):
     seen: list = []
     phased(monkeypatch, *[lambda: Phase(_Watching(Uses(), seen), 1e-3)] * 2)
-    experiment, memory = tiny("fedavg"), {"teacher": {"w": torch.ones(2)}}
-    new_client("site-1", experiment, tmp_path).learner.train(start(experiment), [], 1, memory=memory)
+    experiment = tiny("fedavg")
+    memory = {"teacher": {"w": torch.ones(2)}}
+    new_client("site-1", experiment, tmp_path).learner.train(
+        start(experiment), [], 1, memory=memory
+    )
     inputs = [item for item in seen if isinstance(item, RoundInputs)]
     assert len(inputs) == 2
     assert all(each.memory is memory for each in inputs)
@@ -244,7 +289,8 @@ def test_the_phases_of_a_round_share_the_sites_memory(tmp_path, monkeypatch):
 
 def test_parts_of_a_round_draw_other_numbers(tmp_path):
     experiment = tiny("ssfl")
-    site, model = new_client("site-1", experiment, tmp_path), start(experiment)
+    site = new_client("site-1", experiment, tmp_path)
+    model = start(experiment)
     found = [site.learner.train(model, [], 2, part=part)[0] for part in (0, 1, 2)]
     assert moved(found[0], found[1])
     assert moved(found[1], found[2])
@@ -255,7 +301,8 @@ def test_parts_of_a_round_draw_other_numbers(tmp_path):
 
 def test_the_global_generator_is_left_alone(tmp_path):
     experiment = tiny("ssfl")
-    site, model = new_client("site-1", experiment, tmp_path), start(experiment)
+    site = new_client("site-1", experiment, tmp_path)
+    model = start(experiment)
     found = []
     for seed in (1, 2):
         torch.manual_seed(seed)
@@ -268,18 +315,23 @@ def test_the_global_generator_is_left_alone(tmp_path):
 def test_peers_of_an_earlier_request_do_not_stay(tmp_path):
     """The nets they are loaded into do; a site restarted in between answers the same."""
     experiment = tiny(options={"warm_up": 0})
-    model, peers = start(experiment), [start(experiment, seed) for seed in (7, 8)]
+    model = start(experiment)
+    peers = [start(experiment, seed) for seed in (7, 8)]
     old = new_client("site-1", experiment, tmp_path)
     for committee in (peers, peers[:1], [], peers[::-1]):
         fresh = new_client("site-1", experiment, tmp_path)
-        assert same(old.learner.train(model, committee, 2)[0], fresh.learner.train(model, committee, 2)[0])
+        assert same(
+            old.learner.train(model, committee, 2)[0], fresh.learner.train(model, committee, 2)[0]
+        )
     assert moved(old.learner.train(model, peers, 2)[0], old.learner.train(model, [], 2)[0])
 
 
 # --- tasks
 
 
-def ask(site: Client, model: State, task: str, round_: int = 2, part: int = 0, run: str = RUN) -> Message:
+def ask(
+    site: Client, model: State, task: str, round_: int = 2, part: int = 0, run: str = RUN
+) -> Message:
     exchange = Exchange(round_, model, {site.name: ClientTask(task)}, part=part)
     (request,) = requests(site.experiment, exchange, run=run).values()
     return request
@@ -317,13 +369,18 @@ def rscfed(tmp_path, folder: str, site: str = "site-2") -> Client:
     """A site without labels, whose teacher lasts; or the one that has labels."""
     experiment = isolated("rscfed", options={"warm_up": 0})
     sites = tmp_path / "sites"
-    return new_client(site, experiment, tmp_path / folder, [sites if sites.exists() else write_sites(sites)])
+    return new_client(
+        site, experiment, tmp_path / folder, [sites if sites.exists() else write_sites(sites)]
+    )
 
 
 def exchanges(site: Client, task: str = "unsupervised") -> list[Message]:
     """The requests of four rounds, one of them without this site, each with another model."""
     places = [(1, 0), (1, 2), (2, 0), (2, 1), (2, 2), (4, 1)]
-    return [ask(site, start(site.experiment, seed), task, round_, part) for seed, (round_, part) in enumerate(places)]
+    return [
+        ask(site, start(site.experiment, seed), task, round_, part)
+        for seed, (round_, part) in enumerate(places)
+    ]
 
 
 def assert_same_answers(found: list[Message], expected: list[Message]) -> None:
@@ -350,12 +407,17 @@ def lived_on(tmp_path_factory) -> list[Message]:
 
 def test_a_site_rebuilt_for_every_request_answers_the_same(tmp_path, lived_on):
     requests = exchanges(rscfed(tmp_path, "rebuilt"))
-    assert_same_answers([rscfed(tmp_path, "rebuilt").handle(request) for request in requests], lived_on)
+    assert_same_answers(
+        [rscfed(tmp_path, "rebuilt").handle(request) for request in requests], lived_on
+    )
 
 
 def test_a_site_that_forgets_gives_other_answers(tmp_path, lived_on):
     """So it is the memory that makes them equal; the first needs none."""
-    forgetful = [rscfed(tmp_path, f"{i}").handle(request) for i, request in enumerate(exchanges(rscfed(tmp_path, "x")))]
+    forgetful = [
+        rscfed(tmp_path, f"{i}").handle(request)
+        for i, request in enumerate(exchanges(rscfed(tmp_path, "x")))
+    ]
     assert_same_answers(forgetful[:1], lived_on[:1])
     assert all(differ(a, b) for a, b in zip(forgetful[1:], lived_on[1:], strict=True))
 
@@ -389,9 +451,13 @@ def test_another_run_starts_without_a_memory(tmp_path, lived_on):
     site = rscfed(tmp_path, "both")
     for request in exchanges(site):
         site.handle(request)
-    other = [Message({**request.meta, "run": "f" * 32}, request.arrays) for request in exchanges(site)]
+    other = [
+        Message({**request.meta, "run": "f" * 32}, request.arrays) for request in exchanges(site)
+    ]
     assert_same_answers([site.handle(request) for request in other], lived_on)
-    assert sorted(path.name for path in (tmp_path / "both" / "memory").iterdir()) == sorted([RUN, "f" * 32])
+    assert sorted(path.name for path in (tmp_path / "both" / "memory").iterdir()) == sorted(
+        [RUN, "f" * 32]
+    )
 
 
 def test_a_lost_memory_is_no_error(tmp_path, lived_on):
@@ -409,7 +475,11 @@ def test_an_abort_leaves_the_memory_as_it_was(tmp_path, lived_on):
     site = rscfed(tmp_path, "aborted")
     requests = exchanges(site)
     site.handle(requests[0])
-    before = {path: path.read_bytes() for path in (tmp_path / "aborted" / "memory").rglob("*") if path.is_file()}
+    before = {
+        path: path.read_bytes()
+        for path in (tmp_path / "aborted" / "memory").rglob("*")
+        if path.is_file()
+    }
     assert before
     assert "abort" in site.handle(requests[1], lambda: True).meta["error"]
     assert before == {path: path.read_bytes() for path in before}

@@ -1,4 +1,6 @@
-"""Which data a site works on: its own file's, or synthetic images, and never both in one federation or one run."""
+"""Which data a site works on: its own file's, or synthetic images, and never both in one federation
+or one run.
+"""
 
 import json
 import logging
@@ -13,7 +15,7 @@ from clients import new_client, public_images
 from fedward.client.site_data import DataSource
 from fedward.config import SyntheticData
 from fedward.errors import ConfigError, DataError
-from fedward.local import run_local
+from fedward.lab.local import run_local
 from fedward.methods.workflow import ClientTask, Exchange
 from fedward.nets import build
 from fedward.security import policy
@@ -47,8 +49,13 @@ def test_of_many_files_the_first_are_named(tmp_path: Path) -> None:
 def test_the_servers_file_and_other_folders_change_nothing(tmp_path: Path) -> None:
     (tmp_path / "server.yaml").write_text(FILE)
     (tmp_path / "resources.json").write_text("{}")
-    with_folders = DataSource("site-1", tiny("fedavg"), tmp_path, (tmp_path, tmp_path / "absent")).read()
-    assert with_folders.labelled.ids == DataSource("site-1", tiny("fedavg"), tmp_path).read().labelled.ids
+    with_folders = DataSource(
+        "site-1", tiny("fedavg"), tmp_path, (tmp_path, tmp_path / "absent")
+    ).read()
+    assert (
+        with_folders.labelled.ids
+        == DataSource("site-1", tiny("fedavg"), tmp_path).read().labelled.ids
+    )
 
 
 def test_sites_are_named_by_their_files(tmp_path: Path) -> None:
@@ -95,10 +102,14 @@ def one_of_two(folder: Path) -> None:
         (one_of_two, r"site-1\.yml\. Rename it"),
     ],
 )
-def test_site_files_that_are_not_read_are_refused(tmp_path: Path, make: Callable[[Path], None], found: str) -> None:
+def test_site_files_that_are_not_read_are_refused(
+    tmp_path: Path, make: Callable[[Path], None], found: str
+) -> None:
     make(tmp_path / "sites")
     with pytest.raises(ConfigError, match=f"found {found}"):
-        run_local(tiny("fedavg"), tmp_path / "run", sites=["site-1"], site_folders=[tmp_path / "sites"])
+        run_local(
+            tiny("fedavg"), tmp_path / "run", sites=["site-1"], site_folders=[tmp_path / "sites"]
+        )
     assert not (tmp_path / "run").exists()
 
 
@@ -135,16 +146,31 @@ def test_a_run_goes_on_with_the_source_it_began_with(tmp_path: Path, began_with_
 def test_a_run_records_the_device_of_a_site(tmp_path: Path) -> None:
     experiment = tiny("fedavg")
     model = build(experiment.net, 8, 3, seed=3).state_dict()
-    (request,) = requests(experiment, Exchange(1, model, {"site-1": ClientTask("train")}), run=RUN).values()
-    assert new_client("site-1", experiment, tmp_path, device=torch.device("cpu")).handle(request).meta["steps"]
-    assert json.loads((tmp_path / "sources" / f"{RUN}.json").read_text()) == {"site_file": False, "device": "cpu"}
+    (request,) = requests(
+        experiment, Exchange(1, model, {"site-1": ClientTask("train")}), run=RUN
+    ).values()
+    assert (
+        new_client("site-1", experiment, tmp_path, device=torch.device("cpu"))
+        .handle(request)
+        .meta["steps"]
+    )
+    assert json.loads((tmp_path / "sources" / f"{RUN}.json").read_text()) == {
+        "site_file": False,
+        "device": "cpu",
+    }
 
 
-def test_a_site_does_not_train_when_its_file_is_gone(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_site_does_not_train_when_its_file_is_gone(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     experiment = tiny("fedavg")
     model = build(experiment.net, 8, 3, seed=3).state_dict()
-    (request,) = requests(experiment, Exchange(1, model, {"site-1": ClientTask("train")}), run=RUN).values()
-    DataSource("site-1", experiment, tmp_path, (write_sites(tmp_path / "sites"),)).record(RUN, "cpu")
+    (request,) = requests(
+        experiment, Exchange(1, model, {"site-1": ClientTask("train")}), run=RUN
+    ).values()
+    DataSource("site-1", experiment, tmp_path, (write_sites(tmp_path / "sites"),)).record(
+        RUN, "cpu"
+    )
     with caplog.at_level(logging.ERROR):
         answer = new_client("site-1", experiment, tmp_path).handle(request)
     assert answer.meta["error"].startswith("DataError: the site's data or settings")
@@ -161,7 +187,9 @@ def test_an_unexpected_error_is_traced_in_the_sites_log(
     monkeypatch.setattr(DataSource, "read", broken)
     experiment = tiny("fedavg")
     model = build(experiment.net, 8, 3, seed=3).state_dict()
-    (request,) = requests(experiment, Exchange(1, model, {"site-1": ClientTask("train")}), run=RUN).values()
+    (request,) = requests(
+        experiment, Exchange(1, model, {"site-1": ClientTask("train")}), run=RUN
+    ).values()
     with caplog.at_level(logging.ERROR):
         answer = new_client("site-1", experiment, tmp_path).handle(request)
     assert "KeyError: 'patient 17'" in caplog.text
@@ -176,4 +204,7 @@ def test_a_run_resumes_only_with_its_site_files(tmp_path: Path) -> None:
     interrupted(experiment, tmp_path / "run", ISOLATED, round_=2, answered=1, site_folders=folders)
     with pytest.raises(DataError, match=r"as when this run began"):
         run_local(None, tmp_path / "run", resume=True)
-    assert_equal(weights(straight), weights(run_local(None, tmp_path / "run", resume=True, site_folders=folders)))
+    assert_equal(
+        weights(straight),
+        weights(run_local(None, tmp_path / "run", resume=True, site_folders=folders)),
+    )

@@ -33,10 +33,20 @@ def model(seed: int = 3) -> State:
     return build(EXPERIMENT.net, len(EXPERIMENT.data.classes), seed=seed).state_dict()
 
 
-def request(round_: Any = 1, task: str = "train", seed: int = 3, peers: tuple[int, ...] = (), **meta: Any) -> Message:
-    work = {"s": ClientTask(str(task), models={f"peer{number}": model(peer) for number, peer in enumerate(peers)})}
-    asked = requests(EXPERIMENT, Exchange(round_, model(seed), work if task != "idle" else {}), ["s"])["s"]
-    sums = {"sites": 3, "weight": 9, "effective": 3.0, "trained": "train"} if task == DECRYPT else {}
+def request(
+    round_: Any = 1, task: str = "train", seed: int = 3, peers: tuple[int, ...] = (), **meta: Any
+) -> Message:
+    work = {
+        "s": ClientTask(
+            str(task), models={f"peer{number}": model(peer) for number, peer in enumerate(peers)}
+        )
+    }
+    asked = requests(
+        EXPERIMENT, Exchange(round_, model(seed), work if task != "idle" else {}), ["s"]
+    )["s"]
+    sums = (
+        {"sites": 3, "weight": 9, "effective": 3.0, "trained": "train"} if task == DECRYPT else {}
+    )
     return Message({**asked.meta, "task": task, **sums, **meta}, asked.arrays)
 
 
@@ -50,10 +60,17 @@ class Quick(Client):
         self.worked += 1
         if self.fails:
             raise OSError("/data/patient-0017.png is gone")
-        counts = {"labelled": 3, "unlabelled": 4, "steps": 2 if request.meta["task"] != "idle" else 0}
+        counts = {
+            "labelled": 3,
+            "unlabelled": 4,
+            "steps": 2 if request.meta["task"] != "idle" else 0,
+        }
         arrays = {"diff/w": np.full(4, 0.5, np.float32)} if counts["steps"] else {}
         rows = [{"split": "val", "name": "accuracy", "value": 0.5, "n": 9, "classes": []}]
-        return Message({"site": "s", "round": request.meta["round"], **counts, "train": {}, "metrics": rows}, arrays)
+        return Message(
+            {"site": "s", "round": request.meta["round"], **counts, "train": {}, "metrics": rows},
+            arrays,
+        )
 
 
 @pytest.fixture
@@ -85,8 +102,18 @@ def test_a_line_holds_what_was_asked_and_what_was_given(site):
     answer = site.handle(asked)
     (row,) = lines(site)
     assert row["event"] == "answered"
-    assert (row["site"], row["round"], row["part"], row["task"], row["last_hash"]) == ("s", 2, 0, "train", LAST_HASH)
-    assert row["model"] == wire.model_digest(asked.arrays) == arrays_digest(wire.flatten("model", model()))
+    assert (row["site"], row["round"], row["part"], row["task"], row["last_hash"]) == (
+        "s",
+        2,
+        0,
+        "train",
+        LAST_HASH,
+    )
+    assert (
+        row["model"]
+        == wire.model_digest(asked.arrays)
+        == arrays_digest(wire.flatten("model", model()))
+    )
     assert row["peers"] == arrays_digest({"peer0": wire.encode_peer(model(7), model(3))})
     assert row["experiment"] == EXPERIMENT.digest
     assert row["versions"] == {"server": versions(), "site": versions()}
@@ -141,7 +168,10 @@ def test_a_log_that_somebody_changed_ends_the_answers(site):
     path.write_text(path.read_text().replace('"norm":1.0', '"norm":2.0'))
     before = path.read_bytes()
     answer = site.handle(request(2))
-    assert answer.meta["error"] == "RunError: what it keeps of the run; the details are in the site's own log"
+    assert (
+        answer.meta["error"]
+        == "RunError: what it keeps of the run; the details are in the site's own log"
+    )
     assert path.read_bytes() == before
     path.rename(path.with_suffix(".kept"))  # as the site's administrator may
     assert site.handle(request(1)).arrays
@@ -213,10 +243,14 @@ def test_the_runs_that_a_job_writes_logs_of_are_bounded(tmp_path):
     ],
 )
 def test_a_round_that_the_job_does_not_have_is_refused(site, meta, named):
-    assert named in refusal(site, request(**{"round_": 1, **meta} if "round" not in meta else {**meta, "round_": 1}))
+    assert named in refusal(
+        site, request(**{"round_": 1, **meta} if "round" not in meta else {**meta, "round_": 1})
+    )
 
 
-@pytest.mark.parametrize(("method", "parts"), [("fedavg", 1), ("isofed", 2), ("rscfed", 3), ("fedal", 1)])
+@pytest.mark.parametrize(
+    ("method", "parts"), [("fedavg", 1), ("isofed", 2), ("rscfed", 3), ("fedal", 1)]
+)
 def test_a_round_has_as_many_parts_as_its_method(tmp_path, method, parts):
     experiment = tiny(method, options={"passes": 3} if method == "rscfed" else {})
     site = new_client("s", experiment, tmp_path, kind=Quick)
@@ -227,7 +261,9 @@ def test_a_round_has_as_many_parts_as_its_method(tmp_path, method, parts):
 
 
 @pytest.mark.proves(
-    "server", "a server asks without the last hash of its audit log, or with what is none", "refused by the site"
+    "server",
+    "a server asks without the last hash of its audit log, or with what is none",
+    "refused by the site",
 )
 @pytest.mark.parametrize("last_hash", [None, "", "ab", LAST_HASH.upper(), LAST_HASH + "\n", 7])
 @pytest.mark.parametrize("task", ["train", "idle", DECRYPT])
@@ -286,7 +322,9 @@ def test_a_request_that_failed_leaves_the_exchange_open(site):
 
 
 @pytest.mark.proves(
-    "server", "a server goes back to earlier rounds", "refused by the site, but for the one a damaged state costs"
+    "server",
+    "a server goes back to earlier rounds",
+    "refused by the site, but for the one a damaged state costs",
 )
 def test_rounds_go_forward(site):
     for round_ in (1, 2, 3):
@@ -302,12 +340,16 @@ def test_rounds_go_forward(site):
 
 
 @pytest.mark.proves(
-    "server", "a server asks for the rounds again under the id of another run, in the same job", "refused by the site"
+    "server",
+    "a server asks for the rounds again under the id of another run, in the same job",
+    "refused by the site",
 )
 def test_a_job_works_on_one_run(tmp_path):
     def asked(run: str, job: str) -> Message:
         log = SiteLog(tmp_path, "s", EXPERIMENT, method_of(EXPERIMENT), job)
-        return new_client("s", EXPERIMENT, tmp_path, log=log, kind=Quick).handle(request(1, run=run))
+        return new_client("s", EXPERIMENT, tmp_path, log=log, kind=Quick).handle(
+            request(1, run=run)
+        )
 
     assert asked(RUN, "job-1").arrays
     assert asked(RUN, "job-2").arrays, "a run goes on in another job"
@@ -343,7 +385,9 @@ def test_the_same_job_sent_again_is_another_run(tmp_path):
     for number in (1, 2, 3):
         log = SiteLog(tmp_path, "s", EXPERIMENT, method_of(EXPERIMENT), f"job-{number}")
         assert (
-            new_client("s", EXPERIMENT, tmp_path, log=log, kind=Quick).handle(request(1, run=f"{number}" * 32)).arrays
+            new_client("s", EXPERIMENT, tmp_path, log=log, kind=Quick)
+            .handle(request(1, run=f"{number}" * 32))
+            .arrays
         )
     assert len(list((tmp_path / "answers").glob("*.jsonl"))) == 3
 
@@ -360,14 +404,24 @@ def test_the_same_job_sent_again_is_another_run(tmp_path):
 def test_other_settings_are_refused_with_both_named(site, task):
     other = tiny("fedperl", options={"learning_rate": 1e-9})
     text = refusal(site, request(task=task, experiment=other.digest))
-    assert f"expected SHA-256 {EXPERIMENT.digest}, as in this site's job, found {other.digest} at the server" in text
+    assert (
+        f"expected SHA-256 {EXPERIMENT.digest}, as in this site's job, found {other.digest} at the server"
+        in text
+    )
 
 
 @pytest.mark.parametrize("theirs", [{"fedward": "0.0.1"}, {}, None, "1", {"fedward": 7}])
 def test_another_version_is_refused_with_both_named(site, theirs):
     text = refusal(site, request(versions=theirs))
-    found = theirs.get("fedward") if isinstance(theirs, dict) and isinstance(theirs.get("fedward"), str) else "none"
-    assert f"version of fedward: expected {versions()['fedward']}, as here, found {found} at the server" in text
+    found = (
+        theirs.get("fedward")
+        if isinstance(theirs, dict) and isinstance(theirs.get("fedward"), str)
+        else "none"
+    )
+    assert (
+        f"version of fedward: expected {versions()['fedward']}, as here, found {found} at the server"
+        in text
+    )
 
 
 def test_other_versions_of_other_packages_are_on_record(site):
@@ -388,7 +442,10 @@ def test_nothing_that_a_server_sends_makes_a_line_long(site):
     for meta in wrong:
         site.handle(Message({**request().meta, **meta}, {}))
     assert len(lines(site)) == len(wrong)
-    assert max(map(len, (site.source.folder / "answers" / f"{RUN}.jsonl").read_text().splitlines())) < 3000
+    assert (
+        max(map(len, (site.source.folder / "answers" / f"{RUN}.jsonl").read_text().splitlines()))
+        < 3000
+    )
     assert all(len(row["error"] or "") <= LONGEST_REASON for row in lines(site))
 
 

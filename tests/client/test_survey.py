@@ -39,8 +39,12 @@ def test_a_survey_by_hand(tmp_path: Path) -> None:
     assert found["sides"] == [40, 0, 0, 0, 0, 0, 0, 0]
     assert (found["grey"], found["colour"], found["repeated"]) == (0, 40, 0)
     assert found["columns"] == {"camera": {"X": 10, "Y": 30}}, "12 and 28 of 40"
-    dark, bright = int(70 / 255 * 20), int(170 / 255 * 20)
-    assert {place: count for place, count in enumerate(found["brightness"]) if count} == {dark: 10, bright: 30}
+    dark = int(70 / 255 * 20)
+    bright = int(170 / 255 * 20)
+    assert {place: count for place, count in enumerate(found["brightness"]) if count} == {
+        dark: 10,
+        bright: 30,
+    }
     assert sum(found["contrast"]) == 40
     assert found["contrast"][1] == 40, "10 of 255 grey values around the mean"
     assert json.loads(json.dumps(found)) == found
@@ -50,7 +54,9 @@ def test_a_site_tells_of_no_column_unless_its_file_names_it(tmp_path: Path) -> N
     assert told(tmp_path / "here", BASE)["columns"] == {}
     for column in ("sample_id", "group", "image"):
         path = write_hospital(tmp_path / column, BASE, survey_columns=[column])
-        with pytest.raises(DataError, match=f"survey_columns.*without {column}, which names images or patients"):
+        with pytest.raises(
+            DataError, match=f"survey_columns.*without {column}, which names images or patients"
+        ):
             load_site(path, SPEC)
     with pytest.raises(DataError, match="missing: scanner"):
         told(tmp_path / "none", BASE, survey_columns=["scanner"])
@@ -59,7 +65,9 @@ def test_a_site_tells_of_no_column_unless_its_file_names_it(tmp_path: Path) -> N
 def test_images_in_two_splits_are_counted(tmp_path: Path) -> None:
     path = write_hospital(tmp_path / "here", BASE)
     data = load_site(path, SPEC)
-    leaking = SiteData(data.site, data.classes, data.labelled, data.unlabelled, data.val, data.labelled)
+    leaking = SiteData(
+        data.site, data.classes, data.labelled, data.unlabelled, data.val, data.labelled
+    )
     assert survey_of(leaking, {})["repeated"] == 15, "19 images, in fives"
     assert survey_of(data, {})["patients"] == [], "nobody says whose images these are"
 
@@ -72,18 +80,26 @@ def test_images_in_two_splits_are_counted(tmp_path: Path) -> None:
     "a survey of a site that has 0 to 4 images of a class in a split",
     "all surveys are the same, byte by byte",
 )
-@pytest.mark.parametrize(("split", "label"), [("train", "DF"), ("val", "DF"), ("test", "DF"), ("train", "")])
+@pytest.mark.parametrize(
+    ("split", "label"), [("train", "DF"), ("val", "DF"), ("test", "DF"), ("train", "")]
+)
 def test_rare_classes_are_in_no_count(tmp_path: Path, split: str, label: str) -> None:
     """Their images differ from all others in every way that a survey looks at."""
     base = [row for row in BASE if row[0] or label]
     surveys = {
         json.dumps(
-            told(tmp_path / f"{count}", [*base, (label, split, count, 230, "z*", "Z")], survey_columns=["camera"])
+            told(
+                tmp_path / f"{count}",
+                [*base, (label, split, count, 230, "z*", "Z")],
+                survey_columns=["camera"],
+            )
         )
         for count in range(5)
     }
     assert len(surveys) == 1
-    five = told(tmp_path / "5", [*base, (label, split, 5, 230, "z*", "Z")], survey_columns=["camera"])
+    five = told(
+        tmp_path / "5", [*base, (label, split, 5, 230, "z*", "Z")], survey_columns=["camera"]
+    )
     assert five["columns"]["camera"]["Z"] == 5
 
 
@@ -96,13 +112,17 @@ def test_rare_classes_are_in_no_count(tmp_path: Path, split: str, label: str) ->
 def test_a_hidden_label_makes_no_image_common(tmp_path: Path, labelled: Any) -> None:
     rare = [("DF", "train", count, 230, "z*", "Z") for count in range(6)]
     wanted: dict[str, Any] = {"labelled": labelled, "survey_columns": ["camera"]}
-    surveys = [json.dumps(told(tmp_path / f"{n}", [*BASE, held], **wanted)) for n, held in enumerate(rare)]
+    surveys = [
+        json.dumps(told(tmp_path / f"{n}", [*BASE, held], **wanted)) for n, held in enumerate(rare)
+    ]
     assert len(set(surveys[:5])) == 1
     assert surveys[5] != surveys[0]
 
 
 def test_a_share_of_labels_is_counted_as_such(tmp_path: Path) -> None:
-    """Half of 7 and of 12 are 4 and 6: 4 are too few to tell. 9 hidden and 6 without a label are 15."""
+    """Half of 7 and of 12 are 4 and 6: 4 are too few to tell. 9 hidden and 6 without a label are
+    15.
+    """
     found = told(tmp_path / "half", BASE, labelled=0.5)
     assert (found["labelled"], found["unlabelled"]) == ([0, 5, 0], 15)
     named = told(tmp_path / "named", BASE, labelled=[f"s{number}" for number in range(6)])
@@ -112,7 +132,11 @@ def test_a_share_of_labels_is_counted_as_such(tmp_path: Path) -> None:
 def numbers(content: Any) -> list[int]:
     if isinstance(content, dict):
         return [number for value in content.values() for number in numbers(value)]
-    return [number for value in content for number in numbers(value)] if isinstance(content, list) else [content]
+    return (
+        [number for value in content for number in numbers(value)]
+        if isinstance(content, list)
+        else [content]
+    )
 
 
 def cameras(*images: int) -> dict[str, int]:
@@ -147,10 +171,16 @@ def test_every_count_and_difference_is_in_fives(seed: int) -> None:
         size = int(rng.integers(0, most))
         labels = rng.choice(3, size, p=[0.8, 0.15, 0.05]) if labelled else np.full(size, -1)
         pixels = rng.integers(0, 256, (size, 1, 1, 1)) // 2 + rng.integers(0, 128, (size, 8, 8, 1))
-        return Images(tuple(f"s{next(counts)}" for _ in range(size)), pixels.astype(np.uint8), labels.astype(np.int64))
+        return Images(
+            tuple(f"s{next(counts)}" for _ in range(size)),
+            pixels.astype(np.uint8),
+            labels.astype(np.int64),
+        )
 
     data = SiteData("here", CLASSES, images(60), images(30, labelled=False), images(20), images(20))
-    ids = [name for part in (data.labelled, data.unlabelled, data.val, data.test) for name in part.ids]
+    ids = [
+        name for part in (data.labelled, data.unlabelled, data.val, data.test) for name in part.ids
+    ]
     facts = {
         name: Fact(
             Size(*map(int, rng.integers(10, 14, 2)), bool(rng.integers(2))),
@@ -161,36 +191,50 @@ def test_every_count_and_difference_is_in_fives(seed: int) -> None:
     }
     found = survey_of(data, facts, ["camera"])
     sizes = found.pop("sizes")
-    assert not [number for number in [*numbers(found), *(size["images"] for size in sizes)] if number % 5]
+    assert not [
+        number for number in [*numbers(found), *(size["images"] for size in sizes)] if number % 5
+    ]
     totals = [sum(found[name]) for name in ("labelled", "val", "test")]
     assert sum(found["brightness"]) >= sum(totals) + found["unlabelled"]
 
 
 def test_an_image_apart_is_told_with_its_neighbours() -> None:
-    """One very bright image among dark ones, and none: the same histogram, as its group of five is told."""
+    """One very bright image among dark ones, and none: the same histogram, as its group of five is
+    told.
+    """
     dark = np.full(24, 0.1)
-    assert by_interval(np.append(dark, 0.9), BRIGHTNESS) == by_interval(np.append(dark, 0.1), BRIGHTNESS)
+    assert by_interval(np.append(dark, 0.9), BRIGHTNESS) == by_interval(
+        np.append(dark, 0.1), BRIGHTNESS
+    )
     assert by_interval(np.array([0.1, 0.2]), BRIGHTNESS) == [0] * 20
     assert by_interval(np.array([]), BRIGHTNESS) == [0] * 20
-    assert by_interval(np.array([1.0] * 7), BRIGHTNESS)[-1] == 5, "the last interval has its upper end, too"
+    assert by_interval(np.array([1.0] * 7), BRIGHTNESS)[-1] == 5, (
+        "the last interval has its upper end, too"
+    )
 
 
 def test_counting_in_fives() -> None:
     assert [in_fives(count) for count in (0, 4, 5, 9, 10, 104)] == [0, 0, 5, 5, 10, 100]
     values = [*"a" * 5, *"b" * 12, *"c" * 4, *[""] * 9, *["x" * 61] * 9, *["line\nbreak"] * 10]
     owners = [f"p{number}" for number in range(len(values))]
-    assert by_value(values, owners, 20) == {"a": 5, "b": 10, "(others)": 35}, "4 c, 9 empty, 9 long, 10 in two lines"
+    assert by_value(values, owners, 20) == {"a": 5, "b": 10, "(others)": 35}, (
+        "4 c, 9 empty, 9 long, 10 in two lines"
+    )
     assert by_value(values, owners, 1) == {"b": 10, "(others)": 40}
     assert by_value(["a"] * 8, owners[:8], 20) == {"a": 10}, "to the nearest five"
     assert by_value(["a"] * 20, ["p1", "p2", "p3", "p4"] * 5, 20) == {}, "of four patients"
 
 
 @pytest.mark.proves(
-    "lead", "a survey of a site where four patients have many images of a class", "as if there were none"
+    "lead",
+    "a survey of a site where four patients have many images of a class",
+    "as if there were none",
 )
 def test_many_images_of_few_patients_are_few(tmp_path: Path) -> None:
     held: Held = ("DF", "train", 12, 230, "z", "Z")
-    few = [("DF", "train", 3, 230 - 10 * patient, f"z{patient}", f"Z{patient}") for patient in range(4)]
+    few = [
+        ("DF", "train", 3, 230 - 10 * patient, f"z{patient}", f"Z{patient}") for patient in range(4)
+    ]
     surveys = [
         told(tmp_path / f"{n}", more, survey_columns=["camera"])
         for n, more in enumerate((BASE, [*BASE, held], [*BASE, *few]))
@@ -203,7 +247,9 @@ def test_slices_of_one_volume_are_one_patient(tmp_path: Path) -> None:
     none = Images((), pixels[:0], np.zeros(0, np.int64))
     for volumes, expected in ((4, 0), (5, 60)):
         ids = tuple(f"scan{number % volumes}#{number // volumes}" for number in range(60))
-        data = SiteData("here", CLASSES, Images(ids, pixels, np.zeros(60, np.int64)), none, none, none)
+        data = SiteData(
+            "here", CLASSES, Images(ids, pixels, np.zeros(60, np.int64)), none, none, none
+        )
         facts = {f"scan{number}": Fact(told=("CT",)) for number in range(volumes)}
         found = survey_of(data, facts, ["kind"])
         assert found["labelled"] == [expected, 0, 0]

@@ -1,4 +1,6 @@
-"""What the compose file lets each participant do, as far as the file says; test_engine.py asks an engine."""
+"""What the compose file lets each participant do, as far as the file says; test_engine.py asks an
+engine.
+"""
 
 from pathlib import Path
 from typing import Any
@@ -25,7 +27,9 @@ def compose() -> dict[str, Any]:
 def test_a_hospital_meets_the_server_alone(compose):
     for hospital in HOSPITALS:
         (network,) = compose["services"][hospital]["networks"]
-        members = [name for name, service in compose["services"].items() if network in service["networks"]]
+        members = [
+            name for name, service in compose["services"].items() if network in service["networks"]
+        ]
         assert sorted(members) == [hospital, "server"]
         assert compose["networks"][network] == {"internal": True}
         assert "ports" not in compose["services"][hospital]
@@ -41,7 +45,10 @@ def test_each_participant_has_the_least_rights(compose, name):
     assert service["security_opt"] == ["no-new-privileges:true"]
     assert {"mem_limit", "cpus", "pids_limit"} <= set(service)
     assert not {"privileged", "cap_add", "devices", "pid", "ipc", "network_mode"} & set(service)
-    mounts = {target: (source, mode) for source, target, *mode in (one.split(":") for one in volumes(service))}
+    mounts = {
+        target: (source, mode)
+        for source, target, *mode in (one.split(":") for one in volumes(service))
+    }
     assert mounts[f"{KIT}/startup"][1] == mounts[f"{KIT}/local"][1] == ["ro"]
     kits = {source for source, _ in mounts.values() if "KITS" in source}
     assert all(f"/{'fedward-server' if name == 'server' else name}" in source for source in kits)
@@ -58,7 +65,10 @@ def test_the_base_image_is_pinned_by_its_digest():
     lines = (CONTAINERS / "Dockerfile").read_text().splitlines()
     (base,) = (line for line in lines if line.startswith("ARG BASE="))
     assert len(bytes.fromhex(base.partition("@sha256:")[2])) == 32
-    assert [line.split(" AS ")[0] for line in lines if line.startswith("FROM")] == ["FROM ${BASE}", "FROM ${BASE}"]
+    assert [line.split(" AS ")[0] for line in lines if line.startswith("FROM")] == [
+        "FROM ${BASE}",
+        "FROM ${BASE}",
+    ]
 
 
 def volumes(service: dict[str, Any]) -> list[str]:

@@ -1,4 +1,6 @@
-"""Kits prepared by FLARE's own tool for Docker, Kubernetes and Slurm, with the shipped configurations."""
+"""Kits prepared by FLARE's own tool for Docker, Kubernetes and Slurm, with the shipped
+configurations.
+"""
 
 import json
 import os
@@ -53,12 +55,18 @@ def test_docker_starts_the_image_and_jobs_with_the_least_rights(kits, name):
     image = yaml.safe_load((DEPLOY / "docker.yaml").read_text())["parent"]["docker_image"]
     assert image in (kit / "startup" / "start_docker.sh").read_text()
     job = launcher(kit, "docker_launcher")["default_job_container_kwargs"]
-    assert (job["read_only"], job["cap_drop"], job["security_opt"]) == (True, ["ALL"], ["no-new-privileges:true"])
+    assert (job["read_only"], job["cap_drop"], job["security_opt"]) == (
+        True,
+        ["ALL"],
+        ["no-new-privileges:true"],
+    )
 
 
 @pytest.mark.parametrize("name", PARTICIPANTS)
 def test_slurm_starts_the_kit_in_the_foreground(kits, name):
-    (kits / name / "local" / "study_runtime.yaml").unlink()  # a batch job sees the machine's folders
+    (
+        kits / name / "local" / "study_runtime.yaml"
+    ).unlink()  # a batch job sees the machine's folders
     kit = prepared(kits, "slurm", name)
     shutil.copy(DEPLOY / "study_runtime.yaml", kits / name / "local")
     assert "sub_start.sh" in (kit / "startup" / "start_slurm.sh").read_text()
@@ -86,7 +94,13 @@ def test_kubernetes_runs_the_manifests_as_our_account(kits, name):
     (container,) = pod["containers"]
     assert container["command"] == ["/usr/local/bin/participant"]
     assert container["resources"]["limits"]["memory"]
-    assert {one["kind"] for one in manifests} == {"Deployment", "Role", "RoleBinding", "Service", "ServiceAccount"}
+    assert {one["kind"] for one in manifests} == {
+        "Deployment",
+        "Role",
+        "RoleBinding",
+        "Service",
+        "ServiceAccount",
+    }
 
 
 def rendered(chart: Path) -> Iterator[dict[str, Any]]:
@@ -96,6 +110,10 @@ def rendered(chart: Path) -> Iterator[dict[str, Any]]:
     elif shutil.which("go") and Path(GO["GOPATH"], "src/github.com/Masterminds/sprig").is_dir():
         command = [*RENDER, chart, "fedward"]
     else:
-        pytest.skip("neither helm nor Debian's golang-go and golang-github-masterminds-sprig-dev are installed")
-    done = subprocess.run(command, env={**os.environ, **GO}, check=True, capture_output=True, text=True)
+        pytest.skip(
+            "neither helm nor Debian's golang-go and golang-github-masterminds-sprig-dev are installed"
+        )
+    done = subprocess.run(
+        command, env={**os.environ, **GO}, check=True, capture_output=True, text=True
+    )
     return (one for one in yaml.safe_load_all(done.stdout) if one)

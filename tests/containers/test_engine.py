@@ -1,4 +1,6 @@
-"""A federation in real containers, by the compose file: with podman, and the image that FEDWARD_IMAGE names."""
+"""A federation in real containers, by the compose file: with podman, and the image that
+FEDWARD_IMAGE names.
+"""
 
 import json
 import os
@@ -43,9 +45,17 @@ class Containers(Federation):
 
     def up(self) -> None:
         self.folder.mkdir(parents=True)
-        project = (ROOT / "provisioning" / "project.yml").read_text().replace("name: localhost", f"name: {SERVER}")
+        project = (
+            (ROOT / "provisioning" / "project.yml")
+            .read_text()
+            .replace("name: localhost", f"name: {SERVER}")
+        )
         (self.folder / "project.yml").write_text(project)
-        command = [ROOT / "provisioning" / "build.sh", self.folder / "workspace", self.folder / "project.yml"]
+        command = [
+            ROOT / "provisioning" / "build.sh",
+            self.folder / "workspace",
+            self.folder / "project.yml",
+        ]
         path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
         subprocess.run(command, env={**os.environ, "PATH": path}, check=True, capture_output=True)
         for hospital in HOSPITALS:
@@ -63,11 +73,22 @@ class Containers(Federation):
         self.compose("up", "--detach")
 
     def compose(self, *arguments: str) -> None:
-        """Podman's older networks answer no names where they are internal: addresses are written down."""
+        """Podman's older networks answer no names where they are internal: addresses are written
+        down.
+        """
         files = [ROOT / "provisioning" / "containers" / "compose.yaml", self.folder / "names.yaml"]
-        command = [Path(sys.executable).parent / "podman-compose", *(f"--file={file}" for file in files), *arguments]
-        folders = {"FEDWARD_KITS": str(self.kit(SERVER).parent), "FEDWARD_DATA": str(self.folder / "data")}
-        done = subprocess.run(command, env={**os.environ, **folders}, capture_output=True, text=True, check=False)
+        command = [
+            Path(sys.executable).parent / "podman-compose",
+            *(f"--file={file}" for file in files),
+            *arguments,
+        ]
+        folders = {
+            "FEDWARD_KITS": str(self.kit(SERVER).parent),
+            "FEDWARD_DATA": str(self.folder / "data"),
+        }
+        done = subprocess.run(
+            command, env={**os.environ, **folders}, capture_output=True, text=True, check=False
+        )
         assert done.returncode == 0, done.stderr
 
 
@@ -129,7 +150,10 @@ def test_a_job_runs(containers, tmp_path):
         f"--volume={containers.folder}/job:/job:ro",
         f"--volume={results}:/results",
     ]
-    network = ["--network=fedward_people", f"--add-host={SERVER}:{address('fedward_server_1', 'fedward_people')}"]
+    network = [
+        "--network=fedward_people",
+        f"--add-host={SERVER}:{address('fedward_server_1', 'fedward_people')}",
+    ]
     command = ["fedward", "submit", "/kit", "/job", "--out", "/results/out"]
     done = podman("run", "--rm", *LEAST_RIGHTS, *network, *mounts, IMAGE, *command)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -148,9 +172,12 @@ def test_a_hospital_reaches_the_server_alone(containers):
         "    try: socket.create_connection((place, 8002), 3); print(place)\n"
         "    except OSError: pass\n"
     )
-    own, other = ADDRESSES["hospital-a"], ADDRESSES["hospital-b"]
+    own = ADDRESSES["hospital-a"]
+    other = ADDRESSES["hospital-b"]
     hospital = address("fedward_hospital-b_1", "fedward_hospital-b")
-    reached = inside("hospital-a", "python3", "-c", program, f"{own}.10", f"{other}.10", hospital, "192.0.2.1").stdout
+    reached = inside(
+        "hospital-a", "python3", "-c", program, f"{own}.10", f"{other}.10", hospital, "192.0.2.1"
+    ).stdout
     assert reached.split() == [f"{own}.10"]
 
 
@@ -171,12 +198,30 @@ def test_a_participant_cannot_write_its_code_or_its_rules(containers):
 
 def test_a_stopped_participant_ends_by_the_signal(containers):
     podman("stop", "--time=60", "fedward_hospital-c_1")
-    assert podman("inspect", "fedward_hospital-c_1", "--format", "{{.State.ExitCode}}").stdout.strip() == "143"
+    assert (
+        podman("inspect", "fedward_hospital-c_1", "--format", "{{.State.ExitCode}}").stdout.strip()
+        == "143"
+    )
 
 
 def test_the_image_has_no_way_up():
-    found = podman("run", "--rm", "--user=0", "--entrypoint=find", IMAGE, "/", "-xdev", "-type", "f", "-perm", "/6000")
+    found = podman(
+        "run",
+        "--rm",
+        "--user=0",
+        "--entrypoint=find",
+        IMAGE,
+        "/",
+        "-xdev",
+        "-type",
+        "f",
+        "-perm",
+        "/6000",
+    )
     assert (found.returncode, found.stdout) == (0, "")
     for tool in ("pip", "gcc"):
-        assert podman("run", "--rm", *LEAST_RIGHTS, IMAGE, "sh", "-c", f"command -v {tool}").returncode != 0
+        assert (
+            podman("run", "--rm", *LEAST_RIGHTS, IMAGE, "sh", "-c", f"command -v {tool}").returncode
+            != 0
+        )
     assert podman("run", "--rm", "--user=0", IMAGE).returncode == 78

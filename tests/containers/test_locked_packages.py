@@ -6,11 +6,11 @@ import os
 import shutil
 import subprocess
 import sys
+import tomllib
 import zipfile
 from pathlib import Path
 
 import pytest
-import tomllib
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import Version
@@ -24,7 +24,9 @@ def pins(*files: str) -> dict[str, tuple[Version, list[str]]]:
     """Name -> version and hashes."""
     found: dict[str, tuple[Version, list[str]]] = {}
     for file in files:
-        lines = [line for line in (LOCK / file).read_text().splitlines() if line and line[0] not in "#-"]
+        lines = [
+            line for line in (LOCK / file).read_text().splitlines() if line and line[0] not in "#-"
+        ]
         for entry in "\n".join(lines).replace("\\\n", "").splitlines():
             pin, *hashes = entry.split()
             name, version = pin.split("==")
@@ -57,13 +59,18 @@ def test_each_pin_has_a_hash(locked):
 
 
 def test_both_variants_have_the_same_pytorch():
-    cpu, cuda = pins("torch-cpu.txt"), pins("torch-cuda.txt")
+    cpu = pins("torch-cpu.txt")
+    cuda = pins("torch-cuda.txt")
     for name in ("torch", "torchvision"):
         assert cpu[name][0].public == cuda[name][0].public
 
 
 def test_what_changes_numbers_between_versions_is_bounded():
-    bounded = {one.name for one in requirements() if any(part.operator in ("<", "~=") for part in one.specifier)}
+    bounded = {
+        one.name
+        for one in requirements()
+        if any(part.operator in ("<", "~=") for part in one.specifier)
+    }
     assert {"nvflare", "torch", "numpy", "timm", "monai"} <= bounded
 
 
@@ -74,19 +81,28 @@ def wheel(folder: Path, name: str, content: str = "") -> str:
     with zipfile.ZipFile(file, "w") as archive:
         archive.writestr(f"{name}.py", content)
         archive.writestr(f"{info}/METADATA", f"Metadata-Version: 2.1\nName: {name}\nVersion: 1\n")
-        archive.writestr(f"{info}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
+        archive.writestr(
+            f"{info}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
+        )
         archive.writestr(f"{info}/RECORD", "")
     return f"{name}==1 --hash=sha256:{hashlib.sha256(file.read_bytes()).hexdigest()}\n"
 
 
 @pytest.fixture
 def tree(tmp_path: Path) -> Path:
-    """A repository with the shipped script, three packages locked, and all of them in the wheelhouse."""
-    lock, wheelhouse = tmp_path / "provisioning" / "lock", tmp_path / "build" / "wheelhouse" / "cpu"
+    """A repository with the shipped script, three packages locked, and all of them in the
+    wheelhouse.
+    """
+    lock = tmp_path / "provisioning" / "lock"
+    wheelhouse = tmp_path / "build" / "wheelhouse" / "cpu"
     lock.mkdir(parents=True)
     wheelhouse.mkdir(parents=True)
     shutil.copy(LOCK / "install.sh", lock)
-    for file, name in {"build.txt": "builder", "packages.txt": "package", "torch-cpu.txt": "torchlike"}.items():
+    for file, name in {
+        "build.txt": "builder",
+        "packages.txt": "package",
+        "torch-cpu.txt": "torchlike",
+    }.items():
         (lock / file).write_text(wheel(wheelhouse, name))
     return tmp_path
 
@@ -112,7 +128,9 @@ def test_all_that_is_locked_is_installed_without_an_index(tree):
 
 
 @pytest.mark.proves(
-    "outsider", "a package in the wheelhouse that was exchanged", "refused: its hash is not the locked one"
+    "outsider",
+    "a package in the wheelhouse that was exchanged",
+    "refused: its hash is not the locked one",
 )
 @pytest.mark.parametrize("name", ["builder", "package"])
 def test_an_exchanged_package_is_refused(tree, name):
@@ -124,7 +142,9 @@ def test_an_exchanged_package_is_refused(tree, name):
 
 
 @pytest.mark.proves(
-    "outsider", "a package that is taken out of the wheelhouse, to have an index asked", "refused: no index is asked"
+    "outsider",
+    "a package that is taken out of the wheelhouse, to have an index asked",
+    "refused: no index is asked",
 )
 def test_a_missing_package_is_looked_for_nowhere_else(tree):
     (tree / "build" / "wheelhouse" / "cpu" / "package-1-py3-none-any.whl").unlink()
@@ -135,7 +155,9 @@ def test_a_missing_package_is_looked_for_nowhere_else(tree):
 
 
 @pytest.mark.proves(
-    "outsider", "a line without a hash that is slipped into a lock file", "refused: every package needs one"
+    "outsider",
+    "a line without a hash that is slipped into a lock file",
+    "refused: every package needs one",
 )
 def test_a_line_without_a_hash_is_refused(tree):
     wheel(tree / "build" / "wheelhouse" / "cpu", "stowaway")
@@ -146,10 +168,17 @@ def test_a_line_without_a_hash_is_refused(tree):
     assert installed == {"builder"}
 
 
-def test_the_bill_of_materials_lists_what_is_locked(tmp_path):  # `make sbom` checks it against the schema as well
+def test_the_bill_of_materials_lists_what_is_locked(
+    tmp_path,
+):  # `make sbom` checks it against the schema as well
     bill = tmp_path / "bill.json"
     text = "".join((LOCK / file).read_text() for file in ("packages.txt", "torch-cuda.txt"))
-    command = [Path(sys.executable).parent / "cyclonedx-py", "requirements", "--pyproject", ROOT / "pyproject.toml"]
+    command = [
+        Path(sys.executable).parent / "cyclonedx-py",
+        "requirements",
+        "--pyproject",
+        ROOT / "pyproject.toml",
+    ]
     subprocess.run([*command, "--no-validate", "-o", bill, "-"], input=text, text=True, check=True)
     listed = {part["name"]: part for part in json.loads(bill.read_text())["components"]}
     expected = pins("packages.txt", "torch-cuda.txt")

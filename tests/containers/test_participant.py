@@ -1,4 +1,6 @@
-"""The image's entry point, started as the image would, without an engine: what it refuses, and what it runs."""
+"""The image's entry point, started as the image would, without an engine: what it refuses, and what
+it runs.
+"""
 
 import os
 import shutil
@@ -18,7 +20,9 @@ AS_ACCOUNT = {"user": ACCOUNT, "group": ACCOUNT, "extra_groups": []} if os.getui
 
 @pytest.fixture
 def image() -> Iterator[Path]:
-    """A folder that stands for the image: entry point, a stand-in of tini, and a kit that says how it was started."""
+    """A folder that stands for the image: entry point, a stand-in of tini, and a kit that says how
+    it was started.
+    """
     with TemporaryDirectory() as folder:  # the account cannot enter pytest's own
         Path(folder).chmod(0o755)
         yield filled(Path(folder))
@@ -50,7 +54,11 @@ def write(path: Path, script: str) -> None:
 
 
 def start(image: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    environment = {"PATH": f"{image}:{os.environ['PATH']}", "FEDWARD_KIT": str(image / "kit"), "HOME": "/nonexistent"}
+    environment = {
+        "PATH": f"{image}:{os.environ['PATH']}",
+        "FEDWARD_KIT": str(image / "kit"),
+        "HOME": "/nonexistent",
+    }
     return subprocess.run(
         [image / "participant", *arguments],
         env=environment,
@@ -86,7 +94,9 @@ def test_root_is_refused(image):
 
 
 @pytest.mark.proves(
-    "files", "a kit in a container whose private key others can read", "refused by the image's entry point"
+    "files",
+    "a kit in a container whose private key others can read",
+    "refused by the image's entry point",
 )
 @pytest.mark.parametrize("mode", [0o640, 0o604, 0o622])
 def test_an_open_key_is_refused(image, mode):
@@ -105,7 +115,9 @@ def test_writable_rules_are_refused(image, folder):
     assert f"expected {folder}/ read-only" in refusal(image)
 
 
-@pytest.mark.parametrize("file", ["startup/client.key", "startup/sub_start.sh", "local/fedward_policy.yaml"])
+@pytest.mark.parametrize(
+    "file", ["startup/client.key", "startup/sub_start.sh", "local/fedward_policy.yaml"]
+)
 def test_a_single_writable_file_is_refused(image, file):
     """The folder is not writable, so nothing can be added or removed, but this file can be changed."""
     path = image / "kit" / file

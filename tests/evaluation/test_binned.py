@@ -1,4 +1,6 @@
-"""Counts that sites send add up, obey the small-count rule, and give the numbers that exact scores give."""
+"""Counts that sites send add up, obey the small-count rule, and give the numbers that exact scores
+give.
+"""
 
 import json
 
@@ -17,7 +19,9 @@ from fedward.protocol.messages import BinnedCounts, Metric
 
 
 def drawn(counts, seed=0, sharp=2.0):
-    """Probabilities and labels of so many images of each class; the larger ``sharp``, the better the model."""
+    """Probabilities and labels of so many images of each class; the larger ``sharp``, the better
+    the model.
+    """
     rng = np.random.default_rng(seed)
     labels = rng.permutation(np.repeat(np.arange(len(counts)), counts))
     logits = rng.normal(0, 1.5, (len(labels), len(counts)))
@@ -33,14 +37,17 @@ def counted(counts, seed=0, sharp=2.0):
     return probabilities, labels, Binned.read(told)
 
 
-SPLITS = st.lists(st.integers(0, 30), min_size=2, max_size=5).filter(lambda counts: max(counts) >= SMALLEST_COUNT)
+SPLITS = st.lists(st.integers(0, 30), min_size=2, max_size=5).filter(
+    lambda counts: max(counts) >= SMALLEST_COUNT
+)
 
 
 @given(SPLITS, st.integers(0, 9), st.floats(-1, 5))
 def test_what_is_told_passes_the_wire_and_hides_small_counts(counts, seed, sharp):
     probabilities, labels = drawn(counts, seed, sharp)
     told = json.loads(json.dumps(binned_counts(probabilities, labels)))
-    found, common = Binned.read(told), [count for count in counts if count >= SMALLEST_COUNT]
+    found = Binned.read(told)
+    common = [count for count in counts if count >= SMALLEST_COUNT]
     assert found.images.tolist() == [count if count >= SMALLEST_COUNT else 0 for count in counts]
     for name in ("images", "cells", "scores", "sure"):
         values = getattr(found, name)
@@ -54,7 +61,9 @@ def test_images_of_rare_classes_are_in_no_count(counts, seed):
     """The answer is the same without them, whatever the model says of them."""
     probabilities, labels = drawn(counts, seed)
     common = np.bincount(labels, minlength=len(counts))[labels] >= SMALLEST_COUNT
-    assert binned_counts(probabilities, labels) == binned_counts(probabilities[common], labels[common])
+    assert binned_counts(probabilities, labels) == binned_counts(
+        probabilities[common], labels[common]
+    )
 
 
 def test_nothing_is_told_where_all_classes_are_rare():
@@ -66,7 +75,8 @@ def test_rates_and_matrix_are_those_of_the_answers():
     probabilities, labels, counts = counted([40, 25, 60])
     given_class = probabilities.argmax(axis=1)
     for place in range(3):
-        inside, said = labels == place, given_class == place
+        inside = labels == place
+        said = given_class == place
         found = clinical.rates(counts, place)
         for share, hits, of in (
             (found.sensitivity, said, inside),
@@ -81,7 +91,9 @@ def test_rates_and_matrix_are_those_of_the_answers():
             number = int((inside & (given_class == other)).sum())
             assert counts.cells[place, other] == (number if number >= SMALLEST_COUNT else 0)
     assert clinical.accuracy(counts).value == pytest.approx((given_class == labels).mean())
-    rows = {row["name"]: row["value"] for row in classification_metrics(probabilities, labels, "abc")}
+    rows = {
+        row["name"]: row["value"] for row in classification_metrics(probabilities, labels, "abc")
+    }
     assert clinical.balanced_accuracy(counts).value == pytest.approx(rows["balanced_accuracy"])
 
 
@@ -93,14 +105,21 @@ def answered(right: list[int], images: int) -> Binned:
 
 
 def test_balanced_accuracy_covers_the_truth_of_few_images():
-    """Three classes with ten images each, 95 % of them right in the long run: a normal interval holds that for 79 %."""
+    """Three classes with ten images each, 95 % of them right in the long run: a normal interval
+    holds that for 79 %.
+    """
     right = np.random.default_rng(5).binomial(10, 0.95, (1000, 3)).tolist()
     found = [clinical.balanced_accuracy(answered(each, 10)) for each in right]
     assert np.mean([share.low <= 0.95 <= share.high for share in found]) > 0.9
     whole = clinical.balanced_accuracy(answered([5, 5], 5))
     low = proportion_interval(1.0, 5)[0]
-    assert (whole.value, whole.low, whole.high) == (1.0, pytest.approx(1 - (1 - low) / np.sqrt(2)), 1.0)
-    even, share = clinical.balanced_accuracy(answered([8, 8], 10)), proportion_interval(0.8, 10)
+    assert (whole.value, whole.low, whole.high) == (
+        1.0,
+        pytest.approx(1 - (1 - low) / np.sqrt(2)),
+        1.0,
+    )
+    even = clinical.balanced_accuracy(answered([8, 8], 10))
+    share = proportion_interval(0.8, 10)
     assert (even.high - even.low) == pytest.approx((share[1] - share[0]) / np.sqrt(2))
 
 
@@ -116,13 +135,17 @@ def test_a_rate_of_fewer_than_five_images_is_not_told():
 def test_curves_have_the_area_of_the_exact_scores():
     """Twenty intervals lose little of a thousand images."""
     probabilities, labels, counts = counted([300, 200, 500], sharp=1.0)
-    rows = {row["name"]: row["value"] for row in classification_metrics(probabilities, labels, "abc")}
+    rows = {
+        row["name"]: row["value"] for row in classification_metrics(probabilities, labels, "abc")
+    }
     for place, name in enumerate("abc"):
         x, y = clinical.roc(counts, place)
         assert ((x[0], y[0]), (x[-1], y[-1])) == ((0, 0), (1, 1))
         assert np.trapezoid(y, x) == pytest.approx(rows[f"auroc/{name}"], abs=0.01)
         recall, precision = clinical.precision_recall(counts, place)
-        assert np.diff(recall, prepend=0) @ precision == pytest.approx(rows[f"auprc/{name}"], abs=0.03)
+        assert np.diff(recall, prepend=0) @ precision == pytest.approx(
+            rows[f"auprc/{name}"], abs=0.03
+        )
 
 
 def test_curves_need_images_of_the_class_and_others():
@@ -133,7 +156,9 @@ def test_curves_need_images_of_the_class_and_others():
 
 
 def test_calibration_is_worked_by_hand():
-    """Ten answers of 0.85 of which six are right, ten of 0.65 of which eight are: 0.2 apart on average."""
+    """Ten answers of 0.85 of which six are right, ten of 0.65 of which eight are: 0.2 apart on
+    average.
+    """
     sure = np.repeat([0.85, 0.65], 10)
     labels = np.array([0] * 6 + [1] * 4 + [0] * 8 + [1] * 2)
     counts = Binned.read(binned_counts(np.stack([sure, 1 - sure], axis=1), labels))
@@ -172,14 +197,20 @@ def test_intervals_begin_at_their_lower_end():
     assert len(EDGES) == INTERVALS + 1
     probabilities = np.repeat([[0.9, 0.1], [0.5, 0.5], [1.0, 0.0]], 5, axis=0)
     told = binned_counts(probabilities, np.zeros(15, np.int64))
-    assert {EDGES[place]: n for place, n in enumerate(told["sure"]) if n} == {0.5: 5, 0.9: 5, 0.995: 5}
+    assert {EDGES[place]: n for place, n in enumerate(told["sure"]) if n} == {
+        0.5: 5,
+        0.9: 5,
+        0.995: 5,
+    }
 
 
 TOLD = binned_counts(*drawn([40, 25, 60], sharp=0.5)) or {}
 
 
 @pytest.mark.proves(
-    "site", "counts of single patients, or impossible ones, in place of those of five images or more", "refused"
+    "site",
+    "counts of single patients, or impossible ones, in place of those of five images or more",
+    "refused",
 )
 @pytest.mark.parametrize(
     ("change", "message"),

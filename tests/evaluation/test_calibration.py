@@ -32,13 +32,17 @@ def test_no_other_temperature_is_better() -> None:
     _, probabilities, labels = drawn(1.7, 500)
     found = fit_temperature(probabilities, labels)
     best = log_loss(probabilities, labels, found)
-    assert all(best <= log_loss(probabilities, labels, found * factor) for factor in (0.5, 0.99, 1.01, 2))
+    assert all(
+        best <= log_loss(probabilities, labels, found * factor) for factor in (0.5, 0.99, 1.01, 2)
+    )
 
 
 def test_loss_and_probabilities_are_those_of_the_logits() -> None:
     logits, probabilities, labels = drawn(1.0, 200)
     over = torch.tensor(logits).double() / 1.9
-    assert log_loss(probabilities, labels, 1.9) == pytest.approx(float(F.cross_entropy(over, torch.tensor(labels))))
+    assert log_loss(probabilities, labels, 1.9) == pytest.approx(
+        float(F.cross_entropy(over, torch.tensor(labels)))
+    )
     np.testing.assert_allclose(tempered(probabilities, 1.9), over.softmax(1).numpy(), atol=1e-6)
 
 

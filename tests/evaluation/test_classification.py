@@ -13,11 +13,20 @@ from fedward.errors import DataError
 from fedward.evaluation import classification_metrics
 
 NAMES = ("a", "b", "c")
-OVERALL = ("accuracy", "balanced_accuracy", "f1_weighted", "f1_macro", "precision_weighted", "recall_weighted")
+OVERALL = (
+    "accuracy",
+    "balanced_accuracy",
+    "f1_weighted",
+    "f1_macro",
+    "precision_weighted",
+    "recall_weighted",
+)
 
 
 def values(probabilities, labels, classes=NAMES):
-    rows = classification_metrics(np.asarray(probabilities, dtype=float), np.asarray(labels, dtype=int), classes)
+    rows = classification_metrics(
+        np.asarray(probabilities, dtype=float), np.asarray(labels, dtype=int), classes
+    )
     assert len({row["name"] for row in rows}) == len(rows)
     return {row["name"]: row["value"] for row in rows}
 
@@ -30,7 +39,8 @@ def sure(predicted, k=3):
 def test_overall_metrics_worked_by_hand():
     """Truth a a a a b c, predicted a a a b b a.
 
-    Correct 4 of 6. Recall: a 3/4, b 1, c 0. Precision: a 3/4 (of four predicted a), b 1/2, c 0 (never predicted).
+    Correct 4 of 6. Recall: a 3/4, b 1, c 0. Precision: a 3/4 (of four predicted a), b 1/2, c 0
+    (never predicted).
     F1: a 3/4, b 2/3, c 0. Weights 4/6, 1/6, 1/6.
     """
     found = values(sure([0, 0, 0, 1, 1, 0]), [0, 0, 0, 0, 1, 2])
@@ -47,8 +57,8 @@ def test_overall_metrics_worked_by_hand():
 def test_ranking_metrics_worked_by_hand():
     """Scores of class a: .9 (a), .6 (b), .6 (a), .2 (b).
 
-    Pairs (a, b): .9>.6, .9>.2, .6=.6 (half), .6>.2, so AUROC 3.5/4. Average precision by thresholds .9, .6, .2:
-    recall rises 0 -> 1/2 at precision 1 and 1/2 -> 1 at precision 2/3, so 1/2 + 1/3.
+    Pairs (a, b): .9>.6, .9>.2, .6=.6 (half), .6>.2, so AUROC 3.5/4. Average precision by thresholds
+    .9, .6, .2: recall rises 0 -> 1/2 at precision 1 and 1/2 -> 1 at precision 2/3, so 1/2 + 1/3.
     """
     found = values([[0.9, 0.1], [0.6, 0.4], [0.6, 0.4], [0.2, 0.8]], [0, 1, 0, 1], ("a", "b"))
     assert found["auroc/a"] == pytest.approx(3.5 / 4)
@@ -113,17 +123,26 @@ def test_what_cannot_be_measured_is_refused(probabilities, labels, match):
 
 def naive(scores, truth, k):
     """Every metric from its definition, in plain loops."""
-    n, present = len(truth), sorted(set(truth))
+    n = len(truth)
+    present = sorted(set(truth))
     predicted = [max(range(k), key=lambda j, row=row: (row[j], -j)) for row in scores]
     per = {}
     for c in present:
         hit = sum(p == c == t for p, t in zip(predicted, truth, strict=True))
-        said, have = predicted.count(c), truth.count(c)
-        precision, recall = (hit / said if said else 0.0), hit / have
+        said = predicted.count(c)
+        have = truth.count(c)
+        precision = hit / said if said else 0.0
+        recall = hit / have
         f1 = 2 * hit / (said + have)
         inside = [row[c] for row, t in zip(scores, truth, strict=True) if t == c]
         outside = [row[c] for row, t in zip(scores, truth, strict=True) if t != c]
-        per[c] = (precision, recall, f1, naive_auroc(inside, outside), naive_average_precision(inside, outside))
+        per[c] = (
+            precision,
+            recall,
+            f1,
+            naive_auroc(inside, outside),
+            naive_average_precision(inside, outside),
+        )
 
     def macro(i):
         there = [per[c][i] for c in present if per[c][i] is not None]
@@ -147,15 +166,19 @@ def naive(scores, truth, k):
 def naive_auroc(inside, outside):
     if not outside:
         return None
-    return sum((a > b) + 0.5 * (a == b) for a in inside for b in outside) / (len(inside) * len(outside))
+    return sum((a > b) + 0.5 * (a == b) for a in inside for b in outside) / (
+        len(inside) * len(outside)
+    )
 
 
 def naive_average_precision(inside, outside):
     if not outside:
         return None
-    total, before = 0.0, 0.0
+    total = 0.0
+    before = 0.0
     for threshold in sorted({*inside, *outside}, reverse=True):
-        hits, said = sum(a >= threshold for a in inside), sum(x >= threshold for x in [*inside, *outside])
+        hits = sum(a >= threshold for a in inside)
+        said = sum(x >= threshold for x in [*inside, *outside])
         total += (hits / len(inside) - before) * hits / said
         before = hits / len(inside)
     return total
@@ -166,8 +189,12 @@ def problems(draw):
     k = draw(st.integers(2, 5))
     n = draw(st.integers(1, 12))
     # Few distinct values, so that ties happen.
-    weights = draw(st.lists(st.lists(st.integers(0, 3), min_size=k, max_size=k), min_size=n, max_size=n))
-    scores = (np.array(weights, dtype=float) + 0.5) / (np.array(weights).sum(1, keepdims=True) + 0.5 * k)
+    weights = draw(
+        st.lists(st.lists(st.integers(0, 3), min_size=k, max_size=k), min_size=n, max_size=n)
+    )
+    scores = (np.array(weights, dtype=float) + 0.5) / (
+        np.array(weights).sum(1, keepdims=True) + 0.5 * k
+    )
     return scores, draw(st.lists(st.integers(0, k - 1), min_size=n, max_size=n)), k
 
 
@@ -176,7 +203,9 @@ def test_equal_to_counting(problem):
     scores, truth, k = problem
     found = values(scores, truth, [f"c{i}" for i in range(k)])
     for name, expected in naive(scores.tolist(), truth, k).items():
-        assert found[name] == (None if expected is None else pytest.approx(expected, abs=1e-12)), name
+        assert found[name] == (None if expected is None else pytest.approx(expected, abs=1e-12)), (
+            name
+        )
 
 
 @given(problems(), st.randoms(use_true_random=False))
@@ -185,7 +214,8 @@ def test_names_of_classes_and_order_of_images_do_not_matter(problem, random):
     scores, truth, k = problem
     # Different scores differ by far more than what tells equal ones apart.
     scores = 0.9 * scores + 1e-6 * np.arange(scores.size).reshape(scores.shape)
-    classes, images = list(range(k)), list(range(len(truth)))
+    classes = list(range(k))
+    images = list(range(len(truth)))
     random.shuffle(classes)
     random.shuffle(images)
     names = [f"c{i}" for i in range(k)]
@@ -202,27 +232,43 @@ def test_names_of_classes_and_order_of_images_do_not_matter(problem, random):
 def test_every_value_is_a_share_and_weighted_recall_is_accuracy(problem):
     scores, truth, k = problem
     found = values(scores, truth, [f"c{i}" for i in range(k)])
-    assert all(0 <= v <= 1 for name, v in found.items() if v is not None and not name.startswith("support/"))
+    assert all(
+        0 <= v <= 1
+        for name, v in found.items()
+        if v is not None and not name.startswith("support/")
+    )
     assert found["recall_weighted"] == pytest.approx(found["accuracy"])
     assert sum(v for name, v in found.items() if name.startswith("support/")) == len(truth)
 
 
 @st.composite
 def odd_problems(draw):
-    """Labels of few classes, and probabilities that are constant, equal in parts, tiny or a hair beside each other."""
-    k, n = draw(st.integers(2, 9)), draw(st.integers(1, 40))
+    """Labels of few classes, and probabilities that are constant, equal in parts, tiny or a hair
+    beside each other.
+    """
+    k = draw(st.integers(2, 9))
+    n = draw(st.integers(1, 40))
     labels = draw(st.lists(st.integers(0, draw(st.integers(0, k - 1))), min_size=n, max_size=n))
-    levels = st.sampled_from([0.0, 1e-300, 1e-16, 0.1, 0.1 + 1e-16, 0.1 + 1e-12, 0.5, 1 - 1e-16, 1.0])
+    levels = st.sampled_from(
+        [0.0, 1e-300, 1e-16, 0.1, 0.1 + 1e-16, 0.1 + 1e-12, 0.5, 1 - 1e-16, 1.0]
+    )
     levels = draw(st.sampled_from([levels, st.just(0.5), st.floats(0, 1)]))
-    return np.array(draw(st.lists(st.lists(levels, min_size=k, max_size=k), min_size=n, max_size=n))), labels, k
+    return (
+        np.array(draw(st.lists(st.lists(levels, min_size=k, max_size=k), min_size=n, max_size=n))),
+        labels,
+        k,
+    )
 
 
 @given(odd_problems())
 def test_equal_to_scikit_learn(problem):
     scores, truth, k = problem
-    present, guesses = np.unique(truth), scores.argmax(axis=1)
+    present = np.unique(truth)
+    guesses = scores.argmax(axis=1)
     found = values(scores, truth, [f"c{i}" for i in range(k)])
-    table = precision_recall_fscore_support(truth, guesses, labels=present, average=None, zero_division=0.0)
+    table = precision_recall_fscore_support(
+        truth, guesses, labels=present, average=None, zero_division=0.0
+    )
     for kind, column in zip(("precision", "recall", "f1"), table[:3], strict=True):
         expected = np.average(column, weights=table[3])
         assert found[f"{kind}_weighted"] == pytest.approx(expected, abs=1e-14), kind
@@ -230,8 +276,12 @@ def test_equal_to_scikit_learn(problem):
         assert found[f"f1/c{index}"] == pytest.approx(f1, abs=1e-14)
         one = np.array(truth) == index
         if not one.all():
-            assert found[f"auroc/c{index}"] == pytest.approx(roc_auc_score(one, scores[:, index]), abs=1e-14)
-            assert found[f"auprc/c{index}"] == pytest.approx(average_precision_score(one, scores[:, index]), abs=1e-14)
+            assert found[f"auroc/c{index}"] == pytest.approx(
+                roc_auc_score(one, scores[:, index]), abs=1e-14
+            )
+            assert found[f"auprc/c{index}"] == pytest.approx(
+                average_precision_score(one, scores[:, index]), abs=1e-14
+            )
 
 
 def test_evaluation_stays_light():

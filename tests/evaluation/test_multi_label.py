@@ -23,7 +23,9 @@ CLASSES = ("A", "B", "C", "D")
 
 
 def answered(images: int, seed: int, rare: int = 0) -> tuple[np.ndarray, np.ndarray]:
-    """Return probabilities that tell something, with ties, and labels; so many images show D, and B is common."""
+    """Return probabilities that tell something, with ties, and labels; so many images show D, and B
+    is common.
+    """
     rng = np.random.default_rng(seed)
     labels = (rng.random((images, 4)) < (0.3, 0.8, 0.5, 0.0)).astype(np.int64)
     labels[rng.permutation(images)[:rare], 3] = 1
@@ -31,15 +33,19 @@ def answered(images: int, seed: int, rare: int = 0) -> tuple[np.ndarray, np.ndar
 
 
 def values(probabilities: np.ndarray, labels: np.ndarray) -> dict[str, float | None]:
-    return {row["name"]: row["value"] for row in multi_label_metrics(probabilities, labels, CLASSES)}
+    return {
+        row["name"]: row["value"] for row in multi_label_metrics(probabilities, labels, CLASSES)
+    }
 
 
 @settings(deadline=None, max_examples=25)
 @given(images=st.integers(60, 120), seed=st.integers(0, 10_000))
 def test_metrics_are_those_of_scikit_learn(images, seed):
     scores, truth = answered(images, seed)
-    found, three = values(scores, truth), [0, 1, 2]
-    y, p = truth[:, three], scores[:, three]
+    found = values(scores, truth)
+    three = [0, 1, 2]
+    y = truth[:, three]
+    p = scores[:, three]
     said = (p >= 0.5).astype(int)
     assert found["auroc_macro"] == pytest.approx(sk.roc_auc_score(y, p, average="macro"))
     assert found["auprc_macro"] == pytest.approx(sk.average_precision_score(y, p, average="macro"))
@@ -48,13 +54,17 @@ def test_metrics_are_those_of_scikit_learn(images, seed):
     assert found["exact_match"] == pytest.approx(sk.accuracy_score(y, said))
     for place, name in enumerate("ABC"):
         assert found[f"auroc/{name}"] == pytest.approx(sk.roc_auc_score(y[:, place], p[:, place]))
-        assert found[f"auprc/{name}"] == pytest.approx(sk.average_precision_score(y[:, place], p[:, place]))
+        assert found[f"auprc/{name}"] == pytest.approx(
+            sk.average_precision_score(y[:, place], p[:, place])
+        )
         assert found[f"f1/{name}"] == pytest.approx(sk.f1_score(y[:, place], said[:, place]))
         assert found[f"support/{name}"] == y[:, place].sum()
 
 
 def test_numbers_by_hand():
-    """Ten images, of which five show A and all but the last two are answered rightly; B is right for all of them."""
+    """Ten images, of which five show A and all but the last two are answered rightly; B is right
+    for all of them.
+    """
     labels = np.array([[1, 0]] * 5 + [[0, 1]] * 5)
     scores = np.where(labels == 1, 0.5, 0.4)
     scores[-2:, 0] = 0.9
@@ -81,7 +91,9 @@ def test_a_rare_answer_is_in_no_number(flipped):
         labels[:rare, 3] = 1
         labels[:, 3] = 1 - labels[:, 3] if flipped else labels[:, 3]
         scores[:, 3] = labels[:, 3]  # the model knows
-        rows = withhold_small_counts([{"split": "test", **row} for row in multi_label_metrics(scores, labels, CLASSES)])
+        rows = withhold_small_counts(
+            [{"split": "test", **row} for row in multi_label_metrics(scores, labels, CLASSES)]
+        )
         told.append(json.dumps([rows, one_versus_rest(scores, labels)]))
         assert {row["name"] for row in rows if row["value"] is None} == {f"{k}/D" for k in KINDS}
         assert all(row["classes"] == ["A", "B", "C"] for row in rows)
@@ -100,9 +112,14 @@ def test_exact_match_counts_no_rare_set():
     """Four images show A and B alone; a model that says so of every image would count them."""
     labels = np.array([[1, 1, 0]] * 4 + [[1, 0, 1]] * 8 + [[0, 1, 1]] * 8 + [[0, 0, 0]] * 8)
     always = np.tile([1.0, 1.0, 0.0], (len(labels), 1))
-    found = {row["name"]: row["value"] for row in multi_label_metrics(always, labels, ("A", "B", "C"))}
+    found = {
+        row["name"]: row["value"] for row in multi_label_metrics(always, labels, ("A", "B", "C"))
+    }
     assert found["exact_match"] is None
-    none = {row["name"]: row["value"] for row in multi_label_metrics(0 * always, labels, ("A", "B", "C"))}
+    none = {
+        row["name"]: row["value"]
+        for row in multi_label_metrics(0 * always, labels, ("A", "B", "C"))
+    }
     assert none["exact_match"] == pytest.approx(8 / 28)
 
 
@@ -114,10 +131,13 @@ def test_exact_match_counts_no_rare_set():
 def test_two_exact_matches_count_a_rare_set():
     """One image, a dark one, shows A and B alone; nobody shows nothing."""
     labels = np.array([[1, 1, 0]] + [[1, 0, 1]] * 8 + [[0, 1, 1]] * 8)
-    dark, matches = np.arange(len(labels)) < 9, list[float]()
+    dark = np.arange(len(labels)) < 9
+    matches = list[float]()
     for guess in ([1.0, 1.0, 0.0], [0.0, 0.0, 0.0]):
         said = np.where(dark[:, None], guess, [0.0, 1.0, 1.0])
-        found = {row["name"]: row["value"] for row in multi_label_metrics(said, labels, ("A", "B", "C"))}
+        found = {
+            row["name"]: row["value"] for row in multi_label_metrics(said, labels, ("A", "B", "C"))
+        }
         matches.append(len(labels) * float(found["exact_match"] or 0))
     assert matches[0] - matches[1] == pytest.approx(1)
 
@@ -151,20 +171,24 @@ def test_counts_are_those_of_each_class_against_its_rest():
     scores, truth = answered(90, 3, rare=3)
     counts = Binned.read(one_versus_rest(scores, truth))
     for place in range(3):
-        said, there = scores[:, place] >= 0.5, truth[:, place] == 1
+        said = scores[:, place] >= 0.5
+        there = truth[:, place] == 1
         found = rates(counts, place)
         assert found.sensitivity.value == pytest.approx(said[there].mean())
         assert found.specificity.value == pytest.approx(1 - said[~there].mean())
         assert found.positive.value == pytest.approx(there[said].mean())
         assert found.negative.value == pytest.approx(1 - there[~said].mean())
         x, y = roc(counts, place)
-        assert np.trapezoid(y, x) == pytest.approx(sk.roc_auc_score(there, scores[:, place]), abs=0.05)
+        assert np.trapezoid(y, x) == pytest.approx(
+            sk.roc_auc_score(there, scores[:, place]), abs=0.05
+        )
     assert not counts.scores[3].any()
     assert roc(counts, 3) is None
 
 
 def test_two_sites_add_up_where_one_withholds_a_class():
-    first, second = answered(60, 1, rare=3), answered(60, 2, rare=20)
+    first = answered(60, 1, rare=3)
+    second = answered(60, 2, rare=20)
     counts = Binned.added([Binned.read(one_versus_rest(*site)) for site in (first, second)])
     assert counts.images[3] == 20
     assert counts.scores[3].sum() == 60, "those of the second site alone"
@@ -198,7 +222,9 @@ def test_a_sites_counts_pass():
 )
 def test_other_counts_are_refused(changed, where):
     with pytest.raises(WireError, match=rf"counts, {where}"):
-        check_binned("counts", parse(BinnedCounts, {**SENT, **changed}, "counts"), ROW, 4, multi_label=True)
+        check_binned(
+            "counts", parse(BinnedCounts, {**SENT, **changed}, "counts"), ROW, 4, multi_label=True
+        )
 
 
 def test_counts_of_one_kind_are_not_those_of_the_other():
@@ -211,7 +237,8 @@ def test_counts_of_one_kind_are_not_those_of_the_other():
 
 def test_intervals_hold_their_numbers():
     scores, truth = answered(100, 6, rare=4)
-    found, plain = multi_label_performance(scores, truth, CLASSES, np.random.default_rng(0)), values(scores, truth)
+    found = multi_label_performance(scores, truth, CLASSES, np.random.default_rng(0))
+    plain = values(scores, truth)
     assert set(found["classes"]) == {"A", "B", "C"}
     for name in MULTI_LABEL:
         told = found["overall"][name]

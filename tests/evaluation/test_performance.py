@@ -27,7 +27,9 @@ def drawn(images: int = 300, classes: int = 3) -> tuple[np.ndarray, np.ndarray]:
     return powers / powers.sum(axis=1, keepdims=True), labels
 
 
-def said(truth: list[int], predicted: list[int], classes: tuple[str, ...] = CLASSES) -> dict[str, Any]:
+def said(
+    truth: list[int], predicted: list[int], classes: tuple[str, ...] = CLASSES
+) -> dict[str, Any]:
     probabilities = 0.2 / len(classes) + 0.8 * np.eye(len(classes))[predicted]
     return performance(probabilities, np.array(truth), classes, rng())
 
@@ -41,7 +43,11 @@ def test_one_class_against_the_others_by_hand() -> None:
     """Of 10 MEL 8 are found; of 20 others 5 are called MEL."""
     found = said([0] * 10 + [1] * 20, [0] * 8 + [1] * 2 + [0] * 5 + [1] * 15)
     mel = found["classes"]["MEL"]
-    assert (mel["images"], mel["sensitivity"], mel["specificity"]) == (10, share(8, 10), share(15, 20))
+    assert (mel["images"], mel["sensitivity"], mel["specificity"]) == (
+        10,
+        share(8, 10),
+        share(15, 20),
+    )
     assert (mel["positive"], mel["negative"]) == (share(8, 13), share(15, 17))
     assert found["overall"]["accuracy"] == share(23, 30)
     assert list(found["classes"]) == ["MEL", "NV"], "BCC has no image"
@@ -51,23 +57,32 @@ def test_one_class_against_the_others_by_hand() -> None:
 def test_numbers_are_those_of_a_runs_metrics() -> None:
     probabilities, labels = drawn()
     found = performance(probabilities, labels, CLASSES, rng())
-    known = {row["name"]: row["value"] for row in classification_metrics(probabilities, labels, CLASSES)}
+    known = {
+        row["name"]: row["value"] for row in classification_metrics(probabilities, labels, CLASSES)
+    }
     assert len(found["overall"]) == 4
     for name, estimate in found["overall"].items():
         assert estimate["value"] == pytest.approx(known[name])
         assert estimate["low"] < estimate["value"] < estimate["high"]
     for name, of in found["classes"].items():
-        assert (of["images"], of["auroc"]["value"]) == (known[f"support/{name}"], pytest.approx(known[f"auroc/{name}"]))
+        assert (of["images"], of["auroc"]["value"]) == (
+            known[f"support/{name}"],
+            pytest.approx(known[f"auroc/{name}"]),
+        )
         assert of["auroc"]["low"] < of["auroc"]["value"] < of["auroc"]["high"]
     assert found["calibration_error"] == calibration_error(counted(probabilities, labels))
     assert json.loads(json.dumps(found)) == found
 
 
 def test_a_model_without_errors_has_no_bootstrap_interval() -> None:
-    """All resamples are without errors, too: an interval from 1 to 1 would look as if nothing were uncertain."""
+    """All resamples are without errors, too: an interval from 1 to 1 would look as if nothing were
+    uncertain.
+    """
     labels = np.repeat([0, 1], 6)
     overall = performance(np.eye(2)[labels], labels, ["a", "b"], rng())["overall"]
-    assert overall["f1_macro"] == overall["auroc_macro"] == {"value": 1.0, "low": None, "high": None}
+    assert (
+        overall["f1_macro"] == overall["auroc_macro"] == {"value": 1.0, "low": None, "high": None}
+    )
     assert overall["balanced_accuracy"]["low"] < 0.8
 
 
@@ -80,8 +95,11 @@ def test_one_class_alone_has_no_others() -> None:
 
 def test_referring_by_hand() -> None:
     """Of 10 sure images all are right, of 10 doubtful ones half."""
-    doubtful, sure = [0.55, 0.45], [0.96, 0.04]
-    found = performance(np.array([doubtful] * 10 + [sure] * 10), np.array([0, 1] * 5 + [0] * 10), CLASSES[:2], rng())
+    doubtful = [0.55, 0.45]
+    sure = [0.96, 0.04]
+    found = performance(
+        np.array([doubtful] * 10 + [sure] * 10), np.array([0, 1] * 5 + [0] * 10), CLASSES[:2], rng()
+    )
     by_threshold = {row["below"]: (row["referred"], row["accuracy"]) for row in found["referral"]}
     assert by_threshold[0.5] == (0, share(15, 20))
     assert by_threshold[0.6] == by_threshold[0.95] == (0.5, share(10, 10))
@@ -97,14 +115,20 @@ def test_at_most_four_images_too_many_are_referred() -> None:
 
 def test_a_bootstrap_of_a_mean_is_near_its_formula() -> None:
     values = rng().random(2000)
-    low, high = bootstrap_intervals(lambda index: values[index].mean(keepdims=True), np.zeros(2000, int), rng())[:, 0]
+    low, high = bootstrap_intervals(
+        lambda index: values[index].mean(keepdims=True), np.zeros(2000, int), rng()
+    )[:, 0]
     half = 1.96 * values.std() / 2000**0.5
-    assert (low, high) == pytest.approx((values.mean() - half, values.mean() + half), abs=0.15 * half)
+    assert (low, high) == pytest.approx(
+        (values.mean() - half, values.mean() + half), abs=0.15 * half
+    )
 
 
 def test_no_resample_lacks_a_class() -> None:
     labels = np.array([0] * 50 + [1] * 2)
-    shares = bootstrap_intervals(lambda index: np.array([(labels[index] == 1).mean()]), labels, rng())
+    shares = bootstrap_intervals(
+        lambda index: np.array([(labels[index] == 1).mean()]), labels, rng()
+    )
     assert shares[:, 0].tolist() == [2 / 52, 2 / 52]
 
 
@@ -114,7 +138,9 @@ def test_equal_seeds_give_equal_intervals() -> None:
 
 def test_a_group_sums_its_classes() -> None:
     """MEL and BCC are malignant: together they are more likely than NV, which is predicted alone."""
-    probabilities, labels = fold(np.array([[0.3, 0.4, 0.3], [0.1, 0.9, 0.0]]), np.array([2, 1]), [0, 1, 0])
+    probabilities, labels = fold(
+        np.array([[0.3, 0.4, 0.3], [0.1, 0.9, 0.0]]), np.array([2, 1]), [0, 1, 0]
+    )
     np.testing.assert_allclose(probabilities, [[0.6, 0.4], [0.1, 0.9]])
     assert labels.tolist() == [0, 1]
 

@@ -10,7 +10,9 @@ from fedward.evaluation.intervals import proportion_interval
 
 
 def test_by_hand() -> None:
-    """n = 4, p = 1/2, z² = 3.8415: the middle stays 1/2, half of the width is z sqrt(1/16 + z²/64) / (1 + z²/4)."""
+    """n = 4, p = 1/2, z² = 3.8415: the middle stays 1/2, half of the width is z sqrt(1/16 + z²/64)
+    / (1 + z²/4).
+    """
     z = 1.959963984540054
     half = z * math.sqrt(1 / 16 + z * z / 64) / (1 + z * z / 4)
     assert proportion_interval(0.5, 4) == pytest.approx((0.5 - half, 0.5 + half), abs=1e-15)
@@ -19,7 +21,9 @@ def test_by_hand() -> None:
 @pytest.mark.parametrize(("right", "n"), [(1, 3), (213, 263), (999, 1000)])
 def test_it_is_that_of_scipy(right: int, n: int) -> None:
     expected = binomtest(right, n).proportion_ci(method="wilson")
-    assert proportion_interval(right / n, n) == pytest.approx((expected.low, expected.high), abs=1e-12)
+    assert proportion_interval(right / n, n) == pytest.approx(
+        (expected.low, expected.high), abs=1e-12
+    )
 
 
 @pytest.mark.parametrize("n", [1, 5, 1000])

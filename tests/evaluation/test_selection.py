@@ -46,7 +46,10 @@ TABLE = {
 
 def test_best_per_site_takes_each_sites_own_round():
     chosen = best_per_site(rows(TABLE), "accuracy")
-    assert [(c.site, c.round, c.val, c.test) for c in chosen.sites] == [("x", 2, 0.9, 0.7), ("y", 1, 0.7, 0.4)]
+    assert [(c.site, c.round, c.val, c.test) for c in chosen.sites] == [
+        ("x", 2, 0.9, 0.7),
+        ("y", 1, 0.7, 0.4),
+    ]
     assert chosen.round is None
     assert chosen.test == pytest.approx(0.55)
 
@@ -76,14 +79,26 @@ def test_last_rounds_are_means_of_the_last_three_evaluations():
 
 @pytest.mark.parametrize(
     ("measured", "expected"),
-    [((0,), (0,)), ((0, 5), (5,)), ((0, 5, 10), (5, 10)), ((0, 2, 4, 6, 8), (4, 6, 8)), ((3,), (3,))],
+    [
+        ((0,), (0,)),
+        ((0, 5), (5,)),
+        ((0, 5, 10), (5, 10)),
+        ((0, 2, 4, 6, 8), (4, 6, 8)),
+        ((3,), (3,)),
+    ],
 )
 def test_the_untrained_model_is_no_last_round(measured, expected):
-    assert last_rounds(rows({(r, "x"): (0.5, r / 10) for r in measured}), "accuracy").rounds == expected
+    assert (
+        last_rounds(rows({(r, "x"): (0.5, r / 10) for r in measured}), "accuracy").rounds
+        == expected
+    )
 
 
 def test_a_site_that_missed_an_evaluation_counts_with_others():
-    table = {(r, "x"): (0.5, 0.6) for r in (1, 2, 3)} | {(1, "y"): (0.5, 0.2), (3, "y"): (None, 0.4)}
+    table = {(r, "x"): (0.5, 0.6) for r in (1, 2, 3)} | {
+        (1, "y"): (0.5, 0.2),
+        (3, "y"): (None, 0.4),
+    }
     chosen = last_rounds(rows(table), "accuracy")
     assert [c.test for c in chosen.sites] == pytest.approx([0.6, 0.3])
     assert chosen.sites[1].val == 0.5
@@ -95,25 +110,35 @@ def counted(name, told):
 
 
 def test_pooled_accuracy_counts_each_image_once():
-    """Nine of ten right at x and one of thirty at y: ten of forty, while the mean over sites is .4667."""
+    """Nine of ten right at x and one of thirty at y: ten of forty, while the mean over sites is
+    .4667.
+    """
     told = {(1, "x"): (0.9, 10), (1, "y"): (1 / 30, 30), (1, "z"): (None, 0)}
     chosen = last_round(counted("accuracy", told), "accuracy")
     assert chosen.pooled == pytest.approx(0.25)
     assert chosen.test == pytest.approx((0.9 + 1 / 30) / 2)
-    assert last_round(counted("recall_weighted", told), "recall_weighted").pooled == pytest.approx(0.25)
+    assert last_round(counted("recall_weighted", told), "recall_weighted").pooled == pytest.approx(
+        0.25
+    )
     assert last_round(counted("f1_macro", told), "f1_macro").pooled is None
     assert last_round(rows(TABLE), "accuracy").pooled is None, "without numbers of images"
 
 
 @given(
-    st.lists(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3)), min_size=1, max_size=9), min_size=1, max_size=4)
+    st.lists(
+        st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3)), min_size=1, max_size=9),
+        min_size=1,
+        max_size=4,
+    )
 )
 def test_pooled_values_are_those_of_all_images_together(sites):
     """Each site has images, (label, prediction), of four classes."""
     told = []
     for place, images in enumerate(sites):
         labels, said = (np.array(column) for column in zip(*images, strict=True))
-        found = {row["name"]: row for row in classification_metrics(np.eye(4)[said], labels, "abcd")}
+        found = {
+            row["name"]: row for row in classification_metrics(np.eye(4)[said], labels, "abcd")
+        }
         for name in ("accuracy", "recall_weighted"):
             told += counted(name, {(1, f"site-{place}"): (found[name]["value"], found[name]["n"])})
     together = [label == said for images in sites for label, said in images]
@@ -122,7 +147,10 @@ def test_pooled_values_are_those_of_all_images_together(sites):
 
 
 def test_equal_sizes_make_pooled_and_mean_equal():
-    told = {(r, site): (value, 20) for r, site, value in ((1, "x", 0.3), (2, "x", 0.5), (1, "y", 0.7), (2, "y", 0.1))}
+    told = {
+        (r, site): (value, 20)
+        for r, site, value in ((1, "x", 0.3), (2, "x", 0.5), (1, "y", 0.7), (2, "y", 0.1))
+    }
     for choose in (last_rounds, last_round):
         chosen = choose(counted("accuracy", told), "accuracy")
         assert chosen.pooled == pytest.approx(chosen.test)
@@ -130,11 +158,16 @@ def test_equal_sizes_make_pooled_and_mean_equal():
 
 def test_test_values_never_choose():
     flipped = {key: (val, 1 - test) for key, (val, test) in TABLE.items()}
-    assert best_global(rows(flipped), "accuracy").round == best_global(rows(TABLE), "accuracy").round
+    assert (
+        best_global(rows(flipped), "accuracy").round == best_global(rows(TABLE), "accuracy").round
+    )
 
 
 def test_each_site_counts_once_whatever_its_size():
-    big = [MetricRow(0, "x", "val", "accuracy", 1.0, n=1000), MetricRow(0, "y", "val", "accuracy", 0.0, n=1)]
+    big = [
+        MetricRow(0, "x", "val", "accuracy", 1.0, n=1000),
+        MetricRow(0, "y", "val", "accuracy", 0.0, n=1),
+    ]
     assert mean_over_sites(big, "accuracy") == {0: 0.5}
 
 
@@ -150,7 +183,9 @@ def test_sites_with_nothing_to_evaluate_have_no_say():
     silent = {(r, site): (None, None) for r in (0, 1) for site in "yz"}
     assert best_global(rows(table | silent), "accuracy", "wxyz").round == 1
     assert best_global(rows(table | silent), "accuracy").round == 1
-    assert best_global(rows(table), "accuracy", "wxyz").round is None, "sites not heard might have had a value"
+    assert best_global(rows(table), "accuracy", "wxyz").round is None, (
+        "sites not heard might have had a value"
+    )
 
 
 @pytest.mark.parametrize(
@@ -196,7 +231,11 @@ def test_nothing_measured_chooses_nothing():
         assert (chosen.round, chosen.sites, chosen.test) == (None, (), None)
 
 
-@given(st.dictionaries(st.tuples(st.integers(0, 5), st.sampled_from("xyz")), st.tuples(*[st.floats(0, 1)] * 2)))
+@given(
+    st.dictionaries(
+        st.tuples(st.integers(0, 5), st.sampled_from("xyz")), st.tuples(*[st.floats(0, 1)] * 2)
+    )
+)
 def test_no_round_beats_the_chosen_one(table):
     made = rows(table)
     for choice in best_per_site(made, "accuracy").sites:
@@ -210,7 +249,10 @@ def test_interval_worked_by_hand():
     """1, 2, 3: mean 2, sd 1, t(.975, 2) = 4.302653, half width 4.302653 / sqrt(3) = 2.484138."""
     found = mean_and_interval([1, 2, 3])
     assert (found.mean, found.sd, found.n) == (2, 1, 3)
-    assert (found.low, found.high) == (pytest.approx(2 - 2.484138, abs=1e-6), pytest.approx(2 + 2.484138, abs=1e-6))
+    assert (found.low, found.high) == (
+        pytest.approx(2 - 2.484138, abs=1e-6),
+        pytest.approx(2 + 2.484138, abs=1e-6),
+    )
 
 
 def test_intervals_of_scores_end_at_0_and_1():
@@ -235,7 +277,9 @@ def test_missing_runs_are_not_dropped(values):
 
 
 def test_paired_difference_removes_what_pairs_share():
-    """Seeds differ by whole units and methods by .1 +- .01: paired, the interval is as narrow as the methods'."""
+    """Seeds differ by whole units and methods by .1 +- .01: paired, the interval is as narrow as
+    the methods'.
+    """
     found = paired_difference([1.11, 2.10, 3.09], [1.0, 2.0, 3.0])
     assert found.mean == pytest.approx(0.1)
     assert found.sd == pytest.approx(0.01)

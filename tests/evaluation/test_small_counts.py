@@ -1,4 +1,6 @@
-"""What a site reports about a split holds nothing of classes with fewer than five images there, whatever is asked."""
+"""What a site reports about a split holds nothing of classes with fewer than five images there,
+whatever is asked.
+"""
 
 import json
 from collections.abc import Sequence
@@ -28,37 +30,61 @@ from tiny import tiny
 
 CLASSES = ("A", "B", "C", "D")
 EXPERIMENT = Experiment(
-    method="fedavg", data=DataSpec(classes=CLASSES, image_size=16), net="small_cnn", synthetic=None, seed=1
+    method="fedavg",
+    data=DataSpec(classes=CLASSES, image_size=16),
+    net="small_cnn",
+    synthetic=None,
+    seed=1,
 )
 
 
-def write_site(folder: Path, val: Sequence[int], test: Sequence[int], name: str = "site-1", shade: int = 0) -> Path:
-    """Write a site with so many images of each class in each split; ``shade`` changes the pictures of rare classes.
+def write_site(
+    folder: Path, val: Sequence[int], test: Sequence[int], name: str = "site-1", shade: int = 0
+) -> Path:
+    """Write a site with so many images of each class in each split; ``shade`` changes the pictures
+    of rare classes.
 
     A picture is of one brightness; its class cannot be told from it with certainty.
     """
-    arrays, draw = {}, np.random.default_rng(7)
+    arrays = {}
+    draw = np.random.default_rng(7)
     for split, counts in (("train", [6] * len(CLASSES)), ("val", val), ("test", test)):
         labels = np.repeat(np.arange(len(CLASSES)), counts)
         levels = draw.permutation(256)[: len(labels)].astype(np.uint8)
         order = np.arange(len(labels))
-        for number, label in enumerate(labels):  # those of the common classes are the same in all files
+        for number, label in enumerate(
+            labels
+        ):  # those of the common classes are the same in all files
             common = counts[label] >= SMALLEST_COUNT or split == "train"
-            levels[number] = (37 * label + 11 * (number - sum(counts[:label])) + (0 if common else shade)) % 256
+            levels[number] = (
+                37 * label + 11 * (number - sum(counts[:label])) + (0 if common else shade)
+            ) % 256
         order = np.lexsort((labels, levels))
-        arrays[f"{split}_images"] = np.broadcast_to(levels[order, None, None, None], (len(labels), 16, 16, 3)).copy()
+        arrays[f"{split}_images"] = np.broadcast_to(
+            levels[order, None, None, None], (len(labels), 16, 16, 3)
+        ).copy()
         arrays[f"{split}_images"][:, 0, 0] ^= 1  # an image of one colour is refused as blank
         arrays[f"{split}_labels"] = labels[order, None]
     folder.mkdir(parents=True, exist_ok=True)
     np.savez(folder / f"{name}.npz", **arrays)
-    content = {"kind": "npz", "file": f"{name}.npz", "labels": dict(enumerate(CLASSES)), "max_rejected": 0.0}
+    content = {
+        "kind": "npz",
+        "file": f"{name}.npz",
+        "labels": dict(enumerate(CLASSES)),
+        "max_rejected": 0.0,
+    }
     (folder / f"{name}.yaml").write_text(json.dumps(content))
     return folder
 
 
 def crafted(slopes: Sequence[float], offsets: Sequence[float]) -> dict[str, Tensor]:
-    """A model whose logits are linear in an image's brightness: slope * brightness + offset, class by class."""
-    state = {key: torch.zeros_like(value) for key, value in build("small_cnn", len(CLASSES)).state_dict().items()}
+    """A model whose logits are linear in an image's brightness: slope * brightness + offset, class
+    by class.
+    """
+    state = {
+        key: torch.zeros_like(value)
+        for key, value in build("small_cnn", len(CLASSES)).state_dict().items()
+    }
     state["features.0.weight"][0, :, 2, 2] = 1 / 6  # half of the input, which is in [-1, 1] ...
     state["features.0.bias"][0] = 0.5  # ... is in [0, 1] again
     state["features.3.weight"][0, 0, 2, 2] = 1.0
@@ -76,7 +102,8 @@ def always(place: int) -> dict[str, Tensor]:
 
 def either(below: int, above: int, threshold: float) -> dict[str, Tensor]:
     """One class for images that are darker than a threshold, another for the brighter ones."""
-    slopes, offsets = [0.0] * 4, [-1e4] * 4
+    slopes = [0.0] * 4
+    offsets = [-1e4] * 4
     slopes[above], offsets[above], offsets[below] = 1e3, -1e3 * threshold, 0.0
     return crafted(slopes, offsets)
 
@@ -94,7 +121,9 @@ def everything_sent(folder: Path, own: Path, models: Sequence[dict[str, Tensor]]
     site = new_client("site-1", EXPERIMENT, own, [folder])
     answers = []
     for number, model in enumerate(models, 1):
-        answer = site.handle(requests(EXPERIMENT, Exchange(number, model, {}), ["site-1"])["site-1"])
+        answer = site.handle(
+            requests(EXPERIMENT, Exchange(number, model, {}), ["site-1"])["site-1"]
+        )
         answers.append(answer.meta)
         assert not answer.arrays
     return answers
@@ -113,20 +142,26 @@ def test_crafted_models_learn_nothing_of_small_counts(tmp_path):
     """Each rare class by itself, and both; the others' counts are told exactly."""
     first = None
     for c, d, shade in [(0, 0, 0), (1, 4, 3), (2, 3, 90), (3, 1, 140), (4, 2, 250)]:
-        val, test = (9, 6, c, d), (d, 12, 5, c)
+        val = (9, 6, c, d)
+        test = (d, 12, 5, c)
         folder = write_site(tmp_path / f"{c}{d}{shade}", val, test, shade=shade)
         sent = everything_sent(folder, tmp_path / f"own{c}{d}{shade}", ATTACKS)
         first = first or sent
         assert sent == first
     assert first is not None
     answered = [answer for answer in first if "error" not in answer]
-    assert len(answered) == len(ATTACKS) - 1, "the model that answers NaN is the only one that cannot be evaluated"
+    assert len(answered) == len(ATTACKS) - 1, (
+        "the model that answers NaN is the only one that cannot be evaluated"
+    )
     constant = rows(answered[0], "val")
     assert {row["n"] for row in constant.values()} == {15}
     assert constant["accuracy"]["value"] == pytest.approx(9 / 15)
     told = {name: row["value"] for name, row in constant.items() if name.startswith("support/")}
     assert told == {"support/A": 9.0, "support/B": 6.0, "support/C": None, "support/D": None}
-    assert [rows(answered[0], split)["accuracy"]["classes"] for split in ("val", "test")] == [["A", "B"], ["B", "C"]]
+    assert [rows(answered[0], split)["accuracy"]["classes"] for split in ("val", "test")] == [
+        ["A", "B"],
+        ["B", "C"],
+    ]
 
 
 @pytest.mark.proves(
@@ -134,13 +169,19 @@ def test_crafted_models_learn_nothing_of_small_counts(tmp_path):
     "many random models over many rounds, to find counts that fit all answers together",
     "all answers are the same for 0 to 4 images of each rare class, whatever these images show",
 )
-@settings(deadline=None, max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    deadline=None, max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 @given(
     common=st.lists(st.integers(5, 12), min_size=1, max_size=3),
     one=st.lists(st.integers(0, 4), min_size=4, max_size=4),
     other=st.lists(st.integers(0, 4), min_size=4, max_size=4),
     shades=st.tuples(st.integers(0, 255), st.integers(0, 255)),
-    models=st.lists(st.tuples(*[st.lists(st.floats(-50, 50), min_size=4, max_size=4)] * 2), min_size=1, max_size=4),
+    models=st.lists(
+        st.tuples(*[st.lists(st.floats(-50, 50), min_size=4, max_size=4)] * 2),
+        min_size=1,
+        max_size=4,
+    ),
 )
 def test_no_models_tell_rare_classes_apart(tmp_path_factory, common, one, other, shades, models):
     sent = []
@@ -182,8 +223,11 @@ def test_an_update_tells_the_classes_of_training_images(tmp_path):
     """The gradient of a bias is the mean over images of probability minus label."""
     folder = write_site(tmp_path / "files", (9, 6, 0, 0), (9, 6, 0, 0))
     options = {"optimizer": "sgd", "momentum": 0.0, "learning_rate": 1.0, "class_weighting": "none"}
-    job = EXPERIMENT.model_copy(update={"options": {**options, "images_per_round": None, "batch": 32}})
-    site, model = new_client("site-1", job, tmp_path / "own", [folder]), crafted([0.0] * 4, [0.0] * 4)
+    job = EXPERIMENT.model_copy(
+        update={"options": {**options, "images_per_round": None, "batch": 32}}
+    )
+    site = new_client("site-1", job, tmp_path / "own", [folder])
+    model = crafted([0.0] * 4, [0.0] * 4)
     trained, steps, _ = site.learner.train(model, [], 1)
     found = (trained["classifier.bias"] + 0.25) * 24
     assert steps == 1
@@ -200,7 +244,11 @@ def test_a_class_left_out_may_be_more_than_a_site_rejects(tmp_path: Path) -> Non
         held = [("NV", "train", 37, 160, "a*", "X"), ("NV", "test", 10, 60, "b*", "X")]
         file = write_hospital(tmp_path / f"{rare}", [*held, ("DF", "test", rare, 230, "c*", "X")])
         spec = DataSpec(classes=("NV", "MEL"), image_size=16)
-        with pytest.raises(DataError, match="at most 5% of 50 rows unusable") if refused else nullcontext():
+        with (
+            pytest.raises(DataError, match="at most 5% of 50 rows unusable")
+            if refused
+            else nullcontext()
+        ):
             load_site(file, spec)
 
 
@@ -210,7 +258,9 @@ def test_a_class_left_out_may_be_more_than_a_site_rejects(tmp_path: Path) -> Non
     "**not covered**: images of a rare class have a say in where other patients go",
 )
 def test_images_of_a_rare_class_move_others_in_drawn_splits() -> None:
-    """The first patients of 40 with an image each have one of another class, too; none is in five images."""
+    """The first patients of 40 with an image each have one of another class, too; none is in five
+    images.
+    """
     sizes = set[int]()
     for rare in range(5):
         groups = [f"p{number}" for number in (*range(40), *range(rare))]
@@ -222,7 +272,9 @@ def test_images_of_a_rare_class_move_others_in_drawn_splits() -> None:
 
 def test_a_class_needs_five_images_and_order_is_kept():
     labels = np.array([2, 0, 1, 0, 2, 0, 1, 0, 1, 0, 1], np.int64)
-    images = Images(tuple("abcdefghijk"), np.arange(11, dtype=np.uint8).reshape(11, 1, 1, 1), labels)
+    images = Images(
+        tuple("abcdefghijk"), np.arange(11, dtype=np.uint8).reshape(11, 1, 1, 1), labels
+    )
     kept = reportable(images)
     assert kept.ids == ("b", "d", "f", "h", "j")
     assert kept.labels.tolist() == [0] * 5
@@ -247,26 +299,37 @@ def test_synthetic_images_are_evaluated_without_rare_classes(tmp_path):
     site = new_client("site-1", tiny("fedavg"), tmp_path)
     exchange = Exchange(1, build("small_cnn", 8, seed=0).state_dict(), {})
     answer = site.handle(requests(site.experiment, exchange, ["site-1"])["site-1"])
-    found, counts = rows(answer.meta, "test"), np.bincount(site.data.test.labels, minlength=8)
+    found = rows(answer.meta, "test")
+    counts = np.bincount(site.data.test.labels, minlength=8)
     assert found["accuracy"]["n"] == len(site.data.test)
     for name, count in zip(site.data.classes, counts, strict=True):
         assert found[f"support/{name}"]["value"] == (count if count >= SMALLEST_COUNT else None)
 
 
 def rows_of(split: str, counts: dict[str, int]) -> list[dict[str, object]]:
-    common = {"split": split, "n": sum(counts.values()), "classes": [name for name, count in counts.items() if count]}
+    common = {
+        "split": split,
+        "n": sum(counts.values()),
+        "classes": [name for name, count in counts.items() if count],
+    }
     found = [{**common, "name": "accuracy", "value": 0.5}]
     for name, count in counts.items():
-        found += [{**common, "name": f"{kind}/{name}", "value": 0.5 if count else None} for kind in ("f1", "auroc")]
+        found += [
+            {**common, "name": f"{kind}/{name}", "value": 0.5 if count else None}
+            for kind in ("f1", "auroc")
+        ]
         found.append({**common, "name": f"support/{name}", "value": float(count)})
     return found
 
 
 def test_no_row_tells_a_rare_class_from_an_absent_one():
     """Each split for itself: on validation images nothing is withheld."""
-    absent, small = {"A": 9, "B": 30, "C": 0, "D": 4}, {"A": 9, "B": 30, "C": 4, "D": 0}
+    absent = {"A": 9, "B": 30, "C": 0, "D": 4}
+    small = {"A": 9, "B": 30, "C": 4, "D": 0}
     val = rows_of("val", {"A": 9, "B": 5, "C": 6, "D": 7})
-    found, other = (withhold_small_counts([*val, *rows_of("test", counts)]) for counts in (absent, small))
+    found, other = (
+        withhold_small_counts([*val, *rows_of("test", counts)]) for counts in (absent, small)
+    )
     assert found == other
     assert found[: len(val)] == val
     for row in found[len(val) :]:

@@ -27,8 +27,11 @@ def test_an_answer_is_as_sure_as_yes_or_no() -> None:
     scores, truth = drawn()
     for place in (0, 1):
         found = of_finding(sent(scores, truth), place)
-        sure, right = np.maximum(scores, 1 - scores)[:, place], (scores >= 0.5)[:, place] == (truth[:, place] == 1)
-        for index in range(HALF, len(EDGES) - 3):  # above, intervals have too few images and are merged
+        sure = np.maximum(scores, 1 - scores)[:, place]
+        right = (scores >= 0.5)[:, place] == (truth[:, place] == 1)
+        for index in range(
+            HALF, len(EDGES) - 3
+        ):  # above, intervals have too few images and are merged
             above = sure >= EDGES[index]
             assert found.sure[index:].sum() == above.sum()
             assert found.right[index:].sum() == right[above].sum()
@@ -53,7 +56,8 @@ def test_what_to_refer_reaches_what_is_wanted() -> None:
     counts = of_finding(sent(scores, truth), 0)
     part = referred_for(counts, 0.95)
     assert part is not None
-    sure, right = np.maximum(scores, 1 - scores)[:, 0], (scores >= 0.5)[:, 0] == (truth[:, 0] == 1)
+    sure = np.maximum(scores, 1 - scores)[:, 0]
+    right = (scores >= 0.5)[:, 0] == (truth[:, 0] == 1)
     kept = sure >= np.quantile(sure, part)
     assert right[kept].mean() >= 0.95
     assert referred_for(counts, 0.5) == 0
@@ -63,7 +67,9 @@ def test_calibration_of_yes_and_no_by_hand() -> None:
     scores = np.repeat([0.8, 0.3], 10)
     shown = np.array([1] * 6 + [0] * 4 + [1] * 3 + [0] * 7)
     found = answered(scores, shown)
-    assert found["calibration_error"] == pytest.approx((10 * abs(0.6 - 0.8) + 10 * abs(0.7 - 0.7)) / 20)
+    assert found["calibration_error"] == pytest.approx(
+        (10 * abs(0.6 - 0.8) + 10 * abs(0.7 - 0.7)) / 20
+    )
     below = {row["below"]: row for row in found["referral"]}
     assert (below[0.7]["referred"], below[0.8]["referred"], below[0.9]["referred"]) == (0, 0.5, 1)
     assert below[0.8]["accuracy"]["value"] == 0.6
@@ -73,7 +79,8 @@ def test_calibration_of_yes_and_no_by_hand() -> None:
 def test_counts_of_a_finding_tell_no_few_images() -> None:
     rng = np.random.default_rng(1)
     for images in range(10, 60, 3):
-        scores, truth = rng.random((images, 1)), (np.arange(images)[:, None] % 2).astype(int)
+        scores = rng.random((images, 1))
+        truth = (np.arange(images)[:, None] % 2).astype(int)
         found = of_finding(sent(scores, truth), 0)
         assert found.sure[found.sure > 0].min() >= 5
         assert found.sure.sum() == images

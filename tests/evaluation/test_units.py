@@ -1,4 +1,6 @@
-"""Patients in place of images: the mean of their probabilities, one label, and the small-count rule by patient."""
+"""Patients in place of images: the mean of their probabilities, one label, and the small-count rule
+by patient.
+"""
 
 import numpy as np
 import pytest
@@ -13,7 +15,12 @@ from fedward.sites.data import Images, Row
 def images(groups, labels):
     count = len(labels)
     pixels = np.arange(count, dtype=np.uint8).reshape(count, 1, 1, 1)
-    return Images(tuple(f"i{index}" for index in range(count)), pixels, np.array(labels, np.int64), tuple(groups))
+    return Images(
+        tuple(f"i{index}" for index in range(count)),
+        pixels,
+        np.array(labels, np.int64),
+        tuple(groups),
+    )
 
 
 def test_a_patients_answer_is_the_mean_of_its_images():
@@ -75,7 +82,8 @@ def test_a_site_has_groups_only_where_patients_are_evaluated():
     ]
     pixels = np.zeros((5, 1, 1, 1), np.uint8)
     plain, patients = (
-        divide("s", ("A", "B"), rows, pixels, 1.0, np.random.default_rng(0), by_patient) for by_patient in (False, True)
+        divide("s", ("A", "B"), rows, pixels, 1.0, np.random.default_rng(0), by_patient)
+        for by_patient in (False, True)
     )
     assert plain.test.ids == patients.test.ids == ("y#1", "y#3", "z")
     assert (plain.test.groups, patients.test.groups) == ((), ("p", "p", "q"))

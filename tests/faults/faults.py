@@ -1,4 +1,6 @@
-"""Faults at exact points of a real federation, and who then picks it up; see inject/sitecustomize.py."""
+"""Faults at exact points of a real federation, and who then picks it up; see
+inject/sitecustomize.py.
+"""
 
 import json
 import threading
@@ -15,7 +17,12 @@ INJECT = Path(__file__).with_name("inject")
 POINTS = {
     "send": ("server", "before", "fedward.flare.transport", "FlareTransport._send"),
     "train": ("site", "before", "fedward.methods.fedavg", "supervised_loss"),
-    "upload": ("site", "before", "nvflare.private.fed.client.client_runner", "ClientRunner._try_send_result_once"),
+    "upload": (
+        "site",
+        "before",
+        "nvflare.private.fed.client.client_runner",
+        "ClientRunner._try_send_result_once",
+    ),
     "aggregate": ("server", "before", "fedward.methods.aggregation", "weighted_average"),
     "save": ("server", "before", "fedward.storage.checkpoint", "save_json"),
 }
@@ -35,7 +42,8 @@ class Fault:
     victims: Sequence[str] = ()
     errno: int = 0
     delay: float = 0.0
-    """Seconds for which the process stands still before it is killed, and can be seen where it is."""
+    """Seconds for which the process stands still before it is killed, and can be seen where it is.
+    """
 
 
 def job_process(name: str) -> str:
@@ -57,7 +65,9 @@ def fault(
     number: int = 0,
     delay: float = 0.0,
 ) -> Fault:
-    """Return a fault at a point of the round; ``site`` is whose process passes the points that lie at a site."""
+    """Return a fault at a point of the round; ``site`` is whose process passes the points that lie
+    at a site.
+    """
     where, when, module, function = POINTS[point]
     process = job_process(SERVER if where == "server" else site)
     return Fault(process, module, function, when, call, action, list(victims), number, delay)
@@ -68,7 +78,11 @@ class FaultyFederation(Federation):
 
     def __init__(self, folder: Path) -> None:
         self.faults = folder / "faults"
-        variables = {"FEDWARD_FAULTS": str(self.faults), "PYTHONPATH": str(INJECT), "OMP_NUM_THREADS": "1"}
+        variables = {
+            "FEDWARD_FAULTS": str(self.faults),
+            "PYTHONPATH": str(INJECT),
+            "OMP_NUM_THREADS": "1",
+        }
         anything = OPEN.model_dump(mode="json")  # small jobs that go on with two sites, or one
         super().__init__(folder, image_size=16, images=60, environment=variables, policy=anything)
 
@@ -85,7 +99,9 @@ class FaultyFederation(Federation):
 
     @contextmanager
     def kept_alive(self) -> Iterator[list[str]]:
-        """Start participants again that die, as a service manager does; yields the list of their names, which grows."""
+        """Start participants again that die, as a service manager does; yields the list of their
+        names, which grows.
+        """
         revived: list[str] = []
         with _repeated(lambda: revived.extend(self.revive())):
             yield revived

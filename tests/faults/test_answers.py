@@ -11,9 +11,9 @@ from pathlib import Path
 import psutil
 import pytest
 import yaml
+from faults import FaultyFederation, job_process
 
 from chromium import Server, Tab, start_browser
-from faults import FaultyFederation, job_process
 from fedward.annotation import Queue, queue_folder
 from fedward.config import DERMOSCOPY
 from fedward.flare.jobs.export import export_job
@@ -56,10 +56,22 @@ def job_processes(federation: FaultyFederation) -> list[psutil.Process]:
 )
 def test_no_answer_is_lost_when_page_and_job_process_die(federation, tmp_path):
     """Two queries, of a tenth of the images each; after the first answer to each, both die."""
-    schedule = {"rounds": 2, "query_every": 1, "steps": 1, "initial_fraction": 0.1, "target_fraction": 0.2}
-    export_job(tiny("fedal", timeout=600, synthetic=None, options=schedule), tmp_path / "job", clinical=True)
+    schedule = {
+        "rounds": 2,
+        "query_every": 1,
+        "steps": 1,
+        "initial_fraction": 0.1,
+        "target_fraction": 0.2,
+    }
+    export_job(
+        tiny("fedal", timeout=600, synthetic=None, options=schedule),
+        tmp_path / "job",
+        clinical=True,
+    )
     site_file = federation.kit(HERE) / "local" / "fedward_site.yaml"
-    queue, given, browser = Queue(queue_folder(site_file)), {}, start_browser()
+    queue = Queue(queue_folder(site_file))
+    given = {}
+    browser = start_browser()
     server = Server(site_file, DERMOSCOPY)
     try:
         with session(federation.kit(LEAD)) as flare:

@@ -1,7 +1,8 @@
-"""Sites whose file systems are really full in the middle of a run: small ones in memory, which only root can mount.
+"""Sites whose file systems are really full in the middle of a run: small ones in memory, which only
+root can mount.
 
-One site's whole kit lies on such a file system. Of another site it is the folder with what the site keeps, among it the
-ledger of its privacy budget.
+One site's whole kit lies on such a file system. Of another site it is the folder with what the site
+keeps, among it the ledger of its privacy budget.
 """
 
 import errno
@@ -32,7 +33,8 @@ pytestmark = [
     pytest.mark.skipif(os.geteuid() != 0, reason="only root mounts a file system"),
 ]
 EVERYONE = sorted(HOSPITALS)
-WHOLE_KIT, STATE = "hospital-b", "hospital-c"
+WHOLE_KIT = "hospital-b"
+STATE = "hospital-c"
 NOISE = {"clip": 0.001, "noise_multiplier": 40.0, "delta": 1e-5, "max_epsilon": 20.0}
 
 
@@ -41,7 +43,8 @@ class CrampedFederation(Federation):
 
     def provision(self) -> None:
         super().provision()
-        kit, original = self.kit(WHOLE_KIT), self.folder / "original"
+        kit = self.kit(WHOLE_KIT)
+        original = self.folder / "original"
         kit.rename(original)
         kit.mkdir()
         mount(kit, "64m")
@@ -93,7 +96,9 @@ def fill(folder: Path) -> Path:
 @pytest.fixture(scope="module")
 def federation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[CrampedFederation]:
     policy = OPEN.model_dump(mode="json")
-    made = CrampedFederation(tmp_path_factory.mktemp("cramped"), image_size=16, images=60, policy=policy)
+    made = CrampedFederation(
+        tmp_path_factory.mktemp("cramped"), image_size=16, images=60, policy=policy
+    )
     try:
         with made as running:
             yield running
@@ -132,9 +137,12 @@ def site_log(federation: CrampedFederation, site: str, run: Path) -> Path:
     ],
 )
 def test_a_run_goes_on_while_a_sites_file_system_is_full(federation, tmp_path, site):
-    name, long = uuid4().hex, 30
+    name = uuid4().hex
+    long = 30
     options = {"rounds": long, "participants": None, "images_per_round": 16}
-    export_job(tiny("fedavg", timeout=60, synthetic=None, options=options), tmp_path / "job", clinical=True)
+    export_job(
+        tiny("fedavg", timeout=60, synthetic=None, options=options), tmp_path / "job", clinical=True
+    )
     server = federation.kit(SERVER) / "fedward" / "runs" / LEAD / name
     ledger = ledger_file(federation.state, STATE)
     before = len(spent(ledger))
@@ -152,7 +160,9 @@ def test_a_run_goes_on_while_a_sites_file_system_is_full(federation, tmp_path, s
     assert {other for row in found for other in row["failed"]} == {site}
     away = [row["round"] for row in found if row["failed"]]
     assert all(
-        "OSError" in row["failed"][site] or "site's own log" in row["failed"][site] for row in found if row["failed"]
+        "OSError" in row["failed"][site] or "site's own log" in row["failed"][site]
+        for row in found
+        if row["failed"]
     )
     assert away[-1] < long
     logs = [str(site_log(federation, each, run)) for each in EVERYONE]
@@ -168,11 +178,17 @@ def test_a_run_goes_on_while_a_sites_file_system_is_full(federation, tmp_path, s
 )
 def test_a_job_comes_to_a_site_whose_file_system_is_full(federation, tmp_path):
     options = {"rounds": 2, "participants": None, "images_per_round": 16}
-    export_job(tiny("fedavg", timeout=60, synthetic=None, options=options), tmp_path / "job", clinical=True)
+    export_job(
+        tiny("fedavg", timeout=60, synthetic=None, options=options), tmp_path / "job", clinical=True
+    )
 
     def supervised(out: str) -> Path:
-        """FLARE itself calls the job running for a quarter of an hour after its end, as the site reports none."""
-        supervisor = Supervisor(federation.kit(LEAD), tmp_path / "job", uuid4().hex, patience=60, say=print)
+        """FLARE itself calls the job running for a quarter of an hour after its end, as the site
+        reports none.
+        """
+        supervisor = Supervisor(
+            federation.kit(LEAD), tmp_path / "job", uuid4().hex, patience=60, say=print
+        )
         return supervisor.finish(tmp_path / out)
 
     filler = fill(federation.kit(WHOLE_KIT))

@@ -1,4 +1,6 @@
-"""What the lead sees of a server that stands still, a network that swallows, and a job that somebody stops."""
+"""What the lead sees of a server that stands still, a network that swallows, and a job that
+somebody stops.
+"""
 
 import json
 import shutil
@@ -13,8 +15,8 @@ from typing import Any
 import psutil
 import pytest
 from black_hole import Way
-
 from faults import parent_process
+
 from fedward.cli import main
 from fedward.errors import RunError
 from fedward.flare.jobs import remote
@@ -45,7 +47,9 @@ class DistantFederation(Federation):
 
     def __init__(self, folder: Path) -> None:
         anything = OPEN.model_dump(mode="json")
-        super().__init__(folder, image_size=16, images=60, environment={"OMP_NUM_THREADS": "1"}, policy=anything)
+        super().__init__(
+            folder, image_size=16, images=60, environment={"OMP_NUM_THREADS": "1"}, policy=anything
+        )
         self.way = Way(self.port)
 
     def provision(self) -> None:
@@ -81,7 +85,10 @@ def standing_still(process: psutil.Process) -> Iterator[None]:
 
 def export(folder: Path, **settings: Any) -> Path:
     plan = tiny(
-        "fedavg", timeout=30, synthetic=None, options={"participants": None, "images_per_round": 16, **settings}
+        "fedavg",
+        timeout=30,
+        synthetic=None,
+        options={"participants": None, "images_per_round": 16, **settings},
     )
     export_job(plan, folder / "job", clinical=True)
     return folder / "job"
@@ -100,7 +107,10 @@ class Supervised:
 
     def says(self, text: str) -> bool:
         """Return whether it comes to say a line with this text before it ends."""
-        return bool(appears(lambda: self.end or any(text in line for line in self.said))) and not self.end
+        return (
+            bool(appears(lambda: self.end or any(text in line for line in self.said)))
+            and not self.end
+        )
 
     def result(self) -> Path | Exception | None:
         """Return where the finished run lies, or why there is none."""
@@ -177,11 +187,16 @@ def test_what_a_person_stops_stays_stopped(federation, tmp_path, user):
         person.abort_job(job)
     error = supervised.result()
     assert isinstance(error, RunError), error
-    assert f"job {job}: expected a job that nobody stops, found it was stopped by somebody else" in str(error)
+    assert (
+        f"job {job}: expected a job that nobody stops, found it was stopped by somebody else"
+        in str(error)
+    )
     assert f"fedward submit --continue {supervised.run}" in str(error)
     with session(federation.kit(LEAD)) as lead:
         assert [
-            one["job_id"] for one in lead.list_jobs() if run_of(lead.get_job_meta(one["job_id"])) == supervised.run
+            one["job_id"]
+            for one in lead.list_jobs()
+            if run_of(lead.get_job_meta(one["job_id"])) == supervised.run
         ] == [job]
     assert not list((tmp_path / "out").glob("*.stopped.json"))
 
@@ -220,7 +235,9 @@ def test_a_black_hole_is_seen_from_both_sides(federation, tmp_path, capsys):
         federation.way.let_through()
     assert appears(lambda: healthy(federation, FAR))
     with session(federation.kit(LEAD)) as lead:
-        assert appears(lambda: stop_what_runs(lead) or supervised.end)  # the supervisor may just take the site in again
+        assert appears(
+            lambda: stop_what_runs(lead) or supervised.end
+        )  # the supervisor may just take the site in again
     assert isinstance(supervised.result(), RunError)
 
 
@@ -242,13 +259,21 @@ def test_a_server_on_a_port_that_is_in_use_ends(federation, tmp_path, capsys):
         assert process.wait(timeout=PATIENCE) == 1
     finally:
         federation.stop_one("second")
-    lines = [line for line in (kit / "console.log").read_text().splitlines() if line.startswith("fedward: ")]
+    lines = [
+        line
+        for line in (kit / "console.log").read_text().splitlines()
+        if line.startswith("fedward: ")
+    ]
     pid = federation.parent(SERVER).pid
     assert len(lines) == 1
-    assert f"the server's port {federation.port}: expected it free, found process {pid} (" in lines[0]
+    assert (
+        f"the server's port {federation.port}: expected it free, found process {pid} (" in lines[0]
+    )
     assert health.main([str(kit)]) == 1
     assert main(["doctor", str(kit)]) == 1
-    assert f"expected port {federation.port} held by this kit's own server" in " ".join(capsys.readouterr().out.split())
+    assert f"expected port {federation.port} held by this kit's own server" in " ".join(
+        capsys.readouterr().out.split()
+    )
     assert appears(lambda: healthy(federation, SERVER))
 
 
@@ -277,9 +302,19 @@ def test_a_job_that_was_lost_with_its_server_is_called_lost(federation, tmp_path
         with pytest.raises(RunError, match=f"lost.*--continue {run}"):
             fetch(lead, meta, tmp_path / "lost")
         lead.abort_job(job)  # no error
-        result = fetch(lead, wait(lead, submit(lead, tmp_path / "job", run), PATIENCE), tmp_path / "out")
+        result = fetch(
+            lead, wait(lead, submit(lead, tmp_path / "job", run), PATIENCE), tmp_path / "out"
+        )
     assert json.loads((result / "run.json").read_text())["id"] == run
-    assert len({row["round"] for row in map(json.loads, (result / "rounds.jsonl").read_text().splitlines())}) == 8
+    assert (
+        len(
+            {
+                row["round"]
+                for row in map(json.loads, (result / "rounds.jsonl").read_text().splitlines())
+            }
+        )
+        == 8
+    )
     assert sorted(HOSPITALS) == json.loads((result / "run.json").read_text())["sites"]
     assert main(["status", str(federation.kit(MEMBER))]) == 0
     assert capsys.readouterr().out == "no job runs\n"

@@ -10,14 +10,14 @@ from uuid import uuid4
 
 import pytest
 import torch
+from faults import POINTS, FaultyFederation, fault, job_process, parent_process, site_files
 from safetensors.torch import load_file
 
-from faults import POINTS, FaultyFederation, fault, job_process, parent_process, site_files
 from fedward.config import Experiment
 from fedward.flare.jobs.export import export_job
 from fedward.flare.jobs.submit import fetch, session, submit, wait
 from fedward.flare.jobs.supervise import Supervisor
-from fedward.local import run_local
+from fedward.lab.local import run_local
 from local_federation import HOSPITALS, LEAD, SERVER
 from tiny import tiny
 
@@ -39,7 +39,9 @@ def experiment(timeout: int = 600, **options: Any) -> Experiment:
 LONG = experiment(rounds=2 * len(POINTS) + 1)
 
 A_ROUND = {"send": len(EVERYONE), "train": 2, "upload": 1, "aggregate": 1, "save": 4}
-"""Point -> how often a round passes it. A supervisor gives up a run whose machines die in one and the same round."""
+"""Point -> how often a round passes it. A supervisor gives up a run whose machines die in one and
+the same round.
+"""
 
 
 @pytest.fixture(scope="module")
@@ -49,8 +51,12 @@ def federation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FaultyFeder
 
 
 @pytest.fixture(scope="module")
-def undisturbed(federation: FaultyFederation, tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Any]:
-    """Assert that a run has the weights that the same sites reach in one process, to which nothing happens."""
+def undisturbed(
+    federation: FaultyFederation, tmp_path_factory: pytest.TempPathFactory
+) -> Callable[..., Any]:
+    """Assert that a run has the weights that the same sites reach in one process, to which nothing
+    happens.
+    """
     folder = tmp_path_factory.mktemp("undisturbed")
     sites = site_files(federation, folder / "sites")
 
@@ -65,11 +71,15 @@ def undisturbed(federation: FaultyFederation, tmp_path_factory: pytest.TempPathF
     return check
 
 
-def supervised(federation: FaultyFederation, plan: Experiment, folder: Path) -> tuple[Path, list[str]]:
+def supervised(
+    federation: FaultyFederation, plan: Experiment, folder: Path
+) -> tuple[Path, list[str]]:
     """Return the run folder of a supervised run, and what the supervisor said."""
     export_job(plan, folder / "job", clinical=True)
     said: list[str] = []
-    supervisor = Supervisor(federation.kit(LEAD), folder / "job", uuid4().hex, patience=60, say=said.append)
+    supervisor = Supervisor(
+        federation.kit(LEAD), folder / "job", uuid4().hex, patience=60, say=said.append
+    )
     return supervisor.finish(folder / "out"), said
 
 
@@ -92,30 +102,54 @@ def log(federation: FaultyFederation, name: str) -> str:
 # --- killed, at every point of a round
 
 VICTIMS = [
-    pytest.param(victim, sign, marks=pytest.mark.proves("faults", f"{victim} {KILLED}", f"{how}: {SAME}"))
+    pytest.param(
+        victim, sign, marks=pytest.mark.proves("faults", f"{victim} {KILLED}", f"{how}: {SAME}")
+    )
     for victim, how, sign in [
         (
             "a site's job process",
             "the site starts it again, and is sent its task again",
             "was killed by SIGKILL; restart",
         ),
-        ("the server's job process", "the server starts it again", "was killed by SIGKILL; restart"),
-        ("a whole site", "the supervisor stops the job and starts it again with the site", "to go on with {name}"),
-        ("the whole server", "the supervisor waits for it and continues the run", "lost with the server"),
+        (
+            "the server's job process",
+            "the server starts it again",
+            "was killed by SIGKILL; restart",
+        ),
+        (
+            "a whole site",
+            "the supervisor stops the job and starts it again with the site",
+            "to go on with {name}",
+        ),
+        (
+            "the whole server",
+            "the supervisor waits for it and continues the run",
+            "lost with the server",
+        ),
     ]
 ]
 
 
 @pytest.mark.parametrize(("victim", "sign"), VICTIMS)
-def test_a_run_survives_kills_at_every_point_of_a_round(federation, undisturbed, tmp_path, victim, sign):
-    """One run, one kill a round, each at another point; machines are killed in the second round after the last kill."""
+def test_a_run_survives_kills_at_every_point_of_a_round(
+    federation, undisturbed, tmp_path, victim, sign
+):
+    """One run, one kill a round, each at another point; machines are killed in the second round
+    after the last kill.
+    """
     draw = random.Random(f"{SEED} {victim}")
-    points, site = draw.sample(sorted(POINTS), len(POINTS)), draw.choice(EVERYONE)
-    name, whole = site if "site" in victim else SERVER, "whole" in victim
+    points = draw.sample(sorted(POINTS), len(POINTS))
+    site = draw.choice(EVERYONE)
+    name = site if "site" in victim else SERVER
+    whole = "whole" in victim
     victims = [job_process(name), *([parent_process(name)] if whole else [])]
     calls = {point: draw.randint(1, 2) + (A_ROUND[point] if whole else 0) for point in points}
-    seen = 5.0 if whole else 0.0  # the supervisor looks every two seconds, which is longer than a round here
-    federation.plan([fault(point, victims, site, call, delay=seen) for point, call in calls.items()])
+    seen = (
+        5.0 if whole else 0.0
+    )  # the supervisor looks every two seconds, which is longer than a round here
+    federation.plan(
+        [fault(point, victims, site, call, delay=seen) for point, call in calls.items()]
+    )
     with federation.kept_alive() as revived:
         run, said = supervised(federation, LONG, tmp_path)
     assert federation.happened() == len(POINTS)
@@ -145,10 +179,14 @@ def test_a_site_that_hangs_is_named_and_the_others_go_on(federation, tmp_path):
 
 
 @pytest.mark.proves(
-    "faults", "a whole site is killed and stays away, unsupervised", "each round names the site and goes on without it"
+    "faults",
+    "a whole site is killed and stays away, unsupervised",
+    "each round names the site and goes on without it",
 )
 def test_a_site_that_stays_away_is_named_and_the_others_go_on(federation, tmp_path):
-    federation.plan([fault("train", [job_process("hospital-b"), parent_process("hospital-b")], "hospital-b", 1)])
+    federation.plan(
+        [fault("train", [job_process("hospital-b"), parent_process("hospital-b")], "hospital-b", 1)]
+    )
     try:
         run = plainly(federation, experiment(timeout=30, rounds=2), tmp_path)
     finally:
@@ -160,25 +198,37 @@ def test_a_site_that_stays_away_is_named_and_the_others_go_on(federation, tmp_pa
 
 
 @pytest.mark.proves(
-    "faults", "a site joins late", "the supervisor starts the job again; the site takes part from then on"
+    "faults",
+    "a site joins late",
+    "the supervisor starts the job again; the site takes part from then on",
 )
 def test_a_site_that_joins_late_takes_part(federation, tmp_path):
     federation.stop_one("hospital-c")
-    federation.plan([fault("aggregate", [], "", 2, "wait")])  # the first round is over, the second does not end
+    federation.plan(
+        [fault("aggregate", [], "", 2, "wait")]
+    )  # the first round is over, the second does not end
     with federation.started_once_it_happened("hospital-c"):
         run, said = supervised(federation, experiment(), tmp_path)
     assert "the job was stopped, to go on with hospital-c" in said
-    assert [row["replied"] for row in rounds(run)] == [["hospital-a", "hospital-b"], EVERYONE, EVERYONE]
+    assert [row["replied"] for row in rounds(run)] == [
+        ["hospital-a", "hospital-b"],
+        EVERYONE,
+        EVERYONE,
+    ]
     assert json.loads((run / "run.json").read_text())["sites"] == EVERYONE
     audit = [json.loads(line) for line in (run / "audit.jsonl").read_text().splitlines()]
-    assert [row["details"]["sites"] for row in audit if row["event"] == "joined"] == [["hospital-c"]]
+    assert [row["details"]["sites"] for row in audit if row["event"] == "joined"] == [
+        ["hospital-c"]
+    ]
 
 
 # --- full disks
 
 
 @pytest.mark.proves(
-    "faults", "the server's disk is full while it saves a round", f"the run fails, says so, and continues: {SAME}"
+    "faults",
+    "the server's disk is full while it saves a round",
+    f"the run fails, says so, and continues: {SAME}",
 )
 def test_a_run_resumes_when_the_servers_disk_has_room_again(federation, undisturbed, tmp_path):
     federation.plan([fault("save", [], "", 8, "error", errno.ENOSPC)])
@@ -189,7 +239,9 @@ def test_a_run_resumes_when_the_servers_disk_has_room_again(federation, undistur
 
 
 @pytest.mark.proves(
-    "faults", "a site's disk is full", "the round names the site and goes on without it; the next has it again"
+    "faults",
+    "a site's disk is full",
+    "the round names the site and goes on without it; the next has it again",
 )
 def test_a_site_whose_disk_is_full_is_named_and_comes_back(federation, tmp_path):
     federation.plan([fault("train", [], "hospital-b", 1, "error", errno.ENOSPC)])

@@ -1,4 +1,6 @@
-"""Kits that an earlier commit of this project has provisioned, in use with the present code, as after an upgrade."""
+"""Kits that an earlier commit of this project has provisioned, in use with the present code, as
+after an upgrade.
+"""
 
 import io
 import json
@@ -22,9 +24,14 @@ from waiting import PATIENCE
 pytestmark = [pytest.mark.secure, pytest.mark.slow]
 REPOSITORY = Path(__file__).parents[2]
 EARLIER = "26b6c43"
-"""The commit whose kits are upgraded from: the last one that changed what provisioning writes before this test was."""
+"""The commit whose kits are upgraded from: the last one that changed what provisioning writes
+before this test was.
+"""
 EVERYONE = sorted(HOSPITALS)
-RENEWED = {SERVER: {"error log", "own connections", "port"}, **{name: {"own connections"} for name in EVERYONE}}
+RENEWED = {
+    SERVER: {"error log", "own connections", "port"},
+    **{name: {"own connections"} for name in EVERYONE},
+}
 """Participant -> what the doctor wants to have renewed in its kit of that commit."""
 
 
@@ -57,7 +64,9 @@ def test_the_older_code_provisions(tmp_path):
     (tmp_path / "fedward" / "__init__.py").touch()
     code = "import fedward; print(fedward.__file__)"
     environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
-    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True
+    )
     assert done.stdout.strip() == str(tmp_path / "fedward" / "__init__.py")
 
 

@@ -1,4 +1,6 @@
-"""A provisioned federation over the years: restored, renewed, upgraded, and with a site that is shut out."""
+"""A provisioned federation over the years: restored, renewed, upgraded, and with a site that is
+shut out.
+"""
 
 import json
 import os
@@ -14,9 +16,9 @@ from uuid import uuid4
 import pytest
 import torch
 from cryptography import x509
+from faults import site_files
 from safetensors.torch import load_file
 
-from faults import site_files
 from fedward import __version__
 from fedward.cli import main
 from fedward.client.admission import Admission
@@ -24,7 +26,7 @@ from fedward.config import Experiment
 from fedward.errors import RunError
 from fedward.flare.jobs.export import export_job
 from fedward.flare.jobs.submit import fetch, session, submit, wait
-from fedward.local import run_local
+from fedward.lab.local import run_local
 from fedward.security.secret import site_secret
 from fedward.seeds import Draws
 from local_federation import ADMIN, HOSPITALS, LEAD, PROVISIONING, SERVER, Federation
@@ -38,7 +40,9 @@ EVERYONE = sorted(HOSPITALS)
 @pytest.fixture(scope="module")
 def federation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Federation]:
     environment = {"OMP_NUM_THREADS": "1"}
-    with Federation(tmp_path_factory.mktemp("years"), image_size=16, environment=environment) as running:
+    with Federation(
+        tmp_path_factory.mktemp("years"), image_size=16, environment=environment
+    ) as running:
         yield running
 
 
@@ -50,7 +54,11 @@ def command(*words: object) -> str:
     """Run a command of an administrator, with this interpreter first, and return what it prints."""
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     done = subprocess.run(
-        list(map(str, words)), env={**os.environ, "PATH": path}, capture_output=True, text=True, check=False
+        list(map(str, words)),
+        env={**os.environ, "PATH": path},
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
@@ -86,7 +94,9 @@ def continued(federation: Federation, job: Path, name: str, out: Path) -> Path:
 
 
 def interrupted(federation: Federation, job: Path, name: str) -> Path:
-    """Begin a run, stop everything after its second round or later, and return the server's run folder."""
+    """Begin a run, stop everything after its second round or later, and return the server's run
+    folder.
+    """
     run = federation.kit(SERVER) / "fedward" / "runs" / LEAD / name
     with session(federation.kit(LEAD)) as lead:
         submit(lead, job, name)
@@ -104,7 +114,9 @@ def start_all(federation: Federation) -> None:
 
 def site_logs(federation: Federation, run: Path) -> list[str]:
     run_id = json.loads((run / "run.json").read_text())["id"]
-    return [str(federation.kit(site) / "fedward" / "answers" / f"{run_id}.jsonl") for site in EVERYONE]
+    return [
+        str(federation.kit(site) / "fedward" / "answers" / f"{run_id}.jsonl") for site in EVERYONE
+    ]
 
 
 @pytest.mark.proves(
@@ -114,7 +126,8 @@ def site_logs(federation: Federation, run: Path) -> list[str]:
 )
 def test_a_run_goes_on_at_a_restored_server_and_site(federation, tmp_path, monkeypatch):
     """What it is compared with draws by the hospitals' secrets, one of which was restored."""
-    plan, name = experiment(rounds=20), uuid4().hex
+    plan = experiment(rounds=20)
+    name = uuid4().hex
     export_job(plan, tmp_path / "job", clinical=True)
     interrupted(federation, tmp_path / "job", name)
     lost = federation.kit(SERVER), federation.kit("hospital-a")
@@ -123,15 +136,30 @@ def test_a_run_goes_on_at_a_restored_server_and_site(federation, tmp_path, monke
     for folder in (*lost, federation.folder / "server"):
         shutil.rmtree(folder)
     for kit in lost:
-        command("tar", "--extract", "--preserve-permissions", "--file", tmp_path / f"{kit.name}.tar", "-C", "/")
+        command(
+            "tar",
+            "--extract",
+            "--preserve-permissions",
+            "--file",
+            tmp_path / f"{kit.name}.tar",
+            "-C",
+            "/",
+        )
     start_all(federation)
     run = continued(federation, tmp_path / "job", name, tmp_path / "out")
-    assert [(row["round"], row["replied"]) for row in rows(run)] == [(number, EVERYONE) for number in range(1, 21)]
+    assert [(row["round"], row["replied"]) for row in rows(run)] == [
+        (number, EVERYONE) for number in range(1, 21)
+    ]
     assert main(["audit", "verify", str(run), "--site", *site_logs(federation, run)]) == 0
-    plain, state = tmp_path / "plain", {site: federation.kit(site) / "fedward" for site in EVERYONE}
+    plain = tmp_path / "plain"
+    state = {site: federation.kit(site) / "fedward" for site in EVERYONE}
     assert len({site_secret(folder) for folder in state.values()}) == len(EVERYONE)
-    monkeypatch.setattr(Admission, "draws", lambda self: Draws(plan.seed, site_secret(state[self._site])))
-    run_local(plan, plain, sites=EVERYONE, site_folders=[site_files(federation, tmp_path / "sites")])
+    monkeypatch.setattr(
+        Admission, "draws", lambda self: Draws(plan.seed, site_secret(state[self._site]))
+    )
+    run_local(
+        plan, plain, sites=EVERYONE, site_folders=[site_files(federation, tmp_path / "sites")]
+    )
     weights = load_file(run / "model.safetensors")
     for key, value in load_file(plain / "model.safetensors").items():
         torch.testing.assert_close(weights[key], value, rtol=0, atol=1e-6)
@@ -146,9 +174,12 @@ RENEWED = {SERVER: "server", "hospital-b": "client"}
 
 @pytest.fixture(scope="module")
 def old(federation: Federation, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Renew the certificates of the server and a site; return a folder with the startup folders from before."""
+    """Renew the certificates of the server and a site; return a folder with the startup folders
+    from before.
+    """
     folder = tmp_path_factory.mktemp("old")
-    workspace, project = federation.folder / "workspace", federation.folder / "project.yml"
+    workspace = federation.folder / "workspace"
+    project = federation.folder / "project.yml"
     command(PROVISIONING / "renew.sh", workspace, project, *RENEWED)
     (made,) = workspace.glob("renewed-*")
     for name in RENEWED:
@@ -168,10 +199,16 @@ def serial(certificate: bytes) -> int:
 def test_renewed_certificates_are_taken_beside_old_ones(federation, old):
     """The other two sites keep the ones they have."""
     assert appears(lambda: connected(federation) == set(EVERYONE))
-    state = json.loads((federation.folder / "workspace" / "fedward" / "state" / "cert.json").read_text())
+    state = json.loads(
+        (federation.folder / "workspace" / "fedward" / "state" / "cert.json").read_text()
+    )
     for name, kind in RENEWED.items():
         new = serial((federation.kit(name) / "startup" / f"{kind}.crt").read_bytes())
-        assert new == serial(state[name]["cert"].encode()) != serial((old / name / f"{kind}.crt").read_bytes())
+        assert (
+            new
+            == serial(state[name]["cert"].encode())
+            != serial((old / name / f"{kind}.crt").read_bytes())
+        )
 
 
 @pytest.mark.proves(
@@ -211,7 +248,10 @@ def test_a_site_that_was_shut_out_does_not_come_back(federation):
 # --- versions
 
 NEW = "9.9.9"
-PRETENDING = {"PYTHONPATH": str(Path(__file__).with_name("another_version")), "FEDWARD_PRETENDED": NEW}
+PRETENDING = {
+    "PYTHONPATH": str(Path(__file__).with_name("another_version")),
+    "FEDWARD_PRETENDED": NEW,
+}
 
 
 @pytest.mark.proves(
@@ -226,7 +266,9 @@ def test_a_run_goes_on_once_every_site_is_upgraded(federation, tmp_path):
     before = len(rows(interrupted(federation, tmp_path / "job", name)))
     federation.own_environment = dict.fromkeys((SERVER, "hospital-a", "hospital-b"), PRETENDING)
     start_all(federation)
-    with pytest.raises(RunError, match=rf"hospital-c.*{re.escape(__version__)}, as here, found {re.escape(NEW)}"):
+    with pytest.raises(
+        RunError, match=rf"hospital-c.*{re.escape(__version__)}, as here, found {re.escape(NEW)}"
+    ):
         continued(federation, tmp_path / "job", name, tmp_path / "without")
     federation.own_environment["hospital-c"] = PRETENDING
     restart(federation, "hospital-c")

@@ -27,16 +27,23 @@ def start(job: Path, workspace: Path, threads: int = 3, **environment: str) -> s
     ]
     with workspace.with_suffix(".log").open("w") as log:
         return subprocess.Popen(
-            command, stdout=log, stderr=subprocess.STDOUT, env={**os.environ, **environment}, start_new_session=True
+            command,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            env={**os.environ, **environment},
+            start_new_session=True,
         )
 
 
 def assert_same_run(flare: Path, local: Path) -> None:
-    ours, theirs = load_file(local / "model.safetensors"), load_file(flare / "model.safetensors")
+    ours = load_file(local / "model.safetensors")
+    theirs = load_file(flare / "model.safetensors")
     assert list(ours) == list(theirs)
     for key in ours:
         torch.testing.assert_close(theirs[key], ours[key], rtol=0, atol=1e-6, msg=key)
-    assert {path.name for path in local.glob("*.jsonl")} == {path.name for path in flare.glob("*.jsonl")}
+    assert {path.name for path in local.glob("*.jsonl")} == {
+        path.name for path in flare.glob("*.jsonl")
+    }
     for log in {"metrics", "peers", "bytes"} & {path.stem for path in local.glob("*.jsonl")}:
         rows = [
             [

@@ -1,4 +1,6 @@
-"""Apps that a participant refuses: with any other file than an export's, or any other configuration."""
+"""Apps that a participant refuses: with any other file than an export's, or any other
+configuration.
+"""
 
 import json
 import os
@@ -26,7 +28,9 @@ NOISE = {
 
 @pytest.fixture(autouse=True)
 def _process_as_it_was(monkeypatch):
-    """The check of apps changes its process: how FLARE reads files, takes messages and deploys apps."""
+    """The check of apps changes its process: how FLARE reads files, takes messages and deploys
+    apps.
+    """
     monkeypatch.setattr(ConfigFactory, "_fmt2Loader", ConfigFactory._fmt2Loader)
     monkeypatch.setattr(gate, "install", lambda: None)
     monkeypatch.setattr(deployer, "install", lambda: None)
@@ -44,7 +48,9 @@ def app(tmp_path):
 
 def refusal(app, role="site"):
     """Return what FLARE tells the lead, once it has put our check behind its own."""
-    return FLAppValidator({"site": "client"}.get(role, role), [AppCheck(role)]).validate(str(app))[0]
+    return FLAppValidator({"site": "client"}.get(role, role), [AppCheck(role)]).validate(str(app))[
+        0
+    ]
 
 
 @pytest.mark.parametrize("role", ["site", "server"])
@@ -93,7 +99,9 @@ def test_any_other_file_is_refused_by_name(app, name):
     bring(name)(app)
     for role in ("site", "server"):
         text = refusal(app, role)
-        assert text.startswith("app: expected nothing but config/config_fed_client.json, config/config_fed_server.json")
+        assert text.startswith(
+            "app: expected nothing but config/config_fed_client.json, config/config_fed_server.json"
+        )
         assert repr(name) in text
 
 
@@ -143,13 +151,23 @@ def first(key, value):
 
 
 CONFIGURATIONS = {
-    "a foreign class": (component(CLIENT, "subprocess.Popen", args=["true"]), "the class subprocess.Popen"),
+    "a foreign class": (
+        component(CLIENT, "subprocess.Popen", args=["true"]),
+        "the class subprocess.Popen",
+    ),
     "one of ours": (component(CLIENT, "fedward.cli.main"), "the class fedward.cli.main"),
-    "a module's import": (component(CLIENT, "fedward.flare.executor.os.system"), "executor.os.system"),
+    "a module's import": (
+        component(CLIENT, "fedward.flare.executor.os.system"),
+        "executor.os.system",
+    ),
     "a method": (component(CLIENT, f"{EXECUTOR}.execute"), "Executor.execute"),
     "the server's": (component(CLIENT, AVERAGING), "AveragingController"),
     "a listed class again": (
-        component(CLIENT, "nvflare.app_common.widgets.convert_to_fed_event.ConvertToFedEvent", events_to_convert=["x"]),
+        component(
+            CLIENT,
+            "nvflare.app_common.widgets.convert_to_fed_event.ConvertToFedEvent",
+            events_to_convert=["x"],
+        ),
         "components",
     ),
     "a class in arguments": (
@@ -157,23 +175,63 @@ CONFIGURATIONS = {
         "the class os.system",
     ),
     "a class by name": (
-        edit(CLIENT, lambda content: content["components"].append({"id": "x", "name": "TBAnalyticsReceiver"})),
+        edit(
+            CLIENT,
+            lambda content: content["components"].append(
+                {"id": "x", "name": "TBAnalyticsReceiver"}
+            ),
+        ),
         "components",
     ),
-    "arguments": (edit(CLIENT, lambda content: args(CLIENT)(content).update(debug={})), "executors"),
-    "attributes": (edit(CLIENT, lambda content: args(CLIENT)(content).update(class_attributes={})), "executors"),
-    "filters": (edit(CLIENT, lambda content: content.update(task_result_filters=[NOISE])), "GaussianUpdateFilter"),
+    "arguments": (
+        edit(CLIENT, lambda content: args(CLIENT)(content).update(debug={})),
+        "executors",
+    ),
+    "attributes": (
+        edit(CLIENT, lambda content: args(CLIENT)(content).update(class_attributes={})),
+        "executors",
+    ),
+    "filters": (
+        edit(CLIENT, lambda content: content.update(task_result_filters=[NOISE])),
+        "GaussianUpdateFilter",
+    ),
     "other events": (
-        edit(CLIENT, lambda content: content["components"][0]["args"].update(events_to_convert=["_start_run"])),
+        edit(
+            CLIENT,
+            lambda content: content["components"][0]["args"].update(
+                events_to_convert=["_start_run"]
+            ),
+        ),
         "components",
     ),
-    "a further task": (edit(CLIENT, lambda content: content["executors"][0]["tasks"].append("*")), "executors"),
-    "a setting of FLARE": (edit(CLIENT, lambda content: content.update(nvflare_decomposers="this")), "decomposers"),
-    "no class, but dict": (edit(CLIENT, lambda content: content["components"][0].update(config_type="dict")), "compo"),
-    "a variable": (edit(CLIENT, lambda content: content["components"][0].update(id="{$HOME}")), "a brace in '{$HOME}'"),
-    "a variable as key": (edit(CLIENT, lambda content: content.update({"@x": {"a": "}{JOB_ID}"}})), "a brace"),
-    "an interval": (edit(CLIENT, lambda content: content.update(default_task_fetch_interval=1e-9)), "1e-09 seconds"),
-    "an interval of text": (edit(CLIENT, lambda content: content.update(default_task_fetch_interval="1")), "without"),
+    "a further task": (
+        edit(CLIENT, lambda content: content["executors"][0]["tasks"].append("*")),
+        "executors",
+    ),
+    "a setting of FLARE": (
+        edit(CLIENT, lambda content: content.update(nvflare_decomposers="this")),
+        "decomposers",
+    ),
+    "no class, but dict": (
+        edit(CLIENT, lambda content: content["components"][0].update(config_type="dict")),
+        "compo",
+    ),
+    "a variable": (
+        edit(CLIENT, lambda content: content["components"][0].update(id="{$HOME}")),
+        "a brace in '{$HOME}'",
+    ),
+    "a variable as key": (
+        edit(CLIENT, lambda content: content.update({"@x": {"a": "}{JOB_ID}"}})),
+        "a brace",
+    ),
+    "an interval": (
+        edit(CLIENT, lambda content: content.update(default_task_fetch_interval=1e-9)),
+        "1e-09 seconds",
+    ),
+    "an interval of text": (
+        edit(CLIENT, lambda content: content.update(default_task_fetch_interval="1")),
+        "without",
+    ),
     "a key twice": (rewritten(CLIENT, first("executors", [])), "a key that comes twice"),
     "no object": (rewritten(CLIENT, lambda text: f"[{text}]"), "without the part"),
     "no executor": (edit(CLIENT, lambda content: content.update(executors=[])), "executors"),
@@ -205,7 +263,13 @@ def common(**changes):
 @pytest.mark.parametrize(
     ("change", "found"),
     [
-        (edit(SERVER, lambda content: content["components"][0]["args"].update(tb_folder="/var/www")), "components"),
+        (
+            edit(
+                SERVER,
+                lambda content: content["components"][0]["args"].update(tb_folder="/var/www"),
+            ),
+            "components",
+        ),
         (arguments(init={"path": "/etc", "sha256": ""}), "class /etc"),
         (arguments(experiment=[]), "without the part that runs the experiment"),
         (arguments(helper={"path": "os.system"}), "the class os.system"),
@@ -220,14 +284,32 @@ def common(**changes):
         (common(synthetic={"labels": 1}), "unknown arguments, labels"),
         (common(data=3), "without the part that runs the experiment"),
         (common(net="{$HOME}"), "a brace in '{$HOME}'"),
-        (edit(SERVER, lambda content: content["workflows"][0].update(path=TENSORBOARD)), "no controller"),
-        (edit(SERVER, lambda content: content["workflows"].append(content["workflows"][0])), "without the part"),
-        (edit(SERVER, lambda content: content["components"].append(receiver("mlflow"))), "MLflowReceiver"),
-        (edit(SERVER, lambda content: content.update(components=[receiver("wandb")])), "WandBReceiver"),
+        (
+            edit(SERVER, lambda content: content["workflows"][0].update(path=TENSORBOARD)),
+            "no controller",
+        ),
+        (
+            edit(SERVER, lambda content: content["workflows"].append(content["workflows"][0])),
+            "without the part",
+        ),
+        (
+            edit(SERVER, lambda content: content["components"].append(receiver("mlflow"))),
+            "MLflowReceiver",
+        ),
+        (
+            edit(SERVER, lambda content: content.update(components=[receiver("wandb")])),
+            "WandBReceiver",
+        ),
         (component(SERVER, EXECUTOR), "MonaiTrainerExecutor"),
         (edit(SERVER, lambda content: content["server"].update(heart_beat_timeout=1)), "server"),
-        (edit(SERVER, lambda content: content["server"].update(task_request_interval=3600)), "3600 seconds"),
-        (edit(SERVER, lambda content: content.update(dead_client_grace_period=1e9)), "dead_client_grace_period"),
+        (
+            edit(SERVER, lambda content: content["server"].update(task_request_interval=3600)),
+            "3600 seconds",
+        ),
+        (
+            edit(SERVER, lambda content: content.update(dead_client_grace_period=1e9)),
+            "dead_client_grace_period",
+        ),
     ],
 )
 def test_any_other_configuration_of_the_server_is_refused(app, change, found):

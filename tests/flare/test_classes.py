@@ -1,4 +1,6 @@
-"""What FLARE's component builder can be made to call through a kit's class list: all installed modules are tried."""
+"""What FLARE's component builder can be made to call through a kit's class list: all installed
+modules are tried.
+"""
 
 import importlib
 import inspect
@@ -44,8 +46,11 @@ class Site:
     def __init__(self, folder, listed):
         for name in ("startup", "local"):
             (folder / name).mkdir()
-        (folder / "local" / "resources.json").write_text(json.dumps({"class_allow_list": list(listed)}))
-        self.workspace, self.authorizer = Workspace(str(folder)), ComponentPathAuthorizer()
+        (folder / "local" / "resources.json").write_text(
+            json.dumps({"class_allow_list": list(listed)})
+        )
+        self.workspace = Workspace(str(folder))
+        self.authorizer = ComponentPathAuthorizer()
 
     def admits(self, path):
         try:
@@ -55,15 +60,18 @@ class Site:
         return True
 
     def reaches(self, modules, listed):
-        """Yield the paths that are admitted and give something to call: ``getattr(import_module(module), name)``.
+        """Yield the paths that are admitted and give something to call:
+        ``getattr(import_module(module), name)``.
 
-        The list compares whole names or beginnings of them, so that a module needs to be looked into only where one of
-        the listed names, or any name at all, is admitted in it.
+        The list compares whole names or beginnings of them, so that a module needs to be looked
+        into only where one of the listed names, or any name at all, is admitted in it.
         """
         names = {path.rsplit(".", 1)[1] for path in listed if not path.endswith(".")}
         for module in modules:
             if self.admits(f"{module}.any_name"):
-                candidates = [name for name, _ in inspect.getmembers(importlib.import_module(module))]
+                candidates = [
+                    name for name, _ in inspect.getmembers(importlib.import_module(module))
+                ]
             else:
                 candidates = [name for name in names if self.admits(f"{module}.{name}")]
             for name in candidates:
@@ -101,7 +109,9 @@ def test_a_package_in_the_list_reaches_more_than_it_says(tmp_path, modules):
 @pytest.mark.parametrize("role", ["site", "server"])
 @pytest.mark.parametrize("tail", [".execute", ".__init__", ".run.__globals__", ".os.system"])
 def test_a_name_behind_a_listed_class_leads_nowhere(role, tail):
-    """FLARE admits names that go on behind a listed one; the import fails, as a class is no package."""
+    """FLARE admits names that go on behind a listed one; the import fails, as a class is no
+    package.
+    """
     for path in ALLOWED[role]:
         with pytest.raises(TypeError, match="Can't load class"):
             load_class(path + tail)

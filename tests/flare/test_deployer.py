@@ -1,4 +1,6 @@
-"""A job's app comes to a kit whole or not at all; signed with the certificates of a provisioned project."""
+"""A job's app comes to a kit whole or not at all; signed with the certificates of a provisioned
+project.
+"""
 
 import io
 import json
@@ -76,13 +78,22 @@ def app(tmp_path: Path) -> Path:
 def signed(app: Path, kits: Path, person: str = LEAD) -> bytes:
     """Return an app zipped and signed with the kit of a person."""
     startup = kits / person / "startup"
-    sign_folders(str(app), load_private_key_file(str(startup / "client.key")), str(startup / "client.crt"))
+    sign_folders(
+        str(app), load_private_key_file(str(startup / "client.key")), str(startup / "client.crt")
+    )
     return zip_directory_to_bytes(str(app), "")
 
 
 def deploy(kit: Path, app: bytes, job: str | None = None, scope: str = "clinical") -> str:
-    meta = {"submitter_name": LEAD, "submitter_org": "hospital_a", "submitter_role": "lead", "scope": scope}
-    return AppDeployer().deploy(Workspace(str(kit), SITE), job or str(uuid.uuid4()), meta, "app", app, FLContext())
+    meta = {
+        "submitter_name": LEAD,
+        "submitter_org": "hospital_a",
+        "submitter_role": "lead",
+        "scope": scope,
+    }
+    return AppDeployer().deploy(
+        Workspace(str(kit), SITE), job or str(uuid.uuid4()), meta, "app", app, FLContext()
+    )
 
 
 def folders(kit: Path) -> set[str]:
@@ -94,7 +105,9 @@ def folders(kit: Path) -> set[str]:
 def test_a_job_without_readable_meta_is_refused(kit, app, kits, site, meta):
     before = folders(kit)
     job = str(uuid.uuid4())
-    assert AppDeployer().deploy(Workspace(str(kit), SITE), job, meta, "app", signed(app, kits), FLContext())
+    assert AppDeployer().deploy(
+        Workspace(str(kit), SITE), job, meta, "app", signed(app, kits), FLContext()
+    )
     assert folders(kit) == before
     assert "[A:refused train.deploy]" in site.read_text()
 
@@ -102,9 +115,16 @@ def test_a_job_without_readable_meta_is_refused(kit, app, kits, site, meta):
 def test_an_app_comes_to_its_place(kit, kits, app):
     job = str(uuid.uuid4())
     assert deploy(kit, signed(app, kits), job) == ""
-    placed = {path.relative_to(kit / job).as_posix() for path in (kit / job).rglob("*") if path.is_file()}
+    placed = {
+        path.relative_to(kit / job).as_posix() for path in (kit / job).rglob("*") if path.is_file()
+    }
     config = f"app_{SITE}/config"
-    assert {f"{config}/config_fed_client.json", f"{config}/config_fed_server.json", "fl_app.txt", "meta.json"} <= placed
+    assert {
+        f"{config}/config_fed_client.json",
+        f"{config}/config_fed_server.json",
+        "fl_app.txt",
+        "meta.json",
+    } <= placed
     assert (kit / job / "fl_app.txt").read_text() == "app"
     meta = json.loads((kit / job / "meta.json").read_text())
     assert meta["submitter_name"] == LEAD
@@ -125,11 +145,23 @@ LONG = "config/" + "x" * 255
 HOSTILE: dict[str, tuple[bytes, str]] = {
     "a package that torch tries to import": (zipped("custom/pynvml.py"), "'custom/pynvml.py'"),
     "a path too long for the kit's disk": (zipped("custom/pynvml.py", LONG), "'config/xxx"),
-    "a path that leads out of the kit": (zipped("../../hospital-b/local/resources.json"), "'../../hospital-b"),
+    "a path that leads out of the kit": (
+        zipped("../../hospital-b/local/resources.json"),
+        "'../../hospital-b",
+    ),
     "an absolute path": (zipped("/etc/cron.d/job"), "'/etc/cron.d/job'"),
-    "a file that unpacks to gigabytes": (zipped("config/config_fed_client.json", size=32 << 20), "33554432"),
-    "a known file twice": (zipped("config/config_fed_client.json", "config/config_fed_client.json"), "comes twice"),
-    "a folder in a file's place": (zipped("config/config_fed_client.json/x"), "config_fed_client.json/x"),
+    "a file that unpacks to gigabytes": (
+        zipped("config/config_fed_client.json", size=32 << 20),
+        "33554432",
+    ),
+    "a known file twice": (
+        zipped("config/config_fed_client.json", "config/config_fed_client.json"),
+        "comes twice",
+    ),
+    "a folder in a file's place": (
+        zipped("config/config_fed_client.json/x"),
+        "config_fed_client.json/x",
+    ),
     "no zip file": (b"PK nothing", "expected a zip file"),
 }
 
@@ -138,7 +170,12 @@ HOSTILE: dict[str, tuple[bytes, str]] = {
 @pytest.mark.parametrize(
     "case",
     [
-        pytest.param(case, marks=pytest.mark.proves("lead", f"an app with {case}", "refused before it is unpacked"))
+        pytest.param(
+            case,
+            marks=pytest.mark.proves(
+                "lead", f"an app with {case}", "refused before it is unpacked"
+            ),
+        )
         for case in HOSTILE
     ],
 )
@@ -162,7 +199,9 @@ def test_a_link_in_an_archive_is_refused(kit):
     assert folders(kit) == before
 
 
-@pytest.mark.parametrize("job", ["startup", "local", "fedward", "..", "../hospital-b", "", "x" * 300])
+@pytest.mark.parametrize(
+    "job", ["startup", "local", "fedward", "..", "../hospital-b", "", "x" * 300]
+)
 def test_a_job_is_named_by_an_id(kit, kits, app, job):
     """FLARE deletes the folder of a job's name before it unpacks the app."""
     before = folders(kit)
@@ -172,7 +211,9 @@ def test_a_job_is_named_by_an_id(kit, kits, app, job):
 
 
 @pytest.mark.proves(
-    "lead", "a second app for a job that a site has already", "refused; the first app and its files stay as they are"
+    "lead",
+    "a second app for a job that a site has already",
+    "refused; the first app and its files stay as they are",
 )
 def test_a_second_app_for_one_job_is_refused(kit, kits, app):
     job = str(uuid.uuid4())
@@ -183,7 +224,9 @@ def test_a_second_app_for_one_job_is_refused(kit, kits, app):
 
 
 @pytest.mark.proves(
-    "lead", "two apps for one job at the same moment, of which one brings code", "one is in its place, whole, or none"
+    "lead",
+    "two apps for one job at the same moment, of which one brings code",
+    "one is in its place, whole, or none",
 )
 def test_of_two_apps_at_once_one_is_in_its_place_whole(kit, kits, app):
     job = str(uuid.uuid4())
@@ -191,7 +234,8 @@ def test_of_two_apps_at_once_one_is_in_its_place_whole(kit, kits, app):
     bad = zipped("custom/pynvml.py", LONG)
     told: list[str] = []
     threads = [
-        threading.Thread(target=lambda each=each: told.append(deploy(kit, each, job))) for each in [good, bad] * 5
+        threading.Thread(target=lambda each=each: told.append(deploy(kit, each, job)))
+        for each in [good, bad] * 5
     ]
     for thread in threads:
         thread.start()
@@ -217,8 +261,12 @@ def test_of_two_apps_at_once_one_is_in_its_place_whole(kit, kits, app):
 )
 def test_a_job_is_signed_by_a_lead_or_a_project_admin(kits, kit, app, site, person, accepted):
     if person == "localhost":
-        shutil.copy(kits / person / "startup" / "server.key", kits / person / "startup" / "client.key")
-        shutil.copy(kits / person / "startup" / "server.crt", kits / person / "startup" / "client.crt")
+        shutil.copy(
+            kits / person / "startup" / "server.key", kits / person / "startup" / "client.key"
+        )
+        shutil.copy(
+            kits / person / "startup" / "server.crt", kits / person / "startup" / "client.crt"
+        )
     before = folders(kit)
     told = deploy(kit, signed(app, kits, person))
     assert (told == "") is accepted
@@ -234,7 +282,9 @@ def unsigned(app: Path) -> None:
 
 
 def changed_after_signing(app: Path) -> None:
-    bring("config/config_fed_client.json", (app / "config/config_fed_client.json").read_text() + " ")(app)
+    bring(
+        "config/config_fed_client.json", (app / "config/config_fed_client.json").read_text() + " "
+    )(app)
 
 
 def added_after_signing(app: Path) -> None:
@@ -258,10 +308,15 @@ def test_an_app_without_a_valid_signature_is_refused(kits, kit, app, alter: Call
     "an app at which a step of deployment fails, for whatever reason",
     "nothing of it stays, and the same job can be deployed once the reason is gone",
 )
-@pytest.mark.parametrize("step", ["unzip_all_from_bytes", "verify_folder_signature_and_get_signers", "_checked"])
-@pytest.mark.parametrize("error", [OSError(28, "No space left on device"), RuntimeError("anything"), MemoryError()])
+@pytest.mark.parametrize(
+    "step", ["unzip_all_from_bytes", "verify_folder_signature_and_get_signers", "_checked"]
+)
+@pytest.mark.parametrize(
+    "error", [OSError(28, "No space left on device"), RuntimeError("anything"), MemoryError()]
+)
 def test_whatever_fails_nothing_stays(kits, kit, app, step, error, monkeypatch):
-    job, before = str(uuid.uuid4()), folders(kit)
+    job = str(uuid.uuid4())
+    before = folders(kit)
 
     def fail(*_: object) -> None:
         raise error

@@ -39,11 +39,13 @@ def kits(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def logger():
     """FLARE sets the root logger up anew."""
     root = logging.getLogger()
-    before, level = root.handlers[:], root.level
+    before = root.handlers[:]
+    level = root.level
     yield logging.getLogger("CoreCell")
     for handler in set(root.handlers) - set(before):
         handler.close()
-    root.handlers, root.level = before, level
+    root.handlers = before
+    root.level = level
     logging.captureWarnings(False)
 
 
@@ -60,11 +62,17 @@ def test_questions_to_a_job_that_starts_are_no_errors(kits, logger):
 
 @pytest.mark.parametrize("name", ["localhost", "hospital-a"])
 def test_each_log_is_rotated(kits, name):
-    handlers = json.loads((kits / name / "local" / "log_config.json.default").read_text())["handlers"]
+    handlers = json.loads((kits / name / "local" / "log_config.json.default").read_text())[
+        "handlers"
+    ]
     files = {handler["filename"]: handler for handler in handlers.values() if "filename" in handler}
     assert set(files) == {"log.txt", "log.json", "error_log.txt", "log_fl.txt"}
-    assert {(handler["maxBytes"], handler["backupCount"]) for handler in files.values()} == {(20 * 2**20, 10)}
-    assert all(handler["class"] == "logging.handlers.RotatingFileHandler" for handler in files.values())
+    assert {(handler["maxBytes"], handler["backupCount"]) for handler in files.values()} == {
+        (20 * 2**20, 10)
+    }
+    assert all(
+        handler["class"] == "logging.handlers.RotatingFileHandler" for handler in files.values()
+    )
 
 
 def test_the_doctor_asks_for_the_file_of_a_new_kit(kits):

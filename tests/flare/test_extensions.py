@@ -1,4 +1,6 @@
-"""A job that names what another package adds: nothing of it is imported at a site whose policy does not admit it."""
+"""A job that names what another package adds: nothing of it is imported at a site whose policy does
+not admit it.
+"""
 
 import sys
 from pathlib import Path
@@ -38,16 +40,21 @@ POINTS = {
 @pytest.fixture
 def trap(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The file that the package's module makes when it is imported."""
-    install(tmp_path / "packages", monkeypatch, "trap-package", "trap", TRAP, version="2.1", **POINTS)
+    install(
+        tmp_path / "packages", monkeypatch, "trap-package", "trap", TRAP, version="2.1", **POINTS
+    )
     return tmp_path / "packages" / "imported"
 
 
 def job(folder: Path, **names: str) -> MonaiTrainerExecutor:
-    """Return the executor of a job that says a name in place of a built-in one; it is written without a check."""
+    """Return the executor of a job that says a name in place of a built-in one; it is written
+    without a check.
+    """
     path, arguments = controller(tiny("fedal" if "sampler" in names else "fedavg"))
     shared = arguments["experiment"]
     if "method" in names:
-        path, arguments["method"] = FOREIGN, names["method"]
+        path = FOREIGN
+        arguments["method"] = names["method"]
     arguments |= {"sampler": names["sampler"]} if "sampler" in names else {}
     shared["net"] = names.get("network", shared["net"])
     shared["data"]["views"] = names.get("view", shared["data"]["views"])
@@ -73,7 +80,9 @@ def test_what_is_not_admitted_is_not_even_imported(tmp_path, trap, sent, kind): 
     executor = job(tmp_path, **{kind: name})
     allow(tmp_path, "trap-package==2.0:" + name, "other:" + name, "trap-package:other", name)
     meta, arrays = run(executor, request(), tmp_path, simulated=False)
-    assert meta["error"].startswith("policy of site-1: expected what its rules allow, found extensions: ")
+    assert meta["error"].startswith(
+        "policy of site-1: expected what its rules allow, found extensions: "
+    )
     assert f"the job needs {kind} trap-package==2.1:{name}" in meta["error"]
     assert meta["refused"], "it is not asked again"
     assert not arrays
@@ -88,14 +97,18 @@ def test_what_is_admitted_runs_from_the_next_request_on(tmp_path, trap, sent, ru
     assert "error" in run(executor, request(), tmp_path, simulated=False)[0]
     allow(tmp_path, rule)
     meta, _ = run(executor, request(), tmp_path, simulated=False)
-    assert meta["error"].startswith("settings of the job: "), "the next check: the request is another job's"
+    assert meta["error"].startswith("settings of the job: "), (
+        "the next check: the request is another job's"
+    )
     assert trap.exists()
     own = request(experiment=experiment_in(config_folder(tmp_path)))
     meta, arrays = run(executor, own, tmp_path, simulated=False)
     assert (meta.get("error"), meta["steps"] > 0, bool(arrays)) == (None, True, True)
     allow(tmp_path)
     meta, _ = run(executor, own, tmp_path, simulated=False)
-    assert "extensions: none, the job needs method trap-package==2.1:trap_method" in meta["error"], "withdrawn"
+    assert (
+        "extensions: none, the job needs method trap-package==2.1:trap_method" in meta["error"]
+    ), "withdrawn"
 
 
 def test_built_in_names_need_no_entry(tmp_path):

@@ -1,4 +1,6 @@
-"""The server's half of a job without FLARE's network: where its run lies, and what of it the submitter can download."""
+"""The server's half of a job without FLARE's network: where its run lies, and what of it the
+submitter can download.
+"""
 
 import json
 from collections.abc import Callable
@@ -19,14 +21,16 @@ from fedward.errors import RunError
 from fedward.flare import controller as module
 from fedward.flare.jobs.configurations import controller as controller_of
 from fedward.flare.places import new_run, results_folder
-from fedward.local import LocalTransport
+from fedward.lab.local import LocalTransport
 from fedward.protocol.transport import Deliver
 from fedward.protocol.wire import Message
 from tiny import tiny
 
 SITES = ["site-1", "site-2", "site-3"]
-EXPERIMENT, OTHER = tiny(options={"rounds": 2}), tiny("fedavg", options={"rounds": 1})
-LEAD, OTHER_LEAD = "lead@a.org", "lead@b.org"
+EXPERIMENT = tiny(options={"rounds": 2})
+OTHER = tiny("fedavg", options={"rounds": 1})
+LEAD = "lead@a.org"
+OTHER_LEAD = "lead@b.org"
 RUN = "0123456789abcdef0123456789abcdef"
 
 
@@ -35,7 +39,9 @@ class Stopped(LocalTransport):
 
     def exchange(self, requests: dict[str, Message], timeout: int, deliver: Deliver) -> None:
         if any(request.meta["round"] == 2 for request in requests.values()):
-            raise RunError("job", expected="to run to its end", found="an abort", remedy="Resume it.")
+            raise RunError(
+                "job", expected="to run to its end", found="an abort", remedy="Resume it."
+            )
         super().exchange(requests, timeout, deliver)
 
 
@@ -49,15 +55,20 @@ def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Workspace:
 
 
 @pytest.fixture
-def run(workspace: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Path]:
+def run(
+    workspace: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Callable[..., Path]:
     """Run a job in this process; return the run folder in what FLARE archives of it."""
 
-    def call(job_id: str, experiment: Experiment = EXPERIMENT, engine: type = LocalTransport, **job: Any) -> Path:
+    def call(
+        job_id: str, experiment: Experiment = EXPERIMENT, engine: type = LocalTransport, **job: Any
+    ) -> Path:
         path, arguments = controller_of(experiment)
         controller = load_class(path)(**arguments)
         sites = engine(controller.experiment, SITES, tmp_path / "sites")
         monkeypatch.setattr(module, "FlareTransport", lambda _: sites)
-        controller.engine, controller.fl_ctx = SimpleNamespace(get_workspace=lambda: workspace), FLContext()
+        controller.engine = SimpleNamespace(get_workspace=lambda: workspace)
+        controller.fl_ctx = FLContext()
         controller.fl_ctx.set_prop(ReservedKey.RUN_NUM, job_id)
         controller.fl_ctx.set_prop(FLContextKey.JOB_META, {"name": "fedperl", **job})
         controller.run()
@@ -72,15 +83,21 @@ def status(folder: Path) -> str:
 
 @pytest.mark.parametrize("props", [{}, {"custom_props": {"fedward_run": RUN}}])
 @pytest.mark.parametrize("kept", ["server/fedward/runs", "runs"])
-def test_results_of_a_stopped_job_hold_no_sites_model(run, workspace, tmp_path, monkeypatch, kept, props):
+def test_results_of_a_stopped_job_hold_no_sites_model(
+    run, workspace, tmp_path, monkeypatch, kept, props
+):
     if kept == "runs":
         monkeypatch.setenv("FEDWARD_RUNS", str(tmp_path / "runs"))
     with pytest.raises(RunError, match="an abort"):
         run("job-1", engine=Stopped, submitter_name=LEAD, **props)
     results = results_folder(workspace, "job-1")
     assert status(results) == "failed"
-    assert not [path for path in Path(workspace.get_run_dir("job-1")).rglob("*") if "models" in path.parts]
-    assert list((tmp_path / kept / LEAD).glob("*/models/*/*.safetensors"))  # from which it would go on
+    assert not [
+        path for path in Path(workspace.get_run_dir("job-1")).rglob("*") if "models" in path.parts
+    ]
+    assert list(
+        (tmp_path / kept / LEAD).glob("*/models/*/*.safetensors")
+    )  # from which it would go on
 
 
 def test_a_job_sent_again_continues_the_run_of_its_name(run, tmp_path, monkeypatch):
@@ -94,7 +111,10 @@ def test_a_job_sent_again_continues_the_run_of_its_name(run, tmp_path, monkeypat
 
 
 def test_jobs_of_one_name_are_separate_runs(run):
-    ids = [json.loads((run(job, OTHER, submitter_name=LEAD) / "run.json").read_text())["id"] for job in ("a", "b")]
+    ids = [
+        json.loads((run(job, OTHER, submitter_name=LEAD) / "run.json").read_text())["id"]
+        for job in ("a", "b")
+    ]
     assert ids[0] != ids[1]
 
 
@@ -120,7 +140,9 @@ def test_a_run_has_the_id_that_its_sender_gave_it(run):
     "a lead gives a run the id of another lead's, whose memory the sites keep by it",
     "the server gives it an id of its own: the name of a run is bound to its sender",
 )
-@pytest.mark.parametrize("name", [RUN, new_run(OTHER_LEAD), new_run(LEAD)[:16] + RUN[16:]], ids="abc")
+@pytest.mark.parametrize(
+    "name", [RUN, new_run(OTHER_LEAD), new_run(LEAD)[:16] + RUN[16:]], ids="abc"
+)
 def test_nobody_gives_a_run_the_id_of_another_ones(run, name):
     folder = run("job-1", submitter_name=LEAD, custom_props={"fedward_run": name})
     assert json.loads((folder / "run.json").read_text())["id"] != name
@@ -129,7 +151,10 @@ def test_nobody_gives_a_run_the_id_of_another_ones(run, name):
 @pytest.mark.parametrize("name", ["fedperl", LEAD])
 def test_a_lead_gets_nothing_of_another_leads_run(run, tmp_path, monkeypatch, name):
     monkeypatch.setenv("FEDWARD_RUNS", str(tmp_path / "runs"))
-    first = [run("job-1", submitter_name=LEAD), run("job-2", submitter_name=LEAD, custom_props={"fedward_run": RUN})]
+    first = [
+        run("job-1", submitter_name=LEAD),
+        run("job-2", submitter_name=LEAD, custom_props={"fedward_run": RUN}),
+    ]
     ids = [json.loads((folder / "run.json").read_text())["id"].encode() for folder in first]
     results = run("job-3", OTHER, submitter_name=OTHER_LEAD, name=name)
     assert status(results) == "finished"
@@ -145,7 +170,9 @@ def test_a_simulated_run_lies_in_its_results(run, workspace):
 
 
 def test_flares_tools_find_metrics_and_model_in_the_results(run, workspace):
-    """Read by the function that serves ``nvflare job download``, and in the form of FLARE's own writer."""
+    """Read by the function that serves ``nvflare job download``, and in the form of FLARE's own
+    writer.
+    """
     results = run("job-1", submitter_name=LEAD)
     found, missing = _discover_job_download_artifacts(workspace.get_run_dir("job-1"))
     assert missing == ["client_logs"], "there is no client"
@@ -153,9 +180,16 @@ def test_flares_tools_find_metrics_and_model_in_the_results(run, workspace):
     summary = json.loads(Path(found["metrics_summary"]).read_text())
     rounds = [json.loads(line) for line in Path(found["round_metrics"]).read_text().splitlines()]
     assert [row["round"] for row in rounds] == [0, 1, 2]
-    assert (summary["final_round"], summary["final_aggregated_metrics"]) == (2, rounds[-1]["aggregated_metrics"])
+    assert (summary["final_round"], summary["final_aggregated_metrics"]) == (
+        2,
+        rounds[-1]["aggregated_metrics"],
+    )
     rows = [json.loads(line) for line in (results / "metrics.jsonl").read_text().splitlines()]
-    values = [row["value"] for row in rows if (row["round"], row["split"], row["name"]) == (1, "val", "accuracy")]
+    values = [
+        row["value"]
+        for row in rows
+        if (row["round"], row["split"], row["name"]) == (1, "val", "accuracy")
+    ]
     told = {metric["name"]: metric["value"] for metric in rounds[1]["aggregated_metrics"]}
     assert told["val/accuracy"] == pytest.approx(fmean(values))
     assert not [name for name in told if name.startswith("train/") or name.count("/") > 1]

@@ -35,7 +35,9 @@ class Context:
 
     def __init__(self, folder, simulated=True):
         (folder / "local").mkdir(exist_ok=True)
-        workspace = SimpleNamespace(get_root_dir=lambda: str(folder), get_site_config_dir=lambda: str(folder / "local"))
+        workspace = SimpleNamespace(
+            get_root_dir=lambda: str(folder), get_site_config_dir=lambda: str(folder / "local")
+        )
         workspace.get_app_config_dir = lambda job_id: str(config_folder(folder, job_id))
         self.engine = SimpleNamespace(get_workspace=lambda: workspace)
         self.simulated = simulated
@@ -57,7 +59,9 @@ class Context:
 def sent(monkeypatch):
     """The scalars that would go to TensorBoard."""
     found = []
-    monkeypatch.setattr(module, "send_analytic_dxo", lambda component, dxo, fl_ctx: found.append(dxo))
+    monkeypatch.setattr(
+        module, "send_analytic_dxo", lambda component, dxo, fl_ctx: found.append(dxo)
+    )
     monkeypatch.setattr(MonaiTrainerExecutor, "log_exception", lambda self, fl_ctx, text: None)
     return found
 
@@ -70,12 +74,16 @@ def check(meta, arrays=None, classes=()) -> None:
 def request(task="train", evaluate=True, experiment=None):
     model = build("small_cnn", 8, 3, seed=3).state_dict()
     work = {"site-1": ClientTask()} if task == "train" else {}
-    asked = requests(experiment or tiny("fedavg"), Exchange(1, model, work), ["site-1"] if evaluate else [])
+    asked = requests(
+        experiment or tiny("fedavg"), Exchange(1, model, work), ["site-1"] if evaluate else []
+    )
     return asked["site-1"]
 
 
 def run(executor, message, folder, signal=None, simulated=True):
-    shareable = message if isinstance(message, Shareable) else pack_request(message.meta, message.arrays)
+    shareable = (
+        message if isinstance(message, Shareable) else pack_request(message.meta, message.arrays)
+    )
     return unpack(executor.execute(TASK, shareable, Context(folder, simulated), signal or Signal()))
 
 
@@ -90,7 +98,11 @@ def test_the_answer_is_the_sites(tmp_path, sent):
     assert all((arrays[name] == expected.arrays[name]).all() for name in arrays)
     assert sent == [], "the site's log comes first"
     leaving(executor, pack_answer(meta, arrays), tmp_path)
-    assert {dxo.data["track_key"] for dxo in sent} >= {"train/loss", "val/accuracy", "test/auroc_macro"}
+    assert {dxo.data["track_key"] for dxo in sent} >= {
+        "train/loss",
+        "val/accuracy",
+        "test/auroc_macro",
+    }
 
 
 def test_an_evaluation_needs_no_arrays(tmp_path, sent):
@@ -102,14 +114,20 @@ def test_an_evaluation_needs_no_arrays(tmp_path, sent):
 def test_one_process_builds_its_site_once(tmp_path, sent, monkeypatch):
     built = []
     start = Client.__init__
-    monkeypatch.setattr(Client, "__init__", lambda self, *args, **kw: (built.append(self), start(self, *args, **kw))[1])
+    monkeypatch.setattr(
+        Client,
+        "__init__",
+        lambda self, *args, **kw: (built.append(self), start(self, *args, **kw))[1],
+    )
     executor = executor_of(tmp_path, tiny("fedavg"))
     for _ in range(2):
         run(executor, request("idle"), tmp_path)
     assert len(built) == 1
 
 
-@pytest.mark.parametrize("error", [MemoryError("patient-0017.png"), RuntimeError("CUDA out of memory"), KeyError("x")])
+@pytest.mark.parametrize(
+    "error", [MemoryError("patient-0017.png"), RuntimeError("CUDA out of memory"), KeyError("x")]
+)
 def test_failures_at_a_site_become_answers_without_details(tmp_path, sent, monkeypatch, error):
     def fails(self, *_):
         raise error
@@ -148,10 +166,14 @@ def test_an_abort_reaches_the_training(tmp_path, sent):
 
 def test_a_sites_own_file_comes_first(tmp_path, sent):
     context = Context(tmp_path)
-    (tmp_path / "local" / "site-1.yaml").write_text("kind: npz\nfile: missing.npz\nlabels: {0: MEL}\n")
+    (tmp_path / "local" / "site-1.yaml").write_text(
+        "kind: npz\nfile: missing.npz\nlabels: {0: MEL}\n"
+    )
     executor = executor_of(tmp_path, tiny("fedavg"))
     message = request()
-    meta, _ = unpack(executor.execute(TASK, pack_request(message.meta, message.arrays), context, Signal()))
+    meta, _ = unpack(
+        executor.execute(TASK, pack_request(message.meta, message.arrays), context, Signal())
+    )
     assert "DataError" in meta["error"]
 
 
@@ -163,7 +185,9 @@ def test_a_sites_own_file_comes_first(tmp_path, sent):
 def test_a_kits_policy_counts_whatever_the_job_is_called(tmp_path, sent):
     executor = executor_of(tmp_path, tiny("fedavg"))
     meta, arrays = run(executor, request(), tmp_path, simulated=False)
-    assert "minimum_replies: at least 3, the job says 1" in meta["error"], "there is no file, so the defaults hold"
+    assert "minimum_replies: at least 3, the job says 1" in meta["error"], (
+        "there is no file, so the defaults hold"
+    )
     assert not arrays
     (tmp_path / "local" / FILE).write_text(yaml.safe_dump(OPEN.model_dump(mode="json")))
     meta, arrays = run(executor, request(), tmp_path, simulated=False)
@@ -210,12 +234,16 @@ def leaving(executor, result, folder):
 
 
 def lines(folder):
-    return [json.loads(line) for line in (folder / "answers" / f"{RUN}.jsonl").read_text().splitlines()]
+    return [
+        json.loads(line) for line in (folder / "answers" / f"{RUN}.jsonl").read_text().splitlines()
+    ]
 
 
 def answered(executor, folder):
     message = request()
-    return executor.execute(TASK, pack_request(message.meta, message.arrays), Context(folder), Signal())
+    return executor.execute(
+        TASK, pack_request(message.meta, message.arrays), Context(folder), Signal()
+    )
 
 
 def test_what_leaves_is_in_the_sites_log_as_the_filters_left_it(tmp_path, sent):
@@ -226,7 +254,11 @@ def test_what_leaves_is_in_the_sites_log_as_the_filters_left_it(tmp_path, sent):
     noisy = {name: array + 1 for name, array in arrays.items()}
     leaving(executor, pack_answer(meta, noisy), tmp_path)
     (row,) = lines(tmp_path / "fedward")
-    assert (row["event"], row["job"], row["gave"]) == ("answered", "simulate_job", arrays_digest(noisy))
+    assert (row["event"], row["job"], row["gave"]) == (
+        "answered",
+        "simulate_job",
+        arrays_digest(noisy),
+    )
     leaving(executor, result, tmp_path)
     assert len(lines(tmp_path / "fedward")) == 1, "there was no request"
 
@@ -252,15 +284,22 @@ def test_an_answer_the_site_cannot_log_does_not_leave(tmp_path, sent, monkeypatc
 def test_scalars_are_those_that_the_filters_left(tmp_path, sent):
     executor = executor_of(tmp_path, tiny("fedavg"))
     answered(executor, tmp_path)
-    leaving(executor, pack_answer({"site": "site-1", "round": 1, "error": "privacy budget used up"}, {}), tmp_path)
+    leaving(
+        executor,
+        pack_answer({"site": "site-1", "round": 1, "error": "privacy budget used up"}, {}),
+        tmp_path,
+    )
     assert sent == []
 
 
 def test_an_average_is_tracked_in_the_round_it_is_of(tmp_path, sent):
     experiment = tiny("fedavg", options={"average_decay": 0.5})
-    executor, model = executor_of(tmp_path, experiment), build("small_cnn", 8, 3, seed=3).state_dict()
+    executor = executor_of(tmp_path, experiment)
+    model = build("small_cnn", 8, 3, seed=3).state_dict()
     message = requests(experiment, Exchange(1, model, {}, part=1, over=True), ["site-1"])["site-1"]
-    result = executor.execute(TASK, pack_request(message.meta, message.arrays), Context(tmp_path), Signal())
+    result = executor.execute(
+        TASK, pack_request(message.meta, message.arrays), Context(tmp_path), Signal()
+    )
     leaving(executor, result, tmp_path)
     steps = {dxo.data["track_key"]: dxo.data["global_step"] for dxo in sent}
     assert steps["val/accuracy"] == 1

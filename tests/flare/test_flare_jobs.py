@@ -1,4 +1,6 @@
-"""Exported jobs: the same bytes every time, what FLARE accepts, and nothing stale in the repository."""
+"""Exported jobs: the same bytes every time, what FLARE accepts, and nothing stale in the
+repository.
+"""
 
 import json
 import shutil
@@ -29,7 +31,9 @@ SHIPPED = Path(__file__).parents[2] / "jobs"
 
 
 def configs(files):
-    return [json.loads(files[f"app/config/config_fed_{side}.json"]) for side in ("server", "client")]
+    return [
+        json.loads(files[f"app/config/config_fed_{side}.json"]) for side in ("server", "client")
+    ]
 
 
 def test_the_shipped_jobs_are_fresh():
@@ -49,7 +53,9 @@ def test_flares_own_submission_changes_no_value(tmp_path, name):
     sent = shutil.copytree(tmp_path / "job", tmp_path / "sent")
     asked = Namespace(job_folder=str(tmp_path / "job"), config_file=None, app_config=None)
     prepare_job_config(asked, ["app"], str(sent))
-    assert experiment_in(sent / "app" / "config") == experiment_in(tmp_path / "job" / "app" / "config")
+    assert experiment_in(sent / "app" / "config") == experiment_in(
+        tmp_path / "job" / "app" / "config"
+    )
     for side in ("server", "site"):
         apps.check(sent / "app", side)
 
@@ -57,17 +63,23 @@ def test_flares_own_submission_changes_no_value(tmp_path, name):
 def test_exports_are_the_same_bytes_every_time(tmp_path):
     for folder in ("one", "two"):
         export_job(tiny(), tmp_path / folder / "job")
-    one, two = ({p.name: p.read_bytes() for p in (tmp_path / f).rglob("*") if p.is_file()} for f in ("one", "two"))
+    one, two = (
+        {p.name: p.read_bytes() for p in (tmp_path / f).rglob("*") if p.is_file()}
+        for f in ("one", "two")
+    )
     assert one == two
 
 
-@pytest.mark.parametrize(("clinical", "method"), [*((True, method) for method in METHODS), (False, "fedavg")])
+@pytest.mark.parametrize(
+    ("clinical", "method"), [*((True, method) for method in METHODS), (False, "fedavg")]
+)
 def test_server_and_sites_get_the_experiment_that_was_exported(tmp_path, clinical, method):
     """It stands in the job once, with all settings of its method; the executor has no arguments."""
     experiment = tiny(method, synthetic=None) if clinical else tiny(method)
     export_job(experiment, tmp_path / "job", clinical)
     server, client = configs(job_files(experiment, "job", clinical))
-    (workflow,), (executor,) = server["workflows"], client["executors"]
+    (workflow,) = server["workflows"]
+    (executor,) = client["executors"]
     read = experiment_in(tmp_path / "job" / "app" / "config")
     assert load_class(workflow["path"])(**workflow["args"]).experiment == read
     assert method_of(read).settings == method_of(experiment).settings
@@ -117,7 +129,9 @@ def test_a_research_job_names_its_ten_sites():
 def test_flare_accepts_the_job_and_knows_whether_it_has_code(tmp_path, clinical):
     export_job(tiny(), tmp_path / "job", clinical)
     shutil.copy(SHIPPED / "fedperl" / "job.py", tmp_path / "job")  # FLARE looks at the apps alone
-    valid, error, meta = JobMetaValidator().validate("job", zip_directory_to_bytes(str(tmp_path), "job"))
+    valid, error, meta = JobMetaValidator().validate(
+        "job", zip_directory_to_bytes(str(tmp_path), "job")
+    )
     assert valid, error
     assert bool(meta.get("byoc")) is not clinical
 
@@ -130,7 +144,9 @@ HOSPITALS = ["hospital-a", "hospital-b"]
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory):
     experiment = tiny(seed=77)
-    return finished_run(tmp_path_factory.mktemp("finished"), experiment, initial_model(experiment, None)[0])
+    return finished_run(
+        tmp_path_factory.mktemp("finished"), experiment, initial_model(experiment, None)[0]
+    )
 
 
 def files_of(folder):
@@ -141,16 +157,25 @@ def files_of(folder):
 def test_only_the_servers_app_carries_the_weights(finished, tmp_path, clinical):
     job = tmp_path / "job"
     export_job(tiny(), job, clinical, HOSPITALS, finished)
-    assert json.loads((job / "meta.json").read_text())["deploy_map"] == {"app_server": ["server"], "app": HOSPITALS}
+    assert json.loads((job / "meta.json").read_text())["deploy_map"] == {
+        "app_server": ["server"],
+        "app": HOSPITALS,
+    }
     code = set() if clinical else {"custom/README.txt"}
-    assert files_of(job / "app") == {"config/config_fed_client.json", "config/config_fed_server.json"} | code
+    assert (
+        files_of(job / "app")
+        == {"config/config_fed_client.json", "config/config_fed_server.json"} | code
+    )
     weights = {"config/model.safetensors", "config/model.json"}
     assert files_of(job / "app_server") == {"config/config_fed_server.json"} | weights | code
     config = json.loads((job / "app_server" / "config" / "config_fed_server.json").read_text())
     sha256 = file_digest(finished / "model.safetensors")
     assert config["workflows"][0]["args"]["init"] == {"folder": str(finished), "sha256": sha256}
     assert sha256 == file_digest(job / "app_server" / "config" / "model.safetensors")
-    shown = [(job / "app" / "config" / f"config_fed_{side}.json").read_text() for side in ("client", "server")]
+    shown = [
+        (job / "app" / "config" / f"config_fed_{side}.json").read_text()
+        for side in ("client", "server")
+    ]
     assert not [text for text in shown if str(finished) in text], "sites are told no path"
     assert experiment_in(job / "app" / "config") == experiment_in(job / "app_server" / "config")
     module, name = config["workflows"][0]["path"].rsplit(".", 1)
@@ -159,14 +184,20 @@ def test_only_the_servers_app_carries_the_weights(finished, tmp_path, clinical):
 
 @pytest.mark.parametrize("clinical", [False, True])
 def test_weights_are_no_code_to_flare(finished, tmp_path, clinical):
-    """Neither at the server, which looks at the whole job, nor at a participant, which looks at its app."""
+    """Neither at the server, which looks at the whole job, nor at a participant, which looks at its
+    app.
+    """
     export_job(tiny(), tmp_path / "job", clinical, HOSPITALS, finished)
-    valid, error, meta = JobMetaValidator().validate("job", zip_directory_to_bytes(str(tmp_path), "job"))
+    valid, error, meta = JobMetaValidator().validate(
+        "job", zip_directory_to_bytes(str(tmp_path), "job")
+    )
     assert valid, error
     at_server = DefaultAppValidator("server").validate(tmp_path / "job" / "app_server")
     at_site = DefaultAppValidator("client").validate(tmp_path / "job" / "app")
     assert (at_server[0], at_site[0]) == ("", "")
-    assert [bool(found.get("byoc")) for found in (meta, at_server[1], at_site[1])] == [not clinical] * 3
+    assert [bool(found.get("byoc")) for found in (meta, at_server[1], at_site[1])] == [
+        not clinical
+    ] * 3
 
 
 def test_a_research_job_with_weights_names_its_sites(finished, tmp_path):
@@ -199,7 +230,9 @@ def test_weights_inside_the_replaced_job_are_refused_and_kept(finished, tmp_path
     for out in ("job", "link"):
         with pytest.raises(ConfigError, match="expected a folder outside the job folder"):
             export_job(tiny(seed=5), tmp_path / out, init=init)
-    assert before == {name: (tmp_path / "job" / name).read_bytes() for name in files_of(tmp_path / "job")}
+    assert before == {
+        name: (tmp_path / "job" / name).read_bytes() for name in files_of(tmp_path / "job")
+    }
 
 
 def test_an_export_replaces_another_with_weights(finished, tmp_path):
@@ -219,7 +252,12 @@ def test_a_shipped_job_with_weights_is_stale(finished, tmp_path):
 
 def test_every_class_a_job_names_exists_and_takes_its_arguments():
     server, client = configs(job_files(tiny(), "job"))
-    parts = [*server["workflows"], *server["components"], client["executors"][0]["executor"], *client["components"]]
+    parts = [
+        *server["workflows"],
+        *server["components"],
+        client["executors"][0]["executor"],
+        *client["components"],
+    ]
     for part in parts:
         module, name = part["path"].rsplit(".", 1)
         getattr(import_module(module), name)(**part["args"])
@@ -228,7 +266,9 @@ def test_every_class_a_job_names_exists_and_takes_its_arguments():
 def test_stale_foreign_and_missing_jobs_are_named(tmp_path):
     for name, job in JOBS.items():
         export_job(job(), tmp_path / name)
-    (tmp_path / "fedavg" / ".__nvfl_sig.json").write_text("{}")  # left where FLARE signed a submitted job
+    (tmp_path / "fedavg" / ".__nvfl_sig.json").write_text(
+        "{}"
+    )  # left where FLARE signed a submitted job
     assert stale_jobs(tmp_path) == []
     config = tmp_path / "fedperl" / "app" / "config" / "config_fed_server.json"
     config.write_text(config.read_text().replace("0.1", "0.2"))

@@ -1,4 +1,6 @@
-"""The names and behaviours of FLARE that this package stands on: a new FLARE release breaks here first."""
+"""The names and behaviours of FLARE that this package stands on: a new FLARE release breaks here
+first.
+"""
 
 import inspect
 from importlib import import_module
@@ -14,7 +16,11 @@ NAMES = [
     ("nvflare.apis.filter", "Filter", "process"),
     ("nvflare.apis.fl_constant", "FLContextKey", "JOB_META"),
     ("nvflare.apis.fl_constant", "ReturnCode", "OK"),
-    ("nvflare.apis.event_type", "EventType", "SYSTEM_BOOTSTRAP SYSTEM_START BEFORE_CLIENT_HEARTBEAT"),
+    (
+        "nvflare.apis.event_type",
+        "EventType",
+        "SYSTEM_BOOTSTRAP SYSTEM_START BEFORE_CLIENT_HEARTBEAT",
+    ),
     ("nvflare.fuel.f3.cellnet.core_cell", "CoreCell", "add_incoming_reply_filter"),
     ("nvflare.fuel.flare_api.flare_api", "Session", "try_connect"),
     ("nvflare.apis.impl.job_def_manager", "SimpleJobDefManager", "get_jobs_by_status set_status"),
@@ -22,7 +28,11 @@ NAMES = [
     ("nvflare.apis.fl_context", "FLContext", "get_engine get_identity_name get_job_id get_prop"),
     ("nvflare.apis.shareable", "Shareable", "get_return_code"),
     ("nvflare.apis.signal", "Signal", "triggered trigger"),
-    ("nvflare.apis.workspace", "Workspace", "get_site_config_dir get_root_dir get_run_dir get_resources_file_path"),
+    (
+        "nvflare.apis.workspace",
+        "Workspace",
+        "get_site_config_dir get_root_dir get_run_dir get_resources_file_path",
+    ),
     ("nvflare.apis.workspace", "Workspace", "get_authorization_file_path"),
     ("nvflare.app_common.abstract.fl_model", "ParamsType", "FULL DIFF"),
     ("nvflare.app_common.utils.fl_model_utils", "FLModelUtils", "to_shareable"),
@@ -32,7 +42,11 @@ NAMES = [
     ("nvflare.private.fed.app.fl_conf", "create_privacy_manager", ""),
     ("nvflare.private.fed.utils.app_authz", "AppAuthzService", ""),
     ("nvflare.private.fed.simulator.simulator_const", "SimulatorConstants", "JOB_NAME"),
-    ("nvflare.job_config.api", "FedJob", "set_app_packages to_server to_clients add_file_to_clients"),
+    (
+        "nvflare.job_config.api",
+        "FedJob",
+        "set_app_packages to_server to_clients add_file_to_clients",
+    ),
 ]
 
 SIGNATURES = [
@@ -52,7 +66,9 @@ def test_names_are_there():
 
 @pytest.mark.parametrize(("module", "name", "parameters"), SIGNATURES)
 def test_functions_take_what_they_are_given(module, name, parameters):
-    assert set(parameters.split()) <= set(inspect.signature(getattr(import_module(module), name)).parameters)
+    assert set(parameters.split()) <= set(
+        inspect.signature(getattr(import_module(module), name)).parameters
+    )
 
 
 def test_the_controller_has_the_life_cycle_we_fill():

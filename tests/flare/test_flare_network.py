@@ -27,7 +27,10 @@ driver.connect(ConnectorInfo("one", driver, params, Mode.ACTIVE, 0, 0, False, th
 
 @pytest.mark.parametrize(("scheme", "proxied"), [("http", False), ("tcp", False), ("grpc", True)])
 def test_only_grpc_asks_an_http_proxy(scheme, proxied):
-    with socket.create_server(("127.0.0.1", 0)) as proxy, socket.create_server(("127.0.0.1", 0)) as server:
+    with (
+        socket.create_server(("127.0.0.1", 0)) as proxy,
+        socket.create_server(("127.0.0.1", 0)) as server,
+    ):
         seen: dict[str, bytes] = {}
         first = threading.Event()
 
@@ -40,7 +43,9 @@ def test_only_grpc_asks_an_http_proxy(scheme, proxied):
         for name, listener in {"proxy": proxy, "server": server}.items():
             threading.Thread(target=hear, args=(name, listener), daemon=True).start()
         place = f"http://127.0.0.1:{proxy.getsockname()[1]}"
-        environment = dict.fromkeys(("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY"), place)
+        environment = dict.fromkeys(
+            ("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY"), place
+        )
         client = subprocess.Popen(
             [sys.executable, "-c", CONNECT, scheme, str(server.getsockname()[1])],
             env={"PATH": "/usr/bin:/bin", **environment},

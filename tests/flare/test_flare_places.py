@@ -7,7 +7,13 @@ import pytest
 from nvflare.apis.workspace import Workspace
 
 from fedward.errors import ConfigError
-from fedward.flare.places import put_into_results, results_folder, run_folder, site_folders, state_folder
+from fedward.flare.places import (
+    put_into_results,
+    results_folder,
+    run_folder,
+    site_folders,
+    state_folder,
+)
 
 JOB = {"name": "fedperl", "submitter_name": "lead@a.org"}
 SIMULATED = {"name": "fedperl"}
@@ -26,7 +32,10 @@ def workspace(tmp_path, monkeypatch):
 def test_by_default_everything_lies_in_flares_own_folders(workspace, tmp_path):
     assert site_folders(workspace) == [tmp_path / "local"]
     assert state_folder(Path(workspace.get_root_dir())) == tmp_path / "fedward"
-    assert run_folder(workspace, "job-id", JOB) == tmp_path / "fedward" / "runs" / "lead@a.org" / "job-id"
+    assert (
+        run_folder(workspace, "job-id", JOB)
+        == tmp_path / "fedward" / "runs" / "lead@a.org" / "job-id"
+    )
 
 
 def test_named_folders_come_on_top(workspace, tmp_path, monkeypatch):
@@ -52,12 +61,18 @@ def test_state_is_not_lost_with_a_jobs_container(workspace, tmp_path, monkeypatc
         state_folder(Path(workspace.get_root_dir()))
     monkeypatch.setenv("FEDWARD_STATE", "/data/default/state")
     assert state_folder(Path(workspace.get_root_dir())) == Path("/data/default/state")
-    assert run_folder(workspace, "job-id", JOB) == Path("/data/default/state/runs/lead@a.org/job-id")
+    assert run_folder(workspace, "job-id", JOB) == Path(
+        "/data/default/state/runs/lead@a.org/job-id"
+    )
 
 
 def test_a_process_launcher_keeps_state_in_the_kit(workspace, tmp_path):
-    (tmp_path / "local" / "resources.json").write_text(json.dumps({"components": [{"id": "process_launcher"}]}))
-    (tmp_path / "local" / "resources.json.default").write_text(json.dumps({"components": [{"id": "k8s_launcher"}]}))
+    (tmp_path / "local" / "resources.json").write_text(
+        json.dumps({"components": [{"id": "process_launcher"}]})
+    )
+    (tmp_path / "local" / "resources.json.default").write_text(
+        json.dumps({"components": [{"id": "k8s_launcher"}]})
+    )
     assert state_folder(Path(workspace.get_root_dir())) == tmp_path / "fedward"
 
 
@@ -71,7 +86,9 @@ def test_a_simulated_run_lies_in_results_or_a_named_folder(workspace, tmp_path, 
 @pytest.mark.parametrize("run", [None, ID])
 def test_a_servers_run_lies_outside_results_and_others_folders(workspace, monkeypatch, runs, run):
     monkeypatch.setenv("FEDWARD_RUNS", runs)
-    folders = {lead: run_folder(workspace, ID, named(run, lead)) for lead in ("lead@a.org", "lead@b.org")}
+    folders = {
+        lead: run_folder(workspace, ID, named(run, lead)) for lead in ("lead@a.org", "lead@b.org")
+    }
     for lead, folder in folders.items():
         assert folder.parent.name == lead
         assert not folder.is_relative_to(workspace.get_run_dir(ID))
@@ -95,7 +112,11 @@ def test_a_relative_folder_is_refused(workspace, monkeypatch, variable):
 
 
 def named(run: object, submitter: object = "lead@a.org") -> dict:
-    return {**JOB, "submitter_name": submitter, "custom_props": {"fedward_run": run} if run is not None else {}}
+    return {
+        **JOB,
+        "submitter_name": submitter,
+        "custom_props": {"fedward_run": run} if run is not None else {},
+    }
 
 
 def test_a_run_with_a_name_belongs_to_who_began_it(workspace, tmp_path, monkeypatch):
@@ -121,8 +142,14 @@ def test_a_name_that_could_lead_out_of_the_folder_is_refused(workspace, monkeypa
 
 
 def test_results_hold_a_run_without_what_only_continues_it(workspace, tmp_path):
-    run, results = tmp_path / "run", results_folder(workspace, "job-id")
-    for file in ("run.json", "model.safetensors", "models/site-1/00001.safetensors", "rounds/00001/state.json"):
+    run = tmp_path / "run"
+    results = results_folder(workspace, "job-id")
+    for file in (
+        "run.json",
+        "model.safetensors",
+        "models/site-1/00001.safetensors",
+        "rounds/00001/state.json",
+    ):
         (run / file).parent.mkdir(parents=True, exist_ok=True)
         (run / file).write_text(file)
     put_into_results(run, results)

@@ -1,11 +1,20 @@
-"""Progress over FLARE: what a controller answers, and what a user is told of jobs that run or do not."""
+"""Progress over FLARE: what a controller answers, and what a user is told of jobs that run or do
+not.
+"""
 
 from pathlib import Path
 from typing import Any
 
 import pytest
 from nvflare.apis.fl_context import FLContext
-from nvflare.fuel.flare_api.api_spec import ClientInfo, JobInfo, JobNotFound, JobNotRunning, ServerInfo, SystemInfo
+from nvflare.fuel.flare_api.api_spec import (
+    ClientInfo,
+    JobInfo,
+    JobNotFound,
+    JobNotRunning,
+    ServerInfo,
+    SystemInfo,
+)
 from nvflare.widgets.info_collector import GroupInfoCollector, InfoCollector
 
 from fedward.errors import ConfigError, RunError
@@ -33,30 +42,42 @@ class Flare:
 
     def show_stats(self, job_id: str, target_type: str) -> dict[str, Any]:
         assert target_type == "server"
-        if isinstance(answer := self.jobs[job_id], Exception):
+        answer = self.jobs[job_id]
+        if isinstance(answer, Exception):
             raise answer
         return answer
 
     def list_jobs(self) -> list[dict[str, Any]]:
         metas = [self.get_job_meta(job) for job in [*self.jobs, "old"]]
-        return [{**meta, "job_name": f"name of {meta['job_id']}", "submit_time": 1} for meta in metas]
+        return [
+            {**meta, "job_name": f"name of {meta['job_id']}", "submit_time": 1} for meta in metas
+        ]
 
     def get_job_meta(self, job_id: str) -> dict[str, Any]:
         if isinstance(self.jobs.get(job_id), JobNotFound) and job_id not in self.statuses:
             raise JobNotFound(job_id)
-        status = self.statuses.get(job_id, "RUNNING" if job_id in self.jobs else "FINISHED:COMPLETED")
+        status = self.statuses.get(
+            job_id, "RUNNING" if job_id in self.jobs else "FINISHED:COMPLETED"
+        )
         return {"job_id": job_id, "status": status, "start_time": "1970-01-01T00:01:40+00:00"}
 
     def get_system_info(self) -> SystemInfo:
-        return SystemInfo(ServerInfo("started", self.server_start), [ClientInfo("site-1", 0.0)], [JobInfo("e", "app")])
+        return SystemInfo(
+            ServerInfo("started", self.server_start),
+            [ClientInfo("site-1", 0.0)],
+            [JobInfo("e", "app")],
+        )
 
 
 def stats(state: dict[str, Any]) -> dict[str, Any]:
     return {"server": {"ServerRunner": {"status": "started"}, STATS: state}}
 
 
-def collected(controller: ExperimentController, event: str = InfoCollector.EVENT_TYPE_GET_STATS) -> dict[str, Any]:
-    collector, context = GroupInfoCollector(), FLContext()
+def collected(
+    controller: ExperimentController, event: str = InfoCollector.EVENT_TYPE_GET_STATS
+) -> dict[str, Any]:
+    collector = GroupInfoCollector()
+    context = FLContext()
     context.set_prop(InfoCollector.CTX_KEY_STATS_COLLECTOR, collector, private=True, sticky=False)
     controller.handle_event(event, context)
     return collector.info
@@ -86,21 +107,33 @@ def test_a_running_job_is_told_with_its_progress(folder):
 
 def test_all_jobs_that_run_are_told_each_with_what_there_is(folder):
     state = progress(folder)
-    flare = Flare(a=stats(state), b=stats({}), c=JobNotRunning(), d=stats({"error": "damaged"}), e={})
+    flare = Flare(
+        a=stats(state), b=stats({}), c=JobNotRunning(), d=stats({"error": "damaged"}), e={}
+    )
     assert describe(flare) == [
-        *("job a  name of a", *lines(state)),
-        *("job b  name of b", "  starting"),
-        *("job c  name of c", "  ending"),
-        *("job d  name of d", "  damaged"),
-        *("job e  name of e", "  starting"),
+        "job a  name of a",
+        *lines(state),
+        "job b  name of b",
+        "  starting",
+        "job c  name of c",
+        "  ending",
+        "job d  name of d",
+        "  damaged",
+        "job e  name of e",
+        "  starting",
     ]
     assert describe(Flare()) == ["no job runs"]
 
 
-@pytest.mark.proves("lead", "a job's name with line breaks, to fake further lines of status", "it stays one line")
+@pytest.mark.proves(
+    "lead", "a job's name with line breaks, to fake further lines of status", "it stays one line"
+)
 def test_a_jobs_name_stays_one_line():
-    flare, name = Flare(a={}), "x\n  best 1.000\r\nAll well"
-    flare.list_jobs = lambda: [{"job_id": "a", "job_name": name, "status": "RUNNING", "submit_time": 1}]
+    flare = Flare(a={})
+    name = "x\n  best 1.000\r\nAll well"
+    flare.list_jobs = lambda: [
+        {"job_id": "a", "job_name": name, "status": "RUNNING", "submit_time": 1}
+    ]
     assert describe(flare) == ["job a  x best 1.000 All well", "  starting"]
 
 
@@ -127,7 +160,10 @@ def test_a_lost_job_is_told_until_another_is_sent():
     flare.statuses["a"] = "FINISHED:ABANDONED"
     assert describe(flare) == ["job a  name of a", "  lost: the server ended while it ran"]
     jobs = flare.list_jobs()
-    flare.list_jobs = lambda: [*jobs, {**jobs[0], "job_id": "b", "status": "FINISHED:COMPLETED", "submit_time": 2}]
+    flare.list_jobs = lambda: [
+        *jobs,
+        {**jobs[0], "job_id": "b", "status": "FINISHED:COMPLETED", "submit_time": 2},
+    ]
     assert describe(flare) == ["no job runs"]
 
 
@@ -140,7 +176,10 @@ def test_a_job_that_began_before_its_server_is_lost():
 @pytest.mark.parametrize(
     ("answer", "found"),
     [
-        (JobNotRunning(), "expected a running job, found FINISHED:COMPLETED. .*`fedward submit --continue a`"),
+        (
+            JobNotRunning(),
+            "expected a running job, found FINISHED:COMPLETED. .*`fedward submit --continue a`",
+        ),
         (JobNotFound(), "expected a job of this federation, found none"),
         (stats({"error": "damaged"}), "found damaged"),
     ],

@@ -23,10 +23,15 @@ class Controller:
     """Ends each task as told: with a shareable, with a completion status, or never (None)."""
 
     def __init__(self, outcomes, order=None):
-        self.outcomes, self.order = outcomes, order or sorted(outcomes)
-        self.engine = SimpleNamespace(get_clients=lambda: [SimpleNamespace(name=name) for name in outcomes])
-        self.abort_signal, self.fl_ctx = Signal(), object()
-        self.tasks, self.cancelled = {}, []
+        self.outcomes = outcomes
+        self.order = order or sorted(outcomes)
+        self.engine = SimpleNamespace(
+            get_clients=lambda: [SimpleNamespace(name=name) for name in outcomes]
+        )
+        self.abort_signal = Signal()
+        self.fl_ctx = object()
+        self.tasks = {}
+        self.cancelled = []
 
     def send(self, task, fl_ctx, targets):
         assert fl_ctx is self.fl_ctx
@@ -37,11 +42,14 @@ class Controller:
 
     def _end_all(self):
         for site in self.order:
-            outcome, task = self.outcomes[site], self.tasks[site]
+            outcome = self.outcomes[site]
+            task = self.tasks[site]
             if isinstance(outcome, dict):
                 client_task = SimpleNamespace(result=outcome)
                 task.result_received_cb(client_task=client_task, fl_ctx=None)
-                assert client_task.result is None  # FLARE keeps the object a while; the answer must not stay with it
+                assert (
+                    client_task.result is None
+                )  # FLARE keeps the object a while; the answer must not stay with it
                 task.completion_status = TaskCompletionStatus.OK
             elif outcome is not None:
                 task.completion_status = outcome
@@ -62,7 +70,9 @@ def exchange(controller, sites, timeout=5):
     delivered = []
     transport = FlareTransport(controller)
     transport.exchange(
-        {site: request() for site in sites}, timeout, lambda site, message: delivered.append((site, message))
+        {site: request() for site in sites},
+        timeout,
+        lambda site, message: delivered.append((site, message)),
     )
     return delivered
 
@@ -79,7 +89,10 @@ def test_answers_arrive_at_once_in_the_calling_thread():
     FlareTransport(controller).exchange(
         {site: request() for site in ("a", "b", "c")},
         5,
-        lambda site, message: (delivered.append((site, message)), threads.append(threading.current_thread())),
+        lambda site, message: (
+            delivered.append((site, message)),
+            threads.append(threading.current_thread()),
+        ),
     )
     assert [site for site, _ in delivered] == ["b", "c", "a"]
     assert set(threads) == {threading.current_thread()}
@@ -123,7 +136,9 @@ def test_a_failing_sites_error_leaves_the_others_counted(outcome, reason):
 
 
 def test_a_late_site_is_left_to_the_loop():
-    delivered = exchange(Controller({"a": TaskCompletionStatus.TIMEOUT, "b": answer("b")}), ["a", "b"])
+    delivered = exchange(
+        Controller({"a": TaskCompletionStatus.TIMEOUT, "b": answer("b")}), ["a", "b"]
+    )
     assert [site for site, _ in delivered] == ["b"]
 
 

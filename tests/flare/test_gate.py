@@ -1,4 +1,6 @@
-"""Which messages the cells of a kit accept, by every pair of neighbours; FLARE's own list of requests, looked at."""
+"""Which messages the cells of a kit accept, by every pair of neighbours; FLARE's own list of
+requests, looked at.
+"""
 
 import ast
 import importlib
@@ -44,13 +46,16 @@ from fedward.flare.kits import gate
 from fedward.flare.kits.gate import REQUESTS, RIGHTS, Arrival, arrival_of, place_of, refusal
 from flare_requests import LOOKED_AT
 
-JOB, OTHER_JOB = "0b5e1f8e-63a4-4d0c-9a4b-5b6f1c1d9f10", "5c6b0f0e-0f0e-4e57-8a3e-0d6a2f1f6a11"
+JOB = "0b5e1f8e-63a4-4d0c-9a4b-5b6f1c1d9f10"
+OTHER_JOB = "5c6b0f0e-0f0e-4e57-8a3e-0d6a2f1f6a11"
 USER = "_admin_6f1b7a52-55f5-4f3a-8f6c-6f3e4b8f1a22"
 SHELL = ("admin", "admin")
 
 
 def arrival(receiver: str, neighbour: str, **changes: Any) -> Arrival:
-    """A request of a neighbour for the receiver itself, over a connection of the kind that the two have."""
+    """A request of a neighbour for the receiver itself, over a connection of the kind that the two
+    have.
+    """
     passive = receiver == "server" or (receiver == "hospital-a" and neighbour != "server")
     known = {
         "receiver": receiver,
@@ -90,7 +95,9 @@ def test_a_cells_name_says_what_it_is(name, place):
     assert place_of(name) == place
 
 
-@pytest.mark.parametrize("text", ["fedward", "", "..", "startup", f"{JOB}/..", JOB.upper(), f" {JOB}", None, 7])
+@pytest.mark.parametrize(
+    "text", ["fedward", "", "..", "startup", f"{JOB}/..", JOB.upper(), f" {JOB}", None, 7]
+)
 def test_only_flares_ids_are_jobs(text):
     assert not gate.is_job_id(text)
     assert gate.is_job_id(JOB)
@@ -150,7 +157,10 @@ def test_a_connection_speaks_for_its_own_cell(receiver, neighbour, origin):
 
 
 def test_no_message_makes_a_cell_connect_elsewhere():
-    assert refusal(arrival("server", "hospital-a", foreign_address=True)) == "it names an address to connect to"
+    assert (
+        refusal(arrival("server", "hospital-a", foreign_address=True))
+        == "it names an address to connect to"
+    )
 
 
 # --- routes
@@ -187,7 +197,9 @@ def test_a_site_takes_part_in_its_own_job_alone():
     assert refusal(own) == ""
     foreign = arrival("server", f"hospital-a.{OTHER_JOB}", **streamed)
     assert refusal(foreign).startswith("it leads from one job to another")
-    at_the_job = arrival(f"server.{JOB}", "server", origin=f"hospital-a.{OTHER_JOB}", request=streamed["request"])
+    at_the_job = arrival(
+        f"server.{JOB}", "server", origin=f"hospital-a.{OTHER_JOB}", request=streamed["request"]
+    )
     assert refusal(at_the_job).startswith("it leads from one job to another")
 
 
@@ -195,16 +207,31 @@ ORDINARY = [
     arrival("server", "hospital-a", request=("task", "heart_beat")),
     arrival("server", USER, request=("hci_channel", "command")),
     arrival("server", f"server.{JOB}", request=("server_parent_listener", "get_clients")),
-    arrival("server", f"server.{JOB}", destination=f"hospital-a.{JOB}", request=("aux_communication", "__end_run__")),
+    arrival(
+        "server",
+        f"server.{JOB}",
+        destination=f"hospital-a.{JOB}",
+        request=("aux_communication", "__end_run__"),
+    ),
     arrival("server", "hospital-a", origin=f"hospital-a.{JOB}", request=("sm__STREAM", "sm__ACK")),
-    arrival(f"server.{JOB}", "server", origin=f"hospital-a.{JOB}", request=("server_command", "get_task")),
+    arrival(
+        f"server.{JOB}",
+        "server",
+        origin=f"hospital-a.{JOB}",
+        request=("server_command", "get_task"),
+    ),
     arrival(f"server.{JOB}", "server", request=("server_command", "abort")),
     arrival("hospital-a", "server", request=SHELL),
     arrival("hospital-a", "server", destination=f"hospital-a.{JOB}", origin=f"server.{JOB}"),
     arrival("hospital-a", f"hospital-a.{JOB}", request=("admin", "train.notify_job_status")),
     arrival("hospital-a", f"hospital-a.{JOB}", clear=True, certificate=None),
     arrival(f"hospital-a.{JOB}", "hospital-a", request=("client_command", "abort")),
-    arrival(f"hospital-a.{JOB}", "server", origin=f"server.{JOB}", request=("return_only", "server_command:get_task")),
+    arrival(
+        f"hospital-a.{JOB}",
+        "server",
+        origin=f"server.{JOB}",
+        request=("return_only", "server_command:get_task"),
+    ),
 ]
 
 
@@ -224,14 +251,24 @@ def registered() -> set[tuple[str, str]]:
         text = file.read_text(encoding="utf-8")
         if not any(name in text for name in REGISTRATIONS):
             continue
-        module = importlib.import_module(".".join(("nvflare", *file.relative_to(root).with_suffix("").parts)))
+        module = importlib.import_module(
+            ".".join(("nvflare", *file.relative_to(root).with_suffix("").parts))
+        )
         for node in ast.walk(ast.parse(text)):
-            if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in REGISTRATIONS:
+            if (
+                isinstance(node, ast.Call)
+                and isinstance(node.func, ast.Attribute)
+                and node.func.attr in REGISTRATIONS
+            ):
                 named = {keyword.arg: keyword.value for keyword in node.keywords}
                 first = [*node.args, None, None]
                 expressions = (named.get("channel") or first[0], named.get("topic") or first[1])
-                if not any(isinstance(each, ast.Name) and each.id in ("channel", "topic") for each in expressions):
-                    # ``channel`` and ``topic`` are the arguments of FLARE's own wrappers, which register for others.
+                if not any(
+                    isinstance(each, ast.Name) and each.id in ("channel", "topic")
+                    for each in expressions
+                ):
+                    # ``channel`` and ``topic`` are the arguments of FLARE's own wrappers, which
+                    # register for others.
                     found.add(tuple(str(value(each, module)) for each in expressions))
     return found
 
@@ -254,7 +291,12 @@ def test_every_request_that_flare_registers_was_looked_at():
 
 
 PLACES = {
-    "server": {"site": "hospital-a", "site job": f"hospital-a.{JOB}", "user": USER, "server job": f"server.{JOB}"},
+    "server": {
+        "site": "hospital-a",
+        "site job": f"hospital-a.{JOB}",
+        "user": USER,
+        "server job": f"server.{JOB}",
+    },
     "server job": {"server": "server", "site": "hospital-a", "site job": f"hospital-a.{JOB}"},
     "site": {"server": "server", "server job": f"server.{JOB}", "site job": f"hospital-a.{JOB}"},
     "site job": {"server": "server", "server job": f"server.{JOB}", "site": "hospital-a"},
@@ -281,7 +323,9 @@ def test_a_request_is_accepted_from_whom_the_table_names(receiver):
             neighbour = origin if sender in DIRECT[receiver] else "server"
             request = channel, "anything" if topic == "*" else topic
             kind = {"user": ClientType.ADMIN, "site": ClientType.REGULAR}.get(sender)
-            message = arrival(RECEIVERS[receiver], neighbour, origin=origin, request=request, client_type=kind)
+            message = arrival(
+                RECEIVERS[receiver], neighbour, origin=origin, request=request, client_type=kind
+            )
             table = REQUESTS[receiver]
             accepted = table.get(request) or table.get((channel, "*")) or ()
             assert (refusal(message) == "") == (sender in accepted), (channel, topic, sender)
@@ -305,7 +349,9 @@ def test_a_request_is_accepted_from_whom_the_table_names(receiver):
         (f"hospital-a.{JOB}", "server", f"server.{JOB}", "fed.event", False),
     ],
 )
-def test_auxiliary_messages_that_a_job_needs_pass_and_no_others(receiver, neighbour, origin, topic, accepted):
+def test_auxiliary_messages_that_a_job_needs_pass_and_no_others(
+    receiver, neighbour, origin, topic, accepted
+):
     message = arrival(receiver, neighbour, origin=origin, request=("aux_communication", topic))
     assert (refusal(message) == "") is accepted
 
@@ -332,15 +378,23 @@ def test_a_cell_registers_as_what_it_is(neighbour, kind, accepted):
     assert (refusal(message) == "") is accepted
 
 
-@pytest.mark.parametrize("topic", ["challenge", "register", "quit", "heart_beat", "report_job_failure"])
+@pytest.mark.parametrize(
+    "topic", ["challenge", "register", "quit", "heart_beat", "report_job_failure"]
+)
 @pytest.mark.proves(
     "site",
     "a registration, heartbeat, failure or farewell that names another hospital",
     "refused; the server's audit log names the site",
 )
 def test_a_site_speaks_to_the_server_of_itself(topic):
-    sent = {"certificate": "hospital-a", "request": ("task", topic), "client_type": ClientType.REGULAR}
-    assert refusal(arrival("server", "hospital-a", client="hospital-b", **sent)).endswith("speak for 'hospital-b'")
+    sent = {
+        "certificate": "hospital-a",
+        "request": ("task", topic),
+        "client_type": ClientType.REGULAR,
+    }
+    assert refusal(arrival("server", "hospital-a", client="hospital-b", **sent)).endswith(
+        "speak for 'hospital-b'"
+    )
     assert refusal(arrival("server", "hospital-a", client="hospital-a", **sent)) == ""
 
 
@@ -372,14 +426,23 @@ def test_only_a_streams_receiver_acknowledges_it(monkeypatch):
 
 def test_no_cell_accepts_diagnosis_bulk_or_keys():
     accepted = {channel for table in REQUESTS.values() for channel, _ in table}
-    assert not accepted & {"_net_manager", "credential_manager", "client_api", "flare_agent", "edge_request", "collab"}
+    assert not accepted & {
+        "_net_manager",
+        "credential_manager",
+        "client_api",
+        "flare_agent",
+        "edge_request",
+        "collab",
+    }
     assert not any(("cellnet.channel", "bulk") in table for table in REQUESTS.values())
 
 
 # --- what a message shows
 
 
-def connection(name: str = "hospital-a", security: str = "mtls", peer: str = "10.1.2.3:4711") -> Any:
+def connection(
+    name: str = "hospital-a", security: str = "mtls", peer: str = "10.1.2.3:4711"
+) -> Any:
     connector = SimpleNamespace(mode=Mode.PASSIVE, params={"connection_security": security})
     shown = {"peer_cn": name, "local_addr": "127.0.0.1:8002", "peer_addr": peer}
     return SimpleNamespace(connector=connector, get_conn_properties=lambda: shown)
@@ -398,7 +461,9 @@ def message(**headers: Any) -> Message:
 
 def test_a_message_is_read_from_its_connection_and_headers():
     found = arrival_of("server", Endpoint("hospital-a"), connection(), message())
-    assert found == arrival("server", "hospital-a", certificate="hospital-a", request=("task", "heart_beat"))
+    assert found == arrival(
+        "server", "hospital-a", certificate="hospital-a", request=("task", "heart_beat")
+    )
     assert found.sender == "hospital-a"
     assert arrival("hospital-a", "x", certificate=None).sender == "x, without a certificate"
 
@@ -415,17 +480,29 @@ def test_a_message_is_read_from_its_connection_and_headers():
     ],
 )
 def test_only_a_connection_within_the_machine_is_clear(security, peer, clear):
-    assert arrival_of("server", Endpoint("x"), connection("N/A", security, peer), message()).clear is clear
+    assert (
+        arrival_of("server", Endpoint("x"), connection("N/A", security, peer), message()).clear
+        is clear
+    )
     assert arrival_of("server", Endpoint("x"), connection("N/A"), message()).certificate is None
 
 
 def test_a_part_of_a_stream_is_the_request_that_it_carries():
     stream = {MessageHeaderKey.CHANNEL: STREAM_CHANNEL, MessageHeaderKey.TOPIC: STREAM_DATA_TOPIC}
     inner = {StreamHeaderKey.CHANNEL: "admin", StreamHeaderKey.TOPIC: "admin"}
-    assert arrival_of("server", Endpoint("x"), connection(), message(**stream, **inner)).request == SHELL
-    assert arrival_of("server", Endpoint("x"), connection(), message(**stream)).request == ("None", "None")
+    assert (
+        arrival_of("server", Endpoint("x"), connection(), message(**stream, **inner)).request
+        == SHELL
+    )
+    assert arrival_of("server", Endpoint("x"), connection(), message(**stream)).request == (
+        "None",
+        "None",
+    )
     ended = message(**stream, **inner, **{StreamHeaderKey.ERROR_MSG: "it broke"})
-    assert arrival_of("server", Endpoint("x"), connection(), ended).request == (STREAM_CHANNEL, "sm__ERROR")
+    assert arrival_of("server", Endpoint("x"), connection(), ended).request == (
+        STREAM_CHANNEL,
+        "sm__ERROR",
+    )
 
 
 def test_an_answer_is_no_request_and_an_address_is_seen():
@@ -461,14 +538,20 @@ def installed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
 
 def test_a_refused_message_is_dropped_and_audited(installed, monkeypatch):
     passed: list[Message] = []
-    monkeypatch.setattr(gate, "_FLARES_RECEIVE", lambda cell, endpoint, connection, message: passed.append(message))
+    monkeypatch.setattr(
+        gate, "_FLARES_RECEIVE", lambda cell, endpoint, connection, message: passed.append(message)
+    )
     cell = SimpleNamespace(get_fqcn=lambda: "server")
-    good, bad = message(), message(**{MessageHeaderKey.DESTINATION: "hospital-b"})
+    good = message()
+    bad = message(**{MessageHeaderKey.DESTINATION: "hospital-b"})
     for each in (good, bad):
         CoreCell._process_received_msg(cell, Endpoint("hospital-a"), connection(), each)
     assert passed == [good]
     (line,) = installed.read_text().splitlines()
-    assert "[U:hospital-a][A:refused task:heart_beat] nothing is passed on from 'hospital-a' to 'hospital-b'" in line
+    assert (
+        "[U:hospital-a][A:refused task:heart_beat] nothing is passed on from 'hospital-a' to 'hospital-b'"
+        in line
+    )
 
 
 def test_a_sender_writes_no_lines_of_its_own(installed):
@@ -518,7 +601,9 @@ def test_what_the_gate_cannot_read_does_not_pass(installed, monkeypatch):
     assert installed.read_text().count("[U:hospital-a][A:refused message] it cannot be read") == 2
 
 
-@pytest.mark.parametrize("event", ["_fatal_system_error", "_system_bootstrap", "fed.x", "", None, ["fed.x"]])
+@pytest.mark.parametrize(
+    "event", ["_fatal_system_error", "_system_bootstrap", "fed.x", "", None, ["fed.x"]]
+)
 @pytest.mark.proves(
     "site",
     "an event of FLARE's own in the server's process of a job: a fatal error, by which FLARE ends everybody's run",
@@ -526,12 +611,18 @@ def test_what_the_gate_cannot_read_does_not_pass(installed, monkeypatch):
 )
 def test_a_site_causes_no_events_but_metrics(installed, monkeypatch, event):
     happened: list[Shareable] = []
-    monkeypatch.setattr(gate, "_FLARES_HAPPEN", lambda runner, topic, request, context: happened.append(request))
-    asked, metrics = Shareable(), Shareable()
+    monkeypatch.setattr(
+        gate, "_FLARES_HAPPEN", lambda runner, topic, request, context: happened.append(request)
+    )
+    asked = Shareable()
+    metrics = Shareable()
     asked.set_header(FedEventHeader.EVENT_TYPE, event)
     metrics.set_header(FedEventHeader.EVENT_TYPE, "fed.analytix_log_stats")
     runner = ServerFedEventRunner()
-    assert runner._receive("fed.event", asked, FLContext()).get_return_code() == ReturnCode.BAD_REQUEST_DATA
+    assert (
+        runner._receive("fed.event", asked, FLContext()).get_return_code()
+        == ReturnCode.BAD_REQUEST_DATA
+    )
     runner._receive("fed.event", metrics, FLContext())
     assert happened == [metrics]
     assert "[A:refused fed.event] no site makes" in installed.read_text()
@@ -551,7 +642,10 @@ def test_a_site_speaks_to_the_servers_job_of_itself(installed, monkeypatch, name
     def say(who: object) -> Message:
         said = Shareable()
         said.set_peer_props({ReservedKey.IDENTITY_NAME: who})
-        headers = {MessageHeaderKey.ORIGIN: f"hospital-b.{JOB}", MessageHeaderKey.TOPIC: "fed.event"}
+        headers = {
+            MessageHeaderKey.ORIGIN: f"hospital-b.{JOB}",
+            MessageHeaderKey.TOPIC: "fed.event",
+        }
         sent = Message(headers, said)
         agent.aux_communicate(sent)
         return sent
@@ -573,7 +667,9 @@ def test_no_message_ends_a_jobs_process_at_the_server(installed, monkeypatch):
     monkeypatch.setattr(flares_cell.os, "_exit", lambda code: pytest.fail("the process ended"))
     server_job = SimpleNamespace(fqcn=f"server.{JOB}")
     cell = SimpleNamespace(
-        decode_pass_through_channels=set(), decode_pass_through_topics=set(), get_fobs_context=lambda props: {}
+        decode_pass_through_channels=set(),
+        decode_pass_through_topics=set(),
+        get_fobs_context=lambda props: {},
     )
     headers = {
         StreamHeaderKey.CHANNEL: "server_command",
@@ -582,7 +678,9 @@ def test_no_message_ends_a_jobs_process_at_the_server(installed, monkeypatch):
     }
     adapter = flares_cell.Adapter(lambda request: pytest.fail("called"), server_job, cell)
     with pytest.raises(RuntimeError, match="expect main"):
-        adapter.call(SimpleNamespace(headers=headers, result=lambda: b"\x00 nothing that FLARE encodes"))
+        adapter.call(
+            SimpleNamespace(headers=headers, result=lambda: b"\x00 nothing that FLARE encodes")
+        )
     adapter._handle_reply_stream_done(SimpleNamespace(exception=lambda: BlobSizeError("too large")))
 
 
@@ -593,13 +691,18 @@ class Agent(FedAdminAgent):
     """A site's process as far as its commands are concerned."""
 
     def __init__(self) -> None:
-        self.name, self.processors = "admin_agent", {}
+        self.name = "admin_agent"
+        self.processors = {}
 
 
 @pytest.mark.usefixtures("installed")
 def test_a_site_has_the_commands_of_the_table_and_no_others():
     agent = Agent()
-    every = {topic for processor in ClientRequestProcessors.request_processors for topic in processor.get_topics()}
+    every = {
+        topic
+        for processor in ClientRequestProcessors.request_processors
+        for topic in processor.get_topics()
+    }
     assert every == {
         *RIGHTS, "info.reset_errors", "info.show_errors", "info.show_stats", "resource_manager.report_resources",
         "sys.configure_site_log", "sys.info", "sys.report_env", "sys.report_version", "sys.shell", "train.abort_task",
@@ -652,7 +755,9 @@ def policy(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_site_checks_a_users_right_itself(installed, monkeypatch, topic, role, allowed):
     """Whatever the headers ask for: FLARE checks only if the sender says so."""
     obeyed: list[str] = []
-    monkeypatch.setattr(gate, "_FLARES_OBEY", lambda agent, request: obeyed.append(request.payload.topic))
+    monkeypatch.setattr(
+        gate, "_FLARES_OBEY", lambda agent, request: obeyed.append(request.payload.topic)
+    )
     told = {RequestHeader.REQUIRE_AUTHZ: "false", RequestHeader.ADMIN_COMMAND: "check_status"}
     sent = command(topic, role=role, **told)
     Agent()._dispatch_request(sent)
@@ -660,7 +765,11 @@ def test_a_site_checks_a_users_right_itself(installed, monkeypatch, topic, role,
     assert ("server for ann@hospital-a.org" in installed.read_text()) is not allowed
 
 
-OF_A_JOB = sorted(topic for topic, right in RIGHTS.items() if right is None and topic != "scheduler.cancel_resource")
+OF_A_JOB = sorted(
+    topic
+    for topic, right in RIGHTS.items()
+    if right is None and topic != "scheduler.cancel_resource"
+)
 
 
 @pytest.mark.parametrize("topic", OF_A_JOB)
@@ -687,7 +796,9 @@ def test_an_app_is_refused_before_flare_unpacks_it(installed, monkeypatch):
     with zipfile.ZipFile(packed, "w") as archive:
         archive.writestr("custom/pynvml.py", "")
     answer = Agent()._dispatch_request(command("train.deploy", packed.getvalue(), job_id=JOB))
-    assert answer.payload.body.startswith("NVFLARE_ERROR: app: expected nothing but config/config_fed_client.json")
+    assert answer.payload.body.startswith(
+        "NVFLARE_ERROR: app: expected nothing but config/config_fed_client.json"
+    )
     assert "custom/pynvml.py" in installed.read_text()
 
 

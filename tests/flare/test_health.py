@@ -28,7 +28,11 @@ def listener() -> Iterator[socket.socket]:
 
 
 def kit(folder: Path, role: str, port: int = 8002) -> str:
-    server = {"name": "fedward", "service": {"target": f"localhost:{port}", "scheme": "http"}, "admin_server": "server"}
+    server = {
+        "name": "fedward",
+        "service": {"target": f"localhost:{port}", "scheme": "http"},
+        "admin_server": "server",
+    }
     (folder / "startup").mkdir()
     content = {"servers": [server], "client": {"fqsn": "hospital-a"}}
     (folder / "startup" / f"fed_{role}.json").write_text(json.dumps(content))
@@ -78,10 +82,15 @@ def test_a_server_is_healthy_while_it_holds_its_port(tmp_path, listener, capsys)
     assert capsys.readouterr().out.endswith(well)
     written(tmp_path, 2)
     assert main([server]) == 1
-    assert capsys.readouterr().out == f"server server: not connected, its process does not hold port {port}\n"
+    assert (
+        capsys.readouterr().out
+        == f"server server: not connected, its process does not hold port {port}\n"
+    )
     written(tmp_path, 90, port=port)
     assert main([server]) == 1
-    assert capsys.readouterr().out == "server server: not connected, its process last wrote 90 s ago\n"
+    assert (
+        capsys.readouterr().out == "server server: not connected, its process last wrote 90 s ago\n"
+    )
 
 
 def test_the_kit_is_named_by_the_environment(tmp_path, monkeypatch, capsys):
@@ -112,7 +121,10 @@ def test_a_kit_of_an_earlier_version_says_what_it_lacks(tmp_path, capsys):
     (tmp_path / "local").mkdir()
     (tmp_path / "local" / "resources.json.default").write_text("{}")
     assert main([site]) == 1
-    assert "resources.json.default does not name fedward.flare.kits.presence.KitPresence" in capsys.readouterr().out
+    assert (
+        "resources.json.default does not name fedward.flare.kits.presence.KitPresence"
+        in capsys.readouterr().out
+    )
 
 
 # --- what a participant's process writes
@@ -122,7 +134,8 @@ class Cell:
     """FLARE's connection, as far as it lets replies be looked at."""
 
     def __init__(self) -> None:
-        self.core_cell, self.filters = self, []
+        self.core_cell = self
+        self.filters = []
 
     def add_incoming_reply_filter(self, channel: str, topic: str, cb: Any) -> None:
         self.filters.append((channel, topic, cb))
@@ -134,14 +147,19 @@ class Cell:
 
 def context(folder: Path, engine: Any) -> FLContext:
     found = FLContext()
-    found.set_prop(FLContextKey.WORKSPACE_OBJECT, SimpleNamespace(get_root_dir=lambda: str(folder)), private=True)
+    found.set_prop(
+        FLContextKey.WORKSPACE_OBJECT,
+        SimpleNamespace(get_root_dir=lambda: str(folder)),
+        private=True,
+    )
     found.get_engine = lambda: engine
     return found
 
 
 def test_a_site_notes_each_heartbeat_that_is_answered(tmp_path):
     kit(tmp_path, "client")
-    component, cell = KitPresence(), Cell()
+    component = KitPresence()
+    cell = Cell()
     engine = SimpleNamespace(get_cell=lambda: cell)
     file = tmp_path / "fedward" / "presence.json"
     for _ in range(3):
@@ -176,7 +194,9 @@ def test_a_server_closes_at_its_start_what_ran_when_it_ended(tmp_path, monkeypat
     assert closed == {"a": RunStatus.ABANDONED, "b": RunStatus.ABANDONED}
 
 
-def test_a_server_whose_port_is_taken_ends_and_touches_no_job(tmp_path, monkeypatch, capsys, listener):
+def test_a_server_whose_port_is_taken_ends_and_touches_no_job(
+    tmp_path, monkeypatch, capsys, listener
+):
     port = listener.getsockname()[1]
     kit(tmp_path, "server", port)
     monkeypatch.setattr(presence, "os", SimpleNamespace(_exit=_leave))
@@ -206,7 +226,9 @@ def test_a_socket_that_is_just_being_opened_is_no_others(monkeypatch):
 def test_a_server_writes_its_port_and_its_sites(tmp_path, monkeypatch, listener):
     port = listener.getsockname()[1]
     folder = kit(tmp_path, "server", port)
-    engine = SimpleNamespace(get_clients=lambda: [SimpleNamespace(name="hospital-a", last_connect_time=7.0)])
+    engine = SimpleNamespace(
+        get_clients=lambda: [SimpleNamespace(name="hospital-a", last_connect_time=7.0)]
+    )
     monkeypatch.setattr(presence, "time", SimpleNamespace(time=time.time, sleep=_interrupt))
     with pytest.raises(KeyboardInterrupt):
         presence._watch_server(presence.open_kit(Path(folder)), engine)

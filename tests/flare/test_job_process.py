@@ -24,7 +24,9 @@ import nvflare.private.fed.app.client.worker_process, fedward.flare.executor, fe
 torch.cuda.is_available(), torch.cuda.device_count()
 print(json.dumps(sorted(Missing.names)))
 """
-"""Prints the names of packages that a site's job process tries to import and that are not installed."""
+"""Prints the names of packages that a site's job process tries to import and that are not
+installed.
+"""
 
 STARTED = """
 import sys
@@ -73,7 +75,9 @@ def test_no_optional_package_comes_from_the_job(optional, tmp_path):
     program = tmp_path / "fedward_test_started.py"
     program.write_text(STARTED)
     custom, marks = planted(tmp_path, optional)
-    subprocess.run([sys.executable, program, custom], capture_output=True, check=False)  # they may well break it
+    subprocess.run(
+        [sys.executable, program, custom], capture_output=True, check=False
+    )  # they may well break it
     assert {"pynvml"} <= {mark.name for mark in marks.iterdir()}
     for mark in marks.iterdir():
         mark.unlink()
@@ -95,7 +99,10 @@ def test_a_launcher_puts_the_guard_before_flares_module():
 
 def test_another_module_is_not_started():
     done = subprocess.run(
-        [sys.executable, "-m", "fedward.flare.job_process", "http.server"], capture_output=True, text=True, check=False
+        [sys.executable, "-m", "fedward.flare.job_process", "http.server"],
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert done.returncode == 1
     assert "found 'http.server'" in done.stderr

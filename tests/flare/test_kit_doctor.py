@@ -1,4 +1,6 @@
-"""The doctor of startup kits: kits of FLARE's own provisioning, spoilt one way at a time, and small TLS servers."""
+"""The doctor of startup kits: kits of FLARE's own provisioning, spoilt one way at a time, and small
+TLS servers.
+"""
 
 import json
 import re
@@ -11,7 +13,7 @@ import threading
 from concurrent import futures
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import datetime, timedelta, timezone
+from datetime import UTC, datetime, timedelta
 from functools import cache
 from pathlib import Path
 
@@ -56,7 +58,7 @@ builders:
 """
 RULES = "local/resources.json.default"
 SHIPPED = Path(doctor.__file__).parents[1] / "templates" / FILE
-NOW = datetime.now(timezone.utc)
+NOW = datetime.now(UTC)
 
 
 # --- kits
@@ -64,9 +66,13 @@ NOW = datetime.now(timezone.utc)
 
 @pytest.fixture(scope="module", autouse=True)
 def _equal_keys_are_read_once():
-    """To read a private key is to check that it is prime, which takes longer than all else that the doctor does."""
+    """To read a private key is to check that it is prime, which takes longer than all else that the
+    doctor does.
+    """
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(serialization, "load_pem_private_key", cache(serialization.load_pem_private_key))
+        patch.setattr(
+            serialization, "load_pem_private_key", cache(serialization.load_pem_private_key)
+        )
         yield
 
 
@@ -75,7 +81,16 @@ def provisioned(tmp_path_factory):
     """Return the folder with the kits of a server, a site and a user."""
     folder = tmp_path_factory.mktemp("provisioned")
     (folder / "project.yml").write_text(PROJECT)
-    command = [sys.executable, "-m", "nvflare.cli", "provision", "-p", "project.yml", "-w", "workspace"]
+    command = [
+        sys.executable,
+        "-m",
+        "nvflare.cli",
+        "provision",
+        "-p",
+        "project.yml",
+        "-w",
+        "workspace",
+    ]
     subprocess.run(command, cwd=folder, check=True, capture_output=True, stdin=subprocess.DEVNULL)
     return folder / "workspace" / "tiny" / "prod_00"
 
@@ -112,7 +127,9 @@ class Kit:
         """Put another launcher in the place of the kit's."""
 
         def change(content):
-            content["components"] = [part for part in content["components"] if part["id"] != "process_launcher"]
+            content["components"] = [
+                part for part in content["components"] if part["id"] != "process_launcher"
+            ]
             content["components"].append({"id": name, "path": path, "args": {}})
 
         self.rewrite(RULES, change)
@@ -120,7 +137,11 @@ class Kit:
     def has_data(self, name="hospital-a.yaml", **site):
         """Write a site file; by default one that names four images in an npz file beside the kit."""
         labels = np.arange(4)
-        np.savez(self.folder.parent / "four.npz", train_images=np.zeros((4, 16, 16), np.uint8), train_labels=labels)
+        np.savez(
+            self.folder.parent / "four.npz",
+            train_images=np.zeros((4, 16, 16), np.uint8),
+            train_labels=labels,
+        )
         site = site or {"kind": "npz", "file": "../../four.npz"}
         (self.folder / "local" / name).write_text(yaml.safe_dump(site))
 
@@ -186,10 +207,13 @@ def meta(job, change):
 
 
 class Listener:
-    """A TLS server on a free port of this machine that greets whoever it accepts, as FLARE's gRPC listener does."""
+    """A TLS server on a free port of this machine that greets whoever it accepts, as FLARE's gRPC
+    listener does.
+    """
 
     def __init__(self, context, greeting=b"hello"):
-        self._context, self._greeting = context, greeting
+        self._context = context
+        self._greeting = greeting
         self._socket = socket.create_server(("127.0.0.1", 0))
         self.port = self._socket.getsockname()[1]
         self.received = []
@@ -250,7 +274,9 @@ def listen():
 def grpc_port(provisioned):
     """Return the port of a gRPC server with the credentials of FLARE's."""
     startup = provisioned / "localhost" / "startup"
-    key, certificate, root = ((startup / name).read_bytes() for name in ("server.key", "server.crt", "rootCA.pem"))
+    key, certificate, root = (
+        (startup / name).read_bytes() for name in ("server.key", "server.crt", "rootCA.pem")
+    )
     server = grpc.server(futures.ThreadPoolExecutor(2))
     credentials = grpc.ssl_server_credentials([(key, certificate)], root, require_client_auth=True)
     port = server.add_secure_port("127.0.0.1:0", credentials)
@@ -274,7 +300,9 @@ class Authority:
         """Write a key, its certificate and the root into a startup folder."""
         key = ec.generate_private_key(ec.SECP256R1())
         subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
-        certificate = self._sign(subject, key.public_key(), start, days, alternative=alternative or name)
+        certificate = self._sign(
+            subject, key.public_key(), start, days, alternative=alternative or name
+        )
         form = serialization.PrivateFormat.TraditionalOpenSSL, serialization.NoEncryption()
         folder.mkdir(exist_ok=True)
         (folder / f"{stem}.key").write_bytes(key.private_bytes(serialization.Encoding.PEM, *form))
@@ -284,10 +312,14 @@ class Authority:
 
     def _sign(self, subject, key, start, days, alternative=None, authority=False):
         builder = x509.CertificateBuilder(self._name, subject, key, x509.random_serial_number())
-        builder = builder.not_valid_before(NOW + timedelta(start)).not_valid_after(NOW + timedelta(days))
+        builder = builder.not_valid_before(NOW + timedelta(start)).not_valid_after(
+            NOW + timedelta(days)
+        )
         builder = builder.add_extension(x509.BasicConstraints(authority, None), critical=True)
         if alternative:
-            builder = builder.add_extension(x509.SubjectAlternativeName([x509.DNSName(alternative)]), critical=False)
+            builder = builder.add_extension(
+                x509.SubjectAlternativeName([x509.DNSName(alternative)]), critical=False
+            )
         return builder.sign(self._key, hashes.SHA256())
 
 
@@ -367,7 +399,8 @@ def test_the_command_knows_a_kit_from_a_site_file(kit, job, tmp_path, capsys):
 def test_kits_of_servers_and_users(provisioned, tmp_path, listener, job):
     server = copy_of(provisioned / "localhost", tmp_path / "server")
     server.rewrite(
-        "startup/fed_server.json", lambda c: c["servers"][0]["service"].update(target=f"localhost:{free_port()}")
+        "startup/fed_server.json",
+        lambda c: c["servers"][0]["service"].update(target=f"localhost:{free_port()}"),
     )
     rows = server.check(job)
     assert rows["port"].status == "warning"
@@ -376,7 +409,9 @@ def test_kits_of_servers_and_users(provisioned, tmp_path, listener, job):
     assert "AveragingController" in rows["job classes"].found
 
     user = copy_of(provisioned / "lead@hospital-a.org", tmp_path / "lead")
-    user.rewrite("startup/fed_admin.json", lambda content: content["admin"].update(port=listener.port))
+    user.rewrite(
+        "startup/fed_admin.json", lambda content: content["admin"].update(port=listener.port)
+    )
     rows = user.check(job)
     assert {row.status for row in rows.values() if row.name != "job"} == {"ok"}
     assert rows["job"].status == "skipped"
@@ -400,7 +435,12 @@ def test_no_local_folder(kit, job):
 
 @pytest.mark.parametrize(
     ("text", "found"),
-    [("{", "fed_client.json"), ("[]", "a list"), ("{}", "KeyError"), ('{"servers": [], "client": {}}', "IndexError")],
+    [
+        ("{", "fed_client.json"),
+        ("[]", "a list"),
+        ("{}", "KeyError"),
+        ('{"servers": [], "client": {}}', "IndexError"),
+    ],
 )
 def test_a_configuration_that_cannot_be_read(kit, text, found):
     (kit.startup / "fed_client.json").write_text(text)
@@ -422,12 +462,16 @@ def test_a_key_that_others_can_read(kit, mode):
 
 
 def test_the_key_of_somebody_else(kit, provisioned):
-    shutil.copy(provisioned / "lead@hospital-a.org" / "startup" / "client.key", kit.startup / "client.key")
+    shutil.copy(
+        provisioned / "lead@hospital-a.org" / "startup" / "client.key", kit.startup / "client.key"
+    )
     kit.only_failure("key pair", "the key of another certificate")
     assert kit.check()["TLS"].status == "skipped"
 
 
-@pytest.mark.parametrize(("file", "row"), [("client.key", "key pair"), ("client.crt", "certificate")])
+@pytest.mark.parametrize(
+    ("file", "row"), [("client.key", "key pair"), ("client.crt", "certificate")]
+)
 def test_a_file_that_is_no_pem(kit, file, row):
     (kit.startup / file).write_text("nonsense")
     kit.only_failure(row, "a PEM file")
@@ -454,7 +498,9 @@ def reissued(kit, tmp_path, listen):
         authority.issue(kit.startup, "client", "hospital-a", **validity)
         authority.issue(tmp_path / "server", "server", "localhost")
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        context.load_cert_chain(tmp_path / "server" / "server.crt", tmp_path / "server" / "server.key")
+        context.load_cert_chain(
+            tmp_path / "server" / "server.crt", tmp_path / "server" / "server.key"
+        )
         context.load_verify_locations(tmp_path / "server" / "rootCA.pem")
         context.verify_mode = ssl.CERT_REQUIRED
         kit.target(listen(context))
@@ -544,9 +590,19 @@ def test_a_server_of_another_project(kit, tmp_path, listen):
 @pytest.mark.parametrize(
     ("scheme", "changes", "found", "remedy"),
     [
-        ("http", {"start": -9, "days": -1}, "an expired certificate", "administrator has to renew it"),
+        (
+            "http",
+            {"start": -9, "days": -1},
+            "an expired certificate",
+            "administrator has to renew it",
+        ),
         ("http", {"start": 1}, "not valid yet", "Compare this machine's clock"),
-        ("grpc", {"alternative": "elsewhere"}, "for another name", "Another service or project answers, or a proxy"),
+        (
+            "grpc",
+            {"alternative": "elsewhere"},
+            "for another name",
+            "Another service or project answers, or a proxy",
+        ),
         ("http", {"name": "hospital-b"}, "the server localhost", "Correct the address"),
     ],
 )
@@ -560,7 +616,10 @@ def test_a_server_with_the_wrong_certificate(kit, tmp_path, listen, scheme, chan
 def test_other_transports_do_not_compare_the_host_name(kit, tmp_path, listen):
     authority = Authority("tiny")
     authority.issue(kit.startup, "client", "hospital-a")
-    kit.target(listen(server_context(authority, tmp_path / "server", alternative="elsewhere")), scheme="tcp")
+    kit.target(
+        listen(server_context(authority, tmp_path / "server", alternative="elsewhere")),
+        scheme="tcp",
+    )
     assert kit.check()["TLS"].status == "ok"
 
 
@@ -570,7 +629,9 @@ def test_a_server_that_accepts_everybody(kit, provisioned, listen):
 
 
 def test_a_kit_for_one_sided_tls(kit, provisioned, tmp_path, listen):
-    kit.target(listen(flare_context(provisioned / "localhost" / "startup", security="tls")), security="tls")
+    kit.target(
+        listen(flare_context(provisioned / "localhost" / "startup", security="tls")), security="tls"
+    )
     rows = kit.check()
     assert rows["TLS"].status == "ok"
     assert "mutual TLS" not in rows
@@ -588,7 +649,9 @@ def test_a_kit_without_tls(kit, listener):
 
 def test_a_port_that_speaks_no_tls(kit):
     with socket.create_server(("127.0.0.1", 0)) as plain:
-        threading.Thread(target=lambda: [plain.accept()[0].close() for _ in range(2)], daemon=True).start()
+        threading.Thread(
+            target=lambda: [plain.accept()[0].close() for _ in range(2)], daemon=True
+        ).start()
         kit.target(plain.getsockname()[1])
         kit.only_failure("TLS", "no FLARE server")
 
@@ -613,7 +676,9 @@ def test_a_sites_own_copy_of_the_rules_counts(kit):
     kit.only_failure("allow list", "local/resources.json", "a JSON object")
 
 
-@pytest.mark.parametrize("changes", [{"class_allow_list": "fedward."}, {"class_allow_list": [*SITE_LIST, "short"]}])
+@pytest.mark.parametrize(
+    "changes", [{"class_allow_list": "fedward."}, {"class_allow_list": [*SITE_LIST, "short"]}]
+)
 def test_an_allow_list_flare_cannot_read(kit, changes):
     kit.resources(**changes)
     kit.only_failure("allow list", "allow_list")
@@ -715,7 +780,10 @@ def test_a_missing_or_late_line_in_the_start_script_is_told(kit):
         ({"lead": {"byoc": "any"}}, "lead"),
         ({"lead": {" BYOC ": "All"}}, "lead"),
         ({"Lead": "any", "member": {"byoc": "none"}}, "lead"),
-        ({"lead": {"byoc": ["o:site", "none"]}, "org_admin": {"byoc": "n:a@b"}}, "lead (o:site), org_admin (n:a@b)"),
+        (
+            {"lead": {"byoc": ["o:site", "none"]}, "org_admin": {"byoc": "n:a@b"}},
+            "lead (o:site), org_admin (n:a@b)",
+        ),
         ({"lead": {"byoc": "not n:a@b"}}, "lead (not n:a@b)"),
         ({"lead": {"byoc": ["any", "not o:x"]}}, "lead (any, not o:x)"),
         ({"lead": {"byoc": "not none"}}, "lead"),
@@ -728,9 +796,15 @@ def test_rules_that_let_somebody_bring_code_are_told(kit, permissions, granted):
     """The doctor says that somebody may where, and only where, FLARE lets one of two people."""
     rules = {"format_version": "1.0", "permissions": permissions}
     (kit.folder / "local" / "authorization.json").write_text(json.dumps(rules))
-    people = [Person(name, "site", role) for name in ("a@b", "c@d") for role in ("lead", "org_admin", "member")]
+    people = [
+        Person(name, "site", role)
+        for name in ("a@b", "c@d")
+        for role in ("lead", "org_admin", "member")
+    ]
     authorizer = FLAuthorizer("site", rules)
-    assert bool(granted) is any(authorizer.evaluate(AuthzContext("byoc", who, who))[0] for who in people)
+    assert bool(granted) is any(
+        authorizer.evaluate(AuthzContext("byoc", who, who))[0] for who in people
+    )
     if granted:
         kit.warns("code rights", f"grants byoc to {granted}", '"byoc": "none"')
     else:
@@ -740,14 +814,18 @@ def test_rules_that_let_somebody_bring_code_are_told(kit, permissions, granted):
 def test_code_rights_of_a_server_and_of_flares_own_rules(kit, provisioned, tmp_path):
     assert kit.check()["code rights"].status == "ok"
     server = copy_of(provisioned / "localhost", tmp_path / "server")
-    server.rewrite("local/authorization.json", lambda c: c["permissions"]["lead"].update(byoc="any"))
+    server.rewrite(
+        "local/authorization.json", lambda c: c["permissions"]["lead"].update(byoc="any")
+    )
     row = server.check()["code rights"]
     assert (row.status, row.found) == ("warning", "authorization.json grants byoc to lead")
     (kit.folder / "local" / "authorization.json").unlink()
     kit.warns("code rights", "authorization.json.default grants byoc to project_admin, lead")
 
 
-@pytest.mark.parametrize("text", [None, "{", "{}", '{"format_version": "1.0", "permissions": {"lead": {"byoc": 1}}}'])
+@pytest.mark.parametrize(
+    "text", [None, "{", "{}", '{"format_version": "1.0", "permissions": {"lead": {"byoc": 1}}}']
+)
 def test_code_rights_that_flare_cannot_read(kit, text):
     (kit.folder / "local" / "authorization.json.default").unlink()
     (kit.folder / "local" / "authorization.json").unlink()
@@ -772,7 +850,10 @@ def test_no_file_about_the_data(kit):
 def test_what_a_site_file_names_is_opened(kit):
     """Relative paths start at the site file's own folder, wherever the doctor is called."""
     row = kit.check()["data"]
-    assert row.found.splitlines()[0] == f"local/hospital-a.yaml: 4 labels, {kit.folder.parent.resolve()}/four.npz"
+    assert (
+        row.found.splitlines()[0]
+        == f"local/hospital-a.yaml: 4 labels, {kit.folder.parent.resolve()}/four.npz"
+    )
 
 
 MANIFEST = {"kind": "manifest", "folder": "../images"}
@@ -792,14 +873,29 @@ def images(kit, listed, there):
 @pytest.mark.parametrize(
     ("site", "words"),
     [
-        ({"kind": "npz", "file": "../data/a.npz"}, ["field file", "an npz file", "none at {kit}/data/a.npz"]),
+        (
+            {"kind": "npz", "file": "../data/a.npz"},
+            ["field file", "an npz file", "none at {kit}/data/a.npz"],
+        ),
         ({"kind": "npz", "file": "../local"}, ["field file", "another kind at {kit}/local"]),
         ({"kind": "npz", "file": "privacy.json"}, ["{kit}/local/privacy.json", "an npz file"]),
-        ({"kind": "npz", "file": "../../empty.npz"}, ["empty.npz", "train_labels or labels", "none"]),
+        (
+            {"kind": "npz", "file": "../../empty.npz"},
+            ["empty.npz", "train_labels or labels", "none"],
+        ),
         ({"kind": "npz"}, ["field file", "a value"]),
-        ({"kind": "manifest", "folder": "../imags"}, ["none at {kit}/imags (did you mean images?)"]),
-        ({**MANIFEST, "manifest": "a.csv"}, ["field manifest", "a CSV file", "none at {kit}/local/a.csv"]),
-        ({**MANIFEST, "columns": {"label": "diagnosis"}}, ["{kit}/images/manifest.csv", "missing: diagnosis"]),
+        (
+            {"kind": "manifest", "folder": "../imags"},
+            ["none at {kit}/imags (did you mean images?)"],
+        ),
+        (
+            {**MANIFEST, "manifest": "a.csv"},
+            ["field manifest", "a CSV file", "none at {kit}/local/a.csv"],
+        ),
+        (
+            {**MANIFEST, "columns": {"label": "diagnosis"}},
+            ["{kit}/images/manifest.csv", "missing: diagnosis"],
+        ),
         (MANIFEST, ["images lie in {kit}/images", "1 of 10 that do not; line 11", "field folder"]),
         ({**MANIFEST, "where": {"label": ["NV"]}}, ["0 of 0 that do not"]),
         ({"kind": "manifest"}, ["field folder"]),
@@ -814,14 +910,22 @@ def test_a_site_file_whose_data_is_not_where_it_says(kit, site, words):
 
 @pytest.mark.parametrize(
     ("there", "site"),
-    [(10, {}), (9, {"max_rejected": 0.1}), (9, {"where": {"sample_id": ["s0", "s1"]}}), (1, {"share": [1, 3]})],
+    [
+        (10, {}),
+        (9, {"max_rejected": 0.1}),
+        (9, {"where": {"sample_id": ["s0", "s1"]}}),
+        (1, {"share": [1, 3]}),
+    ],
 )
 def test_a_site_file_some_of_whose_rows_may_be_anothers(kit, there, site):
     folder = images(kit, listed=10, there=there)
     kit.has_data(**MANIFEST, **site)
     row = kit.check()["data"]
     count = 2 if "where" in site else there
-    assert (row.status, row.found.splitlines()[0]) == ("ok", f"local/hospital-a.yaml: {count} images listed, {folder}")
+    assert (row.status, row.found.splitlines()[0]) == (
+        "ok",
+        f"local/hospital-a.yaml: {count} images listed, {folder}",
+    )
 
 
 def test_the_servers_own_images_are_looked_for(provisioned, tmp_path):
@@ -831,14 +935,20 @@ def test_the_servers_own_images_are_looked_for(provisioned, tmp_path):
     assert server.check()["data"].status == "ok"
     (tmp_path / "four.npz").unlink()
     row = server.check()["data"]
-    assert (row.status, row.found) == ("failed", f"site server, field file: none at {tmp_path.resolve()}/four.npz")
+    assert (row.status, row.found) == (
+        "failed",
+        f"site server, field file: none at {tmp_path.resolve()}/four.npz",
+    )
 
 
 def test_paths_of_a_container_are_not_those_of_the_machine(kit):
     kit.has_data(kind="npz", file="/mounted/images.npz")
     (kit.startup / "start_docker.sh").touch()
     row = kit.check()["data"]
-    assert (row.status, row.found) == ("warning", "site hospital-a, field file: none at /mounted/images.npz")
+    assert (row.status, row.found) == (
+        "warning",
+        "site hospital-a, field file: none at /mounted/images.npz",
+    )
     assert "whether they are mounted" in row.remedy
 
 
@@ -869,16 +979,20 @@ def test_the_noise_of_a_site_is_told_with_what_it_has_spent(kit):
         "ok",
         "clinical: one release costs epsilon 1.99, 0 have spent 0 of 8 at delta 1e-05, 11 are left",
     )
-    ledger, rule = ledger_file(kit.folder / "fedward", "hospital-a"), Rule(1.0, 4.0, 1e-5, 8.0)
+    ledger = ledger_file(kit.folder / "fedward", "hospital-a")
+    rule = Rule(1.0, 4.0, 1e-5, 8.0)
     for _ in range(11):
         enter(ledger, {}, rule)
-    kit.warns("noise", "11 have spent 7.955 of 8", "0 are left", "raise max_epsilon in local/privacy.json")
+    kit.warns(
+        "noise", "11 have spent 7.955 of 8", "0 are left", "raise max_epsilon in local/privacy.json"
+    )
     ledger.write_bytes(ledger.read_bytes()[:-1])
     kit.only_failure("noise", "the log was cut at the end")
 
 
 def test_half_a_line_of_the_ledger_is_told_and_does_not_count(kit):
-    ledger, rule = ledger_file(kit.folder / "fedward", "hospital-a"), Rule(1.0, 4.0, 1e-5, 8.0)
+    ledger = ledger_file(kit.folder / "fedward", "hospital-a")
+    rule = Rule(1.0, 4.0, 1e-5, 8.0)
     enter(ledger, {}, rule)
     ledger.write_bytes(ledger.read_bytes() + b'{"clip":1.0,')
     kit.warns("ledger", "half a line of 12 bytes", "does not count")
@@ -902,7 +1016,11 @@ def test_a_ledger_that_nothing_names_is_not_guessed(kit, tmp_path, monkeypatch):
 @pytest.mark.parametrize("page", ["privacy", "deployment"])
 def test_the_documented_noise_works_as_it_is_written(kit, page):
     text = (ROOT / "docs" / f"{page}.md").read_text()
-    (block,) = (block for block in re.findall(r"```json\n(.*?)```", text, re.DOTALL) if "GaussianUpdateFilter" in block)
+    (block,) = (
+        block
+        for block in re.findall(r"```json\n(.*?)```", text, re.DOTALL)
+        if "GaussianUpdateFilter" in block
+    )
     rules = json.loads(block)
     if page == "privacy":
         (kit.folder / "local" / "privacy.json").write_text(block)
@@ -913,7 +1031,8 @@ def test_the_documented_noise_works_as_it_is_written(kit, page):
 
 
 @pytest.mark.parametrize(
-    ("name", "value"), [("noise_multiplier", 1e-6), ("delta", 0.5), ("clip", 1e9), ("max_epsilon", 1e6)]
+    ("name", "value"),
+    [("noise_multiplier", 1e-6), ("delta", 0.5), ("clip", 1e9), ("max_epsilon", 1e6)],
 )
 def test_absurd_noise_fails(kit, name, value):
     args = {"clip": 1.0, "noise_multiplier": 4.0, "delta": 1e-5, "max_epsilon": 8.0, name: value}
@@ -960,7 +1079,9 @@ def test_a_part_without_a_path(kit, job):
     Kit.says(found["job classes"], "name is not allowed")
 
 
-@pytest.mark.parametrize("name", ["custom/mine.py", "config/evil.py", "config/notes.txt", "data/x.json"])
+@pytest.mark.parametrize(
+    "name", ["custom/mine.py", "config/evil.py", "config/notes.txt", "data/x.json"]
+)
 def test_a_job_with_an_unknown_file(kit, job, name):
     bring(name)(job / "app")
     kit.only_failure("job app", repr(name), "fedward jobs", job=job)
@@ -975,7 +1096,10 @@ def test_a_job_with_an_image_of_its_own(kit, job):
     image = {"default": {"docker": {"image": "theirs:latest"}}}
     meta(job, lambda content: content.update(launcher_spec=image))
     kit.only_failure("own code", "let nobody", "--clinical", job=job)
-    kit.rewrite("local/authorization.json", lambda c: c["permissions"]["lead"].update(byoc=["o:site", "none"]))
+    kit.rewrite(
+        "local/authorization.json",
+        lambda c: c["permissions"]["lead"].update(byoc=["o:site", "none"]),
+    )
     kit.warns("own code", "lead (o:site)", job=job)
     (kit.folder / "local" / "authorization.json").unlink()
     kit.warns("own code", "project_admin, lead", "could do anything", job=job)
@@ -1022,7 +1146,10 @@ def test_a_folder_that_is_no_job(kit, job, tmp_path):
         ({"internal": {"scheme": "tcp", "resources": {"connection_security": "clear"}}}, "'clear'"),
         ({"internal": {"scheme": "tcp", "resources": {"connection_security": "tls"}}}, "'tls'"),
         (
-            {"allow_adhoc_conns": True, "internal": {"scheme": "tcp", "resources": {"connection_security": "mtls"}}},
+            {
+                "allow_adhoc_conns": True,
+                "internal": {"scheme": "tcp", "resources": {"connection_security": "mtls"}},
+            },
             "allow_adhoc_conns",
         ),
     ],

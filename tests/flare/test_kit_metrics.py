@@ -4,7 +4,7 @@ import json
 import logging
 import os
 import shutil
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,8 @@ from fedward.flare.kits.metrics import KitMetrics
 from fedward.security.ledger import Rule, enter, epsilon
 from provisioned import provisioned
 
-SITE, SERVER = "hospital-a", "localhost"
+SITE = "hospital-a"
+SERVER = "localhost"
 
 
 @pytest.fixture(scope="module")
@@ -52,7 +53,8 @@ class Context:
     """What an event brings along: the workspace, and at the server who is connected."""
 
     def __init__(self, folder: Path, clients: list[Client]) -> None:
-        self.folder, self.clients = folder, clients
+        self.folder = folder
+        self.clients = clients
 
     def get_prop(self, name: str) -> "Context":
         assert name == FLContextKey.WORKSPACE_OBJECT
@@ -107,7 +109,8 @@ def test_a_sites_metrics_hold_all_that_is_watched(kits, metrics):
     site_file.write_text("kind: npz\nfile: /data.npz\n")
     Queue(queue_folder(site_file)).request("a" * 32, 1, "entropy", ["x", "y"])
     add_noise(kit)
-    ledger, rule = kit / "fedward" / f"privacy-{SITE}.jsonl", Rule(**NOISE)
+    ledger = kit / "fedward" / f"privacy-{SITE}.jsonl"
+    rule = Rule(**NOISE)
     for round_ in (1, 2):
         enter(ledger, {"round": round_}, rule)
     answers = kit / "fedward" / "answers" / f"{'a' * 32}.jsonl"
@@ -118,20 +121,31 @@ def test_a_sites_metrics_hold_all_that_is_watched(kits, metrics):
     heartbeat(kit)
     found = samples(metrics / f"fedward_kit_{SITE}.prom")
     assert found["fedward_info", SITE, __version__] == 1
-    assert found["fedward_certificate_expiry_timestamp_seconds", "own", SITE] == expiry(kit / "startup" / "client.crt")
+    assert found["fedward_certificate_expiry_timestamp_seconds", "own", SITE] == expiry(
+        kit / "startup" / "client.crt"
+    )
     root = kit / "startup" / "rootCA.pem"
     assert found["fedward_certificate_expiry_timestamp_seconds", "authority", SITE] == expiry(root)
     assert found["fedward_waiting_questions", SITE] == 2
-    assert (found["fedward_epsilon", SITE], found["fedward_epsilon_budget", SITE]) == (epsilon([50.0, 50.0], 1e-5), 8)
+    assert (found["fedward_epsilon", SITE], found["fedward_epsilon_budget", SITE]) == (
+        epsilon([50.0, 50.0], 1e-5),
+        8,
+    )
     assert found["fedward_last_request_timestamp_seconds", SITE] == 1000
-    assert 0 < found["fedward_disk_free_bytes", "kit", SITE] <= found["fedward_disk_size_bytes", "kit", SITE]
-    age = datetime.now(timezone.utc).timestamp() - found["fedward_written_timestamp_seconds", SITE]
+    assert (
+        0
+        < found["fedward_disk_free_bytes", "kit", SITE]
+        <= found["fedward_disk_size_bytes", "kit", SITE]
+    )
+    age = datetime.now(UTC).timestamp() - found["fedward_written_timestamp_seconds", SITE]
     assert 0 <= age < 600
     assert not [key for key in found if key[0] == "fedward_last_contact_timestamp_seconds"]
 
 
 def test_the_server_remembers_a_site_that_is_away(kits, metrics):
-    """Also over a restart: without it, the alert for a site that is silent would end with the server."""
+    """Also over a restart: without it, the alert for a site that is silent would end with the
+    server.
+    """
     heartbeat(kits / SERVER, ("hospital-a", 1000.0), ("hospital-b", 1001.0))
     heartbeat(kits / SERVER, ("hospital-b", 2000.0))
     found = samples(metrics / f"fedward_kit_{SERVER}.prom")
@@ -155,12 +169,15 @@ def test_an_unreadable_file_is_named_and_hides_nothing_else(kits, metrics, caplo
     assert "privacy" in caplog.text
 
 
-CONTAINERS = {"components": [{"id": "docker_launcher"}, {"id": "job_manager", "args": {"uri_root": "/"}}]}
+CONTAINERS = {
+    "components": [{"id": "docker_launcher"}, {"id": "job_manager", "args": {"uri_root": "/"}}]
+}
 
 
 def test_state_is_looked_for_where_it_is_kept(kits, metrics, tmp_path, monkeypatch):
     """What an old ``fedward`` in the kit says counts no longer."""
-    kit, state = kits / SITE, tmp_path / "state"
+    kit = kits / SITE
+    state = tmp_path / "state"
     monkeypatch.setenv("FEDWARD_STATE", str(state))
     (kit / "local" / "resources.json").write_text(json.dumps(CONTAINERS))
     add_noise(kit)
@@ -185,7 +202,12 @@ def test_the_server_remembers_in_its_state(kits, metrics, tmp_path, monkeypatch)
     assert json.loads((tmp_path / "state" / "contacts.json").read_text()) == {"hospital-a": 1000.0}
     assert not (kits / SERVER / "fedward").exists()
     found = samples(metrics / f"fedward_kit_{SERVER}.prom")
-    assert {key[1] for key in found if key[0] == "fedward_disk_free_bytes"} == {"kit", "state", "runs", "jobs"}
+    assert {key[1] for key in found if key[0] == "fedward_disk_free_bytes"} == {
+        "kit",
+        "state",
+        "runs",
+        "jobs",
+    }
 
 
 def test_state_that_nothing_names_is_told_as_unreadable(kits, metrics, caplog):
@@ -196,7 +218,9 @@ def test_state_that_nothing_names_is_told_as_unreadable(kits, metrics, caplog):
     with caplog.at_level(logging.WARNING):
         heartbeat(kit)
     found = samples(metrics / f"fedward_kit_{SITE}.prom")
-    unreadable = {key[1] for key, value in found.items() if key[0] == "fedward_unreadable" and value}
+    unreadable = {
+        key[1] for key, value in found.items() if key[0] == "fedward_unreadable" and value
+    }
     assert unreadable == {"privacy", "requests"}
     assert "FEDWARD_STATE" in caplog.text
 
@@ -210,7 +234,10 @@ def test_half_a_ledger_line_is_named_and_hides_no_epsilon(kits, metrics, caplog,
         enter(ledger, {"round": round_}, Rule(**NOISE))
     lines = ledger.read_bytes().splitlines(keepends=True)
     ledger.write_bytes(b"".join(lines[:whole]) + lines[whole][:40])
-    end = {"lines": whole, "last_hash": json.loads(lines[whole - 1])["hash"] if whole else ledger.name}
+    end = {
+        "lines": whole,
+        "last_hash": json.loads(lines[whole - 1])["hash"] if whole else ledger.name,
+    }
     ledger.with_suffix(".end.json").write_text(json.dumps(end))
     with caplog.at_level(logging.WARNING):
         heartbeat(kit)
@@ -236,7 +263,8 @@ def test_nothing_is_written_unless_a_folder_is_named(kits, monkeypatch):
 
 
 def test_heartbeats_in_a_row_write_one_file(kits, metrics):
-    component, context = KitMetrics(), Context(kits / SITE, [])
+    component = KitMetrics()
+    context = Context(kits / SITE, [])
     component.handle_event(EventType.BEFORE_CLIENT_HEARTBEAT, context)  # type: ignore[arg-type]
     (file,) = metrics.iterdir()
     file.unlink()
@@ -246,6 +274,8 @@ def test_heartbeats_in_a_row_write_one_file(kits, metrics):
 
 @pytest.mark.parametrize("name", [SITE, SERVER])
 def test_every_kit_names_the_component(kits, name):
-    components: list[Any] = json.loads((kits / name / "local" / "resources.json.default").read_text())["components"]
+    components: list[Any] = json.loads(
+        (kits / name / "local" / "resources.json.default").read_text()
+    )["components"]
     paths = [part["path"] for part in components]
     assert paths.count("fedward.flare.kits.metrics.KitMetrics") == 1

@@ -27,13 +27,17 @@ class Launches:
     """Starts one program after the other, and keeps what is said."""
 
     def __init__(self, *programs: tuple[str, int]) -> None:
-        self.programs, self.started, self.said = programs, [], []
+        self.programs = programs
+        self.started = []
+        self.said = []
 
     def __call__(self, restarts: int) -> ProcessHandle:
         self.started.append(restarts)
         program, argument = self.programs[restarts]
         return ProcessHandle(
-            process=subprocess.Popen([sys.executable, "-c", program, str(argument)], start_new_session=True)
+            process=subprocess.Popen(
+                [sys.executable, "-c", program, str(argument)], start_new_session=True
+            )
         )
 
     def process(self) -> RestartedProcess:
@@ -63,7 +67,9 @@ def test_after_three_restarts_within_an_hour_it_is_given_up():
 
 def test_restarts_of_earlier_hours_do_not_count(monkeypatch):
     clock = iter([0.0, 1200.0, 2400.0, 3700.0, 3710.0])
-    monkeypatch.setattr("fedward.flare.launchers.time", SimpleNamespace(monotonic=lambda: next(clock)))
+    monkeypatch.setattr(
+        "fedward.flare.launchers.time", SimpleNamespace(monotonic=lambda: next(clock))
+    )
     launches = Launches(*[(DIE, signal.SIGKILL)] * 5)
     launches.process().wait()
     assert launches.started == [0, 1, 2, 3, 4]
@@ -72,7 +78,9 @@ def test_restarts_of_earlier_hours_do_not_count(monkeypatch):
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 def test_an_end_that_somebody_wanted_is_the_end(number):
-    launches = Launches(("import os, signal, sys; signal.signal(int(sys.argv[1]), signal.SIG_DFL);" + DIE, number))
+    launches = Launches(
+        ("import os, signal, sys; signal.signal(int(sys.argv[1]), signal.SIG_DFL);" + DIE, number)
+    )
     launches.process().wait()
     assert (launches.started, launches.said) == ([0], [])
 
@@ -98,7 +106,9 @@ def launched(launcher, kit):
     """Return what FLARE waits for, of a job in a kit."""
     context = FLContext()
     context.set_prop(FLContextKey.WORKSPACE_OBJECT, SimpleNamespace(get_root_dir=lambda: str(kit)))
-    context.set_prop(FLContextKey.JOB_PROCESS_ARGS, {JobProcessArgs.AUTH_TOKEN: ("-t", "the token")})
+    context.set_prop(
+        FLContextKey.JOB_PROCESS_ARGS, {JobProcessArgs.AUTH_TOKEN: ("-t", "the token")}
+    )
     return launcher.launch_job({"job_id": "42"}, context)
 
 
@@ -112,7 +122,9 @@ def test_each_process_knows_how_often_it_was_started_again(monkeypatch, tmp_path
 
     def spawn(argv, environment):
         seen.append((environment["FEDWARD_RESTARTS"], environment["MALLOC_ARENA_MAX"]))
-        process = subprocess.Popen([sys.executable, "-c", DIE if len(seen) < 3 else END, "9" if len(seen) < 3 else "0"])
+        process = subprocess.Popen(
+            [sys.executable, "-c", DIE if len(seen) < 3 else END, "9" if len(seen) < 3 else "0"]
+        )
         return ProcessAdapter(process=process)
 
     monkeypatch.setattr("fedward.flare.launchers.spawn_process", spawn)
@@ -141,7 +153,8 @@ with open(sys.argv[1], "w") as file:
 )
 @pytest.mark.parametrize("given", ["", "{kit}", ":", ".", "{kit}/local/custom::{outside}"])
 def test_a_jobs_process_imports_nothing_from_its_kit(monkeypatch, tmp_path, given):
-    kit, outside = tmp_path / "kit", tmp_path / "outside"
+    kit = tmp_path / "kit"
+    outside = tmp_path / "outside"
     for folder in (kit, kit / "job" / "app_hospital" / "config", kit / "inner"):
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "evil.py").write_text("")
@@ -150,7 +163,9 @@ def test_a_jobs_process_imports_nothing_from_its_kit(monkeypatch, tmp_path, give
     tell.parent.mkdir()
     tell.write_text(TELL)
     monkeypatch.setenv("PYTHONPATH", given.format(kit=kit, outside=outside))
-    monkeypatch.syspath_prepend(str(kit))  # as in the parent's process, whose path FLARE would hand over
+    monkeypatch.syspath_prepend(
+        str(kit)
+    )  # as in the parent's process, whose path FLARE would hand over
     monkeypatch.chdir(kit)
 
     class Launcher(SiteJobLauncher):
@@ -160,7 +175,9 @@ def test_a_jobs_process_imports_nothing_from_its_kit(monkeypatch, tmp_path, give
     launched(Launcher(), kit).wait()
     told = json.loads((tmp_path / "told.json").read_text())
     assert told["found"] == []
-    assert not [folder for folder in told["path"] if folder == "" or Path(folder).is_relative_to(kit)]
+    assert not [
+        folder for folder in told["path"] if folder == "" or Path(folder).is_relative_to(kit)
+    ]
     assert (str(outside) in told["path"]) is ("{outside}" in given)
     assert told["token"] == "the token"
 
@@ -171,11 +188,18 @@ WITH_WEIGHTS = "from fedward.nets import build; build('resnet18', 3, pretrained=
 
 
 def connects(folder: Path, environment: dict[str, str]) -> bool:
-    """Return whether building a network with timm's weights, which are not there, connects to anybody."""
+    """Return whether building a network with timm's weights, which are not there, connects to
+    anybody.
+    """
     with socket.create_server(("127.0.0.1", 0)) as proxy:
         place = f"http://127.0.0.1:{proxy.getsockname()[1]}"
         proxies = dict.fromkeys(("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY"), place)
-        caches = {"HF_HOME": str(folder / "hub"), "TORCH_HOME": str(folder / "torch"), "NO_PROXY": "", "no_proxy": ""}
+        caches = {
+            "HF_HOME": str(folder / "hub"),
+            "TORCH_HOME": str(folder / "torch"),
+            "NO_PROXY": "",
+            "no_proxy": "",
+        }
         process = subprocess.Popen(
             [sys.executable, "-c", WITH_WEIGHTS],
             env={**environment, **proxies, **caches},
@@ -199,4 +223,6 @@ def test_a_job_lets_nobody_download_weights(tmp_path):
     """The lead names them; a hospital that wants them from the hub says so."""
     outside = {name: value for name, value in os.environ.items() if name != "HF_HUB_OFFLINE"}
     assert not connects(tmp_path / "kit", job_environment(outside, tmp_path / "kit"))
-    assert connects(tmp_path / "wanted", job_environment({**outside, "HF_HUB_OFFLINE": "0"}, tmp_path / "kit"))
+    assert connects(
+        tmp_path / "wanted", job_environment({**outside, "HF_HUB_OFFLINE": "0"}, tmp_path / "kit")
+    )

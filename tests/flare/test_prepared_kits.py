@@ -1,4 +1,6 @@
-"""Kits that FLARE's own tool prepares for Docker, Kubernetes and Slurm keep what fedward wrote into them."""
+"""Kits that FLARE's own tool prepares for Docker, Kubernetes and Slurm keep what fedward wrote into
+them.
+"""
 
 import json
 import os
@@ -31,7 +33,9 @@ LAUNCHERS = {"docker": "DockerJobLauncher", "k8s": "K8sJobLauncher", "slurm": "S
 
 def flare(*arguments):
     command = [sys.executable, "-m", "nvflare.cli", *map(str, arguments)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL)
+    done = subprocess.run(
+        command, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL
+    )
     assert done.returncode == 0, done.stdout + done.stderr
 
 
@@ -48,11 +52,18 @@ def prepare(kit, runtime, folder):
     return folder / runtime
 
 
-@pytest.fixture(scope="module", params=[(runtime, name) for runtime in RUNTIMES for name in NAMES], ids="-".join)
+@pytest.fixture(
+    scope="module", params=[(runtime, name) for runtime in RUNTIMES for name in NAMES], ids="-".join
+)
 def prepared(request, kits, tmp_path_factory):
     """Return a prepared kit, the one it was made from, the runtime and the role."""
     runtime, name = request.param
-    return prepare(kits / name, runtime, tmp_path_factory.mktemp("prepared")), kits / name, runtime, NAMES[name]
+    return (
+        prepare(kits / name, runtime, tmp_path_factory.mktemp("prepared")),
+        kits / name,
+        runtime,
+        NAMES[name],
+    )
 
 
 def resources(kit):
@@ -70,7 +81,11 @@ def test_what_a_kit_says_of_jobs_is_kept(prepared):
     assert connections["internal"]["resources"]["connection_security"] == "mtls"
     assert connections["allow_adhoc_conns"] is False
     changed = {RESOURCES, CONNECTIONS}
-    files = [path.relative_to(before) for path in (before / "local").rglob("*") if path.name not in changed]
+    files = [
+        path.relative_to(before)
+        for path in (before / "local").rglob("*")
+        if path.name not in changed
+    ]
     assert Path("local/authorization.json") in files
     assert all((kit / file).read_bytes() == (before / file).read_bytes() for file in files)
 
@@ -84,7 +99,9 @@ def test_what_a_kit_says_of_logs_and_waiting_is_kept(prepared):
         assert (kit / startup).read_bytes() == (before / startup).read_bytes()
     else:
         assert resources(kit)["servers"][0]["heart_beat_timeout"] == 60
-        assert "/tmp/" not in json.dumps(resources(kit)).replace("/var/tmp/", "").replace(str(kit), "")
+        assert "/tmp/" not in json.dumps(resources(kit)).replace("/var/tmp/", "").replace(
+            str(kit), ""
+        )
 
 
 @pytest.mark.proves(
@@ -102,7 +119,8 @@ def test_what_a_kit_says_of_logs_and_waiting_is_kept(prepared):
     ],
 )
 def test_other_classes_are_still_refused(prepared, path):
-    workspace, authorizer = Workspace(str(prepared[0])), ComponentPathAuthorizer()
+    workspace = Workspace(str(prepared[0]))
+    authorizer = ComponentPathAuthorizer()
     for listed in ALLOWED[prepared[3]]:
         authorizer.authorize_component_config({"path": listed}, workspace=workspace)
     with pytest.raises(UnsafeComponentError, match="not in allow_list"):
@@ -136,7 +154,11 @@ def test_a_prefix_in_a_prepared_kit_fails(kits, tmp_path):
 def test_copies_of_records_are_told(kits, tmp_path):
     """FLARE copies the folders of jobs, and all that a site keeps, into the prepared kit."""
     used = kits / "hospital-c"
-    for file in ("0f1e-job/meta.json", "0f1e-job/app_hospital-c/config/x.json", "fedward/privacy-hospital-c.jsonl"):
+    for file in (
+        "0f1e-job/meta.json",
+        "0f1e-job/app_hospital-c/config/x.json",
+        "fedward/privacy-hospital-c.jsonl",
+    ):
         (used / file).parent.mkdir(parents=True, exist_ok=True)
         (used / file).write_text("{}")
         os.utime(used / file, (1, 1))
@@ -180,7 +202,9 @@ def of_study(kit, **changes):
     content = yaml.safe_load((DEPLOY / "study_runtime.yaml").read_text())
     environment = content["studies"]["default"]["env"]
     environment.update(changes)
-    content["studies"]["default"]["env"] = {name: value for name, value in environment.items() if value is not None}
+    content["studies"]["default"]["env"] = {
+        name: value for name, value in environment.items() if value is not None
+    }
     (kit / "local" / "study_runtime.yaml").write_text(yaml.safe_dump(content))
     return content
 
@@ -191,10 +215,17 @@ def test_containers_that_import_from_a_jobs_folder_are_told(kits, tmp_path, runt
     assert rows(kit)["job imports"].status == "warning"
     content = of_study(kit)
     assert rows(kit)["job imports"].status == "ok"
-    assert (rows(kit)["start script"].status, "image must set" in rows(kit)["start script"].found) == ("skipped", True)
+    assert (
+        rows(kit)["start script"].status,
+        "image must set" in rows(kit)["start script"].found,
+    ) == ("skipped", True)
     of_study(kit, PYTHONSAFEPATH=None)
     row = rows(kit)["job imports"]
-    assert (row.status, "study default" in row.found, "image" in row.remedy) == ("warning", True, True)
+    assert (row.status, "study default" in row.found, "image" in row.remedy) == (
+        "warning",
+        True,
+        True,
+    )
     content["studies"]["trial"] = {"container": {"image": "other:1"}}
     (kit / "local" / "study_runtime.yaml").write_text(yaml.safe_dump(content))
     assert "study trial" in rows(kit)["job imports"].found
@@ -206,7 +237,9 @@ def test_containers_that_import_from_a_jobs_folder_are_told(kits, tmp_path, runt
 def test_an_environment_of_all_jobs_counts_too(kits, tmp_path):
     kit = prepare(kits / "hospital-b", "docker", tmp_path)
     for value, status in (("1", "ok"), ("", "warning")):
-        launcher(kit, lambda args, value=value: args.update(default_job_env={"PYTHONSAFEPATH": value}))
+        launcher(
+            kit, lambda args, value=value: args.update(default_job_env={"PYTHONSAFEPATH": value})
+        )
         assert rows(kit)["job imports"].status == status
 
 
@@ -217,7 +250,12 @@ def test_batch_jobs_that_may_import_from_their_folder_fail(kits, tmp_path, name)
     shipped = yaml.safe_load((DEPLOY / "slurm.yaml").read_text())["job_launcher"]["setup"]
     launcher(kit, lambda args: args.update(setup=shipped))
     assert (rows(kit)["job imports"].status, rows(kit)["start script"].status) == ("ok", "ok")
-    for wrong in ("umask 077", "# export PYTHONSAFEPATH=1", f"{shipped}unset PYTHONSAFEPATH", "PYTHONSAFEPATH=1"):
+    for wrong in (
+        "umask 077",
+        "# export PYTHONSAFEPATH=1",
+        f"{shipped}unset PYTHONSAFEPATH",
+        "PYTHONSAFEPATH=1",
+    ):
         launcher(kit, lambda args, wrong=wrong: args.update(setup=wrong))
         assert rows(kit)["job imports"].status == "failed", wrong
     study = {"format_version": 2, "studies": {"default": {"env": {"PYTHONSAFEPATH": "1"}}}}

@@ -22,8 +22,16 @@ from fedward.protocol.wire import Message, encode_update
 from fedward.security.ledger import epsilon
 
 DELTA = 1e-5
-META = {"site": "site-1", "round": 4, "labelled": 3, "unlabelled": 5, "steps": 7, "train": {"loss": 0.5}}
-DRAWS, TAIL = 200_000, 1e-6
+META = {
+    "site": "site-1",
+    "round": 4,
+    "labelled": 3,
+    "unlabelled": 5,
+    "steps": 7,
+    "train": {"loss": 0.5},
+}
+DRAWS = 200_000
+TAIL = 1e-6
 
 
 class Engine:
@@ -70,7 +78,9 @@ def answer(**changes):
 
 def noise_filter(clip=1.0, noise_multiplier=2.0, max_epsilon=20.0):
     scope = Scope()
-    scope.add_task_result_filter(GaussianUpdateFilter(clip, noise_multiplier, DELTA, max_epsilon), "out")
+    scope.add_task_result_filter(
+        GaussianUpdateFilter(clip, noise_multiplier, DELTA, max_epsilon), "out"
+    )
     return scope.task_result_filters["out"][0]  # as one of privacy.json
 
 
@@ -78,14 +88,18 @@ def noise_filter(clip=1.0, noise_multiplier=2.0, max_epsilon=20.0):
 
 
 def test_clipping_is_over_all_tensors_together():
-    """|(3, 4)| = 5 over two tensors: clipped to 1 they are 0.6 and 0.8; a norm below the clip changes nothing."""
+    """|(3, 4)| = 5 over two tensors: clipped to 1 they are 0.6 and 0.8; a norm below the clip
+    changes nothing.
+    """
     arrays = {"a": np.float64([3.0]), "b": np.float64([[4.0]])}
     assert norm(arrays) == 5.0
     clipped = privatise(arrays, 1.0, 1e-300)
     assert clipped["a"] == pytest.approx([0.6], rel=1e-15)
     assert clipped["b"] == pytest.approx(np.array([[0.8]]), rel=1e-15)
     for clip in (5.0, 7.0):
-        assert all(np.array_equal(privatise(arrays, clip, 1e-300)[name], arrays[name]) for name in arrays)
+        assert all(
+            np.array_equal(privatise(arrays, clip, 1e-300)[name], arrays[name]) for name in arrays
+        )
 
 
 @pytest.mark.parametrize("size", [1e-30, 1.0, 1e30])
@@ -109,14 +123,18 @@ def test_an_update_of_zeros_and_odd_shapes():
 
 
 def accepts(noise, sigma):
-    """Return whether noise of mean 0 may have this sigma: sum (x / sigma)^2 is chi-square with one degree a draw."""
+    """Return whether noise of mean 0 may have this sigma: sum (x / sigma)^2 is chi-square with one
+    degree a draw.
+    """
     statistic = np.square(noise / sigma).sum()
     return stats.chi2.ppf(TAIL / 2, len(noise)) <= statistic <= stats.chi2.isf(TAIL / 2, len(noise))
 
 
 @pytest.fixture(scope="module")
 def noise():
-    """What is added to zeros by clip 0.5 and multiplier 3, so sigma 1.5: half in each of two tensors."""
+    """What is added to zeros by clip 0.5 and multiplier 3, so sigma 1.5: half in each of two
+    tensors.
+    """
     arrays = {"a": np.zeros((DRAWS // 4, 2), np.float32), "b": np.zeros(DRAWS // 2, np.float32)}
     noisy = privatise(arrays, 0.5, 3.0)
     return np.concatenate([noisy["a"].ravel(), noisy["b"]]).astype(np.float64)
@@ -134,12 +152,17 @@ def test_the_noise_is_gaussian_and_its_parts_are_independent(noise):
     first, second = noise.reshape(2, -1)
     quarters = noise.reshape(4, -1)  # within a tensor: the cosine and the sine half
     limit = stats.norm.isf(TAIL / 2)
-    for one, other in ((first, second), (quarters[2], quarters[3]), (quarters[2] ** 2, quarters[3] ** 2)):
+    for one, other in (
+        (first, second),
+        (quarters[2], quarters[3]),
+        (quarters[2] ** 2, quarters[3] ** 2),
+    ):
         assert abs(np.corrcoef(one, other)[0, 1]) < limit / math.sqrt(len(one))
 
 
 def test_two_filters_never_share_noise(context):
-    one, other = noise_filter(), noise_filter()
+    one = noise_filter()
+    other = noise_filter()
     seen = [unpack(each.process(answer(), context))[1]["diff/weight"] for each in (one, other, one)]
     np.random.seed(0)
     first = privatise(update(), 1.0, 1.0)["diff/weight"]
@@ -165,7 +188,12 @@ def test_it_filters_what_a_site_answers(context, ledger):
     assert not any(np.array_equal(arrays[name], before[name]) for name in before)
     (row,) = ledger()
     assert (row["job"], row["round"], row["steps"], row["releases"]) == ("job-1", 4, 7, 1)
-    assert (row["clip"], row["noise_multiplier"], row["sigma"], row["delta"]) == (0.5, 2.0, 1.0, DELTA)
+    assert (row["clip"], row["noise_multiplier"], row["sigma"], row["delta"]) == (
+        0.5,
+        2.0,
+        1.0,
+        DELTA,
+    )
     assert row["norm"] == pytest.approx(norm(before))
 
 
@@ -223,7 +251,10 @@ def with_data(value, kind=DataKind.WEIGHT_DIFF):
     [
         (pack_request(META, update()), "found WEIGHTS"),
         (with_data({"accuracy": 0.5}, DataKind.METRICS), "found METRICS"),
-        (with_data({"site": DXO(DataKind.WEIGHT_DIFF, update())}, DataKind.COLLECTION), "found COLLECTION"),
+        (
+            with_data({"site": DXO(DataKind.WEIGHT_DIFF, update())}, DataKind.COLLECTION),
+            "found COLLECTION",
+        ),
         (Shareable({"weights": update()}), "not a valid DXO"),
         (hidden_array(), "also more"),
         (with_meta(np.ones(3)), "not JSON serializable"),
@@ -274,7 +305,9 @@ def errors(shareable):
 
 
 @pytest.mark.proves(
-    "lead", "many jobs of one lead, to average a site's noise away", "its budget is one for all jobs: it stops"
+    "lead",
+    "many jobs of one lead, to average a site's noise away",
+    "its budget is one for all jobs: it stops",
 )
 def test_the_budget_is_one_for_all_jobs(context, ledger):
     for job in ("job-1", "job-2"):
@@ -297,7 +330,9 @@ def test_a_stopped_site_still_sends_its_metrics(context):
 
 
 @pytest.mark.proves(
-    "server", "a server that asks for the same round again and again", "each answer has new noise and is accounted for"
+    "server",
+    "a server that asks for the same round again and again",
+    "each answer has new noise and is accounted for",
 )
 def test_an_answer_that_is_asked_for_again_costs_again(context, ledger):
     each = noise_filter(**TWO)
@@ -308,18 +343,24 @@ def test_an_answer_that_is_asked_for_again_costs_again(context, ledger):
 
 
 @pytest.mark.proves(
-    "lead", "a job whose name or id leads to another file, to have a ledger of its own", "the site's one is used"
+    "lead",
+    "a job whose name or id leads to another file, to have a ledger of its own",
+    "the site's one is used",
 )
 def test_a_job_has_no_say_in_where_the_ledger_is(context, ledger, tmp_path):
     for job in ("../privacy-site-2", "/tmp/x", "site-1.jsonl\x00", "a" * 1000):
         context.set_prop(ReservedKey.RUN_NUM, job, private=False)
         noise_filter().process(answer(), context)
     assert [row["releases"] for row in ledger()] == [1, 2, 3, 4]
-    assert [path.name for path in (tmp_path / "fedward").glob("*.jsonl")] == ["privacy-site-1.jsonl"]
+    assert [path.name for path in (tmp_path / "fedward").glob("*.jsonl")] == [
+        "privacy-site-1.jsonl"
+    ]
 
 
 @pytest.mark.proves(
-    "lead", "a job that brings the noise filter itself, to use up a site's budget", "refused; nothing is spent"
+    "lead",
+    "a job that brings the noise filter itself, to use up a site's budget",
+    "refused; nothing is spent",
 )
 def test_a_jobs_own_filter_is_refused(context, tmp_path):
     brought = GaussianUpdateFilter(1.0, 4.0, DELTA, 20.0)

@@ -1,4 +1,6 @@
-"""Recipes: the files of an exported job, in FLARE's environments, and the shipped scripts ``job.py``."""
+"""Recipes: the files of an exported job, in FLARE's environments, and the shipped scripts
+``job.py``.
+"""
 
 import json
 import os
@@ -17,16 +19,26 @@ from fedward.flare.jobs.configurations import receiver
 from fedward.flare.jobs.export import job_files
 from fedward.flare.jobs.recipes import FedwardRecipe, environment, execute, options
 from fedward.jobs import JOBS, load_experiment
-from fedward.local import run_local
+from fedward.lab.local import run_local
 from run_files import rows
 from tiny import tiny
 
 SHIPPED = Path(__file__).parents[2] / "jobs"
-SMALL = ["rounds=2", "synthetic.sites=3", "synthetic.images=40", "images_per_round=16", "evaluate_every=1"]
+SMALL = [
+    "rounds=2",
+    "synthetic.sites=3",
+    "synthetic.images=40",
+    "images_per_round=16",
+    "evaluate_every=1",
+]
 
 
 def files_of(folder):
-    return {path.relative_to(folder).as_posix(): path.read_text() for path in folder.rglob("*") if path.is_file()}
+    return {
+        path.relative_to(folder).as_posix(): path.read_text()
+        for path in folder.rglob("*")
+        if path.is_file()
+    }
 
 
 def chosen(monkeypatch, *arguments):
@@ -35,7 +47,11 @@ def chosen(monkeypatch, *arguments):
 
 
 ADMIN = {
-    **{"username": "lead@hospital-a.org", "project_name": "fedward", "server_identity": "localhost"},
+    **{
+        "username": "lead@hospital-a.org",
+        "project_name": "fedward",
+        "server_identity": "localhost",
+    },
     **{"host": "localhost", "port": 8003, "scheme": "grpc"},
 }
 
@@ -64,7 +80,9 @@ def test_a_running_federation_gets_the_clinical_flavour(tmp_path, kit):
 
 def test_parts_that_flares_helpers_add_are_refused_and_not_lost(tmp_path):
     recipe = FedwardRecipe(tiny(), "job")
-    with pytest.raises(ConfigError, match="expected the parts of a job as `fedward jobs` writes them"):
+    with pytest.raises(
+        ConfigError, match="expected the parts of a job as `fedward jobs` writes them"
+    ):
         add_experiment_tracking(recipe, "tensorboard")
     with pytest.raises(ConfigError, match="for server"):
         recipe.add_server_config({"heart_beat_timeout": 1})
@@ -73,12 +91,21 @@ def test_parts_that_flares_helpers_add_are_refused_and_not_lost(tmp_path):
 def test_the_command_line_chooses_the_environment(monkeypatch, kit):
     simulated = environment(chosen(monkeypatch), JOBS["isofed"]())
     assert isinstance(simulated, SimEnv)
-    assert (simulated.clients, simulated.num_threads) == (["site-1", "site-2", "site-3", "site-4"], 4)
-    assert not Path(simulated.workspace_root).is_absolute(), "never a folder that others on the machine share"
+    assert (simulated.clients, simulated.num_threads) == (
+        ["site-1", "site-2", "site-3", "site-4"],
+        4,
+    )
+    assert not Path(simulated.workspace_root).is_absolute(), (
+        "never a folder that others on the machine share"
+    )
     local = environment(chosen(monkeypatch, "--poc"), JOBS["isofed"]())
     assert isinstance(local, PocEnv)
     assert local.clients == simulated.clients
-    assert [chosen(monkeypatch, *each).policy for each in ([], ["--poc"], ["--kit", str(kit)])] == [False, True, True]
+    assert [chosen(monkeypatch, *each).policy for each in ([], ["--poc"], ["--kit", str(kit)])] == [
+        False,
+        True,
+        True,
+    ]
     running = environment(chosen(monkeypatch, "--kit", str(kit)), JOBS["isofed"]())
     assert isinstance(running, ProdEnv)
     assert running.username == "lead@hospital-a.org"
@@ -88,7 +115,8 @@ def test_the_command_line_chooses_the_environment(monkeypatch, kit):
 
 
 def test_what_was_started_is_stopped_whatever_happens(monkeypatch, tmp_path):
-    env, stopped = SimEnv(num_clients=1, workspace_root=str(tmp_path)), []
+    env = SimEnv(num_clients=1, workspace_root=str(tmp_path))
+    stopped = []
     monkeypatch.setattr(env, "stop", lambda: stopped.append(1))
     monkeypatch.setattr(SimEnv, "deploy", lambda *_: "job")
     with pytest.raises(RunError, match="expected a finished run"):
@@ -128,7 +156,14 @@ def test_a_script_gives_the_weights_of_the_in_process_engine(tmp_path):
     assert script.returncode == 0, errors[-2000:]
     report = tmp_path / said.split()[-1]
     assert (
-        report == tmp_path / "simulator_workspace" / "fedperl" / "server" / "simulate_job" / "fedward" / "report.html"
+        report
+        == tmp_path
+        / "simulator_workspace"
+        / "fedperl"
+        / "server"
+        / "simulate_job"
+        / "fedward"
+        / "report.html"
     )
     assert report.is_file()
     assert_same_run(report.parent, local)

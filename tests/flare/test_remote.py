@@ -1,4 +1,6 @@
-"""A session in a process of its own: what comes back from it, and what happens where it hangs or dies."""
+"""A session in a process of its own: what comes back from it, and what happens where it hangs or
+dies.
+"""
 
 import json
 import os
@@ -38,7 +40,11 @@ FAKE = """
 def kit(tmp_path: Path) -> Path:
     (tmp_path / "kit" / "startup").mkdir(parents=True)
     (tmp_path / "kit" / "transfer").mkdir()
-    admin = {"username": "lead@hospital-a.org", "project_name": "fedward", "server_identity": "localhost"}
+    admin = {
+        "username": "lead@hospital-a.org",
+        "project_name": "fedward",
+        "server_identity": "localhost",
+    }
     admin |= {"scheme": "http", "host": "localhost", "port": 8002}
     (tmp_path / "kit" / "startup" / "fed_admin.json").write_text(json.dumps({"admin": admin}))
     return tmp_path / "kit"
@@ -62,7 +68,9 @@ def children() -> list[psutil.Process]:
 
 
 def test_questions_and_answers_pass_as_they_are(kit, fake, capfd):
-    fake("tell(answer=[name, *arguments] if name == 'list_jobs' else {'job': arguments[0], 'name': 'ü\\n\"'})")
+    fake(
+        "tell(answer=[name, *arguments] if name == 'list_jobs' else {'job': arguments[0], 'name': 'ü\\n\"'})"
+    )
     before = children()
     with RemoteSession(kit) as session:
         assert session.get_job_meta("42") == {"job": "42", "name": 'ü\n"'}
@@ -84,9 +92,9 @@ def test_the_system_is_told_in_flares_own_words(kit, fake):
     with RemoteSession(kit) as session:
         info = session.get_system_info()
         assert (info.server_info.status, info.server_info.start_time) == ("started", 1.5)
-        assert [(one.name, one.last_connect_time) for one in session.get_connected_client_list()] == [
-            ("hospital-a", 2.5)
-        ]
+        assert [
+            (one.name, one.last_connect_time) for one in session.get_connected_client_list()
+        ] == [("hospital-a", 2.5)]
         assert [(job.job_id, job.app_name) for job in info.job_info] == [("42", "app")]
 
 
@@ -100,10 +108,15 @@ def test_flares_exceptions_come_back(kit, fake, kind):
             session.list_jobs()
 
 
-@pytest.mark.parametrize("kind", ["NoConnection", "SessionClosed", "InternalError", "FLCommunicationError"])
+@pytest.mark.parametrize(
+    "kind", ["NoConnection", "SessionClosed", "InternalError", "FLCommunicationError"]
+)
 def test_a_server_that_cannot_be_reached_is_named(kit, fake, kind):
     fake(f"tell(error=['{kind}', 'gone'])")
-    with RemoteSession(kit) as session, pytest.raises(UnreachableError, match=rf"startup kit .*found {kind}: gone"):
+    with (
+        RemoteSession(kit) as session,
+        pytest.raises(UnreachableError, match=rf"startup kit .*found {kind}: gone"),
+    ):
         session.list_jobs()
 
 
@@ -122,7 +135,8 @@ HANG = "[os.fork() for _ in range(2)], time.sleep(600)"
 def test_a_login_that_hangs_ends_with_all_its_processes(kit, fake, monkeypatch):
     fake(login=HANG)
     monkeypatch.setattr(remote, "LOGIN", 3.0)
-    before, began = children(), time.monotonic()
+    before = children()
+    began = time.monotonic()
     with pytest.raises(UnreachableError, match="found none to the login in time"):
         RemoteSession(kit)
     assert time.monotonic() - began >= 3
@@ -134,7 +148,9 @@ def test_a_question_that_hangs_ends_the_session(kit, fake, monkeypatch):
     monkeypatch.setattr(remote, "ANSWER", 0.5)
     before = children()
     with RemoteSession(kit) as session:
-        with pytest.raises(UnreachableError, match="found none to list_jobs in time; it may stand still"):
+        with pytest.raises(
+            UnreachableError, match="found none to list_jobs in time; it may stand still"
+        ):
             session.list_jobs()
         assert children() == before
         with pytest.raises(UnreachableError, match="found one that was given up"):
@@ -144,7 +160,9 @@ def test_a_question_that_hangs_ends_the_session(kit, fake, monkeypatch):
 def test_a_process_that_hangs_at_the_end_is_killed(kit, fake, monkeypatch):
     fake()
     monkeypatch.setattr(remote, "_GOODBYE", 0.5)
-    fake(answer="tell(answer=[])\n    signal = __import__('signal')\n    signal.signal(signal.SIGTERM, signal.SIG_IGN)")
+    fake(
+        answer="tell(answer=[])\n    signal = __import__('signal')\n    signal.signal(signal.SIGTERM, signal.SIG_IGN)"
+    )
     text = (kit.parent / "fake_session.py").read_text()
     (kit.parent / "fake_session.py").write_text(text + "\ntime.sleep(600)\n")
     before = children()
@@ -155,7 +173,10 @@ def test_a_process_that_hangs_at_the_end_is_killed(kit, fake, monkeypatch):
 
 def test_a_process_that_dies_leaves_its_last_words(kit, fake):
     fake(answer="sys.exit('out of memory')")
-    with RemoteSession(kit) as session, pytest.raises(UnreachableError, match=r"ended at list_jobs: .*out of memory"):
+    with (
+        RemoteSession(kit) as session,
+        pytest.raises(UnreachableError, match=r"ended at list_jobs: .*out of memory"),
+    ):
         session.list_jobs()
     fake(login="os._exit(3)")
     with pytest.raises(UnreachableError, match="its process ended at the login"):
@@ -169,12 +190,18 @@ def test_a_download_lasts_while_it_grows(kit, fake, tmp_path, monkeypatch):
     with RemoteSession(kit) as session:
         assert session.download_job_result("42", str(tmp_path / "out")) == str(tmp_path / "out")
     fake(answer="time.sleep(600)")
-    with RemoteSession(kit) as session, pytest.raises(UnreachableError, match="none to results of job 42 in time"):
+    with (
+        RemoteSession(kit) as session,
+        pytest.raises(UnreachableError, match="none to results of job 42 in time"),
+    ):
         session.download_job_result("42", str(tmp_path / "out"))
 
 
 def test_only_what_is_listed_is_asked_and_flare_has_it():
-    own = {name for name in vars(RemoteSession) if not name.startswith("_")} - {"close", "get_connected_client_list"}
+    own = {name for name in vars(RemoteSession) if not name.startswith("_")} - {
+        "close",
+        "get_connected_client_list",
+    }
     assert own == set(QUESTIONS)
     assert all(callable(getattr(Session, name)) for name in QUESTIONS)
 
@@ -187,7 +214,9 @@ def test_a_kit_of_no_user_opens_nothing(tmp_path: Path) -> None:
 def test_nothing_else_in_the_package_opens_a_session() -> None:
     package = Path(remote.__file__).parents[2]
     ways = re.compile("new_(in)?secure_session|try_connect")
-    users = [path.name for path in package.rglob("*.py") if ways.search(path.read_text(encoding="utf-8"))]
+    users = [
+        path.name for path in package.rglob("*.py") if ways.search(path.read_text(encoding="utf-8"))
+    ]
     assert users == ["session_process.py"]
 
 
@@ -198,7 +227,12 @@ def test_the_process_ends_with_its_input_while_flare_tries(kit: Path) -> None:
     for name in ("client.crt", "client.key", "rootCA.pem"):
         (kit / "startup" / name).write_text("")
     done = subprocess.run(
-        command, stdin=subprocess.DEVNULL, capture_output=True, pass_fds=[theirs], timeout=60, check=False
+        command,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        pass_fds=[theirs],
+        timeout=60,
+        check=False,
     )
     os.close(theirs)
     assert done.returncode == 0

@@ -11,7 +11,12 @@ from nvflare.app_common.filters.percentile_privacy import PercentilePrivacy
 from fedward.errors import WireError
 from fedward.flare.shareables import pack_answer, pack_request, unpack
 
-META = {"site": "site-1", "round": 3, "labelled": 14, "metrics": [{"split": "val", "value": None, "classes": ["MEL"]}]}
+META = {
+    "site": "site-1",
+    "round": 3,
+    "labelled": 14,
+    "metrics": [{"split": "val", "value": None, "classes": ["MEL"]}],
+}
 ARRAYS = {"diff/a": np.array([1.5, -2.0], np.float32), "diff/b": np.zeros((2, 0, 3), np.float32)}
 
 
@@ -27,7 +32,9 @@ def test_a_message_comes_out_as_it_went_in(pack, arrays):
 
 
 def test_requests_are_weights_and_answers_differences():
-    kinds = [from_shareable(s).data_kind for s in (pack_request(META, ARRAYS), pack_answer(META, ARRAYS))]
+    kinds = [
+        from_shareable(s).data_kind for s in (pack_request(META, ARRAYS), pack_answer(META, ARRAYS))
+    ]
     assert kinds == [DataKind.WEIGHTS, DataKind.WEIGHT_DIFF]
     assert from_shareable(pack_answer(META, {})).data_kind == DataKind.METRICS
 

@@ -1,6 +1,8 @@
-"""The whole way through FLARE's simulator: the weights of the in-process engine, on as many threads as one likes.
+"""The whole way through FLARE's simulator: the weights of the in-process engine, on as many threads
+as one likes.
 
-Of the tests that are not slow, test_recipes.py runs FedPerl so, and test_tutorial.py a method of another package.
+Of the tests that are not slow, test_recipes.py runs FedPerl so, and test_tutorial.py a method of
+another package.
 """
 
 import json
@@ -10,7 +12,7 @@ from simulator import SITES, assert_same_run, start
 
 from fedward.config import SyntheticData
 from fedward.flare.jobs.export import export_job
-from fedward.local import run_local
+from fedward.lab.local import run_local
 from fedward.storage.initial import Weights
 from findings import chest, write_findings
 from tiny import tiny
@@ -44,9 +46,13 @@ def test_the_simulator_equals_the_in_process_engine(tmp_path, method, threads):
     results = tmp_path / "workspace" / "server" / "simulate_job"
     assert_same_run(results / "fedward", local)
     assert json.loads((results / "fedward" / "run.json").read_text())["engine"] == "flare"
-    if threads == len(SITES):  # with fewer, a site's process may end before FLARE has sent its scalars
+    if threads == len(
+        SITES
+    ):  # with fewer, a site's process may end before FLARE has sent its scalars
         for site in SITES:
-            assert set(events(results / "tb_events" / site)) == set(events(local / "tb_events" / site))
+            assert set(events(results / "tb_events" / site)) == set(
+                events(local / "tb_events" / site)
+            )
     assert str(results / "fedward") in (tmp_path / "workspace.log").read_text()
 
 
@@ -62,7 +68,9 @@ def test_several_labels_equal_the_in_process_engine(tmp_path, method, annotation
 
 
 def test_a_job_with_weights_equals_the_in_process_engine(tmp_path):
-    before = run_local(tiny("fedavg", seed=77, options={"rounds": 1}), tmp_path / "before", sites=SITES)
+    before = run_local(
+        tiny("fedavg", seed=77, options={"rounds": 1}), tmp_path / "before", sites=SITES
+    )
     experiment = tiny("fedavg", options={"rounds": 1})
     export_job(experiment, tmp_path / "job", sites=SITES, init=before)
     process = start(tmp_path / "job", tmp_path / "workspace")
@@ -73,7 +81,10 @@ def test_a_job_with_weights_equals_the_in_process_engine(tmp_path):
     infos = [json.loads((folder / "run.json").read_text())["init"] for folder in (flare, local)]
     assert infos[0] == infos[1]
     assert infos[0]["folder"] == str(before)
-    begun = [json.loads((folder / "audit.jsonl").read_text().splitlines()[0])["details"] for folder in (flare, local)]
+    begun = [
+        json.loads((folder / "audit.jsonl").read_text().splitlines()[0])["details"]
+        for folder in (flare, local)
+    ]
     assert begun[0]["init"] == begun[1]["init"] == infos[0]["sha256"]
     assert Weights.of(flare).sha256 == Weights.of(local).sha256, "a start as good as the other"
     assert not list((tmp_path / "workspace").glob("site-*/**/*.safetensors"))

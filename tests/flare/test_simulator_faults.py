@@ -14,7 +14,7 @@ from simulator import SITES, assert_same_run, start
 
 from fedward.config import DERMOSCOPY
 from fedward.flare.jobs.export import export_job
-from fedward.local import LocalTransport, run_local
+from fedward.lab.local import LocalTransport, run_local
 from fedward.protocol.transport import Deliver
 from fedward.protocol.wire import Message
 from running import run_experiment
@@ -74,7 +74,9 @@ class Deserted(LocalTransport):
     def exchange(self, requests: dict[str, Message], timeout: int, deliver: Deliver) -> None:
         self.gone = self.gone or any(request.meta["part"] for request in requests.values())
         super().exchange(
-            {site: requests[site] for site in requests if not (self.gone and site == "site-1")}, timeout, deliver
+            {site: requests[site] for site in requests if not (self.gone and site == "site-1")},
+            timeout,
+            deliver,
         )
 
 
@@ -82,7 +84,10 @@ def write_images(file: Path, number: int, side: int = 16) -> None:
     """Write a data set with so many training images of so many pixels a side; each is a step."""
     rng = np.random.default_rng(0)
     counts = {"train": number, "val": 5, "test": 5}
-    images = {f"{split}_images": rng.integers(0, 256, (n, side, side, 3), np.uint8) for split, n in counts.items()}
+    images = {
+        f"{split}_images": rng.integers(0, 256, (n, side, side, 3), np.uint8)
+        for split, n in counts.items()
+    }
     np.savez(file, **images, **{f"{split}_labels": np.arange(n) % 8 for split, n in counts.items()})
 
 
@@ -91,7 +96,8 @@ def test_a_site_killed_in_half_a_round_is_missing_in_it_alone(tmp_path):
     options = {"rounds": 1, "warm_up": 0, "images_at_most": None, "batch": 1}
     experiment = tiny("isofed", timeout=45, synthetic=None, options=options)
     export_job(experiment, tmp_path / "job")
-    sites, large = tmp_path / "sites", tmp_path / "sites" / "large.npz"
+    sites = tmp_path / "sites"
+    large = tmp_path / "sites" / "large.npz"
     sites.mkdir()
     labels = json.dumps(dict(enumerate(DERMOSCOPY)))
     for site, file in zip(SITES, ("many", "large", "few"), strict=True):
@@ -112,15 +118,24 @@ def test_a_site_killed_in_half_a_round_is_missing_in_it_alone(tmp_path):
     assert_same_run(flare, local)
     first, second = map(json.loads, (flare / "rounds.jsonl").read_text().splitlines())
     assert (first["part"], second["part"]) == (0, 1)
-    assert first["failed"]["site-2"] == second["failed"]["site-2"] == second["failed"]["site-1"] == SILENT
+    assert (
+        first["failed"]["site-2"]
+        == second["failed"]["site-2"]
+        == second["failed"]["site-1"]
+        == SILENT
+    )
     assert second["replied"] == ["site-3"]
 
 
 def test_an_error_of_the_run_fails_the_job_and_is_shown(tmp_path):
-    export_job(tiny("fedavg", synthetic=None), tmp_path / "job")  # and the sites have no data of their own
+    export_job(
+        tiny("fedavg", synthetic=None), tmp_path / "job"
+    )  # and the sites have no data of their own
     assert start(tmp_path / "job", tmp_path / "workspace").wait() != 0
     text = (tmp_path / "workspace.log").read_text()
     assert "3 exchanges in a row" in text
     assert "ConfigError" in text
-    info = json.loads((tmp_path / "workspace" / "server" / "simulate_job" / "fedward" / "run.json").read_text())
+    info = json.loads(
+        (tmp_path / "workspace" / "server" / "simulate_job" / "fedward" / "run.json").read_text()
+    )
     assert info["status"] == "failed"

@@ -55,18 +55,26 @@ def test_there_is_one_file_of_resources(kits, name):
     assert [path.name for path in (kits / name / "local").glob("resources*")] == [RESOURCES]
 
 
-@pytest.mark.parametrize(("name", "given"), [("localhost", "/elsewhere"), (SITES[0], ""), (SITES[0], "/elsewhere")])
+@pytest.mark.parametrize(
+    ("name", "given"), [("localhost", "/elsewhere"), (SITES[0], ""), (SITES[0], "/elsewhere")]
+)
 def test_a_participants_process_imports_nothing_from_its_kit(kits, tmp_path, name, given):
-    """The working directory is the kit; the program that stands in for python3 tells what it was given."""
+    """The working directory is the kit; the program that stands in for python3 tells what it was
+    given.
+    """
     kit = shutil.copytree(kits / name, tmp_path / "kit")
     (kit / "evil.py").write_text("")
     stub = tmp_path / "bin" / "python3"
     stub.parent.mkdir()
-    stub.write_text(f"#!/bin/sh\nexec {sys.executable} -c 'import sys; print(sys.path); import evil'\n")
+    stub.write_text(
+        f"#!/bin/sh\nexec {sys.executable} -c 'import sys; print(sys.path); import evil'\n"
+    )
     stub.chmod(0o755)
     environment = {"PATH": f"{stub.parent}:/usr/bin:/bin", "PYTHONPATH": given}
     command = [kit / "startup" / "sub_start.sh", "--once"]
-    done = subprocess.run(command, cwd=kit, env=environment, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        command, cwd=kit, env=environment, capture_output=True, text=True, check=False
+    )
     assert "No module named 'evil'" in done.stderr
     path = done.stdout.splitlines()[-1]
     assert path.startswith("[")
@@ -87,7 +95,9 @@ def test_nobody_brings_code_and_only_two_roles_submit(read, name):
     permissions = policy["permissions"]
     assert set(permissions) == {"project_admin", "org_admin", "lead", "member"}
     assert all(rights.get("byoc", "none") == "none" for rights in permissions.values())
-    submitting = {role for role, rights in permissions.items() if rights.get("submit_job", "none") != "none"}
+    submitting = {
+        role for role, rights in permissions.items() if rights.get("submit_job", "none") != "none"
+    }
     assert submitting == {"project_admin", "lead"}
     assert FLAuthorizer("hospital_a", policy).get_policy()
 
@@ -113,9 +123,13 @@ def test_the_server_stores_nothing_under_tmp(read):
     assert text.count("/var/lib/fedward/") == 2
 
 
-@pytest.mark.parametrize(("name", "launcher"), [("localhost", "Server"), *((site, "Site") for site in SITES)])
+@pytest.mark.parametrize(
+    ("name", "launcher"), [("localhost", "Server"), *((site, "Site") for site in SITES)]
+)
 def test_killed_job_processes_are_started_again(read, name, launcher):
-    (component,) = (part for part in read(name, RESOURCES)["components"] if part["id"] == "process_launcher")
+    (component,) = (
+        part for part in read(name, RESOURCES)["components"] if part["id"] == "process_launcher"
+    )
     assert component == {
         "id": "process_launcher",
         "path": f"fedward.flare.launchers.{launcher}JobLauncher",

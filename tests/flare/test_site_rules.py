@@ -1,4 +1,6 @@
-"""What doctor and administrator are told of a site's policy: rule by rule against a job, and of jobs that wait."""
+"""What doctor and administrator are told of a site's policy: rule by rule against a job, and of
+jobs that wait.
+"""
 
 import hashlib
 import json
@@ -65,13 +67,19 @@ def exported(folder: Path, experiment, **options) -> Path:
 def test_each_shipped_job_keeps_every_rule_of_a_new_kit(kit, tmp_path, name):
     job = exported(tmp_path / name, load_experiment(name, clinical=True))
     found = rows(kit, job)
-    assert {rule for rule, row in found.items() if row.status != "ok"} == ({"surveys"} if name == "survey" else set())
+    assert {rule for rule, row in found.items() if row.status != "ok"} == (
+        {"surveys"} if name == "survey" else set()
+    )
     assert found["policy"].found == f"local/{FILE}; all rules as by default"
     assert set(found) == set(Policy.model_fields) - ONLY_AT_WORK | {"policy", "approval"}
 
 
 def test_broken_rules_are_told_one_by_one(kit, tmp_path, capsys):
-    job = exported(tmp_path / "job", clinical(minimum_replies=1, options={"images_per_round": 8}), sites=SITES[:2])
+    job = exported(
+        tmp_path / "job",
+        clinical(minimum_replies=1, options={"images_per_round": 8}),
+        sites=SITES[:2],
+    )
     failed = {name for name, row in rows(kit, job).items() if row.status == "failed"}
     assert failed == {"minimum_sites", "minimum_replies", "minimum_images", "minimum_steps"}
     assert main(["doctor", str(kit), "--job", str(job)]) == 1
@@ -88,13 +96,26 @@ def test_noise_is_that_of_the_jobs_scope(kit, tmp_path):
     scopes = [{"name": "research"}, {"name": "clinical", "task_result_filters": [NOISE]}]
     (kit / "local" / "privacy.json").write_text(json.dumps({"scopes": scopes}))
     found = rows(kit, job)
-    assert (found["noise"].status, found["policy"].found) == ("ok", f"local/{FILE}; not the default: noise")
+    assert (found["noise"].status, found["policy"].found) == (
+        "ok",
+        f"local/{FILE}; not the default: noise",
+    )
 
 
 def test_the_sha256_an_export_prints_allows_its_weights(kit, tmp_path, capsys):
     experiment = load_experiment("fedavg", ["rounds=1"], clinical=True)
     run = finished_run(tmp_path / "run", experiment, initial_model(experiment, None)[0])
-    command = ["jobs", str(tmp_path / "jobs"), "--only", "fedavg", "--clinical", "--set", "rounds=1", "--sites", *SITES]
+    command = [
+        "jobs",
+        str(tmp_path / "jobs"),
+        "--only",
+        "fedavg",
+        "--clinical",
+        "--set",
+        "rounds=1",
+        "--sites",
+        *SITES,
+    ]
     assert main([*command, "--init", str(run)]) == 0
     told = capsys.readouterr()
     digest = first_model(experiment, Weights.of(run))
@@ -117,7 +138,10 @@ def test_an_export_that_needs_images_at_the_server_says_so(tmp_path, capsys):
     assert main(["jobs", str(tmp_path), "--only", "selffed", "--clinical"]) == 0
     told = "fedward: warning: selffed: the server needs images of its own, named in local/server.yaml of its kit\n"
     assert told in capsys.readouterr().err
-    assert main(["jobs", str(tmp_path), "--only", "selffed", "--clinical", "--set", "contrastive=off"]) == 0
+    assert (
+        main(["jobs", str(tmp_path), "--only", "selffed", "--clinical", "--set", "contrastive=off"])
+        == 0
+    )
     assert "server.yaml" not in capsys.readouterr().err
 
 
@@ -150,7 +174,15 @@ def test_a_policy_that_cannot_be_trusted_is_told(kit, spoil, status, told):
 @pytest.mark.parametrize("kind", ["method", "network"])
 def test_a_foreign_name_that_is_not_admitted_is_told(kit, tmp_path, monkeypatch, kind):
     points = {kind: {"trap": "trap_module:Thing"}}
-    install(tmp_path / "packages", monkeypatch, "trap-package", "trap_module", "1 / 0", version="2.1", **points)
+    install(
+        tmp_path / "packages",
+        monkeypatch,
+        "trap-package",
+        "trap_module",
+        "1 / 0",
+        version="2.1",
+        **points,
+    )
     job = exported(tmp_path / "job", clinical())
 
     def name_it(content):
@@ -193,7 +225,9 @@ def test_rules_are_skipped_where_job_or_scopes_cannot_be_read(kit, tmp_path):
         (b"weights", False, "failed", "weights encoder.safetensors: no such folder"),
     ],
 )
-def test_the_weights_that_a_job_names_are_looked_for(kit, tmp_path, monkeypatch, content, folder, status, told):
+def test_the_weights_that_a_job_names_are_looked_for(
+    kit, tmp_path, monkeypatch, content, folder, status, told
+):
     (kit / "local" / FILE).write_text("weights_files: any")
     monkeypatch.delenv("FEDWARD_WEIGHTS", raising=False)
     if folder:
@@ -201,7 +235,9 @@ def test_the_weights_that_a_job_names_are_looked_for(kit, tmp_path, monkeypatch,
     if content:
         (tmp_path / "encoder.safetensors").write_bytes(content)
     named = {"file": "encoder.safetensors", "sha256": hashlib.sha256(b"weights").hexdigest()}
-    row = rows(kit, exported(tmp_path / "job", clinical(net="small_cnn_gn", pretrained=named)))["weights"]
+    row = rows(kit, exported(tmp_path / "job", clinical(net="small_cnn_gn", pretrained=named)))[
+        "weights"
+    ]
     assert row.status == status
     assert row.found.startswith(told.format(folder=tmp_path))
 
@@ -215,7 +251,8 @@ def approve(kit: Path, *arguments: str) -> int:
 
 def test_an_administrator_sees_what_waits_and_what_it_would_do(kit, capsys):
     (kit / "local" / FILE).write_text("approval: required")
-    experiment, approvals = clinical(), kit / "fedward" / "approvals"
+    experiment = clinical()
+    approvals = kit / "fedward" / "approvals"
     assert approve(kit) == 0
     assert capsys.readouterr().out == "no job is waiting or approved\n"
     assert not Approvals(approvals).ask(experiment)
@@ -224,7 +261,9 @@ def test_an_administrator_sees_what_waits_and_what_it_would_do(kit, capsys):
     assert out.startswith(f"job {experiment.digest}\n  waits since 20")
     assert "at least 3, the job says 3" in out
     assert f"  all settings: approvals/{experiment.digest}.json, in the site's own folder\n" in out
-    assert json.loads((approvals / f"{experiment.digest}.json").read_text())["experiment"]["seed"] == 3
+    assert (
+        json.loads((approvals / f"{experiment.digest}.json").read_text())["experiment"]["seed"] == 3
+    )
     assert approve(kit, experiment.digest) == 0
     assert capsys.readouterr().out == f"job {experiment.digest} is approved\n"
     assert Approvals(approvals).ask(experiment)
@@ -244,7 +283,9 @@ def settings_shown(kit: Path, experiment: Experiment, capsys) -> str:
 
 
 def test_an_administrator_sees_what_is_not_as_by_default(kit, capsys):
-    experiment = clinical(options={"rounds": 20, "participants": None, "learning_rate": 1e-4}, seed=7)
+    experiment = clinical(
+        options={"rounds": 20, "participants": None, "learning_rate": 1e-4}, seed=7
+    )
     assert settings_shown(kit, experiment, capsys).splitlines() == [
         "  method fedavg, and what is not as by default:",
         "    setting           this job                      default",
@@ -265,14 +306,33 @@ def test_an_administrator_sees_what_is_not_as_by_default(kit, capsys):
 def test_nothing_but_differences_is_shown_of_any_job(name):
     """By what the job is if it is made of the differences alone."""
     multi_label = ["data.multi_label=true", "data.classes=[a, b]"]
-    experiment = load_experiment(*(("ssfl", multi_label) if name == "multi_label" else (name,)), clinical=True)
+    experiment = load_experiment(
+        *(("ssfl", multi_label) if name == "multi_label" else (name,)), clinical=True
+    )
     experiment = experiment.model_copy(update={"synthetic": None})
-    shown = {setting: (json.loads(value), json.loads(default)) for setting, value, default in differences(experiment)}
+    shown = {
+        setting: (json.loads(value), json.loads(default))
+        for setting, value, default in differences(experiment)
+    }
     assert all(value != default for value, default in shown.values())
-    fields = {setting: value for setting, (value, _) in shown.items() if setting in Experiment.model_fields}
-    data = {setting.removeprefix("data."): value for setting, (value, _) in shown.items() if "." in setting}
-    options = {setting: value for setting, (value, _) in shown.items() if setting not in fields and "." not in setting}
-    made = Experiment(method=experiment.method, synthetic=None, data=data, options=options, **fields)
+    fields = {
+        setting: value
+        for setting, (value, _) in shown.items()
+        if setting in Experiment.model_fields
+    }
+    data = {
+        setting.removeprefix("data."): value
+        for setting, (value, _) in shown.items()
+        if "." in setting
+    }
+    options = {
+        setting: value
+        for setting, (value, _) in shown.items()
+        if setting not in fields and "." not in setting
+    }
+    made = Experiment(
+        method=experiment.method, synthetic=None, data=data, options=options, **fields
+    )
     whole = {**made.options, **method_of(made).settings.model_dump(mode="json")}
     assert whole == method_of(experiment).settings.model_dump(mode="json")
     assert made.model_dump(exclude={"options"}) == experiment.model_dump(exclude={"options"})
@@ -284,7 +344,12 @@ def test_nothing_but_differences_is_shown_of_any_job(name):
     "the site's administrator sees both written out, within the table of the job's settings",
 )
 def test_a_jobs_settings_cannot_pass_for_others_on_the_screen(kit, capsys):
-    names = ["\x1b[2J", "\u202egnp", "x\n  approved 2026-11-26", "a name of " + 10 * "very many " + "words"]
+    names = [
+        "\x1b[2J",
+        "\u202egnp",
+        "x\n  approved 2026-11-26",
+        "a name of " + 10 * "very many " + "words",
+    ]
     shown = settings_shown(kit, clinical(data={"classes": names, "image_size": 16}), capsys)
     lines = shown.splitlines()
     assert "\x1b" not in shown
@@ -310,7 +375,9 @@ def test_a_job_that_has_not_asked_is_approved_in_advance(kit, tmp_path, capsys):
     assert capsys.readouterr().out.startswith(f"job {digest}\n  approved 20")
 
 
-@pytest.mark.parametrize("arguments", [["0" * 63], ["job"], ["0" * 64, "--withdraw"], ["--withdraw"]])
+@pytest.mark.parametrize(
+    "arguments", [["0" * 63], ["job"], ["0" * 64, "--withdraw"], ["--withdraw"]]
+)
 def test_a_wrong_approval_changes_nothing(kit, capsys, arguments):
     assert approve(kit, *arguments) == 2
     assert "fedward: " in capsys.readouterr().err
@@ -319,7 +386,15 @@ def test_a_wrong_approval_changes_nothing(kit, capsys, arguments):
 
 def test_only_a_site_approves(kit, capsys):
     (kit / "startup" / "fed_client.json").rename(kit / "startup" / "fed_admin.json")
-    admin = {"host": "localhost", "port": 1, "scheme": "grpc", "username": "lead", "project_name": "p"}
-    (kit / "startup" / "fed_admin.json").write_text(json.dumps({"admin": {**admin, "server_identity": "localhost"}}))
+    admin = {
+        "host": "localhost",
+        "port": 1,
+        "scheme": "grpc",
+        "username": "lead",
+        "project_name": "p",
+    }
+    (kit / "startup" / "fed_admin.json").write_text(
+        json.dumps({"admin": {**admin, "server_identity": "localhost"}})
+    )
     assert approve(kit) == 2
     assert "expected a site's, found a user's" in capsys.readouterr().err

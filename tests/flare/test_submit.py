@@ -18,14 +18,20 @@ from fedward.flare.places import put_reason
 from tiny import tiny
 
 GONE = UnreachableError("the server", expected="an answer", found="none", remedy="Wait.")
-META = {"job_id": "42", "status": "FINISHED:ABNORMAL", "job_deploy_detail": ["server: OK", "site-1: no"]}
+META = {
+    "job_id": "42",
+    "status": "FINISHED:ABNORMAL",
+    "job_deploy_detail": ["server: OK", "site-1: no"],
+}
 
 
 class Flare:
     """A FLARE session that answers as it is told."""
 
     def __init__(self, status: str | None = None, error: Exception | None = None) -> None:
-        self.status, self.error, self.files = status, error, []
+        self.status = status
+        self.error = error
+        self.files = []
         self.looks: list[dict[str, Any]] = [META]
         self.starts = [1.0]
 
@@ -43,7 +49,9 @@ class Flare:
 
     def get_system_info(self) -> Any:
         start = self.starts.pop(0) if len(self.starts) > 1 else self.starts[0]
-        return SimpleNamespace(server_info=SimpleNamespace(start_time=start), client_info=[], job_info=[])
+        return SimpleNamespace(
+            server_info=SimpleNamespace(start_time=start), client_info=[], job_info=[]
+        )
 
     def download_job_result(self, job_id: str, out: str) -> str:
         if self.error:
@@ -54,7 +62,9 @@ class Flare:
             (run / "run.json").write_text("{")
         elif self.status:
             run.mkdir(parents=True)
-            (run / "run.json").write_text(json.dumps({"status": self.status, "summary": {"reason": "no space"}}))
+            (run / "run.json").write_text(
+                json.dumps({"status": self.status, "summary": {"reason": "no space"}})
+            )
         return str(Path(out) / job_id)
 
 
@@ -73,7 +83,10 @@ def test_a_copy_is_submitted_and_flares_signature_does_not_stay(job):
 
 @pytest.mark.parametrize(
     ("content", "run"),
-    [*((content, None) for content in (None, "{", "[]", "{}", '{"deploy_map": 3}')), (None, "0123456789abcdef" * 2)],
+    [
+        *((content, None) for content in (None, "{", "[]", "{}", '{"deploy_map": 3}')),
+        (None, "0123456789abcdef" * 2),
+    ],
 )
 def test_a_folder_that_is_no_job_is_not_sent(tmp_path, content, run):
     if content:
@@ -93,7 +106,9 @@ def test_a_refusal_is_told_with_its_reason(job):
 def _clock_that_jumps(monkeypatch):
     """Let each wait between two looks be over at once."""
     clock = [0.0]
-    sleep = SimpleNamespace(monotonic=lambda: clock[0], sleep=lambda seconds: clock.__setitem__(0, clock[0] + seconds))
+    sleep = SimpleNamespace(
+        monotonic=lambda: clock[0], sleep=lambda seconds: clock.__setitem__(0, clock[0] + seconds)
+    )
     monkeypatch.setattr(module, "time", sleep)
 
 
@@ -110,7 +125,8 @@ def test_waiting_ends_and_says_that_the_job_does_not():
 def test_a_job_that_was_lost_with_its_server_is_not_waited_for():
     """A server's kit of an earlier version does not close it."""
     flare = Flare()
-    flare.looks, flare.starts = [{**META, "status": "RUNNING"}], [1.0, 1.0, 2.0]
+    flare.looks = [{**META, "status": "RUNNING"}]
+    flare.starts = [1.0, 1.0, 2.0]
     meta = wait(flare, "42")
     assert meta["status"] == LOST
     with pytest.raises(RunError, match=r"found one that was lost.*`fedward submit --continue 42`"):
@@ -123,13 +139,17 @@ def test_a_run_counts_by_its_own_status_not_by_flares(tmp_path):
 
 @pytest.mark.parametrize("status", ["failed", "running", None])
 def test_an_unfinished_run_is_an_error_with_flares_reason(tmp_path, status):
-    with pytest.raises(RunError, match=f"found {status or 'no run'}.*ABNORMAL; server: OK; site-1: no") as error:
+    with pytest.raises(
+        RunError, match=f"found {status or 'no run'}.*ABNORMAL; server: OK; site-1: no"
+    ) as error:
         fetch(Flare(status), META, tmp_path)
     assert ("no space" in str(error.value)) == bool(status)
 
 
 def test_a_broken_record_is_an_error_with_flares_reason(tmp_path):
-    with pytest.raises(RunError, match=r"found a run\.json that cannot be read.*ABNORMAL; server: OK; site-1: no"):
+    with pytest.raises(
+        RunError, match=r"found a run\.json that cannot be read.*ABNORMAL; server: OK; site-1: no"
+    ):
         fetch(Flare("broken"), META, tmp_path)
 
 
@@ -140,14 +160,19 @@ def test_a_server_gone_when_results_are_fetched_is_named(tmp_path):
 
 def test_the_reason_of_a_run_that_did_not_begin_is_told(tmp_path):
     put_reason(
-        ConfigError("server", expected="images", found="none", remedy="Name some."), tmp_path / "42/workspace/fedward"
+        ConfigError("server", expected="images", found="none", remedy="Name some."),
+        tmp_path / "42/workspace/fedward",
     )
-    with pytest.raises(RunError, match=r"found no run at all: server: expected images, found none\. Name some\."):
+    with pytest.raises(
+        RunError, match=r"found no run at all: server: expected images, found none\. Name some\."
+    ):
         fetch(Flare(), META, tmp_path)
 
 
 def test_an_error_names_the_lost_sites_first(tmp_path):
-    with pytest.raises(RunError, match=r"found site-2 is lost \(no contact for 60 s\); failed: no space"):
+    with pytest.raises(
+        RunError, match=r"found site-2 is lost \(no contact for 60 s\); failed: no space"
+    ):
         fetch(Flare("failed"), META, tmp_path, ["site-2 is lost (no contact for 60 s)"])
 
 

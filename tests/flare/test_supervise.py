@@ -29,19 +29,31 @@ def unreachable(found: str) -> UnreachableError:
 class Federation:
     """Two sites and a server; ``lives`` says, attempt by attempt, how the job goes.
 
-    A life is a list of looks: a FLARE status, ``restarted`` or an exception; what a job that runs says of its rounds,
-    one answer after the other, the last one again and again; sites that are idle, after how many looks at work and how
-    many away; and what the results then hold.
+    A life is a list of looks: a FLARE status, ``restarted`` or an exception; what a job that runs
+    says of its rounds, one answer after the other, the last one again and again; sites that are
+    idle, after how many looks at work and how many away; and what the results then hold.
     """
 
     def __init__(self, *lives: dict[str, Any]) -> None:
-        self.lives, self.attempt = lives, -1
-        self.runs, self.aborted, self.looks = [], [], iter(())
-        self.server_start, self.gone, self.ended = 0, False, {}
-        self.sites, self.idle = ["site-1", "site-2"], []
-        self.said, self.asked, self.busy, self.away = [], 0, 0, 0
-        self.status, self.waiting = "running", []
-        """What the job's process says of the run; and jobs that are there already, as (id, run, submitter)."""
+        self.lives = lives
+        self.attempt = -1
+        self.runs = []
+        self.aborted = []
+        self.looks = iter(())
+        self.server_start = 0
+        self.gone = False
+        self.ended = {}
+        self.sites = ["site-1", "site-2"]
+        self.idle = []
+        self.said = []
+        self.asked = 0
+        self.busy = 0
+        self.away = 0
+        self.status = "running"
+        self.waiting = []
+        """What the job's process says of the run; and jobs that are there already, as (id, run,
+        submitter).
+        """
 
     @property
     def life(self) -> dict[str, Any]:
@@ -51,21 +63,31 @@ class Federation:
         meta = json.loads((Path(folder) / "meta.json").read_text())
         self.runs.append(meta["custom_props"]["fedward_run"])
         self.attempt += 1
-        self.looks, self.idle = iter(self.life["looks"]), self.life.get("idle", [])
-        self.said, self.busy = list(self.life.get("said", [None])), self.life.get("busy", 0)
+        self.looks = iter(self.life["looks"])
+        self.idle = self.life.get("idle", [])
+        self.said = list(self.life.get("said", [None]))
+        self.busy = self.life.get("busy", 0)
         self.away = self.life.get("away", 0)
         return f"job-{self.attempt}"
 
     def list_jobs(self) -> list[dict[str, Any]]:
-        return [{"job_id": job, "status": "SUBMITTED"} for job, _, _ in self.waiting if self.attempt < 0]
+        return [
+            {"job_id": job, "status": "SUBMITTED"} for job, _, _ in self.waiting if self.attempt < 0
+        ]
 
     def get_job_meta(self, job: str) -> dict[str, Any]:
         for name, run, submitter in self.waiting:
             if job == name and self.attempt < 0:
                 self.attempt = 0
                 self.looks = iter(self.life["looks"])
-                return {"job_id": job, "custom_props": {"fedward_run": run}, "submitter_name": submitter}
-        status = "FINISHED:ABORTED" if job in self.aborted else self.ended.get(job) or next(self.looks)
+                return {
+                    "job_id": job,
+                    "custom_props": {"fedward_run": run},
+                    "submitter_name": submitter,
+                }
+        status = (
+            "FINISHED:ABORTED" if job in self.aborted else self.ended.get(job) or next(self.looks)
+        )
         if isinstance(status, Exception):
             raise status
         self.gone = status == "no process"
@@ -80,7 +102,9 @@ class Federation:
         clients = [SimpleNamespace(name=name, last_connect_time=self.asked) for name in self.sites]
         job = SimpleNamespace(job_id="another" if self.gone else f"job-{self.attempt}")
         return SimpleNamespace(
-            server_info=SimpleNamespace(start_time=self.server_start), client_info=clients, job_info=[job]
+            server_info=SimpleNamespace(start_time=self.server_start),
+            client_info=clients,
+            job_info=[job],
         )
 
     def get_connected_client_list(self) -> list[Any]:
@@ -91,7 +115,9 @@ class Federation:
         answer = self.said.pop(0) if len(self.said) > 1 else self.said[0]
         if isinstance(answer, Exception):
             raise answer
-        return {"server": {} if answer is None else {STATS: {"round": answer, "status": self.status}}}
+        return {
+            "server": {} if answer is None else {STATS: {"round": answer, "status": self.status}}
+        }
 
     def get_client_job_status(self) -> list[dict[str, Any]]:
         if not self.sites:
@@ -101,7 +127,11 @@ class Federation:
         away = idle if self.away and not self.busy else []
         self.away -= 1 if away else 0
         self.busy = max(self.busy - 1, 0)
-        rows = {name: {"status": "no_jobs"} if name in idle else at_work for name in self.sites if name not in away}
+        rows = {
+            name: {"status": "no_jobs"} if name in idle else at_work
+            for name in self.sites
+            if name not in away
+        }
         return [{"client_name": name, **row} for name, row in rows.items()]
 
     def abort_job(self, job: str) -> None:
@@ -113,7 +143,9 @@ class Federation:
             new_run(run, tiny(), self.sites, "flare")
             info = json.loads((run / "run.json").read_text())
             (run / "run.json").write_text(json.dumps({**info, "status": self.life["run"]}))
-            (run / "rounds.jsonl").write_text("".join(map(row, range(1, self.life.get("rounds", 0) + 1))))
+            (run / "rounds.jsonl").write_text(
+                "".join(map(row, range(1, self.life.get("rounds", 0) + 1)))
+            )
 
 
 def row(number: int) -> str:
@@ -140,10 +172,14 @@ REPEATED = "given up: 3 attempts in a row brought no further round"
 
 @pytest.fixture
 def finish(tmp_path, monkeypatch):
-    """Supervise a run in a federation; return its folder, relative to the results, and what was said."""
+    """Supervise a run in a federation; return its folder, relative to the results, and what was
+    said.
+    """
     export_job(tiny(), tmp_path / "job", clinical=True)
     clock = [0.0]
-    time = SimpleNamespace(monotonic=lambda: clock[0], sleep=lambda seconds: clock.__setitem__(0, clock[0] + seconds))
+    time = SimpleNamespace(
+        monotonic=lambda: clock[0], sleep=lambda seconds: clock.__setitem__(0, clock[0] + seconds)
+    )
     for module in (supervise, told):
         monkeypatch.setattr(module, "time", time)
     monkeypatch.setattr(supervise, "open_kit", lambda kit, role: SimpleNamespace(name=LEAD))
@@ -155,7 +191,9 @@ def finish(tmp_path, monkeypatch):
 
         monkeypatch.setattr(supervise.submit, "session", session)
         said = [] if said is None else said
-        supervisor = supervise.Supervisor(tmp_path / "kit", tmp_path / "job", RUN, 20.0, said.append)
+        supervisor = supervise.Supervisor(
+            tmp_path / "kit", tmp_path / "job", RUN, 20.0, said.append
+        )
         return str(supervisor.finish(tmp_path / "out").relative_to(tmp_path / "out")), said
 
     return call
@@ -186,7 +224,8 @@ def test_a_broken_job_is_sent_again_as_the_same_run(finish):
 
 @pytest.mark.parametrize("rounds", [[2, 5, 5, 5, 5], [0, 0, 0], [1, 1, 1, 2, 2, 1, 2]])
 def test_three_attempts_without_a_further_round_are_enough(finish, rounds):
-    federation, said = Federation(*map(broken, rounds), GOOD), []
+    federation = Federation(*map(broken, rounds), GOOD)
+    said = []
     with pytest.raises(RunError, match=rf"job-{len(rounds) - 1}.*EXECUTION_EXCEPTION"):
         finish(federation, said)
     assert said[-1] == REPEATED
@@ -206,10 +245,12 @@ def hung(*said: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    ("end", "text"), [(lost, "lost with the server"), (hung, "FLARE waits"), (left_out, "to go on with site-2")]
+    ("end", "text"),
+    [(lost, "lost with the server"), (hung, "FLARE waits"), (left_out, "to go on with site-2")],
 )
 def test_a_job_that_never_comes_further_is_not_sent_for_ever(finish, end, text):
-    federation, said = Federation(*[end(4)] * 4, GOOD), []
+    federation = Federation(*[end(4)] * 4, GOOD)
+    said = []
     with pytest.raises(RunError, match=text):
         finish(federation, said)
     assert said[-1] == REPEATED
@@ -233,9 +274,13 @@ def test_a_round_that_was_not_seen_counts_with_the_next_attempt(finish):
     assert finish(federation)[0] == "job-6/workspace/fedward"
 
 
-@pytest.mark.parametrize("answer", [JobNotFound(), RuntimeError("FLARE's own"), unreachable("no collector")])
+@pytest.mark.parametrize(
+    "answer", [JobNotFound(), RuntimeError("FLARE's own"), unreachable("no collector")]
+)
 def test_a_job_without_progress_is_still_watched(finish, answer):
-    federation = Federation({"looks": ["RUNNING"] * 99 + ["FINISHED:COMPLETED"], "said": [answer], "run": "finished"})
+    federation = Federation(
+        {"looks": ["RUNNING"] * 99 + ["FINISHED:COMPLETED"], "said": [answer], "run": "finished"}
+    )
     assert finish(federation) == ("job-0/workspace/fedward", ["attempt 1: job job-0"])
 
 
@@ -260,7 +305,9 @@ def test_a_job_that_died_with_its_server_is_not_believed_to_run(finish):
 
 
 def test_an_end_that_flare_does_not_tell_is_not_awaited(finish):
-    """FLARE waits for a site that hangs, with the results; a further attempt finds the run finished."""
+    """FLARE waits for a site that hangs, with the results; a further attempt finds the run
+    finished.
+    """
     federation = Federation({"looks": ["RUNNING"] + ["no process"] * 20}, GOOD)
     assert finish(federation)[0] == "job-1/workspace/fedward"
     starting = Federation({"looks": ["no process"] * 20 + GOOD["looks"], "run": "finished"})
@@ -298,7 +345,8 @@ def test_a_server_that_only_lets_in_is_not_waited_for_for_ever(finish):
 
 def test_results_that_cannot_be_fetched_now_are_fetched_later(finish):
     federation = Federation(GOOD)
-    download, errors = federation.download_job_result, iter([unreachable("gone")])
+    download = federation.download_job_result
+    errors = iter([unreachable("gone")])
 
     def download_job_result(job: str, out: str) -> None:
         for error in errors:
@@ -335,7 +383,11 @@ def test_an_idle_site_is_taken_in_by_starting_the_job_again(finish):
 
 def test_a_site_that_stays_idle_is_not_waited_for_twice(finish):
     """It may refuse the job: its own rules say so, and the others go on."""
-    again = {"looks": ["RUNNING"] * 9 + ["FINISHED:COMPLETED"], "run": "finished", "idle": ["site-2"]}
+    again = {
+        "looks": ["RUNNING"] * 9 + ["FINISHED:COMPLETED"],
+        "run": "finished",
+        "idle": ["site-2"],
+    }
     federation = Federation({"looks": ["RUNNING"] * 9, "idle": ["site-2"]}, again)
     assert finish(federation)[0] == "job-1/workspace/fedward"
     assert federation.aborted == ["job-0"]
@@ -343,7 +395,8 @@ def test_a_site_that_stays_idle_is_not_waited_for_twice(finish):
 
 def test_sites_of_the_last_attempt_are_waited_for(finish):
     federation = Federation({"looks": ["RUNNING", "restarted"]}, GOOD)
-    everyone, calls = federation.get_connected_client_list, iter(range(99))
+    everyone = federation.get_connected_client_list
+    calls = iter(range(99))
     federation.get_connected_client_list = lambda: everyone()[: 1 if next(calls) < 4 else 2]
     assert finish(federation)[0] == "job-1/workspace/fedward"
     assert next(calls) == 5
@@ -351,7 +404,8 @@ def test_sites_of_the_last_attempt_are_waited_for(finish):
 
 def test_sites_that_do_not_come_back_are_named_and_left(finish):
     federation = Federation({"looks": ["RUNNING", "restarted"]}, GOOD)
-    everyone, info = federation.get_connected_client_list, federation.get_system_info
+    everyone = federation.get_connected_client_list
+    info = federation.get_system_info
     federation.get_connected_client_list = lambda: everyone()[:1]
     federation.get_system_info = info
     assert "going on without site-2" in finish(federation)[1]
@@ -359,19 +413,26 @@ def test_sites_that_do_not_come_back_are_named_and_left(finish):
 
 def test_an_idle_site_that_the_job_does_not_go_to_is_left_alone(finish, tmp_path):
     export_job(tiny(), tmp_path / "job", clinical=True, sites=["site-1"])
-    federation = Federation({"looks": ["RUNNING"] * 9 + ["FINISHED:COMPLETED"], "run": "finished", "idle": ["site-2"]})
+    federation = Federation(
+        {"looks": ["RUNNING"] * 9 + ["FINISHED:COMPLETED"], "run": "finished", "idle": ["site-2"]}
+    )
     assert finish(federation)[0] == "job-0/workspace/fedward"
     assert federation.aborted == []
 
 
 # --- who stopped what
 
-STOPPED = r"job job-0: expected a job that nobody stops, found it was stopped by somebody else.*--continue " + RUN
+STOPPED = (
+    r"job job-0: expected a job that nobody stops, found it was stopped by somebody else.*--continue "
+    + RUN
+)
 
 
 @pytest.mark.parametrize("said", [None, 2])
 def test_what_somebody_else_stops_is_not_sent_again(finish, said):
-    federation = Federation({"looks": ["RUNNING", "RUNNING", "FINISHED:ABORTED"], "said": [said]}, GOOD)
+    federation = Federation(
+        {"looks": ["RUNNING", "RUNNING", "FINISHED:ABORTED"], "said": [said]}, GOOD
+    )
     with pytest.raises(RunError, match=STOPPED):
         finish(federation)
     assert len(federation.runs) == 1
@@ -379,10 +440,14 @@ def test_what_somebody_else_stops_is_not_sent_again(finish, said):
 
 @pytest.mark.parametrize("status", ["failed", "finished", "stopped"])
 def test_a_site_that_stops_is_not_taken_for_one_that_comes_back(finish, status):
-    """The job's process knows of the abort before FLARE tells, while its sites become idle one after the other."""
+    """The job's process knows of the abort before FLARE tells, while its sites become idle one
+    after the other.
+    """
     looks = ["RUNNING"] * 60 + ["FINISHED:ABORTED"]
     for away in (0, 1):
-        federation = Federation({"looks": looks, "idle": ["site-2"], "busy": 1, "away": away, "said": [1]}, GOOD)
+        federation = Federation(
+            {"looks": looks, "idle": ["site-2"], "busy": 1, "away": away, "said": [1]}, GOOD
+        )
         federation.status = status
         with pytest.raises(RunError, match=STOPPED):
             finish(federation)
@@ -391,7 +456,9 @@ def test_a_site_that_stops_is_not_taken_for_one_that_comes_back(finish, status):
 
 def test_a_member_that_comes_back_unseen_is_taken_in_later(finish):
     """It was away between two looks; for so long no abort takes."""
-    federation = Federation({"looks": ["RUNNING"] * 40, "idle": ["site-2"], "busy": 1, "said": [1]}, GOOD)
+    federation = Federation(
+        {"looks": ["RUNNING"] * 40, "idle": ["site-2"], "busy": 1, "said": [1]}, GOOD
+    )
     folder, said = finish(federation)
     assert (folder, federation.aborted) == ("job-1/workspace/fedward", ["job-0"])
     assert "the job was stopped, to go on with site-2" in said
@@ -399,7 +466,12 @@ def test_a_member_that_comes_back_unseen_is_taken_in_later(finish):
 
 def test_a_job_that_ended_before_it_could_be_stopped_counts(finish, tmp_path):
     federation = Federation(
-        {"looks": ["RUNNING"] * 3 + ["FINISHED:COMPLETED"], "idle": ["site-2"], "said": [1], "run": "finished"}
+        {
+            "looks": ["RUNNING"] * 3 + ["FINISHED:COMPLETED"],
+            "idle": ["site-2"],
+            "said": [1],
+            "run": "finished",
+        }
     )
 
     def abort_job(job: str) -> None:
@@ -429,7 +501,9 @@ def test_a_new_supervisor_knows_what_the_last_one_stopped(finish, tmp_path):
     federation = Federation({"looks": ["FINISHED:ABORTED"]}, GOOD)
     federation.waiting = [("job-0", RUN, LEAD)]
     (tmp_path / "out").mkdir()
-    (tmp_path / "out" / f"{RUN}.stopped.json").write_text(json.dumps({"job-0": "stopped, to go on with site-2"}))
+    (tmp_path / "out" / f"{RUN}.stopped.json").write_text(
+        json.dumps({"job-0": "stopped, to go on with site-2"})
+    )
     assert finish(federation)[0] == "job-1/workspace/fedward"
     (tmp_path / "out" / f"{RUN}.stopped.json").write_text("[]")
     with pytest.raises(ConfigError, match="expected a JSON object"):

@@ -12,7 +12,7 @@ from asking import requests
 from clients import new_client
 from fedward.flare.jobs.export import export_job
 from fedward.flare.shareables import TASK, pack_request, unpack
-from fedward.local import run_local
+from fedward.lab.local import run_local
 from fedward.methods.workflow import SURVEY, ClientTask, Exchange
 from flare_app import executor_of
 from tiny import tiny
@@ -24,7 +24,9 @@ def test_the_executor_tells_what_a_site_tells(tmp_path: Path) -> None:
     exchange = Exchange(1, {}, {"site-1": ClientTask(SURVEY)}, evaluate=False)
     asked = requests(EXPERIMENT, exchange)["site-1"]
     executor = executor_of(tmp_path, EXPERIMENT)
-    packed = executor.execute(TASK, pack_request(asked.meta, asked.arrays), Context(tmp_path), Signal())
+    packed = executor.execute(
+        TASK, pack_request(asked.meta, asked.arrays), Context(tmp_path), Signal()
+    )
     meta, arrays = unpack(packed)
     assert not arrays
     assert meta == new_client("site-1", EXPERIMENT, tmp_path / "other").handle(asked).meta

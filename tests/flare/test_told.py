@@ -18,7 +18,8 @@ class Federation:
     def __init__(self) -> None:
         self.heard = {"hospital-a": 0.0, "hospital-b": 0.0}
         self.state: Any = None
-        self.asked, self.slow = 0, 0.0
+        self.asked = 0
+        self.slow = 0.0
 
     def info(self) -> SystemInfo:
         sites = [ClientInfo(name, last) for name, last in self.heard.items()]
@@ -35,7 +36,9 @@ class Federation:
 @pytest.fixture
 def clock(monkeypatch):
     now = [0.0]
-    time = SimpleNamespace(monotonic=lambda: now[0], sleep=lambda seconds: now.__setitem__(0, now[0] + seconds))
+    time = SimpleNamespace(
+        monotonic=lambda: now[0], sleep=lambda seconds: now.__setitem__(0, now[0] + seconds)
+    )
     monkeypatch.setattr(module, "time", time)
     return time
 
@@ -50,13 +53,20 @@ def state(round_: int, failed: dict[str, str] | None = None, **changes: Any) -> 
     }
     last = {"round": round_ - 1, "value": 0.2171}
     return {
-        **{"status": "running", "round": round_, "rounds": 12, "exchange": exchange, "metric": "f1_weighted"},
+        **{
+            "status": "running",
+            "round": round_,
+            "rounds": 12,
+            "exchange": exchange,
+            "metric": "f1_weighted",
+        },
         **{"last": last, "waiting": {}, **changes},
     }
 
 
 def test_each_round_is_a_line_and_each_failure_too(clock):
-    said, federation = [], Federation()
+    said = []
+    federation = Federation()
     told = Told(said.append)
     for round_, failed in [(1, {}), (1, {}), (2, {"c": "no answer within 30 s"}), (5, {})]:
         federation.state = state(round_, failed)
@@ -79,7 +89,8 @@ def test_lines_are_of_80_columns_and_say_what_is_known():
 
 def test_a_server_that_answers_slowly_is_asked_less_often(clock):
     federation = Federation()
-    federation.state, federation.slow = state(1), 3.0
+    federation.state = state(1)
+    federation.slow = 3.0
     told = Told([].append)
     for _ in range(30):
         told.look(federation, "job", federation.info())
@@ -87,16 +98,20 @@ def test_a_server_that_answers_slowly_is_asked_less_often(clock):
     assert federation.asked == 2
 
 
-@pytest.mark.parametrize("answer", [None, RuntimeError("FLARE's own"), {"round": 3, "status": "running"}])
+@pytest.mark.parametrize(
+    "answer", [None, RuntimeError("FLARE's own"), {"round": 3, "status": "running"}]
+)
 def test_a_job_that_says_nothing_of_use_is_looked_at_on(clock, answer):
-    said, federation = [], Federation()
+    said = []
+    federation = Federation()
     federation.state = answer
     Told(said.append).look(federation, "job", federation.info())
     assert said == []
 
 
 def test_a_site_that_waits_for_approval_is_named_once(clock):
-    said, federation = [], Federation()
+    said = []
+    federation = Federation()
     federation.state = state(0, waiting={"hospital-b": "abc"})
     told = Told(said.append)
     for _ in range(3):
@@ -108,7 +123,8 @@ def test_a_site_that_waits_for_approval_is_named_once(clock):
 @pytest.mark.parametrize("removed", [False, True])
 def test_a_silent_site_is_named_within_a_few_heartbeats(clock, removed):
     """The server goes on listing it for a minute, and then no longer."""
-    said, federation = [], Federation()
+    said = []
+    federation = Federation()
     told = Told(said.append)
     for second in range(0, 60, 2):
         federation.heard["hospital-a"] = second // 10 * 10
@@ -127,7 +143,8 @@ def test_a_silent_site_is_named_within_a_few_heartbeats(clock, removed):
 
 
 def test_a_server_that_stood_still_has_lost_nobody(clock):
-    said, federation = [], Federation()
+    said = []
+    federation = Federation()
     told = Told(said.append)
     for _ in range(3):
         told.look(federation, "job", federation.info())
@@ -136,7 +153,8 @@ def test_a_server_that_stood_still_has_lost_nobody(clock):
 
 
 def test_sites_that_the_job_does_not_go_to_are_not_told_of(clock):
-    said, federation = [], Federation()
+    said = []
+    federation = Federation()
     told = Told(said.append)
     for _ in range(30):
         told.look(federation, "job", federation.info(), {"hospital-b"})

@@ -1,4 +1,6 @@
-"""The package of docs/tutorial.md, installed as it lies there: its method is SCAFFOLD, and runs like those inside."""
+"""The package of docs/tutorial.md, installed as it lies there: its method is SCAFFOLD, and runs
+like those inside.
+"""
 
 import json
 import os
@@ -33,9 +35,19 @@ RATE = 0.05
 @pytest.fixture(scope="module", autouse=True)
 def installed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """The folder in which pip has installed the package, for the tests of this file."""
-    source, target = tmp_path_factory.mktemp("tutorial") / "source", tmp_path_factory.mktemp("installed")
+    source = tmp_path_factory.mktemp("tutorial") / "source"
+    target = tmp_path_factory.mktemp("installed")
     shutil.copytree(TUTORIAL, source)  # a build leaves files beside the source
-    pip = [sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--no-index", "--no-build-isolation"]
+    pip = [
+        sys.executable,
+        "-m",
+        "pip",
+        "install",
+        "-q",
+        "--no-deps",
+        "--no-index",
+        "--no-build-isolation",
+    ]
     subprocess.run([*pip, "--target", target, source], check=True)
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(str(target))
@@ -54,14 +66,24 @@ def run(folder: Path, method: str, steps: int = 1, **options: Any) -> Path:
 
 
 def without_control(folder: Path) -> dict[str, torch.Tensor]:
-    return {name: tensor for name, tensor in weights(folder).items() if not name.startswith("control.")}
+    return {
+        name: tensor for name, tensor in weights(folder).items() if not name.startswith("control.")
+    }
 
 
 def own_controls(folder: Path) -> list[dict[str, torch.Tensor]]:
-    """Each site's newest c_i, under the names of the server's c; nothing of a site that never took part."""
-    newest = [max(site.glob("memory/*/*.safetensors"), default=None) for site in sorted((folder / "sites").iterdir())]
+    """Each site's newest c_i, under the names of the server's c; nothing of a site that never took
+    part.
+    """
+    newest = [
+        max(site.glob("memory/*/*.safetensors"), default=None)
+        for site in sorted((folder / "sites").iterdir())
+    ]
     return [
-        {f"control.{name.removeprefix('control/').replace('.', '-')}": c for name, c in StoredState(file).items()}
+        {
+            f"control.{name.removeprefix('control/').replace('.', '-')}": c
+            for name, c in StoredState(file).items()
+        }
         for file in newest
         if file
     ]
@@ -69,16 +91,23 @@ def own_controls(folder: Path) -> list[dict[str, torch.Tensor]]:
 
 def test_with_one_local_step_it_is_fedavg(tmp_path):
     """The corrections of all sites then add up to nothing, in each round."""
-    ours, theirs = run(tmp_path / "a", "scaffold"), run(tmp_path / "b", "fedavg")
+    ours = run(tmp_path / "a", "scaffold")
+    theirs = run(tmp_path / "b", "fedavg")
     torch.testing.assert_close(without_control(ours), weights(theirs), rtol=0, atol=1e-6)
     assert any(name.startswith("control.") for name in weights(ours))
 
 
 def test_without_corrections_yet_it_is_fedavg(tmp_path):
-    """In the first round c and each c_i are 0, however many steps there are; in the second they are not."""
-    one = [run(tmp_path / f"{method}1", method, steps=3, rounds=1) for method in ("scaffold", "fedavg")]
+    """In the first round c and each c_i are 0, however many steps there are; in the second they are
+    not.
+    """
+    one = [
+        run(tmp_path / f"{method}1", method, steps=3, rounds=1) for method in ("scaffold", "fedavg")
+    ]
     torch.testing.assert_close(without_control(one[0]), weights(one[1]), rtol=0, atol=1e-6)
-    two = [run(tmp_path / f"{method}2", method, steps=3, rounds=2) for method in ("scaffold", "fedavg")]
+    two = [
+        run(tmp_path / f"{method}2", method, steps=3, rounds=2) for method in ("scaffold", "fedavg")
+    ]
     name = "classifier.weight"
     assert (weights(two[0])[name] - weights(two[1])[name]).abs().max() > 1e-6
 
@@ -86,7 +115,8 @@ def test_without_corrections_yet_it_is_fedavg(tmp_path):
 @pytest.mark.parametrize("participants", [None, 2])
 def test_the_servers_control_variate_is_the_mean_of_the_sites(tmp_path, participants):
     folder = run(tmp_path / "run", "scaffold", steps=3, participants=participants)
-    found, control = own_controls(folder), weights(folder)
+    found = own_controls(folder)
+    control = weights(folder)
     for name in [name for name in control if name.startswith("control.")]:
         mean = sum(each[name] for each in found) / len(SITES)
         torch.testing.assert_close(control[name], mean, rtol=1e-3, atol=1e-4)
@@ -99,13 +129,21 @@ def test_a_first_control_variate_is_the_mean_gradient(tmp_path):
     last = weights(run(tmp_path / "run", "scaffold", rounds=1))
     for name in ("classifier.weight", "features.0.bias"):
         key = f"control.{name.replace('.', '-')}"
-        torch.testing.assert_close(last[key], (begun[name] - last[name]) / RATE, rtol=1e-3, atol=1e-5)
+        torch.testing.assert_close(
+            last[key], (begun[name] - last[name]) / RATE, rtol=1e-3, atol=1e-5
+        )
         assert last[key].abs().max() > 1e-3
 
 
 @pytest.mark.parametrize(
     "wrong",
-    [{"momentum": 0.9}, {"optimizer": "adam"}, {"weight_decay": 0.1}, {"schedule": "cosine"}, {"round_warm_up": 0.1}],
+    [
+        {"momentum": 0.9},
+        {"optimizer": "adam"},
+        {"weight_decay": 0.1},
+        {"schedule": "cosine"},
+        {"round_warm_up": 0.1},
+    ],
 )
 def test_what_option_ii_cannot_undo_is_refused(wrong):
     with pytest.raises(ValueError, match=next(iter(wrong))):
@@ -117,7 +155,9 @@ def test_the_control_variate_does_not_go_up(tmp_path):
     rows_ = rows(folder, "bytes")
     assert all(row["down"] > 1.9 * row["up"] for row in rows_ if row["up"] > 5000)
     with pytest.raises(ConfigError, match="number of steps"):
-        tiny("scaffold", secure_aggregation=True, options={"participants": 2, "learning_rate": RATE})
+        tiny(
+            "scaffold", secure_aggregation=True, options={"participants": 2, "learning_rate": RATE}
+        )
 
 
 def test_its_model_can_be_loaded(tmp_path):
@@ -137,7 +177,8 @@ def test_the_simulator_equals_the_in_process_engine(tmp_path, installed, monkeyp
     path = os.pathsep.join([str(installed), *filter(None, [os.environ.get("PYTHONPATH")])])
     process = start(tmp_path / "job", tmp_path / "workspace", PYTHONPATH=path)
     local = run(tmp_path / "local", "scaffold", steps=2, rounds=2)
-    said, results = process.wait(), tmp_path / "workspace" / "server" / "simulate_job" / "fedward"
+    said = process.wait()
+    results = tmp_path / "workspace" / "server" / "simulate_job" / "fedward"
     log = (tmp_path / "workspace.log").read_text()
     assert said == 0, log[-2000:]
     assert str(results) in log

@@ -1,4 +1,6 @@
-"""What only a CUDA device can show: the CPU's numbers, within what bfloat16 allows, and steps that do not wait."""
+"""What only a CUDA device can show: the CPU's numbers, within what bfloat16 allows, and steps that
+do not wait.
+"""
 
 import json
 from collections.abc import Iterator
@@ -14,7 +16,8 @@ from clients import new_client
 from fedward.client.ranks import Processes
 from fedward.config import DataSpec, SyntheticData
 from fedward.errors import DataError
-from fedward.local import run_local
+from fedward.lab.local import run_local
+from fedward.lab.synthetic import synthetic_site
 from fedward.methods.fedavg import Supervised
 from fedward.methods.fedperl import FedPerlObjective, FedPerlSettings
 from fedward.methods.fixmatch import FixMatchObjective
@@ -22,7 +25,7 @@ from fedward.methods.local import Objective, Phase, RoundInputs
 from fedward.methods.workflow import State
 from fedward.nets import build
 from fedward.seeds import Draws
-from fedward.sites import Images, synthetic_site
+from fedward.sites import Images
 from fedward.training.batches import Pixels, RoundBatches
 from fedward.training.device_data import DeviceData
 from fedward.training.evaluation import predict
@@ -36,14 +39,17 @@ pytestmark = [
     pytest.mark.gpu,
     pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
 ]
-CPU, CUDA = torch.device("cpu"), torch.device("cuda")
-CLASSES, STEPS = 8, 4
+CPU = torch.device("cpu")
+CUDA = torch.device("cuda")
+CLASSES = 8
+STEPS = 4
 SITES = ["site-1", "site-2", "site-3"]
 SETTINGS = FedPerlSettings(
     images_per_round=8 * STEPS, batch=8, threshold=0.13, consistency_weight=1.0, clip_gradient=1.0
 )
 BFLOAT16 = 0.02
-"""Relative; a number in bfloat16 has eight bits, and a loss comes from a few such numbers in a row."""
+"""Relative; a number in bfloat16 has eight bits, and a loss comes from a few such numbers in a row.
+"""
 
 
 def seeded(seed: int) -> Generator:
@@ -68,7 +74,8 @@ def make_net(seed: int = 5) -> nn.Module:
 
 
 def make_batches(peers: list[nn.Module]) -> RoundBatches:
-    labelled, unlabelled = Pixels.of(pictures(20), CUDA), Pixels.of(pictures(30, 1), CUDA)
+    labelled = Pixels.of(pictures(20), CUDA)
+    unlabelled = Pixels.of(pictures(30, 1), CUDA)
     return RoundBatches(labelled, unlabelled, peers, SETTINGS, Draws(3), ("site-1", 1))
 
 
@@ -77,8 +84,11 @@ def make_batches(peers: list[nn.Module]) -> RoundBatches:
 
 @pytest.mark.parametrize("recipe", VIEWS)
 def test_weak_views_are_the_cpus(recipe: str) -> None:
-    view, images = VIEWS[recipe].weak, photo()
-    torch.testing.assert_close(view(images.to(CUDA), seeded(6)).cpu(), view(images, seeded(6)), rtol=0, atol=1e-5)
+    view = VIEWS[recipe].weak
+    images = photo()
+    torch.testing.assert_close(
+        view(images.to(CUDA), seeded(6)).cpu(), view(images, seeded(6)), rtol=0, atol=1e-5
+    )
 
 
 @pytest.mark.parametrize("operation", range(len(OPERATIONS)), ids=OPERATIONS)
@@ -86,13 +96,18 @@ def test_every_operation_of_the_strong_view_is_the_cpus(operation: int) -> None:
     images = photo()
     strength = 2 * torch.rand(len(images), 1, generator=seeded(7)) - 1
     drawn = Draw(torch.full((len(images), 1), operation), strength)
-    torch.testing.assert_close(apply(images.to(CUDA), drawn).cpu(), apply(images, drawn), rtol=0, atol=1e-5)
+    torch.testing.assert_close(
+        apply(images.to(CUDA), drawn).cpu(), apply(images, drawn), rtol=0, atol=1e-5
+    )
 
 
 @pytest.mark.parametrize("recipe", VIEWS)
 def test_strong_views_are_the_cpus_but_for_pixels_on_an_edge(recipe: str) -> None:
-    """After a turn, rounding may move a pixel over a threshold, or with a level of equalize all that share it."""
-    view, images = VIEWS[recipe].strong, photo()
+    """After a turn, rounding may move a pixel over a threshold, or with a level of equalize all
+    that share it.
+    """
+    view = VIEWS[recipe].strong
+    images = photo()
     off = (view(images.to(CUDA), seeded(6)).cpu() - view(images, seeded(6))).abs() > 1e-5
     assert off.float().mean() < 0.01
 
@@ -120,7 +135,11 @@ def test_a_round_of_training_moves_weights_and_stays_finite(tmp_path: Path) -> N
 
 def test_losses_of_a_round_are_the_cpus_up_to_bfloat16(tmp_path: Path) -> None:
     found, expected = (trained_on(device, tmp_path)[2] for device in (CUDA, CPU))
-    assert set(found) == set(expected) > {"loss", "loss_supervised", "loss_pseudo", "loss_consistency", "kept"}
+    assert (
+        set(found)
+        == set(expected)
+        > {"loss", "loss_supervised", "loss_pseudo", "loss_consistency", "kept"}
+    )
     for name in set(expected) - {"seconds"}:
         assert found[name] == pytest.approx(expected[name], rel=BFLOAT16), name
 
@@ -130,12 +149,15 @@ def test_a_process_per_gpu_equals_one_with_a_larger_batch(net: str, tmp_path: Pa
     """One net without BatchNorm, and one whose statistics are to be those of the whole batch."""
     count = torch.cuda.device_count()
     experiment = tiny("ssfl", net=net, options={"images_per_round": 16 * count})
-    one, model = new_client("site-1", experiment, tmp_path / "one").learner, build(net, CLASSES, seed=5).state_dict()
+    one = new_client("site-1", experiment, tmp_path / "one").learner
+    model = build(net, CLASSES, seed=5).state_dict()
     whole = replace(one, batch=one.algorithm.settings.batch * count)
     _, steps, expected = whole.train(model, [], 2)
     many = new_client("site-1", experiment, tmp_path / "many")
     train_together = Processes(many.source, many.learner, count).train
-    after, batches, found = train_together(model, [], 2, task="train", part=0, memory={}, aborted=lambda: False)
+    after, batches, found = train_together(
+        model, [], 2, task="train", part=0, memory={}, aborted=lambda: False
+    )
     assert (steps, batches) == (2, 2 * count)
     for name in set(expected) - {"seconds"}:
         assert found[name] == pytest.approx(expected[name], rel=BFLOAT16), name
@@ -189,20 +211,27 @@ def test_bfloat16_is_the_gpus_own_or_not_used() -> None:
 
 def test_all_images_lie_on_the_gpu_once() -> None:
     before = torch.cuda.memory_allocated()
-    site = synthetic_site("site-1", DataSpec(image_size=16), SyntheticData(images=40, labelled=0.5), 3)
+    site = synthetic_site(
+        "site-1", DataSpec(image_size=16), SyntheticData(images=40, labelled=0.5), 3
+    )
     images = DeviceData(site, CUDA)
     whole = images["all"]
     assert images["labelled"].pixels.data_ptr() == whole.pixels.data_ptr()
     torch.cuda.synchronize()
-    assert torch.cuda.memory_allocated() - before < 1.5 * (whole.pixels.nbytes + whole.labels.nbytes) + 4096
+    assert (
+        torch.cuda.memory_allocated() - before
+        < 1.5 * (whole.pixels.nbytes + whole.labels.nbytes) + 4096
+    )
 
 
 # --- one step
 
 
 def test_predictions_of_peers_carry_no_gradient() -> None:
-    net, peers = make_net(), [make_net(seed).eval() for seed in (1, 2)]
-    objective, inputs = FedPerlObjective(SETTINGS), RoundInputs(torch.ones(CLASSES, device=CUDA))
+    net = make_net()
+    peers = [make_net(seed).eval() for seed in (1, 2)]
+    objective = FedPerlObjective(SETTINGS)
+    inputs = RoundInputs(torch.ones(CLASSES, device=CUDA))
     for batch in make_batches(peers):
         assert batch.peers is not None
         assert batch.peers.device.type == CUDA.type
@@ -237,8 +266,11 @@ def test_waiting_for_the_device_would_be_noticed() -> None:
 def test_no_step_on_labelled_images_waits_for_the_device(
     objective: Objective[None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """From the losses to the end of the optimiser's step; batches are made in between, and may wait."""
-    losses, steps = objective.losses, []
+    """From the losses to the end of the optimiser's step; batches are made in between, and may
+    wait.
+    """
+    losses = objective.losses
+    steps = []
 
     def forbid_waiting(*args: object) -> object:
         torch.cuda.set_sync_debug_mode("error")
@@ -252,5 +284,13 @@ def test_no_step_on_labelled_images_waits_for_the_device(
     monkeypatch.setattr(objective, "after_step", allow_waiting)
     batches = make_batches([make_net(seed).eval() for seed in (1, 2)])
     inputs = RoundInputs(torch.ones(CLASSES, device=CUDA))
-    train(make_net(), batches, Phase(objective, 1e-3), inputs, SETTINGS, device=CUDA, aborted=lambda: False)
+    train(
+        make_net(),
+        batches,
+        Phase(objective, 1e-3),
+        inputs,
+        SETTINGS,
+        device=CUDA,
+        aborted=lambda: False,
+    )
     assert len(steps) == STEPS

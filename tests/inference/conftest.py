@@ -4,20 +4,23 @@ import pytest
 from hospitals import CLASSES, SITES, Finished, site_file, write_npz
 
 from fedward.config import DataSpec
-from fedward.local import run_local
+from fedward.lab.local import run_local
 from tiny import tiny
 
 
 @pytest.fixture(scope="session")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Finished:
     folder = tmp_path_factory.mktemp("federation")
-    npz, sites = write_npz(folder / "all.npz", train=90, val=60, test=120), folder / "sites"
+    npz = write_npz(folder / "all.npz", train=90, val=60, test=120)
+    sites = folder / "sites"
     sites.mkdir()
     for number, site in enumerate(SITES, 1):
         site_file(sites / f"{site}.yaml", npz, share=[number, 2])
     spec = DataSpec(classes=CLASSES, image_size=16, channels=1, views="upright")
-    experiment = tiny("fedavg", data=spec, synthetic=None, options={"images_per_round": 48, "learning_rate": 0.01})
+    experiment = tiny(
+        "fedavg", data=spec, synthetic=None, options={"images_per_round": 48, "learning_rate": 0.01}
+    )
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("fedward.local.write_report", lambda path: None)
+        patch.setattr("fedward.lab.local.write_report", lambda path: None)
         run = run_local(experiment, folder / "run", sites=SITES, site_folders=[sites])
     return Finished(run, sites, npz)

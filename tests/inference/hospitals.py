@@ -26,13 +26,23 @@ def arrays(images: int, seed: int) -> dict[str, np.ndarray]:
     labels = np.arange(images) % len(CLASSES)
     shown = np.where(rng.random(images) < 0.2, rng.permutation(labels), labels)
     noise = rng.integers(0, 90, (images, 20, 20))
-    return {"images": (noise + 80 * shown[:, None, None]).astype(np.uint8), "labels": labels[:, None]}
+    return {
+        "images": (noise + 80 * shown[:, None, None]).astype(np.uint8),
+        "labels": labels[:, None],
+    }
 
 
 def write_npz(path: Path, **splits: int) -> Path:
     """Write a file in the MedMNIST layout, with so many images in each split."""
     parts = {name: arrays(number, seed) for seed, (name, number) in enumerate(splits.items())}
-    np.savez(path, **{f"{split}_{kind}": array for split, part in parts.items() for kind, array in part.items()})
+    np.savez(
+        path,
+        **{
+            f"{split}_{kind}": array
+            for split, part in parts.items()
+            for kind, array in part.items()
+        },
+    )
     return path
 
 

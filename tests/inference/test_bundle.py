@@ -20,8 +20,17 @@ from finished_run import finished_run
 from tiny import tiny
 
 REQUIRED = {
-    *("schema", "version", "monai_version", "pytorch_version", "numpy_version", "required_packages_version"),
-    *("task", "description", "authors", "copyright", "network_data_format"),
+    "schema",
+    "version",
+    "monai_version",
+    "pytorch_version",
+    "numpy_version",
+    "required_packages_version",
+    "task",
+    "description",
+    "authors",
+    "copyright",
+    "network_data_format",
 }
 """Fields of metadata.json by MONAI's schema of 2024."""
 
@@ -47,7 +56,8 @@ def bundle(finished: Finished, tmp_path_factory: pytest.TempPathFactory) -> Path
 
 
 def test_monai_predicts_as_fedward(bundle: Path, finished: Finished, tmp_path: Path) -> None:
-    pictures, out = tmp_path / "pictures", tmp_path / "out"
+    pictures = tmp_path / "pictures"
+    out = tmp_path / "out"
     (pictures / "below").mkdir(parents=True)
     for number, pixels in enumerate(arrays(70, seed=9)["images"]):
         image = Image.fromarray(pixels).resize((40, 50 + number))
@@ -56,10 +66,19 @@ def test_monai_predicts_as_fedward(bundle: Path, finished: Finished, tmp_path: P
         image.save(pictures / ("below" if number % 2 else "") / f"{number}.jpg", exif=turned)
     subprocess.run([sys.executable, "-c", MONAI, pictures, out], cwd=bundle, check=True)
     with (out / "predictions.csv").open() as file:
-        theirs = {str(Path(name).relative_to(pictures)): list(map(float, row)) for name, *row in csv.reader(file)}
-    assert cli.main(["predict", str(finished.run), str(pictures), "--out", str(tmp_path / "ours.csv")]) == 0
+        theirs = {
+            str(Path(name).relative_to(pictures)): list(map(float, row))
+            for name, *row in csv.reader(file)
+        }
+    assert (
+        cli.main(["predict", str(finished.run), str(pictures), "--out", str(tmp_path / "ours.csv")])
+        == 0
+    )
     with (tmp_path / "ours.csv").open() as file:
-        ours = {row["image"]: [float(row[f"probability/{name}"]) for name in CLASSES] for row in csv.DictReader(file)}
+        ours = {
+            row["image"]: [float(row[f"probability/{name}"]) for name in CLASSES]
+            for row in csv.DictReader(file)
+        }
     assert set(theirs) == set(ours)
     assert len(ours) == 70
     assert all(theirs[name] == pytest.approx(ours[name], abs=1e-5) for name in ours)
@@ -68,11 +87,13 @@ def test_monai_predicts_as_fedward(bundle: Path, finished: Finished, tmp_path: P
 def test_the_metadata_are_what_monais_schema_asks_for(bundle: Path) -> None:
     metadata = json.loads((bundle / "configs" / "metadata.json").read_text())
     assert set(metadata) >= REQUIRED
-    image, found = (
-        metadata["network_data_format"]["inputs"]["image"],
-        metadata["network_data_format"]["outputs"]["pred"],
+    image = metadata["network_data_format"]["inputs"]["image"]
+    found = metadata["network_data_format"]["outputs"]["pred"]
+    assert (image["num_channels"], image["spatial_shape"], image["value_range"]) == (
+        1,
+        [16, 16],
+        [0, 1],
     )
-    assert (image["num_channels"], image["spatial_shape"], image["value_range"]) == (1, [16, 16], [0, 1])
     assert found["channel_def"] == {"0": "MEL", "1": "NV", "2": "BCC"}
     assert "not a medical device" in metadata["intended_use"]
     assert 0 < metadata["eval_metrics"]["accuracy"] <= 1
@@ -83,9 +104,17 @@ def test_images_are_read_by_the_code_of_the_sites(bundle: Path) -> None:
 
 
 def test_the_card_tells_where_the_model_comes_from(bundle: Path, finished: Finished) -> None:
-    card, run = (bundle / "docs" / "README.md").read_text(), json.loads((finished.run / "run.json").read_text())
+    card = (bundle / "docs" / "README.md").read_text()
+    run = json.loads((finished.run / "run.json").read_text())
     hashes = [file_digest(finished.run / name) for name in ("model.safetensors", "audit.jsonl")]
-    for fact in (*hashes, run["id"], run["audit"]["last_hash"], "fedavg, 3 rounds", "not a medical device", *CLASSES):
+    for fact in (
+        *hashes,
+        run["id"],
+        run["audit"]["last_hash"],
+        "fedavg, 3 rounds",
+        "not a medical device",
+        *CLASSES,
+    ):
         assert fact in card
     for site in SITES:
         assert f"| {site} | 45 | 0 | 30 | 60 |" in card
@@ -102,10 +131,8 @@ def test_the_card_tells_where_the_model_comes_from(bundle: Path, finished: Finis
 def test_the_best_model_has_a_card_of_its_round(finished: Finished, tmp_path: Path) -> None:
     words = ["export", str(finished.run), "--bundle", str(tmp_path / "best")]
     assert cli.main(words) == 0
-    card, best = (
-        (tmp_path / "best" / "docs" / "README.md").read_text(),
-        json.loads((finished.run / "best.json").read_text()),
-    )
+    card = (tmp_path / "best" / "docs" / "README.md").read_text()
+    best = json.loads((finished.run / "best.json").read_text())
     assert f"fedavg, {best['round']} rounds" in card
     assert fedward.load_model(finished.run).sha256 in card
 
@@ -115,10 +142,14 @@ def test_the_best_model_has_a_card_of_its_round(finished: Finished, tmp_path: Pa
     "a class whose name is code to MONAI, which evaluates texts in a bundle's configuration",
     "no bundle is written",
 )
-@pytest.mark.parametrize("name", ["$__import__('os').system('touch pwned')", "%configs/inference.json", "@network_def"])
+@pytest.mark.parametrize(
+    "name", ["$__import__('os').system('touch pwned')", "%configs/inference.json", "@network_def"]
+)
 def test_a_class_named_as_code_is_not_exported(name: str, tmp_path: Path, capsys) -> None:
     """MONAI evaluates the first when asked for a workflow's ``channel_def``."""
-    job = tiny("fedavg", data=DataSpec(classes=("MEL", name), image_size=16, channels=1, views="upright"))
+    job = tiny(
+        "fedavg", data=DataSpec(classes=("MEL", name), image_size=16, channels=1, views="upright")
+    )
     run = finished_run(tmp_path / "run", job, build(job.net, 2, 1).state_dict())
     assert cli.main(["export", str(run), "--bundle", str(tmp_path / "bundle")]) == 2
     assert "data.classes: expected names without $ % @ before them" in capsys.readouterr().err

@@ -1,4 +1,6 @@
-"""``fedward evaluate``: the numbers of the run, at any hospital, and nothing of single images or rare classes."""
+"""``fedward evaluate``: the numbers of the run, at any hospital, and nothing of single images or
+rare classes.
+"""
 
 import json
 import math
@@ -33,18 +35,26 @@ def at(finished: Finished, file: Path, **options: Any) -> dict[str, Any]:
 
 @pytest.mark.parametrize("site", SITES)
 @pytest.mark.parametrize("split", ["val", "test"])
-def test_numbers_are_those_that_the_site_reported(site: str, split: str, finished: Finished) -> None:
+def test_numbers_are_those_that_the_site_reported(
+    site: str, split: str, finished: Finished
+) -> None:
     found = at(finished, finished.sites / f"{site}.yaml", split=split)
-    logged = [row for row in rows(finished.run, "metrics") if (row["site"], row["split"]) == (site, split)]
+    logged = [
+        row for row in rows(finished.run, "metrics") if (row["site"], row["split"]) == (site, split)
+    ]
     last = {row["name"]: row for row in logged if row["round"] == 3}
     assert found["images"] == last["accuracy"]["n"] == {"val": 30, "test": 60}[split]
     for name in ("accuracy", "balanced_accuracy", "f1_macro", "auroc_macro"):
         assert found["overall"][name]["value"] == pytest.approx(last[name]["value"]), name
     for name in CLASSES:
-        assert found["classes"][name]["auroc"]["value"] == pytest.approx(last[f"auroc/{name}"]["value"])
+        assert found["classes"][name]["auroc"]["value"] == pytest.approx(
+            last[f"auroc/{name}"]["value"]
+        )
 
 
-def test_a_hospital_that_never_joined(finished: Finished, tmp_path: Path, monkeypatch, capsys) -> None:
+def test_a_hospital_that_never_joined(
+    finished: Finished, tmp_path: Path, monkeypatch, capsys
+) -> None:
     """It has other labels and files of its own, and writes where the command is called."""
     npz = write_npz(tmp_path / "west.npz", train=3, val=60, test=90)
     site_file(tmp_path / "west.yaml", npz, labels={2: "BCC", 0: "MEL", 1: "NV"})
@@ -60,7 +70,9 @@ def test_a_hospital_that_never_joined(finished: Finished, tmp_path: Path, monkey
 
 def test_aggregates_alone(finished: Finished) -> None:
     text = json.dumps(at(finished, finished.sites / "north.yaml"))
-    data = load_site(finished.sites / "north.yaml", fedward.load_model(finished.run).experiment.data)
+    data = load_site(
+        finished.sites / "north.yaml", fedward.load_model(finished.run).experiment.data
+    )
     assert not [name for name in (*data.test.ids, *data.val.ids) if f'"{name}"' in text]
     assert str(finished.sites) not in text
     assert str(finished.run) not in text
@@ -102,19 +114,32 @@ def test_small_cells_are_withheld(finished: Finished) -> None:
 def test_classes_may_be_told_apart_in_groups(finished: Finished, tmp_path: Path) -> None:
     out = tmp_path / "deep" / "found.json"
     words = ["--groups", "malignant=MEL,BCC", "benign=NV", "--out", str(out)]
-    assert cli.main(["evaluate", str(finished.run), str(finished.sites / "north.yaml"), *words]) == 0
+    assert (
+        cli.main(["evaluate", str(finished.run), str(finished.sites / "north.yaml"), *words]) == 0
+    )
     found = json.loads(out.read_text())
     assert found["groups"] == GROUPS
-    assert {name: of["images"] for name, of in found["classes"].items()} == {"malignant": 40, "benign": 20}
+    assert {name: of["images"] for name, of in found["classes"].items()} == {
+        "malignant": 40,
+        "benign": 20,
+    }
     one, other = found["classes"].values()
     assert one["sensitivity"] == other["specificity"]
     assert one["auroc"]["value"] == pytest.approx(other["auroc"]["value"])
     assert sum(map(len, found["confusion"].values())) == 4
 
 
-@pytest.mark.parametrize("groups", ["malignant=MEL", "malignant", "malignant=", "a=MEL a=NV,BCC", "a=MEL,NV b=BCC,DF"])
+@pytest.mark.parametrize(
+    "groups", ["malignant=MEL", "malignant", "malignant=", "a=MEL a=NV,BCC", "a=MEL,NV b=BCC,DF"]
+)
 def test_wrong_groups_are_refused(groups: str, finished: Finished, tmp_path: Path, capsys) -> None:
-    words = ["evaluate", str(finished.run), str(finished.sites / "north.yaml"), "--out", str(tmp_path / "x")]
+    words = [
+        "evaluate",
+        str(finished.run),
+        str(finished.sites / "north.yaml"),
+        "--out",
+        str(tmp_path / "x"),
+    ]
     try:
         code = cli.main([*words, "--groups", *groups.split()])
     except SystemExit as ended:
@@ -125,14 +150,19 @@ def test_wrong_groups_are_refused(groups: str, finished: Finished, tmp_path: Pat
 
 
 def test_the_temperature_is_of_the_validation_images(finished: Finished, tmp_path: Path) -> None:
-    file, out = finished.sites / "north.yaml", tmp_path / "found.json"
+    file = finished.sites / "north.yaml"
+    out = tmp_path / "found.json"
     model = fedward.load_model(finished.run)
     data = load_site(file, model.experiment.data)
     probabilities = model(model_images(data.val.pixels)).numpy()
     found = at(finished, file)["temperature"]
-    assert found["value"] == pytest.approx(fit_temperature(probabilities, data.val.labels), rel=1e-4)
+    assert found["value"] == pytest.approx(
+        fit_temperature(probabilities, data.val.labels), rel=1e-4
+    )
     assert (found["split"], found["images"]) == ("val", 30)
-    assert at(finished, file, split="val")["temperature"] is None, "it would be judged by what it was fitted on"
+    assert at(finished, file, split="val")["temperature"] is None, (
+        "it would be judged by what it was fitted on"
+    )
     assert cli.main(["evaluate", str(finished.run), str(file), "--out", str(out)]) == 0
     assert fedward.load_model(finished.run, calibration=out).temperature == found["value"]
 
@@ -149,14 +179,20 @@ class FarTooSure(nn.Module):
 
 
 def test_a_findings_temperature_is_that_of_very_sure_logits() -> None:
-    """A float32 has no number between 1 - 6e-8 and 1: one less it is 0 where the logit is 17 or more."""
-    data = DataSpec(classes=("Mass", "Edema"), multi_label=True, image_size=16, channels=1, views="upright")
+    """A float32 has no number between 1 - 6e-8 and 1: one less it is 0 where the logit is 17 or
+    more.
+    """
+    data = DataSpec(
+        classes=("Mass", "Edema"), multi_label=True, image_size=16, channels=1, views="upright"
+    )
     model = TrainedModel(FarTooSure(), tiny("fedavg", data=data, synthetic=None), "0" * 64)
     rng = np.random.default_rng(0)
     grey = rng.integers(0, 256, 2000).astype(np.uint8)
     honest = 1 / (1 + np.exp(-6 * (grey / 255 - 0.5)))
     shown = (rng.random(2000) < honest).astype(np.int64)
-    answers = answers_of(model, np.broadcast_to(grey[:, None, None, None], (2000, 16, 16, 1)), torch.device("cpu"))
+    answers = answers_of(
+        model, np.broadcast_to(grey[:, None, None, None], (2000, 16, 16, 1)), torch.device("cpu")
+    )
     assert answers.shape == (2000, 2, 2)
     assert float(answers[grey == 255, 0, 1].max()) == pytest.approx(math.exp(-30), rel=1e-4)
     found = fit_temperature(answers[:, 0], 1 - shown)
@@ -171,11 +207,15 @@ def test_without_validation_images_no_temperature(finished: Finished, tmp_path: 
     assert "no temperature follows from the validation images" in "\n".join(lines(found))
 
 
-def test_images_that_cannot_be_used_are_counted_here_alone(finished: Finished, tmp_path: Path, caplog) -> None:
+def test_images_that_cannot_be_used_are_counted_here_alone(
+    finished: Finished, tmp_path: Path, caplog
+) -> None:
     images, labels = arrays(120, seed=3).values()
     images[:2] = 7
     np.savez(tmp_path / "some.npz", test_images=images, test_labels=labels)
-    file = site_file(tmp_path / "west.yaml", tmp_path / "some.npz", indices={"test": list(range(120))})
+    file = site_file(
+        tmp_path / "west.yaml", tmp_path / "some.npz", indices={"test": list(range(120))}
+    )
     found = at(finished, file)
     assert found["images"] == 118
     assert "west: 2 rows cannot be used" in caplog.text
@@ -183,7 +223,9 @@ def test_images_that_cannot_be_used_are_counted_here_alone(finished: Finished, t
 
 def test_nothing_to_evaluate_is_said(finished: Finished, tmp_path: Path) -> None:
     site_file(tmp_path / "west.yaml", finished.npz, indices={"test": list(range(12))})
-    with pytest.raises(DataError, match="a class with at least 5 labelled images in its test split, found none"):
+    with pytest.raises(
+        DataError, match="a class with at least 5 labelled images in its test split, found none"
+    ):
         at(finished, tmp_path / "west.yaml")
 
 

@@ -25,7 +25,9 @@ def model_of(net: nn.Module | str, size: int = 28, trainable: str = "all") -> Tr
     data = DataSpec(classes=CLASSES, image_size=size)
     if isinstance(net, str):
         net = build(net, len(CLASSES), trainable=trainable)
-    return TrainedModel(getattr(net, "whole", net), tiny("fedavg", data=data), "0" * 64, temperature=1.7)
+    return TrainedModel(
+        getattr(net, "whole", net), tiny("fedavg", data=data), "0" * 64, temperature=1.7
+    )
 
 
 def in_onnx_runtime(file: Path, images: Tensor) -> Tensor:
@@ -38,7 +40,13 @@ def assert_alike(found: Tensor, expected: Tensor) -> None:
     assert float((found - expected).abs().max()) <= TOLERANCE == 1e-5
 
 
-NETS = ["small_cnn", "small_cnn_gn", "swin_28", "masked_swin_28", "tf_mobilenetv3_small_minimal_100"]
+NETS = [
+    "small_cnn",
+    "small_cnn_gn",
+    "swin_28",
+    "masked_swin_28",
+    "tf_mobilenetv3_small_minimal_100",
+]
 
 
 @pytest.mark.parametrize("net", NETS)
@@ -51,7 +59,9 @@ def test_torchscript_answers_as_the_model(net: str, tmp_path: Path) -> None:
         assert_alike(script(images), model(images))
 
 
-@pytest.mark.parametrize(("net", "trainable"), [("small_cnn", "adapters"), ("masked_swin_28", "all")])
+@pytest.mark.parametrize(
+    ("net", "trainable"), [("small_cnn", "adapters"), ("masked_swin_28", "all")]
+)
 def test_onnx_answers_as_the_model(net: str, trainable: str, tmp_path: Path) -> None:
     pytest.importorskip("onnxscript", reason="pip install fedward[export]")
     model = model_of(net, trainable=trainable)
@@ -64,7 +74,8 @@ def test_onnx_answers_as_the_model(net: str, trainable: str, tmp_path: Path) -> 
 
 def test_files_say_what_they_are_of(finished: Finished, tmp_path: Path, capsys) -> None:
     onnxruntime = pytest.importorskip("onnxruntime", reason="pip install fedward[export]")
-    onnx, script = tmp_path / "model.onnx", tmp_path / "model.ts"
+    onnx = tmp_path / "model.onnx"
+    script = tmp_path / "model.ts"
     words = ["export", finished.run, "--onnx", onnx, "--torchscript", script]
     assert cli.main(list(map(str, words))) == 0
     assert capsys.readouterr().out.split() == [str(onnx), str(script)]
@@ -90,7 +101,9 @@ class Stubborn(nn.Module):
 
 def test_a_trace_that_answers_differently_is_not_written(tmp_path: Path) -> None:
     model = model_of(Stubborn())
-    with pytest.raises(RunError, match="TorchScript of net small_cnn: expected its probabilities of 3 images"):
+    with pytest.raises(
+        RunError, match="TorchScript of net small_cnn: expected its probabilities of 3 images"
+    ):
         write_torchscript(model, tmp_path / "model.ts")
     pytest.importorskip("onnxscript", reason="pip install fedward[export]")
     with pytest.raises(RunError, match="ONNX of net small_cnn: expected "):
@@ -99,7 +112,9 @@ def test_a_trace_that_answers_differently_is_not_written(tmp_path: Path) -> None
 
 
 def test_ctrl_c_is_not_taken_for_a_fault_of_the_network(tmp_path: Path, monkeypatch) -> None:
-    """torch.export handles what the interrupt leaves half done, fails at that, and reports the failure."""
+    """torch.export handles what the interrupt leaves half done, fails at that, and reports the
+    failure.
+    """
     pytest.importorskip("onnxscript", reason="pip install fedward[export]")
 
     def torn(*_: object, **__: object) -> None:
@@ -142,7 +157,10 @@ def test_a_disk_that_is_full_is_named_by_the_file(finished: Finished, tmp_path: 
     command = [sys.executable, "-c", f"{code}; sys.exit(main())", "export", finished.run]
     command += ["--torchscript", tmp_path / "model.ts"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stderr.startswith(f"fedward: {tmp_path}/model.ts: expected a place")) == (1, True)
+    assert (
+        done.returncode,
+        done.stderr.startswith(f"fedward: {tmp_path}/model.ts: expected a place"),
+    ) == (1, True)
     assert not list(tmp_path.iterdir())
 
 
@@ -152,8 +170,12 @@ def test_two_formats_need_two_files(finished: Finished, tmp_path: Path, capsys) 
     assert "expected a file each" in capsys.readouterr().err
 
 
-def test_missing_packages_are_said_before_anything_is_done(tmp_path: Path, monkeypatch, capsys) -> None:
-    monkeypatch.setattr("fedward.inference.export.find_spec", lambda name: None if name != "onnxruntime" else name)
+def test_missing_packages_are_said_before_anything_is_done(
+    tmp_path: Path, monkeypatch, capsys
+) -> None:
+    monkeypatch.setattr(
+        "fedward.inference.export.find_spec", lambda name: None if name != "onnxruntime" else name
+    )
     assert cli.main(["export", "nowhere", "--onnx", str(tmp_path / "model.onnx")]) == 2
     said = capsys.readouterr().err
     assert "found no onnx and no onnxscript" in said

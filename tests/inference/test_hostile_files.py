@@ -1,4 +1,6 @@
-"""Run folders, models, calibrations and site files that somebody made up, and what the commands do with them."""
+"""Run folders, models, calibrations and site files that somebody made up, and what the commands do
+with them.
+"""
 
 import json
 import os
@@ -34,7 +36,10 @@ EXPERIMENT = tiny("fedavg")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A finished run, whose model every round has changed a little."""
     state = initial_model(EXPERIMENT, None).state
-    model = {name: tensor + 0.01 if tensor.is_floating_point() else tensor for name, tensor in state.items()}
+    model = {
+        name: tensor + 0.01 if tensor.is_floating_point() else tensor
+        for name, tensor in state.items()
+    }
     return finished_run(tmp_path_factory.mktemp("whole") / "run", EXPERIMENT, model)
 
 
@@ -78,7 +83,14 @@ NETS = (
     "resnet18.hf-hub",
 )
 PATHS = ("local-dir:/tmp", "http://evil/x", "file:///etc/passwd", "../../x", "/etc/passwd", "")
-CODE = ("os.system", "monai:__import__", "monai:os", "monai:nn.Module", "monai:CellSamWrapper", "monai:ResNetFeatures")
+CODE = (
+    "os.system",
+    "monai:__import__",
+    "monai:os",
+    "monai:nn.Module",
+    "monai:CellSamWrapper",
+    "monai:ResNetFeatures",
+)
 
 
 @pytest.mark.proves(
@@ -127,7 +139,8 @@ def test_a_connection_would_be_seen(unconnected: list[Any]) -> None:
 
 def replaced(run: Path, write: Callable[[Path], object]) -> Path:
     """Put another model in place of the run's, and its hash into the audit log, with all hashes."""
-    model, rows = run / "model.safetensors", log_of(run)
+    model = run / "model.safetensors"
+    rows = log_of(run)
     model.unlink()
     write(model)
     for row in rows:
@@ -162,7 +175,12 @@ MODELS: dict[str, Callable[[Path], object]] = {
     "a shape of 2^60 numbers": header(ONE | {"a": tensor([2**40, 2**20], [0, 4])}, b"0000"),
     "an empty tensor with sides of 2^63": header(ONE | {"a": tensor([0, 2**63, 2**63], [0, 0])}),
     "offsets that overlap": header(
-        {"__metadata__": {"order": '["a", "b"]'}, "a": tensor([1], [0, 4]), "b": tensor([1], [0, 4])}, b"0000"
+        {
+            "__metadata__": {"order": '["a", "b"]'},
+            "a": tensor([1], [0, 4]),
+            "b": tensor([1], [0, 4]),
+        },
+        b"0000",
     ),
     "offsets beyond the file": header(ONE | {"a": tensor([1], [2**40, 2**40 + 4])}, b"0000"),
     "a header of exabytes": lambda path: path.write_bytes(b"\xff" * 7 + b"\x7f{}"),
@@ -170,7 +188,9 @@ MODELS: dict[str, Callable[[Path], object]] = {
     "an order of lists without end": ordered("[" * 100_000),
     "an order that is a number": ordered("3"),
     "an order of 5000 digits": ordered("9" * 5000),
-    "numbers that are none": recast(lambda each: each * float("nan") if each.is_floating_point() else each),
+    "numbers that are none": recast(
+        lambda each: each * float("nan") if each.is_floating_point() else each
+    ),
     "numbers of 64 bits": recast(lambda each: each.double() if each.is_floating_point() else each),
     "whole numbers": recast(lambda each: each.to(torch.int8)),
     "a pickle": lambda path: torch.save({"a": torch.ones(2)}, path),
@@ -196,10 +216,16 @@ def test_a_crafted_model_is_refused(run: Path, model: str) -> None:
     "refused as no run folder: fedward writes these formats and reads none of them",
 )
 @pytest.mark.parametrize("kind", ["bundle", "onnx", "torchscript"])
-def test_formats_that_are_written_are_not_read(tmp_path: Path, kind: str, capsys: pytest.CaptureFixture[str]) -> None:
-    given, mark = tmp_path / "given", tmp_path / "ran"
+def test_formats_that_are_written_are_not_read(
+    tmp_path: Path, kind: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    given = tmp_path / "given"
+    mark = tmp_path / "ran"
     if kind == "bundle":
-        code = {"run": [f"$__import__('pathlib').Path({str(mark)!r}).touch()"], "x": {"_target_": "os.system"}}
+        code = {
+            "run": [f"$__import__('pathlib').Path({str(mark)!r}).touch()"],
+            "x": {"_target_": "os.system"},
+        }
         for file in ("configs/inference.json", "configs/metadata.json", "run.json"):
             (given / file).parent.mkdir(parents=True, exist_ok=True)
             (given / file).write_text(json.dumps(code))
@@ -218,9 +244,12 @@ def test_formats_that_are_written_are_not_read(tmp_path: Path, kind: str, capsys
     "a calibration with lists without end, numbers of 400 digits, or a temperature by which all probabilities are NaN",
     "refused, in one line",
 )
-@pytest.mark.parametrize("value", ["[" * 100_000, "1" + "0" * 400, "1" + "0" * 5000, "1e-320", "1e300", "NaN", "-1"])
+@pytest.mark.parametrize(
+    "value", ["[" * 100_000, "1" + "0" * 400, "1" + "0" * 5000, "1e-320", "1e300", "NaN", "-1"]
+)
 def test_a_crafted_calibration_is_refused(run: Path, tmp_path: Path, value: str) -> None:
-    sha256, file = file_digest(run / "model.safetensors"), tmp_path / "calibration.json"
+    sha256 = file_digest(run / "model.safetensors")
+    file = tmp_path / "calibration.json"
     file.write_text(f'{{"model": {{"sha256": "{sha256}"}}, "temperature": {{"value": {value}}}}}')
     with pytest.raises(ConfigError, match="calibration"):
         load_model(run, calibration=file)
@@ -267,9 +296,14 @@ def test_a_sites_name_leads_nowhere(finished: Finished, tmp_path: Path, name: st
     file.write_text(json.dumps(content))
     with pytest.raises(DataError, match="field site: expected a plain name"):
         read_site_file(file)
-    assert cli.main(["doctor", str(file), "--out", str(file.parent), "--classes", "MEL", "NV", "BCC"]) == 1
+    assert (
+        cli.main(["doctor", str(file), "--out", str(file.parent), "--classes", "MEL", "NV", "BCC"])
+        == 1
+    )
     assert cli.main(["evaluate", str(finished.run), str(file)]) == 1
-    assert not [path for path in (tmp_path, tmp_path / "one", Path("/tmp")) for _ in path.glob("harm*")]
+    assert not [
+        path for path in (tmp_path, tmp_path / "one", Path("/tmp")) for _ in path.glob("harm*")
+    ]
 
 
 # --- what is written
@@ -283,7 +317,8 @@ def picture(path: Path) -> Path:
 
 def shown(run: Path, folder: Path) -> dict[str, list[str]]:
     """Commands that would write over what they read."""
-    image, table = picture(folder / "a.png"), folder / "list.csv"
+    image = picture(folder / "a.png")
+    table = folder / "list.csv"
     table.write_text("image\na.png\n")
     os.link(table, folder / "same.csv")
     (folder / "link.csv").symlink_to(table)
@@ -298,11 +333,20 @@ def shown(run: Path, folder: Path) -> dict[str, list[str]]:
         "the image": ["predict", str(run), str(image), "--out", str(image)],
         "the model": ["predict", str(run), str(table), "--out", str(run / "model.safetensors")],
         "a file in the run": ["predict", str(run), str(table), "--out", str(run / "answers.csv")],
-        "TorchScript for the model": ["export", str(run), "--torchscript", str(run / "model.safetensors")],
+        "TorchScript for the model": [
+            "export",
+            str(run),
+            "--torchscript",
+            str(run / "model.safetensors"),
+        ],
         "a bundle in the run": ["export", str(run), "--bundle", str(run / "bundle")],
         "one file for two": [
-            *("export", str(run), "--onnx", str(folder / "x")),
-            *("--torchscript", str(folder / ".." / folder.name / "x")),
+            "export",
+            str(run),
+            "--onnx",
+            str(folder / "x"),
+            "--torchscript",
+            str(folder / ".." / folder.name / "x"),
         ],
     }
 
@@ -314,7 +358,8 @@ def shown(run: Path, folder: Path) -> dict[str, list[str]]:
 )
 @pytest.mark.parametrize("number", range(12))
 def test_what_is_read_is_not_written_over(finished: Finished, tmp_path: Path, number: int) -> None:
-    run, folder = shutil.copytree(finished.run, tmp_path / "run"), tmp_path / "folder"
+    run = shutil.copytree(finished.run, tmp_path / "run")
+    folder = tmp_path / "folder"
     folder.mkdir()
     words = list(shown(run, folder).values())[number]
     before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
@@ -325,6 +370,11 @@ def test_what_is_read_is_not_written_over(finished: Finished, tmp_path: Path, nu
 def test_another_file_beside_the_images_is_written(finished: Finished, tmp_path: Path) -> None:
     picture(tmp_path / "a.png")
     (tmp_path / "answers.csv").write_text("of yesterday")
-    assert cli.main(["predict", str(finished.run), str(tmp_path), "--out", str(tmp_path / "answers.csv")]) == 0
+    assert (
+        cli.main(
+            ["predict", str(finished.run), str(tmp_path), "--out", str(tmp_path / "answers.csv")]
+        )
+        == 0
+    )
     assert (tmp_path / "answers.csv").read_text().startswith('"image"')
     assert fedward.load_model(finished.run)

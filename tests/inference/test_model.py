@@ -1,4 +1,6 @@
-"""The model of a run, of whatever method, answers as it did at the sites; a wrong one does not load."""
+"""The model of a run, of whatever method, answers as it did at the sites; a wrong one does not
+load.
+"""
 
 import json
 import shutil
@@ -25,22 +27,31 @@ from tiny import TRAINING, tiny
 CASES: dict[str, Experiment] = {
     **{method: tiny(method) for method in TRAINING},
     "MCDAL's heads": tiny("fedal", options={"sampler": "mcdal"}),
-    "MCDAL's heads behind a frozen encoder": tiny("fedal", trainable="head", options={"sampler": "mcdal"}),
+    "MCDAL's heads behind a frozen encoder": tiny(
+        "fedal", trainable="head", options={"sampler": "mcdal"}
+    ),
     "FEAL's loss": tiny("fedal", options={"sampler": "feal", "loss": "evidential"}),
-    **{f"trainable={part}": tiny("fedavg", trainable=part) for part in ("head", "last:1", "adapters")},
+    **{
+        f"trainable={part}": tiny("fedavg", trainable=part)
+        for part in ("head", "last:1", "adapters")
+    },
 }
 
 
 def trained(experiment: Experiment, folder: Path) -> Path:
     """Write a finished run, whose model is a fresh one that every round has changed a little."""
     first = initial_model(experiment, None)
-    state = {name: tensor + 0.01 if tensor.is_floating_point() else tensor for name, tensor in first.state.items()}
+    state = {
+        name: tensor + 0.01 if tensor.is_floating_point() else tensor
+        for name, tensor in first.state.items()
+    }
     return finished_run(folder, experiment, state, first.base)
 
 
 @pytest.mark.parametrize("experiment", CASES.values(), ids=CASES)
 def test_it_answers_as_at_a_site(experiment: Experiment, tmp_path: Path) -> None:
-    run, data = trained(experiment, tmp_path / "run"), experiment.data
+    run = trained(experiment, tmp_path / "run")
+    data = experiment.data
     model = fedward.load_model(run)
     images = torch.rand(3, data.channels, data.image_size, data.image_size)
     at_site = Networks(experiment, method_of(experiment), torch.device("cpu"))
@@ -82,7 +93,9 @@ def test_another_model_than_the_runs_is_refused(finished: Finished, tmp_path: Pa
 
 
 def test_the_model_is_the_one_that_the_report_describes(finished: Finished) -> None:
-    digest = {which: file_digest(finished.run / f"{which}.safetensors") for which in ("best", "model")}
+    digest = {
+        which: file_digest(finished.run / f"{which}.safetensors") for which in ("best", "model")
+    }
     assert fedward.load_model(finished.run).sha256 == digest["best"]
     assert fedward.load_model(finished.run, "last").sha256 == digest["model"]
 
@@ -100,26 +113,37 @@ def test_a_model_that_is_none_of_the_run_is_refused(attack: str, tmp_path: Path)
     if attack == "NaN":
         state["classifier.bias"][0] = float("nan")
     run = finished_run(tmp_path / "run", job, state)
-    with pytest.raises(RunError, match="expected finite numbers for all tensors of the run's network"):
+    with pytest.raises(
+        RunError, match="expected finite numbers for all tensors of the run's network"
+    ):
         fedward.load_model(run)
 
 
 def test_a_temperature_divides_the_logits(finished: Finished, tmp_path: Path) -> None:
-    model, images = fedward.load_model(finished.run), torch.rand(4, 1, 16, 16)
+    model = fedward.load_model(finished.run)
+    images = torch.rand(4, 1, 16, 16)
     file = evaluated(tmp_path / "found.json", model, {"value": 2.5})
     cooler = fedward.load_model(finished.run, calibration=file)
     with torch.no_grad():
         torch.testing.assert_close(cooler(images), (model.net(images) / 2.5).softmax(1))
 
 
-@pytest.mark.parametrize("temperature", [None, {"value": 0}, {"value": -1}, {"value": float("inf")}, {}, 3, "warm"])
-def test_what_is_no_temperature_is_refused(temperature: object, finished: Finished, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "temperature", [None, {"value": 0}, {"value": -1}, {"value": float("inf")}, {}, 3, "warm"]
+)
+def test_what_is_no_temperature_is_refused(
+    temperature: object, finished: Finished, tmp_path: Path
+) -> None:
     file = evaluated(tmp_path / "found.json", fedward.load_model(finished.run), temperature)
-    with pytest.raises(ConfigError, match=r"found\.json: expected (a temperature|the JSON file of an evaluation)"):
+    with pytest.raises(
+        ConfigError, match=r"found\.json: expected (a temperature|the JSON file of an evaluation)"
+    ):
         fedward.load_model(finished.run, calibration=file)
 
 
 def test_a_temperature_of_another_model_is_refused(finished: Finished, tmp_path: Path) -> None:
-    (tmp_path / "other.json").write_text(json.dumps({"model": {"sha256": "0" * 64}, "temperature": {"value": 2}}))
+    (tmp_path / "other.json").write_text(
+        json.dumps({"model": {"sha256": "0" * 64}, "temperature": {"value": 2}})
+    )
     with pytest.raises(ConfigError, match="found one of 0000"):
         fedward.load_model(finished.run, calibration=tmp_path / "other.json")

@@ -1,4 +1,6 @@
-"""``fedward predict``: a row for every image, with the pixels of the training, whatever is wrong with some of them."""
+"""``fedward predict``: a row for every image, with the pixels of the training, whatever is wrong
+with some of them.
+"""
 
 import csv
 import stat
@@ -39,7 +41,9 @@ def folder(tmp_path: Path) -> Path:
     (found / "below").mkdir(parents=True)
     for number, pixels in enumerate(arrays(6, seed=9)["images"]):
         ending = "jpg" if number % 2 else "png"
-        Image.fromarray(pixels).resize((40, 50)).save(found / ("below" if number > 3 else "") / f"{number}.{ending}")
+        Image.fromarray(pixels).resize((40, 50)).save(
+            found / ("below" if number > 3 else "") / f"{number}.{ending}"
+        )
     return found
 
 
@@ -53,16 +57,27 @@ def test_pixels_are_those_of_the_training(finished: Finished, tmp_path: Path) ->
         seen = torch.from_numpy(images.pixels.copy()).permute(0, 3, 1, 2) / 255
         chosen = [found[name] for name in images.ids]
         torch.testing.assert_close(numbers(chosen), model(seen), atol=1e-6, rtol=0)
-        assert [row["prediction"] for row in chosen] == [CLASSES[place] for place in model(seen).argmax(1)]
+        assert [row["prediction"] for row in chosen] == [
+            CLASSES[place] for place in model(seen).argmax(1)
+        ]
     assert {(row["refer"], row["problem"]) for row in found.values()} == {("", "")}
 
 
-def test_a_folder_is_read_with_what_is_below(finished: Finished, folder: Path, tmp_path: Path, capsys) -> None:
+def test_a_folder_is_read_with_what_is_below(
+    finished: Finished, folder: Path, tmp_path: Path, capsys
+) -> None:
     (folder / "notes.docx").write_text("no image")
     (folder / ".hidden.png").write_text("no image")
     assert predict(finished.run, folder, "--out", tmp_path / "out.csv") == 0
     found = rows(tmp_path / "out.csv")
-    assert {row["image"] for row in found} == {"0.png", "1.jpg", "2.png", "3.jpg", "below/4.png", "below/5.jpg"}
+    assert {row["image"] for row in found} == {
+        "0.png",
+        "1.jpg",
+        "2.png",
+        "3.jpg",
+        "below/4.png",
+        "below/5.jpg",
+    }
     model = fedward.load_model(finished.run)
     expected = model(model.read([folder / row["image"] for row in found]))
     torch.testing.assert_close(numbers(found), expected, atol=1e-6, rtol=0)
@@ -74,19 +89,41 @@ def test_one_image(finished: Finished, folder: Path, tmp_path: Path) -> None:
     assert [row["image"] for row in rows(tmp_path / "out.csv")] == ["0.png"]
 
 
-def test_a_csv_keeps_its_order_and_bad_rows(finished: Finished, folder: Path, tmp_path: Path) -> None:
+def test_a_csv_keeps_its_order_and_bad_rows(
+    finished: Finished, folder: Path, tmp_path: Path
+) -> None:
     table = tmp_path / "list.csv"
     table.write_text("filename;age\nbelow/5.jpg;60\nnone.png;61\n0.png\n\n2;62\n../list.csv;63\n")
-    assert predict(finished.run, table, "--folder", folder, "--out", tmp_path / "out.csv", "--refer-below", "0.01") == 1
+    assert (
+        predict(
+            finished.run,
+            table,
+            "--folder",
+            folder,
+            "--out",
+            tmp_path / "out.csv",
+            "--refer-below",
+            "0.01",
+        )
+        == 1
+    )
     found = rows(tmp_path / "out.csv")
-    assert [row["image"] for row in found] == ["below/5.jpg", "none.png", "0.png", "2", "../list.csv"]
+    assert [row["image"] for row in found] == [
+        "below/5.jpg",
+        "none.png",
+        "0.png",
+        "2",
+        "../list.csv",
+    ]
     assert [bool(row["prediction"]) for row in found] == [True, False, False, True, False]
     assert [row["refer"] for row in found] == ["no", "yes", "yes", "no", "yes"]
     assert found[1]["problem"].startswith("expected the image 'none.png', found none in")
     assert found[2]["problem"] == "expected 2 cells, found 1"
 
 
-def test_the_csvs_column_may_be_named(finished: Finished, folder: Path, tmp_path: Path, capsys) -> None:
+def test_the_csvs_column_may_be_named(
+    finished: Finished, folder: Path, tmp_path: Path, capsys
+) -> None:
     (folder / "list.csv").write_text("scan,note\n0.png,a\n")
     out = tmp_path / "out.csv"
     assert predict(finished.run, folder / "list.csv", "--out", out) == 1
@@ -95,7 +132,9 @@ def test_the_csvs_column_may_be_named(finished: Finished, folder: Path, tmp_path
     assert predict(finished.run, folder / "list.csv", "--out", out, "--columns", "image=scan") == 0
 
 
-def test_what_cannot_be_read_has_a_row(finished: Finished, folder: Path, tmp_path: Path, capsys) -> None:
+def test_what_cannot_be_read_has_a_row(
+    finished: Finished, folder: Path, tmp_path: Path, capsys
+) -> None:
     (folder / "1.jpg").write_bytes((folder / "1.jpg").read_bytes()[:100])
     Image.new("L", (30, 30), 7).save(folder / "2.png")
     (folder / "3.jpg").unlink()
@@ -112,7 +151,9 @@ def test_what_cannot_be_read_has_a_row(finished: Finished, folder: Path, tmp_pat
     model = fedward.load_model(finished.run)
     whole = ["0.png", "below/4.png", "below/5.jpg"]
     expected = model(model.read([folder / name for name in whole]))
-    torch.testing.assert_close(numbers([found[name] for name in whole]), expected, atol=1e-6, rtol=0)
+    torch.testing.assert_close(
+        numbers([found[name] for name in whole]), expected, atol=1e-6, rtol=0
+    )
     assert "6 images: " in (said := capsys.readouterr()).out
     assert "no prediction for 3 of the images" in said.err
 
@@ -149,8 +190,12 @@ def test_a_name_may_be_any_bytes(finished: Finished, folder: Path, tmp_path: Pat
     assert "odd\\udcff.png" in {row["image"] for row in rows(tmp_path / "out.csv")}
 
 
-@pytest.mark.parametrize(("named", "told"), [(".", ". is a folder: name"), ("", "argument --out: name")])
-def test_what_is_no_file_is_no_place_for_a_csv(finished: Finished, folder: Path, capsys, named, told) -> None:
+@pytest.mark.parametrize(
+    ("named", "told"), [(".", ". is a folder: name"), ("", "argument --out: name")]
+)
+def test_what_is_no_file_is_no_place_for_a_csv(
+    finished: Finished, folder: Path, capsys, named, told
+) -> None:
     with pytest.raises(SystemExit) as ended:
         predict(finished.run, folder, "--out", named)
     assert ended.value.code == 2
@@ -158,7 +203,8 @@ def test_what_is_no_file_is_no_place_for_a_csv(finished: Finished, folder: Path,
 
 
 def test_the_csv_is_whole_or_not_there(finished: Finished, folder: Path, tmp_path: Path) -> None:
-    model, out = fedward.load_model(finished.run), tmp_path / "new" / "out.csv"
+    model = fedward.load_model(finished.run)
+    out = tmp_path / "new" / "out.csv"
     asked = images_at(folder, model.experiment.data, {})
 
     def interrupted():
@@ -173,7 +219,9 @@ def test_the_csv_is_whole_or_not_there(finished: Finished, folder: Path, tmp_pat
 
 
 @pytest.mark.parametrize("name", ["nothing", "empty", "site.yaml", "labels.npz", "deep.npz"])
-def test_what_holds_no_images_is_refused(name: str, finished: Finished, tmp_path: Path, capsys) -> None:
+def test_what_holds_no_images_is_refused(
+    name: str, finished: Finished, tmp_path: Path, capsys
+) -> None:
     (tmp_path / "empty").mkdir()
     (tmp_path / "empty" / "report.pdf").write_text("")
     (tmp_path / "site.yaml").write_text("kind: npz")

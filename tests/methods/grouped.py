@@ -1,4 +1,6 @@
-"""Drives the workflows of methods with two groups of sites by hand, with made-up replies and the methods' own tasks."""
+"""Drives the workflows of methods with two groups of sites by hand, with made-up replies and the
+methods' own tasks.
+"""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -20,14 +22,20 @@ FOUR = {"site-1": (30, 0), "site-2": (0, 80), "site-3": (20, 0), "site-4": (0, 5
 
 def model(value: float) -> dict[str, Tensor]:
     """A model of two floating-point tensors and a counter."""
-    return {"w": torch.tensor([[value, 2.0], [-1.0, 0.5]]), "b": torch.tensor([value]), "batches": torch.tensor(7)}
+    return {
+        "w": torch.tensor([[value, 2.0], [-1.0, 0.5]]),
+        "b": torch.tensor([value]),
+        "batches": torch.tensor(7),
+    }
 
 
 def moved(start: State, *purpose: str | int, size: float = 0.3) -> dict[str, Tensor]:
     """What a site makes of a model: equal purposes move it equally."""
     draw = torch_generator(5, *purpose)
     return {
-        key: value + size * torch.randn(value.shape, generator=draw) if value.is_floating_point() else value
+        key: value + size * torch.randn(value.shape, generator=draw)
+        if value.is_floating_point()
+        else value
         for key, value in start.items()
     }
 
@@ -44,8 +52,12 @@ def assert_close(found: State, expected: Mapping[str, Any]) -> None:
         np.testing.assert_allclose(found[key].numpy(), value, rtol=2e-6, atol=2e-6, err_msg=key)
 
 
-def plain_weights(updates: Sequence[ClientUpdate], scale: float, norm: str = "sum", factor: float = 1.0) -> list[float]:
-    """The papers' weights, site by site with Python's own numbers; ``factor`` is that of labelled sites."""
+def plain_weights(
+    updates: Sequence[ClientUpdate], scale: float, norm: str = "sum", factor: float = 1.0
+) -> list[float]:
+    """The papers' weights, site by site with Python's own numbers; ``factor`` is that of labelled
+    sites.
+    """
     sizes = [update.labelled if update.labelled else update.unlabelled for update in updates]
     keys = [key for key, value in updates[0].state.items() if value.is_floating_point()]
     weights = []
@@ -53,11 +65,18 @@ def plain_weights(updates: Sequence[ClientUpdate], scale: float, norm: str = "su
         squares = []
         for key in keys:
             mean = sum(
-                size * other.state[key].double().numpy() for size, other in zip(sizes, updates, strict=True)
+                size * other.state[key].double().numpy()
+                for size, other in zip(sizes, updates, strict=True)
             ) / sum(sizes)
             squares.append(float(((update.state[key].double().numpy() - mean) ** 2).sum()))
-        distance = math.sqrt(sum(squares)) if norm == "flat" else sum(math.sqrt(square) for square in squares)
-        weights.append(n / sum(sizes) * math.exp(-scale * distance / n) * (factor if update.labelled else 1.0))
+        distance = (
+            math.sqrt(sum(squares))
+            if norm == "flat"
+            else sum(math.sqrt(square) for square in squares)
+        )
+        weights.append(
+            n / sum(sizes) * math.exp(-scale * distance / n) * (factor if update.labelled else 1.0)
+        )
     return [weight / sum(weights) for weight in weights]
 
 
@@ -65,7 +84,10 @@ def plain_mean(states: Sequence[State], weights: Sequence[float]) -> dict[str, A
     """The weighted mean of the floating-point tensors."""
     keys = [key for key, value in states[0].items() if value.is_floating_point()]
     return {
-        key: sum(weight * state[key].double().numpy() for weight, state in zip(weights, states, strict=True))
+        key: sum(
+            weight * state[key].double().numpy()
+            for weight, state in zip(weights, states, strict=True)
+        )
         for key in keys
     }
 
@@ -76,10 +98,12 @@ Answer = Callable[[Exchange, str], State]
 
 @dataclass
 class Server:
-    """Carries out a workflow as the server's loop does; each site declines exactly the tasks its method declines.
+    """Carries out a workflow as the server's loop does; each site declines exactly the tasks its
+    method declines.
 
-    ``evaluated``: in every round the other sites evaluate its first model; ``images``: a site's labelled and unlabelled
-    images in an exchange; ``answer``: the model it sends; ``fails``: whether nothing usable comes back.
+    ``evaluated``: in every round the other sites evaluate its first model; ``images``: a site's
+    labelled and unlabelled images in an exchange; ``answer``: the model it sends; ``fails``:
+    whether nothing usable comes back.
     """
 
     name: str
@@ -89,7 +113,9 @@ class Server:
     fails: Callable[[Exchange, str], bool] = lambda exchange, site: False
     evaluated: bool = False
     images: Images | None = None
-    answer: Answer = lambda exchange, site: moved(exchange.model, site, exchange.round, exchange.part)
+    answer: Answer = lambda exchange, site: moved(
+        exchange.model, site, exchange.round, exchange.part
+    )
     exchanges: list[Exchange] = field(default_factory=list)
     updates: list[list[ClientUpdate]] = field(default_factory=list)
     """Those of each exchange, all of them."""
@@ -115,7 +141,9 @@ class Server:
         exchange = next(rounds, None)
         while exchange is not None:
             self.exchanges.append(exchange)
-            asked = set(self.sites) if self.evaluated and exchange.part == 0 else set(exchange.tasks)
+            asked = (
+                set(self.sites) if self.evaluated and exchange.part == 0 else set(exchange.tasks)
+            )
             updates = [update for site in sorted(asked) if (update := self._reply(exchange, site))]
             self.updates.append(updates)
             before = self.state.round
@@ -131,13 +159,19 @@ class Server:
         if self.fails(exchange, site):
             return None
         labelled, unlabelled = self.images(exchange, site) if self.images else self.sites[site]
-        if site not in exchange.tasks or not self.method.phases(exchange.tasks[site].name, exchange.round, labelled):
+        if site not in exchange.tasks or not self.method.phases(
+            exchange.tasks[site].name, exchange.round, labelled
+        ):
             return ClientUpdate(site, exchange.model, labelled, unlabelled, 0)
         return ClientUpdate(site, self.answer(exchange, site), labelled, unlabelled, 4)
 
     def of(self, round_: int, part: int = 0) -> Exchange:
         """Return the one ask of a round's part."""
-        (found,) = (exchange for exchange in self.exchanges if (exchange.round, exchange.part) == (round_, part))
+        (found,) = (
+            exchange
+            for exchange in self.exchanges
+            if (exchange.round, exchange.part) == (round_, part)
+        )
         return found
 
     def trained(self, round_: int, part: int = 0) -> list[ClientUpdate]:

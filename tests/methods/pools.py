@@ -9,7 +9,9 @@ from fedward.methods.samplers import Pool, Sampler
 def random_probabilities(members: int, images: int, classes: int, seed: int) -> Tensor:
     """Softmax outputs in float64, without ties."""
     draw = torch.Generator().manual_seed(seed)
-    return (2 * torch.randn(members, images, classes, generator=draw, dtype=torch.float64)).softmax(dim=2)
+    return (2 * torch.randn(members, images, classes, generator=draw, dtype=torch.float64)).softmax(
+        dim=2
+    )
 
 
 def random_logits(members: int, images: int, classes: int, seed: int) -> Tensor:
@@ -18,7 +20,9 @@ def random_logits(members: int, images: int, classes: int, seed: int) -> Tensor:
     return 3 * torch.randn(members, images, classes, generator=draw, dtype=torch.float64)
 
 
-def random_pool(sampler: Sampler, images: int, classes: int = 4, seed: int = 0, labelled: int = 3) -> Pool:
+def random_pool(
+    sampler: Sampler, images: int, classes: int = 4, seed: int = 0, labelled: int = 3
+) -> Pool:
     """A pool with everything a sampler uses; its ids do not come in their own order."""
     draw = torch.Generator().manual_seed(seed + 1)
     names = [f"image-{number:03d}" for number in torch.randperm(images, generator=draw).tolist()]

@@ -12,12 +12,16 @@ class Stepping:
     """One phase on a net; ``follow`` is called after an optimiser step by the newest losses."""
 
     def __init__(self, objective: Objective[Any], net: nn.Module, inputs: RoundInputs) -> None:
-        self.objective, self.net, self.inputs = objective, net, inputs
+        self.objective = objective
+        self.net = net
+        self.inputs = inputs
         self.state = objective.init(net, inputs)
-        self.batch, self.newest = Batch(), Losses({})
+        self.batch = Batch()
+        self.newest = Losses({})
 
     def losses(self, batch: Batch) -> Losses:
-        self.batch, self.newest = batch, self.objective.losses(self.net, batch, self.inputs, self.state)
+        self.batch = batch
+        self.newest = self.objective.losses(self.net, batch, self.inputs, self.state)
         self.state = self.objective.after_batch(self.newest, self.state)
         return self.newest
 

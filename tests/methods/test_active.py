@@ -1,4 +1,6 @@
-"""Federated active learning: when sites query, for how many labels, by what weights, and what a job may not ask for."""
+"""Federated active learning: when sites query, for how many labels, by what weights, and what a job
+may not ask for.
+"""
 
 import pytest
 import torch
@@ -26,7 +28,9 @@ def test_the_papers_queries_come_every_ten_epochs_until_100():
     """Round r begins after 5 (r - 1) epochs; a query is a round before which labels become due."""
     fedal = queries()
     due = [fedal.wanted(round_, 1144, 114) for round_ in range(fedal.settings.rounds + 1)]
-    asked = [round_ for round_ in range(1, fedal.settings.rounds + 1) if due[round_] > due[round_ - 1]]
+    asked = [
+        round_ for round_ in range(1, fedal.settings.rounds + 1) if due[round_] > due[round_ - 1]
+    ]
     assert [5 * (round_ - 1) for round_ in asked] == list(range(10, 101, 10))
     assert fedal.settings.rounds * fedal.settings.local_epochs == 125
 
@@ -64,7 +68,9 @@ def test_sites_weigh_as_many_as_they_have_labels_now():
     state = fedal.start(model(0.0))
     rounds = fedal.rounds(state, Federation(["a", "b", "c"], 0, {}))
     exchange = next(rounds)
-    assert {site: task.name for site, task in exchange.tasks.items()} == dict.fromkeys("abc", "train")
+    assert {site: task.name for site, task in exchange.tasks.items()} == dict.fromkeys(
+        "abc", "train"
+    )
     updates = [
         ClientUpdate("a", model(1.0), 10, 90, 7),
         ClientUpdate("b", model(5.0), 30, 0, 7),
@@ -74,7 +80,9 @@ def test_sites_weigh_as_many_as_they_have_labels_now():
     torch.testing.assert_close(exchange.model["w"], torch.tensor([4.0, 8.0]))
     assert {task.name for task in exchange.tasks.values()} == {QUERY}
     with pytest.raises(StopIteration):
-        rounds.send([ClientUpdate("a", model(2.0), 30, 70, 7), ClientUpdate("b", model(4.0), 30, 0, 7)])
+        rounds.send(
+            [ClientUpdate("a", model(2.0), 30, 70, 7), ClientUpdate("b", model(4.0), 30, 0, 7)]
+        )
     torch.testing.assert_close(state.model["w"], torch.tensor([3.0, 6.0]))
 
 
@@ -103,7 +111,9 @@ def scored(site: str, due: int, **counts: int) -> ClientUpdate:
 
 
 def test_a_budget_goes_where_the_scores_are_highest():
-    """Ten labels are due. Interval 60 has 4 images of b, 40 has 9 of a and 3 of c: of those 12 a and c get in turn."""
+    """Ten labels are due. Interval 60 has 4 images of b, 40 has 9 of a and 3 of c: of those 12 a
+    and c get in turn.
+    """
     updates = [scored("a", 5, at_40=9), scored("b", 7, at_60=4), scored("c", -2, at_40=3, at_2=50)]
     assert divide(updates) == {"a": 3, "b": 4, "c": 3}
     assert divide([ClientUpdate("d", model(0.0), 1, 1, 0)]) == {}
@@ -117,14 +127,20 @@ def test_a_query_by_scores_is_two_exchanges():
     look = rounds.send([ClientUpdate("a", model(1.0), 10, 90, 7)])
     assert ({task.name for task in look.tasks.values()}, look.part, look.round) == ({SCORE}, 0, 2)
     exchange = rounds.send([scored("a", 2, at_9=5), scored("b", 2, at_10=3)])
-    assert ({task.name for task in exchange.tasks.values()}, exchange.part, exchange.round) == ({QUERY}, 1, 2)
+    assert ({task.name for task in exchange.tasks.values()}, exchange.part, exchange.round) == (
+        {QUERY},
+        1,
+        2,
+    )
     assert {site: task.labels for site, task in exchange.tasks.items()} == {"a": 1, "b": 3, "c": 0}
     assert exchange.record == {"budgets": {"labels": {"a": 1, "b": 3}}}
     assert torch.equal(look.model["w"], exchange.model["w"])
 
 
 def test_after_the_last_query_by_scores_nobody_scores_again():
-    """b scores and then fails, c is away, d has no first labels yet; they ask for their shares by size."""
+    """b scores and then fails, c is away, d has no first labels yet; they ask for their shares by
+    size.
+    """
     fedal = method(rounds=4, query_every=1, steps=1, budget="by_score")
     state = fedal.start(model(0.0))
     rounds = fedal.rounds(state, Federation(["a", "b", "c", "d"], 0, {}))
@@ -132,7 +148,9 @@ def test_after_the_last_query_by_scores_nobody_scores_again():
     rounds.send([ClientUpdate("a", model(1.0), 10, 90, 7)])
     rounds.send([scored("a", 2, at_9=5), scored("b", 2, at_10=3), scored("d", 0)])
     for round_ in (3, 4):
-        exchange = rounds.send([ClientUpdate("a", model(1.0), 10, 90, 7), ClientUpdate("d", model(1.0), 10, 90, 7)])
+        exchange = rounds.send(
+            [ClientUpdate("a", model(1.0), 10, 90, 7), ClientUpdate("d", model(1.0), 10, 90, 7)]
+        )
         assert (exchange.round, exchange.part) == (round_, 0)
         assert {site: task.name for site, task in exchange.tasks.items()} == {
             "a": "train",
@@ -142,7 +160,9 @@ def test_after_the_last_query_by_scores_nobody_scores_again():
         }
         assert {task.labels for task in exchange.tasks.values()} == {None}
         # A run that is resumed here has the state alone.
-        rounds = fedal.rounds(fedal.state_type(**vars(state)), Federation(["a", "b", "c", "d"], 0, {}))
+        rounds = fedal.rounds(
+            fedal.state_type(**vars(state)), Federation(["a", "b", "c", "d"], 0, {})
+        )
         assert next(rounds).tasks == exchange.tasks
 
 

@@ -1,4 +1,6 @@
-"""What one site counts for, and means that hostile sites cannot move; the weighted average is in test_fedavg.py."""
+"""What one site counts for, and means that hostile sites cannot move; the weighted average is in
+test_fedavg.py.
+"""
 
 import math
 from typing import Any
@@ -12,7 +14,13 @@ from torch import Tensor
 from fedward.config import Experiment
 from fedward.errors import ConfigError
 from fedward.methods import METHODS, settings_of
-from fedward.methods.aggregation import aggregate, capped_counts, capped_weights, trimmed_mean, weighted_average
+from fedward.methods.aggregation import (
+    aggregate,
+    capped_counts,
+    capped_weights,
+    trimmed_mean,
+    weighted_average,
+)
 from fedward.methods.algorithm import Algorithm
 from fedward.methods.fedavg import FedAvg, mean_of
 from fedward.methods.settings import Settings
@@ -20,7 +28,9 @@ from fedward.methods.wfedavg import distance_weights, measure
 from fedward.methods.workflow import ClientUpdate
 
 grid = settings(deadline=None, max_examples=60)
-COUNTS = st.lists(st.one_of(st.integers(0, 500), st.just(2**53), st.floats(0, 1e6)), min_size=1, max_size=8)
+COUNTS = st.lists(
+    st.one_of(st.integers(0, 500), st.just(2**53), st.floats(0, 1e6)), min_size=1, max_size=8
+)
 SHARES = st.floats(0.05, 1.0)
 
 
@@ -57,8 +67,11 @@ def test_counts_worked_by_hand(counts: list[float], largest: float, expected: li
 
 @grid
 @given(counts=COUNTS, largest=SHARES)
-def test_no_count_is_above_its_share_and_nothing_else_changes(counts: list[float], largest: float) -> None:
-    capped, some = capped_counts(counts, largest), sum(count > 0 for count in counts)
+def test_no_count_is_above_its_share_and_nothing_else_changes(
+    counts: list[float], largest: float
+) -> None:
+    capped = capped_counts(counts, largest)
+    some = sum(count > 0 for count in counts)
     if some < 3:
         assert capped == counts
         return
@@ -77,8 +90,12 @@ def test_order_of_sites_and_unit_of_counts_do_not_matter(
 ) -> None:
     order = data.draw(st.permutations(range(len(counts))))
     capped = capped_counts(counts, largest)
-    assert capped_counts([counts[i] for i in order], largest) == pytest.approx([capped[i] for i in order], rel=1e-9)
-    assert capped_counts([3 * count for count in counts], largest) == pytest.approx([3 * c for c in capped], rel=1e-9)
+    assert capped_counts([counts[i] for i in order], largest) == pytest.approx(
+        [capped[i] for i in order], rel=1e-9
+    )
+    assert capped_counts([3 * count for count in counts], largest) == pytest.approx(
+        [3 * c for c in capped], rel=1e-9
+    )
     ranked = sorted(range(len(counts)), key=lambda i: counts[i])
     assert [capped[i] for i in ranked] == sorted(capped)
 
@@ -115,7 +132,9 @@ def test_trimmed_means_worked_by_hand(values: list[float], trim: float, expected
 
 @grid
 @given(
-    values=st.lists(st.lists(st.floats(-100, 100, width=32), min_size=3, max_size=3), min_size=1, max_size=9),
+    values=st.lists(
+        st.lists(st.floats(-100, 100, width=32), min_size=3, max_size=3), min_size=1, max_size=9
+    ),
     trim=st.floats(0, 0.5),
 )
 def test_each_number_is_the_mean_of_a_sorted_slice(values: list[list[float]], trim: float) -> None:
@@ -144,7 +163,10 @@ def test_hostile_models_stay_in_the_range_of_honest_ones(
 
 
 def test_equal_states_are_returned_exactly_and_share_no_memory() -> None:
-    state = {"w": torch.tensor([0.1, 1e-30, 3e38]), "half": torch.tensor([0.1], dtype=torch.bfloat16)}
+    state = {
+        "w": torch.tensor([0.1, 1e-30, 3e38]),
+        "half": torch.tensor([0.1], dtype=torch.bfloat16),
+    }
     mean = trimmed_mean([state] * 4, 0.25)
     for key, tensor in state.items():
         assert torch.equal(mean[key], tensor)
@@ -171,7 +193,8 @@ def test_what_cannot_be_averaged_is_refused(states: list[Any], trim: float, mess
 
 
 def test_robust_means_count_each_site_with_weight_once() -> None:
-    states, weights = states_of(1.0, 2.0, 4.0, 100.0), [5.0, 500.0, 1.0, 0.0]
+    states = states_of(1.0, 2.0, 4.0, 100.0)
+    weights = [5.0, 500.0, 1.0, 0.0]
     assert aggregate(states, weights, Settings(robust="median"))["w"][0] == 2.0
     assert aggregate(states, weights, Settings(robust="trimmed_mean"))["w"][0] == 2.0
     expected = weighted_average(states, weights)["w"]
@@ -187,7 +210,9 @@ def test_a_robust_mean_needs_weights_that_are_counts(method: str) -> None:
         with pytest.raises(ConfigError, match=f"robust=median with {method}"):
             Experiment(method=method, options=options)
     with pytest.raises(ConfigError, match="secure_aggregation"):
-        Experiment(method=method, options={**options, "participants": None}, secure_aggregation=True)
+        Experiment(
+            method=method, options={**options, "participants": None}, secure_aggregation=True
+        )
 
 
 def test_distance_weights_of_zero_scale_allow_a_robust_mean() -> None:
@@ -258,7 +283,9 @@ def test_a_huge_site_weighs_as_much_as_all_others_by_distance() -> None:
         ([0.196, 0.002, 0.002], [7.0, 7.0, 7.0], [0.1, 0.05, 0.05]),
     ],
 )
-def test_weights_worked_by_hand(weights: list[float], sizes: list[float], expected: list[float]) -> None:
+def test_weights_worked_by_hand(
+    weights: list[float], sizes: list[float], expected: list[float]
+) -> None:
     found = capped_weights(*torch.tensor([weights, sizes], dtype=torch.float64), 0.5)
     assert found.tolist() == pytest.approx(expected, rel=1e-10)
 
@@ -272,8 +299,11 @@ def test_one_hostile_model_of_ten_moves_only_the_plain_mean() -> None:
     draw = torch.Generator().manual_seed(0)
     model = torch.randn(1000, generator=draw)
     honest = [model + 0.01 * torch.randn(1000, generator=draw) for _ in range(9)]
-    updates = [ClientUpdate(f"{i}", {"w": w}, 100, 0, 13) for i, w in enumerate([*honest, -99.9 * model])]
-    lowest, highest = torch.stack(honest).amin(dim=0), torch.stack(honest).amax(dim=0)
+    updates = [
+        ClientUpdate(f"{i}", {"w": w}, 100, 0, 13) for i, w in enumerate([*honest, -99.9 * model])
+    ]
+    lowest = torch.stack(honest).amin(dim=0)
+    highest = torch.stack(honest).amax(dim=0)
     for robust in ("median", "trimmed_mean"):
         mean = mean_by(FedAvg(Settings(robust=robust)), updates)
         assert bool(((mean >= lowest) & (mean <= highest)).all())

@@ -10,7 +10,13 @@ from torch import Tensor
 
 from fedward.errors import ConfigError
 from fedward.methods.local import RoundInputs
-from fedward.methods.pseudo_labels.aligned import DECAY, LARGEST_RATIO, Aligned, align, smoothed_shares
+from fedward.methods.pseudo_labels.aligned import (
+    DECAY,
+    LARGEST_RATIO,
+    Aligned,
+    align,
+    smoothed_shares,
+)
 from fedward.methods.pseudo_labels.labeller import pseudo_label
 
 grid = settings(deadline=None, max_examples=50)
@@ -19,7 +25,9 @@ sizes = st.tuples(st.integers(1, 9), st.integers(2, 6), st.integers(0, 10_000))
 
 def random_rows(images: int, classes: int, seed: int) -> Tensor:
     draw = torch.Generator().manual_seed(seed)
-    return torch.softmax(2 * torch.randn(images, classes, generator=draw, dtype=torch.float64), dim=1)
+    return torch.softmax(
+        2 * torch.randn(images, classes, generator=draw, dtype=torch.float64), dim=1
+    )
 
 
 def inputs(counts: list[int]) -> RoundInputs:
@@ -31,7 +39,8 @@ def inputs(counts: list[int]) -> RoundInputs:
 
 def test_alignment_by_hand() -> None:
     """(0.6/0.7, 0.3/0.2, 0.1/0.1) by its sum 47/14: the answer moves to class 1."""
-    model, even = torch.tensor([0.7, 0.2, 0.1]), torch.full((3,), 1 / 3)
+    model = torch.tensor([0.7, 0.2, 0.1])
+    even = torch.full((3,), 1 / 3)
     found = align(torch.tensor([[0.6, 0.3, 0.1]]), even, model)[0]
     assert found.tolist() == pytest.approx([12 / 47, 21 / 47, 14 / 47], abs=1e-5)
 
@@ -53,11 +62,17 @@ def test_a_ratio_is_bounded() -> None:
 @grid
 @given(size=sizes)
 def test_alignment_equals_a_loop(size: tuple[int, int, int]) -> None:
-    rows, (target, model) = random_rows(*size), random_rows(2, size[1], size[2] + 1)
+    rows = random_rows(*size)
+    (target, model) = random_rows(2, size[1], size[2] + 1)
     found = align(rows, target, model)
     for row, aligned in zip(rows.tolist(), found.tolist(), strict=True):
-        ratios = [(t + 1e-6) / (m + 1e-6) for t, m in zip(target.tolist(), model.tolist(), strict=True)]
-        parts = [q * min(max(r, 1 / LARGEST_RATIO), LARGEST_RATIO) for q, r in zip(row, ratios, strict=True)]
+        ratios = [
+            (t + 1e-6) / (m + 1e-6) for t, m in zip(target.tolist(), model.tolist(), strict=True)
+        ]
+        parts = [
+            q * min(max(r, 1 / LARGEST_RATIO), LARGEST_RATIO)
+            for q, r in zip(row, ratios, strict=True)
+        ]
         assert aligned == pytest.approx([part / sum(parts) for part in parts], rel=1e-9)
 
 
@@ -67,12 +82,17 @@ def test_a_batch_is_aligned_by_those_before(size: tuple[int, int, int], batches:
     images, classes, seed = size
     counts = list(range(classes))
     labeller = Aligned(0.6)
-    known, means = labeller.init(inputs(counts)), [[(c + 1) / (sum(counts) + classes) for c in counts]]
+    known = labeller.init(inputs(counts))
+    means = [[(c + 1) / (sum(counts) + classes) for c in counts]]
     target = torch.tensor(means[0])
     for batch in range(batches):
         rows = random_rows(images, classes, seed + batch)
         weights = [DECAY**age for age in reversed(range(len(means)))]
-        model = torch.tensor(weights, dtype=torch.float64) @ torch.tensor(means, dtype=torch.float64) / sum(weights)
+        model = (
+            torch.tensor(weights, dtype=torch.float64)
+            @ torch.tensor(means, dtype=torch.float64)
+            / sum(weights)
+        )
         found = labeller.label(rows, None, known)
         torch.testing.assert_close(known["model"].double(), model, rtol=1e-5, atol=1e-6)
         labels, keep = pseudo_label(align(rows, target, known["model"]), 0.6)
@@ -88,15 +108,19 @@ def test_a_batch_is_aligned_by_those_before(size: tuple[int, int, int], batches:
 @grid
 @given(size=sizes)
 def test_equal_shares_change_nothing(size: tuple[int, int, int]) -> None:
-    rows, target = random_rows(*size), random_rows(1, size[1], size[2] + 1)[0]
+    rows = random_rows(*size)
+    target = random_rows(1, size[1], size[2] + 1)[0]
     found = align(rows, target, target)
     torch.testing.assert_close(found, rows)
     torch.testing.assert_close(found.sum(dim=1), torch.ones(size[0], dtype=torch.float64))
 
 
 def test_average_answers_become_the_target() -> None:
-    target, model = torch.tensor([0.2, 0.5, 0.3]), torch.tensor([0.4, 0.4, 0.2])
-    torch.testing.assert_close(align(model.repeat(4, 1), target, model), target.repeat(4, 1), rtol=0, atol=1e-5)
+    target = torch.tensor([0.2, 0.5, 0.3])
+    model = torch.tensor([0.4, 0.4, 0.2])
+    torch.testing.assert_close(
+        align(model.repeat(4, 1), target, model), target.repeat(4, 1), rtol=0, atol=1e-5
+    )
 
 
 def test_a_class_of_zero_stays_zero() -> None:
@@ -105,7 +129,8 @@ def test_a_class_of_zero_stays_zero() -> None:
 
 
 def test_a_site_without_labels_is_fixmatch() -> None:
-    labeller, rows = Aligned(0.6), random_rows(9, 4, 3)
+    labeller = Aligned(0.6)
+    rows = random_rows(9, 4, 3)
     for counts in (None, torch.zeros(4)):
         known = labeller.init(RoundInputs(torch.ones(4), class_counts=counts))
         found = labeller.label(rows, None, known)
@@ -123,7 +148,8 @@ def test_an_empty_batch_tells_nothing() -> None:
 
 
 def test_neither_labels_nor_shares_carry_a_gradient() -> None:
-    labeller, rows = Aligned(0.6), random_rows(5, 3, 1).requires_grad_()
+    labeller = Aligned(0.6)
+    rows = random_rows(5, 3, 1).requires_grad_()
     found = labeller.label(rows, None, labeller.init(inputs([4, 1, 1])))
     assert not any(tensor.requires_grad for tensor in found.statistics.values())
     assert not align(rows, torch.ones(3) / 3, torch.ones(3) / 3).requires_grad
@@ -136,7 +162,11 @@ def test_a_broken_row_is_not_kept() -> None:
 
 
 def test_wrong_shapes_are_refused() -> None:
-    for target, model in ((torch.ones(2), torch.ones(3)), (torch.ones(3), torch.ones(1)), (torch.ones(1, 3),) * 2):
+    for target, model in (
+        (torch.ones(2), torch.ones(3)),
+        (torch.ones(3), torch.ones(1)),
+        (torch.ones(1, 3),) * 2,
+    ):
         with pytest.raises(ConfigError, match=r"aligned\.align"):
             align(torch.ones(4, 3), target, model)
     with pytest.raises(ConfigError, match=r"\(images, classes\)"):
@@ -147,6 +177,7 @@ def test_wrong_shapes_are_refused() -> None:
 
 
 def test_nothing_waits_for_the_device() -> None:
-    rows, target = torch.randn(5, 3, device="meta").softmax(dim=1), torch.ones(3, device="meta")
+    rows = torch.randn(5, 3, device="meta").softmax(dim=1)
+    target = torch.ones(3, device="meta")
     known = {"target": target, "model": target, "weight": target.sum()}
     assert Aligned(0.6).label(rows, None, known).keep.device == rows.device

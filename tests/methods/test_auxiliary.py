@@ -55,7 +55,9 @@ def test_heads_do_not_change_a_bit_of_the_networks_training() -> None:
     """BatchNorm's statistics too: the heads look at it in evaluation mode."""
     plain = trained(batch_norm_net(1, CLASSES), Supervised(), batches(4)).state_dict()
     beside = trained(with_heads(), SupervisedWithHeads(SETTINGS), batches(4)).state_dict()
-    assert set(beside) - set(plain) == {f"auxiliary.{head}.{kind}" for head in ("first", "second") for kind in WEIGHTS}
+    assert set(beside) - set(plain) == {
+        f"auxiliary.{head}.{kind}" for head in ("first", "second") for kind in WEIGHTS
+    }
     for name, tensor in plain.items():
         assert torch.equal(beside[name], tensor), name
 
@@ -69,19 +71,27 @@ def test_heads_do_not_change_the_output() -> None:
 
 
 def test_two_steps_of_the_heads_are_those_of_the_paper() -> None:
-    """Worked once more with plain torch: Adam on both cross-entropies, then on these less the three distances."""
-    net, (batch,) = with_heads(), batches(1)
+    """Worked once more with plain torch: Adam on both cross-entropies, then on these less the three
+    distances.
+    """
+    net = with_heads()
+    (batch,) = batches(1)
     phase = Stepping(SupervisedWithHeads(SETTINGS), net, INPUTS)
     phase.losses(batch)
-    first, second = copy.deepcopy(heads_of(net).first), copy.deepcopy(heads_of(net).second)
+    first = copy.deepcopy(heads_of(net).first)
+    second = copy.deepcopy(heads_of(net).second)
     optimizer = torch.optim.Adam([*first.parameters(), *second.parameters()], lr=1e-2)
     net.eval()
     with torch.no_grad():
-        known, hidden = net.features(2 * batch.labelled - 1), net.features(2 * batch.weak - 1)
+        known = net.features(2 * batch.labelled - 1)
+        hidden = net.features(2 * batch.weak - 1)
         main = net.classifier(hidden).softmax(1)
     for apart in (0, 1):
-        loss = F.cross_entropy(first(known), batch.labels) + F.cross_entropy(second(known), batch.labels)
-        one, two = first(hidden).softmax(1), second(hidden).softmax(1)
+        loss = F.cross_entropy(first(known), batch.labels) + F.cross_entropy(
+            second(known), batch.labels
+        )
+        one = first(hidden).softmax(1)
+        two = second(hidden).softmax(1)
         distance = (one - two).abs().mean() + (one - main).abs().mean() + (two - main).abs().mean()
         optimizer.zero_grad()
         (loss - apart * distance).backward()
@@ -104,7 +114,9 @@ def distance_of_heads(net: nn.Module, images: Tensor) -> float:
 def test_heads_diverge_only_with_unlabelled_images() -> None:
     given = batches(1) * 60
     apart = trained(with_heads(), SupervisedWithHeads(SETTINGS), given)
-    together = trained(with_heads(), SupervisedWithHeads(SETTINGS), [batches(1, unlabelled=False)[0]] * 60)
+    together = trained(
+        with_heads(), SupervisedWithHeads(SETTINGS), [batches(1, unlabelled=False)[0]] * 60
+    )
     hidden = given[0].weak
     assert hidden is not None
     assert distance_of_heads(apart, hidden) > 5 * distance_of_heads(together, hidden)

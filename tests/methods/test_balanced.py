@@ -29,7 +29,9 @@ COUNTED = torch.tensor([50, 30, 15, 5])
 
 def random_rows(images: int, classes: int, seed: int) -> Tensor:
     draw = torch.Generator().manual_seed(seed)
-    return torch.softmax(2 * torch.randn(images, classes, generator=draw, dtype=torch.float64), dim=1)
+    return torch.softmax(
+        2 * torch.randn(images, classes, generator=draw, dtype=torch.float64), dim=1
+    )
 
 
 # --- numbers by hand
@@ -41,14 +43,17 @@ def test_thresholds_by_hand() -> None:
     assert shares.tolist() == pytest.approx([0.20, 0.12, 0.06, 0.02])
     found = balanced_thresholds(shares, 0.84, highest=0.9)
     deviation = math.sqrt(0.0184 / 3)
-    assert found.tolist() == pytest.approx([0.9, *(share + 0.84 - deviation for share in (0.12, 0.06, 0.02))])
+    assert found.tolist() == pytest.approx(
+        [0.9, *(share + 0.84 - deviation for share in (0.12, 0.06, 0.02))]
+    )
     assert found.tolist() == pytest.approx([0.9, 0.88168, 0.82168, 0.78168], abs=1e-5)
     assert (shares < TAIL / 10).tolist() == [False, False, False, True]
 
 
 def test_rescue_by_hand() -> None:
     """Unsure rows: the first one's second choice is rare, the next one's is not; the last is sure."""
-    thresholds, tail = torch.tensor([0.9, 0.88, 0.82, 0.78]), torch.tensor([False, False, False, True])
+    thresholds = torch.tensor([0.9, 0.88, 0.82, 0.78])
+    tail = torch.tensor([False, False, False, True])
     rows = torch.tensor([[0.6, 0.1, 0.05, 0.25], [0.6, 0.25, 0.1, 0.05], [0.03, 0.95, 0.0, 0.02]])
     labels, keep = rescue(rows, thresholds, tail)
     assert keep.tolist() == [True, False, True]
@@ -71,7 +76,8 @@ def test_thresholds_equal_a_loop(counts: list[int], base: float) -> None:
 @grid
 @given(size=sizes, tail=st.lists(st.booleans(), min_size=6, max_size=6))
 def test_rescue_equals_a_loop(size: tuple[int, int, int], tail: list[bool]) -> None:
-    rows, thresholds = random_rows(*size), random_rows(1, size[1], size[2] + 1)[0]
+    rows = random_rows(*size)
+    thresholds = random_rows(1, size[1], size[2] + 1)[0]
     labels, keep = rescue(rows, thresholds, torch.tensor(tail[: size[1]]))
     for row, label, kept in zip(rows.tolist(), labels.tolist(), keep.tolist(), strict=True):
         second, first = sorted(range(size[1]), key=lambda c, row=row: row[c])[-2:]
@@ -89,7 +95,8 @@ def test_counts_are_of_what_is_kept_in_a_round(size: tuple[int, int, int], batch
     """They neither move the thresholds of their own round, nor are they those of the round before."""
     images, classes, seed = size
     inputs = RoundInputs(torch.ones(classes), class_counts=torch.arange(classes))
-    labeller, kept = Balanced(0.5), [0] * classes
+    labeller = Balanced(0.5)
+    kept = [0] * classes
     known = labeller.init(inputs)
     shares = shares_of_ten(torch.arange(classes))
     for batch in range(batches):
@@ -103,7 +110,9 @@ def test_counts_are_of_what_is_kept_in_a_round(size: tuple[int, int, int], batch
         known = found.statistics
     memory = labeller.remember(known)
     assert memory[COUNTS]["kept"].tolist() == kept
-    later = labeller.init(RoundInputs(torch.ones(classes), memory=memory, class_counts=torch.arange(classes)))
+    later = labeller.init(
+        RoundInputs(torch.ones(classes), memory=memory, class_counts=torch.arange(classes))
+    )
     assert later["before"].tolist() == [n + k for n, k in enumerate(kept)]
     assert not later["kept"].any()
 
@@ -122,14 +131,17 @@ def test_equal_counts_give_one_threshold() -> None:
 @grid
 @given(size=sizes)
 def test_without_rare_classes_nothing_is_rescued(size: tuple[int, int, int]) -> None:
-    rows, thresholds = random_rows(*size), random_rows(1, size[1], size[2] + 1)[0]
+    rows = random_rows(*size)
+    thresholds = random_rows(1, size[1], size[2] + 1)[0]
     found = rescue(rows, thresholds, torch.zeros(size[1], dtype=torch.bool))
     expected = pseudo_label(rows, thresholds)
     assert all(torch.equal(a, b) for a, b in zip(found, expected, strict=True))
 
 
 def test_one_class_has_no_second() -> None:
-    assert balanced_thresholds(shares_of_ten(torch.tensor([5])), 0.6).tolist() == pytest.approx([0.7])
+    assert balanced_thresholds(shares_of_ten(torch.tensor([5])), 0.6).tolist() == pytest.approx(
+        [0.7]
+    )
     labels, keep = rescue(torch.tensor([[0.5]]), torch.tensor([0.7]), torch.tensor([True]))
     assert (labels.tolist(), keep.tolist()) == ([0], [False])
 
@@ -140,7 +152,9 @@ def test_one_class_has_no_second() -> None:
 def test_labels_carry_no_gradient() -> None:
     rows = random_rows(4, 3, 0).requires_grad_()
     found = Balanced(0.5).label(rows, None, {"before": torch.ones(3), "kept": torch.zeros(3)})
-    assert not any(tensor.requires_grad for tensor in (found.labels, found.keep, *found.statistics.values()))
+    assert not any(
+        tensor.requires_grad for tensor in (found.labels, found.keep, *found.statistics.values())
+    )
 
 
 def test_a_broken_row_is_neither_kept_nor_rescued() -> None:
@@ -161,7 +175,12 @@ def test_what_does_not_belong_together_is_refused() -> None:
     for tail in (torch.ones(2, dtype=torch.bool), torch.ones(3)):
         with pytest.raises(ConfigError, match=r"balanced\.rescue"):
             rescue(torch.ones(2, 3), torch.ones(3), tail)
-    wrong = [(torch.ones(0), 0.5), (torch.ones(2, 2), 0.5), (torch.ones(2), 1.1), (torch.ones(2), math.nan)]
+    wrong = [
+        (torch.ones(0), 0.5),
+        (torch.ones(2, 2), 0.5),
+        (torch.ones(2), 1.1),
+        (torch.ones(2), math.nan),
+    ]
     for shares, base in wrong:
         with pytest.raises(ConfigError, match=r"balanced\.thresholds"):
             balanced_thresholds(shares, base)
@@ -170,5 +189,9 @@ def test_what_does_not_belong_together_is_refused() -> None:
 
 
 def test_nothing_waits_for_the_device() -> None:
-    rows, counts = torch.randn(5, 3, device="meta").softmax(dim=1), torch.ones(3, device="meta")
-    assert Balanced(0.5).label(rows, None, {"before": counts, "kept": counts}).keep.device == rows.device
+    rows = torch.randn(5, 3, device="meta").softmax(dim=1)
+    counts = torch.ones(3, device="meta")
+    assert (
+        Balanced(0.5).label(rows, None, {"before": counts, "kept": counts}).keep.device
+        == rows.device
+    )

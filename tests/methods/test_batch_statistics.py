@@ -49,7 +49,8 @@ def seen(net: nn.Module) -> nn.Module:
 
 @pytest.mark.parametrize("mode", MODES)
 def test_strong_views_move_statistics_only_if_all_are_to(mode: str) -> None:
-    settings, net = Settings(batch_statistics=mode), seen(batch_norm_net(1))
+    settings = Settings(batch_statistics=mode)
+    net = seen(batch_norm_net(1))
     training_mode(net, settings)
     before = statistics(net)
     strong_pass(net, IMAGES, settings)
@@ -57,10 +58,13 @@ def test_strong_views_move_statistics_only_if_all_are_to(mode: str) -> None:
 
 
 def test_strong_views_are_normalised_by_their_batch() -> None:
-    """The logits and gradients of all three, to the last bit: those of a pass in training mode, or of none."""
+    """The logits and gradients of all three, to the last bit: those of a pass in training mode, or
+    of none.
+    """
     found = {}
     for mode in MODES:
-        settings, net = Settings(batch_statistics=mode), seen(batch_norm_net(1))
+        settings = Settings(batch_statistics=mode)
+        net = seen(batch_norm_net(1))
         training_mode(net, settings)
         logits = strong_pass(net, IMAGES, settings)
         logits.square().sum().backward()
@@ -146,7 +150,8 @@ def objectives(mode: str) -> dict[str, tuple[Objective, Settings]]:
 
 
 def after_a_step(objective: Objective, settings: Settings, images: Batch) -> nn.Module:
-    net, phase = seen(batch_norm_net(1)), Phase(objective, 1e-3)
+    net = seen(batch_norm_net(1))
+    phase = Phase(objective, 1e-3)
     train(net, [images], phase, INPUTS, settings, device=torch.device("cpu"), aborted=lambda: False)
     return net
 
@@ -156,24 +161,38 @@ def test_nothing_moves_frozen_statistics(method: str) -> None:
     before = seen(batch_norm_net(1))
     net = after_a_step(*objectives("frozen")[method], batch())
     assert equal(statistics(net), statistics(before))
-    scales = [(new.weight, old.weight) for new, old in zip(batch_norms(net), batch_norms(before), strict=True)]
+    scales = [
+        (new.weight, old.weight)
+        for new, old in zip(batch_norms(net), batch_norms(before), strict=True)
+    ]
     assert not any(torch.equal(*pair) for pair in scales), "scales and shifts train all the same"
 
 
 @pytest.mark.parametrize("method", ["fixmatch", "fedperl"])
 def test_statistics_are_those_of_labelled_views(method: str) -> None:
     """As after a pass of these alone; with all views, after one of the strong views, too."""
-    images, twin = batch(), seen(batch_norm_net(1))
+    images = batch()
+    twin = seen(batch_norm_net(1))
     twin(images.labelled)
-    assert equal(statistics(after_a_step(*objectives("weak_views")[method], images)), statistics(twin))
+    assert equal(
+        statistics(after_a_step(*objectives("weak_views")[method], images)), statistics(twin)
+    )
     twin(images.strong)
-    assert equal(statistics(after_a_step(*objectives("all_views")[method], images)), statistics(twin))
+    assert equal(
+        statistics(after_a_step(*objectives("all_views")[method], images)), statistics(twin)
+    )
 
 
 def test_a_students_statistics_are_those_of_its_weak_views() -> None:
-    """RSCFed's student sees a second weak view; that of the others sees strong ones, and keeps what was received."""
-    images, twin = batch(), seen(batch_norm_net(1))
-    found = {mode: {name: after_a_step(*each, images) for name, each in objectives(mode).items()} for mode in MODES}
+    """RSCFed's student sees a second weak view; that of the others sees strong ones, and keeps what
+    was received.
+    """
+    images = batch()
+    twin = seen(batch_norm_net(1))
+    found = {
+        mode: {name: after_a_step(*each, images) for name, each in objectives(mode).items()}
+        for mode in MODES
+    }
     received = statistics(twin)
     assert equal(statistics(found["weak_views"]["teacher"]), received)
     twin(images.strong)

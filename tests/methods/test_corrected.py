@@ -19,7 +19,9 @@ sizes = st.tuples(st.integers(1, 9), st.integers(2, 6), st.integers(0, 10_000))
 
 def random_rows(images: int, classes: int, seed: int) -> Tensor:
     draw = torch.Generator().manual_seed(seed)
-    return torch.softmax(3 * torch.randn(images, classes, generator=draw, dtype=torch.float64), dim=1)
+    return torch.softmax(
+        3 * torch.randn(images, classes, generator=draw, dtype=torch.float64), dim=1
+    )
 
 
 def random_batch(images: int, classes: int, seed: int) -> tuple[Tensor, Tensor, Tensor]:
@@ -33,18 +35,27 @@ def random_batch(images: int, classes: int, seed: int) -> tuple[Tensor, Tensor, 
 
 def test_targets_by_hand() -> None:
     """Gaps of 0, 1/20 and 1/10: all, a half and a quarter of the target are the net's own answer."""
-    local = torch.tensor([[0.9, 0.1], [0.9, 0.1], [0.9, 0.1], [0.5, 0.5], [0.5, 0.5]], dtype=torch.float64)
-    received = torch.tensor([[0.1, 0.9], [0.15, 0.85], [0.2, 0.8], [0.1, 0.9], [0.4, 0.6]], dtype=torch.float64)
+    local = torch.tensor(
+        [[0.9, 0.1], [0.9, 0.1], [0.9, 0.1], [0.5, 0.5], [0.5, 0.5]], dtype=torch.float64
+    )
+    received = torch.tensor(
+        [[0.1, 0.9], [0.15, 0.85], [0.2, 0.8], [0.1, 0.9], [0.4, 0.6]], dtype=torch.float64
+    )
     targets, keep = corrected_targets(local, received, 0.85)
-    expected = torch.tensor([[1.0, 0.0], [0.5, 0.5], [0.25, 0.75], [0.0, 1.0], [0.0, 1.0]], dtype=torch.float64)
+    expected = torch.tensor(
+        [[1.0, 0.0], [0.5, 0.5], [0.25, 0.75], [0.0, 1.0], [0.0, 1.0]], dtype=torch.float64
+    )
     torch.testing.assert_close(targets, expected)
     assert keep.tolist() == [True, True, True, True, False]
 
 
 def test_divergence_by_hand() -> None:
-    """Even targets against 3/4 and 1/4: (log 2/3 + log 2) / 2 = log(4/3) / 2; the second row is not kept."""
+    """Even targets against 3/4 and 1/4: (log 2/3 + log 2) / 2 = log(4/3) / 2; the second row is not
+    kept.
+    """
     logits = torch.tensor([[math.log(3), 0.0], [5.0, 0.0]], dtype=torch.float64)
-    targets, keep = torch.full((2, 2), 0.5, dtype=torch.float64), torch.tensor([True, False])
+    targets = torch.full((2, 2), 0.5, dtype=torch.float64)
+    keep = torch.tensor([True, False])
     assert divergence(logits, targets, keep).item() == pytest.approx(math.log(4 / 3) / 2)
     assert divergence(logits, targets, keep, "all").item() == pytest.approx(math.log(4 / 3) / 4)
 
@@ -55,9 +66,12 @@ def test_divergence_by_hand() -> None:
 @grid
 @given(size=sizes, threshold=st.floats(0, 1))
 def test_targets_equal_a_loop(size: tuple[int, int, int], threshold: float) -> None:
-    local, received = random_rows(*size), random_rows(size[0], size[1], size[2] + 1)
+    local = random_rows(*size)
+    received = random_rows(size[0], size[1], size[2] + 1)
     targets, keep = corrected_targets(local, received, threshold)
-    for p, g, q, kept in zip(local.tolist(), received.tolist(), targets.tolist(), keep.tolist(), strict=True):
+    for p, g, q, kept in zip(
+        local.tolist(), received.tolist(), targets.tolist(), keep.tolist(), strict=True
+    ):
         share = math.exp(-math.log(2) / 0.05 * abs(max(p) - max(g))) if max(p) >= threshold else 0.0
         expected = [0.0] * size[1]
         expected[p.index(max(p))] += share
@@ -71,7 +85,9 @@ def test_targets_equal_a_loop(size: tuple[int, int, int], threshold: float) -> N
 def test_divergence_equals_a_loop(size: tuple[int, int, int]) -> None:
     logits, targets, keep = random_batch(*size)
     terms = []
-    for row, target, kept in zip(logits.softmax(dim=1).tolist(), targets.tolist(), keep.tolist(), strict=True):
+    for row, target, kept in zip(
+        logits.softmax(dim=1).tolist(), targets.tolist(), keep.tolist(), strict=True
+    ):
         if kept:
             terms.append(sum(q * math.log(q / p) for q, p in zip(target, row, strict=True)))
     expected = sum(terms) / len(terms) if terms else 0.0
@@ -94,18 +110,24 @@ def test_equal_answers_are_one_hot_whatever_the_gap(size: tuple[int, int, int]) 
 @given(size=sizes, threshold=st.floats(0, 1))
 def test_the_same_model_twice_is_fixmatch(size: tuple[int, int, int], threshold: float) -> None:
     """In labels, in what is kept, and in the loss."""
-    local, logits = random_rows(*size), random_batch(*size)[0]
-    labeller, (labels, keep) = Corrected(threshold), pseudo_label(local, threshold)
+    local = random_rows(*size)
+    logits = random_batch(*size)[0]
+    labeller = Corrected(threshold)
+    (labels, keep) = pseudo_label(local, threshold)
     found = labeller.label(local, local, {})
     assert torch.equal(found.labels, labels)
     assert torch.equal(found.keep, keep)
     for mean in ("kept", "all"):
-        torch.testing.assert_close(labeller.loss(logits, found, mean), pseudo_label_loss(logits, labels, keep, mean))
+        torch.testing.assert_close(
+            labeller.loss(logits, found, mean), pseudo_label_loss(logits, labels, keep, mean)
+        )
 
 
 def test_reaching_the_target_costs_nothing() -> None:
     logits = random_batch(5, 4, 2)[0]
-    assert divergence(logits, logits.softmax(dim=1), torch.ones(5, dtype=torch.bool)).item() == pytest.approx(0)
+    assert divergence(
+        logits, logits.softmax(dim=1), torch.ones(5, dtype=torch.bool)
+    ).item() == pytest.approx(0)
 
 
 # --- gradients
@@ -119,7 +141,9 @@ def test_divergence_by_finite_differences() -> None:
     divergence(logits, targets, keep).backward()
     assert targets.grad is None
     assert logits.grad is not None
-    torch.testing.assert_close(logits.grad[keep], ((logits.softmax(dim=1) - targets) / keep.sum())[keep].detach())
+    torch.testing.assert_close(
+        logits.grad[keep], ((logits.softmax(dim=1) - targets) / keep.sum())[keep].detach()
+    )
     assert logits.grad[~keep].abs().sum() == 0
 
 
@@ -127,7 +151,9 @@ def test_divergence_by_finite_differences() -> None:
 @pytest.mark.parametrize("mean", ["kept", "all"])
 def test_nothing_kept_is_zero_with_a_gradient_of_zero(images: int, mean: str) -> None:
     logits = torch.randn(images, 4, requires_grad=True)
-    loss = divergence(logits, torch.full((images, 4), 0.25), torch.zeros(images, dtype=torch.bool), mean)
+    loss = divergence(
+        logits, torch.full((images, 4), 0.25), torch.zeros(images, dtype=torch.bool), mean
+    )
     loss.backward()
     assert loss.item() == 0
     assert torch.equal(logits.grad, torch.zeros(images, 4))
@@ -142,8 +168,11 @@ def test_targets_carry_no_gradient() -> None:
 
 
 def test_a_broken_model_leaves_the_answer_to_the_other() -> None:
-    sure, unsure, broken = [0.9, 0.1], [0.4, 0.6], [math.nan, math.nan]
-    local, received = torch.tensor([broken, broken, sure, unsure]), torch.tensor([sure, unsure, broken, broken])
+    sure = [0.9, 0.1]
+    unsure = [0.4, 0.6]
+    broken = [math.nan, math.nan]
+    local = torch.tensor([broken, broken, sure, unsure])
+    received = torch.tensor([sure, unsure, broken, broken])
     targets, keep = corrected_targets(local, received, 0.8)
     assert keep.tolist() == [True, False, True, False]
     assert targets[0].tolist() == targets[2].tolist() == [1, 0]
@@ -151,7 +180,8 @@ def test_a_broken_model_leaves_the_answer_to_the_other() -> None:
 
 
 def test_a_broken_row_counts_only_if_kept() -> None:
-    logits, targets = torch.tensor([[math.nan, 0.0], [1.0, 0.0]]), torch.full((2, 2), 0.5)
+    logits = torch.tensor([[math.nan, 0.0], [1.0, 0.0]])
+    targets = torch.full((2, 2), 0.5)
     assert divergence(logits, targets, torch.tensor([False, True])).isfinite()
     assert divergence(logits, targets, torch.tensor([True, True])).isnan()
 

@@ -35,7 +35,9 @@ def random_features(images: int, length: int, seed: int) -> Tensor:
 
 
 def test_centres_by_hand() -> None:
-    """Points 0, 1, 4, 10 on a line, 0 labelled: 10 is farthest; then 4 is 4 from the nearest centre, and 1 one."""
+    """Points 0, 1, 4, 10 on a line, 0 labelled: 10 is farthest; then 4 is 4 from the nearest
+    centre, and 1 one.
+    """
     line = torch.tensor([[1.0], [4.0], [0.0], [10.0]])
     assert k_centre_greedy(line, torch.tensor([[0.0]]), 3, generator()) == [3, 1, 0]
     assert k_centre_greedy(line, torch.tensor([[0.0]]), 9, generator()) == [3, 1, 0, 2]
@@ -44,17 +46,23 @@ def test_centres_by_hand() -> None:
     assert k_centre_greedy(NOBODY, NOBODY, 3, generator()) == []
 
 
-def centres_loop(features: list[list[int]], centres: list[list[int]], budget: int, chosen: list[int]) -> list[int]:
+def centres_loop(
+    features: list[list[int]], centres: list[list[int]], budget: int, chosen: list[int]
+) -> list[int]:
     """Algorithm 1 as printed, with squared distances of whole numbers; the first of several."""
     while len(chosen) < min(budget, len(features)):
-        best, farthest = -1, -1
+        best = -1
+        farthest = -1
         for index, point in enumerate(features):
             if index in chosen:
                 continue
             known = [*centres, *(features[other] for other in chosen)]
-            nearest = min(sum((a - b) ** 2 for a, b in zip(point, centre, strict=True)) for centre in known)
+            nearest = min(
+                sum((a - b) ** 2 for a, b in zip(point, centre, strict=True)) for centre in known
+            )
             if nearest > farthest:
-                best, farthest = index, nearest
+                best = index
+                farthest = nearest
         chosen.append(best)
     return chosen
 
@@ -67,25 +75,40 @@ def centres_loop(features: list[list[int]], centres: list[list[int]], budget: in
     seed=st.integers(0, 10_000),
 )
 def test_centres_equal_a_loop(images: int, labelled: int, budget: int, seed: int) -> None:
-    """Whole numbers, so that ties are common and no distance is rounded; small blocks, so that there are many."""
+    """Whole numbers, so that ties are common and no distance is rounded; small blocks, so that
+    there are many.
+    """
     draw = torch.Generator().manual_seed(seed)
-    features, centres = (torch.randint(-3, 4, (n, 2), generator=draw).float() for n in (images, labelled))
+    features, centres = (
+        torch.randint(-3, 4, (n, 2), generator=draw).float() for n in (images, labelled)
+    )
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(core_set, "_CENTRES_AT_ONCE", 2)
         found = k_centre_greedy(features, centres, budget, generator(seed))
     first = [] if labelled else found[:1]
     points = [[int(value) for value in row] for row in features.tolist()]
-    assert found == centres_loop(points, [[int(value) for value in row] for row in centres.tolist()], budget, first)
+    assert found == centres_loop(
+        points, [[int(value) for value in row] for row in centres.tolist()], budget, first
+    )
 
 
 def test_ties_go_to_the_lowest_position() -> None:
-    """From 0, of 3, 7, 10: 10 is farthest. Then 3 and 7 are 3 from a centre, though 7 was farther before.
+    """From 0, of 3, 7, 10: 10 is farthest. Then 3 and 7 are 3 from a centre, though 7 was farther
+    before.
 
     Of -2, 6, 4: with 6 a centre, 4 is as near as -2, which comes first.
     """
     origin = torch.zeros(1, 1)
-    assert k_centre_greedy(torch.tensor([[3.0], [7.0], [10.0]]), origin, 3, generator()) == [2, 0, 1]
-    assert k_centre_greedy(torch.tensor([[-2.0], [6.0], [4.0]]), origin, 3, generator()) == [1, 0, 2]
+    assert k_centre_greedy(torch.tensor([[3.0], [7.0], [10.0]]), origin, 3, generator()) == [
+        2,
+        0,
+        1,
+    ]
+    assert k_centre_greedy(torch.tensor([[-2.0], [6.0], [4.0]]), origin, 3, generator()) == [
+        1,
+        0,
+        2,
+    ]
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -100,10 +123,13 @@ def test_centres_equal_those_of_scikit_activeml(seed: int) -> None:
 
 @grid
 @given(seed=st.integers(0, 10_000), factor=st.sampled_from([0.5, 4.0]), shift=st.integers(-4, 4))
-def test_centres_ignore_shift_scale_rotation_and_repetition(seed: int, factor: float, shift: int) -> None:
+def test_centres_ignore_shift_scale_rotation_and_repetition(
+    seed: int, factor: float, shift: int
+) -> None:
     draw = torch.Generator().manual_seed(seed)
     features = torch.randint(-9, 10, (40, 2), generator=draw).float()
-    labelled, rest = features[:4], features[4:]
+    labelled = features[:4]
+    rest = features[4:]
     found = k_centre_greedy(rest, labelled, 12, generator())
     turned = (factor * features + shift) @ torch.tensor([[0.0, 1.0], [-1.0, 0.0]])
     assert k_centre_greedy(turned[4:], turned[:4], 12, generator()) == found
@@ -116,7 +142,10 @@ def test_the_first_centre_is_drawn_where_none_is_labelled() -> None:
     found = [k_centre_greedy(features, NOBODY, 4, generator(seed)) for seed in range(20)]
     assert len({chosen[0] for chosen in found}) > 5
     for chosen in found:
-        assert chosen == [chosen[0], *k_centre_greedy(features, features[chosen[:1]], 3, generator())]
+        assert chosen == [
+            chosen[0],
+            *k_centre_greedy(features, features[chosen[:1]], 3, generator()),
+        ]
 
 
 def test_equal_images_come_last() -> None:
@@ -131,26 +160,41 @@ def test_core_set_reads_features_only() -> None:
     pool = random_pool(sampler, 30)
     order = torch.tensor(sorted(range(30), key=lambda row: pool.ids[row]))
     expected = k_centre_greedy(pool.features[order], pool.labelled, 8, generator())
-    assert sampler.choose(pool, 8, generator()) == [sorted(pool.ids)[position] for position in expected]
+    assert sampler.choose(pool, 8, generator()) == [
+        sorted(pool.ids)[position] for position in expected
+    ]
 
 
 # --- principal axes of images
 
 
 def test_axes_by_hand() -> None:
-    """Rows (0, 0), (1, 1), (2, 2) vary along (1, 1); rows (3, 0), (0, 0) along (1, 0), also after a shift."""
-    images = torch.tensor([[[0, 0], [1, 1], [2, 2]], [[3, 0], [0, 0], [0, 0]], [[7, 4], [4, 4], [4, 4]], [[1, 2]] * 3])
+    """Rows (0, 0), (1, 1), (2, 2) vary along (1, 1); rows (3, 0), (0, 0) along (1, 0), also after a
+    shift.
+    """
+    images = torch.tensor(
+        [[[0, 0], [1, 1], [2, 2]], [[3, 0], [0, 0], [0, 0]], [[7, 4], [4, 4], [4, 4]], [[1, 2]] * 3]
+    )
     root = math.sqrt(0.5)
     axes = principal_axes(images.byte())
     assert axes.dtype == torch.float32
-    torch.testing.assert_close(axes, torch.tensor([[root, root], [1, 0], [1, 0], [0, 0]]), atol=1e-6, rtol=0)
+    torch.testing.assert_close(
+        axes, torch.tensor([[root, root], [1, 0], [1, 0], [0, 0]]), atol=1e-6, rtol=0
+    )
     assert principal_axes(torch.empty(0, 4, 6)).shape == (0, 6)
 
 
 @grid
-@given(images=st.integers(1, 4), height=st.integers(2, 6), width=st.integers(1, 6), seed=st.integers(0, 10_000))
+@given(
+    images=st.integers(1, 4),
+    height=st.integers(2, 6),
+    width=st.integers(1, 6),
+    seed=st.integers(0, 10_000),
+)
 def test_axes_equal_those_of_scikit_learn(images: int, height: int, width: int, seed: int) -> None:
-    pictures = torch.randn(images, height, width, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+    pictures = torch.randn(
+        images, height, width, generator=torch.Generator().manual_seed(seed), dtype=torch.float64
+    )
     axes = principal_axes(pictures)
     for axis, picture in zip(axes.double(), pictures, strict=True):
         component = torch.from_numpy(PCA(n_components=1).fit(picture.numpy()).components_[0])
@@ -188,14 +232,19 @@ def groups_loop(features: Tensor, bands: int, rows: int, seed: int) -> set[froze
         for other in range(one):
             bandwise = [range(band * rows, (band + 1) * rows) for band in range(bands)]
             if any(all(bits[one][bit] == bits[other][bit] for bit in band) for band in bandwise):
-                joined = next(group for group in groups if one in group) | next(g for g in groups if other in g)
+                joined = next(group for group in groups if one in group) | next(
+                    g for g in groups if other in g
+                )
                 groups = [group for group in groups if not group & joined] + [joined]
     return {frozenset(group) for group in groups}
 
 
 @grid
 @given(
-    images=st.integers(0, 25), bands=st.integers(1, 4), rows=st.sampled_from([1, 3, 6, 62]), seed=st.integers(0, 999)
+    images=st.integers(0, 25),
+    bands=st.integers(1, 4),
+    rows=st.sampled_from([1, 3, 6, 62]),
+    seed=st.integers(0, 999),
 )
 def test_groups_equal_a_loop(images: int, bands: int, rows: int, seed: int) -> None:
     features = random_features(images, 3, seed)
@@ -244,7 +293,8 @@ def test_sa_visits_the_groups_in_turn(images: int, budget: int, seed: int) -> No
 
 
 def test_sa_of_the_uncertain_alone_is_least_confidence() -> None:
-    pool, draw = two_kinds(40), generator()
+    pool = two_kinds(40)
+    draw = generator()
     before = draw.get_state()
     chosen = sampler_of("sa", {"uncertain_share": 1.0}).choose(pool, 12, draw)
     order = pool.probabilities[0].amax(dim=1).argsort(stable=True)[:12].tolist()

@@ -1,4 +1,6 @@
-"""Of how many equally weighted sites an average is worth, and weights that are levelled until it is worth enough."""
+"""Of how many equally weighted sites an average is worth, and weights that are levelled until it is
+worth enough.
+"""
 
 import math
 from itertools import combinations, pairwise
@@ -10,7 +12,12 @@ from hypothesis import strategies as st
 
 from fedward.errors import ConfigError
 from fedward.methods import METHODS, settings_of
-from fedward.methods.aggregation import capped_counts, capped_weights, effective_number, levelled_weights
+from fedward.methods.aggregation import (
+    capped_counts,
+    capped_weights,
+    effective_number,
+    levelled_weights,
+)
 from fedward.methods.distances import distance_weights
 from fedward.methods.fedavg import mean_of
 from fedward.methods.fedperl import FedPerl, FedPerlSettings
@@ -34,7 +41,9 @@ def shares(weights):
 
 
 def assert_worth(before, after, sizes, least):
-    """The bound is reached, the sum stays, no order changes, no share exceeds the largest one before."""
+    """The bound is reached, the sum stays, no order changes, no share exceeds the largest one
+    before.
+    """
     assert effective_number(after) >= least * (1 - 1e-9)
     assert sum(after) == pytest.approx(sum(before), rel=1e-12)
     ranked = sorted(range(len(before)), key=lambda site: (before[site], sizes[site] > 0))
@@ -88,7 +97,11 @@ def test_the_bound_on_what_is_left_is_met():
 
 @grid
 @given(
-    passes=st.lists(SIZES.filter(lambda sizes: len(sizes) >= 4).map(lambda sizes: sizes[:4]), min_size=1, max_size=4)
+    passes=st.lists(
+        SIZES.filter(lambda sizes: len(sizes) >= 4).map(lambda sizes: sizes[:4]),
+        min_size=1,
+        max_size=4,
+    )
 )
 def test_a_mean_of_averages_is_worth_the_least_of_them(passes):
     """As RSCFed's passes, even where the same sites are in all of them."""
@@ -136,25 +149,34 @@ def test_counts_are_worth_enough(counts, largest, least):
 @given(sizes=SIZES, distances=DISTANCES, scale=SCALES, least=LEAST)
 def test_weights_by_distance_are_worth_enough(sizes, distances, scale, least):
     assume(len(sizes) >= least)
-    n, d = (torch.tensor(values, dtype=torch.float64) for values in (sizes, distances[: len(sizes)]))
+    n, d = (
+        torch.tensor(values, dtype=torch.float64) for values in (sizes, distances[: len(sizes)])
+    )
     capped = capped_weights(distance_weights(n, d, scale), n, 0.5).tolist()
     assert_worth(capped, levelled_weights(capped, sizes, least), sizes, least)
 
 
 @grid
 @given(
-    sizes=SIZES, times=st.lists(st.integers(0, 5000), min_size=12, max_size=12), beta=st.floats(1e-3, 1), least=LEAST
+    sizes=SIZES,
+    times=st.lists(st.integers(0, 5000), min_size=12, max_size=12),
+    beta=st.floats(1e-3, 1),
+    least=LEAST,
 )
 def test_weights_by_participation_are_worth_enough(sizes, times, beta, least):
     assume(len(sizes) >= least)
-    n, taken = (torch.tensor(values, dtype=torch.float64) for values in (sizes, times[: len(sizes)]))
+    n, taken = (
+        torch.tensor(values, dtype=torch.float64) for values in (sizes, times[: len(sizes)])
+    )
     capped = capped_weights(gain_recession_weights(n, taken, beta), n, 0.5).tolist()
     assert_worth(capped, levelled_weights(capped, sizes, least), sizes, least)
 
 
 def test_a_site_without_images_stays_without_weight():
     assert levelled_weights([90.0, 10.0, 0.0], [90, 10, 0], 2.0) == pytest.approx([50.0, 50.0, 0.0])
-    assert levelled_weights([1.0, 0.0, 0.0], [9, 1, 1], 2.5)[1] > 0.1, "a weight that was rounded to 0"
+    assert levelled_weights([1.0, 0.0, 0.0], [9, 1, 1], 2.5)[1] > 0.1, (
+        "a weight that was rounded to 0"
+    )
 
 
 def test_too_few_sites_have_no_weights_that_would_do():
@@ -172,7 +194,8 @@ def update(site, value, labelled, unlabelled=0, steps=4):
 def found_weights(aggregate, counts):
     """Return the weights of an average, from its values at models that are 1 in one place each."""
     return [
-        aggregate([update(str(site), site == one, *counts[site]) for site in range(len(counts))]) for one in range(3)
+        aggregate([update(str(site), site == one, *counts[site]) for site in range(len(counts))])
+        for one in range(3)
     ]
 
 
@@ -182,15 +205,21 @@ def test_every_mean_of_counts_is_worth_enough(method):
     counts = [(4000, 0, 4000), (4000, 0, 4000), (32, 0, 32)]
 
     def mean(updates, least):
-        return float(mean_of(updates, "train", algorithm.weight, algorithm.settings, {}, least)["w"])
+        return float(
+            mean_of(updates, "train", algorithm.weight, algorithm.settings, {}, least)["w"]
+        )
 
     assert effective_number(found_weights(lambda updates: mean(updates, 1.0), counts)) < 2.02
-    assert effective_number(found_weights(lambda updates: mean(updates, 2.5), counts)) == pytest.approx(2.5, rel=1e-6)
+    assert effective_number(
+        found_weights(lambda updates: mean(updates, 2.5), counts)
+    ) == pytest.approx(2.5, rel=1e-6)
 
 
 @pytest.mark.parametrize("aggregation", ["normalised", "update"])
 def test_what_stays_of_the_model_does_not_count_for_replies(aggregation):
-    """SelfFed: two sites that have not taken part yet, one that often has, and all of them seldom needed."""
+    """SelfFed: two sites that have not taken part yet, one that often has, and all of them seldom
+    needed.
+    """
     method = METHODS["selffed"](settings_of("selffed", {"beta": 0.5, "aggregation": aggregation}))
 
     def mean(updates, least):
@@ -199,17 +228,26 @@ def test_what_stays_of_the_model_does_not_count_for_replies(aggregation):
         return float(method.aggregate(state, updates, least)["w"])
 
     counts = [(100, 0), (100, 0), (100, 0)]
-    assert effective_number(found_weights(lambda updates: mean(updates, 1.0), counts)) == pytest.approx(2.0)
-    assert effective_number(found_weights(lambda updates: mean(updates, 2.5), counts)) == pytest.approx(2.5, rel=1e-6)
+    assert effective_number(
+        found_weights(lambda updates: mean(updates, 1.0), counts)
+    ) == pytest.approx(2.0)
+    assert effective_number(
+        found_weights(lambda updates: mean(updates, 2.5), counts)
+    ) == pytest.approx(2.5, rel=1e-6)
 
 
-MODELS = {"a": torch.tensor([1.0, 0.0, 0.0]), "b": torch.tensor([0.9, 0.1, 0.0]), "c": torch.tensor([0.0, 0.0, 9.0])}
+MODELS = {
+    "a": torch.tensor([1.0, 0.0, 0.0]),
+    "b": torch.tensor([0.9, 0.1, 0.0]),
+    "c": torch.tensor([0.0, 0.0, 9.0]),
+}
 
 
 @pytest.mark.parametrize("method", ["wfedavg", "fedprox", "mt_wfedavg", "isofed", "rscfed"])
 def test_groups_log_weights_that_are_worth_enough(method):
     options = {"distance_scale": 1e9, "warm_up": 0, "rounds": 1, "largest_share": 0.5}
-    algorithm, rows = METHODS[method](settings_of(method, options)), []
+    algorithm = METHODS[method](settings_of(method, options))
+    rows = []
 
     def run(least):
         rows.clear()
@@ -220,7 +258,9 @@ def test_groups_log_weights_that_are_worth_enough(method):
         exchange = next(rounds)
         try:
             while True:
-                replies = [ClientUpdate(site, {"w": MODELS[site]}, 50, 50, 4) for site in exchange.tasks]
+                replies = [
+                    ClientUpdate(site, {"w": MODELS[site]}, 50, 50, 4) for site in exchange.tasks
+                ]
                 exchange = rounds.send(replies)
         except StopIteration:
             return [effective_number(row["weights"]) for row in rows]
@@ -230,7 +270,9 @@ def test_groups_log_weights_that_are_worth_enough(method):
 
 
 def test_a_peer_is_worth_all_sites_that_it_is_of():
-    """Its recipient is none of them: two is more than the 1.5 that an average of three leaves without one's own."""
+    """Its recipient is none of them: two is more than the 1.5 that an average of three leaves
+    without one's own.
+    """
     method = FedPerl(FedPerlSettings(committee=3))
     models = {site: {"w": torch.eye(3)[place]} for place, site in enumerate("abc")}
     for peers in ("ab", "abc"):
@@ -243,9 +285,13 @@ def test_sub_averages_of_too_few_are_none():
     assert tiny("rscfed", minimum_replies=3).effective_replies == 2.5
 
 
-@pytest.mark.parametrize(("replies", "expected"), [(1, 1.0), (2, 5 / 3), (3, 2.5), (4, 10 / 3), (6, 5.0)])
+@pytest.mark.parametrize(
+    ("replies", "expected"), [(1, 1.0), (2, 5 / 3), (3, 2.5), (4, 10 / 3), (6, 5.0)]
+)
 def test_a_job_asks_for_five_sixths_of_its_replies(replies, expected):
-    assert tiny("fedavg", minimum_replies=replies).effective_replies == pytest.approx(expected, rel=1e-15)
+    assert tiny("fedavg", minimum_replies=replies).effective_replies == pytest.approx(
+        expected, rel=1e-15
+    )
 
 
 # --- robust means: each reply counts once, and no weight is left to level
@@ -254,7 +300,11 @@ def test_a_job_asks_for_five_sixths_of_its_replies(replies, expected):
 @pytest.mark.parametrize("robust", ["median", "trimmed_mean"])
 def test_a_robust_mean_counts_each_reply_once(robust):
     choice = Settings(robust=robust)
-    replies = [update("a", 1, 50, steps=5000), update("b", 3, 50, steps=5000), update("c", 2, 50, steps=1)]
+    replies = [
+        update("a", 1, 50, steps=5000),
+        update("b", 3, 50, steps=5000),
+        update("c", 2, 50, steps=1),
+    ]
     assert float(mean_of(replies, "train", FEDAVG.weight, choice, {}, 2.5)["w"]) == 2.0
 
 
@@ -268,7 +318,10 @@ def test_a_median_of_three_tells_no_more_than_a_mean_of_two():
     draw = torch.Generator().manual_seed(5)
     victim, other = (torch.randn(100_000, generator=draw) for _ in range(2))
     extreme = torch.full_like(victim, 1e6)
-    replies = [ClientUpdate(name, {"w": w}, 50, 0, 4) for name, w in zip("abc", (victim, other, extreme), strict=True)]
+    replies = [
+        ClientUpdate(name, {"w": w}, 50, 0, 4)
+        for name, w in zip("abc", (victim, other, extreme), strict=True)
+    ]
     median = mean_of(replies, "train", FEDAVG.weight, Settings(robust="median"), {}, 2.5)["w"]
     assert torch.equal(median, torch.maximum(victim, other))
 

@@ -46,33 +46,54 @@ def random_case(images: int, classes: int, seed: int) -> tuple[Tensor, Tensor, T
 
 
 def test_expected_cross_entropy_by_hand() -> None:
-    """ψ(S) - ψ(α_y): of (1, 1) it is 1, of (3, 1) with y = 0 1/3, with y = 1 1 + 1/2 + 1/3. Equal shares: 3/2 each."""
-    first, second = torch.tensor([0]), torch.tensor([1])
-    assert expected_cross_entropy(rows([1, 1]), first, EQUAL).item() == pytest.approx(1.5, rel=1e-12)
-    assert expected_cross_entropy(rows([3, 1]), first, EQUAL).item() == pytest.approx(1.5 / 3, rel=1e-12)
-    assert expected_cross_entropy(rows([3, 1]), second, EQUAL).item() == pytest.approx(1.5 * 11 / 6, rel=1e-12)
+    """ψ(S) - ψ(α_y): of (1, 1) it is 1, of (3, 1) with y = 0 1/3, with y = 1 1 + 1/2 + 1/3. Equal
+    shares: 3/2 each.
+    """
+    first = torch.tensor([0])
+    second = torch.tensor([1])
+    assert expected_cross_entropy(rows([1, 1]), first, EQUAL).item() == pytest.approx(
+        1.5, rel=1e-12
+    )
+    assert expected_cross_entropy(rows([3, 1]), first, EQUAL).item() == pytest.approx(
+        1.5 / 3, rel=1e-12
+    )
+    assert expected_cross_entropy(rows([3, 1]), second, EQUAL).item() == pytest.approx(
+        1.5 * 11 / 6, rel=1e-12
+    )
     rare = rows([0.9, 0.1])[0]
     both = expected_cross_entropy(rows([1, 1], [3, 1]), torch.tensor([0, 1]), rare)
-    assert both.item() == pytest.approx((1.1 * 1 + 1.9 * 11 / 6) / 2, rel=1e-12), "a rare class counts more"
+    assert both.item() == pytest.approx((1.1 * 1 + 1.9 * 11 / 6) / 2, rel=1e-12), (
+        "a rare class counts more"
+    )
 
 
 def test_divergence_by_hand() -> None:
-    """Of Dir(2, 1) from uniform: the mean of ln 2p under the density 2p, ln 2 - 1/2. Evidence for y is left out."""
+    """Of Dir(2, 1) from uniform: the mean of ln 2p under the density 2p, ln 2 - 1/2. Evidence for y
+    is left out.
+    """
     assert divergence_from_uniform(rows([2, 7]), torch.tensor([1])).item() == pytest.approx(
         math.log(2) - 0.5, rel=1e-12
     )
-    assert divergence_from_uniform(rows([7, 1]), torch.tensor([0])).item() == pytest.approx(0, abs=1e-12)
+    assert divergence_from_uniform(rows([7, 1]), torch.tensor([0])).item() == pytest.approx(
+        0, abs=1e-12
+    )
 
 
 def test_correction_by_hand() -> None:
     """Logits (3, -1): S = 5, so 2/5 for each unit of the right logit; of (-2, -3) S = 2, so 1."""
-    logits, labels = rows([3, -1], [-2, -3]), torch.tensor([0, 1])
-    assert evidence_correction(logits, labels).item() == pytest.approx(-(2 / 5 * 3 + 1 * -3) / 2, rel=1e-12)
+    logits = rows([3, -1], [-2, -3])
+    labels = torch.tensor([0, 1])
+    assert evidence_correction(logits, labels).item() == pytest.approx(
+        -(2 / 5 * 3 + 1 * -3) / 2, rel=1e-12
+    )
 
 
 def test_the_sum_by_hand() -> None:
-    """Logits (2, 1), y = 0: α = (3, 2), ψ(5) - ψ(3) = 1/3 + 1/4; divergence ln 2 - 1/2; correction -2/5 · 2."""
-    logits, labels = rows([2, 1]), torch.tensor([0])
+    """Logits (2, 1), y = 0: α = (3, 2), ψ(5) - ψ(3) = 1/3 + 1/4; divergence ln 2 - 1/2; correction
+    -2/5 · 2.
+    """
+    logits = rows([2, 1])
+    labels = torch.tensor([0])
     expected = 1.5 * 7 / 12 + 0.01 * (0.3 * (math.log(2) - 0.5) - 0.8)
     assert evidential_loss(logits, labels, EQUAL, 0.3).item() == pytest.approx(expected, rel=1e-12)
 
@@ -84,11 +105,14 @@ def test_annealing_by_hand() -> None:
 # --- naive loops
 
 
-def loss_loop(logits: list[list[float]], labels: list[int], shares: list[float], weight: float) -> float:
+def loss_loop(
+    logits: list[list[float]], labels: list[int], shares: list[float], weight: float
+) -> float:
     total = 0.0
     for z, y in zip(logits, labels, strict=True):
         alpha = [max(value, 0.0) + 1 for value in z]
-        strength, classes = math.fsum(alpha), len(alpha)
+        strength = math.fsum(alpha)
+        classes = len(alpha)
         fit = (2 - shares[y]) * (digamma(strength) - digamma(alpha[y]))
         wrong = [1.0 if c == y else value for c, value in enumerate(alpha)]
         rest = math.fsum(wrong)
@@ -108,7 +132,9 @@ def loss_loop(logits: list[list[float]], labels: list[int], shares: list[float],
 def test_the_loss_equals_a_loop(images: int, classes: int, seed: int, weight: float) -> None:
     logits, labels, shares = random_case(images, classes, seed)
     expected = loss_loop(logits.tolist(), labels.tolist(), shares.tolist(), weight)
-    assert evidential_loss(logits, labels, shares, weight).item() == pytest.approx(expected, rel=1e-9, abs=1e-9)
+    assert evidential_loss(logits, labels, shares, weight).item() == pytest.approx(
+        expected, rel=1e-9, abs=1e-9
+    )
 
 
 @grid
@@ -120,7 +146,9 @@ def test_the_divergence_is_that_of_torch(classes: int, seed: int) -> None:
     wrong[labels[0]] = 1
     uniform = torch.distributions.Dirichlet(torch.ones(classes, dtype=torch.float64))
     expected = torch.distributions.kl_divergence(torch.distributions.Dirichlet(wrong), uniform)
-    assert divergence_from_uniform(alpha, labels).item() == pytest.approx(expected.item(), rel=1e-9, abs=1e-9)
+    assert divergence_from_uniform(alpha, labels).item() == pytest.approx(
+        expected.item(), rel=1e-9, abs=1e-9
+    )
 
 
 # --- degenerate cases and invariances
@@ -135,7 +163,9 @@ def test_order_of_images_and_names_of_classes(images: int, seed: int, data: st.D
     torch.testing.assert_close(evidential_loss(logits[order], labels[order], shares, 0.5), expected)
     names = torch.tensor(data.draw(st.permutations(range(4))))
     places = names.argsort()
-    torch.testing.assert_close(evidential_loss(logits[:, names], places[labels], shares[names], 0.5), expected)
+    torch.testing.assert_close(
+        evidential_loss(logits[:, names], places[labels], shares[names], 0.5), expected
+    )
 
 
 def test_no_image_and_one_class_leave_nothing() -> None:
@@ -144,12 +174,15 @@ def test_no_image_and_one_class_leave_nothing() -> None:
     loss.backward()
     assert loss.item() == 0
     alpha = torch.full((4, 1), 5.0)
-    assert expected_cross_entropy(alpha, torch.zeros(4, dtype=torch.int64), torch.ones(1)).item() == 0
+    assert (
+        expected_cross_entropy(alpha, torch.zeros(4, dtype=torch.int64), torch.ones(1)).item() == 0
+    )
 
 
 def test_half_precision_is_computed_in_single() -> None:
     """In float16 the logarithm of a gamma function of these logits would be infinite."""
-    logits, labels = torch.tensor([[20_000.0, -4.0, 30_000.0]]), torch.tensor([0])
+    logits = torch.tensor([[20_000.0, -4.0, 30_000.0]])
+    labels = torch.tensor([0])
     loss = evidential_loss(logits.half(), labels, torch.ones(3) / 3, 1.0)
     assert loss.dtype == torch.float32
     assert bool(loss.isfinite())
@@ -167,13 +200,16 @@ def test_gradients_are_those_of_differences(images: int, classes: int, seed: int
 
     def fit_and_divergence(z: Tensor) -> Tensor:
         alpha = concentration(z)
-        return expected_cross_entropy(alpha, labels, shares) + divergence_from_uniform(alpha, labels)
+        return expected_cross_entropy(alpha, labels, shares) + divergence_from_uniform(
+            alpha, labels
+        )
 
     assert torch.autograd.gradcheck(fit_and_divergence, (logits,), eps=1e-7)
 
 
 def test_the_correction_draws_up_a_right_logit_below_0() -> None:
-    logits, labels = rows([-2, 1], [4, 0.5]).requires_grad_(), torch.tensor([0, 0])
+    logits = rows([-2, 1], [4, 0.5]).requires_grad_()
+    labels = torch.tensor([0, 0])
     evidence_correction(logits, labels).backward()
     assert logits.grad is not None
     torch.testing.assert_close(logits.grad, rows([-2 / 3 / 2, 0], [-2 / 6.5 / 2, 0]))
@@ -194,10 +230,16 @@ def test_evidence_of_the_right_class_is_no_divergence() -> None:
 # --- broken input, and the method
 
 
-@pytest.mark.parametrize(("logits", "labels", "shares"), [((3,), 3, 3), ((3, 2), 2, 2), ((3, 2), 3, 3)])
-def test_shapes_that_do_not_belong_together(logits: tuple[int, ...], labels: int, shares: int) -> None:
+@pytest.mark.parametrize(
+    ("logits", "labels", "shares"), [((3,), 3, 3), ((3, 2), 2, 2), ((3, 2), 3, 3)]
+)
+def test_shapes_that_do_not_belong_together(
+    logits: tuple[int, ...], labels: int, shares: int
+) -> None:
     with pytest.raises(ConfigError, match="a label an image, a share a class"):
-        evidential_loss(torch.ones(logits), torch.zeros(labels, dtype=torch.int64), torch.ones(shares), 1.0)
+        evidential_loss(
+            torch.ones(logits), torch.zeros(labels, dtype=torch.int64), torch.ones(shares), 1.0
+        )
 
 
 def test_a_broken_net_is_noticed() -> None:
@@ -206,13 +248,15 @@ def test_a_broken_net_is_noticed() -> None:
 
 
 def test_the_objective_weights_classes_by_the_sites_labels() -> None:
-    net, labels = batch_norm_net(0, classes=3), torch.tensor([0, 1, 2, 0])
+    net = batch_norm_net(0, classes=3)
+    labels = torch.tensor([0, 1, 2, 0])
     images = torch.rand(4, 3, 16, 16, generator=torch.Generator().manual_seed(0))
     inputs = RoundInputs(torch.ones(3), class_counts=torch.tensor([6, 3, 1]))
     found = Evidential(0.5).losses(net, Batch(images, labels), inputs).terms
     assert list(found) == ["loss_supervised"]
     torch.testing.assert_close(
-        found["loss_supervised"], evidential_loss(net(images), labels, torch.tensor([0.6, 0.3, 0.1]), 0.5)
+        found["loss_supervised"],
+        evidential_loss(net(images), labels, torch.tensor([0.6, 0.3, 0.1]), 0.5),
     )
     assert not Evidential(0.5).losses(net, Batch(), inputs).terms
 
@@ -222,12 +266,19 @@ def test_a_job_chooses_the_loss_apart_from_the_sampler() -> None:
         for loss, kind in (("cross_entropy", Supervised), ("evidential", Evidential)):
             (phase,) = FedAL(ActiveSettings(sampler=sampler, loss=loss)).phases("train", 3, 10)
             assert isinstance(phase.objective, kind)
-    evidential, plain = (FedAL(ActiveSettings(**loss)).requirements for loss in ({"loss": "evidential"}, {}))
+    evidential, plain = (
+        FedAL(ActiveSettings(**loss)).requirements for loss in ({"loss": "evidential"}, {})
+    )
     assert evidential == replace(plain, one_label="loss=evidential")
 
 
 @pytest.mark.parametrize(
-    "options", [{"sampler": "mcdal"}, {"class_weighting": "median_frequency"}, {"missing_classes": "restricted"}]
+    "options",
+    [
+        {"sampler": "mcdal"},
+        {"class_weighting": "median_frequency"},
+        {"missing_classes": "restricted"},
+    ],
 )
 def test_what_the_loss_does_not_go_with_is_refused(options: dict[str, str]) -> None:
     with pytest.raises(ValidationError, match="weights classes itself and has no heads"):

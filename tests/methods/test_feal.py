@@ -22,7 +22,8 @@ from fedward.methods.samplers.feal import (
 from fedward.seeds import torch_generator
 
 grid = settings(deadline=None, max_examples=50)
-NAN, INF = math.nan, math.inf
+NAN = math.nan
+INF = math.inf
 
 
 def choose(pool: Pool, budget: int, **options: float) -> list[str]:
@@ -46,14 +47,17 @@ def test_evidence_is_what_lies_above_0() -> None:
 
 
 def test_expected_entropy_by_hand() -> None:
-    """ψ(n + 1) - ψ(m + 1) = 1/(m + 1) + ... + 1/n. α = (1, 1): 1/2. (2, 1): 2/3 · 1/3 + 1/3 (1/2 + 1/3) = 1/2.
+    """ψ(n + 1) - ψ(m + 1) = 1/(m + 1) + ... + 1/n. α = (1, 1): 1/2. (2, 1): 2/3 · 1/3 + 1/3 (1/2 +
+    1/3) = 1/2.
 
     (3, 1): 3/4 · 1/4 + 1/4 (1/2 + 1/3 + 1/4) = 11/24. Eight ones: 1/2 + ... + 1/8.
     """
     assert expected_entropy(row(1, 1)).item() == pytest.approx(1 / 2, rel=1e-12)
     assert expected_entropy(row(2, 1)).item() == pytest.approx(1 / 2, rel=1e-12)
     assert expected_entropy(row(3, 1)).item() == pytest.approx(11 / 24, rel=1e-12)
-    assert expected_entropy(torch.ones(1, 8)).item() == pytest.approx(math.fsum(1 / n for n in range(2, 9)), rel=1e-12)
+    assert expected_entropy(torch.ones(1, 8)).item() == pytest.approx(
+        math.fsum(1 / n for n in range(2, 9)), rel=1e-12
+    )
 
 
 def test_differential_entropy_by_hand() -> None:
@@ -62,22 +66,30 @@ def test_differential_entropy_by_hand() -> None:
     Dir(2, 1) has density 2p on [0, 1]: -∫ 2p ln 2p dp = 1/2 - ln 2.
     """
     assert differential_entropy(row(1, 1)).item() == pytest.approx(0, abs=1e-12)
-    assert differential_entropy(torch.ones(1, 8)).item() == pytest.approx(-math.log(5040), rel=1e-12)
+    assert differential_entropy(torch.ones(1, 8)).item() == pytest.approx(
+        -math.log(5040), rel=1e-12
+    )
     assert differential_entropy(row(2, 1)).item() == pytest.approx(1 / 2 - math.log(2), rel=1e-12)
 
 
 def test_calibrated_uncertainty_by_hand() -> None:
-    """The global model knows image 0 best, (2, 1), and image 1 not at all: scales 0 and 1. Doubts of 1/2 + 11/24."""
-    local, glob = torch.cat([row(1, 1), row(3, 1)]), torch.cat([row(2, 1), row(1, 1)])
+    """The global model knows image 0 best, (2, 1), and image 1 not at all: scales 0 and 1. Doubts
+    of 1/2 + 11/24.
+    """
+    local = torch.cat([row(1, 1), row(3, 1)])
+    glob = torch.cat([row(2, 1), row(1, 1)])
     assert calibrated_uncertainty(local, glob).tolist() == pytest.approx([0, 23 / 24], rel=1e-12)
 
 
 def test_relaxation_by_hand() -> None:
-    """Two directions, three images on each: with one neighbour the second of a direction is left out, and the third.
+    """Two directions, three images on each: with one neighbour the second of a direction is left
+    out, and the third.
 
     With two neighbours a direction is dense, too; with three it is not, and the order stands.
     """
-    features = torch.tensor([[1.0, 0.0], [2.0, 0.0], [0.0, 1.0], [3.0, 0.1], [0.0, 5.0], [0.1, 4.0]])
+    features = torch.tensor(
+        [[1.0, 0.0], [2.0, 0.0], [0.0, 1.0], [3.0, 0.1], [0.0, 5.0], [0.1, 4.0]]
+    )
     order = torch.arange(6)
     for neighbours in (1, 2):
         assert relaxed(order, features, 2, neighbours, 0.85) == [0, 2]
@@ -91,7 +103,8 @@ def test_relaxation_by_hand() -> None:
 
 
 def entropies(alpha: list[float]) -> tuple[float, float]:
-    total, classes = math.fsum(alpha), len(alpha)
+    total = math.fsum(alpha)
+    classes = len(alpha)
     inside = math.fsum(a / total * (digamma(total + 1) - digamma(a + 1)) for a in alpha)
     normaliser = math.fsum(gammaln(a) for a in alpha) - gammaln(total)
     rest = (total - classes) * digamma(total) - math.fsum((a - 1) * digamma(a) for a in alpha)
@@ -104,30 +117,45 @@ def test_scores_equal_a_loop(images: int, classes: int, seed: int) -> None:
     local, glob = concentration(random_logits(2, images, classes, seed))
     known = [entropies(alpha)[1] for alpha in glob.tolist()]
     assert differential_entropy(glob).tolist() == pytest.approx(known, rel=1e-9, abs=1e-9)
-    span, expected = max(known) - min(known), []
+    span = max(known) - min(known)
+    expected = []
     for one, other, epistemic in zip(local.tolist(), glob.tolist(), known, strict=True):
         scale = (epistemic - min(known)) / span if span > 1e-12 else 1.0
         expected.append(scale * (entropies(one)[0] + entropies(other)[0]))
     if span == 0 or span > 1e-6:
-        assert calibrated_uncertainty(local, glob).tolist() == pytest.approx(expected, rel=1e-6, abs=1e-6)
+        assert calibrated_uncertainty(local, glob).tolist() == pytest.approx(
+            expected, rel=1e-6, abs=1e-6
+        )
 
 
 def test_uncertainties_are_those_of_samples() -> None:
     alpha = row(4.0, 1.0, 2.5, 1.2)
     distribution = torch.distributions.Dirichlet(alpha[0])
-    assert differential_entropy(alpha).item() == pytest.approx(distribution.entropy().item(), rel=1e-9)
+    assert differential_entropy(alpha).item() == pytest.approx(
+        distribution.entropy().item(), rel=1e-9
+    )
     with torch.random.fork_rng():
         torch.manual_seed(0)
-        entropy = torch.special.entr(distribution.sample(torch.Size([100_000]))).sum(dim=1).mean().item()
+        entropy = (
+            torch.special.entr(distribution.sample(torch.Size([100_000]))).sum(dim=1).mean().item()
+        )
     assert expected_entropy(alpha).item() == pytest.approx(entropy, rel=0.01)
 
 
-def relaxed_loop(order: list[int], features: Tensor, budget: int, neighbours: int, similarity: float) -> list[int]:
-    """The authors' walk, with an image's neighbours from a full sort; cosines of whole numbers, compared exactly."""
-    rows, taken, left = [[int(value) for value in each] for each in features.tolist()], list[int](), list[int]()
+def relaxed_loop(
+    order: list[int], features: Tensor, budget: int, neighbours: int, similarity: float
+) -> list[int]:
+    """The authors' walk, with an image's neighbours from a full sort; cosines of whole numbers,
+    compared exactly.
+    """
+    rows = [[int(value) for value in each] for each in features.tolist()]
+    taken = list[int]()
+    left = list[int]()
 
     def cosine(one: int, other: int) -> float:
-        dot, *norms = (sum(a * b for a, b in zip(rows[i], rows[j], strict=True)) for i, j in pairs(one, other))
+        dot, *norms = (
+            sum(a * b for a, b in zip(rows[i], rows[j], strict=True)) for i, j in pairs(one, other)
+        )
         return round(dot / math.sqrt(norms[0] * norms[1]), 9) if all(norms) else 0.0
 
     def pairs(one: int, other: int) -> list[tuple[int, int]]:
@@ -143,7 +171,12 @@ def relaxed_loop(order: list[int], features: Tensor, budget: int, neighbours: in
 
 
 @grid
-@given(images=st.integers(0, 30), budget=st.integers(0, 35), neighbours=st.integers(1, 6), seed=st.integers(0, 10_000))
+@given(
+    images=st.integers(0, 30),
+    budget=st.integers(0, 35),
+    neighbours=st.integers(1, 6),
+    seed=st.integers(0, 10_000),
+)
 def test_relaxation_equals_a_loop(images: int, budget: int, neighbours: int, seed: int) -> None:
     """Few whole numbers, so that equal directions are common; small blocks, so that there are many."""
     draw = torch.Generator().manual_seed(seed)
@@ -159,7 +192,9 @@ def test_relaxation_equals_a_loop(images: int, budget: int, neighbours: int, see
 
 
 def test_evidence_for_one_class_lowers_both() -> None:
-    alpha = torch.stack([torch.tensor([evidence, 1.0, 1.0]) for evidence in (3.0, 6.0, 12.0, 100.0)])
+    alpha = torch.stack(
+        [torch.tensor([evidence, 1.0, 1.0]) for evidence in (3.0, 6.0, 12.0, 100.0)]
+    )
     for uncertainty in (expected_entropy, differential_entropy):
         found = uncertainty(alpha)
         assert bool((found[1:] < found[:-1]).all())
@@ -192,7 +227,9 @@ def test_equal_images_have_equal_scores() -> None:
 
 def test_large_logits_stay_finite() -> None:
     logits = torch.tensor([[3e4, -3e4, 0.0], [1e-9, 2e4, 2e4]])
-    assert bool(calibrated_uncertainty(*concentration(torch.stack([logits, logits]))).isfinite().all())
+    assert bool(
+        calibrated_uncertainty(*concentration(torch.stack([logits, logits]))).isfinite().all()
+    )
 
 
 @pytest.mark.parametrize("copies", [6, 7, 40])
@@ -219,7 +256,12 @@ def test_scale_and_sign_of_features() -> None:
     """Lengths of features do not matter; opposite ones and features of 0 are not alike."""
     features = torch.tensor([[1.0, 1.0], [-1.0, -1.0], [0.0, 0.0], [0.0, 0.0], [7.0, 7.0]])
     assert relaxed(torch.arange(5), features, 4, 1, 0.85) == [0, 1, 2, 3]
-    assert relaxed(torch.arange(5), features * torch.rand(5, 1).add(0.1), 4, 1, 0.85) == [0, 1, 2, 3]
+    assert relaxed(torch.arange(5), features * torch.rand(5, 1).add(0.1), 4, 1, 0.85) == [
+        0,
+        1,
+        2,
+        3,
+    ]
 
 
 def test_no_gradient_is_kept() -> None:
@@ -242,7 +284,9 @@ def test_ten_thousand_images_need_no_full_matrix() -> None:
 def test_broken_logits_are_refused(value: float) -> None:
     pool = random_pool(sampler_of("feal"), 3)
     pool.logits[1, 1, 0] = value
-    with pytest.raises(DataError, match=rf"sampler feal: expected finite logits, .*first '{pool.ids[1]}'"):
+    with pytest.raises(
+        DataError, match=rf"sampler feal: expected finite logits, .*first '{pool.ids[1]}'"
+    ):
         choose(pool, 1)
 
 

@@ -15,16 +15,21 @@ from fedward.methods.fedal.queries import ActiveSettings
 from fedward.methods.fedavg import Supervised
 from fedward.methods.fixmatch import FixMatchObjective
 
-NAN, INF = math.nan, math.inf
+NAN = math.nan
+INF = math.inf
 grid = settings(deadline=None, max_examples=50)
-sizes = st.tuples(st.integers(1, 4), st.integers(1, 6), st.integers(1, 5), st.integers(0, 10_000))  # T, N, K, seed
+sizes = st.tuples(
+    st.integers(1, 4), st.integers(1, 6), st.integers(1, 5), st.integers(0, 10_000)
+)  # T, N, K, seed
 
 
 def random_probabilities(models: int, images: int, classes: int, seed: int) -> Tensor:
     """Softmax outputs, some of them so sharp that probabilities are exactly 0."""
     draw = torch.Generator().manual_seed(seed)
     logits = torch.randn(models, images, classes, generator=draw, dtype=torch.float64)
-    scale = torch.tensor([1.0, 2.0, 1e4], dtype=torch.float64)[torch.randint(3, (images, 1), generator=draw)]
+    scale = torch.tensor([1.0, 2.0, 1e4], dtype=torch.float64)[
+        torch.randint(3, (images, 1), generator=draw)
+    ]
     return (scale * logits).softmax(dim=2)
 
 
@@ -55,7 +60,9 @@ def test_entropy_equals_a_loop(size: tuple[int, int, int, int]) -> None:
     expected = []
     for image in range(p.shape[1]):
         rows = p[:, image].tolist()
-        expected.append(entropy([math.fsum(column) / len(rows) for column in zip(*rows, strict=True)]))
+        expected.append(
+            entropy([math.fsum(column) / len(rows) for column in zip(*rows, strict=True)])
+        )
     assert ensemble_entropy(p).tolist() == pytest.approx(expected, rel=1e-12, abs=1e-14)
 
 
@@ -77,7 +84,9 @@ def test_equal_members_are_one_model(size: tuple[int, int, int, int]) -> None:
     p = random_probabilities(*size)[:1]
     alone = ensemble_entropy(p)
     assert torch.equal(ensemble_entropy(p.expand(2, -1, -1)), alone)
-    assert alone.tolist() == pytest.approx([entropy(row) for row in p[0].tolist()], rel=1e-12, abs=1e-14)
+    assert alone.tolist() == pytest.approx(
+        [entropy(row) for row in p[0].tolist()], rel=1e-12, abs=1e-14
+    )
     assert bool((alone >= 0).all() and (alone <= math.log(p.shape[2]) + 1e-12).all())
 
 
@@ -87,7 +96,9 @@ def test_entropy_invariances(size: tuple[int, int, int, int], data: st.DataObjec
     p = random_probabilities(*size)
     models, rows, names = (torch.tensor(data.draw(st.permutations(range(n)))) for n in size[:3])
     expected = ensemble_entropy(p)[rows]
-    torch.testing.assert_close(ensemble_entropy(p[models][:, rows][:, :, names]), expected, rtol=1e-12, atol=1e-14)
+    torch.testing.assert_close(
+        ensemble_entropy(p[models][:, rows][:, :, names]), expected, rtol=1e-12, atol=1e-14
+    )
     batches = [ensemble_entropy(batch) for batch in p.split(2, dim=1)]
     assert torch.equal(torch.cat(batches), ensemble_entropy(p))
 
@@ -127,11 +138,12 @@ def test_no_ensemble_is_refused(shape: tuple[int, ...]) -> None:
     ],
 )
 def test_budget_of_the_papers_hospitals(pool: int, total: int, budget: list[int]) -> None:
-    """Half of each hospital's training images, a tenth at the start, ten steps: 45.8, 83.6 or 83.7, 108.3, 56 a step.
+    """Half of each hospital's training images, a tenth at the start, ten steps: 45.8, 83.6 or 83.7,
+    108.3, 56 a step.
 
-    round(1144 / 2) - 114 = 458: A_k = round(45.8 k) = 46, 92, 137, 183, 229, 275, 321, 366, 412, 458.
-    round(2091 / 2) = 1046 (a half goes to the even number) less 209: round(83.7 k) = 84, 167, 251, 335, 419 ...
-    1354 - 271 = 1083: round(108.3 k) = 108, 217, 325, 433, 542 ...
+    round(1144 / 2) - 114 = 458: A_k = round(45.8 k) = 46, 92, 137, 183, 229, 275, 321, 366, 412,
+    458. round(2091 / 2) = 1046 (a half goes to the even number) less 209: round(83.7 k) = 84, 167,
+    251, 335, 419 ... 1354 - 271 = 1083: round(108.3 k) = 108, 217, 325, 433, 542 ...
     """
     found = annotation_budget(pool, round(0.1 * pool), 0.5, 10)
     assert sum(found) == total
@@ -139,12 +151,17 @@ def test_budget_of_the_papers_hospitals(pool: int, total: int, budget: list[int]
 
 
 @grid
-@given(pool=st.integers(0, 500), share=st.floats(0, 1), start=st.floats(0, 1), steps=st.integers(1, 30))
-def test_budget_equals_a_loop_and_keeps_its_promises(pool: int, share: float, start: float, steps: int) -> None:
+@given(
+    pool=st.integers(0, 500), share=st.floats(0, 1), start=st.floats(0, 1), steps=st.integers(1, 30)
+)
+def test_budget_equals_a_loop_and_keeps_its_promises(
+    pool: int, share: float, start: float, steps: int
+) -> None:
     target = round(share * pool)
     initial = int(start * target)
     found = annotation_budget(pool, initial, share, steps)
-    expected, reached = [], 0
+    expected = []
+    reached = 0
     for step in range(1, steps + 1):
         until = math.floor(Fraction(step * (target - initial), steps) + Fraction(1, 2))
         expected.append(until - reached)
@@ -166,13 +183,26 @@ def test_budget_of_a_multiple_is_even(pool: int, steps: int, times: int) -> None
 def test_budget_edge_cases() -> None:
     assert annotation_budget(0, 0, 0.5, 3) == [0, 0, 0]
     assert annotation_budget(10, 5, 0.5, 3) == [0, 0, 0]
-    assert annotation_budget(10, 0, 0.2, 4) == [1, 0, 1, 0]  # A_k = round(k / 2), halves up: 1, 1, 2, 2
+    assert annotation_budget(10, 0, 0.2, 4) == [
+        1,
+        0,
+        1,
+        0,
+    ]  # A_k = round(k / 2), halves up: 1, 1, 2, 2
     assert annotation_budget(4, 0, 0.0, 2) == [0, 0]
 
 
 @pytest.mark.parametrize(
     ("pool", "initial", "share", "steps"),
-    [(-1, 0, 0.5, 2), (5, 6, 1, 2), (5, -1, 1, 2), (5, 0, 1.1, 2), (5, 0, -0.1, 2), (5, 0, NAN, 2), (5, 0, 0.5, 0)],
+    [
+        (-1, 0, 0.5, 2),
+        (5, 6, 1, 2),
+        (5, -1, 1, 2),
+        (5, 0, 1.1, 2),
+        (5, 0, -0.1, 2),
+        (5, 0, NAN, 2),
+        (5, 0, 0.5, 0),
+    ],
 )
 def test_impossible_budgets_are_refused(pool: int, initial: int, share: float, steps: int) -> None:
     with pytest.raises(ConfigError, match="steps >= 1"):
@@ -180,7 +210,9 @@ def test_impossible_budgets_are_refused(pool: int, initial: int, share: float, s
 
 
 def test_a_target_behind_the_start_is_refused() -> None:
-    with pytest.raises(ConfigError, match=r"at most 20 images labelled at the start, 0\.2 of 100, found 30"):
+    with pytest.raises(
+        ConfigError, match=r"at most 20 images labelled at the start, 0\.2 of 100, found 30"
+    ):
         annotation_budget(100, 30, 0.2, 5)
 
 
@@ -189,7 +221,8 @@ def test_a_target_behind_the_start_is_refused() -> None:
 
 def test_select_by_hand() -> None:
     """0.9 comes first, then the two at 0.5 in their order; the third at 0.5 comes too late."""
-    scores, ids = torch.tensor([0.5, 0.1, 0.9, 0.5, 0.5]), ["e", "d", "c", "b", "a"]
+    scores = torch.tensor([0.5, 0.1, 0.9, 0.5, 0.5])
+    ids = ["e", "d", "c", "b", "a"]
     assert select(scores, ids, 3) == ["c", "e", "b"]
     assert select(scores, ids, 0) == []
     assert select(scores, ids, 9) == ["c", "e", "b", "a", "d"]
@@ -200,7 +233,8 @@ def test_select_by_hand() -> None:
 @given(scores=st.lists(st.integers(-3, 3), max_size=40), budget=st.integers(0, 45))
 def test_select_equals_a_loop(scores: list[int], budget: int) -> None:
     """The argmax of eq. (4), one image after the other; the first of several."""
-    left, expected = list(range(len(scores))), []
+    left = list(range(len(scores)))
+    expected = []
     for _ in range(min(budget, len(scores))):
         best = left[0]
         for candidate in left:
@@ -217,7 +251,9 @@ def test_select_equals_a_loop(scores: list[int], budget: int) -> None:
 
 @grid
 @given(scores=st.lists(st.floats(-9, 9), min_size=1, max_size=9, unique=True), data=st.data())
-def test_select_ignores_the_order_of_images_without_ties(scores: list[float], data: st.DataObject) -> None:
+def test_select_ignores_the_order_of_images_without_ties(
+    scores: list[float], data: st.DataObject
+) -> None:
     order = data.draw(st.permutations(range(len(scores))))
     values = torch.tensor(scores, dtype=torch.float64)
     assert select(values, range(len(scores)), 4) == select(values[order], order, 4)
@@ -238,20 +274,25 @@ def test_a_broken_score_is_refused_by_its_id(value: float) -> None:
         (torch.ones(3), ["a", "b", "a"], 1, "every id once"),
     ],
 )
-def test_impossible_choices_are_refused(scores: Tensor, ids: list[str], budget: int, what: str) -> None:
+def test_impossible_choices_are_refused(
+    scores: Tensor, ids: list[str], budget: int, what: str
+) -> None:
     with pytest.raises(ConfigError, match=what):
         select(scores, ids, budget)
 
 
 def test_two_steps_of_active_learning() -> None:
-    """The first golden step takes the contradiction and the doubt, the second what is least sure of the rest.
+    """The first golden step takes the contradiction and the doubt, the second what is least sure of
+    the rest.
 
-    Means of the two models' P(class 1): a 0.5, b 0.05, c 0.4, d 0.1, e 0.5, f 0.25. Five of six images to be labelled,
-    one at the start, two steps: 2 and 2.
+    Means of the two models' P(class 1): a 0.5, b 0.05, c 0.4, d 0.1, e 0.5, f 0.25. Five of six
+    images to be labelled, one at the start, two steps: 2 and 2.
     """
-    local, glob = [0.75, 0.1, 0.3, 0.2, 0.5, 0.5], [0.25, 0.0, 0.5, 0.0, 0.5, 0.0]
+    local = [0.75, 0.1, 0.3, 0.2, 0.5, 0.5]
+    glob = [0.25, 0.0, 0.5, 0.0, 0.5, 0.0]
     p = torch.tensor([[[1 - value, value] for value in model] for model in (local, glob)])
-    ids, chosen = list("abcdef"), []
+    ids = list("abcdef")
+    chosen = []
     for budget in annotation_budget(6, 1, 5 / 6, 2):
         rows = [index for index, name in enumerate("abcdef") if name in ids]
         chosen.append(select(ensemble_entropy(p[:, rows]), ids, budget))
@@ -269,6 +310,9 @@ def test_images_without_a_label_teach_where_they_have_a_weight() -> None:
     assert plain.requirements.losses == {"loss_supervised"}
     assert pseudo.requirements.losses == {"loss_supervised", "loss_pseudo"}
     assert (plain.requirements.logs, pseudo.requirements.logs) == (frozenset(), {"kept"})
-    for other, why in ({"sampler": "mcdal"}, "mcdal trains heads"), ({"loss": "evidential"}, "loss is evidential"):
+    for other, why in (
+        ({"sampler": "mcdal"}, "mcdal trains heads"),
+        ({"loss": "evidential"}, "loss is evidential"),
+    ):
         with pytest.raises(ValueError, match=f"unlabelled_weight must be 0: .*{why}"):
             ActiveSettings.model_validate({**other, "unlabelled_weight": 0.5})

@@ -31,8 +31,13 @@ def random_state(seed: int, dtype: torch.dtype = torch.float32) -> dict[str, Ten
 class OnDisk(Mapping[str, Tensor]):
     """A state that hands out a fresh copy on each access, and records what is alive when it does."""
 
-    def __init__(self, index: int, state: dict[str, Tensor], log: list[tuple[str, int]], alive: list[str]) -> None:
-        self.index, self.state, self.log, self.alive = index, state, log, alive
+    def __init__(
+        self, index: int, state: dict[str, Tensor], log: list[tuple[str, int]], alive: list[str]
+    ) -> None:
+        self.index = index
+        self.state = state
+        self.log = log
+        self.alive = alive
 
     def __getitem__(self, key: str) -> Tensor:
         assert set(self.alive) <= {key}, "tensors of another key are still held"
@@ -91,7 +96,9 @@ def test_average_sums_in_float64() -> None:
     weights=st.lists(st.one_of(st.integers(0, 500), st.floats(0, 1)), min_size=5, max_size=5),
     dtype=st.sampled_from(FLOATS),
 )
-def test_average_equals_exact_sum(seeds: list[int], weights: list[float], dtype: torch.dtype) -> None:
+def test_average_equals_exact_sum(
+    seeds: list[int], weights: list[float], dtype: torch.dtype
+) -> None:
     weights = [1.0, *weights][: len(seeds)]
     states = [random_state(seed, dtype) for seed in seeds]
     average = weighted_average(states, weights)
@@ -132,11 +139,15 @@ def test_equal_states_are_returned_exactly(weights: list[float]) -> None:
 
 def test_weight_zero_is_absence_even_of_nan() -> None:
     broken = {
-        key: torch.full_like(value, torch.nan) for key, value in random_state(1).items() if key != "num_batches_tracked"
+        key: torch.full_like(value, torch.nan)
+        for key, value in random_state(1).items()
+        if key != "num_batches_tracked"
     }
     broken["num_batches_tracked"] = torch.tensor(77)
-    good, other = random_state(2), random_state(3)
-    with_it, without = weighted_average([good, broken, other], [1, 0, 2]), weighted_average([good, other], [1, 2])
+    good = random_state(2)
+    other = random_state(3)
+    with_it = weighted_average([good, broken, other], [1, 0, 2])
+    without = weighted_average([good, other], [1, 2])
     assert all(torch.equal(with_it[key], without[key]) for key in without)
     first = weighted_average([broken, good], [0, 2])
     assert torch.equal(first["weight"], good["weight"])
@@ -148,8 +159,11 @@ def test_weight_zero_is_absence_even_of_nan() -> None:
 
 @grid
 @given(order=st.permutations(range(4)), factor=st.sampled_from([1e-6, 0.25, 7, 1e12]))
-def test_order_of_states_and_scale_of_weights_do_not_matter(order: list[int], factor: float) -> None:
-    states, weights = [random_state(seed, torch.float64) for seed in range(4)], [1, 5, 2, 0.5]
+def test_order_of_states_and_scale_of_weights_do_not_matter(
+    order: list[int], factor: float
+) -> None:
+    states = [random_state(seed, torch.float64) for seed in range(4)]
+    weights = [1, 5, 2, 0.5]
     one = weighted_average(states, weights)
     two = weighted_average([states[i] for i in order], [weights[i] * factor for i in order])
     for key in ("weight", "scale"):
@@ -158,7 +172,8 @@ def test_order_of_states_and_scale_of_weights_do_not_matter(order: list[int], fa
 
 
 def test_key_order_is_that_of_the_first_state() -> None:
-    first, second = random_state(1), dict(reversed(random_state(2).items()))
+    first = random_state(1)
+    second = dict(reversed(random_state(2).items()))
     average = weighted_average([first, second], [1, 1])
     assert list(average) == list(first)
     torch.testing.assert_close(average["weight"], (first["weight"] + second["weight"]) / 2)
@@ -205,7 +220,8 @@ def test_lazy_states_are_read_once_key_by_key() -> None:
 
 
 def test_nan_and_infinity_stay_where_they_are() -> None:
-    one, two = torch.tensor([1.0, torch.nan, torch.inf]), torch.tensor([3.0, 1.0, 1.0])
+    one = torch.tensor([1.0, torch.nan, torch.inf])
+    two = torch.tensor([3.0, 1.0, 1.0])
     average = weighted_average([{"w": one}, {"w": two}], [1, 1])["w"]
     assert average[0].item() == 2
     assert average[1].isnan()
@@ -252,11 +268,18 @@ def test_no_state_is_refused() -> None:
         ({"weight": torch.ones(1, 2)}, ["'weight'", "(1, 2)"]),  # would broadcast
         ({"scale": torch.ones(1)}, ["'scale'", "()", "(1,)"]),
         ({"scale": torch.tensor(1.0).half()}, ["'scale'", "float32", "float16"]),
-        ({"num_batches_tracked": torch.ones(3, dtype=torch.int64)}, ["'num_batches_tracked'", "(3,)"]),
+        (
+            {"num_batches_tracked": torch.ones(3, dtype=torch.int64)},
+            ["'num_batches_tracked'", "(3,)"],
+        ),
     ],
 )
-def test_a_state_that_does_not_match_is_named(change: dict[str, Tensor | None], words: list[str]) -> None:
-    other = {key: value for key, value in {**random_state(2), **change}.items() if value is not None}
+def test_a_state_that_does_not_match_is_named(
+    change: dict[str, Tensor | None], words: list[str]
+) -> None:
+    other = {
+        key: value for key, value in {**random_state(2), **change}.items() if value is not None
+    }
     for weight in (0, 1):
         with pytest.raises(ConfigError) as error:
             weighted_average([random_state(0), random_state(1), other], [1, 1, weight])
@@ -290,15 +313,23 @@ counts_of_classes = st.lists(st.integers(0, 5000), min_size=1, max_size=9)
 
 
 @grid
-@given(counts=counts_of_classes, dtype=st.sampled_from([torch.int64, torch.int32, torch.float32, torch.float64]))
+@given(
+    counts=counts_of_classes,
+    dtype=st.sampled_from([torch.int64, torch.int32, torch.float32, torch.float64]),
+)
 def test_class_weights_equal_a_loop(counts: list[int], dtype: torch.dtype) -> None:
     present = [count for count in counts if count > 0]
-    expected = [np.median(present) / max(count, max(counts) / 50) if count else 100.0 for count in counts]
-    assert class_weights(torch.tensor(counts, dtype=dtype)).tolist() == pytest.approx(expected, rel=1e-6)
+    expected = [
+        np.median(present) / max(count, max(counts) / 50) if count else 100.0 for count in counts
+    ]
+    assert class_weights(torch.tensor(counts, dtype=dtype)).tolist() == pytest.approx(
+        expected, rel=1e-6
+    )
 
 
 @pytest.mark.parametrize(
-    ("counts", "weights"), [([7, 7, 7], [1, 1, 1]), ([0, 5, 0], [100, 1, 100]), ([0, 0], [100, 100]), ([3], [1])]
+    ("counts", "weights"),
+    [([7, 7, 7], [1, 1, 1]), ([0, 5, 0], [100, 1, 100]), ([0, 0], [100, 100]), ([3], [1])],
 )
 def test_class_weights_degenerate(counts: list[int], weights: list[float]) -> None:
     assert class_weights(torch.tensor(counts)).tolist() == weights
@@ -306,9 +337,13 @@ def test_class_weights_degenerate(counts: list[int], weights: list[float]) -> No
 
 @grid
 @given(counts=counts_of_classes, factor=st.integers(1, 9), data=st.data())
-def test_class_weights_ignore_scale_and_follow_permutation(counts: list[int], factor: int, data: st.DataObject) -> None:
+def test_class_weights_ignore_scale_and_follow_permutation(
+    counts: list[int], factor: int, data: st.DataObject
+) -> None:
     tensor = torch.tensor(counts)
-    torch.testing.assert_close(class_weights(tensor * factor), class_weights(tensor), rtol=1e-6, atol=0)
+    torch.testing.assert_close(
+        class_weights(tensor * factor), class_weights(tensor), rtol=1e-6, atol=0
+    )
     order = data.draw(st.permutations(range(len(counts))))
     assert torch.equal(class_weights(tensor[order]), class_weights(tensor)[order])
 
@@ -320,8 +355,15 @@ def test_class_weights_ignore_scale_and_follow_permutation(counts: list[int], fa
     "**Not covered**: it is still the largest one, where a job weights classes",
 )
 @grid
-@given(common=st.integers(1, 10**9), rare=st.integers(1, 10**3), others=counts_of_classes, batch=st.integers(2, 64))
-def test_one_image_is_never_all_of_a_batch(common: int, rare: int, others: list[int], batch: int) -> None:
+@given(
+    common=st.integers(1, 10**9),
+    rare=st.integers(1, 10**3),
+    others=counts_of_classes,
+    batch=st.integers(2, 64),
+)
+def test_one_image_is_never_all_of_a_batch(
+    common: int, rare: int, others: list[int], batch: int
+) -> None:
     counts = torch.tensor([common, rare, *others])
     weights = class_weights(counts)
     present = weights[counts > 0]
@@ -338,7 +380,9 @@ def test_class_weights_leave_the_counts_alone() -> None:
     assert counts.tolist() == [0, 2, 8]
 
 
-@pytest.mark.parametrize("counts", [[], [[1, 2]], [1.0, -1.0], [1.0, float("nan")], [1.0, float("inf")]])
+@pytest.mark.parametrize(
+    "counts", [[], [[1, 2]], [1.0, -1.0], [1.0, float("nan")], [1.0, float("inf")]]
+)
 def test_class_weights_refuse_what_is_no_count(counts: list[float]) -> None:
     with pytest.raises(ConfigError, match="count >= 0 for each class"):
         class_weights(torch.tensor(counts))

@@ -27,13 +27,18 @@ from fedward.methods.fedperl import (
     validation_policy,
 )
 
-NAN, INF = math.nan, math.inf
+NAN = math.nan
+INF = math.inf
 grid = settings(deadline=None, max_examples=50)
-sizes = st.tuples(st.integers(0, 4), st.integers(1, 6), st.integers(2, 5), st.integers(0, 10_000))  # P, N, K, seed
+sizes = st.tuples(
+    st.integers(0, 4), st.integers(1, 6), st.integers(2, 5), st.integers(0, 10_000)
+)  # P, N, K, seed
 
 
 def random_moments(models: int, features: int, seed: int) -> Tensor:
-    return torch.randn(models, features, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+    return torch.randn(
+        models, features, generator=torch.Generator().manual_seed(seed), dtype=torch.float64
+    )
 
 
 def random_probabilities(peers: int, images: int, classes: int, seed: int) -> tuple[Tensor, Tensor]:
@@ -44,8 +49,13 @@ def random_probabilities(peers: int, images: int, classes: int, seed: int) -> tu
 
 
 def random_similarity(sites: int, seed: int) -> Tensor:
-    """A few coarse values, so that ties are common; not symmetric, so that rows and columns cannot be confused."""
-    return torch.randint(-3, 4, (sites, sites), generator=torch.Generator().manual_seed(seed)).double() / 4
+    """A few coarse values, so that ties are common; not symmetric, so that rows and columns cannot
+    be confused.
+    """
+    return (
+        torch.randint(-3, 4, (sites, sites), generator=torch.Generator().manual_seed(seed)).double()
+        / 4
+    )
 
 
 class Recorded(Mapping[str, Tensor]):
@@ -70,7 +80,9 @@ class Recorded(Mapping[str, Tensor]):
 
 
 def test_moments_by_hand() -> None:
-    """By name: a = (2) has mean 2, deviation 0; b = (1, 3, 5, 7) has mean 4, deviation sqrt((9+1+1+9)/4) = sqrt 5."""
+    """By name: a = (2) has mean 2, deviation 0; b = (1, 3, 5, 7) has mean 4, deviation
+    sqrt((9+1+1+9)/4) = sqrt 5.
+    """
     state = {
         "b": torch.tensor([[1.0, 3.0], [5.0, 7.0]]),
         "num_batches_tracked": torch.tensor([100, 300]),
@@ -97,12 +109,16 @@ def test_moments_equal_a_loop(values: dict[str, list[float]], dtype: torch.dtype
         mean = math.fsum(values[key]) / len(values[key])
         variance = math.fsum((value - mean) ** 2 for value in values[key]) / len(values[key])
         expected += [mean, math.sqrt(variance)]
-    moments = layer_moments({key: torch.tensor(value, dtype=dtype) for key, value in values.items()})
+    moments = layer_moments(
+        {key: torch.tensor(value, dtype=dtype) for key, value in values.items()}
+    )
     assert moments.tolist() == pytest.approx(expected, rel=1e-12, abs=1e-11)
 
 
 def test_moments_are_computed_in_float64() -> None:
-    """(2^24, 2^24 + 2, ...): the deviation is 1; the mean 2^24 + 1 is no float32. Half precision must not overflow."""
+    """(2^24, 2^24 + 2, ...): the deviation is 1; the mean 2^24 + 1 is no float32. Half precision
+    must not overflow.
+    """
     moments = layer_moments({"w": torch.tensor([2.0**24, 2.0**24 + 2]).repeat(50)})
     assert moments.tolist() == [2.0**24 + 1, 1.0]
     assert layer_moments({"w": torch.full((100,), 60000.0).half()}).tolist() == [60000.0, 0.0]
@@ -118,19 +134,37 @@ def test_moments_of_a_net_include_batchnorm_statistics() -> None:
 
 
 @grid
-@given(seed=st.integers(0, 1000), factor=st.sampled_from([-3.0, 0.5, 8.0]), shift=st.sampled_from([-5.0, 0.0, 2.0]))
-def test_moments_follow_scale_and_shift_and_ignore_order(seed: int, factor: float, shift: float) -> None:
+@given(
+    seed=st.integers(0, 1000),
+    factor=st.sampled_from([-3.0, 0.5, 8.0]),
+    shift=st.sampled_from([-5.0, 0.0, 2.0]),
+)
+def test_moments_follow_scale_and_shift_and_ignore_order(
+    seed: int, factor: float, shift: float
+) -> None:
     state = {"a": random_moments(3, 4, seed), "b": random_moments(1, 5, seed + 1)}
     moments = layer_moments(state)
-    mean, deviation = layer_moments({key: factor * value + shift for key, value in state.items()}).reshape(-1, 2).T
+    mean, deviation = (
+        layer_moments({key: factor * value + shift for key, value in state.items()})
+        .reshape(-1, 2)
+        .T
+    )
     torch.testing.assert_close(mean, factor * moments[0::2] + shift)
     torch.testing.assert_close(deviation, abs(factor) * moments[1::2])
-    mixed = {"b": state["b"].flip(1), "a": state["a"].T.reshape(2, 6)}  # other key order, other order of elements
+    mixed = {
+        "b": state["b"].flip(1),
+        "a": state["a"].T.reshape(2, 6),
+    }  # other key order, other order of elements
     torch.testing.assert_close(layer_moments(mixed), moments)
 
 
 def test_moments_leave_out_empty_tensors_and_pass_nan_on() -> None:
-    state = {"a": torch.empty(0), "b": torch.tensor([1.0, NAN]), "c": torch.ones(2), "d": torch.tensor([INF, 0.0])}
+    state = {
+        "a": torch.empty(0),
+        "b": torch.tensor([1.0, NAN]),
+        "c": torch.ones(2),
+        "d": torch.tensor([INF, 0.0]),
+    }
     moments = layer_moments(state)
     assert moments[:2].isnan().all()
     assert moments[2:4].tolist() == [1, 0]
@@ -154,13 +188,17 @@ def test_moments_read_each_tensor_once() -> None:
 
 
 def test_similarity_by_hand() -> None:
-    """Scaled rows (0, 0, 1), (1/2, 1, 1), (1, 0, 1) have norms 1, 3/2, sqrt 2 and inner products 1, 1, 3/2.
+    """Scaled rows (0, 0, 1), (1/2, 1, 1), (1, 0, 1) have norms 1, 3/2, sqrt 2 and inner products 1,
+    1, 3/2.
 
-    The third feature is constant and so becomes 1: ω01 = 1/(3/2) = 2/3, ω02 = 1/sqrt 2, ω12 = (3/2)/(3/2 sqrt 2).
+    The third feature is constant and so becomes 1: ω01 = 1/(3/2) = 2/3, ω02 = 1/sqrt 2, ω12 =
+    (3/2)/(3/2 sqrt 2).
     """
     moments = torch.tensor([[0.0, 10.0, 7.0], [5.0, 20.0, 7.0], [10.0, 10.0, 7.0]])
     root = 1 / math.sqrt(2)
-    expected = torch.tensor([[1, 2 / 3, root], [2 / 3, 1, root], [root, root, 1]], dtype=torch.float64)
+    expected = torch.tensor(
+        [[1, 2 / 3, root], [2 / 3, 1, root], [root, root, 1]], dtype=torch.float64
+    )
     for found in (similarity(moments), similarity(moments, scale="minmax")):
         assert found.dtype == torch.float64
         torch.testing.assert_close(found, expected, rtol=1e-14, atol=0)
@@ -177,8 +215,11 @@ def loop_similarity(rows: list[list[float]], scale: str) -> list[list[float]]:
     if scale == "minmax":
         columns = []
         for column in zip(*rows, strict=True):
-            low, high = min(column), max(column)
-            columns.append([1.0 if high == low else (value - low) / (high - low) for value in column])
+            low = min(column)
+            high = max(column)
+            columns.append(
+                [1.0 if high == low else (value - low) / (high - low) for value in column]
+            )
         rows = [list(row) for row in zip(*columns, strict=True)]
     matrix = [[1.0] * len(rows) for _ in rows]
     for m, k in itertools.permutations(range(len(rows)), 2):
@@ -204,7 +245,10 @@ def test_similarity_equals_a_loop_and_keeps_its_promises(
         moments = moments.round()
     found = similarity(moments, scale)
     torch.testing.assert_close(
-        found, torch.tensor(loop_similarity(moments.tolist(), scale), dtype=torch.float64), rtol=1e-12, atol=1e-13
+        found,
+        torch.tensor(loop_similarity(moments.tolist(), scale), dtype=torch.float64),
+        rtol=1e-12,
+        atol=1e-13,
     )
     assert torch.equal(found, found.T)
     assert found.diagonal().tolist() == [1.0] * models
@@ -217,10 +261,15 @@ def test_similarity_degenerate() -> None:
     assert similarity(torch.tensor([[2.0, -1.0]])).tolist() == [[1.0]]
     assert similarity(torch.tensor([[0.0, 0.0]]), scale="none").tolist() == [[1.0]]
     # equal models: all features are constant
-    torch.testing.assert_close(similarity(torch.tensor([[0.0, 5.0]] * 3)), torch.ones(3, 3, dtype=torch.float64))
+    torch.testing.assert_close(
+        similarity(torch.tensor([[0.0, 5.0]] * 3)), torch.ones(3, 3, dtype=torch.float64)
+    )
     # the lowest in every feature becomes the zero vector, which resembles nobody
     assert similarity(torch.tensor([[0.0, 0.0], [1.0, 2.0]])).tolist() == [[1.0, 0.0], [0.0, 1.0]]
-    assert similarity(torch.tensor([[0.0, 0.0], [1.0, 2.0]]), scale="none").tolist() == [[1.0, 0.0], [0.0, 1.0]]
+    assert similarity(torch.tensor([[0.0, 0.0], [1.0, 2.0]]), scale="none").tolist() == [
+        [1.0, 0.0],
+        [0.0, 1.0],
+    ]
 
 
 @pytest.mark.parametrize("scale", ["minmax", "none"])
@@ -238,9 +287,14 @@ def test_similarity_follows_the_sites_and_ignores_units(seed: int, order: list[i
     moments = random_moments(5, 6, seed)
     for scale in ("minmax", "none"):
         one = similarity(moments, scale)
-        torch.testing.assert_close(similarity(moments[order], scale), one[order][:, order], rtol=1e-12, atol=1e-14)
-    units, origins = torch.tensor([1e-3, 1, 7, 1e4, 0.5, 2]), random_moments(1, 6, seed + 1)
-    torch.testing.assert_close(similarity(moments * units + origins), similarity(moments), rtol=1e-9, atol=1e-9)
+        torch.testing.assert_close(
+            similarity(moments[order], scale), one[order][:, order], rtol=1e-12, atol=1e-14
+        )
+    units = torch.tensor([1e-3, 1, 7, 1e4, 0.5, 2])
+    origins = random_moments(1, 6, seed + 1)
+    torch.testing.assert_close(
+        similarity(moments * units + origins), similarity(moments), rtol=1e-9, atol=1e-9
+    )
     lengths = torch.tensor([[1e-3], [1], [7], [1e4], [0.5]], dtype=torch.float64)
     torch.testing.assert_close(similarity(moments * lengths, "none"), similarity(moments, "none"))
 
@@ -248,7 +302,9 @@ def test_similarity_follows_the_sites_and_ignores_units(seed: int, order: list[i
 @pytest.mark.parametrize("scale", ["minmax", "none"])
 @pytest.mark.parametrize("seed", range(4))
 def test_equal_models_are_equally_similar_to_the_last_bit(seed: int, scale: str) -> None:
-    """So that ties are broken by index, on every machine; and rounding never lifts a similarity above 1."""
+    """So that ties are broken by index, on every machine; and rounding never lifts a similarity
+    above 1.
+    """
     moments = random_moments(4, 622, seed)
     found = similarity(moments[[0, 1, 0, 2, 0, 3, 0]], scale)
     for other in (1, 3, 5):
@@ -285,10 +341,19 @@ def test_similarity_refuses_unknown_scales() -> None:
 
 
 @grid
-@given(sites=st.integers(1, 9), seed=st.integers(0, 1000), scale=st.sampled_from(["none", "minmax"]), data=st.data())
-def test_rows_of_similarities_are_those_of_the_matrix(sites: int, seed: int, scale: Any, data: st.DataObject) -> None:
+@given(
+    sites=st.integers(1, 9),
+    seed=st.integers(0, 1000),
+    scale=st.sampled_from(["none", "minmax"]),
+    data=st.data(),
+)
+def test_rows_of_similarities_are_those_of_the_matrix(
+    sites: int, seed: int, scale: Any, data: st.DataObject
+) -> None:
     """To the last bit, and in the order asked for; some models are equal, or all zero."""
-    moments = random_moments(sites, 6, seed)[[0, *range(sites - 1)]] * (torch.arange(sites) != 3)[:, None]
+    moments = (
+        random_moments(sites, 6, seed)[[0, *range(sites - 1)]] * (torch.arange(sites) != 3)[:, None]
+    )
     rows = data.draw(st.lists(st.integers(0, sites - 1), max_size=5))
     assert torch.equal(similarity(moments, scale, rows), similarity(moments, scale)[rows])
 
@@ -324,16 +389,25 @@ MATRIX = torch.tensor(
         (0, 0, [1, 2], []),
     ],
 )
-def test_top_peers_by_hand(site: int, committee: int, seen: Collection[int], peers: list[int]) -> None:
+def test_top_peers_by_hand(
+    site: int, committee: int, seen: Collection[int], peers: list[int]
+) -> None:
     assert top_peers(MATRIX[site], site, committee, seen) == peers
 
 
 @grid
-@given(sites=st.integers(1, 7), seed=st.integers(0, 10_000), committee=st.integers(0, 8), data=st.data())
+@given(
+    sites=st.integers(1, 7),
+    seed=st.integers(0, 10_000),
+    committee=st.integers(0, 8),
+    data=st.data(),
+)
 def test_top_peers_equal_a_loop(sites: int, seed: int, committee: int, data: st.DataObject) -> None:
-    matrix, site = random_similarity(sites, seed), data.draw(st.integers(0, sites - 1))
+    matrix = random_similarity(sites, seed)
+    site = data.draw(st.integers(0, sites - 1))
     seen = data.draw(st.lists(st.integers(0, sites - 1), unique=True))
-    left, expected = set(seen) - {site}, []
+    left = set(seen) - {site}
+    expected = []
     while left and len(expected) < committee:
         best = None
         for index in range(sites):
@@ -365,7 +439,14 @@ def test_top_peers_refuse_a_broken_similarity_of_candidates(value: float) -> Non
 
 @pytest.mark.parametrize(
     ("site", "committee", "seen"),
-    [(-1, 2, [1]), (5, 2, [1]), (0, -1, [1]), (0, 2, [5]), (0, 2, [-1]), (0, 2, [True, False, True])],
+    [
+        (-1, 2, [1]),
+        (5, 2, [1]),
+        (0, -1, [1]),
+        (0, 2, [5]),
+        (0, 2, [-1]),
+        (0, 2, [True, False, True]),
+    ],
 )
 def test_top_peers_refuse_what_is_no_site(site: int, committee: int, seen: list[int]) -> None:
     with pytest.raises(ConfigError):
@@ -378,14 +459,16 @@ def test_top_peers_refuse_what_is_no_site(site: int, committee: int, seen: list[
 def test_random_peers_are_uniform_over_ordered_pairs_of_others() -> None:
     """3 others seen give 6 ordered pairs, each expected 200 times of 1200 (standard deviation 13)."""
     draws = Counter(
-        tuple(random_peers(1, 2, [0, 1, 4, 7], torch.Generator().manual_seed(seed))) for seed in range(1200)
+        tuple(random_peers(1, 2, [0, 1, 4, 7], torch.Generator().manual_seed(seed)))
+        for seed in range(1200)
     )
     assert set(draws) == set(itertools.permutations([0, 4, 7], 2))
     assert all(abs(count - 200) < 65 for count in draws.values())
 
 
 @pytest.mark.parametrize(
-    ("committee", "seen", "count"), [(2, [], 0), (2, [3], 0), (0, [1, 2], 0), (2, [1, 3], 1), (5, [0, 1, 2, 3], 3)]
+    ("committee", "seen", "count"),
+    [(2, [], 0), (2, [3], 0), (0, [1, 2], 0), (2, [1, 3], 1), (5, [0, 1, 2, 3], 3)],
 )
 def test_random_peers_are_as_many_as_there_are(committee: int, seen: list[int], count: int) -> None:
     peers = random_peers(3, committee, seen, torch.Generator().manual_seed(0))
@@ -403,7 +486,9 @@ def test_random_peers_depend_on_the_generator_alone() -> None:
     assert len({tuple(random_peers(0, 3, [9, 1, 5, 7, 3], generator)) for _ in range(20)}) > 5
 
 
-@pytest.mark.parametrize(("site", "committee", "seen"), [(-1, 2, [1]), (0, -1, [1]), (0, 2, [-1]), (0, 2, [True])])
+@pytest.mark.parametrize(
+    ("site", "committee", "seen"), [(-1, 2, [1]), (0, -1, [1]), (0, 2, [-1]), (0, 2, [True])]
+)
 def test_random_peers_refuse_what_is_no_site(site: int, committee: int, seen: list[int]) -> None:
     with pytest.raises(ConfigError):
         random_peers(site, committee, seen, torch.Generator())
@@ -415,7 +500,11 @@ def test_random_peers_refuse_what_is_no_site(site: int, committee: int, seen: li
 def test_anonymise_by_hand() -> None:
     """(1 + 2 + 6) / 3 = 3; the count of batches is the first one's."""
     states = [
-        {"w": torch.tensor([value]), "running_var": torch.tensor(value), "n": torch.tensor(int(value))}
+        {
+            "w": torch.tensor([value]),
+            "running_var": torch.tensor(value),
+            "n": torch.tensor(int(value)),
+        }
         for value in (1.0, 2.0, 6.0)
     ]
     peer = anonymise(states)
@@ -450,7 +539,9 @@ def test_no_peer_cannot_be_averaged() -> None:
 
 
 def test_labels_by_hand() -> None:
-    """Means of (3/4, 1/4), (0, 1), (0, 1) are (1/4, 3/4); of (1, 0), (1/2, 1/2), (3/8, 5/8) are (5/8, 3/8)."""
+    """Means of (3/4, 1/4), (0, 1), (0, 1) are (1/4, 3/4); of (1, 0), (1/2, 1/2), (3/8, 5/8) are
+    (5/8, 3/8).
+    """
     local = torch.tensor([[0.75, 0.25], [1.0, 0.0]])
     peers = torch.tensor([[[0.0, 1.0], [0.5, 0.5]], [[0.0, 1.0], [0.375, 0.625]]])
     labels, keep = pseudo_label(local, peers, 0.75)
@@ -466,14 +557,17 @@ def test_labels_by_hand() -> None:
 
 def test_the_printed_sum_passes_what_nobody_believes() -> None:
     """8 classes, 5 uniform models: the sum is 5/8 >= 0.6 everywhere, the mean is 1/8."""
-    local, peers = torch.full((2, 8), 1 / 8), torch.full((4, 2, 8), 1 / 8)
+    local = torch.full((2, 8), 1 / 8)
+    peers = torch.full((4, 2, 8), 1 / 8)
     assert pseudo_label(local, peers, 0.6, combine="sum")[1].all()
     assert not pseudo_label(local, peers, 0.6)[1].any()
 
 
 @grid
 @given(size=sizes, threshold=st.floats(0, 1), combine=st.sampled_from(["mean", "sum"]))
-def test_labels_equal_a_loop(size: tuple[int, int, int, int], threshold: float, combine: str) -> None:
+def test_labels_equal_a_loop(
+    size: tuple[int, int, int, int], threshold: float, combine: str
+) -> None:
     local, peers = random_probabilities(*size)
     labels, keep = pseudo_label(local, peers, threshold, combine)
     for image in range(len(local)):
@@ -488,7 +582,9 @@ def test_labels_equal_a_loop(size: tuple[int, int, int, int], threshold: float, 
 
 @grid
 @given(size=sizes, threshold=st.floats(0, 1), combine=st.sampled_from(["mean", "sum"]))
-def test_without_peers_it_is_fixmatch(size: tuple[int, int, int, int], threshold: float, combine: str) -> None:
+def test_without_peers_it_is_fixmatch(
+    size: tuple[int, int, int, int], threshold: float, combine: str
+) -> None:
     local, _ = random_probabilities(*size)
     found = pseudo_label(local, local.new_empty(0, *local.shape), threshold, combine)
     expected = fixmatch.pseudo_label(local, threshold)
@@ -502,11 +598,11 @@ def test_labels_follow_images_and_classes_not_order_of_peers(
     size: tuple[int, int, int, int], data: st.DataObject
 ) -> None:
     local, peers = random_probabilities(*size)
-    order, rows, names = (torch.tensor(data.draw(st.permutations(range(n))), dtype=torch.int64) for n in size[:3])
-    before, after = (
-        pseudo_label(local, peers, 0.5),
-        pseudo_label(local[rows][:, names], peers[order][:, rows][:, :, names], 0.5),
+    order, rows, names = (
+        torch.tensor(data.draw(st.permutations(range(n))), dtype=torch.int64) for n in size[:3]
     )
+    before = pseudo_label(local, peers, 0.5)
+    after = pseudo_label(local[rows][:, names], peers[order][:, rows][:, :, names], 0.5)
     assert torch.equal(names[after[0]], before[0][rows])
     assert torch.equal(after[1], before[1][rows])
     # the site is a member of the committee like any peer
@@ -517,7 +613,8 @@ def test_labels_follow_images_and_classes_not_order_of_peers(
 
 def test_equal_peers_add_nothing() -> None:
     local, _ = random_probabilities(0, 6, 4, 1)
-    found, expected = pseudo_label(local, local.expand(3, -1, -1), 0.5), fixmatch.pseudo_label(local, 0.5)
+    found = pseudo_label(local, local.expand(3, -1, -1), 0.5)
+    expected = fixmatch.pseudo_label(local, 0.5)
     assert torch.equal(found[0], expected[0])
     assert torch.equal(found[1], expected[1])
 
@@ -530,7 +627,8 @@ def test_labels_carry_no_gradient() -> None:
 
 
 def test_a_broken_peer_cannot_label() -> None:
-    local, peers = torch.tensor([[0.9, 0.1], [0.9, 0.1]]), torch.tensor([[[NAN, NAN], [0.9, 0.1]]])
+    local = torch.tensor([[0.9, 0.1], [0.9, 0.1]])
+    peers = torch.tensor([[[NAN, NAN], [0.9, 0.1]]])
     assert pseudo_label(local, peers, 0.5)[1].tolist() == [False, True]
 
 
@@ -541,9 +639,18 @@ def test_labels_of_no_images() -> None:
 
 @pytest.mark.parametrize(
     ("local", "peers"),
-    [((3, 2), (3, 2)), ((3, 2), (1, 2, 2)), ((3, 2), (1, 1, 2)), ((3, 2), (1, 3, 1)), ((2,), (3, 2)), ((3, 2), (0,))],
+    [
+        ((3, 2), (3, 2)),
+        ((3, 2), (1, 2, 2)),
+        ((3, 2), (1, 1, 2)),
+        ((3, 2), (1, 3, 1)),
+        ((2,), (3, 2)),
+        ((3, 2), (0,)),
+    ],
 )
-def test_predictions_of_other_images_are_refused(local: tuple[int, ...], peers: tuple[int, ...]) -> None:
+def test_predictions_of_other_images_are_refused(
+    local: tuple[int, ...], peers: tuple[int, ...]
+) -> None:
     with pytest.raises(ConfigError, match=r"\(P, N, K\)"):
         pseudo_label(torch.ones(local), torch.ones(peers), 0.5)
     with pytest.raises(ConfigError, match=r"\(P, N, K\)"):
@@ -596,9 +703,13 @@ def test_consistency_equals_a_loop(size: tuple[int, int, int, int]) -> None:
 @given(size=sizes, data=st.data())
 def test_consistency_invariances(size: tuple[int, int, int, int], data: st.DataObject) -> None:
     local, peers = random_probabilities(*size)
-    order, rows, names = (torch.tensor(data.draw(st.permutations(range(n))), dtype=torch.int64) for n in size[:3])
+    order, rows, names = (
+        torch.tensor(data.draw(st.permutations(range(n))), dtype=torch.int64) for n in size[:3]
+    )
     loss = consistency(local, peers)
-    torch.testing.assert_close(consistency(local[rows][:, names], peers[order][:, rows][:, :, names]), loss)
+    torch.testing.assert_close(
+        consistency(local[rows][:, names], peers[order][:, rows][:, :, names]), loss
+    )
     torch.testing.assert_close(consistency(local, peers.repeat(3, 1, 1)), loss)
     assert 0 <= loss.item() <= 1
 
@@ -624,11 +735,14 @@ def test_consistency_with_nobody_and_its_gradient_are_zero(peers: int, images: i
 
 def test_consistency_gradient_by_finite_differences() -> None:
     local, peers = random_probabilities(3, 4, 5, 7)
-    assert torch.autograd.gradcheck(lambda x: consistency(x.softmax(dim=1), peers), local.requires_grad_())
+    assert torch.autograd.gradcheck(
+        lambda x: consistency(x.softmax(dim=1), peers), local.requires_grad_()
+    )
 
 
 def test_consistency_gradient_reaches_the_local_net_only() -> None:
-    local, peer = nn.Linear(3, 2), nn.Linear(3, 2)
+    local = nn.Linear(3, 2)
+    peer = nn.Linear(3, 2)
     images = torch.randn(4, 3)
     consistency(local(images).softmax(dim=1), peer(images).softmax(dim=1).unsqueeze(0)).backward()
     assert local.weight.grad is not None
@@ -661,17 +775,34 @@ ACCURACY = dict(enumerate([0.70, 0.75, 0.85, 0.70, 0.60]))
 
 @pytest.mark.parametrize(
     ("peers", "site", "kept"),
-    [([1, 4, 2], 0, [1, 2]), ([2, 1], 0, [2, 1]), ([3], 0, [3]), ([0, 1, 3, 4], 2, []), ([0], 4, [0]), ([], 0, [])],
+    [
+        ([1, 4, 2], 0, [1, 2]),
+        ([2, 1], 0, [2, 1]),
+        ([3], 0, [3]),
+        ([0, 1, 3, 4], 2, []),
+        ([0], 4, [0]),
+        ([], 0, []),
+    ],
 )
-def test_validation_policy_keeps_peers_at_least_as_good(peers: list[int], site: int, kept: list[int]) -> None:
+def test_validation_policy_keeps_peers_at_least_as_good(
+    peers: list[int], site: int, kept: list[int]
+) -> None:
     assert validation_policy(peers, ACCURACY, site) == kept
 
 
 @pytest.mark.parametrize(
     ("peers", "threshold", "kept"),
-    [([4, 2, 1, 0], 0.75, [2, 1]), ([1, 2], 0.85, [2]), ([1, 2], 0.95, []), ([4, 0], 0.0, [4, 0]), ([], 0.5, [])],
+    [
+        ([4, 2, 1, 0], 0.75, [2, 1]),
+        ([1, 2], 0.85, [2]),
+        ([1, 2], 0.95, []),
+        ([4, 0], 0.0, [4, 0]),
+        ([], 0.5, []),
+    ],
 )
-def test_gated_validation_policy_keeps_peers_at_the_gate(peers: list[int], threshold: float, kept: list[int]) -> None:
+def test_gated_validation_policy_keeps_peers_at_the_gate(
+    peers: list[int], threshold: float, kept: list[int]
+) -> None:
     assert gated_validation_policy(peers, ACCURACY, threshold) == kept
 
 
@@ -692,8 +823,14 @@ def test_gated_similarity_policy_keeps_peers_at_the_gate(
 
 
 @grid
-@given(seed=st.integers(0, 10_000), site=st.integers(0, 5), threshold=st.sampled_from([-0.5, 0.0, 0.25, 0.75]))
-def test_gated_similarity_looks_along_the_row_of_the_site(seed: int, site: int, threshold: float) -> None:
+@given(
+    seed=st.integers(0, 10_000),
+    site=st.integers(0, 5),
+    threshold=st.sampled_from([-0.5, 0.0, 0.25, 0.75]),
+)
+def test_gated_similarity_looks_along_the_row_of_the_site(
+    seed: int, site: int, threshold: float
+) -> None:
     row = random_similarity(6, seed)[site]
     peers = top_peers(row, site, 4, range(6))
     kept = gated_similarity_policy(peers, row, site, threshold)

@@ -24,7 +24,11 @@ SITES = [f"site-{index}" for index in range(1, 7)]
 def model(value: float) -> dict[str, Tensor]:
     """A model whose moments tell it apart from every other; its first weight is its name."""
     noise = torch.randn(4, generator=torch.Generator().manual_seed(int(value * 100) % 2**31))
-    return {"w": torch.tensor([value, 2.0]), "b": noise, "bn.num_batches_tracked": torch.tensor(int(value))}
+    return {
+        "w": torch.tensor([value, 2.0]),
+        "b": noise,
+        "bn.num_batches_tracked": torch.tensor(int(value)),
+    }
 
 
 def assert_states_equal(found: State, expected: State) -> None:
@@ -35,14 +39,18 @@ def assert_states_equal(found: State, expected: State) -> None:
 
 @dataclass
 class Server:
-    """Carries out a workflow with made-up updates, keeping each site's last model as the server's loop does."""
+    """Carries out a workflow with made-up updates, keeping each site's last model as the server's
+    loop does.
+    """
 
     options: Mapping[str, Any]
     sites: Sequence[str] = tuple(SITES)
     seed: int = 0
     validate: Callable[[State], float] | None = None
     fails: Callable[[int, str], bool] = lambda round_, site: False
-    value: Callable[[int, str], float] = lambda round_, site: 10.0 * int(site.split("-")[1]) + round_
+    value: Callable[[int, str], float] = lambda round_, site: (
+        10.0 * int(site.split("-")[1]) + round_
+    )
     steps: Callable[[int, str], int] = lambda round_, site: 4
     models: dict[str, State] = field(default_factory=dict)
 
@@ -56,7 +64,9 @@ class Server:
 
     def run(self) -> list[Exchange]:
         """Return every ask; the models of the moment it was asked in are in ``before``."""
-        rounds, exchanges, self.before = self.method.rounds(self.state, self.federation), [], []
+        rounds = self.method.rounds(self.state, self.federation)
+        exchanges = []
+        self.before = []
         exchange = next(rounds, None)
         while exchange is not None:
             exchanges.append(exchange)
@@ -65,9 +75,12 @@ class Server:
             for site in sorted(exchange.tasks):
                 if self.fails(exchange.round, site):
                     continue
-                if steps := self.steps(exchange.round, site):
+                steps = self.steps(exchange.round, site)
+                if steps:
                     self.models[site] = model(self.value(exchange.round, site))
-                updates.append(ClientUpdate(site, self.models[site] if steps else exchange.model, 5, 5, steps))
+                updates.append(
+                    ClientUpdate(site, self.models[site] if steps else exchange.model, 5, 5, steps)
+                )
             try:
                 exchange = rounds.send(updates)
             except StopIteration:
@@ -91,7 +104,9 @@ def test_the_drawn_sites_train_from_the_global_model() -> None:
     exchanges = server.run()
     assert [exchange.round for exchange in exchanges] == [1, 2, 3, 4, 5]
     for exchange in exchanges:
-        assert list(exchange.tasks) == draw_participants(SITES, 3, server.federation.seed, exchange.round)
+        assert list(exchange.tasks) == draw_participants(
+            SITES, 3, server.federation.seed, exchange.round
+        )
         assert all(task.name == "train" for task in exchange.tasks.values())
     assert server.state.round == 5
 
@@ -99,7 +114,9 @@ def test_the_drawn_sites_train_from_the_global_model() -> None:
 def test_the_mean_of_the_replies_starts_the_next_round() -> None:
     server = Server({"participants": 2, "rounds": 2})
     first, second = server.run()
-    expected = plain_mean([ClientUpdate(site, model(server.value(1, site)), 5, 5, 4) for site in first.tasks], {})
+    expected = plain_mean(
+        [ClientUpdate(site, model(server.value(1, site)), 5, 5, 4) for site in first.tasks], {}
+    )
     assert_states_equal(first.model, model(0.0))
     assert_states_equal(second.model, expected)
     assert expected["w"][0] == sum(server.value(1, site) for site in first.tasks) / 2
@@ -117,7 +134,9 @@ def test_without_warm_up_the_first_round_has_no_peers_either() -> None:
     assert not first.record
 
 
-@pytest.mark.parametrize("options", [{}, {"peers": "random"}, {"anonymise": False}, {"similarity_scale": "none"}])
+@pytest.mark.parametrize(
+    "options", [{}, {"peers": "random"}, {"anonymise": False}, {"similarity_scale": "none"}]
+)
 @pytest.mark.parametrize("seed", [0, 1])
 def test_only_seen_sites_teach_and_none_teaches_itself(options: dict[str, Any], seed: int) -> None:
     server = Server({"participants": 3, "rounds": 12, **options}, seed=seed)
@@ -147,7 +166,10 @@ def test_a_site_that_never_trained_gets_no_peer() -> None:
 
 
 def test_a_site_that_left_still_teaches_with_its_last_model() -> None:
-    gone = Server({"anonymise": False, "rounds": 4, "committee": 5}, fails=lambda r, site: r > 1 and site == "site-2")
+    gone = Server(
+        {"anonymise": False, "rounds": 4, "committee": 5},
+        fails=lambda r, site: r > 1 and site == "site-2",
+    )
     last = gone.run()[-1]
     place = chosen(last)["site-1"].index("site-2")
     assert_states_equal(last.tasks["site-1"].models[f"peer{place}"], model(gone.value(1, "site-2")))
@@ -176,7 +198,9 @@ def test_open_peers_are_the_very_models(committee: int) -> None:
         assert exchange.record["peers"]["anonymised"] is False
         for site, peers in chosen(exchange).items():
             assert len(peers) == min(committee, 5)
-            assert list(exchange.tasks[site].models) == [f"peer{index}" for index in range(len(peers))]
+            assert list(exchange.tasks[site].models) == [
+                f"peer{index}" for index in range(len(peers))
+            ]
             for index, peer in enumerate(peers):
                 assert exchange.tasks[site].models[f"peer{index}"] is before[peer]
 
@@ -189,7 +213,9 @@ def test_a_committee_of_none_is_ssfl() -> None:
     assert list(first.tasks) == list(exchanges[0].tasks)
 
 
-@pytest.mark.parametrize(("options", "sent"), [({}, 0), ({"allow_single_peer": True}, 1), ({"anonymise": False}, 1)])
+@pytest.mark.parametrize(
+    ("options", "sent"), [({}, 0), ({"allow_single_peer": True}, 1), ({"anonymise": False}, 1)]
+)
 def test_a_lone_peer_is_withheld_unless_allowed(options: dict[str, Any], sent: int) -> None:
     """Of two sites each has one other only, whose average would be that hospital's model."""
     last = Server({"committee": 2, **options}, sites=SITES[:2]).run()[-1]
@@ -209,21 +235,26 @@ def test_peers_are_the_most_similar_ones() -> None:
         for site, peers in chosen(exchange).items():
             assert set(peers) == set(SITES[:3] if site < "site-4" else SITES[3:]) - {site}
         row = exchange.record["peers"]
-        for site, nearest, values in zip(row["sites"], row["nearest"], row["similarity"], strict=True):
+        for site, nearest, values in zip(
+            row["sites"], row["nearest"], row["similarity"], strict=True
+        ):
             assert set(nearest) == set(SITES) - {site}
             assert values[:2] == pytest.approx([1, 1])
             assert max(values[2:]) < 1
 
 
 def test_a_row_names_participants_and_thirty_sites_near_each() -> None:
-    """All of forty sites have trained in the first round; then three a round are compared with all of them."""
+    """All of forty sites have trained in the first round; then three a round are compared with all
+    of them.
+    """
     sites = [f"site-{number:02d}" for number in range(40)]
     server = Server({"rounds": 1}, sites=sites)
     server.run()
     assert isinstance(server.state, FedPerlState)
     moments = torch.stack([server.state.moments[site] for site in sites])
     peers, record = server.method.choose_peers(sites[5:8], 2, server.state, server.federation)
-    row, matrix = record["peers"], similarity(moments)
+    row = record["peers"]
+    matrix = similarity(moments)
     assert row["sites"] == sites[5:8]
     for index, nearest, values in zip(range(5, 8), row["nearest"], row["similarity"], strict=True):
         expected = top_peers(matrix[index], index, 30, range(40))
@@ -268,7 +299,9 @@ def test_random_peers_do_not_look_at_the_models() -> None:
     runs = [
         [
             chosen(exchange)
-            for exchange in Server({"peers": "random"}, value=lambda r, s, k=sign: k * 7.0 * int(s[-1]) + r).run()
+            for exchange in Server(
+                {"peers": "random"}, value=lambda r, s, k=sign: k * 7.0 * int(s[-1]) + r
+            ).run()
         ]
         for sign in (1, -1)
     ]
@@ -283,7 +316,9 @@ def accuracy(state: State) -> float:
 
 
 def policy(name: str, **options: Any) -> dict[str, list[str]]:
-    server = Server({"policy": name, "anonymise": False, "committee": 5, **options}, validate=accuracy)
+    server = Server(
+        {"policy": name, "anonymise": False, "committee": 5, **options}, validate=accuracy
+    )
     last = server.run()[-1]
     assert all(len(task.models) == len(chosen(last)[site]) for site, task in last.tasks.items())
     return {site: sorted(peers) for site, peers in chosen(last).items()}
@@ -299,7 +334,9 @@ def test_validation_policy_keeps_those_that_do_better() -> None:
 
 def test_gated_validation_policy_keeps_those_at_the_gate() -> None:
     able = SITES[3:]
-    assert policy("gated_validation", gate=0.4) == {site: sorted(set(able) - {site}) for site in SITES}
+    assert policy("gated_validation", gate=0.4) == {
+        site: sorted(set(able) - {site}) for site in SITES
+    }
     assert not any(policy("gated_validation", gate=0.9).values())
 
 
@@ -311,7 +348,9 @@ def test_gated_similarity_keeps_those_at_the_gate() -> None:
     kept = 0
     for exchange in exchanges[1:]:
         row = exchange.record["peers"]
-        for site, nearest, values in zip(row["sites"], row["nearest"], row["similarity"], strict=True):
+        for site, nearest, values in zip(
+            row["sites"], row["nearest"], row["similarity"], strict=True
+        ):
             expected = {other for other, value in zip(nearest, values, strict=True) if value >= 0.5}
             assert set(chosen(exchange)[site]) == expected
             kept += len(expected)
@@ -331,18 +370,25 @@ def test_one_remaining_peer_is_not_sent_as_anonymous() -> None:
     last = Server(options, validate=accuracy).run()[-1]
     assert chosen(last)["site-5"] == []  # only site-6 does better
     assert peers_sent(last)["site-5"] == 0
-    assert chosen(last)["site-4"] == ["site-5", "site-6"] or chosen(last)["site-4"] == ["site-6", "site-5"]
+    assert chosen(last)["site-4"] == ["site-5", "site-6"] or chosen(last)["site-4"] == [
+        "site-6",
+        "site-5",
+    ]
     allowed = Server({**options, "allow_single_peer": True}, validate=accuracy).run()[-1]
     assert chosen(allowed)["site-5"] == ["site-6"]
 
 
 @pytest.mark.parametrize("name", ["static", "gated_similarity", "validation", "gated_validation"])
 def test_only_validation_policies_ask_for_the_servers_images(name: str) -> None:
-    assert ("validation" in Server({"policy": name}).method.requirements.server_images) is name.endswith("validation")
+    assert (
+        "validation" in Server({"policy": name}).method.requirements.server_images
+    ) is name.endswith("validation")
 
 
 def test_accuracy_is_that_of_the_last_model() -> None:
-    server = Server({"policy": "validation", "rounds": 2}, validate=accuracy, value=lambda r, s: 10.0 * r)
+    server = Server(
+        {"policy": "validation", "rounds": 2}, validate=accuracy, value=lambda r, s: 10.0 * r
+    )
     server.run()
     assert isinstance(server.state, FedPerlState)
     assert server.state.accuracy == dict.fromkeys(SITES, 0.2)
@@ -352,13 +398,19 @@ def test_accuracy_is_that_of_the_last_model() -> None:
 
 
 def test_missing_sites_keep_old_moments_outside_the_mean() -> None:
-    server = Server({"rounds": 2}, fails=lambda round_, site: round_ == 2 and site in ("site-1", "site-3"))
+    server = Server(
+        {"rounds": 2}, fails=lambda round_, site: round_ == 2 and site in ("site-1", "site-3")
+    )
     server.run()
     assert isinstance(server.state, FedPerlState)
     values = {site: server.value(2, site) for site in ("site-2", "site-4", "site-5", "site-6")}
     assert server.state.model["w"][0] == pytest.approx(sum(values.values()) / 4)
-    assert torch.equal(server.state.moments["site-1"], layer_moments(model(server.value(1, "site-1"))))
-    assert torch.equal(server.state.moments["site-2"], layer_moments(model(server.value(2, "site-2"))))
+    assert torch.equal(
+        server.state.moments["site-1"], layer_moments(model(server.value(1, "site-1")))
+    )
+    assert torch.equal(
+        server.state.moments["site-2"], layer_moments(model(server.value(2, "site-2")))
+    )
 
 
 def test_a_round_without_replies_changes_nothing_but_its_number() -> None:
@@ -471,14 +523,22 @@ def test_equal_steps_give_the_plain_mean_and_no_steps_no_weight() -> None:
 
 
 def test_no_reply_and_no_step_give_the_model_itself() -> None:
-    before, settings = model(3.0), ActiveSettings()
+    before = model(3.0)
+    settings = ActiveSettings()
     assert plain_mean([], before) is before
     assert plain_mean([reply(10.0, 0), reply(20.0, 0)], before) is before
-    assert mean_of([reply(10.0, 4, labelled=0)], "train", FedAL(settings).weight, settings, before, 1.0) is before
+    assert (
+        mean_of(
+            [reply(10.0, 4, labelled=0)], "train", FedAL(settings).weight, settings, before, 1.0
+        )
+        is before
+    )
 
 
 def test_replies_without_a_step_are_of_no_use_to_fedperl() -> None:
-    """Site 1 holds nothing to learn from: it answers with the model it was sent, and is never a peer."""
+    """Site 1 holds nothing to learn from: it answers with the model it was sent, and is never a
+    peer.
+    """
     server = Server({"rounds": 3}, steps=lambda round_, site: 0 if site == "site-1" else 4)
     exchanges = server.run()
     assert isinstance(server.state, FedPerlState)
@@ -499,7 +559,9 @@ def test_a_reply_without_a_step_is_not_evaluated() -> None:
         return 0.5
 
     options = {"policy": "validation", "rounds": 1}
-    server = Server(options, validate=validate, steps=lambda round_, site: 4 if site == "site-2" else 0)
+    server = Server(
+        options, validate=validate, steps=lambda round_, site: 4 if site == "site-2" else 0
+    )
     server.run()
     assert isinstance(server.state, FedPerlState)
     assert server.state.accuracy == {"site-2": 0.5}
@@ -539,11 +601,17 @@ def test_a_reply_without_a_step_is_not_evaluated() -> None:
         ("fedavg", {"weight_decay": -1e-4}, "weight_decay: "),
         ("fedavg", {"class_weighting": "inverse"}, "class_weighting: "),
         ("fedavg", {"images_per_round": 0}, "images_per_round: "),
-        ("fedavg", {"images_per_round": 17, "batch": 4}, "images_per_round=17 must be a multiple of batch=4"),
+        (
+            "fedavg",
+            {"images_per_round": 17, "batch": 4},
+            "images_per_round=17 must be a multiple of batch=4",
+        ),
         ("fedavg", {"rounds": "many"}, "rounds: "),
     ],
 )
-def test_wrong_settings_are_refused_by_name(method: str, options: dict[str, Any], named: str) -> None:
+def test_wrong_settings_are_refused_by_name(
+    method: str, options: dict[str, Any], named: str
+) -> None:
     with pytest.raises(ConfigError) as caught:
         Experiment.parse({"method": method, "options": options}, "job test")
     assert "job test" in str(caught.value)

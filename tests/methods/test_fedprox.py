@@ -1,4 +1,6 @@
-"""FedProx: the proximal term, its objective, and that without it nothing is left but federated averaging."""
+"""FedProx: the proximal term, its objective, and that without it nothing is left but federated
+averaging.
+"""
 
 import pytest
 import torch
@@ -8,7 +10,7 @@ from hypothesis import strategies as st
 from stepping import Stepping
 from torch import Tensor, nn
 
-from fedward.local import run_local
+from fedward.lab.local import run_local
 from fedward.methods import METHODS, settings_of
 from fedward.methods.fedavg import Supervised
 from fedward.methods.fedprox import FedProx, FedProxSettings, ProximalSupervised, proximal
@@ -31,17 +33,25 @@ def tensors(seed: int, count: int = 3) -> list[Tensor]:
 
 def test_proximal_by_hand() -> None:
     """(3, 4) and 12 away: (9 + 16 + 144) / 2."""
-    found = proximal([torch.tensor([3.0, 5.0]), torch.tensor([[12.0]])], [torch.tensor([0.0, 1.0]), torch.zeros(1, 1)])
+    found = proximal(
+        [torch.tensor([3.0, 5.0]), torch.tensor([[12.0]])],
+        [torch.tensor([0.0, 1.0]), torch.zeros(1, 1)],
+    )
     assert found.item() == 84.5
 
 
 @grid
 @given(seed=st.integers(0, 1000), count=st.integers(1, 4), weight=st.floats(0, 10))
-def test_the_gradient_is_the_way_back_times_the_weight(seed: int, count: int, weight: float) -> None:
+def test_the_gradient_is_the_way_back_times_the_weight(
+    seed: int, count: int, weight: float
+) -> None:
     parameters = [tensor.requires_grad_() for tensor in tensors(seed, count)]
     anchors = [tensor.requires_grad_() for tensor in tensors(seed + 1, count)]
     value = proximal(parameters, anchors)
-    plain = sum(float(((w - a) ** 2).sum().detach()) for w, a in zip(parameters, anchors, strict=True)) / 2
+    plain = (
+        sum(float(((w - a) ** 2).sum().detach()) for w, a in zip(parameters, anchors, strict=True))
+        / 2
+    )
     assert value.item() == pytest.approx(plain, rel=1e-12)
     (weight * value).backward()
     for w, a in zip(parameters, anchors, strict=True):
@@ -59,7 +69,8 @@ def test_at_the_anchor_value_and_gradient_are_0() -> None:
 @grid
 @given(seed=st.integers(0, 1000), factor=st.floats(0.01, 100))
 def test_twice_as_far_is_four_times_as_much(seed: int, factor: float) -> None:
-    anchors, ways = tensors(seed), tensors(seed + 1)
+    anchors = tensors(seed)
+    ways = tensors(seed + 1)
     near = proximal([a + w for a, w in zip(anchors, ways, strict=True)], anchors)
     far = proximal([a + factor * w for a, w in zip(anchors, ways, strict=True)], anchors)
     assert far.item() == pytest.approx(factor**2 * near.item(), rel=1e-9)
@@ -75,12 +86,16 @@ def test_every_parameter_has_its_anchor() -> None:
 
 def make_net() -> nn.Sequential:
     torch.manual_seed(0)
-    return nn.Sequential(nn.Flatten(), nn.Linear(12, 5), nn.BatchNorm1d(5), nn.Linear(5, CLASSES)).train()
+    return nn.Sequential(
+        nn.Flatten(), nn.Linear(12, 5), nn.BatchNorm1d(5), nn.Linear(5, CLASSES)
+    ).train()
 
 
 def make_batch() -> Batch:
     draw = torch.Generator().manual_seed(1)
-    return Batch(torch.rand(6, 3, 2, 2, generator=draw), torch.randint(CLASSES, (6,), generator=draw))
+    return Batch(
+        torch.rand(6, 3, 2, 2, generator=draw), torch.randint(CLASSES, (6,), generator=draw)
+    )
 
 
 def shift(net: nn.Module) -> None:
@@ -91,7 +106,8 @@ def shift(net: nn.Module) -> None:
 
 @pytest.mark.parametrize("weight", [0.0, 0.01, 3.0])
 def test_the_terms_are_cross_entropy_and_squared_distance(weight: float) -> None:
-    net, twin = make_net(), make_net()
+    net = make_net()
+    twin = make_net()
     objective = ProximalSupervised(weight)
     made = Stepping(objective, net, INPUTS)
     shift(net)
@@ -105,14 +121,17 @@ def test_the_terms_are_cross_entropy_and_squared_distance(weight: float) -> None
     expected = weight / 2 * sum(size * (0.1 * (index + 1)) ** 2 for index, size in enumerate(sizes))
     assert losses.terms["loss_proximal"].item() == pytest.approx(expected, rel=1e-5)
 
-    found = torch.autograd.grad(torch.stack(list(losses.terms.values())).sum(), list(net.parameters()))
+    found = torch.autograd.grad(
+        torch.stack(list(losses.terms.values())).sum(), list(net.parameters())
+    )
     alone = torch.autograd.grad(supervised, list(twin.parameters()))
     for index, (a, b) in enumerate(zip(found, alone, strict=True)):
         torch.testing.assert_close(a, b + weight * 0.1 * (index + 1), rtol=1e-5, atol=1e-6)
 
 
 def test_the_anchor_is_where_it_began_not_where_the_net_went() -> None:
-    net, objective = make_net(), ProximalSupervised(1.0)
+    net = make_net()
+    objective = ProximalSupervised(1.0)
     made = Stepping(objective, net, INPUTS)
     values = []
     for _ in range(3):
@@ -124,7 +143,8 @@ def test_the_anchor_is_where_it_began_not_where_the_net_went() -> None:
 
 
 def test_buffers_are_not_held_back() -> None:
-    net, objective = make_net(), ProximalSupervised(1.0)
+    net = make_net()
+    objective = ProximalSupervised(1.0)
     made = Stepping(objective, net, INPUTS)
     for buffer in net.buffers():
         buffer.add_(5)
@@ -156,7 +176,9 @@ def test_without_its_term_it_is_fedavg_to_the_last_bit(tmp_path) -> None:
     sites = ["site-1", "site-9"]
     runs = {
         name: run_local(
-            tiny(name.split()[0], options={"rounds": 2, "batch": 4, **options}), tmp_path / name, sites=sites
+            tiny(name.split()[0], options={"rounds": 2, "batch": 4, **options}),
+            tmp_path / name,
+            sites=sites,
         )
         for name, options in {
             "wfedavg": {"distance_scale": 0.0},
@@ -166,4 +188,7 @@ def test_without_its_term_it_is_fedavg_to_the_last_bit(tmp_path) -> None:
     }
     states = {name: StoredState(folder / "model.safetensors") for name, folder in runs.items()}
     assert_same(states["fedprox"], states["wfedavg"])
-    assert any(not torch.equal(states["fedprox held"][key], states["wfedavg"][key]) for key in states["wfedavg"])
+    assert any(
+        not torch.equal(states["fedprox held"][key], states["wfedavg"][key])
+        for key in states["wfedavg"]
+    )

@@ -13,14 +13,17 @@ from fedward.errors import ConfigError
 from fedward.methods.fixmatch import pseudo_label, pseudo_label_loss
 
 LN2 = math.log(2)
-NAN, INF = math.nan, math.inf
+NAN = math.nan
+INF = math.inf
 grid = settings(deadline=None, max_examples=50)
 sizes = st.tuples(st.integers(1, 9), st.integers(1, 6), st.integers(0, 10_000))
 
 
 def random_probabilities(images: int, classes: int, seed: int) -> Tensor:
     draw = torch.Generator().manual_seed(seed)
-    return torch.softmax(2 * torch.randn(images, classes, generator=draw, dtype=torch.float64), dim=1)
+    return torch.softmax(
+        2 * torch.randn(images, classes, generator=draw, dtype=torch.float64), dim=1
+    )
 
 
 def random_batch(images: int, classes: int, seed: int) -> tuple[Tensor, Tensor, Tensor]:
@@ -35,7 +38,9 @@ def random_batch(images: int, classes: int, seed: int) -> tuple[Tensor, Tensor, 
 
 def test_labels_by_hand() -> None:
     """Row 2 reaches 0.75 exactly, which is enough; row 1's best class has 0.5."""
-    labels, keep = pseudo_label(torch.tensor([[0.125, 0.875, 0.0], [0.5, 0.25, 0.25], [0.25, 0.0, 0.75]]), 0.75)
+    labels, keep = pseudo_label(
+        torch.tensor([[0.125, 0.875, 0.0], [0.5, 0.25, 0.25], [0.25, 0.0, 0.75]]), 0.75
+    )
     assert labels.tolist() == [1, 0, 2]
     assert keep.tolist() == [True, False, True]
     assert labels.dtype == torch.int64
@@ -44,7 +49,9 @@ def test_labels_by_hand() -> None:
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
 def test_the_threshold_is_compared_in_the_dtype_of_its_input(dtype: torch.dtype) -> None:
-    """0.95 is no binary fraction: a row that holds it in its own dtype has reached it, the number below has not."""
+    """0.95 is no binary fraction: a row that holds it in its own dtype has reached it, the number
+    below has not.
+    """
     at = torch.tensor(0.95, dtype=dtype)
     below = torch.nextafter(at, torch.zeros_like(at))
     rows = torch.stack([torch.stack([at, 1 - at]), torch.stack([below, 1 - below])])
@@ -52,12 +59,20 @@ def test_the_threshold_is_compared_in_the_dtype_of_its_input(dtype: torch.dtype)
 
 
 def test_loss_by_hand() -> None:
-    """H = ln 2 for logits (0, 0); softmax(ln 3, 0) = (3/4, 1/4), so label 1 costs ln 4. Mean: 3/2 ln 2."""
+    """H = ln 2 for logits (0, 0); softmax(ln 3, 0) = (3/4, 1/4), so label 1 costs ln 4. Mean: 3/2
+    ln 2.
+    """
     logits = torch.tensor([[0.0, 0.0], [math.log(3), 0.0], [9.0, -9.0]], dtype=torch.float64)
     labels = torch.tensor([0, 1, 1])
-    assert pseudo_label_loss(logits, labels, torch.tensor([True, True, False])).item() == pytest.approx(1.5 * LN2)
-    assert pseudo_label_loss(logits, labels, torch.tensor([True, False, False])).item() == pytest.approx(LN2)
-    assert pseudo_label_loss(logits, labels, torch.tensor([False, True, False])).item() == pytest.approx(2 * LN2)
+    assert pseudo_label_loss(
+        logits, labels, torch.tensor([True, True, False])
+    ).item() == pytest.approx(1.5 * LN2)
+    assert pseudo_label_loss(
+        logits, labels, torch.tensor([True, False, False])
+    ).item() == pytest.approx(LN2)
+    assert pseudo_label_loss(
+        logits, labels, torch.tensor([False, True, False])
+    ).item() == pytest.approx(2 * LN2)
 
 
 # --- (2) naive loops
@@ -68,7 +83,9 @@ def test_loss_by_hand() -> None:
 def test_labels_equal_a_loop(size: tuple[int, int, int], threshold: float) -> None:
     probabilities = random_probabilities(*size)
     labels, keep = pseudo_label(probabilities, threshold)
-    for row, label, kept in zip(probabilities.tolist(), labels.tolist(), keep.tolist(), strict=True):
+    for row, label, kept in zip(
+        probabilities.tolist(), labels.tolist(), keep.tolist(), strict=True
+    ):
         assert label == row.index(max(row))
         assert kept == (max(row) >= threshold)
 
@@ -82,7 +99,9 @@ def test_loss_equals_a_loop(size: tuple[int, int, int]) -> None:
         if kept:
             terms.append(math.log(sum(math.exp(value) for value in row)) - row[label])
     expected = sum(terms) / len(terms) if terms else 0.0
-    assert pseudo_label_loss(logits, labels, keep).item() == pytest.approx(expected, rel=1e-12, abs=1e-14)
+    assert pseudo_label_loss(logits, labels, keep).item() == pytest.approx(
+        expected, rel=1e-12, abs=1e-14
+    )
 
 
 # --- (3) degenerate identities
@@ -119,9 +138,14 @@ def test_ties_go_to_the_lowest_class() -> None:
 @given(size=sizes)
 def test_a_mean_over_all_is_that_over_the_kept_by_their_share(size: tuple[int, int, int]) -> None:
     logits, labels, keep = random_batch(*size)
-    over_all, over_kept = (pseudo_label_loss(logits, labels, keep, mean) for mean in ("all", "kept"))
+    over_all, over_kept = (
+        pseudo_label_loss(logits, labels, keep, mean) for mean in ("all", "kept")
+    )
     torch.testing.assert_close(over_all, over_kept * keep.to(logits.dtype).mean())
-    rows = [F.cross_entropy(row, label).item() for row, label in zip(logits[keep], labels[keep], strict=True)]
+    rows = [
+        F.cross_entropy(row, label).item()
+        for row, label in zip(logits[keep], labels[keep], strict=True)
+    ]
     assert over_all.item() == pytest.approx(sum(rows) / len(keep))
 
 
@@ -130,15 +154,20 @@ def test_a_mean_over_all_is_that_over_the_kept_by_their_share(size: tuple[int, i
 
 @grid
 @given(size=sizes, data=st.data())
-def test_order_of_images_and_names_of_classes_do_not_matter(size: tuple[int, int, int], data: st.DataObject) -> None:
+def test_order_of_images_and_names_of_classes_do_not_matter(
+    size: tuple[int, int, int], data: st.DataObject
+) -> None:
     logits, labels, keep = random_batch(*size)
     rows = torch.tensor(data.draw(st.permutations(range(size[0]))))
     names = torch.tensor(data.draw(st.permutations(range(size[1]))))
     loss = pseudo_label_loss(logits, labels, keep)
     torch.testing.assert_close(pseudo_label_loss(logits[rows], labels[rows], keep[rows]), loss)
-    torch.testing.assert_close(pseudo_label_loss(logits[:, names], names.argsort()[labels], keep), loss)
+    torch.testing.assert_close(
+        pseudo_label_loss(logits[:, names], names.argsort()[labels], keep), loss
+    )
     probabilities = logits.softmax(dim=1)
-    before, after = pseudo_label(probabilities, 0.6), pseudo_label(probabilities[rows][:, names], 0.6)
+    before = pseudo_label(probabilities, 0.6)
+    after = pseudo_label(probabilities[rows][:, names], 0.6)
     assert torch.equal(names[after[0]], before[0][rows])
     assert torch.equal(after[1], before[1][rows])
 
@@ -171,7 +200,9 @@ def test_gradient_by_finite_differences() -> None:
     logits, labels, keep = random_batch(6, 4, 11)
     assert keep.any()
     assert not keep.all()
-    assert torch.autograd.gradcheck(lambda x: pseudo_label_loss(x, labels, keep), logits.requires_grad_())
+    assert torch.autograd.gradcheck(
+        lambda x: pseudo_label_loss(x, labels, keep), logits.requires_grad_()
+    )
 
 
 def test_labels_carry_no_gradient() -> None:
@@ -185,7 +216,8 @@ def test_labels_carry_no_gradient() -> None:
 @pytest.mark.parametrize("mean", ["kept", "all"])
 def test_nothing_kept_is_zero_with_a_gradient_of_zero(images: int, mean: str) -> None:
     logits = torch.randn(images, 4, requires_grad=True)
-    labels, keep = torch.zeros(images, dtype=torch.int64), torch.zeros(images, dtype=torch.bool)
+    labels = torch.zeros(images, dtype=torch.int64)
+    keep = torch.zeros(images, dtype=torch.bool)
     loss = pseudo_label_loss(logits, labels, keep, mean)
     loss.backward()
     assert loss.item() == 0
@@ -196,12 +228,17 @@ def test_nothing_kept_is_zero_with_a_gradient_of_zero(images: int, mean: str) ->
 # --- (6) NaN, infinity, empty
 
 
-@pytest.mark.parametrize("poison", [[NAN, NAN, NAN], [INF, 0, 0], [-INF, -INF, -INF], [0, INF, NAN]])
+@pytest.mark.parametrize(
+    "poison", [[NAN, NAN, NAN], [INF, 0, 0], [-INF, -INF, -INF], [0, INF, NAN]]
+)
 @pytest.mark.parametrize("keep", [[True, False, True], [False, False, False]])
-def test_a_broken_row_that_is_not_kept_does_not_poison(poison: list[float], keep: list[bool]) -> None:
+def test_a_broken_row_that_is_not_kept_does_not_poison(
+    poison: list[float], keep: list[bool]
+) -> None:
     logits = torch.tensor([[1.0, 0.0, 0.0], poison, [0.0, 2.0, 0.0]], requires_grad=True)
     clean = torch.tensor([[1.0, 0.0, 0.0], [0.0, 0.0, 0.0], [0.0, 2.0, 0.0]], requires_grad=True)
-    labels, mask = torch.tensor([0, 1, 0]), torch.tensor(keep)
+    labels = torch.tensor([0, 1, 0])
+    mask = torch.tensor(keep)
     losses = [pseudo_label_loss(x, labels, mask) for x in (logits, clean)]
     for loss in losses:
         loss.backward()
@@ -242,7 +279,9 @@ def test_wrong_shapes_are_refused(shape: tuple[int, ...]) -> None:
     with pytest.raises(ConfigError, match=r"\(images, classes\)"):
         pseudo_label(torch.ones(shape), 0.5)
     with pytest.raises(ConfigError, match=r"\(images, classes\)"):
-        pseudo_label_loss(torch.ones(shape), torch.zeros(3, dtype=torch.int64), torch.ones(3, dtype=torch.bool))
+        pseudo_label_loss(
+            torch.ones(shape), torch.zeros(3, dtype=torch.int64), torch.ones(3, dtype=torch.bool)
+        )
 
 
 @pytest.mark.parametrize(

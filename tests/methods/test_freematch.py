@@ -1,4 +1,6 @@
-"""Equations of fedward.methods.pseudo_labels.freematch, and the moving averages that labellers share."""
+"""Equations of fedward.methods.pseudo_labels.freematch, and the moving averages that labellers
+share.
+"""
 
 import math
 
@@ -10,7 +12,13 @@ from torch import Tensor
 
 from fedward.errors import ConfigError
 from fedward.methods.local import RoundInputs
-from fedward.methods.pseudo_labels.freematch import DECAY, FLOOR, FreeMatch, class_thresholds, fairness
+from fedward.methods.pseudo_labels.freematch import (
+    DECAY,
+    FLOOR,
+    FreeMatch,
+    class_thresholds,
+    fairness,
+)
 from fedward.methods.pseudo_labels.labeller import pseudo_label, running_mean
 
 grid = settings(deadline=None, max_examples=50)
@@ -41,12 +49,16 @@ def share(mean: list[float], histogram: list[float]) -> list[float]:
 def test_thresholds_by_hand() -> None:
     """0.8 times (0.5, 0.3, 0.2) / 0.5, as in the paper; the last is below half of 0.8."""
     mean = torch.tensor([0.5, 0.3, 0.2])
-    assert class_thresholds(torch.tensor(0.8), mean, floor=0).tolist() == pytest.approx([0.8, 0.48, 0.32])
+    assert class_thresholds(torch.tensor(0.8), mean, floor=0).tolist() == pytest.approx(
+        [0.8, 0.48, 0.32]
+    )
     assert class_thresholds(torch.tensor(0.8), mean).tolist() == pytest.approx([0.8, 0.48, 0.4])
 
 
 def test_a_running_mean_by_hand() -> None:
-    """With m = 1/2: 8, then (4 + 8/2)/(1 + 1/2) = 16/3, then (1 + 4/2 + 8/4)/(1 + 1/2 + 1/4) = 20/7."""
+    """With m = 1/2: 8, then (4 + 8/2)/(1 + 1/2) = 16/3, then (1 + 4/2 + 8/4)/(1 + 1/2 + 1/4) =
+    20/7.
+    """
     known = {"a": torch.tensor(99.0), "other": torch.tensor(7.0), "weight": torch.tensor(0.0)}
     for value, expected in ((8.0, 8.0), (4.0, 16 / 3), (1.0, 20 / 7)):
         known = running_mean(known, {"a": torch.tensor(value)}, 0.5)
@@ -56,7 +68,9 @@ def test_a_running_mean_by_hand() -> None:
 
 
 def test_fairness_by_hand() -> None:
-    """Answers and probabilities alike: both sides are even, and a sum over K of (1/K) log(1/K) is -log K."""
+    """Answers and probabilities alike: both sides are even, and a sum over K of (1/K) log(1/K) is
+    -log K.
+    """
     logits = torch.tensor([[0.0, 2.0], [2.0, 0.0]])
     even = torch.tensor([0.5, 0.5])
     keep = torch.tensor([True, True])
@@ -71,7 +85,8 @@ def test_thresholds_of_a_first_batch_by_hand() -> None:
     rows = torch.tensor([[0.9, 0.1], [0.3, 0.7], [0.6, 0.4]])
     labeller = FreeMatch()
     found = labeller.label(rows, None, labeller.init(RoundInputs(torch.ones(2))))
-    confidence, mean = (0.9 + 0.7 + 0.6) / 3, (1.8 / 3, 1.2 / 3)
+    confidence = (0.9 + 0.7 + 0.6) / 3
+    mean = (1.8 / 3, 1.2 / 3)
     assert found.statistics["confidence"].item() == pytest.approx(confidence)
     assert found.statistics["mean"].tolist() == pytest.approx(mean)
     assert found.statistics["histogram"].tolist() == pytest.approx([2 / 3, 1 / 3])
@@ -83,9 +98,15 @@ def test_thresholds_of_a_first_batch_by_hand() -> None:
 
 
 @grid
-@given(values=st.lists(st.floats(0, 1, width=32), min_size=1, max_size=20), decay=st.sampled_from([0.0, 0.5, 0.99]))
+@given(
+    values=st.lists(st.floats(0, 1, width=32), min_size=1, max_size=20),
+    decay=st.sampled_from([0.0, 0.5, 0.99]),
+)
 def test_a_running_mean_equals_a_loop(values: list[float], decay: float) -> None:
-    known = {"a": torch.zeros((), dtype=torch.float64), "weight": torch.zeros((), dtype=torch.float64)}
+    known = {
+        "a": torch.zeros((), dtype=torch.float64),
+        "weight": torch.zeros((), dtype=torch.float64),
+    }
     for value in values:
         known = running_mean(known, {"a": torch.tensor(value, dtype=torch.float64)}, decay)
     weights = [decay**age for age in reversed(range(len(values)))]
@@ -104,7 +125,8 @@ def test_fairness_equals_a_loop(size: tuple[int, int, int]) -> None:
         return
     probabilities = [sum(row[c] for row in kept) / len(kept) for c in range(size[1])]
     answers = [sum(row.index(max(row)) == c for row in kept) / len(kept) for c in range(size[1])]
-    a, b = share(mean.tolist(), histogram.tolist()), share(probabilities, answers)
+    a = share(mean.tolist(), histogram.tolist())
+    b = share(probabilities, answers)
     expected = sum(x * math.log(y + 1e-12) for x, y in zip(a, b, strict=True))
     assert found == pytest.approx(expected, rel=1e-9)
     assert found <= 1e-9
@@ -115,7 +137,8 @@ def test_fairness_equals_a_loop(size: tuple[int, int, int]) -> None:
 def test_labels_equal_a_loop(size: tuple[int, int, int], batches: int) -> None:
     images, classes, seed = size
     labeller = FreeMatch()
-    known, seen = labeller.init(RoundInputs(torch.ones(classes, dtype=torch.float64))), []
+    known = labeller.init(RoundInputs(torch.ones(classes, dtype=torch.float64)))
+    seen = []
     for batch in range(batches):
         rows = random_batch(images, classes, seed + batch)[0].softmax(dim=1)
         seen.append(rows.tolist())
@@ -139,7 +162,9 @@ def test_labels_equal_a_loop(size: tuple[int, int, int], batches: int) -> None:
 
 @grid
 @given(size=sizes, confidence=st.floats(0, 1))
-def test_the_commonest_class_has_the_threshold_of_all(size: tuple[int, int, int], confidence: float) -> None:
+def test_the_commonest_class_has_the_threshold_of_all(
+    size: tuple[int, int, int], confidence: float
+) -> None:
     mean = random_batch(*size)[2]
     found = class_thresholds(torch.tensor(confidence, dtype=torch.float64), mean)
     assert found.max().item() == pytest.approx(confidence)
@@ -149,13 +174,16 @@ def test_the_commonest_class_has_the_threshold_of_all(size: tuple[int, int, int]
 
 def test_equal_thresholds_are_fixmatchs() -> None:
     rows = random_batch(9, 4, 3)[0].softmax(dim=1)
-    one, each = pseudo_label(rows, 0.6), pseudo_label(rows, torch.full((4,), 0.6, dtype=torch.float64))
+    one = pseudo_label(rows, 0.6)
+    each = pseudo_label(rows, torch.full((4,), 0.6, dtype=torch.float64))
     assert all(torch.equal(a, b) for a, b in zip(one, each, strict=True))
 
 
 def test_an_empty_batch_tells_nothing() -> None:
     labeller = FreeMatch()
-    known = labeller.label(torch.tensor([[0.9, 0.1]]), None, labeller.init(RoundInputs(torch.ones(2)))).statistics
+    known = labeller.label(
+        torch.tensor([[0.9, 0.1]]), None, labeller.init(RoundInputs(torch.ones(2)))
+    ).statistics
     found = labeller.label(torch.empty(0, 2), None, known)
     assert found.statistics == known
     assert found.labels.shape == found.keep.shape == (0,)
@@ -167,7 +195,9 @@ def test_an_empty_batch_tells_nothing() -> None:
 def test_fairness_by_finite_differences() -> None:
     logits, keep, mean, histogram = random_batch(8, 3, 5)
     assert 1 < keep.sum() < 8
-    assert torch.autograd.gradcheck(lambda z: fairness(z, keep, mean, histogram), logits.requires_grad_())
+    assert torch.autograd.gradcheck(
+        lambda z: fairness(z, keep, mean, histogram), logits.requires_grad_()
+    )
     mean.requires_grad_()
     fairness(logits, keep, mean, histogram).backward()
     assert mean.grad is None
@@ -184,7 +214,8 @@ def test_statistics_carry_no_gradient() -> None:
 
 @pytest.mark.parametrize("images", [0, 3])
 def test_fairness_of_nothing_is_zero(images: int) -> None:
-    logits, keep = torch.randn(images, 4, requires_grad=True), torch.zeros(images, dtype=torch.bool)
+    logits = torch.randn(images, 4, requires_grad=True)
+    keep = torch.zeros(images, dtype=torch.bool)
     term = fairness(logits, keep, torch.full((4,), 0.25), torch.full((4,), 0.25))
     term.backward()
     assert term.item() == 0

@@ -1,4 +1,6 @@
-"""Whole runs of the methods with two groups of sites, in this process: weights, interruptions, a site that breaks."""
+"""Whole runs of the methods with two groups of sites, in this process: weights, interruptions, a
+site that breaks.
+"""
 
 import json
 from collections.abc import Iterator
@@ -13,7 +15,7 @@ from torch import Tensor
 from fedward.client.client import Client
 from fedward.config import Experiment, SyntheticData
 from fedward.errors import RunError
-from fedward.local import LocalTransport, run_local
+from fedward.lab.local import LocalTransport, run_local
 from fedward.nets import build
 from fedward.storage.checkpoint import SiteModels, StoredState
 from tiny import tiny
@@ -28,7 +30,12 @@ METHODS = ["isofed", "rscfed", "mt_wfedavg"]
 def grouped(method: str, **changes: Any) -> Experiment:
     """Three rounds, the first of them the warm-up."""
     return tiny(
-        method, **{"synthetic": SyntheticData(images=40, labelled=1.0, isolated=True), "evaluate_every": 3, **changes}
+        method,
+        **{
+            "synthetic": SyntheticData(images=40, labelled=1.0, isolated=True),
+            "evaluate_every": 3,
+            **changes,
+        },
     )
 
 
@@ -52,7 +59,9 @@ def straight(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 @pytest.fixture
 def exchanges(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
-    """Let the server die in the exchange whose number, from 1, is put in the list, after so many answers."""
+    """Let the server die in the exchange whose number, from 1, is put in the list, after so many
+    answers.
+    """
     plan: list[int] = []
     seen = 0
     whole = LocalTransport.exchange
@@ -61,7 +70,12 @@ def exchanges(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
         nonlocal seen
         seen += 1
         if plan and seen == plan[0]:
-            whole(self, {name: requests[name] for name in sorted(requests)[: plan[1]]}, timeout, deliver)
+            whole(
+                self,
+                {name: requests[name] for name in sorted(requests)[: plan[1]]},
+                timeout,
+                deliver,
+            )
             raise KeyboardInterrupt
         whole(self, requests, timeout, deliver)
 
@@ -98,24 +112,40 @@ def test_a_group_is_trained_by_its_own_losses_alone(method: str, straight: dict[
         for round_ in (2, 3):
             seen = {name for when, where, name in names if (when, where) == (round_, site)}
             assert seen == {own} | adapted or (method == "rscfed" and not seen)
-        assert {name for when, where, name in names if (when, where) == (1, site)} == {own} - {"loss_consistency"}
+        assert {name for when, where, name in names if (when, where) == (1, site)} == {own} - {
+            "loss_consistency"
+        }
 
 
-def test_sites_without_labels_may_make_pseudo_labels(straight: dict[str, Path], tmp_path: Path) -> None:
+def test_sites_without_labels_may_make_pseudo_labels(
+    straight: dict[str, Path], tmp_path: Path
+) -> None:
     """No site with labels makes any, and another model comes of it than of the mean teacher."""
-    options = {"unlabelled_loss": "pseudo_labels", "pseudo_labels": "freematch", "unlabelled_weight": 1.0}
+    options = {
+        "unlabelled_loss": "pseudo_labels",
+        "pseudo_labels": "freematch",
+        "unlabelled_weight": 1.0,
+    }
     folder = run(tmp_path / "run", "isofed", options=options)
-    kept = {row["site"]: row["value"] for row in rows(folder, "metrics") if row["name"] == "kept" and row["round"] == 3}
+    kept = {
+        row["site"]: row["value"]
+        for row in rows(folder, "metrics")
+        if row["name"] == "kept" and row["round"] == 3
+    }
     assert set(kept) == {"site-2", "site-6"}
     assert all(0 < share <= 1 for share in kept.values())
-    assert any(not torch.equal(value, weights(folder)[key]) for key, value in weights(straight["isofed"]).items())
+    assert any(
+        not torch.equal(value, weights(folder)[key])
+        for key, value in weights(straight["isofed"]).items()
+    )
 
 
 @pytest.mark.parametrize("method", METHODS)
 def test_equal_seeds_give_equal_weights_and_other_seeds_others(
     method: str, straight: dict[str, Path], tmp_path: Path
 ) -> None:
-    again, other = run(tmp_path / "again", method), run(tmp_path / "other", method, seed=4)
+    again = run(tmp_path / "again", method)
+    other = run(tmp_path / "other", method, seed=4)
     assert_same(weights(again), weights(straight[method]))
     assert any(not torch.equal(value, weights(again)[key]) for key, value in weights(other).items())
 
@@ -128,19 +158,31 @@ def test_methods_end_with_models_of_their_own(straight: dict[str, Path]) -> None
 
 def test_only_rscfeds_unlabelled_sites_remember(straight: dict[str, Path]) -> None:
     for method, folder in straight.items():
-        found = {path.parents[2].name for path in (folder / "sites").glob("*/memory/*/*.safetensors")}
+        found = {
+            path.parents[2].name for path in (folder / "sites").glob("*/memory/*/*.safetensors")
+        }
         assert found == ({"site-2", "site-6"} if method == "rscfed" else set())
 
 
-def test_the_log_of_groups_makes_the_last_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_log_of_groups_makes_the_last_model(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The server's model is the sum of its sites' last models by the weights it logged."""
     monkeypatch.setattr(SiteModels, "clear", lambda self: None)
     folder = run_local(grouped("isofed"), tmp_path / "run", sites=SITES)
     last = rows(folder, "groups")[-1]
-    assert (last["round"], last["part"], last["group"], last["sites"]) == (3, 1, "labelled", ["site-1", "site-9"])
+    assert (last["round"], last["part"], last["group"], last["sites"]) == (
+        3,
+        1,
+        "labelled",
+        ["site-1", "site-9"],
+    )
     states = [StoredState(folder / "models" / site / "00003.safetensors") for site in last["sites"]]
     for key, value in weights(folder).items():
-        mean = sum(weight * state[key].double() for weight, state in zip(last["weights"], states, strict=True))
+        mean = sum(
+            weight * state[key].double()
+            for weight, state in zip(last["weights"], states, strict=True)
+        )
         torch.testing.assert_close(value, torch.as_tensor(mean).float(), rtol=1e-6, atol=1e-7)
 
 
@@ -158,7 +200,10 @@ def test_isofed_killed_in_half_a_round_resumes_bit_identically(
     resumed = run_local(None, tmp_path / "run", resume=True)
     assert_same(weights(resumed), weights(straight["isofed"]))
     for log in ("rounds", "groups", "bytes"):
-        kept = [[{**row, "seconds": 0} for row in rows(folder, log)] for folder in (resumed, straight["isofed"])]
+        kept = [
+            [{**row, "seconds": 0} for row in rows(folder, log)]
+            for folder in (resumed, straight["isofed"])
+        ]
         assert kept[0] == kept[1]
 
 
@@ -166,16 +211,25 @@ def test_isofed_killed_in_half_a_round_resumes_bit_identically(
 def test_baselines_killed_in_a_round_resume_bit_identically(
     method: str, number: int, straight: dict[str, Path], exchanges: list[int], tmp_path: Path
 ) -> None:
-    """RSCFed in the third pass of round 2, and in the second of round 3, all drawn sites having answered."""
+    """RSCFed in the third pass of round 2, and in the second of round 3, all drawn sites having
+    answered.
+    """
     exchanges += [number, 4]
     with pytest.raises(KeyboardInterrupt):
         run(tmp_path / "run", method)
     assert_same(weights(run_local(None, tmp_path / "run", resume=True)), weights(straight[method]))
 
 
-@pytest.mark.parametrize(("task", "broken", "part"), [("unsupervised", "site-6", 0), ("supervised", "site-9", 1)])
+@pytest.mark.parametrize(
+    ("task", "broken", "part"), [("unsupervised", "site-6", 0), ("supervised", "site-9", 1)]
+)
 def test_a_run_ends_naming_the_site_that_broke_in_one_half(
-    task: str, broken: str, part: int, straight: dict[str, Path], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    task: str,
+    broken: str,
+    part: int,
+    straight: dict[str, Path],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
 ) -> None:
     whole = Client._work
 
@@ -198,7 +252,10 @@ def test_a_run_ends_naming_the_site_that_broke_in_one_half(
             assert len(row["replied"]) == 2
     (alone,) = (row for row in rows(folder, "groups") if (row["round"], row["part"]) == (2, part))
     assert alone["weights"] == [1.0]
-    changed = any(not torch.equal(value, weights(straight["isofed"])[key]) for key, value in weights(folder).items())
+    changed = any(
+        not torch.equal(value, weights(straight["isofed"])[key])
+        for key, value in weights(folder).items()
+    )
     assert changed
 
 
@@ -206,16 +263,23 @@ def test_below_the_minimum_of_labelled_replies_the_model_stays(tmp_path: Path) -
     """One labelled site, and two replies needed: the two unlabelled ones never make a model."""
     experiment = grouped("isofed", minimum_replies=2, options={"rounds": 2})
     folder = tmp_path / "run"
-    with pytest.raises(RunError, match="a model that some round changed, found the one it began with"):
+    with pytest.raises(
+        RunError, match="a model that some round changed, found the one it began with"
+    ):
         run_local(experiment, folder, sites=["site-1", "site-2", "site-6"])
-    found = {(row["round"], row["part"]): (row["replied"], row["failed"]) for row in rows(folder, "rounds")}
+    found = {
+        (row["round"], row["part"]): (row["replied"], row["failed"])
+        for row in rows(folder, "rounds")
+    }
     assert found[2, 0][0] == ["site-2", "site-6"]
     assert found[2, 1] == ([], {"site-1": "not used: minimum_replies is 2, came 1"})
     assert_same(weights(folder), build("small_cnn", 8, 3, seed=3).state_dict())
 
 
 def test_too_few_unlabelled_replies_leave_the_global_start(tmp_path: Path) -> None:
-    """With one unlabelled site and two replies needed its model is not used: it may as well be another."""
+    """With one unlabelled site and two replies needed its model is not used: it may as well be
+    another.
+    """
     sites = ["site-1", "site-2", "site-9"]
     folders = []
     for name, weight in (("one", 0.02), ("other", 5.0)):

@@ -1,4 +1,6 @@
-"""IsoFed: information maximisation, what each group does when, and that the groups are never averaged together."""
+"""IsoFed: information maximisation, what each group does when, and that the groups are never
+averaged together.
+"""
 
 import math
 from collections.abc import Callable, Mapping
@@ -32,12 +34,15 @@ ENDLESS = 1e30
 
 def probabilities(images: int, classes: int, seed: int, spread: float = 2.0) -> Tensor:
     draw = torch.Generator().manual_seed(seed)
-    return torch.softmax(spread * torch.randn(images, classes, generator=draw, dtype=torch.float64), dim=1)
+    return torch.softmax(
+        spread * torch.randn(images, classes, generator=draw, dtype=torch.float64), dim=1
+    )
 
 
 def plain_information(p: list[list[float]], epsilon: float = 0.0) -> float:
     """Mean entropy of the images minus the entropy of their mean, with loops, in Python's float64."""
-    images, classes = len(p), len(p[0])
+    images = len(p)
+    classes = len(p[0])
     single = [-math.fsum(value * math.log(value + epsilon) for value in row) for row in p]
     mean = [math.fsum(row[c] for row in p) / images for c in range(classes)]
     together = -math.fsum(value * math.log(value + epsilon) for value in mean)
@@ -49,7 +54,9 @@ def test_information_by_hand() -> None:
     found = information_maximisation(torch.tensor([[1.0, 0.0], [0.0, 1.0]], dtype=torch.float64))
     assert found.item() == pytest.approx(-math.log(2), rel=1e-14)
     found = information_maximisation(torch.tensor([[1.0, 0.0], [0.5, 0.5]], dtype=torch.float64))
-    assert found.item() == pytest.approx(0.5 * math.log(2) + 0.75 * math.log(0.75) + 0.25 * math.log(0.25), rel=1e-14)
+    assert found.item() == pytest.approx(
+        0.5 * math.log(2) + 0.75 * math.log(0.75) + 0.25 * math.log(0.25), rel=1e-14
+    )
 
 
 @grid
@@ -61,7 +68,9 @@ def test_information_equals_shots_formula(images: int, classes: int, seed: int) 
     found = information_maximisation(p)
     assert found.shape == ()
     assert found.item() == pytest.approx(plain_information(p.tolist()), rel=1e-12, abs=1e-13)
-    assert found.item() == pytest.approx(plain_information(p.tolist(), SHOT_EPSILON), abs=2 * classes * SHOT_EPSILON)
+    assert found.item() == pytest.approx(
+        plain_information(p.tolist(), SHOT_EPSILON), abs=2 * classes * SHOT_EPSILON
+    )
 
 
 @grid
@@ -71,8 +80,12 @@ def test_information_equals_shots_formula(images: int, classes: int, seed: int) 
     seed=st.integers(0, 10_000),
     spread=st.sampled_from([0.0, 1.0, 10.0, 200.0]),
 )
-def test_information_lies_between_minus_log_k_and_0(images: int, classes: int, seed: int, spread: float) -> None:
-    """Down to one-hot rows: p log max(p, 1e-5) is still convex, so clamping does not break the bounds."""
+def test_information_lies_between_minus_log_k_and_0(
+    images: int, classes: int, seed: int, spread: float
+) -> None:
+    """Down to one-hot rows: p log max(p, 1e-5) is still convex, so clamping does not break the
+    bounds.
+    """
     found = information_maximisation(probabilities(images, classes, seed, spread)).item()
     assert -math.log(classes) - 1e-12 <= found <= 1e-12
 
@@ -83,7 +96,9 @@ def test_information_is_smallest_for_sure_and_even_predictions(classes: int) -> 
     assert information_maximisation(even).item() == pytest.approx(-math.log(classes), rel=1e-12)
     collapsed = torch.eye(classes, dtype=torch.float64)[[0] * 5]
     unsure = torch.full((5, classes), 1 / classes, dtype=torch.float64)
-    assert information_maximisation(collapsed).item() == information_maximisation(unsure).item() == 0
+    assert (
+        information_maximisation(collapsed).item() == information_maximisation(unsure).item() == 0
+    )
 
 
 @grid
@@ -92,8 +107,12 @@ def test_information_ignores_the_order_of_images_and_classes(seed: int, order: l
     p = probabilities(4, 4, seed)
     expected = information_maximisation(p)
     torch.testing.assert_close(information_maximisation(p[order]), expected, rtol=1e-12, atol=1e-14)
-    torch.testing.assert_close(information_maximisation(p[:, order]), expected, rtol=1e-12, atol=1e-14)
-    torch.testing.assert_close(information_maximisation(torch.cat([p, p])), expected, rtol=1e-12, atol=1e-14)
+    torch.testing.assert_close(
+        information_maximisation(p[:, order]), expected, rtol=1e-12, atol=1e-14
+    )
+    torch.testing.assert_close(
+        information_maximisation(torch.cat([p, p])), expected, rtol=1e-12, atol=1e-14
+    )
 
 
 @grid
@@ -109,7 +128,9 @@ def test_equal_rows_say_nothing(classes: int, seed: int, images: int) -> None:
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_one_hot_rows_have_a_finite_gradient(dtype: torch.dtype) -> None:
-    logits = torch.tensor([[2000.0, 0.0, 0.0], [0.0, 3000.0, 0.0], [0.0, 0.0, 0.0]], dtype=dtype, requires_grad=True)
+    logits = torch.tensor(
+        [[2000.0, 0.0, 0.0], [0.0, 3000.0, 0.0], [0.0, 0.0, 0.0]], dtype=dtype, requires_grad=True
+    )
     p = torch.softmax(logits, dim=1)
     assert (p == 0).any()
     (direct,) = torch.autograd.grad(information_maximisation(p), p, retain_graph=True)
@@ -123,14 +144,20 @@ def test_one_hot_rows_have_a_finite_gradient(dtype: torch.dtype) -> None:
 def test_the_gradient_is_that_of_finite_differences(seed: int) -> None:
     draw = torch.Generator().manual_seed(seed)
     logits = torch.randn(5, 4, generator=draw, dtype=torch.float64, requires_grad=True)
-    assert torch.autograd.gradcheck(lambda x: information_maximisation(torch.softmax(x, dim=1)), logits)
+    assert torch.autograd.gradcheck(
+        lambda x: information_maximisation(torch.softmax(x, dim=1)), logits
+    )
 
 
 def descend(loss: Callable[[Tensor], Tensor], steps: int = 400) -> tuple[Tensor, Tensor]:
-    """Follow a loss downhill from a collapsed prediction; return the probabilities before and after."""
+    """Follow a loss downhill from a collapsed prediction; return the probabilities before and
+    after.
+    """
     draw = torch.Generator().manual_seed(3)
     logits = torch.tensor([4.0, 0.0, 0.0, 0.0], dtype=torch.float64).repeat(12, 1)
-    logits = (logits + 0.5 * torch.randn(12, 4, generator=draw, dtype=torch.float64)).requires_grad_()
+    logits = (
+        logits + 0.5 * torch.randn(12, 4, generator=draw, dtype=torch.float64)
+    ).requires_grad_()
     before = torch.softmax(logits, dim=1).detach()
     assert (before.argmax(dim=1) == 0).all()
     for _ in range(steps):
@@ -165,7 +192,10 @@ def test_entropy_alone_collapses() -> None:
 @pytest.mark.parametrize("seed", range(3))
 def test_information_increases_diversity_that_entropy_decreases(seed: int) -> None:
     draw = torch.Generator().manual_seed(seed)
-    logits = torch.tensor([3.0, 0.0, 0.0]).double().repeat(8, 1) + torch.randn(8, 3, generator=draw).double()
+    logits = (
+        torch.tensor([3.0, 0.0, 0.0]).double().repeat(8, 1)
+        + torch.randn(8, 3, generator=draw).double()
+    )
     found = {}
     for name, loss in (("information", information_maximisation), ("entropy", mean_entropy)):
         leaf = logits.clone().requires_grad_()
@@ -176,8 +206,12 @@ def test_information_increases_diversity_that_entropy_decreases(seed: int) -> No
 
 
 def test_the_mean_over_classes_would_teach_nothing() -> None:
-    """Eq. (4) read to the letter: N is the number of classes, so the first term is that of 1/N whatever p is."""
-    logits = torch.randn(6, 4, generator=torch.Generator().manual_seed(0), dtype=torch.float64, requires_grad=True)
+    """Eq. (4) read to the letter: N is the number of classes, so the first term is that of 1/N
+    whatever p is.
+    """
+    logits = torch.randn(
+        6, 4, generator=torch.Generator().manual_seed(0), dtype=torch.float64, requires_grad=True
+    )
     mean = torch.softmax(logits, dim=1).mean(dim=1)
     (literal,) = torch.autograd.grad((mean * mean.log()).mean(), logits, retain_graph=True)
     assert literal.abs().max() < 1e-15
@@ -240,7 +274,8 @@ ADAPT = InformationMaximisation
 
 @pytest.mark.parametrize("round_", [1, 2, 3, 50])
 def test_isofed_adapts_at_a_tenth_of_the_rate_after_warm_up(round_: int) -> None:
-    supervised, teacher = (Supervised, 0.03, ()), (MeanTeacher, 0.021, ())
+    supervised = (Supervised, 0.03, ())
+    teacher = (MeanTeacher, 0.021, ())
     late = round_ > 2
     first = [(ADAPT, pytest.approx(0.003), ("adaptation",))] * late
     assert phases("isofed", "supervised", round_, 5) == [*first, supervised]
@@ -251,7 +286,10 @@ def test_isofed_adapts_at_a_tenth_of_the_rate_after_warm_up(round_: int) -> None
 def test_rates_follow_the_settings() -> None:
     options = {"learning_rate": 0.5, "unlabelled_learning_rate": 0.25, "adaptation_rate": 0.5}
     assert [rate for _, rate, _ in phases("isofed", "supervised", 3, 5, **options)] == [0.25, 0.5]
-    assert [rate for _, rate, _ in phases("isofed", "unsupervised", 3, 0, **options)] == [0.125, 0.25]
+    assert [rate for _, rate, _ in phases("isofed", "unsupervised", 3, 0, **options)] == [
+        0.125,
+        0.25,
+    ]
 
 
 @pytest.mark.parametrize("round_", [1, 3])
@@ -276,13 +314,18 @@ def test_supervised_methods_skip_a_site_without_labels(name: str) -> None:
     assert len(phases(name, "supervised", 9, 1)) == 1
 
 
-@pytest.mark.parametrize(("name", "lasting"), [("mt_wfedavg", False), ("isofed", False), ("rscfed", True)])
+@pytest.mark.parametrize(
+    ("name", "lasting"), [("mt_wfedavg", False), ("isofed", False), ("rscfed", True)]
+)
 def test_only_rscfeds_teacher_lasts_and_sees_two_weak_views(name: str, lasting: bool) -> None:
     method = METHODS[name](settings_of(name, {}))
     teacher = method.phases("unsupervised", 100, 0)[-1].objective
     assert isinstance(teacher, MeanTeacher)
     assert teacher.lasting is lasting
-    assert (teacher.uses.unlabelled, teacher.uses.second_view) == ("unlabelled", "weak" if lasting else "strong")
+    assert (teacher.uses.unlabelled, teacher.uses.second_view) == (
+        "unlabelled",
+        "weak" if lasting else "strong",
+    )
 
 
 def test_every_round_has_a_new_objective() -> None:
@@ -292,10 +335,15 @@ def test_every_round_has_a_new_objective() -> None:
 
 
 def test_pseudo_labels_may_stand_for_the_mean_teacher() -> None:
-    """At sites without labels alone, at their rate, behind the same adaptation; such sites report other numbers."""
+    """At sites without labels alone, at their rate, behind the same adaptation; such sites report
+    other numbers.
+    """
     options = {"unlabelled_loss": "pseudo_labels", "threshold": 0.7, "pseudo_labels": "freematch"}
     adapt = (ADAPT, pytest.approx(0.0021), ("adaptation",))
-    assert phases("isofed", "unsupervised", 3, 0, **options) == [adapt, (FixMatchObjective, 0.021, ())]
+    assert phases("isofed", "unsupervised", 3, 0, **options) == [
+        adapt,
+        (FixMatchObjective, 0.021, ()),
+    ]
     assert phases("isofed", "supervised", 3, 5, **options)[-1] == (Supervised, 0.03, ())
     method = METHODS["isofed"](settings_of("isofed", options))
     objective = method.phases("unsupervised", 3, 0)[-1].objective
@@ -310,9 +358,18 @@ def test_pseudo_labels_may_stand_for_the_mean_teacher() -> None:
 @pytest.mark.parametrize(
     ("options", "remedy"),
     [
-        ({"pseudo_labels": "freematch"}, "pseudo_labels=freematch .* set unlabelled_loss=pseudo_labels"),
-        ({"pseudo_label_mean": "all"}, "pseudo_label_mean=all .* set unlabelled_loss=pseudo_labels"),
-        ({"unlabelled_loss": "pseudo_labels", "temperature": 0.7}, "temperature=0.7 .* set unlabelled_loss=mean_te"),
+        (
+            {"pseudo_labels": "freematch"},
+            "pseudo_labels=freematch .* set unlabelled_loss=pseudo_labels",
+        ),
+        (
+            {"pseudo_label_mean": "all"},
+            "pseudo_label_mean=all .* set unlabelled_loss=pseudo_labels",
+        ),
+        (
+            {"unlabelled_loss": "pseudo_labels", "temperature": 0.7},
+            "temperature=0.7 .* set unlabelled_loss=mean_te",
+        ),
     ],
 )
 def test_a_setting_of_the_other_loss_is_refused(options: dict[str, Any], remedy: str) -> None:
@@ -345,23 +402,33 @@ def test_labelled_sites_start_from_the_unlabelled_mean() -> None:
         updates = server.trained(round_, 1)
         assert [update.site for update in updates] == ["site-1", "site-3"]
         assert_close(
-            server.after[round_], plain_mean([update.state for update in updates], plain_weights(updates, 100.0))
+            server.after[round_],
+            plain_mean([update.state for update in updates], plain_weights(updates, 100.0)),
         )
 
 
-@pytest.mark.parametrize(("scale", "norm"), [(0.0, "sum"), (10.0, "sum"), (10.0, "flat"), (1e3, "flat")])
+@pytest.mark.parametrize(
+    ("scale", "norm"), [(0.0, "sum"), (10.0, "sum"), (10.0, "flat"), (1e3, "flat")]
+)
 def test_both_means_follow_the_settings(scale: float, norm: str) -> None:
-    server = Server("isofed", {"rounds": 2, "warm_up": 0, "distance_scale": scale, "distance_norm": norm}).run()
+    server = Server(
+        "isofed", {"rounds": 2, "warm_up": 0, "distance_scale": scale, "distance_norm": norm}
+    ).run()
     for part, found in ((0, server.of(2, 1).model), (1, server.after[2])):
         updates = server.trained(2, part)
-        assert_close(found, plain_mean([update.state for update in updates], plain_weights(updates, scale, norm)))
+        assert_close(
+            found,
+            plain_mean([update.state for update in updates], plain_weights(updates, scale, norm)),
+        )
 
 
 def test_one_sites_reply_is_the_start_to_the_last_bit() -> None:
     sites = {"site-1": (30, 0), "site-2": (0, 80)}
     server = Server("isofed", {"rounds": 3, "warm_up": 0}, sites).run()
     for round_ in (1, 2, 3):
-        assert_same(server.of(round_, 1).model, moved(server.of(round_, 0).model, "site-2", round_, 0))
+        assert_same(
+            server.of(round_, 1).model, moved(server.of(round_, 0).model, "site-2", round_, 0)
+        )
         assert_same(server.after[round_], moved(server.of(round_, 1).model, "site-1", round_, 1))
 
 
@@ -373,7 +440,9 @@ def test_the_group_log_has_weights_and_distances_of_both() -> None:
         (2, 1, "labelled", ["site-1", "site-3"]),
     ]
     for row in server.groups:
-        assert row["weights"] == pytest.approx(plain_weights(server.trained(row["round"], row["part"]), 100.0))
+        assert row["weights"] == pytest.approx(
+            plain_weights(server.trained(row["round"], row["part"]), 100.0)
+        )
         assert all(distance > 0 for distance in row["distances"])
 
 
@@ -387,7 +456,8 @@ def labelled_answer(exchange: Exchange, site: str) -> State:
 
 def poison(state: State) -> State:
     return {
-        key: torch.full_like(value, ENDLESS) if value.is_floating_point() else value for key, value in state.items()
+        key: torch.full_like(value, ENDLESS) if value.is_floating_point() else value
+        for key, value in state.items()
     }
 
 
@@ -430,7 +500,9 @@ def test_labelled_poison_reaches_unlabelled_sites_as_start_only(scale: float) ->
 @pytest.mark.parametrize("name", ["mt_wfedavg", "rscfed"])
 def test_the_baselines_are_not_isolated(name: str) -> None:
     """So the test above could fail."""
-    options = {"distance_scale": 0.0} | ({"unlabelled_distance_scale": 0.0} if name == "rscfed" else {})
+    options = {"distance_scale": 0.0} | (
+        {"unlabelled_distance_scale": 0.0} if name == "rscfed" else {}
+    )
     broken = poisoned(name, "unlabelled", "labelled", **options)
     assert (broken.after[2]["w"] > ENDLESS / 100).all()
 
@@ -454,7 +526,9 @@ def test_without_warm_up_all_are_asked_until_groups_are_known() -> None:
 
 
 def test_a_site_that_never_answered_is_asked_in_both_halves() -> None:
-    server = Server("isofed", {"rounds": 2, "warm_up": 1}, fails=lambda exchange, site: site == "site-3").run()
+    server = Server(
+        "isofed", {"rounds": 2, "warm_up": 1}, fails=lambda exchange, site: site == "site-3"
+    ).run()
     assert "site-3" in server.of(2, 0).tasks
     assert "site-3" in server.of(2, 1).tasks
     assert "site-3" not in server.state.groups
@@ -500,17 +574,24 @@ def is_labelled(site: str) -> bool:
 
 def test_without_unlabelled_replies_the_start_is_global() -> None:
     server = Server(
-        "isofed", {"rounds": 3}, fails=lambda exchange, site: exchange.round == 2 and not is_labelled(site)
+        "isofed",
+        {"rounds": 3},
+        fails=lambda exchange, site: exchange.round == 2 and not is_labelled(site),
     ).run()
     assert_same(server.of(2, 1).model, server.after[1])
     assert not any(row["group"] == "unlabelled" and row["round"] == 2 for row in server.groups)
     updates = server.trained(2, 1)
-    assert_close(server.after[2], plain_mean([update.state for update in updates], plain_weights(updates, 100.0)))
+    assert_close(
+        server.after[2],
+        plain_mean([update.state for update in updates], plain_weights(updates, 100.0)),
+    )
 
 
 def test_without_a_labelled_reply_the_global_model_stays() -> None:
     server = Server(
-        "isofed", {"rounds": 3}, fails=lambda exchange, site: exchange.round == 2 and is_labelled(site)
+        "isofed",
+        {"rounds": 3},
+        fails=lambda exchange, site: exchange.round == 2 and is_labelled(site),
     ).run()
     assert len(server.trained(2, 0)) == 2
     assert (server.of(2, 1).model["w"] != server.after[1]["w"]).any()
@@ -527,15 +608,25 @@ def test_without_any_reply_the_model_stays() -> None:
 
 @pytest.mark.parametrize("warm_up", [0, 1])
 def test_without_any_unlabelled_site_the_first_half_is_left_out(warm_up: int) -> None:
-    """As soon as that is known; the run is that of the supervised method without adaptation at the server."""
+    """As soon as that is known; the run is that of the supervised method without adaptation at the
+    server.
+    """
     sites = {"site-1": (30, 0), "site-2": (20, 5)}
     fixed: Mapping[str, Any] = {"rounds": 3, "warm_up": warm_up}
     server = Server(
-        "isofed", fixed, sites, answer=lambda exchange, site: moved(exchange.model, site, exchange.round)
+        "isofed",
+        fixed,
+        sites,
+        answer=lambda exchange, site: moved(exchange.model, site, exchange.round),
     ).run()
-    assert server.parts() == ([(1, 0), (2, 1), (3, 1)] if warm_up else [(1, 0), (1, 1), (2, 1), (3, 1)])
+    assert server.parts() == (
+        [(1, 0), (2, 1), (3, 1)] if warm_up else [(1, 0), (1, 1), (2, 1), (3, 1)]
+    )
     supervised = Server(
-        "wfedavg", fixed, sites, answer=lambda exchange, site: moved(exchange.model, site, exchange.round)
+        "wfedavg",
+        fixed,
+        sites,
+        answer=lambda exchange, site: moved(exchange.model, site, exchange.round),
     ).run()
     for round_ in (1, 2, 3):
         assert_same(server.after[round_], supervised.after[round_])
@@ -553,7 +644,10 @@ def test_some_failures_leave_the_mean_of_the_others() -> None:
     assert_close(server.of(2, 1).model, unlabelled_mean(server, 2))
     assert [update.site for update in server.trained(2, 1)] == ["site-3", "site-6"]
     updates = server.trained(2, 1)
-    assert_close(server.after[2], plain_mean([update.state for update in updates], plain_weights(updates, 100.0)))
+    assert_close(
+        server.after[2],
+        plain_mean([update.state for update in updates], plain_weights(updates, 100.0)),
+    )
 
 
 @pytest.mark.parametrize("warm_up", [0, 3])
@@ -567,7 +661,9 @@ def test_it_ends_when_the_last_labels_are_lost() -> None:
         return (0, 9) if exchange.round == 3 else FOUR[site]
 
     server = Server("isofed", {"rounds": 5}, images=images)
-    with pytest.raises(RunError, match=r"round 3, sites site-1, site-2, site-3, site-4: .*no site has labels"):
+    with pytest.raises(
+        RunError, match=r"round 3, sites site-1, site-2, site-3, site-4: .*no site has labels"
+    ):
         server.run()
     assert server.state.round == 2
 
@@ -599,7 +695,9 @@ def asks_of(server: Server, rounds: int) -> list[tuple[Any, ...]]:
 
 @pytest.mark.parametrize("participants", [None, 2])
 @pytest.mark.parametrize("silent", [None, "site-1", "site-2"])
-def test_the_warm_up_is_the_same_for_all_methods(silent: str | None, participants: int | None) -> None:
+def test_the_warm_up_is_the_same_for_all_methods(
+    silent: str | None, participants: int | None
+) -> None:
     """Same asks, and for the same replies the same models to the last bit."""
     servers = {
         name: Server(
@@ -612,9 +710,9 @@ def test_the_warm_up_is_the_same_for_all_methods(silent: str | None, participant
     first = servers["wfedavg"]
     assert [part for _, part in first.parts()] == [0] * 4
     assert set(first.of(1).tasks) == set(FOUR) or participants
-    assert participants or set(first.of(3).tasks) == {site for site in FOUR if FOUR[site][0] or site == silent}, (
-        "known to be unlabelled, or not known yet"
-    )
+    assert participants or set(first.of(3).tasks) == {
+        site for site in FOUR if FOUR[site][0] or site == silent
+    }, "known to be unlabelled, or not known yet"
     for name, server in servers.items():
         assert asks_of(server, 3) == asks_of(first, 3), name
         for exchange, theirs in zip(server.exchanges[:3], first.exchanges[:3], strict=True):

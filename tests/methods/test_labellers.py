@@ -1,4 +1,6 @@
-"""Labellers in the objectives: what they are given, what follows their batches, and that nothing more leaves a site."""
+"""Labellers in the objectives: what they are given, what follows their batches, and that nothing
+more leaves a site.
+"""
 
 from dataclasses import replace
 from pathlib import Path
@@ -12,7 +14,7 @@ from torch import Tensor, nn
 from asking import RUN, requests
 from clients import new_client
 from fedward.client.memory import site_models
-from fedward.local import run_local
+from fedward.lab.local import run_local
 from fedward.methods import METHODS, settings_of
 from fedward.methods.fedperl import FedPerl, FedPerlObjective, FedPerlSettings
 from fedward.methods.fixmatch import FixMatchObjective, FixMatchSettings, pseudo_label
@@ -29,7 +31,9 @@ from tiny import tiny
 
 NAMES = get_args(Labelling)
 AWARE = [name for name in NAMES if name != "fixed"]
-IMAGES, CLASSES, PEERS = 6, 3, 2
+IMAGES = 6
+CLASSES = 3
+PEERS = 2
 INPUTS = RoundInputs(torch.ones(CLASSES), class_counts=torch.tensor([5, 1, 0]))
 OPTIONS: dict[str, Any] = {"threshold": 0.4, "unlabelled_weight": 1.0}
 
@@ -65,14 +69,20 @@ def softmax(images: Tensor) -> Tensor:
 @pytest.mark.parametrize("peers", [0, PEERS])
 @pytest.mark.parametrize("name", NAMES)
 def test_objectives_hand_statistics_from_batch_to_batch(name: str, peers: int) -> None:
-    """Also behind batches after which no step was taken. With peers the labeller is given the mean over all."""
+    """Also behind batches after which no step was taken. With peers the labeller is given the mean
+    over all.
+    """
     phase = Stepping(objective(name, peers), net(), INPUTS)
     labeller = labeller_of(name, OPTIONS["threshold"])
     known = labeller.init(INPUTS)
     for seed in range(4):
         images = batch(seed, peers)
         losses = phase.losses(images)
-        mean = softmax(images.weak) if not peers else torch.cat([softmax(images.weak)[None], images.peers]).mean(dim=0)
+        mean = (
+            softmax(images.weak)
+            if not peers
+            else torch.cat([softmax(images.weak)[None], images.peers]).mean(dim=0)
+        )
         found = labeller.label(mean, images.received, known)
         known = found.statistics
         assert torch.equal(losses.found["labels"], found.labels)
@@ -96,20 +106,29 @@ def test_labellers_differ() -> None:
 
 
 def test_a_target_between_two_models_is_the_loss() -> None:
-    images, made = batch(1), objective("corrected", threshold=0.5)
+    images = batch(1)
+    made = objective("corrected", threshold=0.5)
     losses = made.losses(net(), images, INPUTS)
     found = made.labeller.label(softmax(images.weak), images.received, {})
     assert found.keep.any()
     assert ((found.targets > 0).sum(dim=1) > 1).any(), "else both models agree everywhere"
-    torch.testing.assert_close(losses.terms["loss_pseudo"], divergence(net()(images.strong), found.targets, found.keep))
+    torch.testing.assert_close(
+        losses.terms["loss_pseudo"], divergence(net()(images.strong), found.targets, found.keep)
+    )
     rows = replace(images, received=None)
-    assert FixMatchObjective(FixMatchSettings(**OPTIONS)).losses(net(), rows, INPUTS).terms["loss_pseudo"].isfinite()
+    assert (
+        FixMatchObjective(FixMatchSettings(**OPTIONS))
+        .losses(net(), rows, INPUTS)
+        .terms["loss_pseudo"]
+        .isfinite()
+    )
 
 
 def test_fairness_is_a_part_of_the_pseudo_label_loss() -> None:
     found = {weight: objective("freematch", fairness_weight=weight) for weight in (0.0, 0.01, 0.02)}
     terms = {
-        weight: Stepping(made, net(), INPUTS).losses(batch(2)).terms["loss_pseudo"] for weight, made in found.items()
+        weight: Stepping(made, net(), INPUTS).losses(batch(2)).terms["loss_pseudo"]
+        for weight, made in found.items()
     }
     assert terms[0.01] < terms[0.0]
     torch.testing.assert_close(terms[0.02] - terms[0.0], 2 * (terms[0.01] - terms[0.0]))
@@ -120,7 +139,9 @@ def test_fairness_is_a_part_of_the_pseudo_label_loss() -> None:
 def test_pseudo_labels_carry_no_gradient(name: str, peers: int) -> None:
     """Weak views, peers and the model received train nothing but by FedPerl's consistency."""
     images = batch(1, peers, labelled=False)
-    given = [tensor for tensor in (images.weak, images.peers, images.received) if tensor is not None]
+    given = [
+        tensor for tensor in (images.weak, images.peers, images.received) if tensor is not None
+    ]
     for tensor in given:
         tensor.requires_grad_()
     made = objective(name, peers, **({"consistency_weight": 0.0} if peers else {}), threshold=0.0)
@@ -139,12 +160,16 @@ def test_batches_without_unlabelled_images_tell_nothing(name: str) -> None:
 
 
 def test_statistics_follow_batches_that_are_no_step() -> None:
-    """With a threshold of 1 nothing is kept, and a site without labels has nothing else to learn from."""
+    """With a threshold of 1 nothing is kept, and a site without labels has nothing else to learn
+    from.
+    """
     settings = FixMatchSettings(pseudo_labels="aligned", threshold=1.0, batch=2, images_per_round=8)
     seen: list[Tensor] = []
 
     class Noting(FixMatchObjective):
-        def losses(self, net: nn.Module, batch: Batch, inputs: RoundInputs, state: Any = None) -> Any:
+        def losses(
+            self, net: nn.Module, batch: Batch, inputs: RoundInputs, state: Any = None
+        ) -> Any:
             seen.append(state["model"])
             return super().losses(net, batch, inputs, state)
 
@@ -159,18 +184,25 @@ def test_statistics_follow_batches_that_are_no_step() -> None:
 
 
 class Watching(FedPerlObjective):
-    """Fixed thresholds, and a list of the batches that were labelled, with the answers of the model received or not."""
+    """Fixed thresholds, and a list of the batches that were labelled, with the answers of the model
+    received or not.
+    """
 
     def __init__(self, received: bool) -> None:
         super().__init__(FedPerlSettings.model_validate(OPTIONS))
-        self.uses, self.seen = replace(self.uses, received=received), list[Batch]()
+        self.uses = replace(self.uses, received=received)
+        self.seen = list[Batch]()
 
-    def label(self, local: Tensor, batch: Batch, known: Statistics, inputs: RoundInputs) -> PseudoLabels:
+    def label(
+        self, local: Tensor, batch: Batch, known: Statistics, inputs: RoundInputs
+    ) -> PseudoLabels:
         self.seen.append(batch)
         return super().label(local, batch, known, inputs)
 
 
-def test_the_model_received_answers_as_it_came(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_model_received_answers_as_it_came(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """In all batches, whatever the net has learned since. Peers answer as they do without it."""
     without, with_it = watching = [Watching(received) for received in (False, True)]
     experiment = tiny(options={"images_per_round": 24})
@@ -185,7 +217,9 @@ def test_the_model_received_answers_as_it_came(tmp_path: Path, monkeypatch: pyte
     for one, other in zip(without.seen, with_it.seen, strict=True):
         assert one.received is None
         assert torch.equal(one.peers, other.peers)
-        torch.testing.assert_close(other.received, alone(other.weak).softmax(dim=1), rtol=1e-5, atol=1e-6)
+        torch.testing.assert_close(
+            other.received, alone(other.weak).softmax(dim=1), rtol=1e-5, atol=1e-6
+        )
 
 
 def test_only_a_correction_asks_the_model_received() -> None:
@@ -210,7 +244,11 @@ def test_impossible_settings_are_refused() -> None:
     assert FixMatchSettings(pseudo_labels="freematch", fairness_weight=0.01).fairness_weight == 0.01
     wrong: list[tuple[type[FixMatchSettings], dict[str, Any], str]] = [
         (FixMatchSettings, {"pseudo_labels": "flexmatch"}, "pseudo_labels"),
-        (FixMatchSettings, {"pseudo_labels": "freematch", "fairness_weight": -0.1}, "fairness_weight"),
+        (
+            FixMatchSettings,
+            {"pseudo_labels": "freematch", "fairness_weight": -0.1},
+            "fairness_weight",
+        ),
         (FixMatchSettings, {"fairness_weight": 0.1}, "set pseudo_labels=freematch"),
         (FedPerlSettings, {"pseudo_labels": "aligned", "combine": "sum"}, "combine=mean"),
     ]
@@ -236,11 +274,19 @@ def test_only_counts_are_remembered_and_they_stay(tmp_path: Path, name: str) -> 
     site = new_client("site-9", experiment, tmp_path)
     model = build(experiment.net, 8, seed=3).state_dict()
     for round_ in (1, 2):
-        asked = requests(experiment, Exchange(round_, model, {site.name: ClientTask("train")}), [site.name])[site.name]
+        asked = requests(
+            experiment, Exchange(round_, model, {site.name: ClientTask("train")}), [site.name]
+        )[site.name]
         answer = site.handle(asked)
         assert answer.meta["steps"] == 2
         assert {array.split("/", 1)[0] for array in answer.arrays} == {"diff"}
-        assert set(answer.meta["train"]) == {"loss", "loss_supervised", "loss_pseudo", "kept", "seconds"}
+        assert set(answer.meta["train"]) == {
+            "loss",
+            "loss_supervised",
+            "loss_pseudo",
+            "kept",
+            "seconds",
+        }
         known = site_models(tmp_path / "memory", RUN).at(round_, 0)
         assert (known is not None) == (name == "balanced")
         if known is not None:
@@ -251,9 +297,12 @@ def test_only_counts_are_remembered_and_they_stay(tmp_path: Path, name: str) -> 
 
 
 @pytest.mark.parametrize("name", AWARE)
-def test_a_resumed_run_is_an_undisturbed_one(tmp_path: Path, name: str, without_report: None) -> None:
+def test_a_resumed_run_is_an_undisturbed_one(
+    tmp_path: Path, name: str, without_report: None
+) -> None:
     """FedPerl with peers, from the second round on, in the middle of which the server dies."""
-    sites, options = ["site-1", "site-6", "site-9"], {"pseudo_labels": name, "threshold": 0.14, "participants": 3}
+    sites = ["site-1", "site-6", "site-9"]
+    options = {"pseudo_labels": name, "threshold": 0.14, "participants": 3}
     experiment = tiny(options=options)
     whole = run_local(experiment, tmp_path / "whole", sites=sites)
     interrupted(experiment, tmp_path / "run", sites, round_=2, answered=2)

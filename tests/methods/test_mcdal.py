@@ -11,7 +11,12 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from fedward.errors import ConfigError
-from fedward.methods.samplers.mcdal import AuxiliaryHeads, discrepancy, heads_loss, pairwise_distances
+from fedward.methods.samplers.mcdal import (
+    AuxiliaryHeads,
+    discrepancy,
+    heads_loss,
+    pairwise_distances,
+)
 
 NAN = math.nan
 LOG3 = math.log(3)
@@ -30,7 +35,13 @@ def random_logits(images: int, classes: int, seed: int) -> tuple[Tensor, Tensor,
 
 def test_distances_by_hand() -> None:
     """(1, 0), (0, 1), (1/2, 1/2): 2 + 1 + 1. Three different sure classes: 2 + 2 + 2. Agreement: 0."""
-    p = torch.tensor([[[1.0, 0, 0], [1, 0, 0], [0.2, 0.8, 0]], [[0, 1, 0], [0, 1, 0], [0.2, 0.8, 0]], 3 * [[0.0] * 3]])
+    p = torch.tensor(
+        [
+            [[1.0, 0, 0], [1, 0, 0], [0.2, 0.8, 0]],
+            [[0, 1, 0], [0, 1, 0], [0.2, 0.8, 0]],
+            3 * [[0.0] * 3],
+        ]
+    )
     p[2] = torch.tensor([[0.5, 0.5, 0], [0, 0, 1], [0.2, 0.8, 0]])
     assert pairwise_distances(p).tolist() == [4, 6, 0]
 
@@ -54,10 +65,12 @@ def test_distances_equal_a_loop(size: tuple[int, int, int], data: st.DataObject)
 
 
 def test_discrepancy_by_hand() -> None:
-    """σ(log 3, 0) = (3/4, 1/4) against (1/2, 1/2) twice: (1/4 + 1/4) / 2 for each of two pairs, 0 for the third.
+    """σ(log 3, 0) = (3/4, 1/4) against (1/2, 1/2) twice: (1/4 + 1/4) / 2 for each of two pairs, 0
+    for the third.
 
-    With p, 1 - p = 3/4, 1/4: both distances are (p - (1 - p)) / 2 = p - 1/2, and dp/dz = p (1 - p) = 3/16: the gradient
-    of their sum in h_1 is (3/8, -3/8). In h_2 only d(h_1, h_2) has one, -q (1 - q) = -1/4; d(h_2, f) is at its kink.
+    With p, 1 - p = 3/4, 1/4: both distances are (p - (1 - p)) / 2 = p - 1/2, and dp/dz = p (1 - p)
+    = 3/16: the gradient of their sum in h_1 is (3/8, -3/8). In h_2 only d(h_1, h_2) has one, -q (1
+    - q) = -1/4; d(h_2, f) is at its kink.
     """
     first = torch.tensor([[LOG3, 0.0]], dtype=torch.float64, requires_grad=True)
     second = torch.zeros(1, 2, dtype=torch.float64, requires_grad=True)
@@ -81,7 +94,9 @@ def test_discrepancy_equals_a_loop_and_the_mean_score(size: tuple[int, int, int]
     total = 0.0
     for one, other in ((0, 1), (0, 2), (1, 2)):
         pairs = [
-            abs(a - b) for u, v in zip(outputs[one], outputs[other], strict=True) for a, b in zip(u, v, strict=True)
+            abs(a - b)
+            for u, v in zip(outputs[one], outputs[other], strict=True)
+            for a, b in zip(u, v, strict=True)
         ]
         total += math.fsum(pairs) / len(pairs)
     found = discrepancy(*logits)
@@ -98,7 +113,9 @@ def test_discrepancy_invariances(size: tuple[int, int, int], data: st.DataObject
     rows, names = (torch.tensor(data.draw(st.permutations(range(n)))) for n in size[:2])
     found = discrepancy(first, second, main)
     torch.testing.assert_close(discrepancy(second, first, main), found)
-    torch.testing.assert_close(discrepancy(*(each[rows][:, names] for each in (first, second, main))), found)
+    torch.testing.assert_close(
+        discrepancy(*(each[rows][:, names] for each in (first, second, main))), found
+    )
     torch.testing.assert_close(discrepancy(first + 3, second, main - 1), found)
     assert discrepancy(first, first, first).item() == 0
 
@@ -112,7 +129,9 @@ def test_discrepancy_of_nothing_is_zero_with_a_gradient_of_zero(shape: tuple[int
 
 
 def test_equal_heads_never_part() -> None:
-    """At equal predictions every distance is at its kink, where the gradient is 0: heads start at different weights."""
+    """At equal predictions every distance is at its kink, where the gradient is 0: heads start at
+    different weights.
+    """
     first, second, main = random_logits(4, 3, seed=1)
     same = main.detach().clone().requires_grad_()
     discrepancy(same, same.detach(), main).backward()
@@ -144,7 +163,11 @@ def test_heads_loss_by_hand() -> None:
 def test_heads_loss_is_two_cross_entropies(size: tuple[int, int, int]) -> None:
     first, second, _ = random_logits(*size)
     labels = torch.randint(size[1], (size[0],), generator=torch.Generator().manual_seed(size[2]))
-    rows = [(row, label) for each in (first, second) for row, label in zip(each.tolist(), labels.tolist(), strict=True)]
+    rows = [
+        (row, label)
+        for each in (first, second)
+        for row, label in zip(each.tolist(), labels.tolist(), strict=True)
+    ]
     expected = sum(math.log(sum(map(math.exp, row))) - row[label] for row, label in rows) / size[0]
     assert heads_loss(first, second, labels).item() == pytest.approx(expected, rel=1e-9, abs=1e-14)
     assert heads_loss(second, first, labels).item() == pytest.approx(expected, rel=1e-9, abs=1e-14)
@@ -171,7 +194,9 @@ def test_gradients_by_finite_differences() -> None:
 
 def test_the_heads_learn_alone() -> None:
     """No gradient of either loss reaches the network below or the main classifier."""
-    below, classifier, heads = nn.Linear(4, 5), nn.Linear(5, 3), AuxiliaryHeads(5, 3)
+    below = nn.Linear(4, 5)
+    classifier = nn.Linear(5, 3)
+    heads = AuxiliaryHeads(5, 3)
     features = below(torch.randn(6, 4, generator=torch.Generator().manual_seed(0)))
     first, second = heads(features)
     assert first.shape == second.shape == (6, 3)
@@ -179,15 +204,26 @@ def test_the_heads_learn_alone() -> None:
         first, second, classifier(features)
     )
     loss.backward()
-    assert all(parameter.grad is None for parameter in (*below.parameters(), *classifier.parameters()))
-    assert all(parameter.grad is not None and parameter.grad.abs().sum() > 0 for parameter in heads.parameters())
-    assert sorted(heads.state_dict()) == ["first.bias", "first.weight", "second.bias", "second.weight"]
+    assert all(
+        parameter.grad is None for parameter in (*below.parameters(), *classifier.parameters())
+    )
+    assert all(
+        parameter.grad is not None and parameter.grad.abs().sum() > 0
+        for parameter in heads.parameters()
+    )
+    assert sorted(heads.state_dict()) == [
+        "first.bias",
+        "first.weight",
+        "second.bias",
+        "second.weight",
+    ]
 
 
 def test_the_second_update_keeps_labels_and_parts_the_heads() -> None:
     """Labelled images on one axis, unlabelled ones on another, which the labels say nothing about."""
     labelled = torch.tensor([[1.0, 0.0], [-1.0, 0.0]])
-    labels, unlabelled = torch.tensor([0, 1]), torch.tensor([[0.0, 1.0]])
+    labels = torch.tensor([0, 1])
+    unlabelled = torch.tensor([[0.0, 1.0]])
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         heads = AuxiliaryHeads(2, 2)
@@ -196,7 +232,9 @@ def test_the_second_update_keeps_labels_and_parts_the_heads() -> None:
     optimizer = torch.optim.SGD(heads.parameters(), lr=0.5)
     for _ in range(100):
         for parting in (0.0, 1.0):
-            loss = heads_loss(*heads(labelled), labels) - parting * discrepancy(*heads(unlabelled), main)
+            loss = heads_loss(*heads(labelled), labels) - parting * discrepancy(
+                *heads(unlabelled), main
+            )
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()
@@ -214,7 +252,8 @@ def test_a_broken_net_is_noticed() -> None:
 
 @pytest.mark.parametrize("shape", [(3, 2), (2, 3), (3,), (3, 0)])
 def test_outputs_of_other_batches_are_refused(shape: tuple[int, ...]) -> None:
-    good, other = torch.ones(3, 0 if shape == (3, 0) else 4), torch.ones(shape)
+    good = torch.ones(3, 0 if shape == (3, 0) else 4)
+    other = torch.ones(shape)
     with pytest.raises(ConfigError, match="equal shapes"):
         discrepancy(good, good, other)
     with pytest.raises(ConfigError, match="equal shapes"):

@@ -16,14 +16,18 @@ from fedward.methods.local import Batch, Losses, RoundInputs
 from fedward.methods.mean_teacher import TEACHER, MeanTeacher, MeanTeacherSettings, ema, sharpen
 
 grid = settings(deadline=None, max_examples=50)
-IMAGES, CLASSES = 6, 3
+IMAGES = 6
+CLASSES = 3
 temperatures = st.floats(0.05, 20.0)
-NAN, INF = math.nan, math.inf
+NAN = math.nan
+INF = math.inf
 
 
 def random_probabilities(images: int, classes: int, seed: int, spread: float = 2.0) -> Tensor:
     draw = torch.Generator().manual_seed(seed)
-    return torch.softmax(spread * torch.randn(images, classes, generator=draw, dtype=torch.float64), dim=1)
+    return torch.softmax(
+        spread * torch.randn(images, classes, generator=draw, dtype=torch.float64), dim=1
+    )
 
 
 def entropy(p: Tensor) -> Tensor:
@@ -36,9 +40,13 @@ def entropy(p: Tensor) -> Tensor:
 def test_sharpened_by_hand() -> None:
     """With tau = 1/2 the squares: 0.64, 0.04 -> 16 : 1; and 9, 4, 1 of 14."""
     found = sharpen(torch.tensor([[0.8, 0.2], [0.5, 0.5]], dtype=torch.float64), 0.5)
-    torch.testing.assert_close(found, torch.tensor([[16, 1], [8.5, 8.5]], dtype=torch.float64) / 17, rtol=1e-14, atol=0)
+    torch.testing.assert_close(
+        found, torch.tensor([[16, 1], [8.5, 8.5]], dtype=torch.float64) / 17, rtol=1e-14, atol=0
+    )
     three = sharpen(torch.tensor([[3.0, 2.0, 1.0]], dtype=torch.float64) / 6, 0.5)
-    torch.testing.assert_close(three, torch.tensor([[9.0, 4.0, 1.0]], dtype=torch.float64) / 14, rtol=1e-14, atol=0)
+    torch.testing.assert_close(
+        three, torch.tensor([[9.0, 4.0, 1.0]], dtype=torch.float64) / 14, rtol=1e-14, atol=0
+    )
 
 
 @grid
@@ -60,8 +68,12 @@ def test_sharpen_equals_the_formula_and_keeps_its_promises(
         powers = [value ** (1 / temperature) for value in given_row]
         exact = dtype == torch.float64
         expected = [power / math.fsum(powers) for power in powers]
-        assert row == pytest.approx(expected, rel=1e-10 if exact else 1e-4, abs=1e-15 if exact else 1e-7)
-    assert ((found[:, :, None] >= found[:, None, :]) | (p[:, :, None] < p[:, None, :])).all(), "the order of classes"
+        assert row == pytest.approx(
+            expected, rel=1e-10 if exact else 1e-4, abs=1e-15 if exact else 1e-7
+        )
+    assert ((found[:, :, None] >= found[:, None, :]) | (p[:, :, None] < p[:, None, :])).all(), (
+        "the order of classes"
+    )
     if temperature < 1:
         assert (entropy(found.double()) <= entropy(p.double()) + 1e-6).all()
     if temperature > 1:
@@ -80,7 +92,9 @@ def test_a_temperature_of_one_is_the_identity_on_probabilities(seed: int, classe
 @given(seed=st.integers(0, 1000), first=st.floats(0.2, 3.0), second=st.floats(0.2, 3.0))
 def test_two_temperatures_are_their_product(seed: int, first: float, second: float) -> None:
     p = random_probabilities(4, 3, seed)
-    torch.testing.assert_close(sharpen(sharpen(p, first), second), sharpen(p, first * second), rtol=1e-9, atol=1e-12)
+    torch.testing.assert_close(
+        sharpen(sharpen(p, first), second), sharpen(p, first * second), rtol=1e-9, atol=1e-12
+    )
 
 
 @pytest.mark.parametrize("temperature", [0.01, 0.5, 1.0, 7.0])
@@ -133,7 +147,9 @@ def test_sharpen_has_no_gradient_and_leaves_its_input_alone() -> None:
         ((2, 3), NAN),
     ],
 )
-def test_sharpen_refuses_wrong_shapes_and_temperatures(shape: tuple[int, ...], temperature: float) -> None:
+def test_sharpen_refuses_wrong_shapes_and_temperatures(
+    shape: tuple[int, ...], temperature: float
+) -> None:
     with pytest.raises(ConfigError, match=r"mean_teacher\.sharpen"):
         sharpen(torch.ones(shape), temperature)
 
@@ -144,7 +160,9 @@ def test_sharpen_refuses_wrong_shapes_and_temperatures(shape: tuple[int, ...], t
 def make_net(seed: int = 0) -> nn.Sequential:
     """A net with BatchNorm, whose statistics differ from any batch's."""
     torch.manual_seed(seed)
-    net = nn.Sequential(nn.Flatten(), nn.Linear(12, 5), nn.BatchNorm1d(5), nn.ReLU(), nn.Linear(5, CLASSES))
+    net = nn.Sequential(
+        nn.Flatten(), nn.Linear(12, 5), nn.BatchNorm1d(5), nn.ReLU(), nn.Linear(5, CLASSES)
+    )
     norm = net[2]
     assert isinstance(norm, nn.BatchNorm1d)
     norm.running_mean = torch.randn(5)
@@ -165,7 +183,8 @@ def assert_equal(found: dict[str, Tensor], expected: dict[str, Tensor]) -> None:
 
 def test_ema_by_hand() -> None:
     """3/4 of 8 and 1/4 of 4 is 7."""
-    teacher, student = nn.Linear(1, 1).double(), nn.Linear(1, 1).double()
+    teacher = nn.Linear(1, 1).double()
+    student = nn.Linear(1, 1).double()
     with torch.no_grad():
         teacher.weight.fill_(8.0)
         student.weight.fill_(4.0)
@@ -179,8 +198,10 @@ def test_ema_by_hand() -> None:
 @grid
 @given(seed=st.integers(0, 1000), decay=st.floats(0, 1))
 def test_ema_moves_parameters_and_copies_buffers_in_place(seed: int, decay: float) -> None:
-    teacher, student = make_net(seed), make_net(seed + 1)
-    old, new = copied(teacher), copied(student)
+    teacher = make_net(seed)
+    student = make_net(seed + 1)
+    old = copied(teacher)
+    new = copied(student)
     places = {name: parameter.data_ptr() for name, parameter in teacher.named_parameters()}
     ema(teacher, student, decay)
     assert_equal(copied(student), new)
@@ -196,8 +217,10 @@ def test_ema_moves_parameters_and_copies_buffers_in_place(seed: int, decay: floa
 
 @pytest.mark.parametrize("decay", [0, 0.0, 1, 1.0])
 def test_ema_at_its_ends_is_exact(decay: float) -> None:
-    teacher, student = make_net(1), make_net(2)
-    old, new = copied(teacher), copied(student)
+    teacher = make_net(1)
+    student = make_net(2)
+    old = copied(teacher)
+    new = copied(student)
     ema(teacher, student, decay)
     buffers = dict(student.named_buffers())
     for key, value in copied(teacher).items():
@@ -205,7 +228,8 @@ def test_ema_at_its_ends_is_exact(decay: float) -> None:
 
 
 def test_the_teacher_shares_no_memory_with_the_student() -> None:
-    teacher, student = make_net(1), make_net(2)
+    teacher = make_net(1)
+    student = make_net(2)
     ema(teacher, student, 0.0)
     before = copied(teacher)
     with torch.no_grad():
@@ -217,7 +241,8 @@ def test_the_teacher_shares_no_memory_with_the_student() -> None:
 @grid
 @given(decays=st.lists(st.floats(0, 1), min_size=1, max_size=6))
 def test_a_teacher_nears_a_still_student_by_the_decays(decays: list[float]) -> None:
-    teacher, student = nn.Linear(2, 2).double(), nn.Linear(2, 2).double()
+    teacher = nn.Linear(2, 2).double()
+    student = nn.Linear(2, 2).double()
     before = (teacher.weight - student.weight).detach().clone()
     for decay in decays:
         ema(teacher, student, decay)
@@ -272,7 +297,9 @@ def teacher_of(lasting: bool = False, **options: Any) -> MeanTeacher:
     return MeanTeacher(MeanTeacherSettings.model_validate(options), lasting)
 
 
-def plain_loss(teacher: nn.Module, student: nn.Module, batch: Batch, weight: float, temperature: float) -> Tensor:
+def plain_loss(
+    teacher: nn.Module, student: nn.Module, batch: Batch, weight: float, temperature: float
+) -> Tensor:
     """L_u with loops; the student is in training mode, the teacher in evaluation mode."""
     assert batch.weak is not None
     assert batch.strong is not None
@@ -294,8 +321,11 @@ def value(losses: Losses) -> Tensor:
 
 @pytest.mark.parametrize(("weight", "temperature"), [(0.02, 0.5), (1.0, 0.5), (3.0, 2.0)])
 @pytest.mark.parametrize("images", [2, IMAGES])
-def test_the_loss_and_its_gradient_equal_the_formula(weight: float, temperature: float, images: int) -> None:
-    net, batch = make_net(), make_batch(images=images)
+def test_the_loss_and_its_gradient_equal_the_formula(
+    weight: float, temperature: float, images: int
+) -> None:
+    net = make_net()
+    batch = make_batch(images=images)
     objective = teacher_of(unlabelled_weight=weight, temperature=temperature)
     phase = Stepping(objective, net, inputs())
     found = value(phase.losses(batch))
@@ -318,7 +348,8 @@ def test_the_default_is_that_of_rscfed() -> None:
 
 
 def test_a_weight_of_zero_trains_nothing() -> None:
-    net, objective = make_net(), teacher_of(unlabelled_weight=0.0)
+    net = make_net()
+    objective = teacher_of(unlabelled_weight=0.0)
     phase = Stepping(objective, net, inputs())
     loss = value(phase.losses(make_batch()))
     assert loss.item() == 0
@@ -326,7 +357,8 @@ def test_a_weight_of_zero_trains_nothing() -> None:
 
 
 def test_nothing_to_see_has_no_term() -> None:
-    net, objective = make_net(), teacher_of()
+    net = make_net()
+    objective = teacher_of()
     phase = Stepping(objective, net, inputs())
     assert phase.losses(Batch()) == Losses({})
     assert phase.losses(Batch(weak=make_batch().weak)) == Losses({})
@@ -335,11 +367,17 @@ def test_nothing_to_see_has_no_term() -> None:
 def test_mean_teacher_needs_two_unlabelled_views_and_no_label() -> None:
     for lasting, second_view in ((False, "strong"), (True, "weak")):
         uses = teacher_of(lasting).uses
-        assert (uses.labelled, uses.unlabelled, uses.second_view) == (False, "unlabelled", second_view)
+        assert (uses.labelled, uses.unlabelled, uses.second_view) == (
+            False,
+            "unlabelled",
+            second_view,
+        )
 
 
 def test_teacher_and_its_view_get_no_gradient() -> None:
-    net, batch, objective = make_net(), make_batch(), teacher_of(lasting=True)
+    net = make_net()
+    batch = make_batch()
+    objective = teacher_of(lasting=True)
     phase = Stepping(objective, net, inputs())
     assert batch.weak is not None
     assert batch.strong is not None
@@ -353,7 +391,8 @@ def test_teacher_and_its_view_get_no_gradient() -> None:
 
 
 def test_the_teacher_predicts_in_evaluation_mode() -> None:
-    net, objective = make_net(), teacher_of(lasting=True)
+    net = make_net()
+    objective = teacher_of(lasting=True)
     phase = Stepping(objective, net, inputs())
     before = {key: tensor.clone() for key, tensor in phase.memory[TEACHER].items()}
     phase.losses(make_batch())
@@ -361,20 +400,26 @@ def test_the_teacher_predicts_in_evaluation_mode() -> None:
     assert net.training
     twin = make_net()
     twin(make_batch().strong)
-    assert_equal(copied(net), copied(twin))  # one pass moved the student's statistics, that of the strong views
+    assert_equal(
+        copied(net), copied(twin)
+    )  # one pass moved the student's statistics, that of the strong views
 
 
 def decay_at(step: int, largest: float = 0.999) -> float:
-    """RSCFed's a = min(1 - 1/(s + 1), largest); the first step after the first round's start has s = 1."""
+    """RSCFed's a = min(1 - 1/(s + 1), largest); the first step after the first round's start has s
+    = 1.
+    """
     return min(1 - 1 / (step + 1), largest)
 
 
 @pytest.mark.parametrize(
-    ("steps_before", "largest"), [(0, 0.999), (1, 0.999), (40, 0.6), (5000, 0.999), (40, 0.0), (1, 1.0)]
+    ("steps_before", "largest"),
+    [(0, 0.999), (1, 0.999), (40, 0.6), (5000, 0.999), (40, 0.0), (1, 1.0)],
 )
 def test_the_teacher_follows_after_each_optimiser_step(steps_before: int, largest: float) -> None:
     """The student of step i is that after the optimiser moved it; buffers are the student's own."""
-    net, objective = make_net(), teacher_of(lasting=True, ema_decay=largest)
+    net = make_net()
+    objective = teacher_of(lasting=True, ema_decay=largest)
     phase = Stepping(objective, net, inputs(steps_before))
     optimizer = torch.optim.SGD(net.parameters(), lr=5.0)
     expected = {key: tensor.double() for key, tensor in copied(net).items()}
@@ -386,14 +431,20 @@ def test_the_teacher_follows_after_each_optimiser_step(steps_before: int, larges
         phase.follow()
         a = decay_at(steps_before + index + 1, largest)
         for key, tensor in copied(net).items():
-            expected[key] = a * expected[key] + (1 - a) * tensor.double() if key in parameters else tensor.double()
+            expected[key] = (
+                a * expected[key] + (1 - a) * tensor.double()
+                if key in parameters
+                else tensor.double()
+            )
             torch.testing.assert_close(
                 phase.memory[TEACHER][key].double(), expected[key], rtol=1e-5, atol=1e-6, msg=key
             )
 
 
 def test_the_next_loss_is_that_of_the_teacher_that_followed() -> None:
-    net, objective, batch = make_net(), teacher_of(), make_batch()
+    net = make_net()
+    objective = teacher_of()
+    batch = make_batch()
     phase = Stepping(objective, net, inputs(9))
     teacher = make_net()
     with torch.no_grad():
@@ -403,23 +454,30 @@ def test_the_next_loss_is_that_of_the_teacher_that_followed() -> None:
     ema(teacher, net, decay_at(10))
     found = value(phase.losses(batch))
     twin = copy.deepcopy(net)
-    torch.testing.assert_close(found, plain_loss(teacher, twin, batch, 0.02, 0.5), rtol=1e-5, atol=1e-8)
+    torch.testing.assert_close(
+        found, plain_loss(teacher, twin, batch, 0.02, 0.5), rtol=1e-5, atol=1e-8
+    )
 
 
 def test_a_teacher_of_one_round_is_not_remembered() -> None:
     """Whatever another teacher left in the memory."""
     memory: dict[str, Any] = {}
     for seed in (0, 1):
-        net, objective = make_net(seed), teacher_of()
+        net = make_net(seed)
+        objective = teacher_of()
         phase = Stepping(objective, net, inputs(memory=memory))
         found = value(phase.losses(make_batch()))
         torch.testing.assert_close(
-            found, plain_loss(make_net(seed), make_net(seed), make_batch(), 0.02, 0.5), rtol=1e-5, atol=1e-8
+            found,
+            plain_loss(make_net(seed), make_net(seed), make_batch(), 0.02, 0.5),
+            rtol=1e-5,
+            atol=1e-8,
         )
         phase.follow()
         assert memory == phase.memory == {}
     memory[TEACHER] = copied(make_net(5))
-    net, objective = make_net(), teacher_of()
+    net = make_net()
+    objective = teacher_of()
     phase = Stepping(objective, net, inputs(memory=memory))
     phase.follow()
     assert_equal(memory[TEACHER], copied(make_net(5)))
@@ -434,7 +492,8 @@ def test_a_lasting_teacher_goes_on_from_memory() -> None:
 
     remembered = copied(make_net(7))
     memory = {TEACHER: {key: tensor.clone() for key, tensor in remembered.items()}}
-    net, objective = make_net(0), teacher_of(lasting=True)
+    net = make_net(0)
+    objective = teacher_of(lasting=True)
     phase = Stepping(objective, net, inputs(3, memory))
     assert_equal({key: tensor.clone() for key, tensor in phase.memory[TEACHER].items()}, remembered)
     found = value(phase.losses(make_batch()))
@@ -446,14 +505,19 @@ def test_memory_holds_the_teacher_not_the_net() -> None:
     given = copied(make_net(7))
     before = {key: tensor.clone() for key, tensor in given.items()}
     memory: dict[str, Any] = {TEACHER: given}
-    net, objective = make_net(0), teacher_of(lasting=True)
+    net = make_net(0)
+    objective = teacher_of(lasting=True)
     phase = Stepping(objective, net, inputs(1, memory))
     teacher = make_net(7)
     ema(teacher, net, decay_at(2))
     phase.follow()
-    assert_equal({key: tensor.clone() for key, tensor in phase.memory[TEACHER].items()}, copied(teacher))
+    assert_equal(
+        {key: tensor.clone() for key, tensor in phase.memory[TEACHER].items()}, copied(teacher)
+    )
     assert_equal(given, before)  # as stored: only what begins the next exchange may change
     with torch.no_grad():
         for tensor in net.state_dict().values():
             tensor.add_(1)
-    assert_equal({key: tensor.clone() for key, tensor in phase.memory[TEACHER].items()}, copied(teacher))
+    assert_equal(
+        {key: tensor.clone() for key, tensor in phase.memory[TEACHER].items()}, copied(teacher)
+    )

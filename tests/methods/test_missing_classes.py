@@ -31,7 +31,9 @@ def normal(*shape: int, seed: int = 0) -> Tensor:
 
 def test_factors_and_shifts_by_hand() -> None:
     assert restriction(COUNTS).tolist() == [1, 1, 0.5, 1]
-    assert prior_shift(COUNTS).tolist() == pytest.approx([0, -math.log(16), -math.log(16), -math.log(4)])
+    assert prior_shift(COUNTS).tolist() == pytest.approx(
+        [0, -math.log(16), -math.log(16), -math.log(4)]
+    )
 
 
 @grid
@@ -64,7 +66,9 @@ def test_a_restriction_is_none_where_no_class_is_missing() -> None:
 @given(counts=st.lists(st.integers(1, 1000), min_size=2, max_size=6), factor=st.integers(2, 50))
 def test_shifts_depend_on_shares_alone(counts: list[int], factor: int) -> None:
     tensor = torch.tensor(counts)
-    torch.testing.assert_close(prior_shift(tensor * factor), prior_shift(tensor), rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(
+        prior_shift(tensor * factor), prior_shift(tensor), rtol=1e-5, atol=1e-6
+    )
 
 
 # --- gradients
@@ -73,7 +77,9 @@ def test_shifts_depend_on_shares_alone(counts: list[int], factor: int) -> None:
 @pytest.mark.parametrize(("choice", "factor"), [("as_any", 1.0), ("restricted", RESTRICTION)])
 def test_the_row_of_a_missing_class_moves_by_alpha(choice: str, factor: float) -> None:
     """alpha p_c f for one image of another class, against the equation and finite differences."""
-    f, rows, label = normal(1, 3), normal(4, 3, seed=1).requires_grad_(), torch.tensor([1])
+    f = normal(1, 3)
+    rows = normal(4, 3, seed=1).requires_grad_()
+    label = torch.tensor([1])
     rule = rule_of(choice, COUNTS)
 
     def loss(weights: Tensor) -> Tensor:
@@ -90,7 +96,9 @@ def test_a_missing_class_is_pushed_down_less_by_its_shift() -> None:
     logits = torch.zeros(1, 4, dtype=torch.float64, requires_grad=True)
     found = {}
     for choice in ("as_any", "logit_adjustment"):
-        (gradient,) = torch.autograd.grad(F.cross_entropy(rule_of(choice, COUNTS)(logits), torch.tensor([0])), logits)
+        (gradient,) = torch.autograd.grad(
+            F.cross_entropy(rule_of(choice, COUNTS)(logits), torch.tensor([0])), logits
+        )
         found[choice] = gradient[0].tolist()
     assert found["as_any"] == pytest.approx([-0.75, 0.25, 0.25, 0.25])
     assert found["logit_adjustment"] == pytest.approx([-6 / 22, 1 / 22, 1 / 22, 4 / 22])
@@ -123,19 +131,27 @@ def net() -> nn.Module:
 
 @pytest.mark.parametrize("choice", CHOICES)
 def test_the_supervised_loss_sees_the_rule(choice: str) -> None:
-    rule, images = rule_of(choice, COUNTS), batch()
+    rule = rule_of(choice, COUNTS)
+    images = batch()
     inputs = RoundInputs(torch.tensor([1.0, 2.0, 1.0, 0.5]), seen_by_losses=rule)
     found = Supervised().losses(net(), images, inputs).terms["loss_supervised"]
-    expected = F.cross_entropy(rule(net()(images.labelled)), images.labels, weight=inputs.class_weights)
+    expected = F.cross_entropy(
+        rule(net()(images.labelled)), images.labels, weight=inputs.class_weights
+    )
     assert torch.equal(found, expected)
-    plain = Supervised().losses(net(), images, replace(inputs, seen_by_losses=lambda logits: logits))
+    plain = Supervised().losses(
+        net(), images, replace(inputs, seen_by_losses=lambda logits: logits)
+    )
     assert torch.equal(found, plain.terms["loss_supervised"]) == (choice == "as_any")
 
 
 @pytest.mark.parametrize("choice", CHOICES)
 def test_pseudo_labels_come_from_plain_logits(choice: str) -> None:
-    """The loss against them sees the rule; which they are, and which are kept, does not depend on it."""
-    rule, images = rule_of(choice, COUNTS), batch()
+    """The loss against them sees the rule; which they are, and which are kept, does not depend on
+    it.
+    """
+    rule = rule_of(choice, COUNTS)
+    images = batch()
     objective = FixMatchObjective(FixMatchSettings(threshold=0.3, unlabelled_weight=1.0))
     found = objective.losses(net(), images, RoundInputs(torch.ones(4), seen_by_losses=rule))
     probabilities = net()(images.weak).softmax(dim=1)

@@ -1,4 +1,6 @@
-"""The local objectives: what reaches the net's parameters, what never does, and what becomes of its buffers."""
+"""The local objectives: what reaches the net's parameters, what never does, and what becomes of its
+buffers.
+"""
 
 from dataclasses import fields, replace
 
@@ -24,14 +26,24 @@ from fedward.methods.local import (
 )
 from fedward.nets import build
 
-IMAGES, CLASSES, PEERS = 6, 3, 2
+IMAGES = 6
+CLASSES = 3
+PEERS = 2
 INPUTS = RoundInputs(torch.tensor([0.5, 1.0, 2.0]))
 
 
 def make_net(dropout: float = 0.0, seed: int = 0) -> nn.Sequential:
-    """A net whose BatchNorm statistics differ from any batch's, so that evaluation and training mode differ."""
+    """A net whose BatchNorm statistics differ from any batch's, so that evaluation and training
+    mode differ.
+    """
     torch.manual_seed(seed)
-    net = nn.Sequential(nn.Flatten(), nn.Linear(12, 5), nn.BatchNorm1d(5), nn.Dropout(dropout), nn.Linear(5, CLASSES))
+    net = nn.Sequential(
+        nn.Flatten(),
+        nn.Linear(12, 5),
+        nn.BatchNorm1d(5),
+        nn.Dropout(dropout),
+        nn.Linear(5, CLASSES),
+    )
     norm = net[2]
     assert isinstance(norm, nn.BatchNorm1d)
     norm.running_mean = torch.randn(5)
@@ -39,7 +51,9 @@ def make_net(dropout: float = 0.0, seed: int = 0) -> nn.Sequential:
     return net.train()
 
 
-def make_batch(labelled: bool = True, unlabelled: bool = True, peers: int = 0, seed: int = 1) -> Batch:
+def make_batch(
+    labelled: bool = True, unlabelled: bool = True, peers: int = 0, seed: int = 1
+) -> Batch:
     draw = torch.Generator().manual_seed(seed)
     images = [torch.rand(IMAGES, 3, 2, 2, generator=draw) for _ in range(3)]
     labels = torch.randint(CLASSES, (IMAGES,), generator=draw)
@@ -58,7 +72,9 @@ def fixmatch(**settings: object) -> FixMatchObjective:
 
 
 def fedperl(**settings: object) -> FedPerlObjective:
-    return FedPerlObjective(FedPerlSettings.model_validate({"threshold": 0.4, "consistency_weight": 0.7, **settings}))
+    return FedPerlObjective(
+        FedPerlSettings.model_validate({"threshold": 0.4, "consistency_weight": 0.7, **settings})
+    )
 
 
 def gradients(net: nn.Module, total: Tensor) -> list[Tensor]:
@@ -69,7 +85,9 @@ def gradients(net: nn.Module, total: Tensor) -> list[Tensor]:
     ]
 
 
-def evaluate(objective: Objective, batch: Batch, dropout: float = 0.0) -> tuple[Losses, list[Tensor], nn.Module]:
+def evaluate(
+    objective: Objective, batch: Batch, dropout: float = 0.0
+) -> tuple[Losses, list[Tensor], nn.Module]:
     """Run one step's losses on a fresh net, with the same dropout masks each time."""
     net = make_net(dropout)
     torch.manual_seed(99)
@@ -88,7 +106,9 @@ def buffers(net: nn.Module) -> list[Tensor]:
 
 def untraced(net: nn.Module, images: Tensor) -> Tensor:
     """Return ``net(images)`` of a net whose buffers are copies."""
-    result: Tensor = functional_call(net, {name: buffer.clone() for name, buffer in net.named_buffers()}, images)
+    result: Tensor = functional_call(
+        net, {name: buffer.clone() for name, buffer in net.named_buffers()}, images
+    )
     return result
 
 
@@ -110,8 +130,15 @@ def test_supervised_loss_is_the_weighted_cross_entropy() -> None:
 @pytest.mark.parametrize("combine", ["mean", "sum"])
 def test_fedperl_terms_equal_the_equations_written_plainly(combine: str) -> None:
     batch = make_batch(peers=PEERS)
-    threshold, beta, gamma = 0.5, 0.5, 0.7
-    settings = {"threshold": threshold, "unlabelled_weight": beta, "consistency_weight": gamma, "combine": combine}
+    threshold = 0.5
+    beta = 0.5
+    gamma = 0.7
+    settings = {
+        "threshold": threshold,
+        "unlabelled_weight": beta,
+        "consistency_weight": gamma,
+        "combine": combine,
+    }
     losses, _, _ = evaluate(fedperl(**settings), batch)
 
     net = make_net()
@@ -134,7 +161,9 @@ def test_fedperl_terms_equal_the_equations_written_plainly(combine: str) -> None
 
 
 def test_the_printed_sum_keeps_what_the_mean_does_not() -> None:
-    """With two peers the largest of three summed probabilities is at least 1: tau = 0.6 keeps everything."""
+    """With two peers the largest of three summed probabilities is at least 1: tau = 0.6 keeps
+    everything.
+    """
     batch = make_batch(peers=PEERS)
     kept = {
         combine: evaluate(fedperl(threshold=0.6, combine=combine), batch)[0].logs["kept"].item()
@@ -175,12 +204,16 @@ def test_beta_zero_gives_supervised_gradients(make) -> None:
     losses, found, _ = evaluate(make(unlabelled_weight=0.0), batch, dropout=0.3)
     expected, baseline, _ = evaluate(Supervised(), batch, dropout=0.3)
     assert losses.terms["loss_pseudo"].item() == 0.0
-    torch.testing.assert_close(losses.terms["loss_supervised"], expected.terms["loss_supervised"], rtol=0, atol=0)
+    torch.testing.assert_close(
+        losses.terms["loss_supervised"], expected.terms["loss_supervised"], rtol=0, atol=0
+    )
     assert_same(found, baseline)
 
 
 def test_beta_and_gamma_zero_give_supervised_gradients() -> None:
-    _, found, _ = evaluate(fedperl(unlabelled_weight=0.0, consistency_weight=0.0), make_batch(peers=PEERS), dropout=0.3)
+    _, found, _ = evaluate(
+        fedperl(unlabelled_weight=0.0, consistency_weight=0.0), make_batch(peers=PEERS), dropout=0.3
+    )
     _, baseline, _ = evaluate(Supervised(), make_batch(), dropout=0.3)
     assert_same(found, baseline)
 
@@ -209,14 +242,18 @@ def test_fixmatch_does_not_look_at_peers() -> None:
 
 
 def test_consistency_has_its_plain_derivative() -> None:
-    """Taken with the statistics of the forward pass: autograd reads BatchNorm's running ones when it goes back."""
+    """Taken with the statistics of the forward pass: autograd reads BatchNorm's running ones when
+    it goes back.
+    """
     batch = make_batch(peers=PEERS)
     net = make_net()
     found = gradients(net, fedperl().losses(net, batch, INPUTS).terms["loss_consistency"])
     twin = make_net()
     twin(batch.labelled)
     local = torch.softmax(twin.eval()(batch.weak), dim=1)
-    expected = gradients(twin, 0.7 * torch.stack([F.mse_loss(local, peer) for peer in batch.peers]).mean())
+    expected = gradients(
+        twin, 0.7 * torch.stack([F.mse_loss(local, peer) for peer in batch.peers]).mean()
+    )
     assert max(part.abs().max() for part in found) > 1e-4
     assert_same(found, expected, rtol=1e-5, atol=1e-8)
 
@@ -227,7 +264,9 @@ def test_detached_consistency_has_its_value_and_no_gradient() -> None:
     detached, found, _ = evaluate(fedperl(detach_consistency=True), batch)
     _, without, _ = evaluate(fedperl(consistency_weight=0.0), batch)
     assert not detached.terms["loss_consistency"].requires_grad
-    torch.testing.assert_close(detached.terms["loss_consistency"], followed.terms["loss_consistency"])
+    torch.testing.assert_close(
+        detached.terms["loss_consistency"], followed.terms["loss_consistency"]
+    )
     assert_same(found, without)
 
 
@@ -267,8 +306,10 @@ def test_nothing_kept_trains_nothing_by_pseudo_labels() -> None:
 
 
 def test_a_pass_in_evaluation_mode_leaves_no_trace() -> None:
-    net, weak = make_net(dropout=0.5), make_batch().weak
-    before, chance = buffers(net), torch.get_rng_state()
+    net = make_net(dropout=0.5)
+    weak = make_batch().weak
+    before = buffers(net)
+    chance = torch.get_rng_state()
     first, second = (probabilities_in_evaluation_mode(net, weak) for _ in range(2))
     assert torch.equal(first, second), "dropout was on"
     assert torch.equal(torch.get_rng_state(), chance)
@@ -288,7 +329,8 @@ def test_a_net_that_fails_is_left_training() -> None:
 @pytest.mark.parametrize("objective", [fixmatch(), fedperl(), fedperl(detach_consistency=True)])
 @pytest.mark.parametrize("peers", [0, PEERS])
 def test_teaching_changes_no_buffer(objective: FixMatchObjective, peers: int) -> None:
-    net, batch = make_net(dropout=0.5), make_batch(peers=peers)
+    net = make_net(dropout=0.5)
+    batch = make_batch(peers=peers)
     before = buffers(net)
     objective.teach(net, batch.weak, batch.peers, INPUTS)
     assert_same(buffers(net), before)
@@ -298,7 +340,9 @@ def test_teaching_changes_no_buffer(objective: FixMatchObjective, peers: int) ->
 @pytest.mark.parametrize("peers", [0, PEERS])
 @pytest.mark.parametrize("statistics", ["weak_views", "all_views"])
 def test_only_training_passes_move_the_statistics(peers: int, statistics: str) -> None:
-    """One update by the labelled views, one by the strong ones only if all are to, none by those that get labels."""
+    """One update by the labelled views, one by the strong ones only if all are to, none by those
+    that get labels.
+    """
     batch = make_batch(peers=peers)
     _, _, net = evaluate(fedperl(batch_statistics=statistics), batch)
     twin = make_net()
@@ -306,7 +350,9 @@ def test_only_training_passes_move_the_statistics(peers: int, statistics: str) -
     if statistics == "all_views":
         twin(batch.strong)
     assert_same(buffers(net), buffers(twin))
-    assert any(not torch.equal(a, b) for a, b in zip(buffers(net), buffers(make_net()), strict=True))
+    assert any(
+        not torch.equal(a, b) for a, b in zip(buffers(net), buffers(make_net()), strict=True)
+    )
     assert all(module.training for module in net.modules())
 
 
@@ -321,7 +367,9 @@ def test_batch_statistics_for_labels_is_one_more_training_pass(peers: int) -> No
     local = torch.softmax(twin(batch.weak), dim=1).detach()
     assert_same(buffers(net), buffers(twin))
     scores = local if not peers else local + batch.peers.sum(dim=0)
-    torch.testing.assert_close(losses.terms["loss_pseudo"], 0.5 * F.cross_entropy(logits, scores.argmax(dim=1)))
+    torch.testing.assert_close(
+        losses.terms["loss_pseudo"], 0.5 * F.cross_entropy(logits, scores.argmax(dim=1))
+    )
 
 
 # --- parts that are absent
@@ -357,7 +405,8 @@ def test_only_semi_supervised_objectives_need_unlabelled_views() -> None:
 @pytest.mark.parametrize("objective", [fixmatch(), fedperl(), Supervised()])
 def test_objectives_without_memory_leave_net_and_memory_alone(objective: Objective) -> None:
     """Neither the beginning of a phase nor the end of a step is anything to them."""
-    net, inputs = make_net(), RoundInputs(INPUTS.class_weights, steps_before=7)
+    net = make_net()
+    inputs = RoundInputs(INPUTS.class_weights, steps_before=7)
     phase = Stepping(objective, net, inputs)
     phase.follow()
     twin = make_net()
@@ -368,12 +417,18 @@ def test_objectives_without_memory_leave_net_and_memory_alone(objective: Objecti
 
 
 @pytest.mark.parametrize(
-    ("method", "kind"), [("fedavg", Supervised), ("ssfl", FixMatchObjective), ("fedperl", FedPerlObjective)]
+    ("method", "kind"),
+    [("fedavg", Supervised), ("ssfl", FixMatchObjective), ("fedperl", FedPerlObjective)],
 )
 def test_a_round_of_these_methods_is_one_phase(method: str, kind: type[Objective]) -> None:
     """For sites with labels and without; a phase never gets the objective of another."""
     made = METHODS[method](settings_of(method, {"learning_rate": 0.003, "schedule": "constant"}))
-    phases = [phase for labelled in (0, 5) for round_ in (1, 9) for phase in made.phases("train", round_, labelled)]
+    phases = [
+        phase
+        for labelled in (0, 5)
+        for round_ in (1, 9)
+        for phase in made.phases("train", round_, labelled)
+    ]
     assert len(phases) == 4
     assert len({id(phase.objective) for phase in phases}) == 4
     for phase in phases:
@@ -390,7 +445,9 @@ def test_hidden_labels_have_no_way_in(objective: Objective) -> None:
     views = {"weak", "strong", "peers", "received", "which"}
     assert {field.name for field in fields(Batch)} == {"labelled", "labels", *views}
     batch = make_batch(peers=PEERS)
-    other = Batch(batch.labelled, (batch.labels + 1) % CLASSES, batch.weak, batch.strong, batch.peers)
+    other = Batch(
+        batch.labelled, (batch.labels + 1) % CLASSES, batch.weak, batch.strong, batch.peers
+    )
     first, second = (evaluate(objective, each)[0] for each in (batch, other))
     assert first.terms["loss_supervised"] != second.terms["loss_supervised"]
     for name in set(first.terms) - {"loss_supervised"}:
@@ -400,12 +457,20 @@ def test_hidden_labels_have_no_way_in(objective: Objective) -> None:
 # --- several batches in one pass
 
 
-@pytest.mark.parametrize("batch", [make_batch(), make_batch(peers=2), make_batch(labelled=False, peers=2)])
-@pytest.mark.parametrize("choices", [{}, {"detach_consistency": True}, {"batch_statistics_for_labels": True}])
-def test_one_pass_gives_the_losses_and_gradients_of_several(batch: Batch, choices: dict[str, bool]) -> None:
+@pytest.mark.parametrize(
+    "batch", [make_batch(), make_batch(peers=2), make_batch(labelled=False, peers=2)]
+)
+@pytest.mark.parametrize(
+    "choices", [{}, {"detach_consistency": True}, {"batch_statistics_for_labels": True}]
+)
+def test_one_pass_gives_the_losses_and_gradients_of_several(
+    batch: Batch, choices: dict[str, bool]
+) -> None:
     torch.manual_seed(0)
     net = nn.Sequential(nn.Flatten(), nn.Linear(12, 5), nn.ReLU(), nn.Linear(5, CLASSES))
-    objective, found, passes = fedperl(**choices), [], []
+    objective = fedperl(**choices)
+    found = []
+    passes = []
     handle = net.register_forward_hook(lambda net, images, logits: passes.append(len(logits)))
     for per_image in (False, True):
         net.per_image = per_image
@@ -424,7 +489,8 @@ def test_one_pass_gives_the_losses_and_gradients_of_several(batch: Batch, choice
 
 
 def test_one_batch_or_a_network_that_does_not_say_so_stays() -> None:
-    images, net = torch.rand(2, 3, 2, 2), make_net()
+    images = torch.rand(2, 3, 2, 2)
+    net = make_net()
     assert in_one_pass(net, images, images) is net
     net.per_image = True
     assert in_one_pass(net, images, None) is net
@@ -434,8 +500,11 @@ def test_one_batch_or_a_network_that_does_not_say_so_stays() -> None:
 
 @pytest.mark.parametrize("name", ["small_cnn", "small_cnn_gn"])
 def test_networks_that_say_so_treat_every_image_alone(name: str) -> None:
-    net, images = build(name, CLASSES), torch.rand(3, 3, 16, 16)
+    net = build(name, CLASSES)
+    images = torch.rand(3, 3, 16, 16)
     assert net.per_image
     together = net.train()(images)
-    torch.testing.assert_close(together, torch.cat([net.eval()(image) for image in images.split(1)]))
+    torch.testing.assert_close(
+        together, torch.cat([net.eval()(image) for image in images.split(1)])
+    )
     assert not getattr(build("tf_efficientnet_lite0", CLASSES), "per_image", False)

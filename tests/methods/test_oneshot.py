@@ -20,15 +20,22 @@ from fedward.methods.oneshot.moments import packed, unpacked
 from fedward.methods.workflow import ClientUpdate, Exchange, Federation, State
 from tiny import tiny
 
-K, D = 4, 6
+K = 4
+D = 6
 METHOD = OneShot(OneShotSettings())
 
 
 def features(images: int, seed: int = 0, classes: int = K, width: int = D) -> tuple[Tensor, Tensor]:
-    """Correlated features, all above 0 as behind a ReLU, and labels; each of the classes has its own mean."""
+    """Correlated features, all above 0 as behind a ReLU, and labels; each of the classes has its
+    own mean.
+    """
     draw = np.random.default_rng(seed)
     labels = draw.permutation(np.arange(images) % classes)
-    x = draw.normal(size=(images, width)) @ draw.normal(size=(width, width)) + 2 * np.eye(classes, width)[labels] + 5
+    x = (
+        draw.normal(size=(images, width)) @ draw.normal(size=(width, width))
+        + 2 * np.eye(classes, width)[labels]
+        + 5
+    )
     return torch.tensor(np.abs(x)).half().double(), torch.tensor(labels)
 
 
@@ -39,7 +46,9 @@ def network(classes: int = K, width: int = D) -> nn.Module:
     return net
 
 
-def measured(x: Tensor, y: Tensor, batch: int = 16, net: nn.Module | None = None) -> dict[str, Tensor]:
+def measured(
+    x: Tensor, y: Tensor, batch: int = 16, net: nn.Module | None = None
+) -> dict[str, Tensor]:
     """What a site with these features sends."""
     net = net or network(width=x.shape[1])
     (phase,) = METHOD.phases("measure", 1, len(y))
@@ -51,7 +60,8 @@ def measured(x: Tensor, y: Tensor, batch: int = 16, net: nn.Module | None = None
 
 def statistics(x: Tensor, y: Tensor, classes: int = K) -> tuple[Tensor, Tensor, Tensor]:
     """The arguments of ``discriminant``, in float64, image by image."""
-    shares, sums = torch.zeros(classes, dtype=torch.float64), torch.zeros(classes, x.shape[1], dtype=torch.float64)
+    shares = torch.zeros(classes, dtype=torch.float64)
+    sums = torch.zeros(classes, x.shape[1], dtype=torch.float64)
     products = torch.zeros(x.shape[1], x.shape[1], dtype=torch.float64)
     for features_, label in zip(x, y, strict=True):
         shares[label] += 1 / len(y)
@@ -68,12 +78,15 @@ def federated(
     method: OneShot = METHOD,
     filtered: Callable[[Changes], Changes] = lambda changes: changes,
 ) -> tuple[State, list[Exchange]]:
-    """Return the model after a run, and the exchanges; what travels is float32, as differences to what was sent."""
+    """Return the model after a run, and the exchanges; what travels is float32, as differences to
+    what was sent.
+    """
     names = [f"site-{number}" for number in range(1, len(sites) + 1)]
     net = network(width=sites[0][0].shape[1])
     state = method.start({name: tensor.clone() for name, tensor in net.state_dict().items()})
     rounds = method.rounds(state, Federation(names, 1, {}))
-    exchanges, updates = [], list[ClientUpdate]()
+    exchanges = []
+    updates = list[ClientUpdate]()
     exchange = next(rounds)
     try:
         while True:
@@ -105,8 +118,11 @@ def cuts(x: Tensor, y: Tensor, sizes: Sequence[int]) -> list[tuple[Tensor, Tenso
 
 
 def test_two_classes_by_hand() -> None:
-    """Classes at 0 and 4 on a line, each with variance 1, three times as many in the first: b is ln 3 at the middle."""
-    shares, sums = torch.tensor([0.75, 0.25]), torch.tensor([[0.0], [1.0]])
+    """Classes at 0 and 4 on a line, each with variance 1, three times as many in the first: b is ln
+    3 at the middle.
+    """
+    shares = torch.tensor([0.75, 0.25])
+    sums = torch.tensor([[0.0], [1.0]])
     products = torch.tensor([[0.75 * 1 + 0.25 * 17]])  # 0.75 (1 + 0^2) + 0.25 (1 + 4^2)
     weight, bias = discriminant(shares, sums, products, 0.5)  # one feature: nothing to shrink
     assert weight.flatten().tolist() == pytest.approx([-2.0, 2.0])
@@ -126,9 +142,13 @@ def test_equal_to_a_naive_loop() -> None:
     for row in range(len(y)):
         for c in range(K):
             far = x[row] - means[c]
-            scores[row, c] = -0.5 * far @ shrunk.inverse() @ far + math.log((y == c).double().mean())
+            scores[row, c] = -0.5 * far @ shrunk.inverse() @ far + math.log(
+                (y == c).double().mean()
+            )
     found = logits(discriminant(*statistics(x, y), 0.3), x)
-    torch.testing.assert_close(found.log_softmax(dim=1), scores.log_softmax(dim=1), rtol=1e-9, atol=1e-9)
+    torch.testing.assert_close(
+        found.log_softmax(dim=1), scores.log_softmax(dim=1), rtol=1e-9, atol=1e-9
+    )
 
 
 @pytest.mark.parametrize("shrinkage", [1e-12, 0.2, 1.0])
@@ -136,7 +156,9 @@ def test_equal_to_a_naive_loop() -> None:
 def test_equal_to_scikit_learn(classes: int, shrinkage: float) -> None:
     """Its solver lsqr has the same covariance, divided by the number of images, and the same prior."""
     x, y = features(200, classes=classes)
-    oracle = LinearDiscriminantAnalysis(solver="lsqr", shrinkage=shrinkage).fit(x.numpy(), y.numpy())
+    oracle = LinearDiscriminantAnalysis(solver="lsqr", shrinkage=shrinkage).fit(
+        x.numpy(), y.numpy()
+    )
     found = logits(discriminant(*statistics(x, y, classes), shrinkage), x).log_softmax(dim=1)
     np.testing.assert_allclose(found.numpy(), oracle.predict_log_proba(x.numpy()), atol=1e-6)
 
@@ -195,7 +217,9 @@ def test_filtered_answers_make_a_finite_head(multiplier: float) -> None:
 
 @pytest.mark.parametrize("shrinkage", [0.0, -1.0, 1.5, math.nan])
 def test_a_shrinkage_out_of_range_is_refused(shrinkage: float) -> None:
-    with pytest.raises(ConfigError, match=r"oneshot.discriminant: expected .* a shrinkage in \(0, 1\]"):
+    with pytest.raises(
+        ConfigError, match=r"oneshot.discriminant: expected .* a shrinkage in \(0, 1\]"
+    ):
         discriminant(*statistics(*features(20)), shrinkage)
 
 
@@ -203,7 +227,9 @@ def test_a_shrinkage_out_of_range_is_refused(shrinkage: float) -> None:
 def test_statistics_that_do_not_fit_are_refused(place: int) -> None:
     given_ = [*statistics(*features(20))]
     given_[place] = torch.ones(2, 3)
-    with pytest.raises(ConfigError, match=r"oneshot.discriminant: expected shares \(K,\), sums \(K, D\)"):
+    with pytest.raises(
+        ConfigError, match=r"oneshot.discriminant: expected shares \(K,\), sums \(K, D\)"
+    ):
         discriminant(*given_, 0.2)
 
 
@@ -223,7 +249,9 @@ def test_moments_are_those_of_a_loop() -> None:
     found = measured(x, y)
     torch.testing.assert_close(found["moments.shares"].double(), shares, rtol=1e-7, atol=0)
     torch.testing.assert_close(found["moments.sums"].double(), sums, rtol=1e-7, atol=1e-12)
-    torch.testing.assert_close(unpacked(found["moments.products"], D).double(), products, rtol=1e-7, atol=1e-12)
+    torch.testing.assert_close(
+        unpacked(found["moments.products"], D).double(), products, rtol=1e-7, atol=1e-12
+    )
 
 
 @pytest.mark.proves(
@@ -233,8 +261,11 @@ def test_moments_are_those_of_a_loop() -> None:
 )
 def test_no_size_depends_on_the_images() -> None:
     net = network()
-    few, many = measured(*features(8), net=net), measured(*features(90), net=net)
-    assert {name: tensor.shape for name, tensor in few.items()} == {name: many[name].shape for name in many}
+    few = measured(*features(8), net=net)
+    many = measured(*features(90), net=net)
+    assert {name: tensor.shape for name, tensor in few.items()} == {
+        name: many[name].shape for name in many
+    }
     changed = [name for name in many if not torch.equal(few[name], many[name])]
     assert changed == ["moments.shares", "moments.sums", "moments.products"]
 
@@ -252,7 +283,11 @@ def test_a_second_measurement_forgets_the_first() -> None:
     net, x, y = network(), *features(30)
     measured(*features(20, seed=5), net=net)
     again = measured(x, y, net=net)
-    assert all(torch.equal(again[name], tensor) for name, tensor in measured(x, y).items() if "moments" in name)
+    assert all(
+        torch.equal(again[name], tensor)
+        for name, tensor in measured(x, y).items()
+        if "moments" in name
+    )
 
 
 def test_new_moments_are_of_standard_features() -> None:
@@ -270,12 +305,16 @@ def test_a_packed_matrix_comes_back() -> None:
     assert torch.equal(unpacked(packed(matrix), 3), matrix)
 
 
-@pytest.mark.parametrize("classifier", [nn.Linear(3, 2, bias=False), nn.Sequential(nn.Linear(3, 2)), None])
+@pytest.mark.parametrize(
+    "classifier", [nn.Linear(3, 2, bias=False), nn.Sequential(nn.Linear(3, 2)), None]
+)
 def test_only_linear_classifiers_are_measured(classifier: nn.Module | None) -> None:
     net = nn.Module()
     if classifier is not None:
         net.classifier = classifier
-    with pytest.raises(ConfigError, match="expected a network whose classifier is a linear layer with a bias"):
+    with pytest.raises(
+        ConfigError, match="expected a network whose classifier is a linear layer with a bias"
+    ):
         add_moments(net)
 
 
@@ -293,21 +332,28 @@ def partitions() -> Iterator[list[int]]:
 @pytest.mark.parametrize("shrinkage", [0.02, 0.2])
 def test_the_head_is_that_of_all_images(sizes: list[int], shrinkage: float) -> None:
     x, y = features(240, width=20)
-    x, y = x[y.argsort(stable=True)], y.sort().values  # sites of few classes each
+    x = x[y.argsort(stable=True)]
+    y = y.sort().values  # sites of few classes each
     expected = discriminant(*statistics(x, y), shrinkage)
     model, _ = federated(cuts(x, y, sizes), OneShot(OneShotSettings(shrinkage=shrinkage)))
     scale = float(expected[0].abs().max())
     torch.testing.assert_close(head(model)[0].double(), expected[0], rtol=0, atol=1e-4 * scale)
-    torch.testing.assert_close(logits(head(model), x).double(), logits(expected, x), rtol=1e-4, atol=2e-2)
     torch.testing.assert_close(
-        logits(head(model), x).softmax(dim=1).double(), logits(expected, x).softmax(dim=1), rtol=0, atol=1e-3
+        logits(head(model), x).double(), logits(expected, x), rtol=1e-4, atol=2e-2
+    )
+    torch.testing.assert_close(
+        logits(head(model), x).softmax(dim=1).double(),
+        logits(expected, x).softmax(dim=1),
+        rtol=0,
+        atol=1e-3,
     )
 
 
 def test_the_order_of_sites_changes_nothing() -> None:
     x, y = features(100)
     parts = cuts(x, y, [10, 30, 20, 40])
-    one, other = federated(parts)[0], federated(parts[::-1])[0]
+    one = federated(parts)[0]
+    other = federated(parts[::-1])[0]
     for a, b in zip(head(one), head(other), strict=True):
         torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-4)
 
@@ -327,7 +373,9 @@ def test_moments_do_not_go_on() -> None:
     model, exchanges = federated(cuts(*features(80), [40, 40]))
     assert len(exchanges) == 1
     fresh = network().state_dict()
-    assert all(torch.equal(model[name], fresh[name]) for name in fresh if name.startswith("moments."))
+    assert all(
+        torch.equal(model[name], fresh[name]) for name in fresh if name.startswith("moments.")
+    )
 
 
 def test_sites_without_labels_count_for_nothing() -> None:
@@ -356,7 +404,14 @@ def test_only_a_head_is_computed(trainable: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "options", [{"rounds": 2}, {"images_per_round": 16}, {"images_at_most": 8}, {"shrinkage": 0.0}, {"shrinkage": 1.1}]
+    "options",
+    [
+        {"rounds": 2},
+        {"images_per_round": 16},
+        {"images_at_most": 8},
+        {"shrinkage": 0.0},
+        {"shrinkage": 1.1},
+    ],
 )
 def test_settings_that_would_do_harm_are_refused(options: dict[str, float]) -> None:
     with pytest.raises(ConfigError, match=next(iter(options))):

@@ -38,7 +38,9 @@ def pool(features: Tensor, labelled: Tensor) -> Pool:
 
 
 def test_distances_by_hand() -> None:
-    """cos((1, 0), (3, 4)) = 3/5 and cos((1, 0), (0, 1)) = 0; opposite directions are 2 apart, 0 is 1 from all."""
+    """cos((1, 0), (3, 4)) = 3/5 and cos((1, 0), (0, 1)) = 0; opposite directions are 2 apart, 0 is
+    1 from all.
+    """
     others = torch.tensor([[3.0, 4.0], [0.0, 1.0]])
     images = torch.tensor([[1.0, 0.0], [0.0, 2.0], [-3.0, -4.0], [0.0, 0.0]])
     assert nearest_distances(images, others).tolist() == pytest.approx([0.4, 0, 1.8, 1])
@@ -47,7 +49,9 @@ def test_distances_by_hand() -> None:
 
 
 def test_farther_than_any_labelled_one_is_refused() -> None:
-    """Labelled: nineteen along (1, 0), and (3, 4), which is 0.4 from them: what is 0.4 away is asked, 0.5 is not."""
+    """Labelled: nineteen along (1, 0), and (3, 4), which is 0.4 from them: what is 0.4 away is
+    asked, 0.5 is not.
+    """
     labelled = torch.tensor([[1.0, 0.0]] * 19 + [[3.0, 4.0]])
     images = torch.tensor([[3.0, -4.0], [1.0, -math.sqrt(3)], [2.0, 0.0], [0.0, -1.0]])
     assert refused(pool(images, labelled)) == {"0003": 0.5, "0001": 1.0}
@@ -56,15 +60,21 @@ def test_farther_than_any_labelled_one_is_refused() -> None:
 @grid
 @given(images=st.integers(0, 20), known=st.integers(20, 30), seed=st.integers(0, 10_000))
 def test_refused_images_equal_a_loop(images: int, known: int, seed: int) -> None:
-    features, labelled = random_features(images, 3, seed), random_features(known, 3, seed + 1)
+    features = random_features(images, 3, seed)
+    labelled = random_features(known, 3, seed + 1)
 
     def nearest(image: list[float], others: list[list[float]]) -> float:
-        dots = [sum(a * b for a, b in zip(image, other, strict=True)) / math.hypot(*other) for other in others]
+        dots = [
+            sum(a * b for a, b in zip(image, other, strict=True)) / math.hypot(*other)
+            for other in others
+        ]
         return 1 - max(dots) / math.hypot(*image)
 
     rows = labelled.tolist()
     largest = max(nearest(row, rows[:place] + rows[place + 1 :]) for place, row in enumerate(rows))
-    distances = {f"{images - place:04d}": nearest(row, rows) for place, row in enumerate(features.tolist())}
+    distances = {
+        f"{images - place:04d}": nearest(row, rows) for place, row in enumerate(features.tolist())
+    }
     expected = {name: distance for name, distance in distances.items() if distance > largest}
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(out_of_distribution, "_ROWS_AT_ONCE", 7)
@@ -74,12 +84,18 @@ def test_refused_images_equal_a_loop(images: int, known: int, seed: int) -> None
 
 
 def test_order_lengths_and_repetition_do_not_matter() -> None:
-    features, labelled = random_features(50, 3, 0), random_features(25, 3, 1).abs()
+    features = random_features(50, 3, 0)
+    labelled = random_features(25, 3, 1).abs()
     given_pool = pool(features, labelled)
     found = refused(given_pool)
     assert found
     order = list(range(49, -1, -1))
-    turned = Pool("north", [given_pool.ids[place] for place in order], features=features[order], labelled=labelled)
+    turned = Pool(
+        "north",
+        [given_pool.ids[place] for place in order],
+        features=features[order],
+        labelled=labelled,
+    )
     assert list(refused(turned).items()) == list(found.items())
     assert refused(pool(7 * features, 0.1 * labelled)) == pytest.approx(found, abs=2e-6)
 
@@ -91,7 +107,8 @@ def test_equal_labelled_images_refuse_all_but_their_like() -> None:
 
 
 def test_few_labels_and_no_images_refuse_nothing() -> None:
-    features, labelled = random_features(200, 2, 0), torch.ones(LEAST_LABELLED, 2)
+    features = random_features(200, 2, 0)
+    labelled = torch.ones(LEAST_LABELLED, 2)
     assert refused(pool(features, labelled))
     assert refused(pool(features, labelled[1:])) == {}
     assert refused(pool(features, torch.empty(0, 0))) == {}
@@ -110,9 +127,12 @@ def test_about_one_rightful_image_in_so_many_is_refused(known: int) -> None:
 
 @pytest.mark.parametrize("value", [math.nan, math.inf])
 def test_broken_features_of_either_kind_are_refused(value: float) -> None:
-    features, labelled = random_features(3, 2, 0), random_features(20, 2, 1)
+    features = random_features(3, 2, 0)
+    labelled = random_features(20, 2, 1)
     features[1, 0] = value
-    with pytest.raises(DataError, match=r"out_of_distribution_filter: expected finite features, .*first '0002'"):
+    with pytest.raises(
+        DataError, match=r"out_of_distribution_filter: expected finite features, .*first '0002'"
+    ):
         refused(pool(features, labelled))
     labelled[0, 0] = value
     with pytest.raises(DataError, match="of labelled images"):
@@ -124,9 +144,15 @@ def test_the_filter_is_off_unless_a_job_wants_it() -> None:
 
 
 def test_chest_x_rays_among_skin_lesions_are_found(real_data: Path) -> None:
-    """A frozen encoder at 112 pixels; 60 labelled lesions, and 60 others with 60 X-rays in the pool."""
+    """A frozen encoder at 112 pixels; 60 labelled lesions, and 60 others with 60 X-rays in the
+    pool.
+    """
     with (real_data / "skin" / "manifest.csv").open(encoding="utf-8") as file:
-        rows = [row for row in csv.DictReader(file) if row["source"] == "vidir_modern" and row["diagnosis"]]
+        rows = [
+            row
+            for row in csv.DictReader(file)
+            if row["source"] == "vidir_modern" and row["diagnosis"]
+        ]
     paths = [real_data / "skin" / row["image"] for row in rows[:: len(rows) // 120][:120]]
     lesions = [np.asarray(Image.open(path).convert("RGB").resize((112, 112))) for path in paths]
     with np.load(real_data / "cxr" / "cxr_multisource_96.npz") as archive:
@@ -137,12 +163,17 @@ def test_chest_x_rays_among_skin_lesions_are_found(real_data: Path) -> None:
 
     def images(kind: str, pixels: list[Any]) -> Images:
         return Images(
-            tuple(f"{kind}-{place}" for place in range(len(pixels))), np.stack(pixels), np.zeros(len(pixels), int)
+            tuple(f"{kind}-{place}" for place in range(len(pixels))),
+            np.stack(pixels),
+            np.zeros(len(pixels), int),
         )
 
     mixed = images("skin", lesions[60:] + films[:60])
-    known, uses = images("known", lesions[:60]), out_of_distribution.USES
-    seen = observe("north", mixed, [known], uses, lambda name: net, lambda some: Pixels.of(some, cpu), weak)
+    known = images("known", lesions[:60])
+    uses = out_of_distribution.USES
+    seen = observe(
+        "north", mixed, [known], uses, lambda name: net, lambda some: Pixels.of(some, cpu), weak
+    )
     found = {int(name.removeprefix("skin-")) for name in refused(seen)}
     assert sum(place >= 60 for place in found) >= 45
     assert sum(place < 60 for place in found) <= 3

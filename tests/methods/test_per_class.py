@@ -17,7 +17,8 @@ from fedward.methods.fixmatch import FixMatchObjective, FixMatchSettings
 from fedward.methods.local import Batch, RoundInputs, probabilities_of
 from fedward.methods.pseudo_labels.per_class import answers, answers_loss
 
-LN2, LN3 = math.log(2), math.log(3)
+LN2 = math.log(2)
+LN3 = math.log(3)
 NAN = math.nan
 INPUTS = RoundInputs(torch.ones(3), multi_label=True)
 grid = settings(deadline=None, max_examples=50)
@@ -44,7 +45,9 @@ class Linear(nn.Module):
 
 def batch(seed: int = 1, **changes: Any) -> Batch:
     draw = torch.Generator().manual_seed(seed)
-    pictures = {name: 4 * torch.rand(5, 1, 4, 4, generator=draw) for name in ("labelled", "weak", "strong")}
+    pictures = {
+        name: 4 * torch.rand(5, 1, 4, 4, generator=draw) for name in ("labelled", "weak", "strong")
+    }
     return Batch(**{**pictures, "labels": torch.randint(2, (5, 3), generator=draw), **changes})
 
 
@@ -59,7 +62,8 @@ def test_answers_by_hand() -> None:
 def test_loss_by_hand() -> None:
     """A logit of 0 costs ln 2; of ln 3 a yes costs ln 4/3 and a no ln 4."""
     logits = torch.tensor([[0.0, LN3], [LN3, 50.0]], dtype=torch.float64)
-    labels, keep = torch.tensor([[1, 1], [0, 0]]), torch.tensor([[True, True], [True, False]])
+    labels = torch.tensor([[1, 1], [0, 0]])
+    keep = torch.tensor([[True, True], [True, False]])
     total = LN2 + math.log(4 / 3) + math.log(4)
     assert answers_loss(logits, labels, keep).item() == pytest.approx(total / 3)
     assert answers_loss(logits, labels, keep, "all").item() == pytest.approx(total / 4)
@@ -85,7 +89,9 @@ def test_loss_and_gradient_equal_a_loop(size: tuple[int, int, int]) -> None:
     said = logits.detach().sigmoid()
     terms = [
         -math.log(p if y else 1 - p)
-        for p, y, kept in zip(*(each.flatten().tolist() for each in (said, labels, keep)), strict=True)
+        for p, y, kept in zip(
+            *(each.flatten().tolist() for each in (said, labels, keep)), strict=True
+        )
         if kept
     ]
     assert loss.item() == pytest.approx(sum(terms) / max(len(terms), 1), abs=1e-9)
@@ -131,13 +137,15 @@ def test_the_supervised_loss_is_binary() -> None:
 
 
 def test_fixmatch_learns_confident_answers_of_both_kinds() -> None:
-    given, net = batch(labelled=None, labels=None), Linear((0.9, -0.9, 0.1))
+    given = batch(labelled=None, labels=None)
+    net = Linear((0.9, -0.9, 0.1))
     objective = FixMatchObjective(FixMatchSettings(threshold=0.858, unlabelled_weight=0.5))
     losses = objective.losses(net, given, INPUTS, objective.init(net, INPUTS))
     labels, keep = answers(net(given.weak).sigmoid(), 0.858)
-    assert {(int(label), bool(kept)) for label, kept in zip(labels.flatten(), keep.flatten(), strict=True)} == {
-        *((label, kept) for label in (0, 1) for kept in (False, True))
-    }
+    assert {
+        (int(label), bool(kept))
+        for label, kept in zip(labels.flatten(), keep.flatten(), strict=True)
+    } == {*((label, kept) for label in (0, 1) for kept in (False, True))}
     logits = net(given.strong)
     expected = F.binary_cross_entropy_with_logits(logits[keep], labels[keep].float())
     assert losses.terms["loss_pseudo"].item() == pytest.approx(0.5 * expected.item())
@@ -149,17 +157,23 @@ def test_peers_answer_for_each_class() -> None:
     draw = torch.Generator().manual_seed(4)
     peers = torch.rand(2, 5, 3, generator=draw)
     choices = {"threshold": 0.6, "unlabelled_weight": 1.0, "consistency_weight": 0.1}
-    objective, net = FedPerlObjective(FedPerlSettings(**choices)), Linear()
+    objective = FedPerlObjective(FedPerlSettings(**choices))
+    net = Linear()
     given = batch(labelled=None, labels=None, peers=peers)
     losses = objective.losses(net, given, INPUTS, objective.init(net, INPUTS))
     local = net(given.weak).sigmoid().detach()
     labels, keep = answers((local + peers.sum(dim=0)) / 3, 0.6)
     expected = answers_loss(net(given.strong), labels, keep)
     assert losses.terms["loss_pseudo"].item() == pytest.approx(expected.item())
-    assert losses.terms["loss_consistency"].item() == pytest.approx(0.1 * (local - peers).square().mean().item())
+    assert losses.terms["loss_consistency"].item() == pytest.approx(
+        0.1 * (local - peers).square().mean().item()
+    )
     alone = batch(labelled=None, labels=None)
     fixmatch = FixMatchObjective(FixMatchSettings(threshold=0.6, unlabelled_weight=1.0))
-    found = [each.losses(net, alone, INPUTS, {}).terms["loss_pseudo"].item() for each in (objective, fixmatch)]
+    found = [
+        each.losses(net, alone, INPUTS, {}).terms["loss_pseudo"].item()
+        for each in (objective, fixmatch)
+    ]
     assert found[0] == found[1]
 
 

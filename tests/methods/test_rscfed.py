@@ -23,7 +23,9 @@ def server(seed: int = 0, **fields: Any) -> Server:
 
 def consensus(updates: list[ClientUpdate], factor: float = 6.0) -> dict[str, Any]:
     scale = 10.0 if any(update.labelled for update in updates) else 40.0
-    return plain_mean([update.state for update in updates], plain_weights(updates, scale, factor=factor))
+    return plain_mean(
+        [update.state for update in updates], plain_weights(updates, scale, factor=factor)
+    )
 
 
 def mean(models: list[dict[str, Any]]) -> dict[str, Any]:
@@ -57,9 +59,16 @@ def test_draws_depend_on_the_seed_the_round_and_the_pass_alone() -> None:
     for seed in (3, 3, 4):
         torch.manual_seed(len(drawn))
         run = server(
-            seed, options={"rounds": 9}, fails=lambda exchange, site, seed=seed: seed == 4 and site == "site-2"
+            seed,
+            options={"rounds": 9},
+            fails=lambda exchange, site, seed=seed: seed == 4 and site == "site-2",
         )
-        drawn.append({(exchange.round, exchange.part): tuple(exchange.tasks) for exchange in run.run().exchanges[1:]})
+        drawn.append(
+            {
+                (exchange.round, exchange.part): tuple(exchange.tasks)
+                for exchange in run.run().exchanges[1:]
+            }
+        )
     assert drawn[0] == drawn[1] != drawn[2]
     assert len(set(drawn[0].values())) > 12
     assert any(len({drawn[0][round_, part] for part in range(3)}) > 1 for round_ in range(2, 10))
@@ -109,7 +118,9 @@ def test_the_log_has_each_passes_weights_and_distances() -> None:
 
 
 def replies_of(sites: dict[str, tuple[int, int]]) -> list[ClientUpdate]:
-    return [ClientUpdate(site, moved(model(1.0), site), *images, 4) for site, images in sites.items()]
+    return [
+        ClientUpdate(site, moved(model(1.0), site), *images, 4) for site, images in sites.items()
+    ]
 
 
 def weights(updates: list[ClientUpdate], **options: Any) -> list[float]:
@@ -122,12 +133,12 @@ def weights(updates: list[ClientUpdate], **options: Any) -> list[float]:
 def test_weights_by_hand() -> None:
     """Equal images and a scale of 0: 6 : 1 : 1; two labelled sites 6 : 6 : 1."""
     equal = {"distance_scale": 0.0}
-    assert weights(replies_of({"a": (10, 0), "b": (0, 10), "c": (0, 10)}), **equal) == pytest.approx(
-        [6 / 8, 1 / 8, 1 / 8]
-    )
-    assert weights(replies_of({"a": (10, 0), "b": (0, 10), "c": (10, 0)}), **equal) == pytest.approx(
-        [6 / 13, 1 / 13, 6 / 13]
-    )
+    assert weights(
+        replies_of({"a": (10, 0), "b": (0, 10), "c": (0, 10)}), **equal
+    ) == pytest.approx([6 / 8, 1 / 8, 1 / 8])
+    assert weights(
+        replies_of({"a": (10, 0), "b": (0, 10), "c": (10, 0)}), **equal
+    ) == pytest.approx([6 / 13, 1 / 13, 6 / 13])
     sizes = replies_of({"a": (10, 0), "b": (0, 30)})
     assert weights(sizes, **equal) == pytest.approx([60 / 90, 30 / 90])
 
@@ -146,19 +157,25 @@ def test_the_factor_of_labelled_sites_acts_once(factor: float) -> None:
 def test_a_factor_of_one_is_wfedavg() -> None:
     updates = replies_of({"a": (30, 0), "b": (0, 80), "c": (20, 5)})
     found = weights(updates, labelled_factor=1.0, distance_scale=7.0)
-    assert found == pytest.approx(distance_weights(*measure(updates, "sum", 1.0), 7.0).tolist(), rel=1e-14)
+    assert found == pytest.approx(
+        distance_weights(*measure(updates, "sum", 1.0), 7.0).tolist(), rel=1e-14
+    )
 
 
 @pytest.mark.parametrize(("labelled", "scale"), [(True, 3.0), (False, 50.0)])
 def test_the_scale_depends_on_labelled_sites_in_the_pass(labelled: bool, scale: float) -> None:
     updates = replies_of({"a": (30, 0) if labelled else (0, 30), "b": (0, 80), "c": (0, 20)})
-    found = weights(updates, labelled_factor=1.0, distance_scale=3.0, unlabelled_distance_scale=50.0)
+    found = weights(
+        updates, labelled_factor=1.0, distance_scale=3.0, unlabelled_distance_scale=50.0
+    )
     assert found == pytest.approx(plain_weights(updates, scale), rel=1e-5)
 
 
 def test_the_scale_of_unlabelled_passes_keeps_some_weight() -> None:
     updates = replies_of({"b": (0, 3), "c": (0, 2)})
-    assert all(math.exp(-1e4 * d / n) == 0 for n, d in zip(*measure(updates, "sum", 1.0), strict=True))
+    assert all(
+        math.exp(-1e4 * d / n) == 0 for n, d in zip(*measure(updates, "sum", 1.0), strict=True)
+    )
     assert weights(updates) == pytest.approx([1.0, 0.0], abs=1e-100)
 
 
@@ -184,7 +201,9 @@ def test_a_round_without_replies_keeps_the_model() -> None:
 
 
 def test_within_a_pass_the_mean_is_over_those_that_replied() -> None:
-    run = server(fails=lambda exchange, site: exchange.round == 2 and site in ("site-2", "site-6", "site-1")).run()
+    run = server(
+        fails=lambda exchange, site: exchange.round == 2 and site in ("site-2", "site-6", "site-1")
+    ).run()
     replied = [run.trained(2, part) for part in range(3)]
     assert any(0 < len(updates) < 3 for updates in replied)
     assert_close(run.after[2], mean([consensus(updates) for updates in replied if updates]))
@@ -204,10 +223,15 @@ def test_a_run_goes_on_however_often_no_labelled_site_is_drawn(name: str) -> Non
     sites = {f"site-{index}": (20, 0) if index == 1 else (0, 30) for index in range(1, 11)}
     options = {"rounds": 200} if name == "rscfed" else {"rounds": 200, "participants": 3}
     run = Server(
-        name, options, sites, answer=lambda exchange, site: moved(exchange.model, site, exchange.round, size=0.01)
+        name,
+        options,
+        sites,
+        answer=lambda exchange, site: moved(exchange.model, site, exchange.round, size=0.01),
     ).run()
     assert run.state.round == 200
-    without = set(range(9, 201)) - {exchange.round for exchange in run.exchanges if "site-1" in exchange.tasks}
+    without = set(range(9, 201)) - {
+        exchange.round for exchange in run.exchanges if "site-1" in exchange.tasks
+    }
     assert len(without) > 30
     for round_ in without:
         assert (run.after[round_]["w"] != run.after[round_ - 1]["w"]).any()

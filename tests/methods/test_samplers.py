@@ -31,13 +31,20 @@ from fedward.methods.samplers.aift import AIFT, AIFTSettings, entropy_and_divers
 from fedward.methods.samplers.uncertainty import bald, margin
 from fedward.seeds import torch_generator
 
-NAN, INF = math.nan, math.inf
+NAN = math.nan
+INF = math.inf
 grid = settings(deadline=None, max_examples=30)
 all_samplers = pytest.mark.parametrize("name", SAMPLERS)
-by_score = pytest.mark.parametrize("name", [name for name, kind in SAMPLERS.items() if issubclass(kind, ScoreSampler)])
+by_score = pytest.mark.parametrize(
+    "name", [name for name, kind in SAMPLERS.items() if issubclass(kind, ScoreSampler)]
+)
 PREDICTING = [name for name in SAMPLERS if sampler_of(name).uses.models and name != "feal"]
-describing = pytest.mark.parametrize("name", [name for name in SAMPLERS if sampler_of(name).uses.features != "none"])
-sizes = st.tuples(st.integers(1, 6), st.integers(1, 6), st.integers(1, 5), st.integers(0, 10_000))  # T, N, K, seed
+describing = pytest.mark.parametrize(
+    "name", [name for name in SAMPLERS if sampler_of(name).uses.features != "none"]
+)
+sizes = st.tuples(
+    st.integers(1, 6), st.integers(1, 6), st.integers(1, 5), st.integers(0, 10_000)
+)  # T, N, K, seed
 
 
 def choose(sampler: Sampler, pool: Pool, budget: int, seed: int = 0) -> list[str]:
@@ -88,7 +95,9 @@ def test_exact_counts_of_distinct_ids(
 
 @all_samplers
 @grid
-@given(images=st.integers(1, 80), classes=st.integers(1, 4), seed=st.integers(0, 1000), data=st.data())
+@given(
+    images=st.integers(1, 80), classes=st.integers(1, 4), seed=st.integers(0, 1000), data=st.data()
+)
 def test_the_order_of_the_pool_does_not_matter(
     name: str, images: int, classes: int, seed: int, data: st.DataObject
 ) -> None:
@@ -106,7 +115,8 @@ def test_the_order_of_the_pool_does_not_matter(
 def test_the_only_chance_is_the_generators(name: str) -> None:
     sampler = sampler_of(name)
     pool = random_pool(sampler, 60)
-    before, generator = torch.get_rng_state(), torch_generator(0, "sampler")
+    before = torch.get_rng_state()
+    generator = torch_generator(0, "sampler")
     untouched = generator.get_state()
     draws = {tuple(choose(sampler, pool, 10, seed)) for seed in range(5)}
     assert torch.equal(torch.get_rng_state(), before)
@@ -121,7 +131,9 @@ def test_outputs_of_any_precision_are_taken(name: str) -> None:
     sampler = sampler_of(name)
     pool = random_pool(sampler, 30)
     for dtype in (torch.float16, torch.bfloat16, torch.float32):
-        rounded = replace(pool, probabilities=pool.probabilities.to(dtype), features=pool.features.to(dtype))
+        rounded = replace(
+            pool, probabilities=pool.probabilities.to(dtype), features=pool.features.to(dtype)
+        )
         rounded = replace(rounded, logits=pool.logits.to(dtype))
         assert len(choose(sampler, rounded, 5)) == 5
 
@@ -135,7 +147,9 @@ def test_an_empty_pool_needs_nothing(name: str) -> None:
 def test_a_whole_pool_is_returned_whole(name: str) -> None:
     sampler = sampler_of(name)
     pool = random_pool(sampler, 9)
-    assert sorted(choose(sampler, pool, 9)) == sorted(choose(sampler, pool, 1000)) == sorted(pool.ids)
+    assert (
+        sorted(choose(sampler, pool, 9)) == sorted(choose(sampler, pool, 1000)) == sorted(pool.ids)
+    )
 
 
 @by_score
@@ -166,7 +180,9 @@ def test_scores_do_not_depend_on_batches_or_names_of_classes(
 @all_samplers
 def test_a_negative_budget_is_refused(name: str) -> None:
     sampler = sampler_of(name)
-    with pytest.raises(ConfigError, match=f"site north, sampler {name}: expected a budget >= 0, found -1"):
+    with pytest.raises(
+        ConfigError, match=f"site north, sampler {name}: expected a budget >= 0, found -1"
+    ):
         choose(sampler, random_pool(sampler, 3), -1)
 
 
@@ -175,7 +191,9 @@ def test_an_id_twice_is_refused(name: str) -> None:
     sampler = sampler_of(name)
     pool = replace(random_pool(sampler, 3), ids=["b", "a", "b"])
     for budget in (0, 2):
-        with pytest.raises(DataError, match=f"site north, sampler {name}: expected every id once, found 'b' again"):
+        with pytest.raises(
+            DataError, match=f"site north, sampler {name}: expected every id once, found 'b' again"
+        ):
             choose(sampler, pool, budget)
 
 
@@ -192,7 +210,10 @@ def test_what_is_no_distribution_is_refused(name: str, row: list[float], budget:
     pool = replace(random_pool(sampler, 3, classes=2), ids=["b", "c", "a"])
     for image in (0, 1):
         pool.probabilities[-1, image] = torch.tensor(row)
-    with pytest.raises(DataError, match=rf"site north, sampler {name}: .* for 2 of 3 images, first 'b'\. .*diverged"):
+    with pytest.raises(
+        DataError,
+        match=rf"site north, sampler {name}: .* for 2 of 3 images, first 'b'\. .*diverged",
+    ):
         choose(sampler, pool, budget)
 
 
@@ -203,21 +224,36 @@ def test_what_is_no_distribution_is_refused(name: str, row: list[float], budget:
         *(("local_entropy", shape) for shape in ((0, 0, 0), (3, 2), (1, 4, 2), (1, 3, 0))),
     ],
 )
-def test_predictions_of_other_models_or_images_are_refused(name: str, shape: tuple[int, ...]) -> None:
+def test_predictions_of_other_models_or_images_are_refused(
+    name: str, shape: tuple[int, ...]
+) -> None:
     sampler = sampler_of(name)
     pool = replace(random_pool(sampler, 3), probabilities=torch.ones(shape))
-    with pytest.raises(DataError, match=rf"expected probabilities \({sampler.uses.members}, 3, K >= 1\)"):
+    with pytest.raises(
+        DataError, match=rf"expected probabilities \({sampler.uses.members}, 3, K >= 1\)"
+    ):
         choose(sampler, pool, 1)
 
 
 @describing
 @pytest.mark.parametrize(
     ("features", "labelled"),
-    [((0, 0), (0, 0)), ((3,), (0, 0)), ((2, 5), (1, 5)), ((3, 0), (0, 0)), ((3, 5), (1, 4)), ((3, 5), (5,))],
+    [
+        ((0, 0), (0, 0)),
+        ((3,), (0, 0)),
+        ((2, 5), (1, 5)),
+        ((3, 0), (0, 0)),
+        ((3, 5), (1, 4)),
+        ((3, 5), (5,)),
+    ],
 )
-def test_features_of_other_images_are_refused(name: str, features: tuple[int, ...], labelled: tuple[int, ...]) -> None:
+def test_features_of_other_images_are_refused(
+    name: str, features: tuple[int, ...], labelled: tuple[int, ...]
+) -> None:
     sampler = sampler_of(name)
-    pool = replace(random_pool(sampler, 3), features=torch.ones(features), labelled=torch.ones(labelled))
+    pool = replace(
+        random_pool(sampler, 3), features=torch.ones(features), labelled=torch.ones(labelled)
+    )
     with pytest.raises(DataError, match=r"site north, .*expected features \(3, D >= 1\)"):
         choose(sampler, pool, 1)
 
@@ -266,7 +302,9 @@ def test_settings_are_frozen_and_names_known() -> None:
 
 
 def test_random_is_uniform_and_its_budgets_are_nested() -> None:
-    """Each of 6 images is drawn in half of 600 draws of 3; the standard deviation of its count is sqrt(150) = 12."""
+    """Each of 6 images is drawn in half of 600 draws of 3; the standard deviation of its count is
+    sqrt(150) = 12.
+    """
     pool = Pool("north", list("abcdef"))
     draws = [choose(sampler_of("random"), pool, 3, seed) for seed in range(600)]
     counts = [sum(name in draw for draw in draws) for name in pool.ids]
@@ -280,11 +318,19 @@ def test_random_is_uniform_and_its_budgets_are_nested() -> None:
 def test_entropies_choose_by_hand() -> None:
     """P(class 1) by the site's own model: a 0.5, b 0.9, c 0.1; by the global one: 0.1, 0.6, 0.9.
 
-    The local model doubts a, the global one b; their means are a 0.3, b 0.75 and c 0.5, which they contradict on.
+    The local model doubts a, the global one b; their means are a 0.3, b 0.75 and c 0.5, which they
+    contradict on.
     """
-    local, glob = ([[1 - value, value] for value in model] for model in ([0.5, 0.9, 0.1], [0.1, 0.6, 0.9]))
-    pools = {name: Pool("north", list("abc"), torch.tensor([[*model]])) for name, model in (("l", local), ("g", glob))}
-    both = replace(pools["l"], probabilities=torch.cat([pools["l"].probabilities, pools["g"].probabilities]))
+    local, glob = (
+        [[1 - value, value] for value in model] for model in ([0.5, 0.9, 0.1], [0.1, 0.6, 0.9])
+    )
+    pools = {
+        name: Pool("north", list("abc"), torch.tensor([[*model]]))
+        for name, model in (("l", local), ("g", glob))
+    }
+    both = replace(
+        pools["l"], probabilities=torch.cat([pools["l"].probabilities, pools["g"].probabilities])
+    )
     assert choose(sampler_of("local_entropy"), pools["l"], 1) == ["a"]
     assert choose(sampler_of("global_entropy"), pools["g"], 1) == ["b"]
     assert choose(sampler_of("fedal"), both, 3) == ["c", "a", "b"]
@@ -311,12 +357,14 @@ def test_margin_by_hand() -> None:
 
 
 def test_bald_by_hand() -> None:
-    """Contradiction: H(1/2, 1/2) - 0 = log 2. Common doubt: log 2 - log 2. (1, 0) and (1/2, 1/2), of mean (3/4, 1/4):
+    """Contradiction: H(1/2, 1/2) - 0 = log 2. Common doubt: log 2 - log 2. (1, 0) and (1/2, 1/2),
+    of mean (3/4, 1/4):
 
     2 log 2 - 3/4 log 3 - 1/2 log 2 = 3/2 log 2 - 3/4 log 3.
     """
     p = torch.tensor([[[1.0, 0.0], [0.5, 0.5], [1.0, 0.0]], [[0.0, 1.0], [0.5, 0.5], [0.5, 0.5]]])
-    two, three = math.log(2), math.log(3)
+    two = math.log(2)
+    three = math.log(3)
     assert bald(p).tolist() == pytest.approx([two, 0, 1.5 * two - 0.75 * three], rel=1e-12)
     assert bald(torch.empty(2, 0, 3)).shape == (0,)
     assert bald(torch.tensor([[[NAN, 0.5]], [[0.5, 0.5]]])).isnan().all()
@@ -326,12 +374,18 @@ def test_bald_by_hand() -> None:
 @given(size=sizes)
 def test_margin_and_bald_equal_loops(size: tuple[int, int, int, int]) -> None:
     p = random_probabilities(*size)
-    margins, informations = [], []
+    margins = []
+    informations = []
     for image in p.unbind(dim=1):
         mean = image.mean(dim=0).tolist()
         ranked = [*sorted(mean, reverse=True), 0.0]
         margins.append(ranked[1] - ranked[0])
-        divergence = [a * math.log(a / b) for row in image.tolist() for a, b in zip(row, mean, strict=True) if a]
+        divergence = [
+            a * math.log(a / b)
+            for row in image.tolist()
+            for a, b in zip(row, mean, strict=True)
+            if a
+        ]
         informations.append(math.fsum(divergence) / len(image))
     assert margin(p).tolist() == pytest.approx(margins, rel=1e-12, abs=1e-12)
     assert bald(p).tolist() == pytest.approx(informations, rel=1e-9, abs=1e-12)
@@ -341,11 +395,17 @@ def test_margin_and_bald_equal_loops(size: tuple[int, int, int, int]) -> None:
 @grid
 @given(size=sizes.filter(lambda size: size[2] > 1))
 def test_scores_equal_those_of_scikit_activeml(size: tuple[int, int, int, int]) -> None:
-    """Its margin is 1 less the difference; its KL divergence to the consensus is BALD's information."""
+    """Its margin is 1 less the difference; its KL divergence to the consensus is BALD's
+    information.
+    """
     p = random_probabilities(*size)
     first = np.asarray(p[0])
-    assert ensemble_entropy(p[:1]).tolist() == pytest.approx(uncertainty_scores(first, method="entropy"), rel=1e-12)
-    assert (1 + margin(p[:1])).tolist() == pytest.approx(uncertainty_scores(first, method="margin_sampling"), rel=1e-9)
+    assert ensemble_entropy(p[:1]).tolist() == pytest.approx(
+        uncertainty_scores(first, method="entropy"), rel=1e-12
+    )
+    assert (1 + margin(p[:1])).tolist() == pytest.approx(
+        uncertainty_scores(first, method="margin_sampling"), rel=1e-9
+    )
     clipped = p.clamp_min(1e-6)  # the library cuts at 1e-7
     clipped /= clipped.sum(dim=2, keepdim=True)
     expected = average_kl_divergence(np.array(clipped))
@@ -370,8 +430,12 @@ def binary(values: list[float]) -> Tensor:
     return torch.tensor([[[1 - value, value]] for value in values], dtype=torch.float64)
 
 
-def two_class_loop(values: list[float], share: float, entropy_weight: float, diversity_weight: float) -> float:
-    """Equation (3) with the majority selection of Sec. 3.3, for two classes as in the paper, entry by entry of R."""
+def two_class_loop(
+    values: list[float], share: float, entropy_weight: float, diversity_weight: float
+) -> float:
+    """Equation (3) with the majority selection of Sec. 3.3, for two classes as in the paper, entry
+    by entry of R.
+    """
     mean = math.fsum(values) / len(values)
     kept = sorted(values, reverse=mean > 0.5)[: math.ceil(share * len(values))]
     eps = 2.0**-52
@@ -381,40 +445,56 @@ def two_class_loop(values: list[float], share: float, entropy_weight: float, div
             if i == j:
                 total -= entropy_weight * (p * math.log(p + eps) + (1 - p) * math.log(1 - p + eps))
             else:
-                one, zero = math.log((p + eps) / (q + eps)), math.log((1 - p + eps) / (1 - q + eps))
+                one = math.log((p + eps) / (q + eps))
+                zero = math.log((1 - p + eps) / (1 - q + eps))
                 total += diversity_weight * ((p - q) * one + (q - p) * zero)
     return total
 
 
 def test_aift_by_hand() -> None:
-    """P(class 1) on four views: 0.9, 0.5, 0.1, 0.1. Their mean is 0.4, so of share 1/2 both 0.1 are kept: 2 H(0.1).
+    """P(class 1) on four views: 0.9, 0.5, 0.1, 0.1. Their mean is 0.4, so of share 1/2 both 0.1 are
+    kept: 2 H(0.1).
 
-    With share 3/4 also 0.5: each 0.1 differs from it by 0.4 (log 5 + log 9/5) = 0.4 log 9, counted four times.
+    With share 3/4 also 0.5: each 0.1 differs from it by 0.4 (log 5 + log 9/5) = 0.4 log 9, counted
+    four times.
     """
     p = binary([0.9, 0.5, 0.1, 0.1])
     doubt = -(0.9 * math.log(0.9) + 0.1 * math.log(0.1))
     assert majority(p, 0.5)[:, 0, 1].tolist() == [0.1, 0.1]
     assert majority(p, 0.75)[:, 0, 1].tolist() == [0.1, 0.1, 0.5]
-    assert entropy_and_diversity(majority(p, 0.5), 1.0, 1.0).item() == pytest.approx(2 * doubt, rel=1e-12)
+    assert entropy_and_diversity(majority(p, 0.5), 1.0, 1.0).item() == pytest.approx(
+        2 * doubt, rel=1e-12
+    )
     three = 2 * doubt + math.log(2) + 1.6 * math.log(9)
-    assert entropy_and_diversity(majority(p, 0.75), 1.0, 1.0).item() == pytest.approx(three, rel=1e-12)
+    assert entropy_and_diversity(majority(p, 0.75), 1.0, 1.0).item() == pytest.approx(
+        three, rel=1e-12
+    )
 
 
 @pytest.mark.parametrize(
-    ("share", "views", "kept"), [(0.25, 8, 2), (0.25, 11, 3), (0.28, 25, 7), (1, 5, 5), (0.01, 4, 1)]
+    ("share", "views", "kept"),
+    [(0.25, 8, 2), (0.25, 11, 3), (0.28, 25, 7), (1, 5, 5), (0.01, 4, 1)],
 )
 def test_aift_keeps_a_share_rounded_up(share: float, views: int, kept: int) -> None:
     assert len(majority(random_probabilities(views, 3, 4, 0), share)) == kept
 
 
 @pytest.mark.parametrize("pattern", PATTERNS)
-@pytest.mark.parametrize(("share", "weights"), [(0.25, (1.0, 0.0)), (0.25, (0.0, 1.0)), (1.0, (1.0, 1.0))])
+@pytest.mark.parametrize(
+    ("share", "weights"), [(0.25, (1.0, 0.0)), (0.25, (0.0, 1.0)), (1.0, (1.0, 1.0))]
+)
 def test_aift_equals_the_papers_equation_on_its_patterns(
     pattern: str, share: float, weights: tuple[float, float]
 ) -> None:
     values = PATTERNS[pattern]
-    found = AIFT(AIFTSettings(views=11, majority=share, entropy_weight=weights[0], diversity_weight=weights[1]))
-    assert found.scores(binary(values)).item() == pytest.approx(two_class_loop(values, share, *weights), abs=1e-9)
+    found = AIFT(
+        AIFTSettings(
+            views=11, majority=share, entropy_weight=weights[0], diversity_weight=weights[1]
+        )
+    )
+    assert found.scores(binary(values)).item() == pytest.approx(
+        two_class_loop(values, share, *weights), abs=1e-9
+    )
 
 
 @grid
@@ -431,7 +511,9 @@ def test_aift_equals_a_loop(size: tuple[int, int, int, int], share: float) -> No
                 if j == k:
                     total -= sum(a * math.log(a) for a in one)
                 else:
-                    total += 0.5 * sum((a - b) * math.log(a / b) for a, b in zip(one, other, strict=True))
+                    total += 0.5 * sum(
+                        (a - b) * math.log(a / b) for a, b in zip(one, other, strict=True)
+                    )
         expected.append(total)
     found = entropy_and_diversity(majority(p, share), 1.0, 0.5)
     assert found.tolist() == pytest.approx(expected, rel=1e-9, abs=1e-12)
@@ -463,8 +545,14 @@ def test_aift_of_opposite_views_is_finite() -> None:
 
 
 def test_allocation_by_hand() -> None:
-    """The highest of all are 0.9, 0.8, 0.7; one of the two at 0.6 follows, of the site that comes first by name."""
-    scores = {"b": torch.tensor([0.6, 0.7]), "a": torch.tensor([0.1, 0.9, 0.6, 0.8]), "c": torch.empty(0)}
+    """The highest of all are 0.9, 0.8, 0.7; one of the two at 0.6 follows, of the site that comes
+    first by name.
+    """
+    scores = {
+        "b": torch.tensor([0.6, 0.7]),
+        "a": torch.tensor([0.1, 0.9, 0.6, 0.8]),
+        "c": torch.empty(0),
+    }
     assert allocate(scores, 3) == {"a": 2, "b": 1, "c": 0}
     assert allocate(scores, 4) == {"a": 3, "b": 1, "c": 0}
     assert list(allocate(scores, 9).items()) == [("a", 4), ("b", 2), ("c", 0)]
@@ -477,15 +565,24 @@ sites = st.dictionaries(st.sampled_from("abcdef"), st.lists(st.integers(0, 4), m
 
 @grid
 @given(lists=sites, budget=st.integers(0, 50))
-def test_allocation_equals_a_loop_and_keeps_its_promises(lists: dict[str, list[int]], budget: int) -> None:
-    """One image after the other from the site with the highest score left; where tied, in turn, then by name."""
+def test_allocation_equals_a_loop_and_keeps_its_promises(
+    lists: dict[str, list[int]], budget: int
+) -> None:
+    """One image after the other from the site with the highest score left; where tied, in turn,
+    then by name.
+    """
     left = {site: sorted(values) for site, values in lists.items()}
-    counts, level, turns = dict.fromkeys(lists, 0), None, dict.fromkeys(lists, 0)
+    counts = dict.fromkeys(lists, 0)
+    level = None
+    turns = dict.fromkeys(lists, 0)
     for _ in range(min(budget, sum(map(len, lists.values())))):
         best = max(values[-1] for values in left.values() if values)
         if best != level:
-            level, turns = best, dict.fromkeys(lists, 0)
-        site = min((turns[site], site) for site, values in left.items() if values and values[-1] == best)[1]
+            level = best
+            turns = dict.fromkeys(lists, 0)
+        site = min(
+            (turns[site], site) for site, values in left.items() if values and values[-1] == best
+        )[1]
         left[site].pop()
         counts[site] += 1
         turns[site] += 1
@@ -496,20 +593,35 @@ def test_allocation_equals_a_loop_and_keeps_its_promises(lists: dict[str, list[i
     mixed = {site: values.flip(0) for site, values in reversed(scores.items())}
     assert allocate(mixed, budget) == found
     assert allocate({site: 2 * values - 1 for site, values in scores.items()}, budget) == found
-    chosen = [value for site, values in lists.items() for value in sorted(values, reverse=True)[: found[site]]]
+    chosen = [
+        value
+        for site, values in lists.items()
+        for value in sorted(values, reverse=True)[: found[site]]
+    ]
     everything = [value for values in lists.values() for value in values]
     assert sorted(chosen, reverse=True) == sorted(everything, reverse=True)[:budget]
 
 
 @grid
-@given(values=st.lists(st.integers(0, 3), max_size=9), others=st.integers(1, 5), budget=st.integers(0, 30))
+@given(
+    values=st.lists(st.integers(0, 3), max_size=9),
+    others=st.integers(1, 5),
+    budget=st.integers(0, 30),
+)
 def test_equal_sites_share_alike(values: list[int], others: int, budget: int) -> None:
-    counts = allocate({f"site-{index}": torch.tensor(values, dtype=torch.float64) for index in range(others)}, budget)
+    counts = allocate(
+        {f"site-{index}": torch.tensor(values, dtype=torch.float64) for index in range(others)},
+        budget,
+    )
     assert max(counts.values()) - min(counts.values()) <= 1
-    assert allocate({"alone": torch.tensor(values, dtype=torch.float64)}, budget) == {"alone": min(budget, len(values))}
+    assert allocate({"alone": torch.tensor(values, dtype=torch.float64)}, budget) == {
+        "alone": min(budget, len(values))
+    }
 
 
-@pytest.mark.parametrize("broken", [torch.tensor([1.0, NAN]), torch.tensor([INF]), torch.ones(2, 2)])
+@pytest.mark.parametrize(
+    "broken", [torch.tensor([1.0, NAN]), torch.tensor([INF]), torch.ones(2, 2)]
+)
 def test_a_sites_broken_scores_are_refused_by_name(broken: Tensor) -> None:
     with pytest.raises(DataError, match="site south, scores: expected one finite score"):
         allocate({"north": torch.ones(3), "south": broken}, 2)
@@ -541,7 +653,8 @@ GOLDEN = {
 @all_samplers
 def test_golden_trace(name: str) -> None:
     sampler = sampler_of(name)
-    pool, trace = random_pool(sampler, 12, 3, seed=7), []
+    pool = random_pool(sampler, 12, 3, seed=7)
+    trace = []
     for step in (1, 2):
         chosen = sampler.choose(pool, 3, torch_generator(7, "sampler", "north", step))
         pool = reordered(pool, [row for row, image in enumerate(pool.ids) if image not in chosen])
@@ -559,7 +672,9 @@ def test_the_samplers_with_bounded_scores() -> None:
 @pytest.mark.parametrize("classes", [2, 8])
 @pytest.mark.parametrize("name", BOUNDED)
 def test_scores_keep_within_their_bounds_which_are_reached(name: str, classes: int) -> None:
-    """At corners of the simplex, and in its middle; MCDAL's bound of 6 needs three predictions apart."""
+    """At corners of the simplex, and in its middle; MCDAL's bound of 6 needs three predictions
+    apart.
+    """
     sampler = sampler_of(name)
     assert isinstance(sampler, ScoreSampler)
     corners = torch.eye(classes, dtype=torch.float64)
@@ -567,18 +682,28 @@ def test_scores_keep_within_their_bounds_which_are_reached(name: str, classes: i
     apart = torch.stack([corners[index % classes] for index in range(members)])
     middle = torch.full((members, classes), 1 / classes, dtype=torch.float64)
     p = torch.stack([apart, middle, corners[:1].expand(members, -1)], dim=1)
-    scores = torch.cat([sampler.scores(p), sampler.scores(random_probabilities(members, 200, classes, 3))])
+    scores = torch.cat(
+        [sampler.scores(p), sampler.scores(random_probabilities(members, 200, classes, 3))]
+    )
     low, high = sampler.score_range(classes) or (0.0, 0.0)
     assert float(scores.min()) == pytest.approx(low, abs=1e-12)
     assert float(scores.max()) <= high + 1e-12
-    assert float(scores.max()) == pytest.approx(min(high, 4.0) if name == "mcdal" and classes == 2 else high)
+    assert float(scores.max()) == pytest.approx(
+        min(high, 4.0) if name == "mcdal" and classes == 2 else high
+    )
 
 
 def test_score_counts_by_hand() -> None:
-    """Margins 0, -1/2 and -1 of 64 intervals in [-1, 0]: the last, the one that begins at -1/2, and the first."""
+    """Margins 0, -1/2 and -1 of 64 intervals in [-1, 0]: the last, the one that begins at -1/2, and
+    the first.
+    """
     p = torch.tensor([[[0.5, 0.5], [0.25, 0.75], [1.0, 0.0]]])
     counts = score_counts(margin_sampler(), Pool("north", ["a", "b", "c"], p), 2)
-    assert {place: count for place, count in enumerate(counts) if count} == {0: 1, 32: 1, SCORE_INTERVALS - 1: 1}
+    assert {place: count for place, count in enumerate(counts) if count} == {
+        0: 1,
+        32: 1,
+        SCORE_INTERVALS - 1: 1,
+    }
     assert score_counts(margin_sampler(), Pool("north", []), 2) == [0] * SCORE_INTERVALS
 
 
@@ -596,8 +721,14 @@ def test_scores_without_bounds_cannot_be_counted() -> None:
 
 
 def test_counts_allocate_as_scores_at_their_intervals_do() -> None:
-    scores = {"a": torch.tensor([0.0, 5.0, 5.0]), "b": torch.tensor([5.0, 2.0]), "c": torch.tensor([1.0])}
-    counts = {site: torch.bincount(values.long(), minlength=8).tolist() for site, values in scores.items()}
+    scores = {
+        "a": torch.tensor([0.0, 5.0, 5.0]),
+        "b": torch.tensor([5.0, 2.0]),
+        "c": torch.tensor([1.0]),
+    }
+    counts = {
+        site: torch.bincount(values.long(), minlength=8).tolist() for site, values in scores.items()
+    }
     for budget in range(8):
         assert allocate_by_counts(counts, budget) == allocate(scores, budget)
 
@@ -608,17 +739,28 @@ def test_counts_allocate_as_scores_at_their_intervals_do() -> None:
 def several(*images: list[float], models: int = 1) -> Pool:
     """A pool of images with these probabilities, by all models."""
     rows = torch.tensor(images, dtype=torch.float64)
-    return Pool("north", [f"{place}" for place in range(len(images))], rows.repeat(models, 1, 1), multi_label=True)
+    return Pool(
+        "north",
+        [f"{place}" for place in range(len(images))],
+        rows.repeat(models, 1, 1),
+        multi_label=True,
+    )
 
 
 def test_entropy_of_several_classes_by_hand() -> None:
-    """H(1/2) = ln 2, H(1) = 0 and H(1/4) = 2 ln 2 - 3/4 ln 3; models are averaged first, then classes."""
+    """H(1/2) = ln 2, H(1) = 0 and H(1/4) = 2 ln 2 - 3/4 ln 3; models are averaged first, then
+    classes.
+    """
     fedal = sampler_of("fedal")
     assert isinstance(fedal, ScoreSampler)
     quarter = 2 * math.log(2) - 0.75 * math.log(3)
     pool = several([0.5, 1.0], [0.25, 0.75], [0.0, 1.0], models=2)
     assert fedal.scores_of(pool).tolist() == pytest.approx([math.log(2) / 2, quarter, 0.0])
-    apart = replace(pool, probabilities=torch.tensor([[[0.0, 0.5]], [[1.0, 0.0]]], dtype=torch.float64), ids=["x"])
+    apart = replace(
+        pool,
+        probabilities=torch.tensor([[[0.0, 0.5]], [[1.0, 0.0]]], dtype=torch.float64),
+        ids=["x"],
+    )
     assert fedal.scores_of(apart).tolist() == pytest.approx([(math.log(2) + quarter) / 2])
     assert choose(fedal, pool, 2) == ["1", "0"]
     assert sum(score_counts(fedal, pool, 2)[-1:]) == 0, "the highest score is ln 2, of a class"
@@ -633,14 +775,19 @@ def test_yes_and_no_count_alike(name: str, seed: int, classes: int) -> None:
     draw = torch.Generator().manual_seed(seed)
     shape = (max(1, sampler.uses.members), 6, classes)
     pool = several(*([0.0] * classes for _ in range(6)))
-    pool = replace(pool, probabilities=torch.rand(shape, generator=draw), features=torch.rand(6, 3, generator=draw))
+    pool = replace(
+        pool,
+        probabilities=torch.rand(shape, generator=draw),
+        features=torch.rand(6, 3, generator=draw),
+    )
     other = replace(pool, probabilities=1 - pool.probabilities)
     if not isinstance(sampler, ScoreSampler):
         assert choose(sampler, pool, 3) == choose(sampler, other, 3)
         return
     scores = sampler.scores_of(pool)
     assert torch.allclose(scores, sampler.scores_of(other), atol=1e-5)
-    if bounds := sampler.score_range(2):
+    bounds = sampler.score_range(2)
+    if bounds:
         assert bounds[0] - 1e-6 <= scores.min() <= scores.max() <= bounds[1] + 1e-6
 
 
@@ -650,5 +797,7 @@ def test_samplers_for_one_label() -> None:
 
 @pytest.mark.parametrize("wrong", [NAN, -0.1, 1.1])
 def test_broken_answers_of_several_classes_are_refused(wrong: float) -> None:
-    with pytest.raises(DataError, match=r"probabilities in \[0, 1\], found others for 1 of 2 images, first '1'"):
+    with pytest.raises(
+        DataError, match=r"probabilities in \[0, 1\], found others for 1 of 2 images, first '1'"
+    ):
         choose(sampler_of("margin"), several([0.2, 0.9], [0.5, wrong]), 1)

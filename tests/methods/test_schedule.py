@@ -14,7 +14,8 @@ from fedward.methods.schedule import rate_of_round, scheduled_rate, warm_up_fact
 from fedward.methods.settings import Settings
 from tiny import TRAINING
 
-NAN, INF = math.nan, math.inf
+NAN = math.nan
+INF = math.inf
 grid = settings(deadline=None, max_examples=50)
 
 # --- scheduled_rate
@@ -22,10 +23,20 @@ grid = settings(deadline=None, max_examples=50)
 
 @pytest.mark.parametrize(
     ("position", "cosine", "constant"),
-    [(0, 0, 0), (0.5, 0.25, 0.25), (1, 0.5, 0.5), (2, 1, 1), (4, (2 + math.sqrt(2)) / 4, 1), (6, 0.5, 1), (10, 0, 1)],
+    [
+        (0, 0, 0),
+        (0.5, 0.25, 0.25),
+        (1, 0.5, 0.5),
+        (2, 1, 1),
+        (4, (2 + math.sqrt(2)) / 4, 1),
+        (6, 0.5, 1),
+        (10, 0, 1),
+    ],
 )
 def test_rates_by_hand(position: float, cosine: float, constant: float) -> None:
-    """Two rounds up to 1, eight down to 0; after a quarter of these, (1 + cos(π/4)) / 2 = (2 + √2) / 4."""
+    """Two rounds up to 1, eight down to 0; after a quarter of these, (1 + cos(π/4)) / 2 = (2 + √2)
+    / 4.
+    """
     assert scheduled_rate(1.0, position, 10, 2) == pytest.approx(cosine, rel=1e-14)
     assert scheduled_rate(1.0, position, 10, 2, "constant") == pytest.approx(constant, rel=1e-14)
 
@@ -47,7 +58,9 @@ def test_rates_rise_and_fall_without_a_jump(total: int, warm_up: float, base: fl
 
 
 def test_a_rate_is_one_of_the_federations_rounds() -> None:
-    """A site that missed rounds 3 to 5 gets the rate of round 6 like the others: the position is all there is."""
+    """A site that missed rounds 3 to 5 gets the rate of round 6 like the others: the position is
+    all there is.
+    """
     rates = [scheduled_rate(1e-3, round_ - 0.5, 20, 4) for round_ in range(1, 21)]
     assert rates.index(max(rates)) == 4
     assert min(rates) > 0
@@ -68,7 +81,9 @@ def test_a_rate_is_one_of_the_federations_rounds() -> None:
         (1, 1, 10, -1),
     ],
 )
-def test_impossible_schedules_are_refused(base: float, position: float, total: float, warm_up: float) -> None:
+def test_impossible_schedules_are_refused(
+    base: float, position: float, total: float, warm_up: float
+) -> None:
     with pytest.raises(ConfigError, match="scheduled_rate"):
         scheduled_rate(base, position, total, warm_up)
 
@@ -78,8 +93,11 @@ def test_impossible_schedules_are_refused(base: float, position: float, total: f
 
 def test_rates_of_two_rounds_are_those_of_their_middles() -> None:
     """(1 ± cos(π/4)) / 2; a run of one round has the rate of its middle, a half."""
-    two, one = Settings(rounds=2), Settings(rounds=1)
-    assert [rate_of_round(4.0, round_, two) for round_ in (1, 2)] == pytest.approx([2 + math.sqrt(2), 2 - math.sqrt(2)])
+    two = Settings(rounds=2)
+    one = Settings(rounds=1)
+    assert [rate_of_round(4.0, round_, two) for round_ in (1, 2)] == pytest.approx(
+        [2 + math.sqrt(2), 2 - math.sqrt(2)]
+    )
     assert rate_of_round(4.0, 1, one) == pytest.approx(2.0)
 
 
@@ -100,10 +118,18 @@ def test_a_constant_rate_is_that_of_the_papers() -> None:
 @pytest.mark.parametrize("method", sorted({*TRAINING} - {"selffed", "oneshot"}))
 @pytest.mark.parametrize("schedule", ["constant", "cosine"])
 def test_every_phase_of_a_method_follows_the_schedule(method: str, schedule: str) -> None:
-    """Relative to the first round, for both groups of sites; SelfFed has rates of its own, OneShot none."""
-    options = {"schedule": schedule, "rounds": 25} | ({"warm_up": 0} if "warm_up" in settings_fields(method) else {})
+    """Relative to the first round, for both groups of sites; SelfFed has rates of its own, OneShot
+    none.
+    """
+    options = {"schedule": schedule, "rounds": 25} | (
+        {"warm_up": 0} if "warm_up" in settings_fields(method) else {}
+    )
     made = METHODS[method](settings_of(method, options))
-    expected = (1 + math.cos(math.pi * 20.5 / 25)) / (1 + math.cos(math.pi * 0.5 / 25)) if schedule == "cosine" else 1.0
+    expected = (
+        (1 + math.cos(math.pi * 20.5 / 25)) / (1 + math.cos(math.pi * 0.5 / 25))
+        if schedule == "cosine"
+        else 1.0
+    )
     checked = 0
     for task, labelled in [("train", 9), ("supervised", 9), ("unsupervised", 0)]:
         first, later = (made.phases(task, round_, labelled) for round_ in (1, 21))
@@ -126,7 +152,9 @@ def test_labels_that_come_late_teach_as_much_as_early_ones(method: str) -> None:
 
 
 def test_factors_by_hand() -> None:
-    assert [warm_up_factor(step, 20, 0.2) for step in range(6)] == pytest.approx([0.2, 0.4, 0.6, 0.8, 1, 1])
+    assert [warm_up_factor(step, 20, 0.2) for step in range(6)] == pytest.approx(
+        [0.2, 0.4, 0.6, 0.8, 1, 1]
+    )
     assert [warm_up_factor(step, 3, 1.0) for step in range(3)] == [0.25, 0.5, 0.75]
 
 
@@ -145,7 +173,9 @@ def test_no_share_of_the_steps_is_no_warm_up(steps: int, share: float) -> None:
     assert {warm_up_factor(step, steps, share) for step in range(steps)} == {1.0}
 
 
-@pytest.mark.parametrize("change", [{"round_warm_up": -0.1}, {"round_warm_up": 1.1}, {"schedule": "linear"}])
+@pytest.mark.parametrize(
+    "change", [{"round_warm_up": -0.1}, {"round_warm_up": 1.1}, {"schedule": "linear"}]
+)
 @pytest.mark.parametrize("method", ["fedavg", "isofed", "fedal", "selffed"])
 def test_settings_out_of_range_are_refused(method: str, change: dict) -> None:
     with pytest.raises(ValidationError, match=next(iter(change))):

@@ -23,7 +23,8 @@ from fedward.methods.selffed import (
     normalise_units,
 )
 
-NAN, INF = math.nan, math.inf
+NAN = math.nan
+INF = math.inf
 grid = settings(deadline=None, max_examples=50)
 
 
@@ -59,8 +60,15 @@ def test_masks_of_the_papers_size_and_others(side: int, ratio: float, hidden: in
 
 
 @grid
-@given(batch=st.integers(0, 4), side=st.integers(1, 16), percent=st.integers(0, 100), seed=st.integers(0, 10_000))
-def test_masks_hide_the_exact_share_rounded_up(batch: int, side: int, percent: int, seed: int) -> None:
+@given(
+    batch=st.integers(0, 4),
+    side=st.integers(1, 16),
+    percent=st.integers(0, 100),
+    seed=st.integers(0, 10_000),
+)
+def test_masks_hide_the_exact_share_rounded_up(
+    batch: int, side: int, percent: int, seed: int
+) -> None:
     masks = mask_units(batch, side, percent / 100, draws(seed))
     assert masks.shape == (batch, side, side)
     expected = math.ceil(Fraction(percent, 100) * side * side)
@@ -141,17 +149,26 @@ def test_normalised_units_equal_a_loop(
     for image in range(batch):
         for row in range(0, side * height, height):
             for column in range(0, side * width, width):
-                place = (image, slice(None), slice(row, row + height), slice(column, column + width))
+                place = (
+                    image,
+                    slice(None),
+                    slice(row, row + height),
+                    slice(column, column + width),
+                )
                 values = images[place].flatten().tolist()
                 mean = math.fsum(values) / len(values)
                 variance = math.fsum((value - mean) ** 2 for value in values) / len(values)
                 expected[place] = (images[place] - mean) / math.sqrt(variance + 1e-6)
-    torch.testing.assert_close(normalise_units(images, side).double(), expected, rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(
+        normalise_units(images, side).double(), expected, rtol=1e-4, atol=1e-4
+    )
 
 
 def test_normalised_units_forget_brightness_and_contrast() -> None:
     images = normal(2, 3, 8, 8).float()
-    torch.testing.assert_close(normalise_units(5 * images + 3, 2), normalise_units(images, 2), rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(
+        normalise_units(5 * images + 3, 2), normalise_units(images, 2), rtol=1e-4, atol=1e-4
+    )
 
 
 def test_a_broken_pixel_stays_in_its_unit() -> None:
@@ -170,14 +187,18 @@ def test_a_broken_pixel_stays_in_its_unit() -> None:
     height=st.integers(1, 4),
     seed=st.integers(0, 10_000),
 )
-def test_what_was_normalised_comes_back(batch: int, channels: int, side: int, height: int, seed: int) -> None:
+def test_what_was_normalised_comes_back(
+    batch: int, channels: int, side: int, height: int, seed: int
+) -> None:
     images = normal(batch, channels, side * height, side * (height + 1), seed=seed).float()
     found = denormalise_units(normalise_units(images, side), images, side)
     torch.testing.assert_close(found, images, rtol=1e-4, atol=1e-4)
 
 
 def test_relative_pixels_by_hand() -> None:
-    """A unit of mean 1 and deviation 1; a constant one, whose prediction is seen as good as not at all."""
+    """A unit of mean 1 and deviation 1; a constant one, whose prediction is seen as good as not at
+    all.
+    """
     image = torch.tensor([[[[0.0, 2.0, 5.0, 5.0], [0.0, 2.0, 5.0, 5.0]]]]).repeat(1, 1, 2, 1)
     found = denormalise_units(torch.full_like(image, 3.0), image, 2)
     assert found[0, 0, 0].tolist() == pytest.approx([4, 4, 5.003, 5.003], rel=1e-5)
@@ -192,7 +213,9 @@ def test_relative_pixels_of_other_images_are_refused() -> None:
 
 
 def plain_masked_loss(prediction: Tensor, target: Tensor, mask: Tensor) -> float:
-    """Mean over hidden units of the mean over their pixels and channels, as eq. (3) with MAE's mean over a unit."""
+    """Mean over hidden units of the mean over their pixels and channels, as eq. (3) with MAE's mean
+    over a unit.
+    """
     batch, channels, height, width = prediction.shape
     side = mask.shape[1]
     units = []
@@ -201,7 +224,8 @@ def plain_masked_loss(prediction: Tensor, target: Tensor, mask: Tensor) -> float
             for column in range(side):
                 if not mask[image, row, column]:
                     continue
-                total, count = 0.0, 0
+                total = 0.0
+                count = 0
                 for channel in range(channels):
                     for y in range(row * height // side, (row + 1) * height // side):
                         for x in range(column * width // side, (column + 1) * width // side):
@@ -213,7 +237,8 @@ def plain_masked_loss(prediction: Tensor, target: Tensor, mask: Tensor) -> float
 
 
 def test_masked_loss_by_hand() -> None:
-    """Hidden are the first and the last of 2x2 units of 1x2 pixels: errors 1, 3 and 0, 2; (1 + 9 + 0 + 4) / 4 = 3.5.
+    """Hidden are the first and the last of 2x2 units of 1x2 pixels: errors 1, 3 and 0, 2; (1 + 9 +
+    0 + 4) / 4 = 3.5.
 
     Gradient 2 (x̂ - x) / 4 there: 1/2, 3/2, 0, -1; 0 elsewhere.
     """
@@ -227,37 +252,52 @@ def test_masked_loss_by_hand() -> None:
     assert target.grad is None
 
 
-shapes = st.tuples(st.integers(0, 3), st.integers(1, 3), st.integers(1, 3), st.integers(1, 3), st.integers(1, 3))
+shapes = st.tuples(
+    st.integers(0, 3), st.integers(1, 3), st.integers(1, 3), st.integers(1, 3), st.integers(1, 3)
+)
 
 
 @grid
 @given(shape=shapes, seed=st.integers(0, 10_000), share=st.sampled_from([0.0, 0.3, 0.6, 1.0]))
-def test_masked_loss_equals_a_loop(shape: tuple[int, int, int, int, int], seed: int, share: float) -> None:
+def test_masked_loss_equals_a_loop(
+    shape: tuple[int, int, int, int, int], seed: int, share: float
+) -> None:
     batch, channels, side, height, width = shape
     size = (batch, channels, side * height, side * width)
-    prediction, target = normal(*size, seed=seed).float().requires_grad_(), normal(*size, seed=seed + 1).float()
-    mask = torch.rand(batch, side, side, generator=draws(seed)) < share  # other numbers of units in each image
+    prediction = normal(*size, seed=seed).float().requires_grad_()
+    target = normal(*size, seed=seed + 1).float()
+    mask = (
+        torch.rand(batch, side, side, generator=draws(seed)) < share
+    )  # other numbers of units in each image
     loss = masked_loss(prediction, target, mask)
     assert loss.shape == ()
-    assert loss.item() == pytest.approx(plain_masked_loss(prediction, target, mask), rel=1e-5, abs=1e-7)
+    assert loss.item() == pytest.approx(
+        plain_masked_loss(prediction, target, mask), rel=1e-5, abs=1e-7
+    )
     loss.backward()
-    pixels = mask[:, None, :, None, :, None].expand(-1, channels, -1, height, -1, width).reshape(size)
+    pixels = (
+        mask[:, None, :, None, :, None].expand(-1, channels, -1, height, -1, width).reshape(size)
+    )
     slope = 2 * (prediction.detach() - target) * pixels / max(int(pixels.sum()), 1)
     assert prediction.grad is not None
     torch.testing.assert_close(prediction.grad, slope, rtol=1e-5, atol=1e-7)
 
 
 def test_with_everything_hidden_it_is_the_mean_squared_error() -> None:
-    prediction, target = normal(2, 3, 8, 8).float(), normal(2, 3, 8, 8, seed=1).float()
+    prediction = normal(2, 3, 8, 8).float()
+    target = normal(2, 3, 8, 8, seed=1).float()
     everything = torch.ones(2, 4, 4, dtype=torch.bool)
-    torch.testing.assert_close(masked_loss(prediction, target, everything), nn.functional.mse_loss(prediction, target))
+    torch.testing.assert_close(
+        masked_loss(prediction, target, everything), nn.functional.mse_loss(prediction, target)
+    )
     assert masked_loss(target, target, everything).item() == 0
 
 
 @grid
 @given(seed=st.integers(0, 10_000), data=st.data())
 def test_masked_loss_invariances(seed: int, data: st.DataObject) -> None:
-    prediction, target = normal(4, 3, 6, 6, seed=seed).float(), normal(4, 3, 6, 6, seed=seed + 1).float()
+    prediction = normal(4, 3, 6, 6, seed=seed).float()
+    target = normal(4, 3, 6, 6, seed=seed + 1).float()
     mask = mask_units(4, 3, 0.5, draws(seed))
     loss = masked_loss(prediction, target, mask)
     images, channels = (torch.tensor(data.draw(st.permutations(range(n)))) for n in (4, 3))
@@ -265,14 +305,18 @@ def test_masked_loss_invariances(seed: int, data: st.DataObject) -> None:
     torch.testing.assert_close(moved, loss)
     pixels = mask.repeat_interleave(2, dim=1).repeat_interleave(2, dim=2)
     assert torch.equal(masked_loss(prediction, target, pixels), loss)
-    torch.testing.assert_close(masked_loss(prediction + 5, target + 5, mask), loss, rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(
+        masked_loss(prediction + 5, target + 5, mask), loss, rtol=1e-4, atol=1e-4
+    )
     torch.testing.assert_close(masked_loss(3 * prediction, 3 * target, mask), 9 * loss)
 
 
 @pytest.mark.parametrize("batch", [0, 2])
 def test_nothing_hidden_is_nothing_to_learn(batch: int) -> None:
     prediction = torch.rand(batch, 3, 4, 4, requires_grad=True)
-    loss = masked_loss(prediction, torch.rand(batch, 3, 4, 4), torch.zeros(batch, 2, 2, dtype=torch.bool))
+    loss = masked_loss(
+        prediction, torch.rand(batch, 3, 4, 4), torch.zeros(batch, 2, 2, dtype=torch.bool)
+    )
     loss.backward()
     assert loss.item() == 0
     assert prediction.grad is not None
@@ -294,8 +338,11 @@ def test_a_broken_pixel_is_noticed_where_it_is_hidden_alone(value: float) -> Non
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32, torch.float64])
 def test_the_masked_loss_is_computed_in_float32(dtype: torch.dtype) -> None:
-    """Of what the numbers are after rounding, no more of it is lost: 8 bits would be wrong in the third digit."""
-    prediction, target = normal(2, 3, 8, 8).to(dtype).requires_grad_(), normal(2, 3, 8, 8, seed=1).to(dtype)
+    """Of what the numbers are after rounding, no more of it is lost: 8 bits would be wrong in the
+    third digit.
+    """
+    prediction = normal(2, 3, 8, 8).to(dtype).requires_grad_()
+    target = normal(2, 3, 8, 8, seed=1).to(dtype)
     mask = mask_units(2, 4, 0.6, draws(0))
     with torch.autocast("cpu", torch.bfloat16):
         loss = masked_loss(prediction, target, mask)
@@ -310,7 +357,9 @@ def test_the_masked_loss_does_not_wait_for_the_device() -> None:
     """A meta tensor has no values: reading one, or a shape that depends on one, would raise."""
     prediction = torch.rand(2, 3, 8, 8, device="meta", requires_grad=True)
     mask = torch.ones(2, 4, 4, dtype=torch.bool, device="meta")
-    masked_loss(prediction, normalise_units(torch.rand(2, 3, 8, 8, device="meta"), 4), mask).backward()
+    masked_loss(
+        prediction, normalise_units(torch.rand(2, 3, 8, 8, device="meta"), 4), mask
+    ).backward()
     assert prediction.grad is not None
 
 
@@ -332,12 +381,16 @@ def test_masks_of_other_images_are_refused(
     prediction: tuple[int, ...], target: tuple[int, ...], mask: tuple[int, ...]
 ) -> None:
     with pytest.raises(ConfigError, match="masked_loss"):
-        masked_loss(torch.zeros(prediction), torch.zeros(target), torch.ones(mask, dtype=torch.bool))
+        masked_loss(
+            torch.zeros(prediction), torch.zeros(target), torch.ones(mask, dtype=torch.bool)
+        )
 
 
 def test_masks_of_other_dtypes_and_units_are_refused() -> None:
     with pytest.raises(ConfigError, match=r"torch\.int64"):
-        masked_loss(torch.zeros(1, 1, 2, 2), torch.zeros(1, 1, 2, 2), torch.ones(1, 2, 2, dtype=torch.int64))
+        masked_loss(
+            torch.zeros(1, 1, 2, 2), torch.zeros(1, 1, 2, 2), torch.ones(1, 2, 2, dtype=torch.int64)
+        )
     for shape, side in (((1, 3, 8, 8), 3), ((1, 3, 8, 8), 0), ((3, 8, 8), 2), ((), 1)):
         with pytest.raises(ConfigError, match=r"selffed\.normalise_units"):
             normalise_units(torch.zeros(shape), side)
@@ -364,21 +417,28 @@ def plain_info_nce(query: Tensor, key: Tensor, queue: Tensor, temperature: float
 
 
 def test_info_nce_by_hand() -> None:
-    """q = (1, 0), k = (2, 0), queue (0, 3), (-1, 0), μ = 1/2: similarities 1, 0, -1; log(1 + e^-2 + e^-4).
+    """q = (1, 0), k = (2, 0), queue (0, 3), (-1, 0), μ = 1/2: similarities 1, 0, -1; log(1 + e^-2 +
+    e^-4).
 
-    Gradient at q: only the part across q is left, (1/μ) Σ_j p_j k_j = 2 p_1 (0, 1), p_1 = e^-2 / (1 + e^-2 + e^-4).
+    Gradient at q: only the part across q is left, (1/μ) Σ_j p_j k_j = 2 p_1 (0, 1), p_1 = e^-2 / (1
+    + e^-2 + e^-4).
     """
     query = torch.tensor([[1.0, 0.0]], dtype=torch.float64, requires_grad=True)
-    key, queue = torch.tensor([[2.0, 0.0]]), torch.tensor([[0.0, 3.0], [-1.0, 0.0]])
+    key = torch.tensor([[2.0, 0.0]])
+    queue = torch.tensor([[0.0, 3.0], [-1.0, 0.0]])
     loss = info_nce(query, key, queue, 0.5)
     loss.backward()
     whole = 1 + math.exp(-2) + math.exp(-4)
     assert loss.item() == pytest.approx(math.log(whole), rel=1e-14)
     assert query.grad is not None
-    assert query.grad[0].tolist() == pytest.approx([0, 2 * math.exp(-2) / whole], rel=1e-14, abs=1e-15)
+    assert query.grad[0].tolist() == pytest.approx(
+        [0, 2 * math.exp(-2) / whole], rel=1e-14, abs=1e-15
+    )
 
 
-sizes = st.tuples(st.integers(1, 5), st.integers(0, 7), st.integers(1, 6), st.integers(0, 10_000))  # N, Q, D, seed
+sizes = st.tuples(
+    st.integers(1, 5), st.integers(0, 7), st.integers(1, 6), st.integers(0, 10_000)
+)  # N, Q, D, seed
 
 
 def views(images: int, older: int, width: int, seed: int) -> tuple[Tensor, Tensor, Tensor]:
@@ -391,13 +451,17 @@ def test_info_nce_equals_a_loop(size: tuple[int, int, int, int], temperature: fl
     query, key, queue = views(*size)
     loss = info_nce(query, key, queue, temperature)
     assert loss.shape == ()
-    assert loss.item() == pytest.approx(plain_info_nce(query, key, queue, temperature), rel=1e-10, abs=1e-12)
+    assert loss.item() == pytest.approx(
+        plain_info_nce(query, key, queue, temperature), rel=1e-10, abs=1e-12
+    )
     assert -1e-12 <= loss.item() <= math.log(size[1] + 1) + 2 / temperature
 
 
 @grid
 @given(size=sizes, seed=st.integers(0, 99))
-def test_keys_of_the_image_itself_are_no_negatives(size: tuple[int, int, int, int], seed: int) -> None:
+def test_keys_of_the_image_itself_are_no_negatives(
+    size: tuple[int, int, int, int], seed: int
+) -> None:
     """Each query alone, with a queue of the others; and no gradient comes of what is left out."""
     query, key, queue = views(*size)
     query.requires_grad_()
@@ -429,7 +493,9 @@ def test_info_nce_refuses_a_mask_of_another_shape() -> None:
 def test_info_nce_invariances(size: tuple[int, int, int, int], data: st.DataObject) -> None:
     query, key, queue = views(*size)
     loss = info_nce(query, key, queue, 0.2)
-    images, older, axes = (torch.tensor(data.draw(st.permutations(range(n))), dtype=torch.int64) for n in size[:3])
+    images, older, axes = (
+        torch.tensor(data.draw(st.permutations(range(n))), dtype=torch.int64) for n in size[:3]
+    )
     moved = info_nce(query[images][:, axes], key[images][:, axes], queue[older][:, axes], 0.2)
     torch.testing.assert_close(moved, loss)
     lengths = torch.rand(size[0], 1, generator=draws(size[3]), dtype=torch.float64) + 0.1
@@ -442,14 +508,20 @@ def test_info_nce_invariances(size: tuple[int, int, int, int], data: st.DataObje
 
 def test_negatives_all_alike_are_a_choice_by_chance() -> None:
     query = normal(3, 4)
-    assert info_nce(query[:1], query[:1], query[:1].expand(9, -1), 0.1).item() == pytest.approx(math.log(10), rel=1e-12)
+    assert info_nce(query[:1], query[:1], query[:1].expand(9, -1), 0.1).item() == pytest.approx(
+        math.log(10), rel=1e-12
+    )
 
 
 def test_more_negatives_and_worse_positives_cost_more() -> None:
     query, key, queue = views(4, 9, 5, 3)
     losses = [info_nce(query, key, queue[:older], 0.2).item() for older in range(10)]
     assert losses == sorted(losses)
-    assert info_nce(query, query, queue, 0.2).item() < losses[-1] < info_nce(query, -query, queue, 0.2).item()
+    assert (
+        info_nce(query, query, queue, 0.2).item()
+        < losses[-1]
+        < info_nce(query, -query, queue, 0.2).item()
+    )
 
 
 @pytest.mark.parametrize(("images", "older"), [(3, 0), (0, 4), (0, 0)])
@@ -472,7 +544,9 @@ def test_info_nce_gradient_reaches_the_query_alone() -> None:
     info_nce(query, key, queue, 0.5).backward()
     assert query.grad is not None
     assert query.grad.abs().sum() > 0
-    assert (query.grad * query).sum(dim=1).abs().max() < 1e-12  # the length of a query does not matter
+    assert (query.grad * query).sum(
+        dim=1
+    ).abs().max() < 1e-12  # the length of a query does not matter
     assert key.grad is None
     assert queue.grad is None
 
@@ -488,7 +562,8 @@ def test_vectors_of_zeros_are_similar_to_nothing() -> None:
 
 
 def test_a_small_temperature_neither_overflows_nor_forgets() -> None:
-    query, queue = torch.tensor([[1.0, 0.0]], requires_grad=True), torch.tensor([[0.0, 1.0]])
+    query = torch.tensor([[1.0, 0.0]], requires_grad=True)
+    queue = torch.tensor([[0.0, 1.0]])
     loss = info_nce(query, torch.tensor([[-1.0, 0.0]]), queue, 1e-5)
     loss.backward()
     assert loss.item() == pytest.approx(1e5, rel=1e-6)
@@ -541,17 +616,21 @@ def test_info_nce_refuses_what_does_not_fit(
 @grid
 @given(batches=st.lists(st.integers(0, 6), max_size=8), size=st.integers(0, 9))
 def test_the_queue_holds_the_newest_in_order(batches: list[int], size: int) -> None:
-    queue, number, everything = torch.empty(0, 2), 0, list[int]()
+    queue = torch.empty(0, 2)
+    number = 0
+    everything = list[int]()
     for batch in batches:
         keys = torch.arange(number, number + batch, dtype=torch.float32)[:, None].expand(-1, 2)
-        queue, number = enqueue(queue, keys, size), number + batch
+        queue = enqueue(queue, keys, size)
+        number = number + batch
         everything += range(number - batch, number)
         assert queue[:, 0].tolist() == everything[max(len(everything) - size, 0) :]
     assert queue.shape[1] == 2
 
 
 def test_a_queue_is_new_shortened_and_without_gradient() -> None:
-    queue, keys = torch.ones(4, 2), torch.zeros(1, 2, dtype=torch.bfloat16, requires_grad=True)
+    queue = torch.ones(4, 2)
+    keys = torch.zeros(1, 2, dtype=torch.bfloat16, requires_grad=True)
     longer = enqueue(queue, keys, 5)
     assert longer.dtype == torch.float32
     assert not longer.requires_grad
@@ -562,9 +641,12 @@ def test_a_queue_is_new_shortened_and_without_gradient() -> None:
 
 
 @pytest.mark.parametrize(
-    ("queue", "keys", "size"), [((2, 3), (2, 4), 5), ((3,), (2, 3), 5), ((2, 3), (3,), 5), ((2, 3), (2, 3), -1)]
+    ("queue", "keys", "size"),
+    [((2, 3), (2, 4), 5), ((3,), (2, 3), 5), ((2, 3), (3,), 5), ((2, 3), (2, 3), -1)],
 )
-def test_keys_of_another_width_are_refused(queue: tuple[int, ...], keys: tuple[int, ...], size: int) -> None:
+def test_keys_of_another_width_are_refused(
+    queue: tuple[int, ...], keys: tuple[int, ...], size: int
+) -> None:
     with pytest.raises(ConfigError, match="enqueue"):
         enqueue(torch.ones(queue), torch.ones(keys), size)
 
@@ -584,9 +666,9 @@ def test_weights_by_hand() -> None:
     assert weights([1, 1], [4, 5], 0.5) == pytest.approx([2 / 3, 1 / 3], rel=1e-15)
 
 
-members = st.lists(st.tuples(st.integers(0, 1000), st.integers(0, 300)), min_size=1, max_size=6).filter(
-    lambda rows: any(size for size, _ in rows)
-)
+members = st.lists(
+    st.tuples(st.integers(0, 1000), st.integers(0, 300)), min_size=1, max_size=6
+).filter(lambda rows: any(size for size, _ in rows))
 betas = st.sampled_from([0.01, 0.5, 0.9, 0.99, 1.0])
 
 
@@ -602,14 +684,19 @@ def test_weights_equal_exact_fractions(rows: list[tuple[int, int]], beta: float)
 
 @grid
 @given(rows=members, beta=betas, times=st.integers(0, 10_000), data=st.data())
-def test_weights_invariances(rows: list[tuple[int, int]], beta: float, times: int, data: st.DataObject) -> None:
-    sizes, participations = [row[0] for row in rows], [row[1] for row in rows]
+def test_weights_invariances(
+    rows: list[tuple[int, int]], beta: float, times: int, data: st.DataObject
+) -> None:
+    sizes = [row[0] for row in rows]
+    participations = [row[1] for row in rows]
     found = weights(sizes, participations, beta)
     assert weights(sizes, [before + times for before in participations], beta) == found
     order = data.draw(st.permutations(range(len(rows))))
     moved = weights([sizes[site] for site in order], [participations[site] for site in order], beta)
     assert moved == pytest.approx([found[site] for site in order], rel=1e-14)
-    assert weights([3 * size for size in sizes], participations, beta) == pytest.approx(found, rel=1e-14)
+    assert weights([3 * size for size in sizes], participations, beta) == pytest.approx(
+        found, rel=1e-14
+    )
     for one, other in pairwise(rows):
         if one[0] == other[0] and one[1] < other[1]:
             assert found[rows.index(one)] >= found[rows.index(other)]
@@ -617,14 +704,22 @@ def test_weights_invariances(rows: list[tuple[int, int]], beta: float, times: in
 
 @grid
 @given(rows=members, beta=betas, times=st.integers(0, 10_000))
-def test_where_all_take_part_it_is_federated_averaging(rows: list[tuple[int, int]], beta: float, times: int) -> None:
+def test_where_all_take_part_it_is_federated_averaging(
+    rows: list[tuple[int, int]], beta: float, times: int
+) -> None:
     """Exactly: the same models come out of both, to the last bit."""
     sizes = [row[0] for row in rows]
     found = weights(sizes, [times] * len(sizes), beta)
-    assert found == weights(sizes, [row[1] for row in rows], 1.0) == [size / sum(sizes) for size in sizes]
+    assert (
+        found
+        == weights(sizes, [row[1] for row in rows], 1.0)
+        == [size / sum(sizes) for size in sizes]
+    )
     states = [{"w": normal(5, seed=site)} for site in range(len(sizes))]
     averaged = weighted_average(states, list(map(float, sizes)))["w"]
-    torch.testing.assert_close(weighted_average(states, found)["w"], averaged, rtol=1e-14, atol=1e-15)
+    torch.testing.assert_close(
+        weighted_average(states, found)["w"], averaged, rtol=1e-14, atol=1e-15
+    )
 
 
 def test_equal_models_stay_what_they_are() -> None:
@@ -669,7 +764,9 @@ def test_weights_at_the_edge(
         ([1, 2], [1, 1], NAN),
     ],
 )
-def test_weights_refuse_what_makes_no_sense(sizes: list[float], participations: list[float], beta: float) -> None:
+def test_weights_refuse_what_makes_no_sense(
+    sizes: list[float], participations: list[float], beta: float
+) -> None:
     with pytest.raises(ConfigError, match="gain_recession_weights"):
         gain_recession_weights(torch.tensor(sizes), torch.tensor(participations), beta)
 
@@ -679,7 +776,8 @@ def test_weights_refuse_what_makes_no_sense(sizes: list[float], participations: 
 
 def test_the_target_keeps_theta_of_itself() -> None:
     """Eq. (4): 0.9 · 1 + 0.1 · 2 = 1.1."""
-    target, online = nn.Linear(1, 1, bias=False), nn.Linear(1, 1, bias=False)
+    target = nn.Linear(1, 1, bias=False)
+    online = nn.Linear(1, 1, bias=False)
     nn.init.constant_(target.weight, 1.0)
     nn.init.constant_(online.weight, 2.0)
     selffed.ema(target, online, 0.9)

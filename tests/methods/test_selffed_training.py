@@ -11,7 +11,13 @@ from torch import Tensor, nn
 from fedward.errors import ConfigError
 from fedward.methods.fedavg import Supervised
 from fedward.methods.local import Batch, Losses, Objective, Phase, RoundInputs
-from fedward.methods.selffed import denormalise_units, info_nce, mask_units, masked_loss, normalise_units
+from fedward.methods.selffed import (
+    denormalise_units,
+    info_nce,
+    mask_units,
+    masked_loss,
+    normalise_units,
+)
 from fedward.methods.selffed.objectives import (
     MASKED_NETS,
     PROJECTION,
@@ -28,8 +34,11 @@ from fedward.registry import NETWORKS
 from fedward.seeds import torch_generator
 from fedward.training.trainer import train
 
-IMAGES, CLASSES = 6, 5
-SETTINGS = SelfFedSettings(rounds=4, pretraining_rounds=2, pretraining_warm_up=0, warm_up=0, queue=9, batch=IMAGES)
+IMAGES = 6
+CLASSES = 5
+SETTINGS = SelfFedSettings(
+    rounds=4, pretraining_rounds=2, pretraining_warm_up=0, warm_up=0, queue=9, batch=IMAGES
+)
 PARTS = {"encoder", "mask_token", "decoder", "classifier", "projection"}
 TRAINS = {
     "masked": {"encoder", "mask_token", "decoder"},
@@ -50,7 +59,11 @@ def batch_for(name: str, seed: int = 0) -> Batch:
     if name == "supervised":
         return Batch(labelled=pictures(seed), labels=torch.arange(IMAGES) % CLASSES)
     which = torch.arange(IMAGES) + IMAGES * seed
-    return Batch(weak=pictures(seed), strong=pictures(seed + 100) if name == "contrastive" else None, which=which)
+    return Batch(
+        weak=pictures(seed),
+        strong=pictures(seed + 100) if name == "contrastive" else None,
+        which=which,
+    )
 
 
 def objective(name: str, settings: SelfFedSettings = SETTINGS) -> Objective:
@@ -68,7 +81,9 @@ def queue_of(keys: Tensor) -> dict[str, Tensor]:
 
 def inputs_of(seed: int = 0, memory: dict | None = None) -> RoundInputs:
     full = {QUEUE: queue_of(torch.randn(4, PROJECTION, generator=torch_generator(seed, "queue")))}
-    return RoundInputs(torch.ones(CLASSES), 0, full if memory is None else memory, torch_generator(seed, "mask"))
+    return RoundInputs(
+        torch.ones(CLASSES), 0, full if memory is None else memory, torch_generator(seed, "mask")
+    )
 
 
 def losses_of(name: str, net: nn.Module, inputs: RoundInputs, batch: Batch | None = None) -> Losses:
@@ -91,7 +106,8 @@ def state_of(net: nn.Module) -> dict[str, Tensor]:
 
 
 def test_the_projection_comes_on_top_and_changes_no_logit() -> None:
-    plain, net = build("masked_swin_28", CLASSES, seed=3), make_net(3)
+    plain = build("masked_swin_28", CLASSES, seed=3)
+    net = make_net(3)
     assert parts_of(set(net.state_dict())) == PARTS
     assert not changed(plain.state_dict(), net.state_dict())
     images = pictures(1)
@@ -103,7 +119,9 @@ def test_the_projection_comes_on_top_and_changes_no_logit() -> None:
 
 def test_unfit_networks_are_refused_with_those_that_fit() -> None:
     assert list(MASKED_NETS) == [name for name in NETWORKS if name.startswith("masked_")]
-    with pytest.raises(ConfigError, match=r"masked_swin_28, masked_swin_32, .* found a SwinClassifier"):
+    with pytest.raises(
+        ConfigError, match=r"masked_swin_28, masked_swin_32, .* found a SwinClassifier"
+    ):
         build("swin_28", CLASSES, extend=add_projection)
 
 
@@ -118,7 +136,11 @@ def test_a_loss_reaches_its_own_parts_and_no_other(name: str) -> None:
     loss.backward()
     reached = {part for part, parameter in net.named_parameters() if parameter.grad is not None}
     assert parts_of(reached) == TRAINS[name]
-    assert all(bool(net.get_parameter(part).grad.abs().sum() > 0) for part in reached if not part.endswith("bias"))
+    assert all(
+        bool(net.get_parameter(part).grad.abs().sum() > 0)
+        for part in reached
+        if not part.endswith("bias")
+    )
 
 
 @pytest.mark.parametrize("name", TRAINS)
@@ -128,7 +150,15 @@ def test_weight_decay_does_not_move_what_a_phase_does_not_train(name: str) -> No
     settings = SETTINGS.model_copy(update={"weight_decay": 0.5})
     phase = Phase(objective(name, settings), 1e-3)
     batches = [batch_for(name, seed) for seed in (0, 1)]
-    train(net, batches, phase, inputs_of(), settings, device=torch.device("cpu"), aborted=lambda: False)
+    train(
+        net,
+        batches,
+        phase,
+        inputs_of(),
+        settings,
+        device=torch.device("cpu"),
+        aborted=lambda: False,
+    )
     assert parts_of(changed(before, net.state_dict())) == TRAINS[name]
 
 
@@ -149,24 +179,31 @@ def test_labels_have_no_way_in(name: str) -> None:
 def test_the_reconstruction_loss_equals_its_equations() -> None:
     net = make_net()
     found = losses_of("masked", net, inputs_of(7)).terms
-    images, mask = pictures(0), mask_units(IMAGES, 7, 0.6, torch_generator(7, "mask"))
+    images = pictures(0)
+    mask = mask_units(IMAGES, 7, 0.6, torch_generator(7, "mask"))
     expected = masked_loss(net.reconstruct(images, mask), normalise_units(images, 7), mask)
     assert set(found) == {"loss_reconstruction"}
     torch.testing.assert_close(found["loss_reconstruction"], expected, rtol=0, atol=0)
 
 
 def test_hidden_units_are_new_each_step_and_follow_the_draw() -> None:
-    net, inputs = make_net(), inputs_of(7)
-    first, second = (losses_of("masked", net, inputs).terms["loss_reconstruction"] for _ in range(2))
+    net = make_net()
+    inputs = inputs_of(7)
+    first, second = (
+        losses_of("masked", net, inputs).terms["loss_reconstruction"] for _ in range(2)
+    )
     assert first != second
     assert losses_of("masked", net, inputs_of(7)).terms["loss_reconstruction"] == first
 
 
 def test_a_perfect_prediction_shows_the_image() -> None:
     """The masks are those of the generator; hidden units are grey before they are filled in."""
-    net, images = make_net().eval(), pictures(0, 3)
+    net = make_net().eval()
+    images = pictures(0, 3)
     mask = mask_units(3, 7, 0.6, torch_generator(5))
-    hidden = mask.repeat_interleave(4, dim=1).repeat_interleave(4, dim=2)[:, None].expand(-1, 3, -1, -1)
+    hidden = (
+        mask.repeat_interleave(4, dim=1).repeat_interleave(4, dim=2)[:, None].expand(-1, 3, -1, -1)
+    )
     net.reconstruct = lambda given, drawn: torch.where(hidden, normalise_units(images, 7), 99.0)
     found = reconstructions(net, images, 0.6, torch_generator(5))
     assert list(found) == ["original", "masked", "reconstruction"]
@@ -177,7 +214,8 @@ def test_a_perfect_prediction_shows_the_image() -> None:
 
 
 def test_a_shown_prediction_is_clipped_to_the_pixel_range() -> None:
-    net, images = make_net().eval(), pictures(0, 2)
+    net = make_net().eval()
+    images = pictures(0, 2)
     for parameter in net.decoder.parameters():
         parameter.data.mul_(20)
     found = reconstructions(net, images, 1.0, torch_generator(5))["reconstruction"]
@@ -197,10 +235,14 @@ def features(net: nn.Module, images: Tensor) -> Tensor:
 
 def test_the_contrastive_loss_equals_its_equation() -> None:
     """The strong view asks the net, the weak view the target, which is its copy at first."""
-    net, inputs, batch = make_net(), inputs_of(), batch_for("contrastive")
+    net = make_net()
+    inputs = inputs_of()
+    batch = batch_for("contrastive")
     queue = inputs.memory[QUEUE]["keys"]
     found = losses_of("contrastive", net, inputs, batch).terms
-    expected = info_nce(features(net, batch.strong), features(net, batch.weak), queue, SETTINGS.temperature)
+    expected = info_nce(
+        features(net, batch.strong), features(net, batch.weak), queue, SETTINGS.temperature
+    )
     assert set(found) == {"loss_contrastive"}
     torch.testing.assert_close(found["loss_contrastive"], expected)
 
@@ -212,7 +254,8 @@ def test_the_very_first_step_has_nothing_to_tell_apart() -> None:
 
 
 def test_target_and_queue_follow_each_step() -> None:
-    net, given = make_net(), {}
+    net = make_net()
+    given = {}
     phase = Stepping(objective("contrastive"), net, inputs_of(memory=given))
     keys = []
     for seed in (0, 1):
@@ -230,18 +273,25 @@ def test_target_and_queue_follow_each_step() -> None:
     assert parts_of(set(phase.memory[TARGET])) == {"encoder", "projection"}
     kept = torch.cat(keys)[-SETTINGS.queue :]
     torch.testing.assert_close(phase.memory[QUEUE]["keys"], kept)
-    assert phase.memory[QUEUE]["images"].flatten().tolist() == list(range(2 * IMAGES))[-SETTINGS.queue :]
+    assert (
+        phase.memory[QUEUE]["images"].flatten().tolist()
+        == list(range(2 * IMAGES))[-SETTINGS.queue :]
+    )
     assert not phase.memory[QUEUE]["keys"].requires_grad
     assert given == {}, "what is remembered is for the caller to keep"
 
 
 def test_a_repeated_image_is_no_negative_of_itself() -> None:
     """Half of the batch is in the queue from the step before, beside keys of others."""
-    net, batch = make_net(), batch_for("contrastive")
+    net = make_net()
+    batch = batch_for("contrastive")
     keys = torch.randn(IMAGES, PROJECTION, generator=torch_generator(7))
     images = torch.tensor([[0], [1], [2], [70], [71], [72]])
-    found = losses_of("contrastive", net, inputs_of(memory={QUEUE: {"keys": keys, "images": images}}), batch).terms
-    query, key = features(net, batch.strong), features(net, batch.weak)
+    found = losses_of(
+        "contrastive", net, inputs_of(memory={QUEUE: {"keys": keys, "images": images}}), batch
+    ).terms
+    query = features(net, batch.strong)
+    key = features(net, batch.weak)
     own = torch.zeros(IMAGES, IMAGES, dtype=torch.bool)
     own[range(3), range(3)] = True
     expected = info_nce(query, key, keys, SETTINGS.temperature, own)
@@ -256,23 +306,34 @@ def _with(net: nn.Module, target: Mapping[str, Tensor]) -> nn.Module:
 
 
 def test_a_remembered_target_answers_in_the_next_round() -> None:
-    other, net = make_net(5), make_net()
-    remembered = {name: tensor for name, tensor in other.state_dict().items() if parts_of({name}) <= {"encoder"}}
-    remembered |= {f"projection.{name}": tensor for name, tensor in other.projection.state_dict().items()}
+    other = make_net(5)
+    net = make_net()
+    remembered = {
+        name: tensor
+        for name, tensor in other.state_dict().items()
+        if parts_of({name}) <= {"encoder"}
+    }
+    remembered |= {
+        f"projection.{name}": tensor for name, tensor in other.projection.state_dict().items()
+    }
     inputs = inputs_of()
     queue = inputs.memory[QUEUE]["keys"]
     inputs.memory[TARGET] = {name: remembered[name].clone() for name in remembered}
     batch = batch_for("contrastive")
     found = losses_of("contrastive", net, inputs, batch).terms["loss_contrastive"]
-    expected = info_nce(features(net, batch.strong), features(other, batch.weak), queue, SETTINGS.temperature)
+    expected = info_nce(
+        features(net, batch.strong), features(other, batch.weak), queue, SETTINGS.temperature
+    )
     torch.testing.assert_close(found, expected)
 
 
 def test_steps_lower_the_contrastive_loss() -> None:
     """Among keys of other images, which stay where they are."""
-    net, batch = make_net(), batch_for("contrastive")
+    net = make_net()
+    batch = batch_for("contrastive")
     inputs = inputs_of(memory={QUEUE: queue_of(features(net, pictures(50, 8)).detach())})
-    phase, values = Stepping(objective("contrastive"), net, inputs), []
+    phase = Stepping(objective("contrastive"), net, inputs)
+    values = []
     optimizer = torch.optim.Adam(net.parameters(), 1e-3)
     for _ in range(10):
         (loss,) = phase.losses(batch).terms.values()

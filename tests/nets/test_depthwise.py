@@ -37,15 +37,20 @@ def gradients(conv: nn.Module, maps: Tensor) -> list[Tensor]:
 
 def test_one_weight_by_hand() -> None:
     """A kernel of 3 over a row 1 2: the output 1 2 is met by 0 1, 1 2 and 2 0."""
-    maps, gradient = torch.tensor([[[[1.0, 2.0]]]]), torch.tensor([[[[10.0, 100.0]]]])
+    maps = torch.tensor([[[[1.0, 2.0]]]])
+    gradient = torch.tensor([[[[10.0, 100.0]]]])
     found = weight_gradient(maps, gradient, (1, 3), (1, 1), (0, 1), (1, 1))
     assert found.tolist() == [[[[100.0, 210.0, 20.0]]]]
 
 
 @settings(max_examples=200, deadline=None)
 @given(
-    *(st.tuples(st.integers(1, 7), st.integers(1, 7)), st.tuples(st.integers(1, 5), st.integers(1, 5))),
-    *(pairs, st.tuples(st.integers(0, 4), st.integers(0, 4)), pairs, st.integers(1, 3)),
+    st.tuples(st.integers(1, 7), st.integers(1, 7)),
+    st.tuples(st.integers(1, 5), st.integers(1, 5)),
+    pairs,
+    st.tuples(st.integers(0, 4), st.integers(0, 4)),
+    pairs,
+    st.integers(1, 3),
 )
 def test_it_is_torchs_for_every_geometry(
     side: tuple[int, int],
@@ -55,16 +60,28 @@ def test_it_is_torchs_for_every_geometry(
     dilation: tuple[int, int],
     channels: int,
 ) -> None:
-    assume(all(s + 2 * p > d * (k - 1) for s, k, p, d in zip(side, kernel, padding, dilation, strict=True)))
-    maps, weight = random(2, channels, *side), random(channels, 1, *kernel).requires_grad_()
+    assume(
+        all(
+            s + 2 * p > d * (k - 1)
+            for s, k, p, d in zip(side, kernel, padding, dilation, strict=True)
+        )
+    )
+    maps = random(2, channels, *side)
+    weight = random(channels, 1, *kernel).requires_grad_()
     output = F.conv2d(maps, weight, None, stride, padding, dilation, channels)
     gradient = random(*output.shape)
     (expected,) = torch.autograd.grad(output, weight, gradient)
-    torch.testing.assert_close(weight_gradient(maps, gradient, kernel, stride, padding, dilation), expected)
+    torch.testing.assert_close(
+        weight_gradient(maps, gradient, kernel, stride, padding, dilation), expected
+    )
 
 
-@pytest.mark.parametrize("options", [{"padding": 2}, {"padding": 2, "stride": 2, "bias": False}, {"dilation": 2}])
-def test_all_gradients_pass_gradcheck(options: dict[str, int], monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    "options", [{"padding": 2}, {"padding": 2, "stride": 2, "bias": False}, {"dilation": 2}]
+)
+def test_all_gradients_pass_gradcheck(
+    options: dict[str, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("fedward.nets.depthwise._FEWEST_PLANES", 1)
     conv = depthwise(2, 3 if "dilation" in options else 5, **options).double()
     size = 5 if "dilation" in options else 2
@@ -94,9 +111,20 @@ def test_only_maps_smaller_than_the_kernel_take_it(size: int, taken: bool) -> No
 def test_where_it_would_not_help_torch_computes() -> None:
     conv = depthwise(512, padding=2)
     maps = torch.randn(2, 512, 2, 2).to(memory_format=torch.channels_last)
-    others = [depthwise(512, padding="same"), depthwise(512, kernel=3, padding=1, padding_mode="reflect")]
-    outputs = [conv(maps), conv(maps[:1]), conv(maps.contiguous()), *(other(maps) for other in others)]
-    assert ["ShiftedProducts" in output.grad_fn.name() for output in outputs] == [True, *[False] * 4]
+    others = [
+        depthwise(512, padding="same"),
+        depthwise(512, kernel=3, padding=1, padding_mode="reflect"),
+    ]
+    outputs = [
+        conv(maps),
+        conv(maps[:1]),
+        conv(maps.contiguous()),
+        *(other(maps) for other in others),
+    ]
+    assert ["ShiftedProducts" in output.grad_fn.name() for output in outputs] == [
+        True,
+        *[False] * 4,
+    ]
     with torch.autocast("cpu", torch.bfloat16):
         assert "ShiftedProducts" not in conv(maps).grad_fn.name()
     with torch.no_grad():
@@ -107,7 +135,12 @@ def test_only_plain_depthwise_convolutions_are_changed() -> None:
     class Own(nn.Conv2d):
         """Of another package, which may compute otherwise."""
 
-    layers = [nn.Conv2d(8, 8, 3), nn.Conv2d(8, 8, 3, groups=4), nn.Conv2d(8, 16, 3, groups=8), Own(8, 8, 3, groups=8)]
+    layers = [
+        nn.Conv2d(8, 8, 3),
+        nn.Conv2d(8, 8, 3, groups=4),
+        nn.Conv2d(8, 16, 3, groups=8),
+        Own(8, 8, 3, groups=8),
+    ]
     quicken(nn.Sequential(*layers))
     assert [type(layer) for layer in layers] == [nn.Conv2d, nn.Conv2d, nn.Conv2d, Own]
     assert type(depthwise(8)) is DepthwiseConv2d

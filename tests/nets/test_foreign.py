@@ -49,7 +49,8 @@ def test_monai_has_no_weights():
 class Wrong(nn.Module):
     def __init__(self, classes: int, output) -> None:
         super().__init__()
-        self.classifier, self._output = nn.Linear(1, classes), output
+        self.classifier = nn.Linear(1, classes)
+        self._output = output
 
     def forward(self, images):
         return self._output(self.classifier(images.mean((1, 2, 3))[:, None]))
@@ -65,12 +66,19 @@ class Wrong(nn.Module):
     ],
 )
 def test_a_network_without_logits_ends_before_round_1(monkeypatch, output, told):
-    monkeypatch.setitem(NETWORKS.registered, "wrong", lambda classes, channels: Wrong(classes, output))
-    with pytest.raises(ConfigError, match=rf"net wrong: expected .*logits \(2, 8\) of images \(2, 3, 16, 16\).*{told}"):
+    monkeypatch.setitem(
+        NETWORKS.registered, "wrong", lambda classes, channels: Wrong(classes, output)
+    )
+    with pytest.raises(
+        ConfigError,
+        match=rf"net wrong: expected .*logits \(2, 8\) of images \(2, 3, 16, 16\).*{told}",
+    ):
         initial_model(tiny("fedavg", net="wrong"), None)
 
 
 def test_a_network_that_hides_its_classifier_is_refused(monkeypatch):
-    monkeypatch.setitem(NETWORKS.registered, "bare", lambda classes, channels: nn.Linear(1, classes))
+    monkeypatch.setitem(
+        NETWORKS.registered, "bare", lambda classes, channels: nn.Linear(1, classes)
+    )
     with pytest.raises(ConfigError, match="net bare: expected an attribute classifier"):
         initial_model(tiny("fedavg", net="bare"), None)

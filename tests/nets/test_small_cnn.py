@@ -37,7 +37,11 @@ def test_at_28_pixels_it_is_the_papers_network() -> None:
     assert x.shape == (2, 256)
     for index, (weight, bias) in enumerate(pairs[2:]):
         x = F.linear(x, weight, bias)
-        if index in (0, 1, 2):  # 120, 84 and the projection's first; its second and the classifier are linear
+        if index in (
+            0,
+            1,
+            2,
+        ):  # 120, 84 and the projection's first; its second and the classifier are linear
             x = F.relu(x)
     torch.testing.assert_close(net(images), x)
 
@@ -62,13 +66,19 @@ def test_timm_stays_out() -> None:
 
 
 def test_the_network_of_the_synthetic_images_answers_by_maxima() -> None:
-    """What is somewhere in the map counts in full, however small it is; several copies of it count no more."""
+    """What is somewhere in the map counts in full, however small it is; several copies of it count
+    no more.
+    """
     net = build("small_cnn_gn", 8)
-    maps = net.features[:4](2 * torch.rand(5, 3, 32, 32, generator=torch.Generator().manual_seed(0)) - 1)
+    maps = net.features[:4](
+        2 * torch.rand(5, 3, 32, 32, generator=torch.Generator().manual_seed(0)) - 1
+    )
     spot = torch.zeros_like(maps)
     spot[:, :, 1, 2] = maps.amax(dim=(2, 3))
     net.features = net.features[4:]
-    found = [net((made + 1) / 2) for made in (maps, spot, spot.flip(2), torch.cat([spot, spot], dim=3))]
+    found = [
+        net((made + 1) / 2) for made in (maps, spot, spot.flip(2), torch.cat([spot, spot], dim=3))
+    ]
     for logits in found[1:]:
         torch.testing.assert_close(logits, found[0])
 

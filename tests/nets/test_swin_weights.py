@@ -1,4 +1,6 @@
-"""timm's Swin-T in the encoder, random weights in the place of ImageNet's: the same features, or a clear refusal."""
+"""timm's Swin-T in the encoder, random weights in the place of ImageNet's: the same features, or a
+clear refusal.
+"""
 
 from collections.abc import Callable
 from typing import Any
@@ -13,7 +15,8 @@ from fedward.methods.selffed.objectives import add_projection
 from fedward.nets import build
 from fedward.nets.swin_weights import TIMM
 
-MEAN, STD = torch.tensor([0.485, 0.456, 0.406]).view(1, 3, 1, 1), torch.tensor([0.229, 0.224, 0.225]).view(1, 3, 1, 1)
+MEAN = torch.tensor([0.485, 0.456, 0.406]).view(1, 3, 1, 1)
+STD = torch.tensor([0.229, 0.224, 0.225]).view(1, 3, 1, 1)
 create_model = timm.create_model
 
 
@@ -48,17 +51,26 @@ def pictures(channels: int) -> Tensor:
 
 
 @torch.no_grad()
-@pytest.mark.parametrize(("name", "channels"), [("swin_224", 3), ("swin_224", 1), ("masked_swin_224", 3)])
-def test_features_are_timms(asked: list[dict[str, Any]], theirs: nn.Module, name: str, channels: int) -> None:
-    net, images = build(name, 5, channels, pretrained=True).eval(), pictures(channels)
-    expected = theirs.forward_features((images.expand(-1, 3, -1, -1) - MEAN) / STD).permute(0, 3, 1, 2)
+@pytest.mark.parametrize(
+    ("name", "channels"), [("swin_224", 3), ("swin_224", 1), ("masked_swin_224", 3)]
+)
+def test_features_are_timms(
+    asked: list[dict[str, Any]], theirs: nn.Module, name: str, channels: int
+) -> None:
+    net = build(name, 5, channels, pretrained=True).eval()
+    images = pictures(channels)
+    expected = theirs.forward_features((images.expand(-1, 3, -1, -1) - MEAN) / STD).permute(
+        0, 3, 1, 2
+    )
     torch.testing.assert_close(net.encoder(images), expected, rtol=1e-5, atol=1e-5)
     assert asked == [{"name": TIMM, "pretrained": True, "num_classes": 0, "in_chans": 3}]
 
 
 def test_all_but_the_encoder_is_as_without_them(asked: list[dict[str, Any]]) -> None:
     plain, net = (
-        build("masked_swin_224", 5, seed=3, pretrained=pretrained, extend=add_projection).state_dict()
+        build(
+            "masked_swin_224", 5, seed=3, pretrained=pretrained, extend=add_projection
+        ).state_dict()
         for pretrained in (False, True)
     )
     assert list(plain) == list(net)
@@ -76,11 +88,15 @@ def _wider(net: nn.Module) -> nn.Module:
     return net
 
 
-@pytest.mark.parametrize(("change", "named"), [(_dropped, "norm.weight"), (_wider, "further.weight")])
+@pytest.mark.parametrize(
+    ("change", "named"), [(_dropped, "norm.weight"), (_wider, "further.weight")]
+)
 def test_another_set_of_tensors_is_refused_by_name(
     monkeypatch: pytest.MonkeyPatch, change: Callable[[nn.Module], nn.Module], named: str
 ) -> None:
-    monkeypatch.setattr("timm.create_model", lambda name, **_: change(create_model(TIMM, num_classes=0)))
+    monkeypatch.setattr(
+        "timm.create_model", lambda name, **_: change(create_model(TIMM, num_classes=0))
+    )
     with pytest.raises(ConfigError, match=rf"net swin_224.*{named}"):
         build("swin_224", 5, pretrained=True)
 
@@ -90,11 +106,15 @@ def test_without_weights_at_hand_it_is_a_config_error(monkeypatch: pytest.Monkey
         raise OSError("no connection")
 
     monkeypatch.setattr("timm.create_model", offline)
-    with pytest.raises(ConfigError, match=rf"net swin_224.*no connection.*weights of {TIMM} into timm's cache"):
+    with pytest.raises(
+        ConfigError, match=rf"net swin_224.*no connection.*weights of {TIMM} into timm's cache"
+    ):
         build("swin_224", 5, pretrained=True)
 
 
 @pytest.mark.parametrize("name", ["small_cnn", "swin_28", "masked_swin_64"])
 def test_networks_without_weights_name_those_that_have_some(name: str) -> None:
-    with pytest.raises(ConfigError, match=rf"net {name}.*swin_224, masked_swin_224 and tf_efficientnet_lite0"):
+    with pytest.raises(
+        ConfigError, match=rf"net {name}.*swin_224, masked_swin_224 and tf_efficientnet_lite0"
+    ):
         build(name, 5, pretrained=True)

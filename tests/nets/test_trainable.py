@@ -16,7 +16,8 @@ from fedward.nets import build
 from fedward.nets.adapters import RANK, AdaptedLinear
 from fedward.nets.trainable import Head, TrainablePart, trainable_part
 
-LITE0, VIT = "tf_efficientnet_lite0", "vit_tiny_patch16_224"
+LITE0 = "tf_efficientnet_lite0"
+VIT = "vit_tiny_patch16_224"
 
 
 def part(name: str, trainable: str, **options: object) -> TrainablePart:
@@ -27,10 +28,16 @@ def part(name: str, trainable: str, **options: object) -> TrainablePart:
 
 def base_of(net: TrainablePart) -> dict[str, Tensor]:
     trained = net.state_dict()
-    return {name: tensor.clone() for name, tensor in net.whole.state_dict().items() if name not in trained}
+    return {
+        name: tensor.clone()
+        for name, tensor in net.whole.state_dict().items()
+        if name not in trained
+    }
 
 
-def step(net: nn.Module, images: Tensor, make: Callable[..., torch.optim.Optimizer] = torch.optim.Adam) -> None:
+def step(
+    net: nn.Module, images: Tensor, make: Callable[..., torch.optim.Optimizer] = torch.optim.Adam
+) -> None:
     optimizer = make(net.parameters(), lr=0.1, weight_decay=0.1)
     F.cross_entropy(net(images), torch.arange(len(images)) % 5).backward()
     optimizer.step()
@@ -53,7 +60,11 @@ def step(net: nn.Module, images: Tensor, make: Callable[..., torch.optim.Optimiz
         ("resnet18", "last:1", {"net.fc", "net.layer4.1"}),
         (VIT, "last:1", {"net.head", "net.norm", "net.blocks.11"}),
         ("swin_28", "last:1", {"classifier", "encoder.norm", "encoder.layers.1.blocks.3"}),
-        ("swin_28", "last:5", {"classifier", "encoder.norm", "encoder.layers.1", "encoder.layers.0.blocks.1"}),
+        (
+            "swin_28",
+            "last:5",
+            {"classifier", "encoder.norm", "encoder.layers.1", "encoder.layers.0.blocks.1"},
+        ),
         ("masked_swin_28", "last:1", {"classifier", "encoder.norm", "encoder.layers.1.blocks.3"}),
         ("monai:DenseNet121", "head", {"net.class_layers.out"}),
     ],
@@ -62,14 +73,20 @@ def test_names_say_what_trains(name: str, trainable: str, expected: set[str]) ->
     net = part(name, trainable)
     assert set(net.paths) == expected
     found = set(net.state_dict())
-    assert found == {each for each in net.whole.state_dict() if any(each.startswith(f"{path}.") for path in expected)}
+    assert found == {
+        each
+        for each in net.whole.state_dict()
+        if any(each.startswith(f"{path}.") for path in expected)
+    }
     assert {name for name, _ in net.named_parameters()} <= found
 
 
 @pytest.mark.parametrize("trainable", ["head", "last:1", "last:3"])
 def test_all_else_is_bit_equal_after_training(trainable: str) -> None:
     net = part(LITE0, trainable)
-    before, digest, trained = base_of(net), net.base, {name: each.clone() for name, each in net.state_dict().items()}
+    before = base_of(net)
+    digest = net.base
+    trained = {name: each.clone() for name, each in net.state_dict().items()}
     for _ in range(2):
         step(net.train(), torch.rand(4, 3, 32, 32))
     after = base_of(net)
@@ -77,14 +94,20 @@ def test_all_else_is_bit_equal_after_training(trainable: str) -> None:
     assert all(torch.equal(before[name], after[name]) for name in before)
     assert net.base == digest
     assert all(not torch.equal(tensor, trained[name]) for name, tensor in net.state_dict().items())
-    assert not any(parameter.grad is not None for parameter in net.whole.parameters() if not parameter.requires_grad)
+    assert not any(
+        parameter.grad is not None
+        for parameter in net.whole.parameters()
+        if not parameter.requires_grad
+    )
 
 
 def test_a_base_is_in_evaluation_mode_whatever_is_said() -> None:
     net = part(LITE0, "last:1").train()
     modes = {name: module.training for name, module in net.whole.named_modules()}
     assert {name for name, training in modes.items() if training} == {
-        name for name in modes if name.startswith(("net.classifier", "net.blocks.6", "net.conv_head", "net.bn2"))
+        name
+        for name in modes
+        if name.startswith(("net.classifier", "net.blocks.6", "net.conv_head", "net.bn2"))
     }
     net.eval()
     assert not any(module.training for module in net.whole.modules())
@@ -92,18 +115,25 @@ def test_a_base_is_in_evaluation_mode_whatever_is_said() -> None:
 
 def test_no_graph_reaches_into_a_base() -> None:
     """What a frozen prefix computes needs no gradient, so that none of it is kept."""
-    net, seen = part("small_cnn_gn", "last:1"), dict[int, bool]()
+    net = part("small_cnn_gn", "last:1")
+    seen = dict[int, bool]()
     for number in range(4):
         net.whole.features[number].register_forward_hook(
-            lambda module, inputs, output, number=number: seen.update({number: output.requires_grad})
+            lambda module, inputs, output, number=number: seen.update(
+                {number: output.requires_grad}
+            )
         )
     net(torch.rand(2, 3, 16, 16))
     assert seen == {0: False, 1: False, 2: False, 3: True}
 
 
 def test_a_part_answers_and_learns_as_its_network() -> None:
-    """Degenerate identity: one step equals that of the network, of which all else is held fixed by hand."""
-    images, net, plain = torch.rand(4, 3, 16, 16), part("small_cnn_gn", "head"), build("small_cnn_gn", 5, seed=3)
+    """Degenerate identity: one step equals that of the network, of which all else is held fixed by
+    hand.
+    """
+    images = torch.rand(4, 3, 16, 16)
+    net = part("small_cnn_gn", "head")
+    plain = build("small_cnn_gn", 5, seed=3)
     assert torch.equal(net(images), plain(images))
     for name, parameter in plain.named_parameters():
         parameter.requires_grad_(name.startswith("classifier"))
@@ -111,11 +141,14 @@ def test_a_part_answers_and_learns_as_its_network() -> None:
     optimizer = torch.optim.SGD(plain.classifier.parameters(), lr=0.1, weight_decay=0.1)  # type: ignore[union-attr]
     F.cross_entropy(plain(images), torch.arange(4) % 5).backward()
     optimizer.step()
-    assert all(torch.equal(tensor, plain.state_dict()[name]) for name, tensor in net.state_dict().items())
+    assert all(
+        torch.equal(tensor, plain.state_dict()[name]) for name, tensor in net.state_dict().items()
+    )
 
 
 def test_a_copy_is_whole_and_its_own() -> None:
-    net, images = part("small_cnn_gn", "last:1").eval(), torch.rand(2, 3, 16, 16)
+    net = part("small_cnn_gn", "last:1").eval()
+    images = torch.rand(2, 3, 16, 16)
     other = copy.deepcopy(net)
     assert torch.equal(net(images), other(images))
     step(other.train(), images)
@@ -152,7 +185,8 @@ def test_weights_do_not_depend_on_what_trains() -> None:
 
 
 def test_a_head_shares_its_tensors_with_the_part() -> None:
-    net, images = part("small_cnn", "head"), torch.rand(3, 3, 16, 16)
+    net = part("small_cnn", "head")
+    images = torch.rand(3, 3, 16, 16)
     head = Head(net)
     assert list(head.state_dict()) == list(net.state_dict())
     logits, features = logits_and_features(net, images)
@@ -182,7 +216,9 @@ def test_an_adapted_layer_by_hand() -> None:
         layer.weight.copy_(torch.tensor([[1.0, 2.0]]))
         layer.bias.fill_(0.5)
     adapted = AdaptedLinear(layer)
-    assert (adapted.down.shape, adapted.up.weight.shape) == ((1, 2), (1, 1)), "no rank above a layer's own"
+    assert (adapted.down.shape, adapted.up.weight.shape) == ((1, 2), (1, 1)), (
+        "no rank above a layer's own"
+    )
     x = torch.tensor([[3.0, -1.0]])
     assert adapted(x).item() == pytest.approx(3 - 2 + 0.5), "B begins at zero"
     adapted.down.copy_(torch.tensor([[0.5, 0.25]]))
@@ -196,15 +232,19 @@ class _ReadsItsWeight(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.qkv, self.classifier = nn.Linear(4, 6), nn.Linear(6, 2)
+        self.qkv = nn.Linear(4, 6)
+        self.classifier = nn.Linear(6, 2)
 
     def forward(self, images: Tensor) -> Tensor:
-        logits: Tensor = self.classifier(F.linear(images.flatten(1), self.qkv.weight, self.qkv.bias))
+        logits: Tensor = self.classifier(
+            F.linear(images.flatten(1), self.qkv.weight, self.qkv.bias)
+        )
         return logits
 
 
 def test_a_layer_whose_weight_is_read_is_adapted_too() -> None:
-    net, images = _ReadsItsWeight(), torch.rand(3, 1, 2, 2)
+    net = _ReadsItsWeight()
+    images = torch.rand(3, 1, 2, 2)
     before = net(images)
     adapted = trainable_part(net, "reader", "adapters", [])
     assert list(adapted.state_dict()) == ["qkv.up.weight", "classifier.weight", "classifier.bias"]
@@ -222,13 +262,16 @@ def test_a_layer_whose_weight_is_read_is_adapted_too() -> None:
 
 @pytest.mark.parametrize(("name", "layers"), [(VIT, 48), ("swin_28", 25), ("small_cnn", 4)])
 def test_linear_layers_are_adapted_and_nothing_changes_at_first(name: str, layers: int) -> None:
-    images, size = None, {VIT: 224, "swin_28": 28}.get(name, 16)
+    images = None
+    size = {VIT: 224, "swin_28": 28}.get(name, 16)
     images = torch.rand(1, 3, size, size)
     net = part(name, "adapters")
     assert torch.equal(net.eval()(images), build(name, 5, seed=3).eval()(images))
     state = net.state_dict()
     assert sum(each.endswith(".up.weight") for each in state) == layers
-    assert all(each.endswith(".up.weight") or "classifier" in each or "head" in each for each in state)
+    assert all(
+        each.endswith(".up.weight") or "classifier" in each or "head" in each for each in state
+    )
     step(net.train(), images)
     assert all(tensor.any() for tensor in net.state_dict().values()), "each has a gradient"
 
@@ -236,7 +279,8 @@ def test_linear_layers_are_adapted_and_nothing_changes_at_first(name: str, layer
 def test_the_mean_of_changes_is_the_change_by_the_mean() -> None:
     """mean(B_i) A = mean(B_i A): averaging what travels is averaging what the layers do."""
     torch.manual_seed(5)
-    first, images = part("swin_28", "adapters").eval(), torch.rand(2, 3, 28, 28)
+    first = part("swin_28", "adapters").eval()
+    images = torch.rand(2, 3, 28, 28)
     second = copy.deepcopy(first)
     layer, other = (net.whole.encoder.layers[0].blocks[0].mlp.fc1 for net in (first, second))
     assert torch.equal(layer.down, other.down)
@@ -246,7 +290,10 @@ def test_the_mean_of_changes_is_the_change_by_the_mean() -> None:
             for tensor in net.state_dict().values():
                 tensor.add_(torch.randn_like(tensor))
     changes = [each.up.weight @ each.down for each in (layer, other)]
-    mean = {name: (tensor + second.state_dict()[name]) / 2 for name, tensor in first.state_dict().items()}
+    mean = {
+        name: (tensor + second.state_dict()[name]) / 2
+        for name, tensor in first.state_dict().items()
+    }
     first.load_state_dict(mean)
     torch.testing.assert_close(layer.up.weight @ layer.down, sum(changes) / 2)
     assert first(images).isfinite().all()
@@ -255,8 +302,10 @@ def test_the_mean_of_changes_is_the_change_by_the_mean() -> None:
 def test_products_of_trained_pairs_would_not_average() -> None:
     """Why A is frozen: with both trained, the product of the means is another matrix."""
     torch.manual_seed(5)
-    ups, downs = torch.randn(2, 4, 2), torch.randn(2, 2, 4)
-    product, mean = ups.mean(dim=0) @ downs.mean(dim=0), (ups @ downs).mean(dim=0)
+    ups = torch.randn(2, 4, 2)
+    downs = torch.randn(2, 2, 4)
+    product = ups.mean(dim=0) @ downs.mean(dim=0)
+    mean = (ups @ downs).mean(dim=0)
     assert not torch.allclose(product, mean, atol=0.1)
 
 
@@ -283,7 +332,8 @@ class Loose(nn.Module):
 
     def __init__(self, classes: int, channels: int) -> None:
         super().__init__()
-        self.stem, self.body = nn.Conv2d(channels, 4, 3), nn.Conv2d(4, 4, 3)
+        self.stem = nn.Conv2d(channels, 4, 3)
+        self.body = nn.Conv2d(4, 4, 3)
         self.scale = nn.Parameter(torch.ones(1))
         self.classifier = nn.Linear(4, classes)
 

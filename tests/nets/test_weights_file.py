@@ -13,7 +13,7 @@ import fedward
 from fedward.config import Experiment, WeightsFile
 from fedward.digests import file_digest
 from fedward.errors import ConfigError
-from fedward.local import run_local
+from fedward.lab.local import run_local
 from fedward.methods import method_of
 from fedward.nets import build
 from fedward.nets.weights import FOLDER
@@ -45,12 +45,17 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def encoder(net: nn.Module) -> dict[str, Tensor]:
     mine = {id(tensor) for tensor in net.classifier.state_dict(keep_vars=True).values()}  # type: ignore[operator, union-attr]
-    return {name: tensor for name, tensor in net.state_dict(keep_vars=True).items() if id(tensor) not in mine}
+    return {
+        name: tensor
+        for name, tensor in net.state_dict(keep_vars=True).items()
+        if id(tensor) not in mine
+    }
 
 
 @pytest.mark.parametrize("name", ["resnet18", "small_cnn_gn", "swin_28"])
 def test_all_but_the_classifier_comes_from_the_file(name: str, folder: Path) -> None:
-    other, fresh = build(name, 5, seed=9), build(name, 5, seed=3)
+    other = build(name, 5, seed=9)
+    fresh = build(name, 5, seed=3)
     net = build(name, 5, seed=3, pretrained=keep(folder, other.state_dict()))
     for key, tensor in encoder(net).items():
         assert torch.equal(tensor, other.state_dict()[key]), key
@@ -61,7 +66,9 @@ def test_all_but_the_classifier_comes_from_the_file(name: str, folder: Path) -> 
 def test_files_of_timm_have_timms_names(folder: Path) -> None:
     theirs = timm.create_model("resnet18", num_classes=1000).eval()
     net = build("resnet18", 5, pretrained=keep(folder, theirs.state_dict()))
-    assert all(torch.equal(tensor, theirs.state_dict()[key[4:]]) for key, tensor in encoder(net).items())
+    assert all(
+        torch.equal(tensor, theirs.state_dict()[key[4:]]) for key, tensor in encoder(net).items()
+    )
 
 
 def test_an_encoder_without_a_classifier_is_enough(folder: Path) -> None:
@@ -97,7 +104,9 @@ def test_unfit_tensors_are_named(change, found: str, folder: Path) -> None:
     "a file of weights that is not the one a job names",
     "not read: its SHA-256 is compared before anything in it is believed",
 )
-def test_another_file_of_that_name_is_not_read(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_file_of_that_name_is_not_read(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     given = keep(folder, dict(build("small_cnn_gn", 5).state_dict()))
     (folder / given.file).write_bytes(b"anything")
     with pytest.raises(ConfigError, match=f"expected SHA-256 {given.sha256}"):
@@ -108,7 +117,9 @@ def test_another_file_of_that_name_is_not_read(folder: Path, monkeypatch: pytest
 
 
 def test_a_missing_file_says_where_it_should_be(folder: Path) -> None:
-    with pytest.raises(ConfigError, match=r"weights no\.safetensors: expected a file of that name in the folder"):
+    with pytest.raises(
+        ConfigError, match=r"weights no\.safetensors: expected a file of that name in the folder"
+    ):
         build("small_cnn_gn", 5, pretrained=Kept("no.safetensors", "0" * 64))
 
 
@@ -117,13 +128,19 @@ def test_a_missing_file_says_where_it_should_be(folder: Path) -> None:
     "a job names a file of weights by a path that leads elsewhere, or one that runs code when it is read",
     "refused when the job is read: a name of a safetensors file and no more",
 )
-@pytest.mark.parametrize("file", ["../x.safetensors", "/x.safetensors", "x.pth", "a/b.safetensors", ".safetensors", ""])
+@pytest.mark.parametrize(
+    "file", ["../x.safetensors", "/x.safetensors", "x.pth", "a/b.safetensors", ".safetensors", ""]
+)
 def test_a_job_names_no_path_and_no_pickle(file: str) -> None:
     with pytest.raises(ConfigError, match="pretrained"):
-        Experiment.parse({"method": "fedavg", "pretrained": {"file": file, "sha256": "0" * 64}}, "test")
+        Experiment.parse(
+            {"method": "fedavg", "pretrained": {"file": file, "sha256": "0" * 64}}, "test"
+        )
 
 
-@pytest.mark.parametrize(("rule", "kept"), [("none", False), ("any", True), (("a" * 64,), True), (("b" * 64,), False)])
+@pytest.mark.parametrize(
+    ("rule", "kept"), [("none", False), ("any", True), (("a" * 64,), True), (("b" * 64,), False)]
+)
 def test_a_site_says_which_files_it_admits(rule: str | tuple[str, ...], kept: bool) -> None:
     experiment = tiny(pretrained=WeightsFile(file="encoder.safetensors", sha256="a" * 64))
     policy = OPEN.model_copy(update={"weights_files": rule})
@@ -139,16 +156,24 @@ def test_a_site_says_which_files_it_admits(rule: str | tuple[str, ...], kept: bo
 
 @pytest.mark.usefixtures("without_report")
 def test_a_pre_trained_encoder_becomes_a_frozen_one(folder: Path, tmp_path: Path) -> None:
-    """SelfFed's encoder of one run is the base of heads in another, and both ends make it from the file."""
+    """SelfFed's encoder of one run is the base of heads in another, and both ends make it from the
+    file.
+    """
     selffed = run_local(tiny("selffed"), tmp_path / "selffed", sites=SITES)
     pretrained = weights(selffed)
     (folder / "swin.safetensors").write_bytes((selffed / "model.safetensors").read_bytes())
     given = WeightsFile(file="swin.safetensors", sha256=file_digest(folder / "swin.safetensors"))
-    experiment = tiny("fedavg", net="swin_28", data=tiny("selffed").data, pretrained=given, trainable="head")
+    experiment = tiny(
+        "fedavg", net="swin_28", data=tiny("selffed").data, pretrained=given, trainable="head"
+    )
     run = run_local(experiment, tmp_path / "heads", sites=SITES)
     assert set(weights(run)) == {"classifier.weight", "classifier.bias"}
     whole = fedward.load_model(run).net.state_dict()
-    assert all(torch.equal(tensor, pretrained[name]) for name, tensor in whole.items() if name.startswith("encoder"))
+    assert all(
+        torch.equal(tensor, pretrained[name])
+        for name, tensor in whole.items()
+        if name.startswith("encoder")
+    )
     assert initial_model(experiment, None).base == network_of(experiment).base
 
 

@@ -1,6 +1,7 @@
 """Run a command under the system call rules of a systemd unit: confined.py UNIT COMMAND...
 
-systemd makes such a filter with the same library from the same lines. What it does with namespaces is not done here.
+systemd makes such a filter with the same library from the same lines. What it does with namespaces
+is not done here.
 """
 
 import ctypes
@@ -9,7 +10,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-_ALLOW, _EPERM = 0x7FFF0000, 0x00050001
+_ALLOW = 0x7FFF0000
+_EPERM = 0x00050001
 _NO_NEW_PRIVILEGES = 38
 
 
@@ -20,11 +22,15 @@ def calls(name: str) -> set[str]:
     command = ["systemd-analyze", "syscall-filter", name, "--no-pager"]
     text = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     members = [line.strip() for line in text.splitlines()[1:]]
-    return set().union(*(calls(member) for member in members if member and not member.startswith("#")))
+    return set().union(
+        *(calls(member) for member in members if member and not member.startswith("#"))
+    )
 
 
 def allowed(unit: Path) -> set[str]:
-    """Return what the unit's lines SystemCallFilter leave over; a line that begins with ``~`` takes away."""
+    """Return what the unit's lines SystemCallFilter leave over; a line that begins with ``~`` takes
+    away.
+    """
     found: set[str] = set()
     for line in unit.read_text().splitlines():
         if line.startswith("SystemCallFilter="):

@@ -30,7 +30,11 @@ def age() -> Age:
 def ended(tmp_path: Path) -> Path:
     """A finished run with what serves only to continue it; below ``runs``, as at a server."""
     folder = finished_run(tmp_path / "runs" / "lead" / "ended", tiny(), {"weight": torch.ones(2)})
-    for name in ("models/hospital-a/00001.safetensors", "rounds/00001/state.safetensors", "server/images.npy"):
+    for name in (
+        "models/hospital-a/00001.safetensors",
+        "rounds/00001/state.safetensors",
+        "server/images.npy",
+    ):
         (folder / name).parent.mkdir(parents=True)
         (folder / name).write_bytes(bytes(1000))
     return folder
@@ -39,6 +43,8 @@ def ended(tmp_path: Path) -> Path:
 @pytest.fixture
 def interrupted(tmp_path: Path) -> Path:
     """A run that says that it is running."""
-    run = new_run(tmp_path / "runs" / "lead" / "interrupted", tiny("fedavg"), ["site-1", "site-2"], "local")
+    run = new_run(
+        tmp_path / "runs" / "lead" / "interrupted", tiny("fedavg"), ["site-1", "site-2"], "local"
+    )
     (run.path / "rounds").mkdir()
     return run.path

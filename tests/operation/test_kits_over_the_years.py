@@ -1,4 +1,6 @@
-"""Renewal, revocation and backup of provisioned kits; what a running federation makes of them is in tests/secure."""
+"""Renewal, revocation and backup of provisioned kits; what a running federation makes of them is in
+tests/secure.
+"""
 
 import json
 import os
@@ -23,14 +25,21 @@ from fedward.flare.kits import doctor
 
 PROVISIONING = Path(__file__).parents[2] / "provisioning"
 PROJECT = PROVISIONING / "project.yml"
-SERVER, SITE, LEAD, OTHER = "localhost", "hospital-a", "lead@hospital-a.org", "lead@hospital-b.org"
+SERVER = "localhost"
+SITE = "hospital-a"
+LEAD = "lead@hospital-a.org"
+OTHER = "lead@hospital-b.org"
 
 
 def run(*command: object, **environment: str) -> subprocess.CompletedProcess[str]:
-    """Run a script as an administrator would, with this interpreter first: it calls ``python3`` and ``nvflare``."""
+    """Run a script as an administrator would, with this interpreter first: it calls ``python3`` and
+    ``nvflare``.
+    """
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     variables = {**os.environ, "PATH": path, **environment}
-    return subprocess.run(list(map(str, command)), env=variables, capture_output=True, text=True, check=False)
+    return subprocess.run(
+        list(map(str, command)), env=variables, capture_output=True, text=True, check=False
+    )
 
 
 @pytest.fixture(scope="module")
@@ -50,7 +59,11 @@ def kit(workspace: Path, name: str) -> Path:
 
 
 def contents(folder: Path) -> dict[str, bytes]:
-    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    return {
+        path.relative_to(folder).as_posix(): path.read_bytes()
+        for path in folder.rglob("*")
+        if path.is_file()
+    }
 
 
 # --- renewal
@@ -72,7 +85,8 @@ def renewed(workspace: Path) -> Path:
 
 
 def test_renewal_changes_certificates_and_nothing_else_in_kits(workspace):
-    kits, state = contents(workspace / "fedward" / "prod_00"), workspace / "fedward" / "state" / "cert.json"
+    kits = contents(workspace / "fedward" / "prod_00")
+    state = workspace / "fedward" / "state" / "cert.json"
     before = json.loads(state.read_text())
     done = run(PROVISIONING / "renew.sh", workspace, PROJECT)
     assert done.returncode == 0, done.stderr
@@ -86,7 +100,10 @@ def test_renewal_changes_certificates_and_nothing_else_in_kits(workspace):
     root = x509.load_pem_x509_certificate(before["root_cert"].encode())
     for name in names:
         kind = "server" if name == SERVER else "client"
-        new, old = (folder / f"{kind}.crt" for folder in (renewed(workspace) / name, kit(workspace, name) / "startup"))
+        new, old = (
+            folder / f"{kind}.crt"
+            for folder in (renewed(workspace) / name, kit(workspace, name) / "startup")
+        )
         certificate(new).verify_directly_issued_by(root)
         assert certificate(new).subject == certificate(old).subject
         assert certificate(new).serial_number != certificate(old).serial_number
@@ -104,9 +121,13 @@ def test_one_participant_is_renewed_and_the_others_keep_theirs(workspace):
     assert sorted(contents(renewed(workspace))) == [f"{SITE}/client.crt", f"{SITE}/client.key"]
 
 
-@pytest.mark.parametrize("case", ["an unknown name", "a broken project", "kits without its signatures", "no authority"])
+@pytest.mark.parametrize(
+    "case", ["an unknown name", "a broken project", "kits without its signatures", "no authority"]
+)
 def test_a_renewal_that_cannot_work_changes_nothing(workspace, tmp_path, case):
-    project, names, where = tmp_path / "project.yml", [], workspace
+    project = tmp_path / "project.yml"
+    names = []
+    where = workspace
     shutil.copy(PROJECT, project)
     if case == "an unknown name":
         names = ["hospital-z"]
@@ -177,12 +198,18 @@ def test_kits_with_an_encryption_key_are_renewed_and_keep_it(encrypted, tmp_path
     """Also a second time, and whoever is not renewed at the same time has the same key as before."""
     workspace = shutil.copytree(encrypted, tmp_path / "workspace")
     startups = {name: kit(workspace, name) / "startup" for name in (SERVER, SITE, "hospital-b")}
-    keys = {name: next(startup.glob("*.tenseal")).read_bytes() for name, startup in startups.items()}
+    keys = {
+        name: next(startup.glob("*.tenseal")).read_bytes() for name, startup in startups.items()
+    }
     for names in ([SITE], []):
         done = run(PROVISIONING / "renew.sh", workspace, encrypted.with_name("project.yml"), *names)
         assert done.returncode == 0, done.stderr
         folder = renewed(workspace)
-        assert sorted(path.name for path in (folder / SITE).iterdir()) == ["client.crt", "client.key", "signature.json"]
+        assert sorted(path.name for path in (folder / SITE).iterdir()) == [
+            "client.crt",
+            "client.key",
+            "signature.json",
+        ]
         for name, startup in startups.items():
             if (folder / name).exists():
                 before = certificate(next(startup.glob("*.crt"))).serial_number
@@ -190,21 +217,31 @@ def test_kits_with_an_encryption_key_are_renewed_and_keep_it(encrypted, tmp_path
                 assert certificate(next(startup.glob("*.crt"))).serial_number != before
             assert set(believed(startup).values()) == {LoadResult.OK}, name
         shutil.rmtree(folder)
-    assert {name: next(startup.glob("*.tenseal")).read_bytes() for name, startup in startups.items()} == keys
+    assert {
+        name: next(startup.glob("*.tenseal")).read_bytes() for name, startup in startups.items()
+    } == keys
 
 
 def test_a_renewed_certificate_needs_its_signature(encrypted, tmp_path):
     workspace = shutil.copytree(encrypted, tmp_path / "workspace")
-    assert run(PROVISIONING / "renew.sh", workspace, encrypted.with_name("project.yml"), SITE).returncode == 0
+    assert (
+        run(
+            PROVISIONING / "renew.sh", workspace, encrypted.with_name("project.yml"), SITE
+        ).returncode
+        == 0
+    )
     startup = kit(workspace, SITE) / "startup"
     shutil.copy(renewed(workspace) / SITE / "client.crt", startup)
     assert believed(startup)["client.crt"] == LoadResult.INVALID_SIGNATURE
 
 
 def test_a_new_authority_trusts_nobody_of_the_old_one(workspace, tmp_path):
-    """The steps of docs/operation.md: ``startup/`` is exchanged as a whole, all else of a kit in use stays."""
+    """The steps of docs/operation.md: ``startup/`` is exchanged as a whole, all else of a kit in
+    use stays.
+    """
     assert run(PROVISIONING / "build.sh", tmp_path / "new").returncode == 0
-    old, root = tmp_path / "old", kit(tmp_path / "new", SITE) / "startup" / "rootCA.pem"
+    old = tmp_path / "old"
+    root = kit(tmp_path / "new", SITE) / "startup" / "rootCA.pem"
     kept = kit(workspace, SITE) / "fedward" / "privacy-hospital-a.jsonl"
     kept.parent.mkdir()
     kept.write_text("x")
@@ -220,7 +257,9 @@ def test_a_new_authority_trusts_nobody_of_the_old_one(workspace, tmp_path):
     changed = {name for name in before if before[name] != after[name]}
     assert changed == {"startup/client.crt", "startup/client.key", "startup/rootCA.pem"}
     rows = {row.name: row for row in doctor.examine(kit(workspace, SITE))[1]}
-    assert {rows[name].status for name in ("layout", "key pair", "certificate", "owner", "root CA")} == {"ok"}
+    assert {
+        rows[name].status for name in ("layout", "key pair", "certificate", "owner", "root CA")
+    } == {"ok"}
     assert rows["root CA"].found.endswith(cert_fingerprint_sha256(certificate(root)))
 
 
@@ -241,7 +280,9 @@ def test_revocation_takes_all_rights_of_one_person_alone(workspace):
     assert may(workspace, LEAD, "submit_job")
     assert main(["revoke", str(kit(workspace, SERVER)), LEAD]) == 0
     for role in ("lead", "project_admin", "org_admin", "member"):
-        assert not any(may(workspace, name, right, role) for right in rights for name in (LEAD, LEAD.upper()))
+        assert not any(
+            may(workspace, name, right, role) for right in rights for name in (LEAD, LEAD.upper())
+        )
     assert may(workspace, OTHER, "submit_job")
     assert not may(workspace, OTHER, "byoc")
     once = rules.read_bytes()
@@ -268,7 +309,12 @@ def test_a_sites_kit_is_not_where_people_are_revoked(workspace, capsys):
 def test_a_backup_restores_a_site_without_its_cache(workspace, tmp_path):
     site = kit(workspace, SITE)
     job = "307ea00f-f801-4015-adca-91a7dc031996"
-    for name in ("fedward/privacy-hospital-a.jsonl", "fedward/cache/a.npy", f"{job}/log.txt", "local/annotation/a/b"):
+    for name in (
+        "fedward/privacy-hospital-a.jsonl",
+        "fedward/cache/a.npy",
+        f"{job}/log.txt",
+        "local/annotation/a/b",
+    ):
         (site / name).parent.mkdir(parents=True, exist_ok=True)
         (site / name).write_text("x")
     before = contents(site)
@@ -277,7 +323,12 @@ def test_a_backup_restores_a_site_without_its_cache(workspace, tmp_path):
     assert done.returncode == 0, done.stderr
     assert out.stat().st_mode & 0o777 == 0o600
     shutil.rmtree(site)
-    assert run("tar", "--extract", "--preserve-permissions", "--file", out, "--directory", "/").returncode == 0
+    assert (
+        run(
+            "tar", "--extract", "--preserve-permissions", "--file", out, "--directory", "/"
+        ).returncode
+        == 0
+    )
     assert set(before) - set(contents(site)) == {"fedward/cache/a.npy", f"{job}/log.txt"}
     assert contents(site).items() <= before.items()
     assert (site / "startup" / "client.key").stat().st_mode & 0o777 == 0o600
@@ -299,21 +350,36 @@ def test_state_outside_the_kit_is_backed_up_once(workspace, tmp_path, where):
 
 
 def test_a_state_that_is_named_and_not_there_is_no_backup(workspace, tmp_path):
-    done = run(PROVISIONING / "backup.sh", kit(workspace, SITE), tmp_path / "b.tar", FEDWARD_STATE="/no/such/state")
+    done = run(
+        PROVISIONING / "backup.sh",
+        kit(workspace, SITE),
+        tmp_path / "b.tar",
+        FEDWARD_STATE="/no/such/state",
+    )
     assert done.returncode != 0
 
 
 def test_the_servers_backup_holds_jobs_and_runs(workspace, tmp_path):
-    server, store, runs = kit(workspace, SERVER), tmp_path / "store" / "jobs", tmp_path / "runs"
+    server = kit(workspace, SERVER)
+    store = tmp_path / "store" / "jobs"
+    runs = tmp_path / "runs"
     resources = server / "local" / "resources.json.default"
     resources.write_text(resources.read_text().replace("/var/lib/fedward/jobs", str(store)))
-    for file in (store / "a" / "meta", runs / "lead" / "a" / "run.json", server / "disabled_clients.json"):
+    for file in (
+        store / "a" / "meta",
+        runs / "lead" / "a" / "run.json",
+        server / "disabled_clients.json",
+    ):
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text("{}")
     out = tmp_path / "backup.tar"
     assert run(PROVISIONING / "backup.sh", server, out, FEDWARD_RUNS=str(runs)).returncode == 0
     names = run("tar", "--list", "--file", out).stdout.splitlines()
-    for file in (store / "a" / "meta", runs / "lead" / "a" / "run.json", server / "disabled_clients.json"):
+    for file in (
+        store / "a" / "meta",
+        runs / "lead" / "a" / "run.json",
+        server / "disabled_clients.json",
+    ):
         assert str(file)[1:] in names
 
 
@@ -322,13 +388,23 @@ def test_the_authority_is_backed_up_too(workspace, tmp_path):
     assert done.returncode == 0
     out = tmp_path / "backup.tar"
     assert run(PROVISIONING / "backup.sh", workspace, out).returncode == 0
-    assert f"{str(workspace)[1:]}/fedward/state/cert.json" in run("tar", "--list", "--file", out).stdout.splitlines()
+    assert (
+        f"{str(workspace)[1:]}/fedward/state/cert.json"
+        in run("tar", "--list", "--file", out).stdout.splitlines()
+    )
 
 
 def test_a_participant_that_runs_is_not_backed_up(workspace, tmp_path):
     site = kit(workspace, SITE)
     code = "print(flush=True); input()"
-    command = [sys.executable, "-c", code, "nvflare.private.fed.app.client.client_train", "-m", f"{site}/startup/.."]
+    command = [
+        sys.executable,
+        "-c",
+        code,
+        "nvflare.private.fed.app.client.client_train",
+        "-m",
+        f"{site}/startup/..",
+    ]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         assert process.stdout
         process.stdout.readline()

@@ -13,7 +13,12 @@ from fedward.storage.lock import sole_writer
 def test_a_run_is_listed_with_where_its_model_comes_from(ended):
     (run,) = runs([ended])
     info = json.loads((ended / "run.json").read_text())
-    assert (run["job"], run["status"], run["method"], run["net"]) == ("ended", "finished", "fedperl", "small_cnn")
+    assert (run["job"], run["status"], run["method"], run["net"]) == (
+        "ended",
+        "finished",
+        "fedperl",
+        "small_cnn",
+    )
     assert (run["id"], run["sites"], run["rounds"]) == (info["id"], ["site-1"], 3)
     assert run["model"] == file_digest(ended / "model.safetensors")
     assert run["versions"] == info["versions"]
@@ -21,10 +26,16 @@ def test_a_run_is_listed_with_where_its_model_comes_from(ended):
 
 
 def test_runs_of_several_folders_are_listed_once_oldest_first(ended, interrupted, tmp_path):
-    for folder, started in ((ended, "2026-05-01T00:00:00+00:00"), (interrupted, "2025-05-01T00:00:00+00:00")):
+    for folder, started in (
+        (ended, "2026-05-01T00:00:00+00:00"),
+        (interrupted, "2025-05-01T00:00:00+00:00"),
+    ):
         info = json.loads((folder / "run.json").read_text())
         (folder / "run.json").write_text(json.dumps({**info, "started": started}))
-    assert [run["job"] for run in runs([tmp_path, ended, tmp_path / "runs"])] == ["interrupted", "ended"]
+    assert [run["job"] for run in runs([tmp_path, ended, tmp_path / "runs"])] == [
+        "interrupted",
+        "ended",
+    ]
 
 
 def test_weights_that_a_run_started_from_are_named(ended):
@@ -40,7 +51,9 @@ def test_a_run_without_a_process_has_stopped(interrupted):
 
 
 @pytest.mark.proves(
-    "files", "a finished run's model is exchanged in the archive of runs", "`fedward runs` says that the audit fails"
+    "files",
+    "a finished run's model is exchanged in the archive of runs",
+    "`fedward runs` says that the audit fails",
 )
 def test_a_model_that_was_exchanged_is_named(ended, capsys):
     content = (ended / "model.safetensors").read_bytes()
@@ -61,12 +74,23 @@ def test_a_run_that_cannot_be_read_is_named_among_the_others(ended, interrupted,
     assert "finished" in out
 
 
-def test_the_table_is_80_columns_wide_and_the_same_in_json(ended, interrupted, tmp_path, capsys, monkeypatch):
+def test_the_table_is_80_columns_wide_and_the_same_in_json(
+    ended, interrupted, tmp_path, capsys, monkeypatch
+):
     monkeypatch.chdir(tmp_path)
     assert main(["runs", "runs"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert max(map(len, lines)) <= 80
-    assert lines[0].split() == ["started", "status", "method", "net", "sites", "rounds", "model", "audit"]
+    assert lines[0].split() == [
+        "started",
+        "status",
+        "method",
+        "net",
+        "sites",
+        "rounds",
+        "model",
+        "audit",
+    ]
     assert main(["runs", "runs", "--json"]) == 0
     assert {run["job"] for run in json.loads(capsys.readouterr().out)} == {"ended", "interrupted"}
 

@@ -18,7 +18,11 @@ YEAR = 365
 
 
 def names(folder: Path) -> set[str]:
-    return {path.relative_to(folder).as_posix() for path in folder.rglob("*") if not path.is_dir() or path.is_symlink()}
+    return {
+        path.relative_to(folder).as_posix()
+        for path in folder.rglob("*")
+        if not path.is_dir() or path.is_symlink()
+    }
 
 
 # --- runs
@@ -37,7 +41,11 @@ def test_without_delete_nothing_changes_and_the_bytes_are_told(ended, age, tmp_p
 def test_delete_removes_what_serves_only_to_continue_the_run(ended, age, tmp_path):
     age(ended, YEAR)
     found = find(tmp_path, 180)
-    assert {item.path.name: item.bytes for item in found.items} == {"models": 1000, "rounds": 1000, "server": 1000}
+    assert {item.path.name: item.bytes for item in found.items} == {
+        "models": 1000,
+        "rounds": 1000,
+        "server": 1000,
+    }
     assert main(["prune", str(tmp_path), "--delete"]) == 0
     left = names(ended)
     assert {"run.json", "audit.jsonl", "model.safetensors", "model.json"} <= left
@@ -72,13 +80,20 @@ def test_a_run_that_was_written_lately_stays(ended, age, tmp_path):
 @pytest.mark.parametrize("old", [True, False], ids=["files of last year", "files of today"])
 def test_a_running_run_is_left_alone_whatever_its_run_json_says(ended, age, tmp_path, old):
     info = json.loads((ended / "run.json").read_text())
-    lie = {**info, "status": "finished", "started": "2001-01-01T00:00:00+00:00", "ended": "2001-01-02T00:00:00+00:00"}
+    lie = {
+        **info,
+        "status": "finished",
+        "started": "2001-01-01T00:00:00+00:00",
+        "ended": "2001-01-02T00:00:00+00:00",
+    }
     (ended / "run.json").write_text(json.dumps(lie))
     age(ended, YEAR if old else 0)
     before = names(ended)
     with sole_writer(ended):
         assert main(["prune", str(tmp_path), "--older-than", "1d", "--delete"]) == 0
-        assert [kept.reason for kept in find(tmp_path, 1).kept] == (["a process writes this run"] if old else [])
+        assert [kept.reason for kept in find(tmp_path, 1).kept] == (
+            ["a process writes this run"] if old else []
+        )
     assert names(ended) == before
 
 
@@ -137,7 +152,9 @@ def test_a_folder_that_became_a_link_is_not_removed(ended, age, outside, tmp_pat
 
 
 @pytest.mark.proves(
-    "files", "a folder that is none of fedward's is given to `fedward prune --delete`", "refused; nothing is removed"
+    "files",
+    "a folder that is none of fedward's is given to `fedward prune --delete`",
+    "refused; nothing is removed",
 )
 @pytest.mark.parametrize("content", [None, "{}", "[]", "no json", '{"format": 1, "id": "1"}'])
 def test_a_folder_of_something_else_is_refused(tmp_path, age, content, capsys):
@@ -160,7 +177,8 @@ def test_days_are_at_least_one(ended, days):
 # --- kits
 
 
-JOB, RUN = str(uuid.UUID(int=7)), "ab" * 16
+JOB = str(uuid.UUID(int=7))
+RUN = "ab" * 16
 NEVER = [
     "fedward/privacy-hospital-a.jsonl",
     f"fedward/answers/{RUN}.jsonl",
@@ -176,8 +194,13 @@ NEVER = [
 def site(tmp_path: Path) -> Path:
     """A site's kit as it lies there after a job."""
     kit = tmp_path / "kit"
-    startup = {"servers": [{"name": "x", "service": {"target": "h:8002"}}], "client": {"fqsn": "hospital-a"}}
-    files = dict.fromkeys([*NEVER, f"{JOB}/log.txt", f"fedward/memory/{RUN}/a", "fedward/cache/a.npy"], "x")
+    startup = {
+        "servers": [{"name": "x", "service": {"target": "h:8002"}}],
+        "client": {"fqsn": "hospital-a"},
+    }
+    files = dict.fromkeys(
+        [*NEVER, f"{JOB}/log.txt", f"fedward/memory/{RUN}/a", "fedward/cache/a.npy"], "x"
+    )
     for name, text in {**files, "startup/fed_client.json": json.dumps(startup)}.items():
         (kit / name).parent.mkdir(parents=True, exist_ok=True)
         (kit / name).write_text(text)
@@ -188,7 +211,11 @@ def test_a_site_loses_only_job_folders_memory_and_cache(site, age):
     age(site, YEAR)
     before = names(site)
     assert main(["prune", str(site), "--delete"]) == 0
-    assert before - names(site) == {f"{JOB}/log.txt", f"fedward/memory/{RUN}/a", "fedward/cache/a.npy"}
+    assert before - names(site) == {
+        f"{JOB}/log.txt",
+        f"fedward/memory/{RUN}/a",
+        "fedward/cache/a.npy",
+    }
     assert set(NEVER) <= names(site)
 
 
@@ -208,7 +235,9 @@ def test_a_sites_state_is_pruned_where_it_is_kept(site, age, tmp_path, monkeypat
 
 def test_state_that_nothing_names_is_not_guessed(site, age, capsys):
     """Jobs in containers keep it in a folder of their own."""
-    (site / "local" / "resources.json").write_text(json.dumps({"components": [{"id": "docker_launcher"}]}))
+    (site / "local" / "resources.json").write_text(
+        json.dumps({"components": [{"id": "docker_launcher"}]})
+    )
     age(site, YEAR)
     before = names(site)
     assert main(["prune", str(site), "--delete"]) == 2
@@ -237,7 +266,16 @@ def test_while_a_job_runs_its_folder_memory_and_cache_stay(site, age):
     """A process as FLARE starts one, by its command line."""
     age(site, YEAR)
     sleep = "import sys; print(flush=True); sys.stdin.read()"
-    command = [sys.executable, "-c", sleep, "worker_process", "-m", str(site / "startup" / ".."), "-n", JOB]
+    command = [
+        sys.executable,
+        "-c",
+        sleep,
+        "worker_process",
+        "-m",
+        str(site / "startup" / ".."),
+        "-n",
+        JOB,
+    ]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         assert process.stdout
         process.stdout.readline()
@@ -251,15 +289,21 @@ def test_while_a_job_runs_its_folder_memory_and_cache_stay(site, age):
 @pytest.fixture
 def server(tmp_path: Path, ended: Path) -> Path:
     """The server's kit with a run, and three jobs in its store."""
-    kit, store = tmp_path / "server", tmp_path / "store"
+    kit = tmp_path / "server"
+    store = tmp_path / "store"
     startup = {"servers": [{"name": "x", "service": {"target": "h:8002"}, "admin_server": "h"}]}
     resources = {"components": [{"id": "job_manager", "args": {"uri_root": str(store)}}]}
-    for name, content in (("startup/fed_server.json", startup), ("local/resources.json", resources)):
+    for name, content in (
+        ("startup/fed_server.json", startup),
+        ("local/resources.json", resources),
+    ):
         (kit / name).parent.mkdir(parents=True, exist_ok=True)
         (kit / name).write_text(json.dumps(content))
     (kit / "fedward").mkdir()
     ended.parents[1].rename(kit / "fedward" / "runs")
-    for number, meta in enumerate(('{"status": "FINISHED:COMPLETED"}', '{"status": "SUBMITTED"}', "broken")):
+    for number, meta in enumerate(
+        ('{"status": "FINISHED:COMPLETED"}', '{"status": "SUBMITTED"}', "broken")
+    ):
         folder = store / str(uuid.UUID(int=number))
         folder.mkdir(parents=True)
         (folder / "meta").write_text(meta)
@@ -280,7 +324,9 @@ def test_a_server_loses_states_and_copies_of_ended_jobs(server, age, tmp_path):
 
 
 @pytest.mark.parametrize("variable", ["FEDWARD_STATE", "FEDWARD_RUNS"])
-def test_a_servers_runs_are_pruned_where_they_are_kept(server, age, tmp_path, monkeypatch, variable):
+def test_a_servers_runs_are_pruned_where_they_are_kept(
+    server, age, tmp_path, monkeypatch, variable
+):
     runs = tmp_path / "state" / "runs"
     runs.parent.mkdir()
     (server / "fedward" / "runs").rename(runs)
@@ -291,7 +337,9 @@ def test_a_servers_runs_are_pruned_where_they_are_kept(server, age, tmp_path, mo
 
 
 def test_a_users_kit_is_refused(site):
-    config = {"admin": {"username": "lead", "host": "h", "port": 1, "scheme": "http", "project_name": "x"}}
+    config = {
+        "admin": {"username": "lead", "host": "h", "port": 1, "scheme": "http", "project_name": "x"}
+    }
     config["admin"]["server_identity"] = "h"
     (site / "startup" / "fed_client.json").unlink()
     (site / "startup" / "fed_admin.json").write_text(json.dumps(config))

@@ -17,11 +17,21 @@ CLASSES = ("A", "B")
 
 def images(*counts: int) -> Images:
     labels = np.repeat(np.arange(len(counts)), counts)
-    return Images(tuple(map(str, labels)), np.zeros((len(labels), 8, 8, 3), np.uint8), labels.astype(np.int64))
+    return Images(
+        tuple(map(str, labels)), np.zeros((len(labels), 8, 8, 3), np.uint8), labels.astype(np.int64)
+    )
 
 
 def site(annotation: Annotation = "none") -> SiteData:
-    return SiteData("north", CLASSES, images(12, 4), images(24), images(5, 4), images(9, 5), annotation=annotation)
+    return SiteData(
+        "north",
+        CLASSES,
+        images(12, 4),
+        images(24),
+        images(5, 4),
+        images(9, 5),
+        annotation=annotation,
+    )
 
 
 def notes(job: str, data: SiteData) -> list[str]:
@@ -39,7 +49,11 @@ def test_rare_classes_are_counted_as_a_run_leaves_them_out() -> None:
 
 @pytest.mark.parametrize(
     ("annotation", "who"),
-    [("none", "nobody answers"), ("oracle", "the data's own labels answer"), ("queue", "people answer")],
+    [
+        ("none", "nobody answers"),
+        ("oracle", "the data's own labels answer"),
+        ("queue", "people answer"),
+    ],
 )
 def test_questions_are_counted_of_all_that_trains(annotation: Annotation, who: str) -> None:
     """A tenth of 40 images at first, half at last."""
@@ -49,16 +63,27 @@ def test_questions_are_counted_of_all_that_trains(annotation: Annotation, who: s
 
 def test_the_job_says_classes_and_size(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     rng = np.random.default_rng(0)
-    arrays = {f"{split}_images": rng.integers(0, 256, (20, 28, 28), np.uint8) for split in ("train", "val", "test")}
+    arrays = {
+        f"{split}_images": rng.integers(0, 256, (20, 28, 28), np.uint8)
+        for split in ("train", "val", "test")
+    }
     labels = {f"{split}_labels": np.arange(20)[:, None] % 2 for split in ("train", "val", "test")}
     np.savez(tmp_path / "source.npz", **arrays, **labels)
     asked = [f"{tmp_path / 'source.npz'}", "--sites", "1", "--classes", *CLASSES]
     assert cli.main(["partition", *asked, "--out", f"{tmp_path / 'sites'}"]) == 0
-    file, out = f"{tmp_path / 'sites' / 'site-1.yaml'}", ["--out", f"{tmp_path}"]
+    file = f"{tmp_path / 'sites' / 'site-1.yaml'}"
+    out = ["--out", f"{tmp_path}"]
     job = tmp_path / "job.json"
-    job.write_text(load_experiment("ssfl").model_copy(update={"data": DataSpec(image_size=40)}).model_dump_json())
+    job.write_text(
+        load_experiment("ssfl")
+        .model_copy(update={"data": DataSpec(image_size=40)})
+        .model_dump_json()
+    )
     exported = tmp_path / "jobs" / "ssfl"
-    assert cli.main(["jobs", f"{tmp_path / 'jobs'}", "--only", "ssfl", "--set", "data.classes=[A, B]"]) == 0
+    assert (
+        cli.main(["jobs", f"{tmp_path / 'jobs'}", "--only", "ssfl", "--set", "data.classes=[A, B]"])
+        == 0
+    )
     for name, found in (("ssfl", "28x28, grey"), (f"{exported}", "32x32, RGB")):
         assert cli.main(["doctor", file, "--job", name, *out]) == 0
         assert found in capsys.readouterr().out

@@ -1,4 +1,6 @@
-"""``fedward survey``: counts and a page of site files on one machine, and pictures that stay where they are."""
+"""``fedward survey``: counts and a page of site files on one machine, and pictures that stay where
+they are.
+"""
 
 import json
 import re
@@ -30,11 +32,19 @@ def run(*arguments: object) -> int:
 @pytest.fixture(scope="module")
 def sites(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     folder = tmp_path_factory.mktemp("sites")
-    held: dict[str, list[Held]] = {"site-2": HELD, "site-10": [*HELD, ("DF", "train", 25, 60, "d*", "X")]}
-    return [write_hospital(folder / site, rows, survey_columns=["camera"]) for site, rows in held.items()]
+    held: dict[str, list[Held]] = {
+        "site-2": HELD,
+        "site-10": [*HELD, ("DF", "train", 25, 60, "d*", "X")],
+    }
+    return [
+        write_hospital(folder / site, rows, survey_columns=["camera"])
+        for site, rows in held.items()
+    ]
 
 
-def test_it_writes_a_page_and_json(sites: list[Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_it_writes_a_page_and_json(
+    sites: list[Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert run(*sites, "--out", tmp_path / "out") == 0
     assert capsys.readouterr().out.splitlines()[-1] == str(tmp_path / "out" / "survey.html")
     told = json.loads((tmp_path / "out" / "survey.json").read_text())
@@ -59,7 +69,9 @@ def test_a_folder_of_site_files_is_all_of_them(sites: list[Path], tmp_path: Path
     assert one.read_text() == two.read_text()
 
 
-@pytest.mark.proves("lead", "looking for pictures in a survey", "only a page that a site writes for itself has some")
+@pytest.mark.proves(
+    "lead", "looking for pictures in a survey", "only a page that a site writes for itself has some"
+)
 def test_pictures_are_of_one_site_and_its_page_says_so(
     sites: list[Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -73,7 +85,9 @@ def test_pictures_are_of_one_site_and_its_page_says_so(
     assert "data:" not in (tmp_path / "own" / "survey.json").read_text().replace('"data":', "")
 
 
-def test_what_cannot_be_surveyed_is_told(sites: list[Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_cannot_be_surveyed_is_told(
+    sites: list[Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert run(sites[0], sites[0]) == 2
     assert "expected each site once" in capsys.readouterr().err
     assert run(tmp_path) == 2
@@ -92,8 +106,22 @@ def row(site: str, labelled: list[int], dark: bool = False, **changes: object) -
     sides = [0] * (len(SIDES) - 1)
     sides[3] = 100
     fields: dict[str, object] = {
-        **{"unlabelled": 50, "val": labelled, "test": labelled, "patients": [], "sizes": [], "sides": sides},
-        **{"grey": 0, "colour": 100, "brightness": counts, "contrast": counts, "repeated": 0, "columns": {}},
+        **{
+            "unlabelled": 50,
+            "val": labelled,
+            "test": labelled,
+            "patients": [],
+            "sizes": [],
+            "sides": sides,
+        },
+        **{
+            "grey": 0,
+            "colour": 100,
+            "brightness": counts,
+            "contrast": counts,
+            "repeated": 0,
+            "columns": {},
+        },
     }
     return SurveyRow(1, site, labelled, **{**fields, **changes})  # type: ignore[arg-type]
 
@@ -133,12 +161,12 @@ def test_sites_that_are_alike_raise_no_flag() -> None:
 
 
 def test_labels_without_training_images_are_scarce() -> None:
-    (scarce, missing) = (
-        flags([row("a", [15, 30, 0], test=[5, 5, 5])], CLASSES)[1],
-        flags([row("a", [50, 50, 0])], CLASSES),
-    )
+    scarce = flags([row("a", [15, 30, 0], test=[5, 5, 5])], CLASSES)[1]
+    missing = flags([row("a", [50, 50, 0])], CLASSES)
     assert scarce == "Labels are scarce, fewer than 20 at all sites together: MEL (15)."
-    assert missing == ["No site tells of images of DF: leave such classes out of the job, or have some labelled."]
+    assert missing == [
+        "No site tells of images of DF: leave such classes out of the job, or have some labelled."
+    ]
 
 
 def test_medians_by_hand() -> None:
@@ -156,13 +184,22 @@ def test_a_page_of_forty_sites_shows_all_in_tables() -> None:
 
 
 @pytest.mark.proves(
-    "site", "scripts and markup as the values of a survey's columns, and as names of sites and classes", "shown as text"
+    "site",
+    "scripts and markup as the values of a survey's columns, and as names of sites and classes",
+    "shown as text",
 )
 def test_a_site_cannot_write_into_the_page() -> None:
-    evil = ("<script>alert(1)</script>", '"><img src=x onerror=alert(1)>', "$x_1$ \\frac", "{{ 7*7 }}")
+    evil = (
+        "<script>alert(1)</script>",
+        '"><img src=x onerror=alert(1)>',
+        "$x_1$ \\frac",
+        "{{ 7*7 }}",
+    )
     columns = {name: dict.fromkeys(evil, 5) for name in evil}
     rows = [row(name, [50, 30, 20], columns=columns) for name in evil]
-    page = render_survey(Surveyed(evil[0], evil[:3], rows, evil[1], failed=dict.fromkeys(evil, evil[0])))
+    page = render_survey(
+        Surveyed(evil[0], evil[:3], rows, evil[1], failed=dict.fromkeys(evil, evil[0]))
+    )
     assert page.count("<script") == 1, "the page's own"
     assert "<img" not in page
     assert "49" not in re.findall(r'<th scope="col">([^<]*)</th>', page)
@@ -171,6 +208,8 @@ def test_a_site_cannot_write_into_the_page() -> None:
 
 def test_other_values_come_last_and_numbers_in_order() -> None:
     columns = {"age": {"10": 5, "9": 10, "(others)": 5}}
-    page = render_survey(Surveyed("moles", CLASSES, [row("a", [50, 30, 20], columns=columns)], "here"))
+    page = render_survey(
+        Surveyed("moles", CLASSES, [row("a", [50, 30, 20], columns=columns)], "here")
+    )
     headings = re.findall(r'<th scope="col">(9|10|\(others\))</th>', page)
     assert headings == ["9", "10", "(others)"]

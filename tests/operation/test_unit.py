@@ -11,7 +11,8 @@ import pytest
 from tiny import tiny
 
 PROVISIONING = Path(__file__).parents[2] / "provisioning"
-UNIT, GPU = PROVISIONING / "fedward.service", PROVISIONING / "fedward-gpu.conf"
+UNIT = PROVISIONING / "fedward.service"
+GPU = PROVISIONING / "fedward-gpu.conf"
 MOST = 3
 """Of the exposure that systemd computes, from 0 to 10."""
 
@@ -64,12 +65,25 @@ def test_torch_may_make_programs_while_it_runs():
 def test_a_run_needs_no_system_call_that_the_unit_forbids(units, tmp_path):
     confined = [sys.executable, Path(__file__).with_name("confined.py"), UNIT]
     code = "import os\ntry: os.chroot('/')\nexcept PermissionError: print('confined')"
-    done = subprocess.run([*confined, sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [*confined, sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
     assert done.stdout == "confined\n"
     job = tmp_path / "job.json"
     job.write_text(tiny("fedavg", net="resnet10t", options={"rounds": 1}).model_dump_json())
     code = "import sys; from fedward.cli import main; sys.exit(main(sys.argv[1:]))"
-    command = [*confined, sys.executable, "-c", code, "run", job, "--out", tmp_path / "run", "--sites", "2"]
+    command = [
+        *confined,
+        sys.executable,
+        "-c",
+        code,
+        "run",
+        job,
+        "--out",
+        tmp_path / "run",
+        "--sites",
+        "2",
+    ]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "run" / "model.safetensors").exists()

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from fedward.config import Experiment
 from fedward.errors import WireError
-from fedward.local import LocalTransport
+from fedward.lab.local import LocalTransport
 from fedward.methods import METHODS, settings_of
 from fedward.methods.local import Uses
 from fedward.methods.samplers import allocate_by_counts, counts_in_fives
@@ -21,7 +21,7 @@ from fedward.protocol.claims import Claims
 from fedward.protocol.messages import Answer, LabelCounts
 from fedward.protocol.wire import Message
 from fedward.protocol.wire_checks import labels_asked
-from fedward.report.run import Run
+from fedward.runs.run import Run
 from fedward.seeds import Draws
 from fedward.storage.run_folder import RunFolder
 from fedward.training.batches import Pixels, RoundBatches
@@ -63,7 +63,9 @@ def request(task: str = "train", round_: int = 1) -> dict[str, Any]:
     rounds=st.one_of(st.none(), st.integers(1, 5)),
     uses=st.sampled_from(KINDS),
 )
-def test_most_steps_are_the_batches_of_a_phase(labelled, unlabelled, batch, epochs, most, rounds, uses):
+def test_most_steps_are_the_batches_of_a_phase(
+    labelled, unlabelled, batch, epochs, most, rounds, uses
+):
     chosen = Settings(
         batch=batch,
         local_epochs=epochs,
@@ -72,11 +74,19 @@ def test_most_steps_are_the_batches_of_a_phase(labelled, unlabelled, batch, epoc
     )
 
     def pixels(count: int) -> Pixels:
-        return Pixels(torch.zeros(count, 3, 1, 1, dtype=torch.uint8), torch.zeros(count, dtype=torch.int64))
+        return Pixels(
+            torch.zeros(count, 3, 1, 1, dtype=torch.uint8), torch.zeros(count, dtype=torch.int64)
+        )
 
     kinds = {"none": None, "unlabelled": pixels(unlabelled), "all": pixels(labelled + unlabelled)}
     batches = RoundBatches(
-        pixels(labelled) if uses.labelled else None, kinds[uses.unlabelled], [], chosen, Draws(0), ("s", 1), uses=uses
+        pixels(labelled) if uses.labelled else None,
+        kinds[uses.unlabelled],
+        [],
+        chosen,
+        Draws(0),
+        ("s", 1),
+        uses=uses,
     )
     assert most_steps(uses, chosen, labelled, unlabelled) == len(batches)
 
@@ -145,7 +155,9 @@ def test_no_more_labels_are_due_than_queries_by_size_ask_for():
     job = claims("fedal", rounds=3, query_every=1, steps=2, budget="by_score")
     for round_, due in ((2, 20), (3, 40)):
         job.check(answer("a", 10, 90, scores=scores(90), due=due), request("score", round_))
-        with pytest.raises(WireError, match=f"labels due at a: expected at most {due + 1}, found {due + 2}"):
+        with pytest.raises(
+            WireError, match=f"labels due at a: expected at most {due + 1}, found {due + 2}"
+        ):
             job.check(answer("a", 10, 90, scores=scores(90), due=due + 2), request("score", round_))
     with pytest.raises(WireError, match="labels due at a: expected at most 0"):
         claims("fedavg").check(answer("a", 10, 90, due=1), request())
@@ -162,9 +174,12 @@ def test_no_more_labels_are_due_than_queries_by_size_ask_for():
 )
 def test_what_is_due_at_an_honest_site_passes(total, missing, known, first, more, queries):
     """Also where it can ask about some of its images only, and had labels before the run."""
-    target, pool = min(1.0, first + more), max(0, total - missing)
+    target = min(1.0, first + more)
+    pool = max(0, total - missing)
     job = {"rounds": queries + 1, "query_every": 1, "steps": queries, "budget": "by_score"}
-    fedal = METHODS["fedal"](settings_of("fedal", {**job, "initial_fraction": first, "target_fraction": target})).active
+    fedal = METHODS["fedal"](
+        settings_of("fedal", {**job, "initial_fraction": first, "target_fraction": target})
+    ).active
     began = max(fedal.first(pool), min(known, pool))
     for round_ in range(2, queries + 2):
         assert fedal.wanted(round_, pool, began) - began <= fedal.most_due(round_, total)
@@ -176,13 +191,20 @@ def test_what_is_due_at_an_honest_site_passes(total, missing, known, first, more
 class Lying(LocalTransport):
     """Site 6 says other counts than it has from a round on."""
 
-    def __init__(self, experiment: Experiment, folder: Path, lies: dict[str, Any], since: int) -> None:
+    def __init__(
+        self, experiment: Experiment, folder: Path, lies: dict[str, Any], since: int
+    ) -> None:
         super().__init__(experiment, SITES, folder)
-        self._lies, self._since = lies, since
+        self._lies = lies
+        self._since = since
 
     def exchange(self, requests: Any, timeout: int, deliver: Any) -> None:
         def forward(site: str, message: Message) -> None:
-            if site == "site-6" and requests[site].meta["round"] >= self._since and "error" not in message.meta:
+            if (
+                site == "site-6"
+                and requests[site].meta["round"] >= self._since
+                and "error" not in message.meta
+            ):
                 message.meta |= self._lies
             deliver(site, message)
 
@@ -193,7 +215,10 @@ class Lying(LocalTransport):
     ("method", "lies", "since", "named"),
     [
         pytest.param(
-            *("fedavg", {"steps": 2**53 // 10**9}, 1, "steps of site-6"),
+            "fedavg",
+            {"steps": 2**53 // 10**9},
+            1,
+            "steps of site-6",
             marks=pytest.mark.proves(
                 "site",
                 "a site says it took more steps than the job has",
@@ -201,7 +226,10 @@ class Lying(LocalTransport):
             ),
         ),
         pytest.param(
-            *("fedprox", {"labelled": 5_000_000}, 2, "images of site-6"),
+            "fedprox",
+            {"labelled": 5_000_000},
+            2,
+            "images of site-6",
             marks=pytest.mark.proves(
                 "lead",
                 "a site's number of images jumps between rounds, to gain weight",
@@ -209,9 +237,14 @@ class Lying(LocalTransport):
             ),
         ),
         pytest.param(
-            *("fedprox", {"labelled": 2**40}, 1, "labelled"),
+            "fedprox",
+            {"labelled": 2**40},
+            1,
+            "labelled",
             marks=pytest.mark.proves(
-                "site", "a site says it holds 2^40 images", "refused by the server: more than 10 million"
+                "site",
+                "a site says it holds 2^40 images",
+                "refused by the server: more than 10 million",
             ),
         ),
     ],
@@ -219,7 +252,9 @@ class Lying(LocalTransport):
 def test_a_site_lying_about_counts_is_named_and_left_out(tmp_path, method, lies, since, named):
     changes = {"participants": None} if method == "fedavg" else {"warm_up": 0}
     experiment = tiny(method, options={"rounds": 2, **changes})
-    run_experiment(experiment, tmp_path / "run", Lying(experiment, tmp_path, lies, since), engine="local")
+    run_experiment(
+        experiment, tmp_path / "run", Lying(experiment, tmp_path, lies, since), engine="local"
+    )
     rounds = Run.load(tmp_path / "run").rounds
     for row in rounds:
         assert ("site-6" in row.failed) == (row.round >= since)
@@ -235,7 +270,9 @@ def test_a_site_lying_about_counts_is_named_and_left_out(tmp_path, method, lies,
 def test_a_lie_from_the_first_answer_on_is_believed(tmp_path):
     experiment = tiny("fedprox", options={"rounds": 1, "warm_up": 0})
     lies = {"labelled": 5_000_000}
-    run_experiment(experiment, tmp_path / "run", Lying(experiment, tmp_path, lies, 1), engine="local")
+    run_experiment(
+        experiment, tmp_path / "run", Lying(experiment, tmp_path, lies, 1), engine="local"
+    )
     (row,) = Run.load(tmp_path / "run").groups
     assert row.weights[row.sites.index("site-6")] == pytest.approx(0.5)
 
@@ -247,9 +284,15 @@ def test_a_lie_from_the_first_answer_on_is_believed(tmp_path):
 )
 def test_huge_losses_harm_nothing(tmp_path):
     experiment = tiny("ssfl", options={"rounds": 1, "participants": None})
-    for name, lies in (("honest", {}), ("lying", {"train": {"loss": 3e38, "kept": -3e38, "seconds": 3e38}})):
+    for name, lies in (
+        ("honest", {}),
+        ("lying", {"train": {"loss": 3e38, "kept": -3e38, "seconds": 3e38}}),
+    ):
         run_experiment(
-            experiment, tmp_path / name, Lying(experiment, tmp_path / f"{name}-own", lies, 1), engine="local"
+            experiment,
+            tmp_path / name,
+            Lying(experiment, tmp_path / f"{name}-own", lies, 1),
+            engine="local",
         )
     models = [(tmp_path / name / "model.safetensors").read_bytes() for name in ("honest", "lying")]
     assert models[0] == models[1]
@@ -267,7 +310,9 @@ def test_a_resumed_run_takes_counts_as_they_are_now(tmp_path):
             super().exchange(requests, timeout, deliver)
 
     with pytest.raises(KeyboardInterrupt):
-        run_experiment(experiment, tmp_path / "run", Interrupted(experiment, SITES, tmp_path), engine="local")
+        run_experiment(
+            experiment, tmp_path / "run", Interrupted(experiment, SITES, tmp_path), engine="local"
+        )
     more = Lying(experiment, tmp_path, {"labelled": 5_000_000}, 1)
     run_experiment(experiment, tmp_path / "run", more, engine="local", resume=True)
     assert Run.load(tmp_path / "run").rounds[-1].failed == {}

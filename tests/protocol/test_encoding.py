@@ -1,4 +1,6 @@
-"""Encoded differences: what is kept of their numbers, and that nothing but such an encoding is read."""
+"""Encoded differences: what is kept of their numbers, and that nothing but such an encoding is
+read.
+"""
 
 import hashlib
 import json
@@ -38,7 +40,9 @@ def packed(content: bytes, version: int = VERSION) -> np.ndarray:
 
 
 def test_the_bytes_by_hand():
-    """A row of 127 and -1 has the scale 1; 3 in float16 is 2^13 times 3 over 2^13; first bytes of scales come first."""
+    """A row of 127 and -1 has the scale 1; 3 in float16 is 2^13 times 3 over 2^13; first bytes of
+    scales come first.
+    """
     encoded = encode([np.array([[127, -1]], np.float32), np.array([3], np.float32)], int8=True)
     assert encoded[0] == VERSION
     planes = np.frombuffer(struct.pack("<2f", 1.0, 2.0**-13), np.uint8).reshape(2, 4).T.tobytes()
@@ -72,7 +76,11 @@ def test_a_row_of_zeros_and_the_largest_of_a_row_are_exact():
 
 def test_float16_neither_overflows_nor_loses_small_tensors():
     """Plain float16 ends at 65504, and has nothing below 6e-8."""
-    values = [np.array([1e30, -2e22], np.float32), np.array([3e-20, 1e-22], np.float32), np.zeros(3, np.float32)]
+    values = [
+        np.array([1e30, -2e22], np.float32),
+        np.array([3e-20, 1e-22], np.float32),
+        np.zeros(3, np.float32),
+    ]
     found = decoded(encode(values, int8=False), [(2,), (2,), (3,)], int8=False)
     for new, old in zip(found, values, strict=True):
         np.testing.assert_allclose(new, old, rtol=2.0**-11)
@@ -80,9 +88,12 @@ def test_float16_neither_overflows_nor_loses_small_tensors():
 
 def test_float16_keeps_eleven_bits_of_all_but_tiny_values():
     """Of what is below 2^-28 of its tensor's largest value fewer are kept, and in the end none."""
-    rng, sizes = np.random.default_rng(0), np.arange(0, 45)
+    rng = np.random.default_rng(0)
+    sizes = np.arange(0, 45)
     for largest in (1.0, 1.999):
-        values = np.concatenate([[largest], largest * 2.0**-sizes * rng.uniform(1, 2, 45)]).astype(np.float32)
+        values = np.concatenate([[largest], largest * 2.0**-sizes * rng.uniform(1, 2, 45)]).astype(
+            np.float32
+        )
         values[values > largest] = largest
         (found,) = decoded(encode([values], int8=False), [values.shape], int8=False)
         off = np.abs(found - values) / values
@@ -155,7 +166,11 @@ GOOD = encode(tensors(), int8=True)
         pytest.param(GOOD.reshape(1, -1), "as uint8", id="shape"),
         pytest.param(GOOD[:1], "2 to", id="empty"),
         pytest.param(np.tile(GOOD, 50), "2 to", id="too long"),
-        pytest.param(np.concatenate([[VERSION + 1], GOOD[1:]]).astype(np.uint8), "version 1 .*2", id="version"),
+        pytest.param(
+            np.concatenate([[VERSION + 1], GOOD[1:]]).astype(np.uint8),
+            "version 1 .*2",
+            id="version",
+        ),
         pytest.param(GOOD[:-1], "a whole stream", id="cut"),
         pytest.param(np.concatenate([GOOD, GOOD[:1]]), "a whole stream", id="more behind"),
         pytest.param(np.concatenate([GOOD[:1], GOOD[:0:-1]]), "a zlib stream", id="no zlib"),
@@ -183,7 +198,8 @@ def test_halves_are_finite(half):
 
 
 def test_changed_bytes_are_refused_or_finite():
-    rng, content = np.random.default_rng(0), np.frombuffer(zlib.decompress(GOOD[1:].tobytes()), np.uint8)
+    rng = np.random.default_rng(0)
+    content = np.frombuffer(zlib.decompress(GOOD[1:].tobytes()), np.uint8)
     read = 0
     for _ in range(300):
         changed = content.copy()
@@ -234,7 +250,8 @@ def test_a_peer_beyond_float32_is_refused():
     largest = float(np.finfo(np.float32).max)
     model = {"w": torch.full((2, 2), largest)}
     factor = packed(
-        np.frombuffer(struct.pack("<2f", LARGEST, LARGEST), np.uint8).reshape(2, 4).T.tobytes() + b"\x7f" * 4
+        np.frombuffer(struct.pack("<2f", LARGEST, LARGEST), np.uint8).reshape(2, 4).T.tobytes()
+        + b"\x7f" * 4
     )
     with pytest.raises(WireError, match="a model of finite numbers"):
         wire.decode_peer("peer0", {**wire.flatten("model", model), "peer0": factor}, model)
@@ -242,7 +259,9 @@ def test_a_peer_beyond_float32_is_refused():
 
 def test_the_peers_of_one_site_at_a_time_are_made_and_kept():
     """Each is given away before the next is made, and read again whenever somebody asks."""
-    made, kept, reads = [], {}, []
+    made = []
+    kept = {}
+    reads = []
 
     class Watched(dict[str, torch.Tensor]):
         def __getitem__(self, key: str) -> torch.Tensor:
@@ -273,7 +292,10 @@ def test_the_peers_of_one_site_at_a_time_are_made_and_kept():
     assert reads == ["peer0"] * 2
 
 
-UPDATE = {"diff/conv": np.array([[1, -2], [0, 4]], np.float32), "diff/bn.mean": np.array([70000, 1], np.float32)}
+UPDATE = {
+    "diff/conv": np.array([[1, -2], [0, 4]], np.float32),
+    "diff/bn.mean": np.array([70000, 1], np.float32),
+}
 UPDATED = {"conv": (2, 2), "bn.mean": (2,)}
 
 
@@ -315,14 +337,20 @@ def test_another_update_than_the_jobs_is_refused(arrays):
 
 
 def test_the_hash_of_arrays_by_hand():
-    """As docs/wire.md tells an auditor: sorted by name, JSON of name, type and shape, then the bytes."""
+    """As docs/wire.md tells an auditor: sorted by name, JSON of name, type and shape, then the
+    bytes.
+    """
     arrays = {
         "peer0": np.arange(3, dtype=np.uint8),
         "model/w": np.array([[1.5, -2.0]], np.float32),
         "model/b": np.full((), 3.0, np.float32),
     }
     total = hashlib.sha256()
-    for name, kind, shape in (("model/b", "<f4", []), ("model/w", "<f4", [1, 2]), ("peer0", "|u1", [3])):
+    for name, kind, shape in (
+        ("model/b", "<f4", []),
+        ("model/w", "<f4", [1, 2]),
+        ("peer0", "|u1", [3]),
+    ):
         total.update(json.dumps([name, kind, shape], separators=(",", ":")).encode())
         total.update(arrays[name].tobytes())
     assert arrays_digest(arrays) == total.hexdigest()

@@ -1,4 +1,6 @@
-"""What a server may ask: a request is read whole before a site does anything, and a malformed one is refused."""
+"""What a server may ask: a request is read whole before a site does anything, and a malformed one
+is refused.
+"""
 
 from pathlib import Path
 from typing import Any
@@ -22,10 +24,19 @@ EXPERIMENT = tiny("fedperl")
 MODEL = build(EXPERIMENT.net, len(EXPERIMENT.data.classes), seed=3).state_dict()
 TRAIN = requests(EXPERIMENT, Exchange(1, MODEL, {"s": ClientTask(labels=2)}), ["s"])["s"].meta
 SUM = {name: value for name, value in TRAIN.items() if name != "labels"}
-SUM |= {"task": DECRYPT, "evaluate": False, "sites": 3, "weight": 9, "effective": 3.0, "trained": "train"}
+SUM |= {
+    "task": DECRYPT,
+    "evaluate": False,
+    "sites": 3,
+    "weight": 9,
+    "effective": 3.0,
+    "trained": "train",
+}
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3)
+    ),
     max_leaves=5,
 )
 FIELDS = [*((TRAIN, name) for name in TRAIN), *((SUM, name) for name in SUM)]
@@ -55,13 +66,17 @@ def test_a_field_that_is_not_listed_is_refused() -> None:
 
 @settings(deadline=None, max_examples=100)
 @given(field=st.sampled_from(FIELDS), value=JSON)
-def test_any_json_in_place_of_a_field_fits_or_is_refused(field: tuple[dict[str, Any], str], value: Any) -> None:
-    (whole, name), kept = field, True
+def test_any_json_in_place_of_a_field_fits_or_is_refused(
+    field: tuple[dict[str, Any], str], value: Any
+) -> None:
+    (whole, name) = field
+    kept = True
     meta = {**whole, name: value}
     try:
         request = read_request(meta)
     except WireError as error:
-        kept, text = False, str(error)
+        kept = False
+        text = str(error)
     if kept:
         assert type(getattr(request, name)) is type(value)
     else:
@@ -70,14 +85,17 @@ def test_any_json_in_place_of_a_field_fits_or_is_refused(field: tuple[dict[str, 
 
 
 WRONG: list[tuple[str, Any]] = [
-    *(("evaluate", 1), ("round", "1"), ("part", 0.0), ("labels", -1), ("members", 0), ("run", "a/../b")),
-    *(
-        ("last_hash", None),
-        ("versions", {"fedward": 1}),
-        ("experiment", "x"),
-        ("weights", "fresh"),
-        ("task", ["train"]),
-    ),
+    ("evaluate", 1),
+    ("round", "1"),
+    ("part", 0.0),
+    ("labels", -1),
+    ("members", 0),
+    ("run", "a/../b"),
+    ("last_hash", None),
+    ("versions", {"fedward": 1}),
+    ("experiment", "x"),
+    ("weights", "fresh"),
+    ("task", ["train"]),
 ]
 
 

@@ -16,12 +16,23 @@ from fedward.protocol.wire import Message
 from fedward.protocol.wire_checks import check_answer
 from tiny import tiny
 
-SITE, CLASSES = "site-1", ("A", "B")
+SITE = "site-1"
+CLASSES = ("A", "B")
 NEEDS = METHODS["survey"](settings_of("survey", {})).requirements
 COUNTS: dict[str, Any] = {
     **{"labelled": [5, 10], "unlabelled": 20, "val": [0, 5], "test": [5, 5]},
-    **{"patients": [10, 5, 5], "sizes": [{"width": 40, "height": 30, "images": 50}], "grey": 0, "colour": 50},
-    **{"sides": [0, 50, 0, 0, 0, 0, 0, 0], "brightness": [50, *[0] * 19], "contrast": [*[0] * 19, 50], "repeated": 0},
+    **{
+        "patients": [10, 5, 5],
+        "sizes": [{"width": 40, "height": 30, "images": 50}],
+        "grey": 0,
+        "colour": 50,
+    },
+    **{
+        "sides": [0, 50, 0, 0, 0, 0, 0, 0],
+        "brightness": [50, *[0] * 19],
+        "contrast": [*[0] * 19, 50],
+        "repeated": 0,
+    },
     "columns": {"camera": {"X": 20, "Y": 25}},
 }
 FINE = {"site": SITE, "round": 1, "survey": COUNTS}
@@ -50,7 +61,9 @@ def test_possible_counts_are_taken() -> None:
     assert isinstance(answer, SurveyAnswer)
     assert answer.survey.model_dump() == COUNTS
     check(changed("patients", []))
-    check(changed("brightness", [70, *[0] * 19]))  # each of 6 counts may have lost 4 images, so that there are 74
+    check(
+        changed("brightness", [70, *[0] * 19])
+    )  # each of 6 counts may have lost 4 images, so that there are 74
 
 
 HOSTILE: dict[str, tuple[str, Any]] = {
@@ -87,7 +100,11 @@ HOSTILE: dict[str, tuple[str, Any]] = {
 }
 
 
-@pytest.mark.proves("site", "a survey with counts below 0, of 1 to 4, texts, huge lists or further fields", "refused")
+@pytest.mark.proves(
+    "site",
+    "a survey with counts below 0, of 1 to 4, texts, huge lists or further fields",
+    "refused",
+)
 @pytest.mark.parametrize(("path", "value"), HOSTILE.values(), ids=HOSTILE)
 def test_impossible_counts_are_refused(path: str, value: Any) -> None:
     with pytest.raises(RefusedError):
@@ -97,7 +114,15 @@ def test_impossible_counts_are_refused(path: str, value: Any) -> None:
 def test_a_survey_answers_a_survey_alone() -> None:
     with pytest.raises(RefusedError):
         check(FINE, "train")
-    trained = {"site": SITE, "round": 1, "labelled": 1, "unlabelled": 1, "steps": 0, "train": {}, "metrics": []}
+    trained = {
+        "site": SITE,
+        "round": 1,
+        "labelled": 1,
+        "unlabelled": 1,
+        "steps": 0,
+        "train": {},
+        "metrics": [],
+    }
     for meta in (trained, {**FINE, "labelled": 7}, {**FINE, "metrics": []}):
         with pytest.raises(RefusedError):
             check(meta)
@@ -111,11 +136,16 @@ def test_a_survey_answers_a_survey_alone() -> None:
     "the site refuses, no image is read",
 )
 @pytest.mark.parametrize(
-    ("method", "task", "evaluate"), [("fedavg", SURVEY, False), ("survey", "train", False), ("survey", SURVEY, True)]
+    ("method", "task", "evaluate"),
+    [("fedavg", SURVEY, False), ("survey", "train", False), ("survey", SURVEY, True)],
 )
-def test_a_job_asks_for_one_of_the_two(method: str, task: str, evaluate: bool, tmp_path: Any) -> None:
+def test_a_job_asks_for_one_of_the_two(
+    method: str, task: str, evaluate: bool, tmp_path: Any
+) -> None:
     experiment = tiny(method)
-    asked = requests(experiment, Exchange(1, {}, {SITE: ClientTask(task)}), [SITE] if evaluate else [])[SITE]
+    asked = requests(
+        experiment, Exchange(1, {}, {SITE: ClientTask(task)}), [SITE] if evaluate else []
+    )[SITE]
     client = new_client(SITE, experiment, tmp_path)
     answer = client.handle(asked)
     assert "a survey in a job that is one, and there nothing else" in answer.meta["error"]

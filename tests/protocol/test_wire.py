@@ -44,18 +44,38 @@ CLASSES = ("MEL", "NV")
 
 
 def request(task="train", part=0):
-    exchange = Exchange(1, MODEL, {"s": ClientTask(task, models={"peer0": MODEL})} if task != "idle" else {}, part=part)
+    exchange = Exchange(
+        1,
+        MODEL,
+        {"s": ClientTask(task, models={"peer0": MODEL})} if task != "idle" else {},
+        part=part,
+    )
     return requests(tiny("fedperl"), exchange, ["s"])["s"]
 
 
 def answer(**meta):
-    base = {"site": "s", "round": 1, "labelled": 3, "unlabelled": 4, "steps": 2, "train": {"loss": 1.0}, "metrics": []}
-    arrays = {"diff/a.weight": np.array([0.5, -1], np.float32), "diff/bn.mean": np.array([1.0], np.float32)}
+    base = {
+        "site": "s",
+        "round": 1,
+        "labelled": 3,
+        "unlabelled": 4,
+        "steps": 2,
+        "train": {"loss": 1.0},
+        "metrics": [],
+    }
+    arrays = {
+        "diff/a.weight": np.array([0.5, -1], np.float32),
+        "diff/bn.mean": np.array([1.0], np.float32),
+    }
     return Message({**base, **meta}, arrays)
 
 
-def check(answer: Message, site: str, request: Message, withheld: tuple[str, ...] = (), **options) -> None:
-    wire_checks.check_answer(answer, site, request, replace(NEEDS, private=withheld), CLASSES, **options)
+def check(
+    answer: Message, site: str, request: Message, withheld: tuple[str, ...] = (), **options
+) -> None:
+    wire_checks.check_answer(
+        answer, site, request, replace(NEEDS, private=withheld), CLASSES, **options
+    )
 
 
 def row(**changes):
@@ -80,9 +100,13 @@ def test_idle_sites_get_the_model_without_peers():
 
 
 def test_every_site_is_told_the_task_the_part_and_the_run():
-    exchange = Exchange(4, MODEL, {"a": ClientTask("supervised"), "b": ClientTask("unsupervised")}, part=2)
+    exchange = Exchange(
+        4, MODEL, {"a": ClientTask("supervised"), "b": ClientTask("unsupervised")}, part=2
+    )
     experiment = tiny("isofed")
-    found = {site: message.meta for site, message in requests(experiment, exchange, ["b", "c"]).items()}
+    found = {
+        site: message.meta for site, message in requests(experiment, exchange, ["b", "c"]).items()
+    }
     common = {"round": 4, "part": 2, **facts(experiment)}
     assert found == {
         "a": {"task": "supervised", "evaluate": False, **common},
@@ -140,7 +164,9 @@ def test_an_answer_with_missing_tensors_is_refused_by_name():
 
 
 def test_the_size_of_an_update_is_checked_by_what_was_sent():
-    """The sent part of the model has the norm 5 ** 0.5, all of it 5.25 ** 0.5; the update has 1.25 ** 0.5."""
+    """The sent part of the model has the norm 5 ** 0.5, all of it 5.25 ** 0.5; the update has 1.25
+    ** 0.5.
+    """
     wire_checks.check_norm("s", without_what_is_withheld(), MODEL, 0.51)
     with pytest.raises(WireError, match=r"a norm of at most 1\.1 "):
         wire_checks.check_norm("s", without_what_is_withheld(), MODEL, 0.49)
@@ -151,12 +177,22 @@ def test_a_good_answer_passes():
     check(answer(restarts=2), "s", request())
 
 
-NO_NUMBERS = (float("nan"), float("inf"), 10**400, 1e39, np.float32(0.5), np.array(0.5), torch.tensor(0.5))
+NO_NUMBERS = (
+    float("nan"),
+    float("inf"),
+    10**400,
+    1e39,
+    np.float32(0.5),
+    np.array(0.5),
+    torch.tensor(0.5),
+)
 COUNTS = {"asked": 1, "bought": 2, "waiting": 0, "cannot_tell": 0, "unusable": 0}
 
 
 @pytest.mark.proves(
-    "site", "labels, ids, paths or other texts in a reply", "refused by the site before it leaves, and by the server"
+    "site",
+    "labels, ids, paths or other texts in a reply",
+    "refused by the site before it leaves, and by the server",
 )
 @pytest.mark.parametrize(
     ("change", "message"),
@@ -173,7 +209,10 @@ COUNTS = {"asked": 1, "bought": 2, "waiting": 0, "cannot_tell": 0, "unusable": 0
         ({"labelled": 10**400}, "labelled"),
         ({"label_counts": {**COUNTS, "asked": -1}}, r"label_counts\.asked: expected a count"),
         ({"label_counts": {**COUNTS, "bought": 1.5}}, r"label_counts\.bought: expected a count"),
-        ({"label_counts": {**COUNTS, "MEL": 3}}, "label_counts: expected no further name, found 'MEL'"),
+        (
+            {"label_counts": {**COUNTS, "MEL": 3}},
+            "label_counts: expected no further name, found 'MEL'",
+        ),
         ({"label_counts": {**COUNTS, "ids": ["a", "b"]}}, "ids"),
         ({"label_counts": {"asked": 3}}, r"label_counts\.bought: expected a value, found nothing"),
         ({"label_counts": [3]}, "label_counts: expected values by name"),
@@ -203,8 +242,17 @@ COUNTS = {"asked": 1, "bought": 2, "waiting": 0, "cannot_tell": 0, "unusable": 0
             {"metrics": [row(name="support/MEL", value=5), row(name="support/NV", value=5)]},
             "together than all, found 10.* of 9",
         ),
-        *[({"metrics": [without(name)]}, rf"metrics\[0\]\.{name}: expected a value, found nothing") for name in row()],
-        *[({"metrics": [row(split=split)]}, "split") for split in ("train", "v", "patient Mueller", None, ["val"])],
+        *[
+            (
+                {"metrics": [without(name)]},
+                rf"metrics\[0\]\.{name}: expected a value, found nothing",
+            )
+            for name in row()
+        ],
+        *[
+            ({"metrics": [row(split=split)]}, "split")
+            for split in ("train", "v", "patient Mueller", None, ["val"])
+        ],
         ({"metrics": [row(name="patient")]}, "name"),
         ({"metrics": [row(name="f1/image_0042.png")]}, "name"),
         ({"metrics": [row(name="accuracy/MEL")]}, "name"),
@@ -217,9 +265,18 @@ COUNTS = {"asked": 1, "bought": 2, "waiting": 0, "cannot_tell": 0, "unusable": 0
             for named in (["ids"], ["MEL", "MEL"], "MEL", None, {"MEL": 1})
         ],
         ({"metrics": [row(classes=[["MEL"]])]}, "answer of s"),
-        *[({"metrics": [row(value=value)]}, "accuracy: expected a number from 0 to 1") for value in (1.5, -0.1, 2)],
-        *[({"metrics": [row(value=value)]}, "value: expected a finite") for value in (*NO_NUMBERS, "x", True)],
-        *[({"metrics": [row(name="support/MEL", value=value)]}, "support/MEL") for value in (4, 0, 5.5, 10)],
+        *[
+            ({"metrics": [row(value=value)]}, "accuracy: expected a number from 0 to 1")
+            for value in (1.5, -0.1, 2)
+        ],
+        *[
+            ({"metrics": [row(value=value)]}, "value: expected a finite")
+            for value in (*NO_NUMBERS, "x", True)
+        ],
+        *[
+            ({"metrics": [row(name="support/MEL", value=value)]}, "support/MEL")
+            for value in (4, 0, 5.5, 10)
+        ],
     ],
 )
 def test_meta_outside_the_list_is_refused(change, message):
@@ -264,19 +321,26 @@ def test_scores_and_what_is_due_come_together(name):
 @pytest.mark.parametrize("off", [5e-7, 2e-6])
 def test_a_share_may_be_off_by_rounding_and_no_more(off):
     for value in (-off, 1 + off):
-        with pytest.raises(WireError, match="a number from 0 to 1") if off > 1e-6 else nullcontext():
+        with (
+            pytest.raises(WireError, match="a number from 0 to 1") if off > 1e-6 else nullcontext()
+        ):
             check(answer(metrics=[row(value=value)]), "s", request())
 
 
 def test_an_update_may_be_as_long_as_the_bound_and_no_longer():
-    model, update = {"w": torch.tensor([3.0, 4.0])}, Message({}, {"diff/w": np.array([6.0, 8.0], np.float32)})
+    model = {"w": torch.tensor([3.0, 4.0])}
+    update = Message({}, {"diff/w": np.array([6.0, 8.0], np.float32)})
     wire_checks.check_norm("s", update, model, 2.0)
-    with pytest.raises(WireError, match=r"a norm of at most 9\.5 \(largest_update = 1\.9\), found 10"):
+    with pytest.raises(
+        WireError, match=r"a norm of at most 9\.5 \(largest_update = 1\.9\), found 10"
+    ):
         wire_checks.check_norm("s", update, model, 1.9)
 
 
 LARGER = pytest.mark.proves(
-    "site", "a reply larger than the model, or with further tensors", "refused when it has arrived, by name"
+    "site",
+    "a reply larger than the model, or with further tensors",
+    "refused when it has arrived, by name",
 )
 
 
@@ -316,7 +380,9 @@ def test_metrics_nobody_asked_for_are_refused():
         check(answer(metrics=[row()]), "s", unasked)
 
 
-@pytest.mark.parametrize("name", ["train", "metrics", "labelled", "unlabelled", "steps", "site", "round"])
+@pytest.mark.parametrize(
+    "name", ["train", "metrics", "labelled", "unlabelled", "steps", "site", "round"]
+)
 def test_an_answer_without_what_the_driver_reads_is_refused(name):
     with pytest.raises(WireError):
         check(replace(answer(), meta=without(name, answer().meta)), "s", request())
@@ -324,13 +390,27 @@ def test_an_answer_without_what_the_driver_reads_is_refused(name):
 
 @pytest.mark.parametrize(
     ("meta", "arrays"),
-    [({"error": {"path": "/data"}}, {}), ({"error": "boom", "labelled": 3}, {}), ({"error": "boom"}, answer().arrays)],
+    [
+        ({"error": {"path": "/data"}}, {}),
+        ({"error": "boom", "labelled": 3}, {}),
+        ({"error": "boom"}, answer().arrays),
+    ],
 )
 def test_an_error_is_text_and_nothing_else(meta, arrays):
     for encrypted in (False, True):
-        check(Message({"site": "s", "round": 1, "error": "boom", "restarts": 1}), "s", request(), encrypted=encrypted)
+        check(
+            Message({"site": "s", "round": 1, "error": "boom", "restarts": 1}),
+            "s",
+            request(),
+            encrypted=encrypted,
+        )
         with pytest.raises(WireError):
-            check(Message({"site": "s", "round": 1, **meta}, arrays), "s", request(), encrypted=encrypted)
+            check(
+                Message({"site": "s", "round": 1, **meta}, arrays),
+                "s",
+                request(),
+                encrypted=encrypted,
+            )
 
 
 def test_an_idle_site_has_taken_no_step():
@@ -356,10 +436,20 @@ def test_a_request_of_another_shape_names_the_tensor():
         ("ssfl", "train", {}, set()),
         ("fedperl", "train", {}, set()),
         ("selffed", "pretrain", {}, {"classifier", "projection"}),
-        ("selffed", "pretrain", {"pretext": "contrastive"}, {"classifier", "mask_token", "decoder"}),
+        (
+            "selffed",
+            "pretrain",
+            {"pretext": "contrastive"},
+            {"classifier", "mask_token", "decoder"},
+        ),
         ("selffed", "train", {}, {"mask_token", "decoder", "projection"}),
         ("selffed", "train", {"contrastive": "client"}, {"mask_token", "decoder"}),
-        ("selffed", "train", {"upload": "encoder"}, {"classifier", "mask_token", "decoder", "projection"}),
+        (
+            "selffed",
+            "train",
+            {"upload": "encoder"},
+            {"classifier", "mask_token", "decoder", "projection"},
+        ),
     ],
 )
 def test_every_method_sends_exactly_the_listed_names(method, task, options, kept, tmp_path):
@@ -367,12 +457,16 @@ def test_every_method_sends_exactly_the_listed_names(method, task, options, kept
     experiment = tiny(method, options=options)
     site = new_client("site-1", experiment, tmp_path)
     model = site.learner.networks.template
-    exchange = Exchange(2, {key: value.clone() for key, value in model.items()}, {"site-1": ClientTask(task)})
+    exchange = Exchange(
+        2, {key: value.clone() for key, value in model.items()}, {"site-1": ClientTask(task)}
+    )
     reply = site.handle(requests(experiment, exchange, ["site-1"])["site-1"])
     assert "error" not in reply.meta
     assert set(reply.meta) <= set(Answer.model_fields)
     floats = {key: tuple(value.shape) for key, value in model.items() if value.is_floating_point()}
-    expected = {f"diff/{key}": shape for key, shape in floats.items() if key.split(".")[0] not in kept}
+    expected = {
+        f"diff/{key}": shape for key, shape in floats.items() if key.split(".")[0] not in kept
+    }
     assert kept < {key.split(".")[0] for key in floats}
     assert {name: array.shape for name, array in reply.arrays.items()} == expected
     assert all(array.dtype == np.float32 for array in reply.arrays.values())
@@ -384,30 +478,77 @@ def test_an_error_answer_says_the_kind_but_not_the_data(tmp_path):
     site = new_client("site-1", experiment, tmp_path, [tmp_path / "secret-folder"])
     exchange = Exchange(1, build(experiment.net, 8).state_dict(), {"site-1": ClientTask()})
     reply = site.handle(requests(experiment, exchange)["site-1"])
-    assert reply.meta["error"] == "ConfigError: the site's data or settings; the details are in the site's own log"
+    assert (
+        reply.meta["error"]
+        == "ConfigError: the site's data or settings; the details are in the site's own log"
+    )
     assert not reply.arrays
 
 
 # --- whatever a site sends
 
-WORDS = (None, True, False, -1, 0, 7, 2**60, 10**400, 0.5, float("nan"), float("-inf"), 1e308, "", "val", "text", b"x")
-WORDS += ([], {}, [1], {"a": 1}, [None] * 64, {1: 2}, [[]], (), "support/MEL", "/", ["MEL"], np.float32(1), np.zeros(2))
+WORDS = (
+    None,
+    True,
+    False,
+    -1,
+    0,
+    7,
+    2**60,
+    10**400,
+    0.5,
+    float("nan"),
+    float("-inf"),
+    1e308,
+    "",
+    "val",
+    "text",
+    b"x",
+)
+WORDS += (
+    [],
+    {},
+    [1],
+    {"a": 1},
+    [None] * 64,
+    {1: 2},
+    [[]],
+    (),
+    "support/MEL",
+    "/",
+    ["MEL"],
+    np.float32(1),
+    np.zeros(2),
+)
 
 
 def whole() -> Message:
-    rows = [row(), row(split="test", name="f1/MEL"), row(name="support/NV", value=9.0), row(name="f1/NV", value=None)]
+    rows = [
+        row(),
+        row(split="test", name="f1/MEL"),
+        row(name="support/NV", value=9.0),
+        row(name="f1/NV", value=None),
+    ]
     return answer(metrics=rows, label_counts=COUNTS, minutes=1.5, restarts=0)
 
 
 def places(value, at=()):
     """Yield the way to every value inside dictionaries and lists."""
-    for key, inner in value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ():
+    for key, inner in (
+        value.items()
+        if isinstance(value, dict)
+        else enumerate(value)
+        if isinstance(value, list)
+        else ()
+    ):
         yield (*at, key)
         yield from places(inner, (*at, key))
 
 
 def mutated(draw: random.Random) -> Message:
-    """The whole answer after one to three changes: a value replaced, removed, added or given another name."""
+    """The whole answer after one to three changes: a value replaced, removed, added or given
+    another name.
+    """
     message = Message(copy.deepcopy(whole().meta), dict(whole().arrays))
     for _ in range(draw.randint(1, 3)):
         target = draw.choice((message.meta, message.meta, message.arrays))
@@ -415,7 +556,8 @@ def mutated(draw: random.Random) -> Message:
         try:
             for key in way:
                 target = target[key]
-            change, word = draw.randrange(4), copy.deepcopy(draw.choice(WORDS))
+            change = draw.randrange(4)
+            word = copy.deepcopy(draw.choice(WORDS))
             if change == 0:
                 target[last] = word
             elif change == 1:
@@ -436,8 +578,13 @@ def use(message: Message) -> None:
         assert isinstance(meta["error"], str)
         return
     json.dumps(meta, allow_nan=False)
-    assert all(math.isfinite(float(meta[name]) ** 2) for name in ("labelled", "unlabelled", "steps"))
-    numbers = [*meta["train"].values(), *(row["value"] for row in meta["metrics"] if row["value"] is not None)]
+    assert all(
+        math.isfinite(float(meta[name]) ** 2) for name in ("labelled", "unlabelled", "steps")
+    )
+    numbers = [
+        *meta["train"].values(),
+        *(row["value"] for row in meta["metrics"] if row["value"] is not None),
+    ]
     assert math.isfinite(math.fsum(number**2 for number in numbers))
     for found in meta["metrics"]:
         row_of(MetricRow, json.dumps({"round": 1, "site": "s", **found}))
@@ -446,7 +593,10 @@ def use(message: Message) -> None:
         assert set(found["classes"]) <= set(CLASSES)
     if "label_counts" in meta:
         counts = {**meta["label_counts"], "labelled": 1, "unlabelled": 1}
-        row_of(QueryRow, json.dumps({"round": 1, "site": "s", **counts, "minutes": meta.get("minutes")}))
+        row_of(
+            QueryRow,
+            json.dumps({"round": 1, "site": "s", **counts, "minutes": meta.get("minutes")}),
+        )
     if meta["steps"]:
         wire.rebuild(MODEL, message)
 
@@ -455,7 +605,9 @@ def use(message: Message) -> None:
 @pytest.mark.parametrize("seed", range(4))
 def test_every_answer_is_one_the_driver_can_use_or_is_refused(seed, encrypted):
     """Nothing but WireError comes out of the check, whatever goes in."""
-    draw, refused, accepted = random.Random(seed), 0, 0
+    draw = random.Random(seed)
+    refused = 0
+    accepted = 0
     for _ in range(800):
         message = mutated(draw)
         try:
@@ -474,7 +626,8 @@ def test_whatever_stands_in_counts_is_used_or_refused():
     draw = np.random.default_rng(0)
     labels = np.repeat([0, 1], [30, 20])
     told = binned_counts(draw.dirichlet([1, 1], 50), labels)
-    rows, accepted = [row(split="test", n=50)], 0
+    rows = [row(split="test", n=50)]
+    accepted = 0
     check(answer(metrics=rows, binned=copy.deepcopy(told)), "s", request())
     for *way, last in places(told):
         for word in WORDS:
@@ -509,13 +662,26 @@ def refusal_of(message: Message) -> RefusedError | None:
 @pytest.mark.parametrize("seed", range(4))
 def test_a_refusal_tells_the_server_nothing_of_what_was_found(seed, monkeypatch):
     """Whatever stands in the wrong place, as a value or as a name."""
-    hidden = (SECRET, {SECRET: 1}, [SECRET], {"loss": SECRET}, [{SECRET: 1}], SECRET.encode(), 471147114711, "\ud800")
+    hidden = (
+        SECRET,
+        {SECRET: 1},
+        [SECRET],
+        {"loss": SECRET},
+        [{SECRET: 1}],
+        SECRET.encode(),
+        471147114711,
+        "\ud800",
+    )
     monkeypatch.setattr(sys.modules[__name__], "WORDS", hidden)
-    draw, refused = random.Random(seed), 0
+    draw = random.Random(seed)
+    refused = 0
     for _ in range(400):
         message = mutated(draw)
-        message.meta = {str(name).replace("/x", SECRET): value for name, value in message.meta.items()}
-        if error := refusal_of(message):
+        message.meta = {
+            str(name).replace("/x", SECRET): value for name, value in message.meta.items()
+        }
+        error = refusal_of(message)
+        if error:
             refused += 1
             assert not re.search("mueller|4711", public_text(error))
             assert len(str(error)) < 1500
@@ -568,10 +734,14 @@ def test_faults_without_number_are_not_described_one_by_one(change):
     assert fault_count(message.meta) < 100
 
 
-@pytest.mark.parametrize("mean", [{"mean/a.weight": None}, {"mean/a.weight": [1.0]}, {3: np.zeros(2, np.float32)}])
+@pytest.mark.parametrize(
+    "mean", [{"mean/a.weight": None}, {"mean/a.weight": [1.0]}, {3: np.zeros(2, np.float32)}]
+)
 def test_a_mean_that_is_no_arrays_is_refused(mean):
     with pytest.raises(WireError):
-        wire_checks.check_mean(Message({"site": "s", "round": 1}, mean), "s", request(), {"a.weight": (2,)})
+        wire_checks.check_mean(
+            Message({"site": "s", "round": 1}, mean), "s", request(), {"a.weight": (2,)}
+        )
 
 
 # --- what a site says of its errors
@@ -593,17 +763,29 @@ def test_the_path_of_a_damaged_file_stays_at_the_site(tmp_path, caplog):
     (tmp_path / "memory" / RUN / "00001-000.safetensors").write_bytes(b"")
     exchange = Exchange(2, dict(site.learner.networks.template), {})
     reply = site.handle(requests(site.experiment, exchange, ["site-1"])["site-1"])
-    assert reply.meta["error"] == "RunError: what it keeps of the run; the details are in the site's own log"
+    assert (
+        reply.meta["error"]
+        == "RunError: what it keeps of the run; the details are in the site's own log"
+    )
     assert str(tmp_path) in caplog.text
 
 
 @pytest.mark.parametrize(
     ("error", "text"),
     [
-        (WorkError("training", expected="a finite loss", found="nan", remedy="x"), "training: expected a finite loss"),
-        (WireError("tensor a", expected="shape 2", found="shape 3", remedy="x"), "tensor a: expected shape 2, found"),
+        (
+            WorkError("training", expected="a finite loss", found="nan", remedy="x"),
+            "training: expected a finite loss",
+        ),
+        (
+            WireError("tensor a", expected="shape 2", found="shape 3", remedy="x"),
+            "tensor a: expected shape 2, found",
+        ),
         (RunError("/data", expected="/data", found="/data", remedy="/data"), "RunError: "),
-        (DataError("/data", expected="/data", found="/data", remedy="/data"), "DataError: the site's data"),
+        (
+            DataError("/data", expected="/data", found="/data", remedy="/data"),
+            "DataError: the site's data",
+        ),
         (FileNotFoundError("/data"), "FileNotFoundError: an unexpected error"),
     ],
 )

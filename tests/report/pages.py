@@ -13,8 +13,14 @@ class Page(HTMLParser):
 
     def __init__(self, html):
         super().__init__()
-        self.tables, self.tags, self.text, self.by_id = defaultdict(list), [], "", {}
-        self._table, self._cell, self._open, self.unclosed = None, False, [], []
+        self.tables = defaultdict(list)
+        self.tags = []
+        self.text = ""
+        self.by_id = {}
+        self._table = None
+        self._cell = False
+        self._open = []
+        self.unclosed = []
         self.feed(html)
         self.close()
 

@@ -12,8 +12,20 @@ from fedward.evaluation.binned import binned_counts
 CLASSES = ("MEL", "NV", "BCC", "AK", "BKL", "DF", "VASC", "SCC")
 SITES = tuple(f"site-{number}" for number in range(1, 11))
 COMMUNITY = (0, 0, 0, 0, 0, 1, 1, 1, 2, 3)
-ABSENT = {"site-6": ("SCC",), "site-7": ("SCC", "AK"), "site-9": ("DF", "VASC"), "site-10": ("AK", "DF", "SCC")}
-OVERALL = ("accuracy", "balanced_accuracy", "f1_weighted", "f1_macro", "precision_weighted", "recall_weighted")
+ABSENT = {
+    "site-6": ("SCC",),
+    "site-7": ("SCC", "AK"),
+    "site-9": ("DF", "VASC"),
+    "site-10": ("AK", "DF", "SCC"),
+}
+OVERALL = (
+    "accuracy",
+    "balanced_accuracy",
+    "f1_weighted",
+    "f1_macro",
+    "precision_weighted",
+    "recall_weighted",
+)
 MODEL_BYTES = 412_000
 
 
@@ -31,7 +43,8 @@ def write_run(
     groups: Sequence[dict[str, Any]] = (),
     synthetic: tuple[str, ...] | None = None,
 ) -> Path:
-    """Write a plausible run: curves that rise, two communities and two loners, a tiny site, a few failures.
+    """Write a plausible run: curves that rise, two communities and two loners, a tiny site, a few
+    failures.
 
     Args:
         unlabelled: sites without labels.
@@ -40,8 +53,17 @@ def write_run(
     """
     folder.mkdir(parents=True)
     draw = np.random.default_rng(seed)
-    hard = dict(zip(sites, draw.normal(0, 0.05, len(sites)) - 0.12 * (np.arange(len(sites)) == 8), strict=True))
-    metrics, rounds_, peers, sizes = [], [], [], []
+    hard = dict(
+        zip(
+            sites,
+            draw.normal(0, 0.05, len(sites)) - 0.12 * (np.arange(len(sites)) == 8),
+            strict=True,
+        )
+    )
+    metrics = []
+    rounds_ = []
+    peers = []
+    sizes = []
     for round_ in range(rounds + 1):
         level = gain * (1 - np.exp(-3 * round_ / rounds))
         for place, site in enumerate(sites):
@@ -57,9 +79,13 @@ def write_run(
             up = MODEL_BYTES if site in replied else 0
             sizes.append({"round": round_, "site": site, "down": down, "up": up})
             sizes[-1]["peer_models"] = helped if site in asked else 0
-        rounds_.append(_round(round_, 9 + 3 * draw.random(), asked, replied, failed, sizes[-len(sites) :]))
+        rounds_.append(
+            _round(round_, 9 + 3 * draw.random(), asked, replied, failed, sizes[-len(sites) :])
+        )
         for site in replied:
-            metrics += _trained(draw, round_, site, rounds, labelled=0 if site in unlabelled else 16)
+            metrics += _trained(
+                draw, round_, site, rounds, labelled=0 if site in unlabelled else 16
+            )
         if helped:
             peers.append(_peers(draw, round_, sites, asked))
     if groups:
@@ -77,7 +103,12 @@ def write_run(
         "experiment": {
             "method": method,
             "options": {"rounds": rounds, "participants": 3},
-            "data": {"name": "dermoscopy", "classes": list(CLASSES), "image_size": 32, "channels": 3},
+            "data": {
+                "name": "dermoscopy",
+                "classes": list(CLASSES),
+                "image_size": 32,
+                "channels": 3,
+            },
             "net": "small_cnn",
             "synthetic": {"labelled": 0.1, "images": 240},
             "key_metric": "balanced_accuracy",
@@ -87,19 +118,27 @@ def write_run(
         "summary": {"reason": "round 12: too few replies"} if status == "failed" else {},
     }
     (folder / "run.json").write_text(json.dumps(head), encoding="utf-8")
-    logs = {"metrics": metrics, "rounds": rounds_, "bytes": sizes} | ({"peers": peers} if peers else {})
+    logs = {"metrics": metrics, "rounds": rounds_, "bytes": sizes} | (
+        {"peers": peers} if peers else {}
+    )
     logs |= {"groups": groups} if groups else {}
     for name, rows in logs.items():
-        (folder / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+        (folder / f"{name}.jsonl").write_text(
+            "".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8"
+        )
     return folder
 
 
-def add_answers(folder: Path, rounds: int, sites: Sequence[str] = SITES, never: int = 7) -> dict[str, Any]:
-    """Write the counts of a run's answers, and return site -> (probabilities, labels) after the last round.
+def add_answers(
+    folder: Path, rounds: int, sites: Sequence[str] = SITES, never: int = 7
+) -> dict[str, Any]:
+    """Write the counts of a run's answers, and return site -> (probabilities, labels) after the
+    last round.
 
     ``never``: place of a class that is never predicted.
     """
-    draw, answers = np.random.default_rng(5), {}
+    draw = np.random.default_rng(5)
+    answers = {}
     with (folder / "binned.jsonl").open("w", encoding="utf-8") as file:
         for round_ in range(rounds + 1):
             for place, site in enumerate(sites):
@@ -114,7 +153,9 @@ def add_answers(folder: Path, rounds: int, sites: Sequence[str] = SITES, never: 
     return answers
 
 
-def _measured(draw: Any, round_: int, site: str, split: str, place: int, level: float) -> list[dict[str, Any]]:
+def _measured(
+    draw: Any, round_: int, site: str, split: str, place: int, level: float
+) -> list[dict[str, Any]]:
     present = [name for name in CLASSES if name not in ABSENT.get(site, ())]
     supports = {name: int(max(1, 150 / (1 + index) ** 1.3)) for index, name in enumerate(present)}
     if place == 9:
@@ -123,13 +164,19 @@ def _measured(draw: Any, round_: int, site: str, split: str, place: int, level: 
     n = sum(supports.values())
 
     def noisy(shift: float) -> float:
-        return round(float(np.clip(level + shift + draw.normal(0, 0.015 if n > 9 else 0.06), 0, 1)), 6)
+        return round(
+            float(np.clip(level + shift + draw.normal(0, 0.015 if n > 9 else 0.06), 0, 1)), 6
+        )
 
-    values: dict[str, float | None] = {name: noisy(0.02 * index - 0.05) for index, name in enumerate(OVERALL)}
+    values: dict[str, float | None] = {
+        name: noisy(0.02 * index - 0.05) for index, name in enumerate(OVERALL)
+    }
     values |= {"auroc_macro": noisy(0.18), "auprc_macro": noisy(0.0)}
     for name in CLASSES:
         there = name in supports
-        values |= {f"{kind}/{name}": noisy(shift) if there else None for kind, shift in KINDS.items()}
+        values |= {
+            f"{kind}/{name}": noisy(shift) if there else None for kind, shift in KINDS.items()
+        }
         values[f"support/{name}"] = float(supports.get(name, 0))
     where = {"round": round_, "site": site, "split": split}
     rows = [where | {"name": name, "value": value, "n": n} for name, value in values.items()]
@@ -157,10 +204,13 @@ def _trained(draw: Any, round_: int, site: str, rounds: int, labelled: int) -> l
 
 def _peers(draw: Any, round_: int, sites: tuple[str, ...], asked: list[str]) -> dict[str, Any]:
     groups = np.array(COMMUNITY[: len(sites)])
-    matrix = np.where(groups[:, None] == groups[None, :], 0.85, 0.45) + draw.normal(0, 0.04, (len(sites), len(sites)))
+    matrix = np.where(groups[:, None] == groups[None, :], 0.85, 0.45) + draw.normal(
+        0, 0.04, (len(sites), len(sites))
+    )
     matrix = np.clip((matrix + matrix.T) / 2, 0, 1)
     np.fill_diagonal(matrix, 1)
-    nearest, similarity = [], []
+    nearest = []
+    similarity = []
     for place in map(sites.index, asked):
         order = [i for i in np.argsort(-matrix[place]) if i != place][:30]
         nearest.append([sites[i] for i in order])
@@ -179,5 +229,15 @@ def _round(
     sizes: list[dict[str, Any]],
 ) -> dict[str, Any]:
     total = {way: sum(row[way] for row in sizes) for way in ("down", "up", "peer_models")}
-    who = {"round": round_, "seconds": round(seconds, 3), "asked": asked, "replied": replied, "failed": failed}
-    return who | {"bytes_down": total["down"], "bytes_up": total["up"], "peer_models": total["peer_models"]}
+    who = {
+        "round": round_,
+        "seconds": round(seconds, 3),
+        "asked": asked,
+        "replied": replied,
+        "failed": failed,
+    }
+    return who | {
+        "bytes_down": total["down"],
+        "bytes_up": total["up"],
+        "peer_models": total["peer_models"],
+    }

@@ -20,9 +20,16 @@ pytestmark = [pytest.mark.browser, needs_axe]
 def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """Name -> page."""
     folder = tmp_path_factory.mktemp("pages")
-    run, other = (write_run(folder / name, rounds=4, seed=seed) for seed, name in enumerate(("run", "other")))
+    run, other = (
+        write_run(folder / name, rounds=4, seed=seed) for seed, name in enumerate(("run", "other"))
+    )
     add_answers(run, 4)
-    crowd = write_run(folder / "crowd", method="fedavg", rounds=2, sites=tuple(f"h{number}" for number in range(45)))
+    crowd = write_run(
+        folder / "crowd",
+        method="fedavg",
+        rounds=2,
+        sites=tuple(f"h{number}" for number in range(45)),
+    )
     hospital = write_hospital(
         folder / "site-1", [("MEL", "train", 30, 60, "a*", "X"), ("NV", "test", 9, 90, "b*", "Y")]
     )
@@ -44,7 +51,9 @@ def browser() -> Iterator[Chrome]:
 @pytest.mark.parametrize(
     ("width", "height", "scheme"), [(1366, 625, "light"), (1366, 625, "dark"), (390, 844, "light")]
 )
-def test_axe_finds_nothing(browser: Chrome, pages: dict[str, Path], width: int, height: int, scheme: str) -> None:
+def test_axe_finds_nothing(
+    browser: Chrome, pages: dict[str, Path], width: int, height: int, scheme: str
+) -> None:
     size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}
     browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
     features = [{"name": "prefers-color-scheme", "value": scheme}]

@@ -76,10 +76,19 @@ def test_fine_tuning_is_paired_with_the_federations_model(whole, tmp_path):
     assert [line.tuning for line in both.lines] == pytest.approx([0.03, 0.01])
     _, page = report(whole, *own, alone(tmp_path / "own", whole, "site-1", 0.1))
     head, first, second, _ = page.tables["table-joining"]
-    assert head[2:] == ["Alone", "Federation", "Gain by joining", "Fine-tuned", "Gain by fine-tuning"]
+    assert head[2:] == [
+        "Alone",
+        "Federation",
+        "Gain by joining",
+        "Fine-tuned",
+        "Gain by fine-tuning",
+    ]
     assert [first[0], first[4], first[6]] == ["site-1", "+0.100", "+0.030"]
     assert [second[0], second[2], second[4], second[6]] == ["site-2", "n/a", "n/a", "+0.010"]
-    assert "Fine-tuning pays at 2 of 2 sites: from the federation's model to the one that a site" in page.text
+    assert (
+        "Fine-tuning pays at 2 of 2 sites: from the federation's model to the one that a site"
+        in page.text
+    )
 
 
 def test_another_start_is_no_fine_tuning(whole, tmp_path):
@@ -114,7 +123,8 @@ def test_other_test_images_are_not_paired(whole, tmp_path):
 
 
 def test_only_single_sites_of_the_run_are_alone(tmp_path, whole):
-    run, other = Run.load(whole), Run.load(write_run(tmp_path / "x", rounds=1, sites=("elsewhere",)))
+    run = Run.load(whole)
+    other = Run.load(write_run(tmp_path / "x", rounds=1, sites=("elsewhere",)))
     single = Run.load(write_run(tmp_path / "y", rounds=1, sites=(SITES[0],)))
     assert split(run, [other, single]) == ([single], [other])
     assert split(single, [single]) == ([], [single])

@@ -1,4 +1,6 @@
-"""Clinical numbers in the report: those of all answers together and of each site, and nothing that sites withhold."""
+"""Clinical numbers in the report: those of all answers together and of each site, and nothing that
+sites withhold.
+"""
 
 import json
 
@@ -22,7 +24,9 @@ def whole(tmp_path_factory):
     """A run with counts, its page, and site -> (probabilities, labels) of the evaluated images."""
     folder = write_run(tmp_path_factory.mktemp("clinical") / "run", rounds=ROUNDS)
     answers = add_answers(folder, ROUNDS)
-    assert best_global(Run.load(folder).metrics, "balanced_accuracy").round == ROUNDS, "the last answers are shown"
+    assert best_global(Run.load(folder).metrics, "balanced_accuracy").round == ROUNDS, (
+        "the last answers are shown"
+    )
     kept = {}
     for site, (probabilities, labels) in answers.items():
         common = np.bincount(labels, minlength=len(CLASSES))[labels] >= SMALLEST_COUNT
@@ -39,7 +43,8 @@ def shown(hits, of):
 def lines(probabilities, labels):
     given = probabilities.argmax(axis=1)
     for place, name in enumerate(CLASSES):
-        inside, said = labels == place, given == place
+        inside = labels == place
+        said = given == place
         if inside.any():
             pairs = ((said, inside), (~said, ~inside), (inside, said), (~inside, ~said))
             shares = [shown(hits, of) if of.sum() >= SMALLEST_COUNT else "–" for hits, of in pairs]
@@ -50,7 +55,9 @@ def test_rates_of_all_sites_are_those_of_all_answers(whole):
     _, page, answers = whole
     together = [np.concatenate(parts) for parts in zip(*answers.values(), strict=True)]
     assert page.tables["table-rates"][1:] == list(lines(*together))
-    assert [line[0] for line in page.tables["table-rates"][1:]] == [name for name in CLASSES if name != "VASC"]
+    assert [line[0] for line in page.tables["table-rates"][1:]] == [
+        name for name in CLASSES if name != "VASC"
+    ]
 
 
 def test_rates_of_each_site_are_those_of_its_answers(whole):
@@ -86,27 +93,37 @@ def test_a_class_that_is_never_predicted_is_called_so(whole):
     path = folder / "metrics.jsonl"
     kept = path.read_text()
     rows = [json.loads(line) for line in kept.splitlines()]
-    support = [r["value"] for r in rows if r["name"] == "support/SCC" and (r["split"], r["round"]) == ("test", ROUNDS)]
+    support = [
+        r["value"]
+        for r in rows
+        if r["name"] == "support/SCC" and (r["split"], r["round"]) == ("test", ROUNDS)
+    ]
     for row in rows:
         row["value"] = 0.0 if row["name"] == "f1/SCC" and row["value"] else row["value"]
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     words = f"It never predicts “SCC” ({sum(support):.0f} test images)."
     assert words in report(folder)[1].by_id["verdict"]
-    assert "never predicts" not in page.by_id["verdict"], "some site's metrics say that it was recognised"
+    assert "never predicts" not in page.by_id["verdict"], (
+        "some site's metrics say that it was recognised"
+    )
     path.write_text(kept)
 
 
 def test_sentences_on_confidence_follow_from_the_counts(whole):
     folder, page, answers = whole
     together = [np.concatenate(parts) for parts in zip(*answers.values(), strict=True)]
-    sure, right = together[0].max(axis=1), together[0].argmax(axis=1) == together[1]
+    sure = together[0].max(axis=1)
+    right = together[0].argmax(axis=1) == together[1]
     words = f"On average it is {sure.mean() * 100:.1f} % sure and {right.mean() * 100:.1f} % right"
     assert words in " ".join(page.by_id["confidence"].split())
     answered = Clinical.of(Run.load(folder), ROUNDS).pooled
     for wanted, referred in answered.referred:
         kept = sure >= np.quantile(sure, referred)
         assert right[kept].mean() == pytest.approx(wanted, abs=0.08)
-        assert f"the {referred * 100:.0f}\u00a0% of images of which it is least sure" in page.by_id["confidence"]
+        assert (
+            f"the {referred * 100:.0f}\u00a0% of images of which it is least sure"
+            in page.by_id["confidence"]
+        )
 
 
 def test_figures_and_tables_are_there_and_whole(whole):
@@ -132,7 +149,10 @@ def test_only_rows_of_the_asked_round_are_read(tmp_path):
     add_answers(folder, 11, SITES[:2])
     path = folder / "binned.jsonl"
     path.write_text(path.read_text().replace('"round": 3, "site"', '"round": 3, "broken'))
-    assert [(row.round, row.site) for row in Run.load(folder).binned(1)] == [(1, "site-1"), (1, "site-2")]
+    assert [(row.round, row.site) for row in Run.load(folder).binned(1)] == [
+        (1, "site-1"),
+        (1, "site-2"),
+    ]
 
 
 def test_counts_of_other_classes_are_not_shown(tmp_path):

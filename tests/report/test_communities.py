@@ -1,4 +1,6 @@
-"""Alike sites become neighbours: by hand, against all orders that a tree admits, and against scipy's."""
+"""Alike sites become neighbours: by hand, against all orders that a tree admits, and against
+scipy's.
+"""
 
 from itertools import pairwise
 
@@ -21,7 +23,9 @@ def between_neighbours(matrix, order):
 
 def test_alike_sites_become_neighbours():
     """Two groups, interleaved: 0, 2, 4 and 1, 3."""
-    matrix = [[1.0 if i == j else 0.9 if i % 2 == j % 2 else 0.1 for j in range(5)] for i in range(5)]
+    matrix = [
+        [1.0 if i == j else 0.9 if i % 2 == j % 2 else 0.1 for j in range(5)] for i in range(5)
+    ]
     order = community_order(matrix)
     assert [site % 2 for site in order] in ([0, 0, 0, 1, 1], [1, 1, 0, 0, 0])
     assert sorted(order) == list(range(5))
@@ -58,7 +62,8 @@ def test_no_order_of_the_same_tree_is_better(sites):
 def test_thirty_sites_are_ordered_no_worse_than_by_scipy():
     matrix = likeness(30, 0)
     tree = linkage(squareform(1 - matrix, checks=False), "average", optimal_ordering=True)
-    ours, theirs = community_order(matrix), leaves_list(tree).tolist()
+    ours = community_order(matrix)
+    theirs = leaves_list(tree).tolist()
     assert sorted(ours) == sorted(theirs)
     assert between_neighbours(matrix, ours) <= between_neighbours(matrix, theirs) + 1e-9
 
@@ -67,7 +72,8 @@ def test_both_halves_of_a_likeness_count_and_unknown_is_unlike():
     whole = likeness(8, 1)
     skewed = whole + np.triu(np.full((8, 8), 0.3), 1) - np.tril(np.full((8, 8), 0.3), -1)
     assert community_order(skewed) == community_order(whole)
-    unknown, least = whole.copy(), whole.copy()
+    unknown = whole.copy()
+    least = whole.copy()
     unknown[2, 5] = unknown[5, 2] = np.nan
     least[2, 5] = least[5, 2] = whole.min()
     assert community_order(unknown) == community_order(least)

@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 from run_folders import SITES, write_run
 
 from fedward.config import Experiment
+from fedward.console.console import WIDTH, Console
+from fedward.console.listener import Start
 from fedward.evaluation.selection import kept_round
 from fedward.report import Run
-from fedward.report.console import WIDTH, Console
-from fedward.report.listener import Start
-from fedward.report.outcome import outcome
+from fedward.runs.outcome import outcome
 from fedward.storage.info import Summary
 from fedward.storage.rows import RoundRow
 
@@ -49,11 +49,33 @@ def test_one_header_one_row_a_round_one_closing_block(tmp_path):
         lambda console: console.round(replace(ROW, failed={}), {"a": 0.5, "b": 0.7}, 0.42),
         lambda console: console.closing(tmp_path, summary),
     )
-    assert lines[0] == "fedward fedperl · dermoscopy 32px · small_cnn · 3 sites · 20 rounds · seed 7"
+    assert (
+        lines[0] == "fedward fedperl · dermoscopy 32px · small_cnn · 3 sites · 20 rounds · seed 7"
+    )
     legend = " ".join(line.strip() for line in lines[1:4])
     assert all(f"{column}: " in legend for column in ("replied", "val", "kept", "MB"))
-    assert lines[4].split() == ["round", "seconds", "replied", "val", "kept", "MB", "down", "MB", "up"]
-    assert lines[5].split() == ["4", "12.3", "2/3", "0.600", "[0.500,", "0.700]", "0.42", "12.3", "3.0"]
+    assert lines[4].split() == [
+        "round",
+        "seconds",
+        "replied",
+        "val",
+        "kept",
+        "MB",
+        "down",
+        "MB",
+        "up",
+    ]
+    assert lines[5].split() == [
+        "4",
+        "12.3",
+        "2/3",
+        "0.600",
+        "[0.500,",
+        "0.700]",
+        "0.42",
+        "12.3",
+        "3.0",
+    ]
     assert lines[6] == "finished after 20 rounds"
     assert lines[7] == "best: round 17 (highest mean validation accuracy over sites, 0.712)"
     assert lines[8] == NO_TEST
@@ -106,7 +128,9 @@ def test_a_reader_who_has_left_ends_no_run():
 
 def test_a_resumed_run_says_so():
     experiment = Experiment(method="fedavg")
-    assert "resumed after round 3" in printed(lambda console: console.header(Start(experiment, ["a"], resumed_after=3)))
+    assert "resumed after round 3" in printed(
+        lambda console: console.header(Start(experiment, ["a"], resumed_after=3))
+    )
 
 
 def test_failures_name_site_and_reason():
@@ -116,7 +140,8 @@ def test_failures_name_site_and_reason():
 
 def test_a_thousand_failures_take_ten_lines_and_one():
     failed = {f"site-{number:04d}": "gone" for number in range(1000)}
-    summary, waiting = Summary(rounds=1, not_evaluated=failed), dict.fromkeys(failed, "0" * 64)
+    summary = Summary(rounds=1, not_evaluated=failed)
+    waiting = dict.fromkeys(failed, "0" * 64)
     for step in (
         lambda console: console.round(replace(ROW, failed=failed), {}),
         lambda console: console.closing(Path("x"), summary),
@@ -130,7 +155,9 @@ def test_a_thousand_failures_take_ten_lines_and_one():
 
 def test_a_site_with_nothing_to_do_takes_one_line():
     reason = "took no step as supervised: 0 labelled, 240 unlabelled images"
-    lines = printed(lambda console: console.round(replace(ROW, failed={"site-2": reason, "site-4": reason}), {}))
+    lines = printed(
+        lambda console: console.round(replace(ROW, failed={"site-2": reason, "site-4": reason}), {})
+    )
     assert [line.strip() for line in lines[1:]] == [f"site-2: {reason}", f"site-4: {reason}"]
 
 
@@ -159,16 +186,25 @@ def test_sites_missing_in_the_last_evaluation_are_named():
     summary = Summary(rounds=20, best_round=None, best_value=None)
     lost = {"not_evaluated": {"c": "no answer within 3600 s"}}
     with_one, with_all = (
-        printed(lambda console, more=more: console.closing(Path("runs/x"), summary.model_copy(update=more)))
+        printed(
+            lambda console, more=more: console.closing(
+                Path("runs/x"), summary.model_copy(update=more)
+            )
+        )
         for more in (lost, {"not_evaluated": {}})
     )
-    assert with_one[1:3] == ["last model not evaluated at 1 site:", "       c: no answer within 3600 s"]
+    assert with_one[1:3] == [
+        "last model not evaluated at 1 site:",
+        "       c: no answer within 3600 s",
+    ]
     assert with_one[3:] == ["folder: runs/x"]
     assert with_all[1:] == [NO_TEST, "folder: runs/x"]
 
 
 def test_a_failed_run_says_why():
-    lines = printed(lambda console: console.closing(Path("runs/x"), Summary(reason="round 3: no replies")))
+    lines = printed(
+        lambda console: console.closing(Path("runs/x"), Summary(reason="round 3: no replies"))
+    )
     assert lines[0] == "failed: round 3: no replies"
     assert not any(line.startswith("best") for line in lines)
 
@@ -184,15 +220,21 @@ def test_a_failed_run_says_why():
 )
 @example(0, 0, 0.0, 0, {"0" * 15 + "\x08\t" + "0" * 32 + "\x1f" * 3: "0"}, [], None)
 def test_never_wider_than_eighty_columns(round_, part, seconds, size, failed, values, kept):
-    row = replace(ROW, round=round_, part=part, seconds=seconds, bytes_down=size, bytes_up=size, failed=failed)
+    row = replace(
+        ROW, round=round_, part=part, seconds=seconds, bytes_down=size, bytes_up=size, failed=failed
+    )
     row = replace(row, asked=("s",) * 100, replied=("s",) * 100)
-    lines = printed(lambda console: console.round(row, {str(i): v for i, v in enumerate(values)}, kept))
+    lines = printed(
+        lambda console: console.round(row, {str(i): v for i, v in enumerate(values)}, kept)
+    )
     assert all(len(line) <= WIDTH for line in lines)
     assert len(lines) <= 1 + 3 * len(failed)
 
 
 def test_long_headers_and_reasons_wrap():
-    experiment = Experiment(method="fedperl", key_metric="balanced_accuracy", net="a_net_with_quite_a_long_name_indeed")
+    experiment = Experiment(
+        method="fedperl", key_metric="balanced_accuracy", net="a_net_with_quite_a_long_name_indeed"
+    )
     lines = printed(
         lambda console: console.header(Start(experiment, ["s"] * 1000, resumed_after=400)),
         lambda console: console.closing(Path("x"), Summary(reason="word " * 200)),

@@ -6,8 +6,8 @@ import pytest
 from run_folders import SITES, write_run
 
 from fedward.config import Experiment
-from fedward.report.events import ClosingLine, Events
-from fedward.report.listener import Start
+from fedward.console.events import ClosingLine, Events
+from fedward.console.listener import Start
 from fedward.storage.info import Summary
 from fedward.storage.rows import RoundRow
 
@@ -36,15 +36,28 @@ def events(capsys):
 
 
 def test_each_event_is_a_line_with_its_keys(events, tmp_path):
-    folder, experiment = write_run(tmp_path / "run", rounds=5), Experiment(method="fedperl", seed=7)
+    folder = write_run(tmp_path / "run", rounds=5)
+    experiment = Experiment(method="fedperl", seed=7)
     started, round_, waiting, end = events(
         lambda told: told.header(Start(experiment, ["a", "b"], rounds=20, resumed_after=3)),
         lambda told: told.round(ROW, {"a": 0.5}, 0.25),
         lambda told: told.waiting({"b": "0" * 64}),
         lambda told: told.closing(folder, Summary(rounds=5, best_round=3, best_value=0.5)),
     )
-    about = {"method": "fedperl", "data": "dermoscopy", "image_size": 32, "net": "small_cnn", "seed": 7}
-    start = {"key_metric": "accuracy", "sites": ["a", "b"], "rounds": 20, "resumed_after": 3, "init": None}
+    about = {
+        "method": "fedperl",
+        "data": "dermoscopy",
+        "image_size": 32,
+        "net": "small_cnn",
+        "seed": 7,
+    }
+    start = {
+        "key_metric": "accuracy",
+        "sites": ["a", "b"],
+        "rounds": 20,
+        "resumed_after": 3,
+        "init": None,
+    }
     assert started == {"event": "started", **about, **start}
     assert round_ == {
         "event": "round",
@@ -60,17 +73,35 @@ def test_each_event_is_a_line_with_its_keys(events, tmp_path):
         "bytes_up": 3,
     }
     assert waiting == {"event": "waiting", "sites": {"b": "0" * 64}}
-    assert (end["event"], end["rounds"], end["best_round"], end["best_validation"]) == ("finished", 5, 3, 0.5)
+    assert (end["event"], end["rounds"], end["best_round"], end["best_validation"]) == (
+        "finished",
+        5,
+        3,
+        0.5,
+    )
     assert (end["test"]["round"], end["test"]["sites"]) == (3, len(SITES))
     assert (end["reason"], end["not_evaluated"], end["folder"]) == (None, {}, str(folder))
     assert list(end) == [
-        *("event", "rounds", "best_round", "best_validation", "test", "reason", "not_evaluated", "folder", "report"),
+        "event",
+        "rounds",
+        "best_round",
+        "best_validation",
+        "test",
+        "reason",
+        "not_evaluated",
+        "folder",
+        "report",
     ]
 
 
 def test_a_failure_is_an_event_with_its_reason(events, tmp_path):
     (end,) = events(lambda told: told.closing(tmp_path, Summary(reason="no replies")))
-    assert (end["event"], end["reason"], end["test"], end["report"]) == ("failed", "no replies", None, None)
+    assert (end["event"], end["reason"], end["test"], end["report"]) == (
+        "failed",
+        "no replies",
+        None,
+        None,
+    )
 
 
 def test_the_closing_line_is_all_and_a_failure_is_the_commands(tmp_path, capsys):

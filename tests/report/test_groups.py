@@ -8,7 +8,8 @@ import pytest
 from pages import report
 from run_folders import average, write_run
 
-from fedward.report import Run, groups, tables, words
+from fedward.report import Run, groups, words
+from fedward.runs import tables
 
 SITES = ("a", "b", "c", "d")
 WARM_UP = (average(1, 0, "labelled", a=(0.5, 9.0), c=(0.5, 9.0)),)
@@ -31,11 +32,16 @@ NEVER = tuple(average(r, 0, "labelled", a=(0.5, 1.0), c=(0.5, 1.0)) for r in (1,
 
 @pytest.fixture
 def make_run(tmp_path):
-    """A function that writes the folder of a run of four sites with the given averages; b and d have no labels."""
+    """A function that writes the folder of a run of four sites with the given averages; b and d
+    have no labels.
+    """
 
     def make(groups, sites=SITES, **changes):
         options = {"method": "isofed", "rounds": 8, "unlabelled": sites[1::2], "groups": groups}
-        return write_run(tmp_path / f"run{len(list(tmp_path.iterdir()))}", **(options | {"sites": sites} | changes))
+        return write_run(
+            tmp_path / f"run{len(list(tmp_path.iterdir()))}",
+            **(options | {"sites": sites} | changes),
+        )
 
     return make
 
@@ -64,7 +70,14 @@ def test_shares_of_a_round_sum_to_one(make_run):
         for part in range(3):
             members = draw.choice(SITES, int(draw.integers(1, 5)), replace=False)
             weights = draw.dirichlet(np.ones(len(members))).tolist()
-            rows.append(average(round_, part, "all", **{m: (w, 1.0) for m, w in zip(members, weights, strict=True)}))
+            rows.append(
+                average(
+                    round_,
+                    part,
+                    "all",
+                    **{m: (w, 1.0) for m, w in zip(members, weights, strict=True)},
+                )
+            )
     table = groups.effective_weights(Run.load(make_run(rows)))
     for round_ in range(1, 6):
         assert sum(line.get(round_, 0.0) for line in table.values()) == pytest.approx(1)
@@ -112,7 +125,10 @@ def test_a_site_only_seen_in_the_warm_up_has_no_means(make_run):
             "In the warm-up (1 round), only sites with labels trained.",
         ),
         (NEVER, "Only sites with labels (a, c) were averaged; the others contributed nothing."),
-        (APART[1:2], "Only sites without labels (b, d) were averaged so far. " + "In the warm-up (1 round)"),
+        (
+            APART[1:2],
+            "Only sites without labels (b, d) were averaged so far. " + "In the warm-up (1 round)",
+        ),
     ],
 )
 def test_who_was_averaged_with_whom_in_words(make_run, rows, sentence):
@@ -123,7 +139,10 @@ def test_who_was_averaged_with_whom_in_words(make_run, rows, sentence):
 def test_where_all_sites_have_labels_no_others_are_spoken_of(make_run):
     members = dict.fromkeys(SITES, (0.25, 1.0))
     _, page = report(make_run([average(1, 0, "labelled", **members)], unlabelled=()))
-    assert page.by_id["grouping"].strip() == "All sites have labels (a, b, c, d) and were averaged together."
+    assert (
+        page.by_id["grouping"].strip()
+        == "All sites have labels (a, b, c, d) and were averaged together."
+    )
 
 
 def test_many_sites_are_counted_instead_of_named(make_run):
@@ -131,15 +150,29 @@ def test_many_sites_are_counted_instead_of_named(make_run):
     members = dict.fromkeys(sites, (1 / 16, 1.0))
     run = Run.load(make_run([average(1, 0, "all", **members)], sites, rounds=60))
     lines = groups.group_lines(run, tables.site_lines(run))
-    assert words.grouping(run, lines).startswith("Sites with labels (8 of them) and sites without (8 of them)")
+    assert words.grouping(run, lines).startswith(
+        "Sites with labels (8 of them) and sites without (8 of them)"
+    )
 
 
 def test_a_site_that_never_trained_is_shown_last(make_run):
     folder = make_run(NEVER)
     path = folder / "metrics.jsonl"
-    path.write_text("".join(line for line in path.open() if not re.search(r'"site": "a".*"split": "train"', line)))
+    path.write_text(
+        "".join(
+            line for line in path.open() if not re.search(r'"site": "a".*"split": "train"', line)
+        )
+    )
     _, page = report(folder)
-    assert page.tables["table-groups"][-1] == ["a", "never trained", "n/a", "n/a", "0.500", "1.000", "2"]
+    assert page.tables["table-groups"][-1] == [
+        "a",
+        "never trained",
+        "n/a",
+        "n/a",
+        "0.500",
+        "1.000",
+        "2",
+    ]
 
 
 def test_one_picture_for_each_site_that_contributed(make_run):
@@ -172,12 +205,16 @@ def test_no_section_without_groups(make_run, method):
 def test_the_page_is_well_formed(make_run):
     _, page = report(make_run(APART, sites=SITES))
     assert page.unclosed == []
-    assert sum(tag == "table" for tag, _ in page.tags) == sum(tag == "caption" for tag, _ in page.tags)
+    assert sum(tag == "table" for tag, _ in page.tags) == sum(
+        tag == "caption" for tag, _ in page.tags
+    )
 
 
 def test_hostile_names_are_only_text(make_run):
     sites = ("<script>x</script>", '"><b onmouseover=x>', "$x_1$", "{{ 7*7 }}")
-    html, page = report(make_run([average(1, 0, "all", **dict.fromkeys(sites, (0.25, 1.0)))], sites))
+    html, page = report(
+        make_run([average(1, 0, "all", **dict.fromkeys(sites, (0.25, 1.0)))], sites)
+    )
     assert html.count("<script") == 1
     assert not [name for _, attrs in page.tags for name in attrs if name.startswith("on")]
     assert {line[0] for line in page.tables["table-groups"][1:]} == set(sites)
@@ -197,8 +234,16 @@ IDLE = "took no step as supervised: 0 labelled, 144 unlabelled images"
 @pytest.mark.parametrize(
     ("failed", "sentence", "failures"),
     [
-        ({"b": IDLE, "d": IDLE}, "Every site that was asked replied in every round. 2 answers", "0"),
-        ({"b": IDLE, "d": "gone"}, "1 answer failed or came too late, in 1 of 1 round. 1 answer", "1"),
+        (
+            {"b": IDLE, "d": IDLE},
+            "Every site that was asked replied in every round. 2 answers",
+            "0",
+        ),
+        (
+            {"b": IDLE, "d": "gone"},
+            "1 answer failed or came too late, in 1 of 1 round. 1 answer",
+            "1",
+        ),
     ],
 )
 def test_a_site_with_nothing_to_do_is_no_failure(make_run, failed, sentence, failures):
@@ -209,4 +254,6 @@ def test_a_site_with_nothing_to_do_is_no_failure(make_run, failed, sentence, fai
     who = ", ".join(site for site, reason in failed.items() if reason == IDLE)
     assert f"{sentence} brought no training, for want of images to train on ({who})." in page.text
     assert page.tables["table-sites"][-1][6] == failures
-    assert page.tables["table-failures"][1:] == [["1", site, reason] for site, reason in failed.items()]
+    assert page.tables["table-failures"][1:] == [
+        ["1", site, reason] for site, reason in failed.items()
+    ]

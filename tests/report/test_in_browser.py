@@ -1,4 +1,6 @@
-"""What the report's script adds in a browser: sorting, values under the pointer, and nothing but that."""
+"""What the report's script adds in a browser: sorting, values under the pointer, and nothing but
+that.
+"""
 
 from collections.abc import Iterator
 
@@ -62,7 +64,9 @@ def test_the_pointer_shows_values_of_the_nearest_round(page: Chrome) -> None:
 
 
 def test_a_browser_finds_no_fault_in_the_page(page: Chrome) -> None:
-    """No script is refused and none fails; the page is never wider than the window, that of a telephone too."""
+    """No script is refused and none fails; the page is never wider than the window, that of a
+    telephone too.
+    """
     for width in (1366, 400):
         page.execute_cdp_cmd(
             "Emulation.setDeviceMetricsOverride",

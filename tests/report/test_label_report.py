@@ -1,4 +1,6 @@
-"""What a report says of labels that were bought: curves and counts worked by hand, and sites that did not answer."""
+"""What a report says of labels that were bought: curves and counts worked by hand, and sites that
+did not answer.
+"""
 
 import json
 from pathlib import Path
@@ -27,7 +29,13 @@ def query(round_: int, site: str, bought: int, **changes: int) -> dict[str, int 
 
 
 def value(round_: int, site: str, number: float) -> dict:
-    row = {"round": round_, "site": site, "split": "val", "name": "balanced_accuracy", "value": number}
+    row = {
+        "round": round_,
+        "site": site,
+        "split": "val",
+        "name": "balanced_accuracy",
+        "value": number,
+    }
     return {**row, "n": 20, "classes": []}
 
 
@@ -40,15 +48,23 @@ ASKED = (
     query(4, "b", 4, waiting=1),
     query(4, "c", 2),
 )
-"""After two labels each, a gets three more at once, b one of three at once and another in round 4; c misses round 3."""
+"""After two labels each, a gets three more at once, b one of three at once and another in round 4;
+c misses round 3.
+"""
 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     """A run of three sites, whose values are the round over ten, a site's place added."""
     path = write_run(tmp_path / "run", method="fedal", rounds=4, sites=SITES)
-    values = [value(r, site, r / 10 + place / 100) for r in range(5) for place, site in enumerate(SITES)]
-    kept = [row for line in (path / "metrics.jsonl").open() if (row := json.loads(line))["split"] != "val"]
+    values = [
+        value(r, site, r / 10 + place / 100) for r in range(5) for place, site in enumerate(SITES)
+    ]
+    kept = [
+        row
+        for line in (path / "metrics.jsonl").open()
+        if (row := json.loads(line))["split"] != "val"
+    ]
     write(path, "metrics", [*kept, *values])
     write(path, "queries", ASKED)
     return path
@@ -67,7 +83,9 @@ def test_a_sites_curve_has_the_last_value_with_so_many_labels(folder):
 
 def test_the_overall_curve_adds_labels_and_averages_sites(folder):
     """In round 3, c counts with what it had."""
-    assert labels.overall_curve(Run.load(folder), "balanced_accuracy") == pytest.approx({6: 0.21, 10: 0.31, 11: 0.41})
+    assert labels.overall_curve(Run.load(folder), "balanced_accuracy") == pytest.approx(
+        {6: 0.21, 10: 0.31, 11: 0.41}
+    )
 
 
 def test_the_table_and_the_figures_are_in_the_report(folder):
@@ -89,9 +107,13 @@ def test_a_comparison_sets_two_runs_curves_side_by_side(folder, tmp_path):
 
 
 def test_curves_side_by_side_are_of_one_metric(folder, tmp_path, monkeypatch):
-    """That of the run whose report it is, as the axis says, also where another run was chosen by another."""
+    """That of the run whose report it is, as the axis says, also where another run was chosen by
+    another.
+    """
     drawn = {}
-    monkeypatch.setattr(figures, "label_curves", lambda curves, metric: drawn.update(curves) or metric)
+    monkeypatch.setattr(
+        figures, "label_curves", lambda curves, metric: drawn.update(curves) or metric
+    )
     other = write_run(tmp_path / "other", method="fedperl", rounds=4, sites=SITES, seed=2)
     write(other, "queries", ASKED)
     head = json.loads((other / "run.json").read_text())
@@ -111,10 +133,15 @@ def test_sentences_name_sites_whose_questions_are_open(folder):
 
 
 def test_minutes_are_those_of_the_sites_that_told_them(folder):
-    rows = [query(1, "a", 4, asked=4, minutes=2.0), query(2, "a", 7, asked=3, minutes=3.5), query(2, "b", 2, asked=2)]
+    rows = [
+        query(1, "a", 4, asked=4, minutes=2.0),
+        query(2, "a", 7, asked=3, minutes=3.5),
+        query(2, "b", 2, asked=2),
+    ]
     write(folder, "queries", rows)
-    assert "They took 4 minutes of annotation at the 1 site that told what one costs." in labels.sentences(
-        Run.load(folder)
+    assert (
+        "They took 4 minutes of annotation at the 1 site that told what one costs."
+        in labels.sentences(Run.load(folder))
     )
     write(folder, "queries", [*rows, query(3, "b", 2, minutes=1.5)])
     assert "They took 5 minutes of annotation." in labels.sentences(Run.load(folder))
@@ -125,9 +152,18 @@ def test_minutes_are_those_of_the_sites_that_told_them(folder):
 @pytest.mark.parametrize(
     ("row", "sentence"),
     [
-        ({"asked": 3, "waiting": 3}, "c asked about 3 images and got no label. Does somebody answer there?"),
-        ({"asked": 0, "labelled": 4, "unlabelled": 6}, "c asked nobody: it trained with the 4 labels it has."),
-        ({"asked": 3, "waiting": 3, "unusable": 1}, "At c, 1 answer could not be used; the log there says why."),
+        (
+            {"asked": 3, "waiting": 3},
+            "c asked about 3 images and got no label. Does somebody answer there?",
+        ),
+        (
+            {"asked": 0, "labelled": 4, "unlabelled": 6},
+            "c asked nobody: it trained with the 4 labels it has.",
+        ),
+        (
+            {"asked": 3, "waiting": 3, "unusable": 1},
+            "At c, 1 answer could not be used; the log there says why.",
+        ),
     ],
 )
 def test_a_site_without_answers_is_named_with_the_reason(folder, row, sentence):

@@ -7,7 +7,7 @@ from run_folders import write_run
 
 from fedward.evaluation.selection import MetricRow, best_global
 from fedward.report import Run, figures, multiples
-from fedward.report.metrics import Metrics
+from fedward.runs.metrics import Metrics
 
 SITES = tuple(f"h{number:02d}" for number in range(45))
 
@@ -15,13 +15,17 @@ SITES = tuple(f"h{number:02d}" for number in range(45))
 @pytest.fixture(scope="module")
 def crowd(tmp_path_factory):
     """A run of 45 sites and its page."""
-    folder = write_run(tmp_path_factory.mktemp("many") / "run", method="fedavg", rounds=2, sites=SITES)
+    folder = write_run(
+        tmp_path_factory.mktemp("many") / "run", method="fedavg", rounds=2, sites=SITES
+    )
     return Run.load(folder), report(folder)[1]
 
 
 def ranked(run):
     """Return the sites by rising test value of the selected model, and these values."""
-    values = {choice.site: choice.test for choice in best_global(run.metrics, run.key_metric, SITES).sites}
+    values = {
+        choice.site: choice.test for choice in best_global(run.metrics, run.key_metric, SITES).sites
+    }
     return sorted(SITES, key=values.__getitem__), values
 
 
@@ -29,10 +33,16 @@ def test_tables_show_both_ends_and_one_table_all_sites(crowd):
     run, page = crowd
     order, values = ranked(run)
     few = order[:10] + order[-10:]
-    for name, last in (("sites", ["All sites"]), ("protocols", ["Mean over sites"]), ("overall", ["Mean over sites"])):
+    for name, last in (
+        ("sites", ["All sites"]),
+        ("protocols", ["Mean over sites"]),
+        ("overall", ["Mean over sites"]),
+    ):
         assert [line[0] for line in page.tables[f"table-{name}"][1:]] == few + last
     assert [line[0] for line in page.tables["table-bytes"][1:]] == few
-    assert [(line[0], line[8]) for line in page.tables["table-all"][1:]] == [(s, f"{values[s]:.3f}") for s in order]
+    assert [(line[0], line[8]) for line in page.tables["table-all"][1:]] == [
+        (s, f"{values[s]:.3f}") for s in order
+    ]
     assert "table-class-sites" not in page.tables
     assert page.unclosed == []
 
@@ -44,14 +54,18 @@ def test_quartiles_are_those_of_all_sites(crowd):
     expected = np.quantile(list(values.values()), (0, 0.25, 0.5, 0.75, 1))
     assert rows["Test value, best single round"] == [f"{value:.3f}" for value in expected]
     trained = [sum(site in row.replied for row in run.rounds) for site in SITES]
-    assert rows["Rounds trained"] == [f"{value:.0f}" for value in np.quantile(trained, (0, 0.25, 0.5, 0.75, 1))]
+    assert rows["Rounds trained"] == [
+        f"{value:.0f}" for value in np.quantile(trained, (0, 0.25, 0.5, 0.75, 1))
+    ]
 
 
 def test_totals_and_means_are_of_all_sites(crowd):
     run, page = crowd
     _, values = ranked(run)
     assert page.tables["table-protocols"][-1][4] == f"{np.mean(list(values.values())):.3f}"
-    assert page.tables["table-sites"][-1][4] == str(sum(run.at(site, "test", 0)["accuracy"].n for site in SITES))
+    assert page.tables["table-sites"][-1][4] == str(
+        sum(run.at(site, "test", 0)["accuracy"].n for site in SITES)
+    )
 
 
 def test_pictures_do_not_grow_with_sites_and_rounds(crowd):
@@ -75,7 +89,9 @@ def test_columns_give_back_the_rows():
     ]
     metrics = Metrics(rows, ["b", "a"])
     assert len(metrics) == 5
-    told = MetricRow(1, "a", "test", "f1_macro", None, 9, ("MEL",))  # one row says the classes for all
+    told = MetricRow(
+        1, "a", "test", "f1_macro", None, 9, ("MEL",)
+    )  # one row says the classes for all
     assert list(metrics) == [rows[0], rows[2], rows[3], told, rows[4]]
     assert metrics.at("a", "test", 1) == {"accuracy": rows[0], "f1_macro": told}
     assert metrics.at("nobody", "test", 1) == {}

@@ -24,11 +24,11 @@ from fedward.inference.export import facts, traced
 from fedward.inference.model import load_model
 from fedward.inference.prediction import probabilities_of
 from fedward.jobs import load_experiment
-from fedward.local import LocalTransport, run_local
+from fedward.lab.local import LocalTransport, run_local
 from fedward.report import write_report
 from fedward.report.clinical import Clinical
-from fedward.report.run import Run
-from fedward.report.tables import Choices
+from fedward.runs.run import Run
+from fedward.runs.tables import Choices
 from fedward.sites import load_site
 from findings import FINDINGS, chest, write_findings
 
@@ -42,8 +42,12 @@ def sites(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def finished(sites: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    experiment = chest(net="small_cnn_gn", options={"rounds": 8, "images_per_round": 64, "learning_rate": 0.003})
-    return run_local(experiment, tmp_path_factory.mktemp("run") / "run", sites=SITES, site_folders=[sites])
+    experiment = chest(
+        net="small_cnn_gn", options={"rounds": 8, "images_per_round": 64, "learning_rate": 0.003}
+    )
+    return run_local(
+        experiment, tmp_path_factory.mktemp("run") / "run", sites=SITES, site_folders=[sites]
+    )
 
 
 def asked(model, images) -> np.ndarray:
@@ -57,7 +61,11 @@ def loss_of(logits: np.ndarray, truth: np.ndarray) -> float:
 def last_rows(run: Path) -> dict[tuple[str, str], dict]:
     rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
     last = max(row["round"] for row in rows if row["split"] == "test")
-    return {(row["site"], row["name"]): row for row in rows if (row["split"], row["round"]) == ("test", last)}
+    return {
+        (row["site"], row["name"]): row
+        for row in rows
+        if (row["split"], row["round"]) == ("test", last)
+    }
 
 
 @pytest.mark.parametrize("method", ["fedavg", "ssfl", "fedperl"])
@@ -77,7 +85,9 @@ def test_a_run_is_the_same_in_two_processes(tmp_path, sites, method, without_rep
 def test_sites_buy_sets_of_labels(tmp_path, sites, budget, without_report):
     """Two processes answer as one does; what a site bought is what its data say."""
     folder = write_findings(tmp_path, labelled=1.0, annotation="oracle")
-    experiment = chest("fedal", options={"rounds": 3, "steps": 2, "budget": budget, "unlabelled_weight": 0.5})
+    experiment = chest(
+        "fedal", options={"rounds": 3, "steps": 2, "budget": budget, "unlabelled_weight": 0.5}
+    )
     alone = run_local(experiment, tmp_path / "alone", sites=SITES, site_folders=[folder])
     both = run_local(experiment, tmp_path / "both", sites=SITES, site_folders=[folder], workers=2)
     first, second = (load_file(run / "model.safetensors") for run in (alone, both))
@@ -95,7 +105,9 @@ def test_sites_buy_sets_of_labels(tmp_path, sites, budget, without_report):
 
 
 def test_people_answer_with_sets_of_findings(tmp_path, monkeypatch, without_report):
-    """What they say, in whatever order, trains as the same labels in the data would; "none of these" is a label."""
+    """What they say, in whatever order, trains as the same labels in the data would; "none of
+    these" is a label.
+    """
     folder = write_findings(tmp_path, labelled=0.0, annotation="queue")
     truth = np.load(tmp_path / "chest.npz")["train_labels"].tolist()
     exchange = LocalTransport.exchange
@@ -106,8 +118,12 @@ def test_people_answer_with_sets_of_findings(tmp_path, monkeypatch, without_repo
             for asked in queue.pending():
                 shown = truth[int(asked.sample_id.partition("-")[2])]
                 named = [name for name, there in zip(FINDINGS, shown, strict=True) if there]
-                label = queue.rules.label("|".join(named) or "No Finding", {name: name for name in FINDINGS})
-                Desk(queue, {asked.sample_id}).answer(Message("ab", asked.sample_id, "label", label, uuid4().hex, 0))
+                label = queue.rules.label(
+                    "|".join(named) or "No Finding", {name: name for name in FINDINGS}
+                )
+                Desk(queue, {asked.sample_id}).answer(
+                    Message("ab", asked.sample_id, "label", label, uuid4().hex, 0)
+                )
         exchange(self, requests, timeout, deliver)
 
     monkeypatch.setattr(LocalTransport, "exchange", answered)
@@ -124,14 +140,17 @@ def test_people_answer_with_sets_of_findings(tmp_path, monkeypatch, without_repo
 def test_it_learns(finished):
     found = last_rows(finished)
     assert min(found[site, "auroc_macro"]["value"] for site in SITES) > 0.9
-    assert json.loads((finished / "run.json").read_text())["experiment"]["key_metric"] == "auroc_macro"
+    assert (
+        json.loads((finished / "run.json").read_text())["experiment"]["key_metric"] == "auroc_macro"
+    )
 
 
 def test_the_report_has_the_tables_of_several_labels(finished):
     page = Page(write_report(finished).read_text())
     titles = ["Site", "Macro AUROC", "Macro AUPRC", "Macro F1", "Hamming accuracy", "Exact match"]
     assert page.tables["table-overall"][0] == titles
-    told, rows = page.tables["table-rates"], last_rows(finished)
+    told = page.tables["table-rates"]
+    rows = last_rows(finished)
     assert [row[0] for row in told[1:]] == ["Mass", "Edema"]
     for name, line in zip(("Mass", "Edema"), told[1:], strict=True):
         assert int(line[1]) == sum(rows[site, f"support/{name}"]["value"] for site in SITES)
@@ -143,17 +162,30 @@ def test_the_report_has_the_tables_of_several_labels(finished):
     text = (finished / "report.html").read_text()
     assert "Guessing would reach 0.5." in text
     assert "Can its confidence be trusted?" not in text
-    assert all(f"Share of images that show {name} by its probability" in text for name in ("Mass", "Edema"))
+    assert all(
+        f"Share of images that show {name} by its probability" in text for name in ("Mass", "Edema")
+    )
     run = Run.load(finished)
     counts = Clinical.of(run, Choices.of(run, "auroc_macro").reported).pooled.counts
     assert [row[0] for row in page.tables["table-trust"][1:]] == ["Mass", "Edema"]
     for place, row in enumerate(page.tables["table-trust"][1:]):
-        right = counts.found[place] + counts.scores[place].sum() - counts.images[place] - counts.mistaken[place]
+        right = (
+            counts.found[place]
+            + counts.scores[place].sum()
+            - counts.images[place]
+            - counts.mistaken[place]
+        )
         assert row[1].split()[0] == f"{100 * right / counts.scores[place].sum():.1f}"
 
 
 def test_predictions_name_all_findings_or_none(finished, sites, tmp_path):
-    words = ["predict", str(finished), str(sites.parent / "chest.npz"), "--out", str(tmp_path / "p.csv")]
+    words = [
+        "predict",
+        str(finished),
+        str(sites.parent / "chest.npz"),
+        "--out",
+        str(tmp_path / "p.csv"),
+    ]
     assert cli.main([*words, "--refer-below", "0.6"]) == 0
     with (tmp_path / "p.csv").open() as file:
         rows = [row for row in csv.DictReader(file) if row["image"].startswith("test-")]
@@ -171,8 +203,11 @@ def test_predictions_name_all_findings_or_none(finished, sites, tmp_path):
 
 
 def test_an_evaluation_equals_the_runs_metrics(finished, sites, capsys, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)  # what is printed holds the name of the file and not a long path to it
-    found, rows = evaluate(load_model(finished), sites / "site-1.yaml"), last_rows(finished)
+    monkeypatch.chdir(
+        tmp_path
+    )  # what is printed holds the name of the file and not a long path to it
+    found = evaluate(load_model(finished), sites / "site-1.yaml")
+    rows = last_rows(finished)
     for name in MULTI_LABEL:
         assert found["overall"][name]["value"] == pytest.approx(rows["site-1", name]["value"])
     assert found["not_evaluated"] == ["Hernia"]
@@ -186,8 +221,11 @@ def test_an_evaluation_equals_the_runs_metrics(finished, sites, capsys, tmp_path
 
 
 def doubtful(folder: Path) -> Path:
-    """Return sites' files whose images show a sixth of the findings otherwise than their labels say."""
-    sites, rng = write_findings(folder), np.random.default_rng(0)
+    """Return sites' files whose images show a sixth of the findings otherwise than their labels
+    say.
+    """
+    sites = write_findings(folder)
+    rng = np.random.default_rng(0)
     arrays = dict(np.load(folder / "chest.npz"))
     for name in ("val_labels", "test_labels"):
         arrays[name] = arrays[name] ^ (rng.random(arrays[name].shape) < (1 / 6, 1 / 6, 0))
@@ -196,18 +234,26 @@ def doubtful(folder: Path) -> Path:
 
 
 def test_each_finding_is_calibrated_and_referred(finished, tmp_path, monkeypatch):
-    """A temperature for each class goes from the evaluation into predictions, and changes no answer."""
+    """A temperature for each class goes from the evaluation into predictions, and changes no
+    answer.
+    """
     monkeypatch.chdir(tmp_path)
     sites = doubtful(tmp_path)
     assert cli.main(["evaluate", str(finished), str(sites / "site-1.yaml"), "--out", "e.json"]) == 0
-    found, plain = json.loads(Path("e.json").read_text()), load_model(finished)
+    found = json.loads(Path("e.json").read_text())
+    plain = load_model(finished)
     warm = found["temperature"]["classes"]
     assert set(warm) == set(found["classes"]) == {"Mass", "Edema"}
     data = load_site(sites / "site-1.yaml", plain.experiment.data)
-    test, val, scores, before = data.test, data.val, asked(plain, data.test), asked(plain, data.val)
+    test = data.test
+    val = data.val
+    scores = asked(plain, data.test)
+    before = asked(plain, data.val)
     for place, name in enumerate(("Mass", "Edema")):
-        told, value = found["classes"][name], warm[name]["value"]
-        sure, right = np.maximum(scores, 1 - scores)[:, place], (scores >= 0.5)[:, place] == test.labels[:, place]
+        told = found["classes"][name]
+        value = warm[name]["value"]
+        sure = np.maximum(scores, 1 - scores)[:, place]
+        right = (scores >= 0.5)[:, place] == test.labels[:, place]
         row = told["referral"][THRESHOLDS.index(0.6)]
         assert row["referred"] == pytest.approx((sure < 0.6).mean(), abs=4 / len(test))
         assert told["referral"][0]["accuracy"]["value"] == pytest.approx(right.mean())
@@ -220,7 +266,9 @@ def test_each_finding_is_calibrated_and_referred(finished, tmp_path, monkeypatch
     assert np.array_equal(asked(model, test) >= 0.5, scores >= 0.5)
     logits = np.log(scores) - np.log1p(-scores)
     assert np.allclose(asked(model, test), 1 / (1 + np.exp(-logits / model.temperature)), atol=1e-5)
-    assert torch.allclose(traced(model)(torch.zeros(1, *model.image_shape)), model(torch.zeros(1, *model.image_shape)))
+    assert torch.allclose(
+        traced(model)(torch.zeros(1, *model.image_shape)), model(torch.zeros(1, *model.image_shape))
+    )
 
 
 def test_what_does_not_fit_several_labels_is_refused(finished, sites, tmp_path):
@@ -248,8 +296,14 @@ SEVERAL = "data.multi_label=true"
 @pytest.mark.parametrize(
     ("job", "change", "found"),
     [
-        *((job, "seed=1", "its losses take one label an image") for job in ("isofed", "rscfed", "selffed", "oneshot")),
-        *((job, "seed=1", "its losses take one label an image") for job in ("fedprox", "wfedavg", "mt_wfedavg")),
+        *(
+            (job, "seed=1", "its losses take one label an image")
+            for job in ("isofed", "rscfed", "selffed", "oneshot")
+        ),
+        *(
+            (job, "seed=1", "its losses take one label an image")
+            for job in ("fedprox", "wfedavg", "mt_wfedavg")
+        ),
         ("fedavg", "class_weighting=median_frequency", "class_weighting=median_frequency"),
         ("fedavg", "missing_classes=restricted", "missing_classes=restricted"),
         ("ssfl", "pseudo_labels=freematch", "pseudo_labels=freematch"),

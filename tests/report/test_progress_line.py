@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from fedward.report.progress_line import ProgressLine, in_words
+from fedward.console.progress_line import ProgressLine, in_words
 
 
 @dataclass
@@ -39,7 +39,9 @@ def test_the_time_left_follows_from_what_is_done_and_runs_down():
 
 
 def test_only_the_last_rounds_say_how_long_others_take():
-    """A first round that loads the images is soon forgotten; a resumed run counts its own rounds alone."""
+    """A first round that loads the images is soon forgotten; a resumed run counts its own rounds
+    alone.
+    """
     line = ProgressLine(clock=(clock := Clock()))
     line.begin(rounds=20)
     for round_ in range(8, 17):
@@ -82,7 +84,14 @@ def test_the_last_evaluation_and_the_report_belong_to_no_round():
 
 @pytest.mark.parametrize(
     ("seconds", "words"),
-    [(0, "0 s"), (89.4, "89 s"), (90, "2 min"), (89 * 60, "89 min"), (90 * 60, "1 h 30 min"), (86400, "24 h 0 min")],
+    [
+        (0, "0 s"),
+        (89.4, "89 s"),
+        (90, "2 min"),
+        (89 * 60, "89 min"),
+        (90 * 60, "1 h 30 min"),
+        (86400, "24 h 0 min"),
+    ],
 )
 def test_durations_are_in_words(seconds, words):
     assert in_words(seconds) == words

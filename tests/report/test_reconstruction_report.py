@@ -1,4 +1,6 @@
-"""Pictures of what pre-training learned: inside the page, described for who cannot see them, or said to be missing."""
+"""Pictures of what pre-training learned: inside the page, described for who cannot see them, or
+said to be missing.
+"""
 
 import json
 from base64 import b64decode
@@ -25,7 +27,13 @@ def add_pictures(folder: Path, images: int) -> None:
     for number in range(1, images + 1):
         for index, name in enumerate(NAMES):
             Image.new("RGB", (4, 4), (number, index, 0)).save(place / f"{number}-{name}.png")
-    about = {"format": 3, "round": 40, "hidden": 0.6, "names": list(NAMES) if images else [], "images": images}
+    about = {
+        "format": 3,
+        "round": 40,
+        "hidden": 0.6,
+        "names": list(NAMES) if images else [],
+        "images": images,
+    }
     (place / "about.json").write_text(json.dumps(about))
 
 
@@ -41,7 +49,11 @@ def test_all_pictures_are_in_the_page_in_order_and_described(folder: Path) -> No
     kind = "data:image/png;base64,"
     assert all(image["src"].startswith(kind) for image in images)
     found = [b64decode(image["src"].removeprefix(kind)) for image in images]
-    expected = [(folder / "reconstructions" / f"{n}-{name}.png").read_bytes() for n in (1, 2) for name in NAMES]
+    expected = [
+        (folder / "reconstructions" / f"{n}-{name}.png").read_bytes()
+        for n in (1, 2)
+        for name in NAMES
+    ]
     assert found == expected
     assert "after 40 rounds" in page.text
     assert "these two are taken from the true image" in page.text

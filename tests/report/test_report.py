@@ -15,9 +15,10 @@ from fedward.errors import RunError
 from fedward.evaluation import best_global, best_per_site, last_rounds
 from fedward.evaluation.names import OVERALL
 from fedward.evaluation.small_counts import withhold_small_counts
-from fedward.report import Run, comparison, figures, groups, tables, write_report
+from fedward.report import Run, comparison, figures, groups, write_report
 from fedward.report.communities import community_order
-from fedward.report.run import natural
+from fedward.runs import tables
+from fedward.text import natural
 
 KEY = "balanced_accuracy"
 
@@ -41,7 +42,9 @@ def full(tmp_path_factory):
 
 def test_numbers_of_the_three_protocols_equal_the_rows(full):
     run, page = full
-    end, shared, own = (choose(run.metrics, KEY) for choose in (last_rounds, best_global, best_per_site))
+    end, shared, own = (
+        choose(run.metrics, KEY) for choose in (last_rounds, best_global, best_per_site)
+    )
     body = page.tables["table-protocols"][1:]
     for line, a, b, c in zip(body, end.sites, shared.sites, own.sites, strict=False):
         n = run.at(a.site, "test", 0)["accuracy"].n
@@ -50,7 +53,8 @@ def test_numbers_of_the_three_protocols_equal_the_rows(full):
     assert body[-1][2:] == [shown(end.test), shown(shared.test), shown(own.test), ""]
     assert page.tables["table-protocols"][0][2] == "Last rounds (4, 5, 6)"
     assert (
-        f"Over the last evaluations (rounds 4, 5, 6), test balanced accuracy is {end.test:.3f} on average" in page.text
+        f"Over the last evaluations (rounds 4, 5, 6), test balanced accuracy is {end.test:.3f} on average"
+        in page.text
     )
     assert len(body) == len(SITES) + 1
 
@@ -66,7 +70,9 @@ def test_accuracy_is_also_shown_over_all_images(make_run):
     last = page.tables["table-protocols"][-1]
     assert last[0] == "Over all images"
     assert last[2:5] == [shown(selection.pooled) for selection in found]
-    assert last[2] != page.tables["table-protocols"][-2][2], "sites have different numbers of images"
+    assert last[2] != page.tables["table-protocols"][-2][2], (
+        "sites have different numbers of images"
+    )
     assert page.tables["table-comparison"][1][3:7] == [
         shown(v) for v in (found[0].test, found[0].pooled, found[1].test, found[2].test)
     ]
@@ -80,7 +86,9 @@ def test_numbers_per_site_equal_the_rows(full):
     for line, site in zip(body, SITES, strict=False):
         rows = run.at(site, "test", chosen)
         assert line == [site, *(shown(rows[name].value) for name in OVERALL)]
-    expected = [fmean(run.at(site, "test", chosen)[name].value for site in SITES) for name in OVERALL]
+    expected = [
+        fmean(run.at(site, "test", chosen)[name].value for site in SITES) for name in OVERALL
+    ]
     assert body[-1][1:] == [shown(value) for value in expected]
 
 
@@ -90,13 +98,16 @@ def test_numbers_per_class_equal_the_rows(full):
     for line, name in zip(page.tables["table-classes"][1:], CLASSES, strict=True):
         rows = [run.at(site, "test", chosen) for site in SITES]
         here = [row for row in rows if row[f"support/{name}"].value]
-        means = [fmean(row[f"{kind}/{name}"].value for row in here) for kind in ("f1", "auroc", "auprc")]
+        means = [
+            fmean(row[f"{kind}/{name}"].value for row in here) for kind in ("f1", "auroc", "auprc")
+        ]
         support = sum(int(row[f"support/{name}"].value) for row in rows)
         assert line == [name, str(support), str(len(here)), "0", *map(shown, means)]
     for line, site in zip(page.tables["table-class-sites"][1:], SITES, strict=True):
         row = run.at(site, "test", chosen)
         for cell, name in zip(line[1:], CLASSES, strict=True):
-            value, support = row[f"auroc/{name}"].value, int(row[f"support/{name}"].value)
+            value = row[f"auroc/{name}"].value
+            support = int(row[f"support/{name}"].value)
             assert cell == ("–" if value is None else f"{value:.2f} {support}")
 
 
@@ -116,7 +127,9 @@ def test_sites_bytes_and_failures_equal_the_rows(full):
         assert line[1] == f"{sum(row.down for row in mine) / 1e6:,.1f}"
         assert line[2] == f"{sum(row.up for row in mine) / 1e6:,.1f}"
         assert line[3] == str(sum(row.peer_models for row in mine))
-    failures = [[str(row.round), site, reason] for row in run.rounds for site, reason in row.failed.items()]
+    failures = [
+        [str(row.round), site, reason] for row in run.rounds for site, reason in row.failed.items()
+    ]
     assert failures
     assert page.tables["table-failures"][1:] == failures
 
@@ -129,7 +142,10 @@ def test_tiles_and_sentences_equal_the_rows(full):
     assert page.by_id["tile-key"].split()[0] == shown(last_rounds(run.metrics, KEY).test)
     assert page.by_id["tile-round"].split()[0] == str(shared.round)
     model = f"the selected model (round {shared.round})"
-    assert f"On average over 10 sites, {model} has a macro AUROC of {auroc:.3f} on test images" in page.text
+    assert (
+        f"On average over 10 sites, {model} has a macro AUROC of {auroc:.3f} on test images"
+        in page.text
+    )
     assert "4 sites lack test images of some classes" in page.text
     assert "Too few test images for a reliable number: site-10 (8)." in page.text
 
@@ -138,7 +154,11 @@ def test_few_validation_images_select_by_luck(tmp_path, full):
     folder = write_run(tmp_path / "run", rounds=2, sites=SITES[:2])
     path = folder / "metrics.jsonl"
     rows = [json.loads(line) for line in path.read_text().splitlines()]
-    path.write_text("".join(json.dumps(row | ({"n": 13} if row["split"] == "val" else {})) + "\n" for row in rows))
+    path.write_text(
+        "".join(
+            json.dumps(row | ({"n": 13} if row["split"] == "val" else {})) + "\n" for row in rows
+        )
+    )
     told = "26 validation images to select a round by: an accuracy on so few may be off by 0.18"  # by Wilson's interval
     assert told in report(folder)[1].text
     assert "to select a round by" not in full[1].text
@@ -147,22 +167,38 @@ def test_few_validation_images_select_by_luck(tmp_path, full):
 def test_few_images_are_marked(full):
     _, page = full
     few = [attrs for tag, attrs in page.tags if attrs.get("class") == "few"]
-    # site-10 has 8 test images: its count, three protocols, eight metrics and the three classes it has.
+    # site-10 has 8 test images: its count, three protocols, eight metrics and the three classes it
+    # has.
     assert len(few) == 1 + 3 + 8 + 3
 
 
 def test_the_page_needs_nothing_but_itself(make_run):
     html, page = report(make_run(rounds=3), make_run("avg", method="fedavg", rounds=3))
-    assert re.findall(r"(?i)https?:|//[a-z]|url\((?!#)|@import|<link|<iframe|javascript:", html) == []
-    references = [v for _, attrs in page.tags for k, v in attrs.items() if k in ("src", "href", "xlink:href", "data")]
-    assert {reference for reference in references if not reference.startswith("#")} == {"clinician.html"}
+    assert (
+        re.findall(r"(?i)https?:|//[a-z]|url\((?!#)|@import|<link|<iframe|javascript:", html) == []
+    )
+    references = [
+        v
+        for _, attrs in page.tags
+        for k, v in attrs.items()
+        if k in ("src", "href", "xlink:href", "data")
+    ]
+    assert {reference for reference in references if not reference.startswith("#")} == {
+        "clinician.html"
+    }
     assert not [name for _, attrs in page.tags for name in attrs if name.startswith("on")]
 
 
 def test_the_page_may_run_its_own_script_alone(make_run):
-    """By the script's hash: what a run folder holds could not run, even if it got into the page as a script."""
+    """By the script's hash: what a run folder holds could not run, even if it got into the page as
+    a script.
+    """
     html, page = report(make_run(rounds=1))
-    (policy,) = [attrs["content"] for tag, attrs in page.tags if attrs.get("http-equiv") == "Content-Security-Policy"]
+    (policy,) = [
+        attrs["content"]
+        for tag, attrs in page.tags
+        if attrs.get("http-equiv") == "Content-Security-Policy"
+    ]
     (script,) = re.findall(r"<script>(.*?)</script>", html, re.DOTALL)
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     rules = dict(rule.strip().split(" ", 1) for rule in policy.split(";"))
@@ -186,7 +222,14 @@ def test_sites_sort_as_a_person_would(make_run):
     _, page = report(make_run(rounds=3, sites=tuple(names)))
     for name in ("sites", "protocols", "overall", "class-sites", "bytes"):
         assert [line[0] for line in page.tables[f"table-{name}"][1:11]] == list(SITES), name
-    assert sorted(["b", "a10", "a9x", "a9", "10", "9"], key=natural) == ["9", "10", "a9", "a9x", "a10", "b"]
+    assert sorted(["b", "a10", "a9x", "a9", "10", "9"], key=natural) == [
+        "9",
+        "10",
+        "a9",
+        "a9x",
+        "a10",
+        "b",
+    ]
 
 
 def test_the_page_is_well_formed_and_accessible(full):
@@ -197,11 +240,19 @@ def test_the_page_is_well_formed_and_accessible(full):
     assert all(attrs["role"] == "img" and attrs["aria-label"] for attrs in drawings)
     ids = [attrs["id"] for tag, attrs in page.tags if "id" in attrs and tag in ("table", "h2")]
     assert len(ids) == len(set(ids))
-    assert sum(tag == "table" for tag, _ in page.tags) == sum(tag == "caption" for tag, _ in page.tags)
+    assert sum(tag == "table" for tag, _ in page.tags) == sum(
+        tag == "caption" for tag, _ in page.tags
+    )
 
 
 def test_hostile_names_are_only_text(make_run):
-    sites = ("<script>alert(1)</script>", "$x_1$ \\frac", "_quiet", '"><b onmouseover=x>&amp;', "Klinik Süd {{ 7*7 }}")
+    sites = (
+        "<script>alert(1)</script>",
+        "$x_1$ \\frac",
+        "_quiet",
+        '"><b onmouseover=x>&amp;',
+        "Klinik Süd {{ 7*7 }}",
+    )
     folder = make_run(rounds=3, warm_up=0, sites=sites)
     html, page = report(folder)
     assert html.count("<script") == 1, "the page's own"
@@ -212,11 +263,17 @@ def test_hostile_names_are_only_text(make_run):
 
 @pytest.mark.parametrize("name", [r"$\frac{$", "$x$", "_quiet", "<b>"])
 def test_names_of_runs_are_drawn_as_they_are(make_run, name):
-    """matplotlib would take what stands between dollars for mathematics, and fail or draw it as such."""
-    first, second = make_run("a", rounds=2), make_run("b", rounds=2)
+    """matplotlib would take what stands between dollars for mathematics, and fail or draw it as
+    such.
+    """
+    first = make_run("a", rounds=2)
+    second = make_run("b", rounds=2)
     first.rename(folder := first.with_name(name))
     _, page = report(folder, second)
-    assert [line[0] for line in page.tables["table-comparison"][1:]] == [f"fedperl ({name})", "fedperl (b)"]
+    assert [line[0] for line in page.tables["table-comparison"][1:]] == [
+        f"fedperl ({name})",
+        "fedperl (b)",
+    ]
     lines = {name: {0: 0.1, 1: 0.2}, "other": {0: 0.2, 1: 0.1}}
     drawn = figures.comparison(lines, "m"), figures.label_curves(lines, "m")
     drawn += (figures.heat_map([name, "other"], [[1, 0], [0, 1]], "words", "down", "across"),)
@@ -224,7 +281,8 @@ def test_names_of_runs_are_drawn_as_they_are(make_run, name):
 
 
 @pytest.mark.parametrize(
-    ("status", "words"), [("failed", "round 12: too few replies"), ("running", "still going on, or it was killed")]
+    ("status", "words"),
+    [("failed", "round 12: too few replies"), ("running", "still going on, or it was killed")],
 )
 def test_a_run_that_did_not_end_well_says_so_first(make_run, status, words):
     html, page = report(make_run(rounds=3, status=status))
@@ -251,7 +309,9 @@ def test_whatever_has_been_written_so_far_makes_a_page(make_run, kept):
             path.unlink()
     _, page = report(folder)
     assert page.unclosed == []
-    assert ("Nothing has been measured yet" in page.text) == (kept not in (("metrics",), ("rounds",)))
+    assert ("Nothing has been measured yet" in page.text) == (
+        kept not in (("metrics",), ("rounds",))
+    )
 
 
 def test_only_the_first_model_has_been_measured(make_run):
@@ -262,13 +322,16 @@ def test_only_the_first_model_has_been_measured(make_run):
 
 
 def test_runs_side_by_side(make_run):
-    first, second = make_run(rounds=4), make_run("avg", method="fedavg", rounds=4, seed=5, gain=0.3)
+    first = make_run(rounds=4)
+    second = make_run("avg", method="fedavg", rounds=4, seed=5, gain=0.3)
     _, page = report(first, second)
     runs = [Run.load(first), Run.load(second)]
     lines = page.tables["table-comparison"][1:]
     assert [line[0] for line in lines] == ["fedperl", "fedavg"]
     for line, run in zip(lines, runs, strict=True):
-        expected = [choose(run.metrics, KEY).test for choose in (last_rounds, best_global, best_per_site)]
+        expected = [
+            choose(run.metrics, KEY).test for choose in (last_rounds, best_global, best_per_site)
+        ]
         assert line[3:6] == [shown(value) for value in expected]
     a, b = ({c.site: c.test for c in last_rounds(run.metrics, KEY).sites} for run in runs)
     assert lines[1][7].startswith(f"{fmean(a[site] - b[site] for site in SITES):+.3f} [")
@@ -276,12 +339,18 @@ def test_runs_side_by_side(make_run):
 
 
 def test_withheld_classes_and_absent_ones_look_alike(make_run):
-    """As they leave the site, by the wire list: of site 10's eight test images nothing is told by class."""
+    """As they leave the site, by the wire list: of site 10's eight test images nothing is told by
+    class.
+    """
     folder = make_run(rounds=1)
     path = folder / "metrics.jsonl"
     lines = [json.loads(line) for line in path.open()]
     for round_ in (0, 1):
-        rows = [row for row in lines if (row["site"], row["split"], row["round"]) == ("site-10", "test", round_)]
+        rows = [
+            row
+            for row in lines
+            if (row["site"], row["split"], row["round"]) == ("site-10", "test", round_)
+        ]
         whole = [row | {"classes": rows[0]["classes"]} for row in rows]
         for row, told in zip(rows, withhold_small_counts(whole), strict=True):
             row.update(told)
@@ -289,7 +358,9 @@ def test_withheld_classes_and_absent_ones_look_alike(make_run):
     _, page = report(folder)
     cells = {line[0]: line[1:] for line in page.tables["table-class-sites"][1:]}
     assert set(cells["site-10"]) == {"·"}
-    assert [name for name, cell in zip(CLASSES, cells["site-6"], strict=True) if cell == "–"] == ["SCC"]
+    assert [name for name, cell in zip(CLASSES, cells["site-6"], strict=True) if cell == "–"] == [
+        "SCC"
+    ]
     counts = {line[0]: line[1:4] for line in page.tables["table-classes"][1:]}
     assert counts["MEL"] == [str(9 * 150), "9", "1"]
     assert counts["SCC"][1:] == ["7", "1"]
@@ -306,7 +377,9 @@ def test_without_validation_nothing_chose_a_round(make_run):
     folder = make_run(rounds=3)
     sentence = "No site reports validation images, of five or more in a class, so no round was chosen by them."
     assert sentence not in report(folder)[1].text
-    rows = [line for line in (folder / "metrics.jsonl").open() if json.loads(line)["split"] != "val"]
+    rows = [
+        line for line in (folder / "metrics.jsonl").open() if json.loads(line)["split"] != "val"
+    ]
     (folder / "metrics.jsonl").write_text("".join(rows))
     assert sentence in report(folder)[1].text
 
@@ -328,10 +401,17 @@ def lose_last_evaluation(folder, *sites):
     """Let a finished run have no answer of sites to its last evaluation."""
     info = json.loads((folder / "run.json").read_text())
     last = info["experiment"]["options"]["rounds"]
-    info["summary"] = {"rounds": last, "not_evaluated": dict.fromkeys(sites, "no answer within 3600 s")}
+    info["summary"] = {
+        "rounds": last,
+        "not_evaluated": dict.fromkeys(sites, "no answer within 3600 s"),
+    }
     (folder / "run.json").write_text(json.dumps(info))
     rows = [json.loads(line) for line in (folder / "metrics.jsonl").open()]
-    kept = [row for row in rows if row["round"] < last or row["split"] == "train" or row["site"] not in sites]
+    kept = [
+        row
+        for row in rows
+        if row["round"] < last or row["split"] == "train" or row["site"] not in sites
+    ]
     (folder / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in kept))
     return folder
 
@@ -344,7 +424,10 @@ def test_sites_lost_in_the_last_evaluation_are_said(make_run):
     assert "was not evaluated" not in whole.text
     rows = [["last evaluation", site, "no answer within 3600 s"] for site in ("site-2", "site-9")]
     assert page.tables["table-failures"][1:3] == rows
-    failures = [{line[0]: int(line[6]) for line in each.tables["table-sites"][1:-1]} for each in (whole, page)]
+    failures = [
+        {line[0]: int(line[6]) for line in each.tables["table-sites"][1:-1]}
+        for each in (whole, page)
+    ]
     assert {site: failures[1][site] - failures[0][site] for site in SITES} == {
         site: int(site in ("site-2", "site-9")) for site in SITES
     }
@@ -375,12 +458,14 @@ def test_equal_folders_are_told_apart_by_the_path_before_them(make_run):
 
 
 def test_a_folder_named_twice_is_two_runs_with_a_number_each(make_run):
-    run, other = Run.load(make_run(rounds=1)), Run.load(make_run("avg", method="fedavg", rounds=1))
+    run = Run.load(make_run(rounds=1))
+    other = Run.load(make_run("avg", method="fedavg", rounds=1))
     assert comparison.names([run, other, run]) == ["fedperl (1)", "fedavg", "fedperl (2)"]
 
 
 def test_runs_that_buy_labels_are_told_apart_by_how_they_choose(make_run):
-    first, second = make_run("a", rounds=1), make_run("b", rounds=1)
+    first = make_run("a", rounds=1)
+    second = make_run("b", rounds=1)
     for folder, sampler in ((first, "fedperl"), (second, "random")):
         info = json.loads((folder / "run.json").read_text())
         info["experiment"]["options"] = {"sampler": sampler}
@@ -398,7 +483,14 @@ def test_a_report_of_no_run_is_refused(tmp_path, make_run):
 def test_peer_shares_and_bytes_worked_by_hand(make_run):
     folder = make_run(rounds=1, sites=("a", "b", "c"))
     rows = [
-        {"round": r, "sites": [], "nearest": [], "similarity": [], "chosen": chosen, "anonymised": True}
+        {
+            "round": r,
+            "sites": [],
+            "nearest": [],
+            "similarity": [],
+            "chosen": chosen,
+            "anonymised": True,
+        }
         for r, chosen in enumerate([{"a": ["b", "c"]}, {"a": ["b"], "b": []}, {"a": ["b"]}])
     ]
     (folder / "peers.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
@@ -407,14 +499,23 @@ def test_peer_shares_and_bytes_worked_by_hand(make_run):
     lines = [dict(zip(keys, size, strict=True)) | {"up": 0} for size in sizes]
     (folder / "bytes.jsonl").write_text("".join(json.dumps(row) + "\n" for row in lines))
     run = Run.load(folder)
-    assert groups.peer_shares(run, run.info.sites) == (["a", "b", "c"], [[0, 0.75, 0.25], [0, 0, 0], [0, 0, 0]])
+    assert groups.peer_shares(run, run.info.sites) == (
+        ["a", "b", "c"],
+        [[0, 0.75, 0.25], [0, 0, 0], [0, 0, 0]],
+    )
     assert groups.peer_bytes(run) == {1: 200, 2: 100}
 
 
 def test_exchanges_of_one_round_are_added_up(make_run):
     folder = make_run(rounds=1)
     row = json.loads((folder / "rounds.jsonl").read_text())
-    other = row | {"seconds": 1.0, "asked": ["site-x"], "replied": [], "failed": {"site-x": "gone"}, "bytes_up": 7}
+    other = row | {
+        "seconds": 1.0,
+        "asked": ["site-x"],
+        "replied": [],
+        "failed": {"site-x": "gone"},
+        "bytes_up": 7,
+    }
     (folder / "rounds.jsonl").write_text(json.dumps(row) + "\n" + json.dumps(other) + "\n")
     (merged,) = tables.merged_rounds(Run.load(folder))
     assert merged.seconds == pytest.approx(row["seconds"] + 1)
@@ -424,15 +525,23 @@ def test_exchanges_of_one_round_are_added_up(make_run):
 
 
 def test_similarities_are_those_of_the_last_comparison(make_run):
-    """In round 2 only a is compared: with b anew; b and c keep what round 1 told, a and d never met."""
-    folder, common = make_run(rounds=1, sites=("a", "b", "c", "d")), {"chosen": {}, "anonymised": True}
+    """In round 2 only a is compared: with b anew; b and c keep what round 1 told, a and d never
+    met.
+    """
+    folder = make_run(rounds=1, sites=("a", "b", "c", "d"))
+    common = {"chosen": {}, "anonymised": True}
     rows = [
         {"round": 1, "sites": ["b"], "nearest": [["c", "a", "d"]], "similarity": [[0.9, 0.2, 0.1]]},
         {"round": 2, "sites": ["a"], "nearest": [["b"]], "similarity": [[0.4]]},
     ]
     (folder / "peers.jsonl").write_text("".join(json.dumps(row | common) + "\n" for row in rows))
     sites, matrix = groups.similarity(Run.load(folder), ["a", "b", "c", "d", "e"])
-    known = {(sites[i], sites[j]): matrix[i][j] for i in range(4) for j in range(i) if matrix[i][j] == matrix[j][i]}
+    known = {
+        (sites[i], sites[j]): matrix[i][j]
+        for i in range(4)
+        for j in range(i)
+        if matrix[i][j] == matrix[j][i]
+    }
     assert known == {("b", "a"): 0.4, ("c", "b"): 0.9, ("d", "b"): 0.1}
     assert [matrix[i][i] for i in range(4)] == [1.0] * 4
     assert sorted(community_order(matrix)) == list(range(4))

@@ -21,7 +21,13 @@ def test_every_row_comes_back_typed(make_run):
     folder = make_run(rounds=5, warm_up=2)
     run = Run.load(folder)
     info = run.info
-    assert (info.method, info.seed, info.engine, info.status, run.notes) == ("fedperl", 1, "local", "finished", ())
+    assert (info.method, info.seed, info.engine, info.status, run.notes) == (
+        "fedperl",
+        1,
+        "local",
+        "finished",
+        (),
+    )
     assert run.info.sites == SITES
     assert run.key_metric == "balanced_accuracy"
     for name in ("metrics", "rounds", "peers", "bytes"):
@@ -60,7 +66,9 @@ def test_averages_come_back_typed(make_run):
     assert Run.load(make_run("avg", method="fedavg", rounds=1)).groups == ()
 
 
-@pytest.mark.parametrize(("rows", "rounds"), [(GROUPS, 2), (GROUPS[:2], 0), (GROUPS[2:], 2), (GROUPS[3:], 0)])
+@pytest.mark.parametrize(
+    ("rows", "rounds"), [(GROUPS, 2), (GROUPS[:2], 0), (GROUPS[2:], 2), (GROUPS[3:], 0)]
+)
 @pytest.mark.parametrize("named", [None, 7])
 def test_the_warm_up_of_groups_is_what_labelled_sites_did_alone(make_run, rows, rounds, named):
     """Whatever the job says: one that only ever trains labelled sites has no warm-up."""
@@ -143,7 +151,15 @@ def test_a_line_of_another_kind_is_refused(make_run, line):
 
 def test_not_a_number_is_not_available_and_said(make_run):
     folder = make_run(rounds=1)
-    row = {"round": 9, "site": "site-1", "split": "train", "name": "loss", "value": float("nan"), "n": 1, "classes": []}
+    row = {
+        "round": 9,
+        "site": "site-1",
+        "split": "train",
+        "name": "loss",
+        "value": float("nan"),
+        "n": 1,
+        "classes": [],
+    }
     with (folder / "metrics.jsonl").open("a") as file:
         file.write(json.dumps(row) + "\n")
     run = Run.load(folder)
@@ -166,7 +182,9 @@ def test_two_exchanges_of_one_round_are_both_kept(make_run):
     assert [row.round for row in Run.load(folder).rounds] == [1, 1]
 
 
-@pytest.mark.parametrize("head", [None, "{", "[]", '{"format": 1}', '{"format": 3}', '{"format": 3, "seed": "x"}'])
+@pytest.mark.parametrize(
+    "head", [None, "{", "[]", '{"format": 1}', '{"format": 3}', '{"format": 3, "seed": "x"}']
+)
 def test_no_run_folder_is_refused(tmp_path, head):
     if head is not None:
         (tmp_path / "run.json").write_text(head)
@@ -186,11 +204,19 @@ def test_another_folder_format_is_refused_with_both_numbers(make_run, number):
 
 
 @pytest.mark.parametrize(
-    ("nearest", "similarity"), [([["b"]], [[1.0, 0.5]]), ([["b"], ["a"]], [[1.0], [1.0]]), ([], []), ([["b"]], [])]
+    ("nearest", "similarity"),
+    [([["b"]], [[1.0, 0.5]]), ([["b"], ["a"]], [[1.0], [1.0]]), ([], []), ([["b"]], [])],
 )
 def test_a_similarity_of_the_wrong_size_is_refused(make_run, nearest, similarity):
     folder = make_run(rounds=1)
-    bad = {"round": 1, "sites": ["a"], "nearest": nearest, "similarity": similarity, "chosen": {}, "anonymised": True}
+    bad = {
+        "round": 1,
+        "sites": ["a"],
+        "nearest": nearest,
+        "similarity": similarity,
+        "chosen": {},
+        "anonymised": True,
+    }
     (folder / "peers.jsonl").write_text(json.dumps(bad) + "\n")
     with pytest.raises(RunError, match=r"1 sites, \d sites near them, \d similarities"):
         Run.load(folder)

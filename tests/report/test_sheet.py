@@ -15,8 +15,9 @@ from fedward.evaluation.binned import binned_counts
 from fedward.evaluation.intervals import mean_and_interval
 from fedward.evaluation.multi_label import one_versus_rest
 from fedward.evaluation.small_counts import SMALLEST_COUNT
-from fedward.report import Run, tables, write_report
+from fedward.report import Run, write_report
 from fedward.report.clinical import Clinical
+from fedward.runs import tables
 
 ROUNDS = 2
 
@@ -35,29 +36,39 @@ def sheet(folder: Path) -> Page:
 
 
 def test_numbers_are_those_of_the_report(folder):
-    page, report = sheet(folder), Page((folder / "report.html").read_text(encoding="utf-8"))
-    for line, full in zip(page.tables["table-sheet"][1:], report.tables["table-rates"][1:], strict=True):
+    page = sheet(folder)
+    report = Page((folder / "report.html").read_text(encoding="utf-8"))
+    for line, full in zip(
+        page.tables["table-sheet"][1:], report.tables["table-rates"][1:], strict=True
+    ):
         assert line[:2] == full[:2]
-        numbers = [[round(float(number)) for number in re.findall(r"[\d.]+", cell)] for cell in full[2:5]]
+        numbers = [
+            [round(float(number)) for number in re.findall(r"[\d.]+", cell)] for cell in full[2:5]
+        ]
         found = [[int(number) for number in re.findall(r"\d+", cell)] for cell in line[2:5]]
         assert all(np.allclose(a, b, atol=1) for a, b in zip(found, numbers, strict=True))
     answers = Clinical.of(Run.load(folder), ROUNDS).pooled
     for share, wanted in {share: wanted for wanted, share in answers.referred}.items():
         said = f"If a human reads the {share * 100:.0f} of 100 images of which it is least sure, it is right for"
         assert (
-            page.text.count(said) == page.text.count(f"{said} at least {wanted * 100:.0f} of 100 of the others.") == 1
+            page.text.count(said)
+            == page.text.count(f"{said} at least {wanted * 100:.0f} of 100 of the others.")
+            == 1
         )
     assert "Data: images of their own at 10 sites" in page.text
 
 
 def test_limits_name_what_is_missed_or_was_not_tested(folder):
-    page, answers = sheet(folder), Clinical.of(Run.load(folder), ROUNDS).pooled
+    page = sheet(folder)
+    answers = Clinical.of(Run.load(folder), ROUNDS).pooled
     assert answers.never == ["SCC"]
     assert "It never answers “SCC”: it will miss every such image." in page.text
     assert "How good it is for VASC is not known" in page.text
     few = [line for line in answers.lines if line.images < 30]
     assert [line.name for line in few] == []
-    pairs = [(each.name, each.accuracy.value) for each in Clinical.of(Run.load(folder), ROUNDS).sites]
+    pairs = [
+        (each.name, each.accuracy.value) for each in Clinical.of(Run.load(folder), ROUNDS).sites
+    ]
     low, high = (choose(pairs, key=lambda pair: pair[1]) for choose in (min, max))
     said = f"right for {low[1] * 100:.0f} of 100 images at {low[0]} and for {high[1] * 100:.0f} at {high[0]}"
     assert said in page.text
@@ -113,7 +124,9 @@ def test_what_sites_keep_or_nobody_trained_is_a_limit(folder, tmp_path):
 
 def printed_pages(browser, page: Path) -> int:
     browser.get(page.as_uri())
-    made = browser.execute_cdp_cmd("Page.printToPDF", {"preferCSSPageSize": True, "printBackground": True})
+    made = browser.execute_cdp_cmd(
+        "Page.printToPDF", {"preferCSSPageSize": True, "printBackground": True}
+    )
     return len(re.findall(rb"/Type\s*/Page\b", base64.b64decode(made["data"])))
 
 
@@ -134,16 +147,24 @@ def test_it_fits_one_page_of_paper_and_a_phone(folder, tmp_path):
     """Also with more classes than it shows, long names, a banner, and every limit."""
     long = write_run(tmp_path / "run", rounds=1, synthetic=SITES, status="failed")
     info = json.loads((long / "run.json").read_text())
-    info["experiment"]["data"]["classes"] = [f"squamous cell carcinoma {number}" for number in range(30)]
+    info["experiment"]["data"]["classes"] = [
+        f"squamous cell carcinoma {number}" for number in range(30)
+    ]
     info["experiment"]["key_metric"] = "accuracy"
     (long / "run.json").write_text(json.dumps(info))
     add_many_classes(long, 30)
     write_report(long)
-    findings = write_findings_run(tmp_path / "findings", [f"pulmonary consolidation {number}" for number in range(20)])
+    findings = write_findings_run(
+        tmp_path / "findings", [f"pulmonary consolidation {number}" for number in range(20)]
+    )
     browser = start_browser()
     try:
-        assert [printed_pages(browser, each / "clinician.html") for each in (folder, long, findings)] == [1] * 3
-        assert [hidden_on_a_phone(browser, each / "clinician.html") for each in (folder, long, findings)] == [0] * 3
+        assert [
+            printed_pages(browser, each / "clinician.html") for each in (folder, long, findings)
+        ] == [1] * 3
+        assert [
+            hidden_on_a_phone(browser, each / "clinician.html") for each in (folder, long, findings)
+        ] == [0] * 3
     finally:
         browser.quit()
 
@@ -152,12 +173,17 @@ def add_many_classes(folder: Path, classes: int) -> None:
     """Write counts of as many classes, each with ten images at one site."""
     labels = np.repeat(np.arange(classes), 2 * SMALLEST_COUNT)
     scores = np.random.default_rng(0).dirichlet(np.ones(classes), len(labels))
-    rows = [{"round": round_, "site": "site-1", **(binned_counts(scores, labels) or {})} for round_ in (0, 1)]
+    rows = [
+        {"round": round_, "site": "site-1", **(binned_counts(scores, labels) or {})}
+        for round_ in (0, 1)
+    ]
     (folder / "binned.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
 
 
 def write_findings_run(folder: Path, classes: list[str]) -> Path:
-    """A run whose model is sure of some findings, right with its surest answers of others, and guesses the rest."""
+    """A run whose model is sure of some findings, right with its surest answers of others, and
+    guesses the rest.
+    """
     write_run(folder, rounds=1, synthetic=())
     info = json.loads((folder / "run.json").read_text())
     info["experiment"]["data"] |= {"classes": classes, "multi_label": True}
@@ -166,7 +192,8 @@ def write_findings_run(folder: Path, classes: list[str]) -> Path:
     rng = np.random.default_rng(0)
     truth = (rng.random((400, len(classes))) < 0.4).astype(int)
     kind = np.arange(len(classes)) % 3
-    sure, guess = np.abs(truth - 0.03), rng.random(truth.shape)
+    sure = np.abs(truth - 0.03)
+    guess = rng.random(truth.shape)
     half = np.where(rng.random(truth.shape) < 0.6, np.abs(truth - 0.01), 0.3 + 0.4 * guess)
     scores = np.where(kind == 0, sure, np.where(kind == 1, half, guess))
     row = {"round": 1, "site": "site-1", **(one_versus_rest(scores, truth) or {})}
@@ -191,8 +218,12 @@ def test_several_findings_are_judged_in_pairs_of_a_hundred(tmp_path):
     folder = write_findings_run(tmp_path / "run", ["Mass", "Edema", "Hernia"])
     found = tables.test_values(Run.load(folder), "auroc_macro", 1)
     interval = mean_and_interval([*found.values()])
-    page, mean = sheet(folder), f"{interval.mean * 100:.0f}"
-    assert f"it ranks the right one higher in {mean} of 100 such pairs (95 % interval over sites" in page.text
+    page = sheet(folder)
+    mean = f"{interval.mean * 100:.0f}"
+    assert (
+        f"it ranks the right one higher in {mean} of 100 such pairs (95 % interval over sites"
+        in page.text
+    )
     assert "AUROC" not in page.text
     low, high = (f"{choose(found.values()) * 100:.0f}" for choose in (min, max))
     where = min(found, key=found.__getitem__), max(found, key=found.__getitem__)
@@ -205,8 +236,14 @@ def test_sites_that_are_alike_are_said_to_be(tmp_path):
     alike = [row | {"value": 0.9} if row["name"] == "auroc_macro" else row for row in rows]
     (folder / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in alike))
     report = Page(write_report(folder).read_text(encoding="utf-8"))
-    assert "Sites are alike: it ranks the right one higher for 90 of 100 pairs at each." in sheet(folder).text
-    assert "macro AUROC of 0.900 on test images (0.900 at each); before training it was 0.900. Shown" in report.text
+    assert (
+        "Sites are alike: it ranks the right one higher for 90 of 100 pairs at each."
+        in sheet(folder).text
+    )
+    assert (
+        "macro AUROC of 0.900 on test images (0.900 at each); before training it was 0.900. Shown"
+        in report.text
+    )
     assert "Its test macro AUROC" not in report.text
 
 

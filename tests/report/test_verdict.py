@@ -46,17 +46,28 @@ def test_accuracy_is_set_beside_the_commonest_class(tmp_path):
     low, high = proportion_interval(share, images)
     told = f"labels {share * 100:.1f} % of {images} test images of all sites rightly (95 % interval {low * 100:.1f} to"
     assert told in said(page)
-    assert f"Always answering “{common}” would be right for {support[common] / images * 100:.1f} %." in said(page)
+    assert (
+        f"Always answering “{common}” would be right for {support[common] / images * 100:.1f} %."
+        in said(page)
+    )
     assert page.by_id["tile-accuracy"] == f"{share:.3f} {low:.3f} to {high:.3f}"
     assert page.by_id["tile-baseline"] == f"{support[common] / images:.3f}"
-    assert (level(page), said(page).split(".")[0]) == ("verdict good", f"Better than always answering “{common}”")
+    assert (level(page), said(page).split(".")[0]) == (
+        "verdict good",
+        f"Better than always answering “{common}”",
+    )
 
 
 @pytest.mark.parametrize(
     ("accuracy", "balanced", "found", "begin"),
     [
         (0.3, 0.12, "poor", "Of no use: not better than always answering “MEL”."),
-        (0.3, 0.5, "mixed", "It tells classes apart, but is right no more often than always answering “MEL”."),
+        (
+            0.3,
+            0.5,
+            "mixed",
+            "It tells classes apart, but is right no more often than always answering “MEL”.",
+        ),
         (0.9, 0.5, "good", "Better than always answering “MEL”."),
     ],
 )
@@ -71,9 +82,14 @@ def test_the_verdict_follows_from_the_baselines(tmp_path, accuracy, balanced, fo
 def test_classes_never_recognised_are_named_first(tmp_path):
     """A class that one site recognises once is not among them, nor is one without test images."""
     folder = write_run(tmp_path / "run", rounds=2)
-    _, page = report(changed(folder, lambda name, value: 0.0 if name in ("f1/MEL", "f1/DF") and value else value))
+    _, page = report(
+        changed(folder, lambda name, value: 0.0 if name in ("f1/MEL", "f1/DF") and value else value)
+    )
     run = Run.load(folder)
-    images = {name: sum(run.at(s, "test", 1)[f"support/{name}"].value for s in SITES) for name in ("MEL", "DF")}
+    images = {
+        name: sum(run.at(s, "test", 1)[f"support/{name}"].value for s in SITES)
+        for name in ("MEL", "DF")
+    }
     blind = f"It recognises none of the test images of “MEL” ({images['MEL']:.0f}), “DF” ({images['DF']:.0f})."
     assert said(page).startswith(f"Better than always answering “MEL”. {blind} The selected model")
     assert level(page) == "verdict mixed"
@@ -85,7 +101,10 @@ def test_headline_has_an_interval_and_the_worst_site(tmp_path):
     end = last_rounds(Run.load(folder).metrics, KEY)
     found = mean_and_interval([choice.test for choice in end.sites])
     low = min(end.sites, key=lambda choice: choice.test)
-    assert f"{found.mean:.3f} on average over sites (95 % interval over sites {found.low:.3f} to" in page.text
+    assert (
+        f"{found.mean:.3f} on average over sites (95 % interval over sites {found.low:.3f} to"
+        in page.text
+    )
     assert f"It is worst at {low.site}: {low.test:.3f} ({low.images} test images)." in page.text
     assert page.by_id["tile-worst"] == f"{low.test:.3f} {low.site}"
 
@@ -100,9 +119,11 @@ def test_sites_that_are_alike_have_no_worst_and_no_interval(tmp_path):
 
 def test_compared_runs_are_among_the_key_results(tmp_path):
     """The report's own run minus the other one: a better method has a difference above 0."""
-    good, bad = write_run(tmp_path / "good", rounds=4), write_run(tmp_path / "bad", rounds=4, method="fedavg", gain=0.2)
+    good = write_run(tmp_path / "good", rounds=4)
+    bad = write_run(tmp_path / "bad", rounds=4, method="fedavg", gain=0.2)
     values = [
-        {choice.site: choice.test for choice in last_rounds(Run.load(each).metrics, KEY).sites} for each in (good, bad)
+        {choice.site: choice.test for choice in last_rounds(Run.load(each).metrics, KEY).sites}
+        for each in (good, bad)
     ]
     found = paired_difference(*([value[site] for site in SITES] for value in values))
     assert found.mean == pytest.approx(fmean(values[0].values()) - fmean(values[1].values()))
@@ -116,18 +137,23 @@ def test_compared_runs_are_among_the_key_results(tmp_path):
 
 
 def test_compared_runs_of_other_lengths_are_told(tmp_path):
-    long, short = write_run(tmp_path / "long", rounds=4), write_run(tmp_path / "short", rounds=2, method="fedavg")
+    long = write_run(tmp_path / "long", rounds=4)
+    short = write_run(tmp_path / "short", rounds=2, method="fedavg")
     told = "Their lengths differ: fedperl has 4 rounds and fedavg has 2 rounds."
     assert told in report(long, short)[1].text
 
 
 def test_runs_on_other_test_images_are_not_paired(tmp_path):
     """Sites of the same names, with other images: a difference would say nothing."""
-    one, other = write_run(tmp_path / "a", rounds=1), write_run(tmp_path / "b", rounds=1, method="fedavg")
+    one = write_run(tmp_path / "a", rounds=1)
+    other = write_run(tmp_path / "b", rounds=1, method="fedavg")
     path = other / "metrics.jsonl"
     path.write_text(path.read_text().replace('"n": ', '"n": 9'))
     _, page = report(one, other)
-    assert "fedperl and fedavg have no site with the same test images, so their difference is not known." in page.text
+    assert (
+        "fedperl and fedavg have no site with the same test images, so their difference is not known."
+        in page.text
+    )
     assert page.tables["table-comparison"][2][7:9] == ["–", "–"]
 
 
@@ -135,8 +161,16 @@ def test_runs_on_other_test_images_are_not_paired(tmp_path):
     ("synthetic", "words", "loud"),
     [
         (SITES, "Synthetic data: all 10 sites worked on images that fedward draws.", True),
-        (SITES[:2], "Synthetic data: 2 of 10 sites (site-1, site-2) worked on images that fedward draws.", True),
-        ((), "Data: images of their own at 10 sites, as each site said. No synthetic images.", False),
+        (
+            SITES[:2],
+            "Synthetic data: 2 of 10 sites (site-1, site-2) worked on images that fedward draws.",
+            True,
+        ),
+        (
+            (),
+            "Data: images of their own at 10 sites, as each site said. No synthetic images.",
+            False,
+        ),
         (None, "This run does not record whether its images were synthetic.", False),
     ],
 )
@@ -145,4 +179,6 @@ def test_a_banner_says_that_data_is_synthetic(tmp_path, synthetic, words, loud):
     assert words in page.text
     assert ("banner synthetic" in [attrs.get("class") for _, attrs in page.tags]) == loud
     assert html.index(words) < html.index('id="results"')
-    assert ("synthetic.labelled" in page.text) == (synthetic != ()), "settings of what nobody drew say nothing"
+    assert ("synthetic.labelled" in page.text) == (synthetic != ()), (
+        "settings of what nobody drew say nothing"
+    )

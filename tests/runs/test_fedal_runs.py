@@ -1,4 +1,6 @@
-"""Federated active learning from end to end: what sites choose, what travels, what a resumed run keeps."""
+"""Federated active learning from end to end: what sites choose, what travels, what a resumed run
+keeps.
+"""
 
 import json
 from collections.abc import Callable
@@ -15,7 +17,7 @@ from fedward.annotation import Queue, queue_folder
 from fedward.annotation.desk import Desk, Message
 from fedward.client.client import Client
 from fedward.config import DataSpec, SyntheticData
-from fedward.local import LocalTransport, run_local
+from fedward.lab.local import LocalTransport, run_local
 from fedward.methods.fedal import ensemble_entropy
 from fedward.methods.samplers import Pool
 from fedward.methods.workflow import ClientTask, Exchange
@@ -38,8 +40,16 @@ SITES = ["site-1", "site-6", "site-9"]
 
 def active(**options):
     """Four rounds; queries in the second and third, from a fifth of the images to six tenths."""
-    schedule = {"rounds": 4, "query_every": 1, "steps": 2, "initial_fraction": 0.2, "target_fraction": 0.6}
-    return tiny("fedal", synthetic=SyntheticData(images=40, labelled=1.0), options={**schedule, **options})
+    schedule = {
+        "rounds": 4,
+        "query_every": 1,
+        "steps": 2,
+        "initial_fraction": 0.2,
+        "target_fraction": 0.6,
+    }
+    return tiny(
+        "fedal", synthetic=SyntheticData(images=40, labelled=1.0), options={**schedule, **options}
+    )
 
 
 @pytest.fixture(scope="module")
@@ -50,8 +60,14 @@ def straight(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_images_without_a_label_teach_from_the_first_round_on(tmp_path: Path) -> None:
     """What FixMatch trains on shrinks as labels are bought."""
-    folder = run_local(active(unlabelled_weight=0.5, images_per_round=16), tmp_path / "run", sites=SITES)
-    found = [row for row in rows(folder, "metrics") if row["split"] == "train" and row["site"] == "site-1"]
+    folder = run_local(
+        active(unlabelled_weight=0.5, images_per_round=16), tmp_path / "run", sites=SITES
+    )
+    found = [
+        row
+        for row in rows(folder, "metrics")
+        if row["split"] == "train" and row["site"] == "site-1"
+    ]
     assert {row["round"] for row in found if row["name"] == "loss_pseudo"} == {1, 2, 3, 4}
     left = [row["value"] for row in found if row["name"] == "unlabelled"]
     assert left == sorted(left, reverse=True)
@@ -63,7 +79,9 @@ def test_images_without_a_label_teach_from_the_first_round_on(tmp_path: Path) ->
 
 def request(experiment, round_: int, task: str, seed: int) -> wire.Message:
     net = build(experiment.net, len(experiment.data.classes), experiment.data.channels, seed=seed)
-    return requests(experiment, Exchange(round_, net.state_dict(), {"site-1": ClientTask(task)}))["site-1"]
+    return requests(experiment, Exchange(round_, net.state_dict(), {"site-1": ClientTask(task)}))[
+        "site-1"
+    ]
 
 
 def known(folder: Path, round_: int) -> dict[str, int]:
@@ -71,17 +89,22 @@ def known(folder: Path, round_: int) -> dict[str, int]:
 
 
 def own_model(site: Client, sent: wire.Message, answer: wire.Message) -> dict[str, torch.Tensor]:
-    return wire.rebuild(wire.unflatten("model", sent.arrays, site.learner.networks.template), answer)
+    return wire.rebuild(
+        wire.unflatten("model", sent.arrays, site.learner.networks.template), answer
+    )
 
 
 def test_a_query_takes_the_highest_entropy_of_both_models(tmp_path):
-    """Computed once more by hand: the own model as it left round 1, the global one as it came in round 2."""
+    """Computed once more by hand: the own model as it left round 1, the global one as it came in
+    round 2.
+    """
     experiment = active()
     site = new_client("site-1", experiment, tmp_path)
     sent = [request(experiment, 1, "train", 5), request(experiment, 2, "query", 6)]
     first, second = (site.handle(message) for message in sent)
     assert "error" not in second.meta
-    initial, after = known(tmp_path, 1), known(tmp_path, 2)
+    initial = known(tmp_path, 1)
+    after = known(tmp_path, 2)
     given = site.data.labelled
     truth = dict(zip(given.ids, given.labels.tolist(), strict=True))
     assert initial == {name: truth[name] for name in initial}
@@ -92,7 +115,10 @@ def test_a_query_takes_the_highest_entropy_of_both_models(tmp_path):
 
     rest = [name for name in given.ids if name not in initial]
     pixels = Pixels.of(given.named(rest), site.learner.networks.device)
-    models = [own_model(site, sent[0], first), wire.unflatten("model", sent[1].arrays, site.learner.networks.template)]
+    models = [
+        own_model(site, sent[0], first),
+        wire.unflatten("model", sent[1].arrays, site.learner.networks.template),
+    ]
     outputs = [predict(site.learner.networks.load(state), pixels) for state in models]
     scores = ensemble_entropy(torch.stack(outputs))
     highest = {rest[index] for index in scores.topk(5).indices.tolist()}
@@ -110,7 +136,9 @@ def test_a_random_query_draws_and_looks_at_no_model(tmp_path, monkeypatch):
     rest = sorted(name for name in site.data.labelled.ids if name not in initial)
     order = torch.randperm(len(rest), generator=torch_generator(3, "site-1", "query", 2)).tolist()
     assert set(known(tmp_path, 2)) - set(initial) == {rest[index] for index in order[:5]}
-    assert not list((tmp_path / "memory" / RUN).glob("*.safetensors")), "no sampler here needs the own model"
+    assert not list((tmp_path / "memory" / RUN).glob("*.safetensors")), (
+        "no sampler here needs the own model"
+    )
 
 
 @pytest.mark.parametrize("sampler", ["random", "global_entropy", "bald", "sa"])
@@ -127,14 +155,22 @@ def test_a_late_site_is_told_the_global_model_replaces_its_own(tmp_path, caplog)
     site = new_client("site-1", experiment, tmp_path)
     assert site.handle(request(experiment, 3, "query", 5)).meta["label_counts"]["asked"] == 5
     (tmp_path / "memory" / RUN / "00003-000.safetensors").unlink()
-    assert site.handle(request(experiment, 4, "query", 5)).meta["label_counts"]["asked"] == 9, "what it missed, too"
+    assert site.handle(request(experiment, 4, "query", 5)).meta["label_counts"]["asked"] == 9, (
+        "what it missed, too"
+    )
     assert "no own model yet, the global one stands for it" in caplog.text
 
 
 def test_only_counts_of_labels_leave_the_site(tmp_path):
     experiment = active()
     answer = new_client("site-1", experiment, tmp_path).handle(request(experiment, 1, "train", 5))
-    assert answer.meta["label_counts"] == {"asked": 5, "bought": 5, "waiting": 0, "cannot_tell": 0, "unusable": 0}
+    assert answer.meta["label_counts"] == {
+        "asked": 5,
+        "bought": 5,
+        "waiting": 0,
+        "cannot_tell": 0,
+        "unusable": 0,
+    }
     assert (answer.meta["labelled"], answer.meta["unlabelled"]) == (5, 19)
     text = json.dumps(answer.meta)
     assert not any(name in text for name in known(tmp_path, 1))
@@ -156,7 +192,9 @@ def refused(monkeypatch) -> list[Pool]:
 
 @pytest.mark.parametrize("sampler", ["fedal", "core_set", "random"])
 def test_what_the_filter_refuses_is_not_asked_about(tmp_path, refused, caplog, sampler):
-    """Of 19 images without a label three are left, though five labels are due. The site's folder and log tell."""
+    """Of 19 images without a label three are left, though five labels are due. The site's folder
+    and log tell.
+    """
     experiment = active(out_of_distribution_filter=True, sampler=sampler)
     site = new_client("site-1", experiment, tmp_path)
     site.handle(request(experiment, 1, "train", 5))
@@ -166,7 +204,13 @@ def test_what_the_filter_refuses_is_not_asked_about(tmp_path, refused, caplog, s
     assert (len(pool.ids), pool.features.shape, len(pool.labelled)) == (19, (19, 256), 5)
     names = sorted(pool.ids)
     assert set(known(tmp_path, 2)) - set(known(tmp_path, 1)) == set(names[16:])
-    assert answer.meta["label_counts"] == {"asked": 3, "bought": 8, "waiting": 0, "cannot_tell": 0, "unusable": 0}
+    assert answer.meta["label_counts"] == {
+        "asked": 3,
+        "bought": 8,
+        "waiting": 0,
+        "cannot_tell": 0,
+        "unusable": 0,
+    }
     listed = tmp_path / "memory" / RUN / "out_of_distribution" / "00002.json"
     assert json.loads(listed.read_text()) == dict.fromkeys(names[:16], 0.5)
     assert "16 of 19 images look like no labelled one" in caplog.text
@@ -179,7 +223,9 @@ def test_refused_images_have_no_scores_to_report(tmp_path, refused):
         experiment = active(out_of_distribution_filter=filtered, budget="by_score")
         site = new_client("site-1", experiment, tmp_path / str(filtered))
         site.handle(request(experiment, 1, "train", 5))
-        assert sum(site.handle(request(experiment, 2, "score", 6)).meta["scores"]) == (0 if filtered else 15)
+        assert sum(site.handle(request(experiment, 2, "score", 6)).meta["scores"]) == (
+            0 if filtered else 15
+        )
 
 
 # --- a run
@@ -207,21 +253,30 @@ def test_every_sampler_goes_through_a_run_and_buys_as_many(straight, tmp_path, s
 
 @pytest.mark.parametrize("trainable", ["all", "head"])
 def test_feal_with_its_loss_goes_through_a_run(straight, tmp_path, trainable):
-    experiment = active(sampler="feal", loss="evidential").model_copy(update={"trainable": trainable})
+    experiment = active(sampler="feal", loss="evidential").model_copy(
+        update={"trainable": trainable}
+    )
     other = run_local(experiment, tmp_path / "run", sites=SITES)
     assert rows(other, "queries") == rows(straight, "queries")
-    plain = experiment.model_copy(update={"options": {**experiment.options, "loss": "cross_entropy"}})
+    plain = experiment.model_copy(
+        update={"options": {**experiment.options, "loss": "cross_entropy"}}
+    )
     without = run_local(plain, tmp_path / "plain", sites=SITES)
-    assert not torch.equal(weights(other)["classifier.weight"], weights(without)["classifier.weight"])
+    assert not torch.equal(
+        weights(other)["classifier.weight"], weights(without)["classifier.weight"]
+    )
 
 
 def test_a_budget_by_scores_buys_the_same_total_at_the_highest(straight, tmp_path):
     """Sites get unequal shares, which the log names; each round's total is that of equal shares."""
     other = run_local(active(budget="by_score"), tmp_path / "run", sites=SITES)
-    asked, equal = [], []
+    asked = []
+    equal = []
     for round_ in (1, 2, 3, 4):
         for found, folder in ((asked, other), (equal, straight)):
-            found.append([row["asked"] for row in rows(folder, "queries") if row["round"] == round_])
+            found.append(
+                [row["asked"] for row in rows(folder, "queries") if row["round"] == round_]
+            )
     assert [sum(each) for each in asked] == [sum(each) for each in equal]
     assert asked[1] != equal[1]
     budgets = [row["labels"] for row in rows(other, "budgets")]
@@ -232,10 +287,15 @@ def test_a_budget_by_scores_buys_the_same_total_at_the_highest(straight, tmp_pat
 
 
 def test_a_site_away_at_the_last_query_asks_alone_afterwards(straight, tmp_path, monkeypatch):
-    exchange, looks = LocalTransport.exchange, []
+    exchange = LocalTransport.exchange
+    looks = []
 
     def away(self: LocalTransport, requests: dict, timeout: int, deliver: Callable) -> None:
-        requests = {site: each for site, each in requests.items() if (site, each.meta["round"]) != ("site-6", 3)}
+        requests = {
+            site: each
+            for site, each in requests.items()
+            if (site, each.meta["round"]) != ("site-6", 3)
+        }
         exchange(self, requests, timeout, deliver)
 
     def looked(site: str, *arguments: Any) -> Any:
@@ -245,15 +305,23 @@ def test_a_site_away_at_the_last_query_asks_alone_afterwards(straight, tmp_path,
     monkeypatch.setattr(LocalTransport, "exchange", away)
     monkeypatch.setattr("fedward.client.queries.observe", looked)
     other = run_local(active(), tmp_path / "run", sites=SITES)
-    labelled = [{row["site"]: row["labelled"] for row in rows(run, "queries")[-3:]} for run in (other, straight)]
+    labelled = [
+        {row["site"]: row["labelled"] for row in rows(run, "queries")[-3:]}
+        for run in (other, straight)
+    ]
     assert labelled[0] == labelled[1]
-    assert looks[3:] == [*SITES, "site-1", "site-9", "site-6"], "the first three are drawn by chance"
+    assert looks[3:] == [*SITES, "site-1", "site-9", "site-6"], (
+        "the first three are drawn by chance"
+    )
 
 
 def test_samplers_differ_in_choice_and_never_in_number(straight, tmp_path):
     other = run_local(active(sampler="random"), tmp_path / "run", sites=SITES)
     assert rows(other, "queries") == rows(straight, "queries")
-    assert any(not torch.equal(a, b) for a, b in zip(weights(other).values(), weights(straight).values(), strict=True))
+    assert any(
+        not torch.equal(a, b)
+        for a, b in zip(weights(other).values(), weights(straight).values(), strict=True)
+    )
 
 
 @pytest.mark.parametrize(("round_", "answered"), [(1, 1), (2, 1), (2, 3), (3, 2)])
@@ -283,13 +351,19 @@ def hospitals(tmp_path: Path) -> Path:
     """Site files of three hospitals with the same 60 training images."""
     folder = write_sites(tmp_path / "files")
     for site, lines in HOSPITALS.items():
-        (folder / f"{site}.yaml").write_text(f"kind: npz\nfile: images.npz\nlabels: {{0: A, 1: B, 2: C}}\n{lines}")
+        (folder / f"{site}.yaml").write_text(
+            f"kind: npz\nfile: images.npz\nlabels: {{0: A, 1: B, 2: C}}\n{lines}"
+        )
     return folder
 
 
 def hospital_run(tmp_path: Path, hospitals: Path) -> Run:
-    experiment = active().model_copy(update={"data": DataSpec(classes=CLASSES, image_size=16), "synthetic": None})
-    return Run.load(run_local(experiment, tmp_path / "run", sites=list(HOSPITALS), site_folders=[hospitals]))
+    experiment = active().model_copy(
+        update={"data": DataSpec(classes=CLASSES, image_size=16), "synthetic": None}
+    )
+    return Run.load(
+        run_local(experiment, tmp_path / "run", sites=list(HOSPITALS), site_folders=[hospitals])
+    )
 
 
 def last(run: Run) -> dict[str, dict[str, int]]:
@@ -305,7 +379,8 @@ def answering(monkeypatch: pytest.MonkeyPatch, labels: Callable[[str], str | Non
         (folder,) = self.client("site-2").source.site_folders
         queue = Queue(queue_folder(folder / "site-2.yaml"))
         for asked in queue.pending():
-            if label := labels(asked.sample_id):
+            label = labels(asked.sample_id)
+            if label:
                 message = Message("ab", asked.sample_id, "label", label, uuid4().hex, 0)
                 Desk(queue, {asked.sample_id}).answer(message)
         exchange(self, requests, timeout, deliver)
@@ -332,7 +407,9 @@ def test_a_hospital_that_answers_half_does_not_stop_the_others(tmp_path, hospita
     assert counts["site-1"]["bought"] == 36
 
 
-def test_nonsense_answers_are_counted_and_the_others_go_on(tmp_path, hospitals, monkeypatch, caplog):
+def test_nonsense_answers_are_counted_and_the_others_go_on(
+    tmp_path, hospitals, monkeypatch, caplog
+):
     answering(monkeypatch, lambda sample_id: "gibberish")
     run = hospital_run(tmp_path, hospitals)
     counts = last(run)

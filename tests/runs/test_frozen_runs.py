@@ -1,4 +1,6 @@
-"""Runs in which a part of the network is frozen: what travels, who refuses what, and what comes out."""
+"""Runs in which a part of the network is frozen: what travels, who refuses what, and what comes
+out.
+"""
 
 import json
 from pathlib import Path
@@ -13,7 +15,7 @@ from asking import facts
 from clients import new_client
 from fedward.config import Experiment
 from fedward.errors import ConfigError, RunError
-from fedward.local import LocalTransport, run_local
+from fedward.lab.local import LocalTransport, run_local
 from fedward.methods import METHODS
 from fedward.methods.workflow import ClientTask, Exchange
 from fedward.operation.audit_check import verify
@@ -68,10 +70,15 @@ def test_every_method_trains_a_part(method: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("trainable", ["head", "last:2", "adapters"])
-def test_nothing_frozen_travels(trainable: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    names, exchange = set[str](), LocalTransport.exchange
+def test_nothing_frozen_travels(
+    trainable: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = set[str]()
+    exchange = LocalTransport.exchange
 
-    def seen(self: LocalTransport, requests: dict[str, Message], timeout: int, deliver: Deliver) -> None:
+    def seen(
+        self: LocalTransport, requests: dict[str, Message], timeout: int, deliver: Deliver
+    ) -> None:
         def look(site: str, answer: Message) -> None:
             names.update(name.split("/")[-1] for name in (*answer.arrays, *requests[site].arrays))
             deliver(site, answer)
@@ -119,12 +126,15 @@ def test_means_of_encrypted_heads(tmp_path: Path) -> None:
 
 
 def test_a_loaded_model_is_whole(run: Path) -> None:
-    model, expected = fedward.load_model(run), whole_of(frozen("head")) | weights(run)
+    model = fedward.load_model(run)
+    expected = whole_of(frozen("head")) | weights(run)
     assert_equal(dict(model.net.state_dict()), expected)
     images = torch.rand(3, 3, 16, 16)
     networks = new_client(SITES[0], frozen("head"), run / "elsewhere")._networks
     networks.load(weights(run))
-    torch.testing.assert_close(model(images), torch.softmax(networks.on_images.eval()(images), dim=1))
+    torch.testing.assert_close(
+        model(images), torch.softmax(networks.on_images.eval()(images), dim=1)
+    )
 
 
 def test_files_say_what_is_left_out(run: Path) -> None:
@@ -191,7 +201,10 @@ def test_a_site_with_another_base_refuses(told: str | None, tmp_path: Path) -> N
     experiment = frozen("head")
     answer = new_client(SITES[0], experiment, tmp_path).handle(request(experiment, told))
     base = initial_model(experiment, None).base
-    assert f"net small_cnn_gn, its frozen part: expected SHA-256 {told}, found {base}" in answer.meta["error"]
+    assert (
+        f"net small_cnn_gn, its frozen part: expected SHA-256 {told}, found {base}"
+        in answer.meta["error"]
+    )
     assert not answer.arrays
     fine = new_client(SITES[1], experiment, tmp_path / "other").handle(request(experiment, base))
     assert "frozen" not in fine.meta.get("error", "")
@@ -207,7 +220,9 @@ def test_a_frozen_tensor_in_a_request_is_refused(tmp_path: Path) -> None:
     tensor = whole_of(experiment)[FROZEN].numpy()
     asked = request(experiment, initial_model(experiment, None).base, **{f"model/{FROZEN}": tensor})
     answer = new_client(SITES[0], experiment, tmp_path).handle(asked)
-    assert f"tensors of model: expected those that train, found model/{FROZEN}" in answer.meta["error"]
+    assert (
+        f"tensors of model: expected those that train, found model/{FROZEN}" in answer.meta["error"]
+    )
 
 
 @pytest.mark.proves(
@@ -215,10 +230,15 @@ def test_a_frozen_tensor_in_a_request_is_refused(tmp_path: Path) -> None:
     "a site sends an update of a frozen tensor beside the trained ones",
     "refused on arrival; the round is averaged without it",
 )
-def test_an_update_of_a_frozen_tensor_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    exchange, tensor = LocalTransport.exchange, whole_of(frozen())[FROZEN].numpy()
+def test_an_update_of_a_frozen_tensor_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    exchange = LocalTransport.exchange
+    tensor = whole_of(frozen())[FROZEN].numpy()
 
-    def poisoned(self: LocalTransport, requests: dict[str, Message], timeout: int, deliver: Deliver) -> None:
+    def poisoned(
+        self: LocalTransport, requests: dict[str, Message], timeout: int, deliver: Deliver
+    ) -> None:
         def add(site: str, answer: Message) -> None:
             if site == SITES[0] and answer.arrays:
                 answer.arrays[f"diff/{FROZEN}"] = tensor  # type: ignore[index]
@@ -235,11 +255,17 @@ def test_an_update_of_a_frozen_tensor_is_refused(tmp_path: Path, monkeypatch: py
 
 
 def test_pre_training_refuses_a_frozen_encoder() -> None:
-    with pytest.raises(ConfigError, match="trainable with selffed: expected all, found pre-training is to change"):
-        Experiment.parse({"method": "selffed", "net": "masked_swin_32", "trainable": "head"}, "test")
+    with pytest.raises(
+        ConfigError, match="trainable with selffed: expected all, found pre-training is to change"
+    ):
+        Experiment.parse(
+            {"method": "selffed", "net": "masked_swin_32", "trainable": "head"}, "test"
+        )
 
 
-@pytest.mark.parametrize("trainable", ["", "heads", "last", "last:0", "last:-1", "last:99999", "adapters:4"])
+@pytest.mark.parametrize(
+    "trainable", ["", "heads", "last", "last:0", "last:-1", "last:99999", "adapters:4"]
+)
 def test_other_parts_are_no_settings(trainable: str) -> None:
     with pytest.raises(ConfigError, match="trainable"):
         Experiment.parse({"method": "fedavg", "trainable": trainable}, "test")

@@ -1,11 +1,13 @@
-"""Jobs of ordinary hospitals: the same model, bit for bit, whether averages have to be worth enough or not."""
+"""Jobs of ordinary hospitals: the same model, bit for bit, whether averages have to be worth enough
+or not.
+"""
 
 from pathlib import Path
 
 import pytest
 
 from fedward.config import SyntheticData
-from fedward.local import run_local
+from fedward.lab.local import run_local
 from hospital import hospital
 from run_files import assert_equal, rows, weights
 

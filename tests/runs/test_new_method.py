@@ -1,4 +1,6 @@
-"""A method written outside of the package runs as those inside do, and may send and write what it declares, no more."""
+"""A method written outside of the package runs as those inside do, and may send and write what it
+declares, no more.
+"""
 
 import json
 from collections.abc import Sequence
@@ -13,14 +15,14 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from fedward.errors import ConfigError, RunError
-from fedward.local import run_local
+from fedward.lab.local import run_local
 from fedward.methods import METHODS
 from fedward.methods.algorithm import Algorithm, Requirements, ServerState
 from fedward.methods.fedavg import draw_participants, mean_of
 from fedward.methods.local import Batch, Losses, Objective, Phase, RoundInputs
 from fedward.methods.settings import Settings
 from fedward.methods.workflow import ClientTask, Exchange, Federation, Rounds
-from fedward.report.run import Run
+from fedward.runs.run import Run
 from fedward.storage.checkpoint import StoredState
 from fedward.storage.run_folder import RunFolder
 from run_files import rows
@@ -28,7 +30,9 @@ from tiny import tiny
 
 SITES = ["site-1", "site-2", "site-9"]
 DECLARED = Requirements(
-    losses=frozenset({"loss_error", "loss_l1"}), logs=frozenset({"sparsity"}), records=frozenset({"sparsities"})
+    losses=frozenset({"loss_error", "loss_l1"}),
+    logs=frozenset({"sparsity"}),
+    records=frozenset({"sparsities"}),
 )
 
 
@@ -49,8 +53,13 @@ class Sparse(Objective[int]):
         assert batch.labelled is not None
         assert batch.labels is not None
         absolute = torch.stack([parameter.abs().sum() for parameter in net.parameters()]).sum()
-        terms = {"loss_error": F.cross_entropy(net(batch.labelled), batch.labels), "loss_l1": self._penalty * absolute}
-        small = torch.cat([parameter.detach().flatten() for parameter in net.parameters()]).abs() < 1e-3
+        terms = {
+            "loss_error": F.cross_entropy(net(batch.labelled), batch.labels),
+            "loss_l1": self._penalty * absolute,
+        }
+        small = (
+            torch.cat([parameter.detach().flatten() for parameter in net.parameters()]).abs() < 1e-3
+        )
         return Losses(terms, {"sparsity": small.float().mean()})
 
     def after_step(self, net: nn.Module, batch: Batch, losses: Losses, state: int) -> int:
@@ -72,7 +81,8 @@ class Lasso(Algorithm[LassoState]):
     state_type = LassoState
 
     def __init__(self, settings: LassoSettings) -> None:
-        self.settings, self.requirements = settings, DECLARED
+        self.settings = settings
+        self.requirements = DECLARED
         self.weight = lambda task, labelled, unlabelled, steps: labelled
 
     def phases(self, task: str, round_: int, labelled: int) -> Sequence[Phase]:
@@ -81,11 +91,17 @@ class Lasso(Algorithm[LassoState]):
     def rounds(self, state: LassoState, federation: Federation) -> Rounds:
         while state.round < self.settings.rounds:
             round_ = state.round + 1
-            sites = draw_participants(federation.sites, self.settings.participants, federation.seed, round_)
-            replies = yield Exchange(round_, state.model, {site: ClientTask("shrink") for site in sites})
+            sites = draw_participants(
+                federation.sites, self.settings.participants, federation.seed, round_
+            )
+            replies = yield Exchange(
+                round_, state.model, {site: ClientTask("shrink") for site in sites}
+            )
             least = federation.effective_replies
             state.model = mean_of(replies, "shrink", self.weight, self.settings, state.model, least)
-            state.norms[str(round_)] = float(sum(tensor.double().abs().sum() for tensor in state.model.values()))
+            state.norms[str(round_)] = float(
+                sum(tensor.double().abs().sum() for tensor in state.model.values())
+            )
             federation.record("sparsities", {"round": round_, "norm": state.norms[str(round_)]})
             state.round = round_
 
@@ -103,7 +119,15 @@ def test_a_new_method_needs_no_line_of_the_runtime(tmp_path: Path) -> None:
     folder = run(tmp_path / "run")
     assert RunFolder.reopen(folder).finished
     told = {row["name"] for row in rows(folder, "metrics") if row["split"] == "train"}
-    assert told == {"loss", "loss_error", "loss_l1", "sparsity", "seconds", "labelled", "unlabelled"}
+    assert told == {
+        "loss",
+        "loss_error",
+        "loss_l1",
+        "sparsity",
+        "seconds",
+        "labelled",
+        "unlabelled",
+    }
     assert [row["round"] for row in rows(folder, "sparsities")] == [1, 2, 3]
     assert not (folder / "peers.jsonl").exists(), "it has not declared that one"
     assert len(Run.load(folder).rounds) == 3
@@ -116,7 +140,10 @@ def test_a_new_method_needs_no_line_of_the_runtime(tmp_path: Path) -> None:
 
 def test_its_own_loss_does_what_it_says(tmp_path: Path) -> None:
     """A hundred times the penalty gives smaller weights."""
-    norms = [rows(run(tmp_path / str(p), penalty=p, learning_rate=0.01), "sparsities")[-1]["norm"] for p in (0, 0.1)]
+    norms = [
+        rows(run(tmp_path / str(p), penalty=p, learning_rate=0.01), "sparsities")[-1]["norm"]
+        for p in (0, 0.1)
+    ]
     assert norms[1] < 0.9 * norms[0]
 
 
@@ -134,12 +161,16 @@ def test_what_is_not_declared_does_not_leave_a_site(tmp_path, monkeypatch, kind,
     for row in rows(tmp_path / "run", "rounds"):
         assert set(row["failed"]) == set(SITES)
         assert all(", train: expected only loss" in reason for reason in row["failed"].values())
-        assert not any(name in reason for reason in row["failed"].values()), "what was found stays at the site"
+        assert not any(name in reason for reason in row["failed"].values()), (
+            "what was found stays at the site"
+        )
 
 
 def test_a_record_that_is_not_declared_is_refused(tmp_path, monkeypatch):
     monkeypatch.setitem(globals(), "DECLARED", Requirements(DECLARED.losses, DECLARED.logs))
-    with pytest.raises(ConfigError, match=r"log 'sparsities' of the run folder: .* that lasso has not declared"):
+    with pytest.raises(
+        ConfigError, match=r"log 'sparsities' of the run folder: .* that lasso has not declared"
+    ):
         run(tmp_path / "run")
     assert json.loads((tmp_path / "run" / "run.json").read_text())["status"] == "failed"
 

@@ -1,4 +1,6 @@
-"""Sites with nothing to learn from take no step and count for nothing; a run of such sites alone fails."""
+"""Sites with nothing to learn from take no step and count for nothing; a run of such sites alone
+fails.
+"""
 
 import json
 
@@ -8,7 +10,7 @@ import torch
 from clients import new_client
 from fedward.config import SyntheticData
 from fedward.errors import RunError
-from fedward.local import run_local
+from fedward.lab.local import run_local
 from fedward.storage.checkpoint import StoredState
 from fedward.storage.initial import initial_model
 from fedward.storage.run_folder import RunFolder
@@ -47,8 +49,14 @@ def test_a_run_without_any_label_fails_and_says_so(tmp_path, method, options, ro
 
 def test_fedperl_as_it_ships_fails_without_labels(tmp_path):
     """At its own threshold a fresh network is sure of no image."""
-    experiment = tiny("fedperl", synthetic=NO_LABELS, options={"rounds": 2, "threshold": 0.6, "participants": None})
-    with pytest.raises(RunError, match="no site has labels; last: site-1: took no step as train: 0 labelled"):
+    experiment = tiny(
+        "fedperl",
+        synthetic=NO_LABELS,
+        options={"rounds": 2, "threshold": 0.6, "participants": None},
+    )
+    with pytest.raises(
+        RunError, match="no site has labels; last: site-1: took no step as train: 0 labelled"
+    ):
         run_local(experiment, tmp_path / "run", sites=SITES)
     for row in rows(tmp_path / "run", "rounds"):
         assert row["replied"] == []
@@ -59,21 +67,25 @@ def test_a_run_that_changed_no_weight_fails(tmp_path):
     """Their steps are so small that no float32 notices; the network has no running statistics."""
     options = {"rounds": 1, "learning_rate": 1e-60}
     experiment = tiny("fedprox", synthetic=HALF_HAVE_LABELS, net="small_cnn_gn", options=options)
-    with pytest.raises(RunError, match="expected a model that some round changed, found the one it began with"):
+    with pytest.raises(
+        RunError, match="expected a model that some round changed, found the one it began with"
+    ):
         run_local(experiment, tmp_path / "run", sites=SITES)
     assert json.loads((tmp_path / "run" / "run.json").read_text())["status"] == "failed"
 
 
 def test_a_site_that_keeps_no_pseudo_label_takes_no_step(tmp_path):
-    """BatchNorm's statistics moved with its images; what it returns is the model it was sent all the same."""
+    """BatchNorm's statistics moved with its images; what it returns is the model it was sent all
+    the same.
+    """
     experiment = tiny("ssfl", synthetic=HALF_HAVE_LABELS, options={"threshold": 1.0})
     model = initial_model(experiment, None)[0]
     state, steps, means = new_client("site-2", experiment, tmp_path).learner.train(model, [], 1)
     assert (steps, means) == (0, {"loss": 0.0, "loss_pseudo": 0.0, "kept": 0.0})
     assert state is model
-    _, steps, means = new_client("site-2", tiny("ssfl", synthetic=HALF_HAVE_LABELS), tmp_path).learner.train(
-        model, [], 1
-    )
+    _, steps, means = new_client(
+        "site-2", tiny("ssfl", synthetic=HALF_HAVE_LABELS), tmp_path
+    ).learner.train(model, [], 1)
     assert (steps, means["kept"]) == (2, 1.0)
 
 
@@ -83,10 +95,16 @@ def test_a_site_without_a_step_is_outside_mean_and_peers(tmp_path, method):
     options = {"rounds": 3, "threshold": 1.0, "participants": None, "largest_share": 1.0}
     found = {}
     for name, sites in (("with", SITES), ("without", ["site-1", "site-9"])):
-        run = run_local(tiny(method, synthetic=HALF_HAVE_LABELS, options=options), tmp_path / name, sites=sites)
+        run = run_local(
+            tiny(method, synthetic=HALF_HAVE_LABELS, options=options), tmp_path / name, sites=sites
+        )
         found[name] = StoredState(run / "model.safetensors")
     assert list(found["with"]) == list(found["without"])
-    differ = [key for key, tensor in found["with"].items() if not torch.equal(tensor, found["without"][key])]
+    differ = [
+        key
+        for key, tensor in found["with"].items()
+        if not torch.equal(tensor, found["without"][key])
+    ]
     assert not differ
     for row in rows(tmp_path / "with", "rounds"):
         assert row["replied"] == ["site-1", "site-9"]
@@ -94,6 +112,10 @@ def test_a_site_without_a_step_is_outside_mean_and_peers(tmp_path, method):
     for row in rows(tmp_path / "with", "peers"):
         assert row["sites"] == ["site-1", "site-9"]
         assert not any("site-2" in peers for peers in row["chosen"].values())
-    told = [row for row in rows(tmp_path / "with", "metrics") if (row["site"], row["name"]) == ("site-2", "kept")]
+    told = [
+        row
+        for row in rows(tmp_path / "with", "metrics")
+        if (row["site"], row["name"]) == ("site-2", "kept")
+    ]
     assert [row["value"] for row in told] == [0.0] * 3, "its log says why"
     assert RunFolder.reopen(tmp_path / "with").finished

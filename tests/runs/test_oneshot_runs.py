@@ -1,4 +1,6 @@
-"""Runs of the head in one round: the same head wherever images are, what leaves a site, and what may go on from it."""
+"""Runs of the head in one round: the same head wherever images are, what leaves a site, and what
+may go on from it.
+"""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,7 +15,7 @@ import fedward
 from asking import requests
 from clients import new_client
 from fedward.config import DataSpec, Experiment
-from fedward.local import run_local
+from fedward.lab.local import run_local
 from fedward.methods.oneshot import discriminant
 from fedward.methods.workflow import ClientTask, Exchange
 from fedward.operation.audit_check import verify
@@ -46,9 +48,15 @@ def image(label: int, number: int) -> np.ndarray:
 
 
 def write_site(folder: Path, name: str, numbers: Sequence[Sequence[int]], seed: int = 0) -> Path:
-    """Write a site with these images of each class for training, in an order of chance that others do not change."""
+    """Write a site with these images of each class for training, in an order of chance that others
+    do not change.
+    """
     arrays = {}
-    for split, held in (("train", numbers), ("val", [range(900, 905)] * 3), ("test", [range(950, 955)] * 3)):
+    for split, held in (
+        ("train", numbers),
+        ("val", [range(900, 905)] * 3),
+        ("test", [range(950, 955)] * 3),
+    ):
         pairs = [(label, number) for label, of_class in enumerate(held) for number in of_class]
         pairs.sort(key=lambda pair: np.random.default_rng([seed, *pair]).random())
         arrays[f"{split}_images"] = np.stack([image(*pair) for pair in pairs])
@@ -56,14 +64,18 @@ def write_site(folder: Path, name: str, numbers: Sequence[Sequence[int]], seed: 
     folder.mkdir(parents=True, exist_ok=True)
     np.savez(folder / f"{name}.npz", **arrays)
     labels = ", ".join(f"{number}: {label}" for number, label in enumerate(CLASSES))
-    (folder / f"{name}.yaml").write_text(f"{{kind: npz, file: {name}.npz, labels: {{{labels}}}, max_rejected: 0.0}}")
+    (folder / f"{name}.yaml").write_text(
+        f"{{kind: npz, file: {name}.npz, labels: {{{labels}}}, max_rejected: 0.0}}"
+    )
     return folder
 
 
 def measured(experiment: Experiment, folder: Path, own: Path, name: str = "site-1") -> Message:
     """What a site with a file answers to an honest request."""
     first = initial_model(experiment, None)
-    asked = requests(experiment, Exchange(1, first.state, {name: ClientTask("measure")}), [name])[name]
+    asked = requests(experiment, Exchange(1, first.state, {name: ClientTask("measure")}), [name])[
+        name
+    ]
     asked = Message({**asked.meta, "base": first.base}, asked.arrays)
     return new_client(name, experiment, own, [folder]).answer(asked)
 
@@ -82,18 +94,25 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_one_round_makes_an_ordinary_head(run: Path) -> None:
-    first, state = initial_model(oneshot(), None).state, weights(run)
+    first = initial_model(oneshot(), None).state
+    state = weights(run)
     assert list(state) == [*HEAD, *MOMENTS]
     assert not torch.equal(state[HEAD[0]], first[HEAD[0]])
-    assert all(torch.equal(state[name], first[name]) for name in MOMENTS), "no model tells sums over images"
+    assert all(torch.equal(state[name], first[name]) for name in MOMENTS), (
+        "no model tells sums over images"
+    )
     assert [row["round"] for row in rows(run, "rounds")] == [1]
     assert {row["round"] for row in rows(run, "metrics") if row["split"] == "val"} == {0, 1}
     assert verify(run).files
 
 
 def test_a_loaded_model_predicts(run: Path) -> None:
-    model, images = fedward.load_model(run), torch.rand(5, 3, 16, 16)
-    assert_equal({name: dict(model.net.state_dict())[name] for name in HEAD}, dict(zip(HEAD, head(run), strict=True)))
+    model = fedward.load_model(run)
+    images = torch.rand(5, 3, 16, 16)
+    assert_equal(
+        {name: dict(model.net.state_dict())[name] for name in HEAD},
+        dict(zip(HEAD, head(run), strict=True)),
+    )
     torch.testing.assert_close(model(images).sum(dim=1), torch.ones(5))
 
 
@@ -106,17 +125,22 @@ def test_sites_make_the_head_of_their_features(tmp_path: Path) -> None:
     found = []
     for name, sites in (("one", 1), ("two", 2)):
         names = [f"site-{number}" for number in range(1, sites + 1)]
-        run = run_local(at_hospitals(), tmp_path / f"run-{name}", sites=names, site_folders=[tmp_path / name])
+        run = run_local(
+            at_hospitals(), tmp_path / f"run-{name}", sites=names, site_folders=[tmp_path / name]
+        )
         found.append(head(run))
     for a, b in zip(*found, strict=True):
         torch.testing.assert_close(a, b, rtol=1e-3, atol=1e-3 * float(b.abs().max()))
     client = new_client("site-1", at_hospitals(), tmp_path / "own", [tmp_path / "one"])
     part = client.learner.images["labelled"]
-    x, y = part.take(torch.arange(40)).double(), part.labels
+    x = part.take(torch.arange(40)).double()
+    y = part.labels
     hot = torch.nn.functional.one_hot(y, 3).double()
     by_hand = discriminant(hot.mean(dim=0), hot.T @ x / 40, x.T @ x / 40, 0.2)
     for a, expected in zip(found[0], by_hand, strict=True):
-        torch.testing.assert_close(a.double(), expected, rtol=1e-3, atol=1e-3 * float(expected.abs().max()))
+        torch.testing.assert_close(
+            a.double(), expected, rtol=1e-3, atol=1e-3 * float(expected.abs().max())
+        )
 
 
 def test_a_killed_run_resumes_with_the_same_bits(run: Path, tmp_path: Path) -> None:
@@ -166,8 +190,12 @@ def test_only_labelled_images_are_encoded(tmp_path: Path, monkeypatch: pytest.Mo
 @pytest.mark.parametrize("trial", [[1], [2, 7], [3, 4, 5], [10, 11, 12, 13]], ids=len)
 def test_rare_classes_are_in_no_sum(trial: list[int], tmp_path: Path) -> None:
     common = [range(12), range(30)]
-    without = measured(at_hospitals(), write_site(tmp_path / "without", "site-1", [*common, []]), tmp_path / "a")
-    rare = measured(at_hospitals(), write_site(tmp_path / "rare", "site-1", [*common, trial]), tmp_path / "b")
+    without = measured(
+        at_hospitals(), write_site(tmp_path / "without", "site-1", [*common, []]), tmp_path / "a"
+    )
+    rare = measured(
+        at_hospitals(), write_site(tmp_path / "rare", "site-1", [*common, trial]), tmp_path / "b"
+    )
     enough = write_site(tmp_path / "enough", "site-1", [*common, range(5)])
     five = measured(at_hospitals(), enough, tmp_path / "c")
     for answer in (without, rare, five):
@@ -189,7 +217,11 @@ def test_rare_classes_are_in_no_sum(trial: list[int], tmp_path: Path) -> None:
     "it declines, and sends no tensor and no label count",
 )
 def test_a_site_of_rare_classes_alone_declines(tmp_path: Path) -> None:
-    answer = measured(at_hospitals(), write_site(tmp_path / "f", "site-1", [range(4), range(3), [1]]), tmp_path / "own")
+    answer = measured(
+        at_hospitals(),
+        write_site(tmp_path / "f", "site-1", [range(4), range(3), [1]]),
+        tmp_path / "own",
+    )
     assert not answer.arrays
     assert (answer.meta["labelled"], answer.meta["steps"]) == (0, 0)
 
@@ -204,13 +236,19 @@ def test_other_methods_keep_their_rare_classes(tmp_path: Path) -> None:
 
 
 def test_other_methods_begin_with_its_weights(run: Path, tmp_path: Path) -> None:
-    state, facts, _ = initial_model(tiny("ssfl", net="small_cnn_gn", trainable="head"), Weights.of(run))
+    state, facts, _ = initial_model(
+        tiny("ssfl", net="small_cnn_gn", trainable="head"), Weights.of(run)
+    )
     assert facts is not None
     assert (facts["taken"], facts["new"], facts["unused"]) == (HEAD, [], MOMENTS)
     assert all(torch.equal(state[name], weights(run)[name]) for name in HEAD)
     ssfl = tiny("ssfl", net="small_cnn_gn", trainable="head")
     warm = run_local(ssfl, tmp_path / "warm", sites=SITES, init=run)
-    last = {(row["site"], row["split"], row["name"]): row["value"] for row in rows(run, "metrics") if row["round"] == 1}
+    last = {
+        (row["site"], row["split"], row["name"]): row["value"]
+        for row in rows(run, "metrics")
+        if row["round"] == 1
+    }
     first = [row for row in rows(warm, "metrics") if row["round"] == 0]
     assert first
     assert all(row["value"] == last[row["site"], row["split"], row["name"]] for row in first)

@@ -1,4 +1,6 @@
-"""What a run keeps for its report of the server's own images: which ones, when, and that no site's is among them."""
+"""What a run keeps for its report of the server's own images: which ones, when, and that no site's
+is among them.
+"""
 
 import json
 from pathlib import Path
@@ -12,7 +14,7 @@ from PIL import Image
 from clients import public_images
 from fedward.config import DataSpec, Experiment, SyntheticData
 from fedward.errors import DataError
-from fedward.local import LocalTransport, run_local
+from fedward.lab.local import LocalTransport, run_local
 from fedward.methods.selffed.objectives import HIDDEN
 from fedward.storage.checkpoint import StoredState
 from fedward.storage.pictures import FOLDER, save_pictures
@@ -49,7 +51,9 @@ def blocks(pixels: np.ndarray) -> np.ndarray:
 
 
 def check_pictures(run: Path, images: np.ndarray, hidden: int) -> None:
-    """Check a run's pictures against the images they should be of; so many units of each are hidden."""
+    """Check a run's pictures against the images they should be of; so many units of each are
+    hidden.
+    """
     assert about(run)["images"] == len(images)
     for number, image in enumerate(images, 1):
         original, masked, filled = (picture(run, number, name) for name in NAMES)
@@ -70,7 +74,9 @@ def test_synthetic_runs_show_server_images_after_phase_1(tmp_path: Path) -> None
     experiment = pretraining(options={"rounds": 2})
     run = run_local(experiment, tmp_path / "run", sites=SITES)
     assert about(run) == {"format": 3, "round": 1, "hidden": 0.6, "names": NAMES, "images": 6}
-    check_pictures(run, public_images(experiment, tmp_path, []).learner.images.data.val.pixels[:6], 30)
+    check_pictures(
+        run, public_images(experiment, tmp_path, []).learner.images.data.val.pixels[:6], 30
+    )
     for other in ("val", "test", "train"):
         assert not list((run / FOLDER).glob(f"*{other}*"))
 
@@ -81,7 +87,10 @@ def test_pictures_use_the_averaged_model_and_the_same_masks(tmp_path: Path) -> N
         public = public_images(pretraining(seed=seed), tmp_path, [])
         shown = public.pictures(StoredState(run / "model.safetensors"), public.first(6))
         expected = (shown["reconstruction"] * 255).round().byte().permute(0, 2, 3, 1).numpy()
-        assert all(np.array_equal(picture(run, n, "reconstruction"), image) for n, image in enumerate(expected, 1))
+        assert all(
+            np.array_equal(picture(run, n, "reconstruction"), image)
+            for n, image in enumerate(expected, 1)
+        )
     grey = [(blocks(picture(run, 1, "masked")) == round(255 * HIDDEN)).all(axis=2) for run in runs]
     assert np.array_equal(*grey)
 
@@ -101,7 +110,9 @@ def on_files(tmp_path: Path, server: str | None) -> Path:
     if server is not None:
         (folder / "server.yaml").write_text(server)
     transport = LocalTransport(experiment, ["site-1", "site-2"], tmp_path / "cache", [folder])
-    return run_experiment(experiment, tmp_path / "run", transport, engine="local", site_folders=[folder])
+    return run_experiment(
+        experiment, tmp_path / "run", transport, engine="local", site_folders=[folder]
+    )
 
 
 def test_where_the_server_has_no_images_the_run_says_so(tmp_path: Path) -> None:
@@ -113,12 +124,15 @@ def test_where_the_server_has_no_images_the_run_says_so(tmp_path: Path) -> None:
 def test_validation_images_come_first_and_test_images_never(tmp_path: Path) -> None:
     images = write_public_npz(tmp_path / "public.npz", train=3, val=2, test=7)
     run = on_files(
-        tmp_path, f"{{kind: npz, file: {tmp_path / 'public.npz'}, labels: {{0: A, 1: B, 2: C}}, labelled: 0.5}}"
+        tmp_path,
+        f"{{kind: npz, file: {tmp_path / 'public.npz'}, labels: {{0: A, 1: B, 2: C}}, labelled: 0.5}}",
     )
     shown = [picture(run, number, "original") for number in range(1, about(run)["images"] + 1)]
     assert len(shown) == 5
     assert np.array_equal(shown[:2], images["val_images"])
-    assert {image.tobytes() for image in shown[2:]} == {image.tobytes() for image in images["train_images"]}
+    assert {image.tobytes() for image in shown[2:]} == {
+        image.tobytes() for image in images["train_images"]
+    }
 
 
 def test_a_broken_file_ends_a_run_before_its_first_round(tmp_path: Path) -> None:
@@ -143,7 +157,10 @@ def test_pictures_of_a_round_run_again_replace_those_before(tmp_path: Path) -> N
     (tmp_path / f"{FOLDER}.partial").mkdir()
     for count in (3, 1):
         save_pictures(tmp_path, {"original": torch.zeros(count, 1, 2, 2)}, {"round": count})
-    assert sorted(path.name for path in (tmp_path / FOLDER).iterdir()) == ["1-original.png", "about.json"]
+    assert sorted(path.name for path in (tmp_path / FOLDER).iterdir()) == [
+        "1-original.png",
+        "about.json",
+    ]
     assert [path.name for path in tmp_path.iterdir()] == [FOLDER]
 
 

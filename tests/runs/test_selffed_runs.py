@@ -1,4 +1,6 @@
-"""SelfFed from end to end: both phases in one run, the server's own images, and what a resumed run keeps."""
+"""SelfFed from end to end: both phases in one run, the server's own images, and what a resumed run
+keeps.
+"""
 
 import json
 from dataclasses import replace
@@ -15,7 +17,7 @@ from fedward.client.client import Client
 from fedward.config import DataSpec, Experiment
 from fedward.errors import ConfigError, WorkError
 from fedward.flare.privacy import privatise
-from fedward.local import LocalTransport, run_local
+from fedward.lab.local import LocalTransport, run_local
 from fedward.methods.algorithm import Requirements
 from fedward.methods.selffed.algorithm import CONTRAST, FINE_TUNE, PRETRAIN, SelfFedState
 from fedward.methods.workflow import ClientTask, Exchange
@@ -66,20 +68,32 @@ def test_each_round_trains_what_its_phase_does(straight: Path) -> None:
         if row["split"] == "train" and row["name"].startswith("loss_")
     }
     trained = {(row["round"], site) for row in rows(straight, "rounds") for site in row["replied"]}
-    names = {1: "loss_reconstruction", 2: "loss_supervised", 3: "loss_supervised", 4: "loss_supervised"}
+    names = {
+        1: "loss_reconstruction",
+        2: "loss_supervised",
+        3: "loss_supervised",
+        4: "loss_supervised",
+    }
     expected = {(round_, site, names[round_]) for round_, site in trained}
-    assert losses == expected | {(2, "server", "loss_contrastive"), (3, "server", "loss_contrastive")}
+    assert losses == expected | {
+        (2, "server", "loss_contrastive"),
+        (3, "server", "loss_contrastive"),
+    }
 
 
 def test_untrained_classifiers_are_never_evaluated(straight: Path) -> None:
     judged = {row["round"] for row in rows(straight, "metrics") if row["split"] == "val"}
-    assert judged == {1, 2, 3, 4}, "0 is the fresh model; 1 is the pre-trained one, where fine-tuning starts"
+    assert judged == {1, 2, 3, 4}, (
+        "0 is the fresh model; 1 is the pre-trained one, where fine-tuning starts"
+    )
     assert json.loads((straight / "best.json").read_text())["round"] >= 1
 
 
 def test_the_state_holds_what_the_next_round_needs(straight: Path) -> None:
     state = load_state(straight / "rounds" / "00004", SelfFedState)
-    replied = [site for row in rows(straight, "rounds") for site in row["replied"] if row["round"] > 1]
+    replied = [
+        site for row in rows(straight, "rounds") for site in row["replied"] if row["round"] > 1
+    ]
     assert state.participations == {site: replied.count(site) for site in set(replied)}
     assert state.queue["keys"].shape == (16, 128)
     assert {name.split(".")[0] for name in state.target} == {"encoder", "projection"}
@@ -122,7 +136,11 @@ def test_a_run_killed_during_the_servers_step_resumes_the_same(
 
 def test_queue_and_target_of_contrast_stay_at_their_site(straight: Path, tmp_path: Path) -> None:
     run = run_local(selffed(contrastive="client"), tmp_path / "run", sites=SITES)
-    losses = {row["name"] for row in rows(run, "metrics") if row["split"] == "train" and row["site"] in SITES}
+    losses = {
+        row["name"]
+        for row in rows(run, "metrics")
+        if row["split"] == "train" and row["site"] in SITES
+    }
     assert {"loss_reconstruction", "loss_supervised", "loss_contrastive"} <= losses
     assert not any(row["site"] == "server" for row in rows(run, "metrics"))
     remembered = sorted((run / "sites").glob("*/memory/*/*.safetensors"))
@@ -132,7 +150,9 @@ def test_queue_and_target_of_contrast_stay_at_their_site(straight: Path, tmp_pat
     heads = StoredState(run / "model.safetensors")
     projection = sum(heads[name].nbytes for name in heads if name.startswith("projection."))
     for ours, theirs in zip(rows(run, "bytes"), rows(straight, "bytes"), strict=True):
-        assert ours["up"] - theirs["up"] == (projection if theirs["up"] and theirs["round"] > 1 else 0)
+        assert ours["up"] - theirs["up"] == (
+            projection if theirs["up"] and theirs["round"] > 1 else 0
+        )
 
 
 def test_the_weights_are_those_of_a_run_in_which_all_goes_up(
@@ -146,7 +166,9 @@ def test_the_weights_are_those_of_a_run_in_which_all_goes_up(
     assert total(straight, "down") == total(everything, "down")
 
 
-def test_encrypted_runs_send_only_what_a_phase_trains(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_encrypted_runs_send_only_what_a_phase_trains(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     pytest.importorskip("tenseal")
     plain = selffed(beta=1, contrastive="off", rounds=2, warm_up=0)
     experiment = plain.model_copy(update={"secure_aggregation": True})
@@ -158,7 +180,9 @@ def test_encrypted_runs_send_only_what_a_phase_trains(tmp_path: Path, monkeypatc
     assert total(few, "up") < total(everything, "up")
 
 
-def test_noise_reaches_only_what_a_phase_trains(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_noise_reaches_only_what_a_phase_trains(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     handle = Client.handle
 
     def noisy(self: Client, request: wire.Message) -> wire.Message:
@@ -168,7 +192,8 @@ def test_noise_reaches_only_what_a_phase_trains(tmp_path: Path, monkeypatch: pyt
     monkeypatch.setattr(Client, "handle", noisy)
     experiment = selffed(rounds=2, pretraining_rounds=2)
     run = run_local(experiment, tmp_path / "run", sites=SITES)
-    first, last = initial_model(experiment, None)[0], weights(run)
+    first = initial_model(experiment, None)[0]
+    last = weights(run)
     changed = {name.split(".")[0] for name in first if not torch.equal(first[name], last[name])}
     assert changed == {"encoder", "mask_token", "decoder"}
 
@@ -198,7 +223,9 @@ def test_what_a_phase_trains_goes_up_and_nothing_else(
     reply = answer(experiment, tmp_path, task, round_)
     assert {name.split("/")[1].split(".")[0] for name in reply.arrays} == trained
     before = start(experiment, tmp_path)
-    after = new_client("site-1", experiment, tmp_path).learner.train(before, [], round_, task=task)[0]
+    after = new_client("site-1", experiment, tmp_path).learner.train(before, [], round_, task=task)[
+        0
+    ]
     moved = {name.split(".")[0] for name in before if not torch.equal(before[name], after[name])}
     assert moved - {"classifier"} == trained - {"classifier"}
 
@@ -233,7 +260,9 @@ def test_a_run_that_only_pre_trains_says_it_is_not_evaluated(
     about = json.loads((run / "model.json").read_text())
     assert set(about["untrained"]) == {"classifier.weight", "classifier.bias"}
     assert about["note"] == "No round trained these tensors."
-    assert [row["round"] for row in rows(run, "bytes")] == [1, 1, 2, 2], "nobody is asked to evaluate"
+    assert [row["round"] for row in rows(run, "bytes")] == [1, 1, 2, 2], (
+        "nobody is asked to evaluate"
+    )
     sentence = "The classifier has not been trained in this run, so there is nothing to judge."
     assert sentence in capsys.readouterr().out
     page = write_report(run).read_text()
@@ -245,7 +274,9 @@ def test_a_run_that_only_pre_trains_says_it_is_not_evaluated(
 
 
 def test_so_where_its_classifiers_would_have_stayed(tmp_path: Path) -> None:
-    run = run_local(selffed(rounds=1, warm_up=0, upload="encoder"), tmp_path / "run", sites=SITES[:1])
+    run = run_local(
+        selffed(rounds=1, warm_up=0, upload="encoder"), tmp_path / "run", sites=SITES[:1]
+    )
     assert json.loads((run / "model.json").read_text())["note"] == "No round trained these tensors."
     page = write_report(run).read_text()
     assert "there is nothing to judge" in page
@@ -268,14 +299,20 @@ def from_files(contrastive: str = "server") -> Experiment:
 
 def run_on_files(tmp_path: Path, folder: Path, experiment: Experiment) -> Path:
     transport = LocalTransport(experiment, ["site-1", "site-2"], tmp_path / "cache", [folder])
-    return run_experiment(experiment, tmp_path / "run", transport, engine="local", site_folders=[folder])
+    return run_experiment(
+        experiment, tmp_path / "run", transport, engine="local", site_folders=[folder]
+    )
 
 
 def test_without_server_images_a_run_ends_before_round_one(tmp_path: Path) -> None:
     folder = write_sites(tmp_path / "files")
-    with pytest.raises(ConfigError, match=r"no file server.yaml and no synthetic images.*contrastive=client"):
+    with pytest.raises(
+        ConfigError, match=r"no file server.yaml and no synthetic images.*contrastive=client"
+    ):
         run_on_files(tmp_path, folder, from_files())
-    assert not (tmp_path / "run").exists(), "it can be run again, with other settings, into the same folder"
+    assert not (tmp_path / "run").exists(), (
+        "it can be run again, with other settings, into the same folder"
+    )
 
 
 def test_a_hospitals_own_file_is_not_the_servers(tmp_path: Path) -> None:
@@ -292,25 +329,36 @@ def test_a_sites_file_under_the_servers_name_is_refused(tmp_path: Path, name: st
     (folder / "site-1.yaml").rename(folder / "kept.yaml")
     for link in (name, "server.yaml"):
         (folder / link).symlink_to("kept.yaml")
-    with pytest.raises(ConfigError, match=rf"/server\.yaml: .*no site's, found that of site-1, .*/{name}"):
+    with pytest.raises(
+        ConfigError, match=rf"/server\.yaml: .*no site's, found that of site-1, .*/{name}"
+    ):
         run_local(from_files(), tmp_path / "run", sites=["site-1"], site_folders=[folder])
     assert not (tmp_path / "run").exists()
 
 
 def test_the_server_learns_from_no_test_image(tmp_path: Path) -> None:
     images = write_public_npz(tmp_path / "public.npz", train=5, val=6, test=7)
-    (tmp_path / "server.yaml").write_text("{kind: npz, file: public.npz, labels: {0: A, 1: B, 2: C}, labelled: 0.5}")
+    (tmp_path / "server.yaml").write_text(
+        "{kind: npz, file: public.npz, labels: {0: A, 1: B, 2: C}, labelled: 0.5}"
+    )
     public = public_images(from_files(), tmp_path / "cache", [tmp_path])
     public.require({"training"})
-    expected = {image.tobytes() for split in ("train", "val") for image in images[f"{split}_images"]}
-    found = {image.permute(1, 2, 0).numpy().tobytes() for image in public.learner.images["all"].pixels.cpu()}
+    expected = {
+        image.tobytes() for split in ("train", "val") for image in images[f"{split}_images"]
+    }
+    found = {
+        image.permute(1, 2, 0).numpy().tobytes()
+        for image in public.learner.images["all"].pixels.cpu()
+    }
     assert public.number == 11
     assert found == expected
 
 
 def test_a_server_file_without_images_to_learn_from_is_refused(tmp_path: Path) -> None:
     write_public_npz(tmp_path / "public.npz", train=0, val=0, test=7)
-    (tmp_path / "server.yaml").write_text("{kind: npz, file: public.npz, labels: {0: A, 1: B, 2: C}}")
+    (tmp_path / "server.yaml").write_text(
+        "{kind: npz, file: public.npz, labels: {0: A, 1: B, 2: C}}"
+    )
     with pytest.raises(ConfigError, match=r"server\.yaml names none"):
         public_images(from_files(), tmp_path / "cache", [tmp_path]).require({"training"})
 
@@ -318,7 +366,8 @@ def test_a_server_file_without_images_to_learn_from_is_refused(tmp_path: Path) -
 def test_the_servers_step_equals_a_sites_contrastive_phase(tmp_path: Path) -> None:
     experiment = selffed()
     public = public_images(experiment, tmp_path, [])
-    model, memory = start(experiment, tmp_path), {}
+    model = start(experiment, tmp_path)
+    memory = {}
     trained, means = public.learn(model, 2, CONTRAST, memory)
     moved = {name.split(".")[0] for name in model if not torch.equal(model[name], trained[name])}
     assert moved == {"encoder", "projection"}
@@ -332,5 +381,8 @@ def test_the_servers_step_equals_a_sites_contrastive_phase(tmp_path: Path) -> No
 
 def test_a_diverging_server_step_names_the_servers_rate(tmp_path: Path) -> None:
     experiment = selffed(contrastive_rate=1e30)
-    with pytest.raises(WorkError, match=r"server, contrast, round 2: expected a finite loss.*Lower contrastive_rate"):
+    with pytest.raises(
+        WorkError,
+        match=r"server, contrast, round 2: expected a finite loss.*Lower contrastive_rate",
+    ):
         public_images(experiment, tmp_path, []).learn(start(experiment, tmp_path), 2, CONTRAST, {})

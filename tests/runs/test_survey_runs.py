@@ -13,7 +13,7 @@ from fedward.client.admission import Admission
 from fedward.config import Experiment
 from fedward.digests import file_digest
 from fedward.errors import RunError
-from fedward.local import LocalTransport, run_local
+from fedward.lab.local import LocalTransport, run_local
 from fedward.methods import method_of
 from fedward.methods.workflow import SURVEY, ClientTask, Exchange
 from fedward.operation.audit_check import verify
@@ -35,7 +35,10 @@ def hospitals(folder: Path) -> list[Path]:
         "site-2": [("NV", "train", 20, 40, "a*", "X"), ("MEL", "train", 20, 40, "m*", "X")],
         "site-3": [("MEL", "train", 20, 160, "a*", "Y"), ("DF", "train", 25, 160, "d*", "Y")],
     }
-    files = [write_hospital(folder / site, rows, survey_columns=["camera"]) for site, rows in held.items()]
+    files = [
+        write_hospital(folder / site, rows, survey_columns=["camera"])
+        for site, rows in held.items()
+    ]
     return [file.rename(folder / file.name) for file in map(_absolute, files)]
 
 
@@ -55,13 +58,20 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory, files: Path) -> Path:
-    return run_local(experiment(), tmp_path_factory.mktemp("survey") / "run", sites=SITES, site_folders=[files])
+    return run_local(
+        experiment(), tmp_path_factory.mktemp("survey") / "run", sites=SITES, site_folders=[files]
+    )
 
 
 ATTACKS: dict[str, Callable[[Rows], Rows]] = {
-    "changed": lambda rows: [{**row, "grey": row["grey"] + 5} if row["site"] == "site-2" else row for row in rows],
+    "changed": lambda rows: [
+        {**row, "grey": row["grey"] + 5} if row["site"] == "site-2" else row for row in rows
+    ],
     "removed": lambda rows: [row for row in rows if row["site"] != "site-2"],
-    "of another site": lambda rows: [{**rows[0], "site": "site-2"}, *(row for row in rows if row["site"] != "site-2")],
+    "of another site": lambda rows: [
+        {**rows[0], "site": "site-2"},
+        *(row for row in rows if row["site"] != "site-2"),
+    ],
 }
 
 
@@ -78,11 +88,17 @@ def test_forged_surveys_fail_against_their_site(run: Path, tmp_path: Path, attac
     rows = ATTACKS[attack]([json.loads(line) for line in file.read_text().splitlines()])
     file.write_text("".join(json.dumps(row) + "\n" for row in rows))
     audit = log_of(folder)
-    next(row for row in audit if row["event"] == "ended")["details"]["files"]["surveys.jsonl"] = file_digest(file)
+    next(row for row in audit if row["event"] == "ended")["details"]["files"]["surveys.jsonl"] = (
+        file_digest(file)
+    )
     rewrite(folder, audit)
-    one, two = (next((folder / "sites" / site / "answers").glob("*.jsonl")) for site in ("site-1", "site-2"))
+    one, two = (
+        next((folder / "sites" / site / "answers").glob("*.jsonl")) for site in ("site-1", "site-2")
+    )
     assert verify(folder, [one])
-    with pytest.raises(RunError, match=r"surveys\.jsonl, site-2: expected the numbers that the site gave"):
+    with pytest.raises(
+        RunError, match=r"surveys\.jsonl, site-2: expected the numbers that the site gave"
+    ):
         verify(folder, [one, two])
 
 
@@ -105,7 +121,9 @@ def test_the_page_says_what_follows(run: Path) -> None:
     page = (run / "report.html").read_text()
     assert "site-1 has no MEL or DF" in page
     assert "Only site-3 has labelled training images of DF" in page
-    assert "site-2&#39;s images are darker than those of most sites: median 0.17 against 0.68" in page
+    assert (
+        "site-2&#39;s images are darker than those of most sites: median 0.17 against 0.68" in page
+    )
     assert "Without test images: site-2 and site-3" in page
     assert "data:image" not in page
     assert not (run / "clinician.html").exists()
@@ -117,7 +135,8 @@ def test_a_run_that_was_killed_asks_again(files: Path, tmp_path: Path, run: Path
             super().exchange(requests, timeout, lambda *_: None)
             raise KeyboardInterrupt
 
-    job, folder = experiment(), tmp_path / "run"
+    job = experiment()
+    folder = tmp_path / "run"
     with pytest.raises(KeyboardInterrupt):
         run_experiment(job, folder, Killed(job, SITES, folder / "sites", [files]), engine="local")
     run_local(None, folder, resume=True, site_folders=[files])
@@ -127,19 +146,29 @@ def test_a_run_that_was_killed_asks_again(files: Path, tmp_path: Path, run: Path
 # --- policies
 
 
-def client_of(folder: Path, files: Path, site: str, policy: Policy, job: Experiment) -> Callable[[Message], Message]:
+def client_of(
+    folder: Path, files: Path, site: str, policy: Policy, job: Experiment
+) -> Callable[[Message], Message]:
     admission = Admission(site, job, method_of(job), folder, lambda: policy)
-    handle: Callable[[Message], Message] = new_client(site, job, folder, [files], admission=admission).handle
+    handle: Callable[[Message], Message] = new_client(
+        site, job, folder, [files], admission=admission
+    ).handle
     return handle
 
 
-@pytest.mark.proves("lead", "a survey of a hospital whose policy says nothing of surveys", "refused, no image is read")
+@pytest.mark.proves(
+    "lead",
+    "a survey of a hospital whose policy says nothing of surveys",
+    "refused, no image is read",
+)
 def test_a_survey_needs_the_sites_word(files: Path, tmp_path: Path) -> None:
     job = clinical("survey", data=SPEC)
     exchange = Exchange(1, {}, {"site-1": ClientTask(SURVEY)}, evaluate=False)
     message = requests(job, exchange)["site-1"]
     message = Message({**message.meta, "members": 3}, message.arrays)
-    for number, policy in enumerate((Policy(), Policy(methods="any"), OPEN.model_copy(update={"surveys": False}))):
+    for number, policy in enumerate(
+        (Policy(), Policy(methods="any"), OPEN.model_copy(update={"surveys": False}))
+    ):
         refused = client_of(tmp_path / f"{number}", files, "site-1", policy, job)(message).meta
         assert refused["refused"]
         assert "surveys: none, the job asks what this site's images are" in refused["error"]
@@ -155,11 +184,20 @@ def test_a_survey_needs_the_sites_word(files: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "more",
     [
-        *({"round": 2}, {"part": 1}, {"evaluate": True}, {"task": "train"}, {"task": "idle"}, {"labels": 5}),
-        *({"task": "idle", "round": 2, "evaluate": True}, {"pictures": True}, {"smallest_count": 1}),
+        {"round": 2},
+        {"part": 1},
+        {"evaluate": True},
+        {"task": "train"},
+        {"task": "idle"},
+        {"labels": 5},
+        {"task": "idle", "round": 2, "evaluate": True},
+        {"pictures": True},
+        {"smallest_count": 1},
     ],
 )
-def test_a_survey_is_all_that_a_server_gets(more: dict[str, object], files: Path, tmp_path: Path) -> None:
+def test_a_survey_is_all_that_a_server_gets(
+    more: dict[str, object], files: Path, tmp_path: Path
+) -> None:
     job = clinical("survey", data=SPEC)
     exchange = Exchange(1, {}, {"site-1": ClientTask(SURVEY)}, evaluate=False)
     message = requests(job, exchange)["site-1"]
@@ -188,7 +226,9 @@ class Choosy(LocalTransport):
 
 def test_who_refuses_is_named_and_told_of_nowhere(files: Path, tmp_path: Path) -> None:
     job = experiment()
-    run_experiment(job, tmp_path / "run", Choosy(job, tmp_path / "sites", files, {"site-2"}), engine="local")
+    run_experiment(
+        job, tmp_path / "run", Choosy(job, tmp_path / "sites", files, {"site-2"}), engine="local"
+    )
     page = (tmp_path / "run" / "report.html").read_text()
     assert "Sites that told nothing" in page
     assert "policy of site-2: expected what its rules allow, found surveys: none" in page

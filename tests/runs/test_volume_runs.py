@@ -1,4 +1,6 @@
-"""Volumes and frames from files to a report: patients are evaluated, and nothing of a header or a group leaves."""
+"""Volumes and frames from files to a report: patients are evaluated, and nothing of a header or a
+group leaves.
+"""
 
 import csv
 import json
@@ -15,39 +17,57 @@ from fedward import cli
 from fedward.config import DataSpec
 from fedward.inference.evaluation import evaluate
 from fedward.inference.words import lines
-from fedward.local import LocalTransport, run_local
+from fedward.lab.local import LocalTransport, run_local
+from fedward.lab.partition.cut import Wanted, partition
 from fedward.sites import load_site
-from fedward.sites.partition.cut import Wanted, partition
 from fedward.sites.rendering import Rendering, Slices
 from nifti_files import body, nibabel, write
 from run_files import rows
 from series_files import series
 from tiny import tiny
 
-SECRET, UID = "Mueller4711", "1.2.826.47110815"
+SECRET = "Mueller4711"
+UID = "1.2.826.47110815"
 SPLITS = {"train": 10, "val": 10, "test": 12}
 """Volumes of each class."""
 
 
 def volumes(root):
-    """Draw volumes for two sites in a folder for each split and class, with a name in each header and extension."""
+    """Draw volumes for two sites in a folder for each split and class, with a name in each header
+    and extension.
+    """
     for split, count in SPLITS.items():
         for index in range(2 * count):
-            kind, seed = ("healthy", "lesion")[index % 2], 1000 * len(split) + index
+            kind = ("healthy", "lesion")[index % 2]
+            seed = 1000 * len(split) + index
             path = root / split / kind / f"{index:02}.nii.gz"
-            write(path, body(seed, organ=60 + 200 * (index % 2)), descrip=SECRET, aux_file=SECRET, db_name=SECRET)
+            write(
+                path,
+                body(seed, organ=60 + 200 * (index % 2)),
+                descrip=SECRET,
+                aux_file=SECRET,
+                db_name=SECRET,
+            )
             image = nibabel.load(path)
-            image.header.extensions.append(nibabel.nifti1.Nifti1Extension("comment", SECRET.encode()))
+            image.header.extensions.append(
+                nibabel.nifti1.Nifti1Extension("comment", SECRET.encode())
+            )
             nibabel.save(image, path)
 
 
 def cine(path, index, **tags):
-    frames = 60 * (index % 2) + np.random.default_rng(index).integers(0, 180, (4, 20, 20)).astype(np.uint8)
+    frames = 60 * (index % 2) + np.random.default_rng(index).integers(0, 180, (4, 20, 20)).astype(
+        np.uint8
+    )
     save(path, frames[0], **tags, NumberOfFrames=4, PixelData=frames.tobytes())
 
 
 def scan(path, index, **tags):
-    uids = {"SeriesInstanceUID": f"{UID}.{index}", "StudyInstanceUID": UID, "SeriesDescription": SECRET}
+    uids = {
+        "SeriesInstanceUID": f"{UID}.{index}",
+        "StudyInstanceUID": UID,
+        "SeriesDescription": SECRET,
+    }
     series(path, body(index, (20, 20, 8), organ=60 + 200 * (index % 2)), **uids, **tags)
 
 
@@ -73,16 +93,24 @@ def finished(tmp_path_factory):
     partition(root / "scans", root / "sites", Wanted(sites=2, rendering=rendering))
     (root / "sites" / "site-3.yaml").write_text(listed(root / "cines", cine, frames={"at_most": 2}))
     slices = {"at_most": 3}
-    (root / "sites" / "site-4.yaml").write_text(listed(root / "series", scan, slices=slices, window=[40, 400]))
+    (root / "sites" / "site-4.yaml").write_text(
+        listed(root / "series", scan, slices=slices, window=[40, 400])
+    )
     broken = re.search(r"train/[^,]+gz", (root / "sites" / "site-1.csv").read_text())[0]
     (root / "scans" / broken).write_bytes((root / "scans" / broken).read_bytes()[:600])
     text = (root / "sites" / "site-1.yaml").read_text()
     (root / "sites" / "site-1.yaml").write_text(f"{text}max_rejected: 0.1\n")
-    messages, exchange = [], LocalTransport.exchange
+    messages = []
+    exchange = LocalTransport.exchange
 
     def heard(self, requests, timeout, deliver):
         messages.extend(repr(request) for request in requests.values())
-        exchange(self, requests, timeout, lambda name, answer: (messages.append(repr(answer)), deliver(name, answer)))
+        exchange(
+            self,
+            requests,
+            timeout,
+            lambda name, answer: (messages.append(repr(answer)), deliver(name, answer)),
+        )
 
     spec = DataSpec.model_validate(json.loads((root / "sites" / "data.json").read_text()))
     experiment = tiny("fedavg", data=spec, synthetic=None, options={"rounds": 2})
@@ -95,13 +123,24 @@ def finished(tmp_path_factory):
 
 def test_sites_report_patients(finished):
     run, root, _ = finished
-    found = {(row["site"], row["split"]): row["n"] for row in rows(run, "metrics") if row["name"] == "accuracy"}
+    found = {
+        (row["site"], row["split"]): row["n"]
+        for row in rows(run, "metrics")
+        if row["name"] == "accuracy"
+    }
     for site in ("site-1", "site-2"):
         assert (found[site, "val"], found[site, "test"]) == (10, 12)
     for site in ("site-3", "site-4"):
         assert (found[site, "val"], found[site, "test"]) == (10, 12)
     for site in ("site-2", "site-4"):
-        assert len(load_site(root / "sites" / f"{site}.yaml", fedward.load_model(run).experiment.data).test) == 36
+        assert (
+            len(
+                load_site(
+                    root / "sites" / f"{site}.yaml", fedward.load_model(run).experiment.data
+                ).test
+            )
+            == 36
+        )
 
 
 def test_an_evaluation_is_by_patient_or_by_image(finished, tmp_path, monkeypatch, capsys):
@@ -110,13 +149,17 @@ def test_an_evaluation_is_by_patient_or_by_image(finished, tmp_path, monkeypatch
     for site in ("site-1", "site-3", "site-4"):
         found = evaluate(model, root / "sites" / f"{site}.yaml")
         logged = {
-            row["name"]: row["value"] for row in rows(run, "metrics") if (row["site"], row["split"]) == (site, "test")
+            row["name"]: row["value"]
+            for row in rows(run, "metrics")
+            if (row["site"], row["split"]) == (site, "test")
         }
         assert (found["unit"], found["images"]) == ("patient", 12)
         for name in ("accuracy", "auroc_macro"):
             assert found["overall"][name]["value"] == pytest.approx(logged[name])
     monkeypatch.chdir(tmp_path)
-    assert cli.main(["evaluate", str(run), str(root / "sites" / "site-2.yaml"), "--by", "image"]) == 0
+    assert (
+        cli.main(["evaluate", str(run), str(root / "sites" / "site-2.yaml"), "--by", "image"]) == 0
+    )
     assert "site-2, test: 36 images" in capsys.readouterr().out
     text = "\n".join(lines(evaluate(model, root / "sites" / "site-2.yaml")))
     assert "site-2, test: 12 patients" in text
@@ -135,7 +178,8 @@ def test_the_report_says_what_it_counts(finished):
 
 def test_a_prediction_is_the_mean_over_a_files_slices(finished, tmp_path, capsys):
     run, root, _ = finished
-    out, site = tmp_path / "answers.csv", root / "sites" / "site-2.yaml"
+    out = tmp_path / "answers.csv"
+    site = root / "sites" / "site-2.yaml"
     asked = ["predict", str(run), str(root / "scans" / "test"), "--out", str(out)]
     assert cli.main([*asked, "--site-file", str(site)]) == 0
     assert "24 files (means over 72 images)" in capsys.readouterr().out
@@ -149,19 +193,30 @@ def test_a_prediction_is_the_mean_over_a_files_slices(finished, tmp_path, capsys
 
     pixels = torch.from_numpy(np.array(data.test.pixels[three])).permute(0, 3, 1, 2) / 255
     row = next(row for row in answers if row["image"] == name.removeprefix("test/"))
-    assert float(row["probability/lesion"]) == pytest.approx(float(model(pixels)[:, 1].mean()), abs=1e-5)
+    assert float(row["probability/lesion"]) == pytest.approx(
+        float(model(pixels)[:, 1].mean()), abs=1e-5
+    )
     assert cli.main(asked) == 1  # without a word, volumes are refused
     assert all("--slices 16" in row["problem"] for row in csv.DictReader(out.open()))
 
 
 def test_a_prediction_of_a_series_is_of_its_folder(finished, tmp_path, capsys):
     run, root, _ = finished
-    out, new = tmp_path / "answers.csv", tmp_path / "new"
+    out = tmp_path / "answers.csv"
+    new = tmp_path / "new"
     for name in ("test0", "test1"):
         shutil.copytree(root / "series" / name, new / name)
     (new / "test1" / "IM003").unlink()
     for asked, status in ((new, 1), (new / "test0", 0)):
-        call = ["predict", str(run), str(asked), "--out", str(out), "--site-file", str(root / "sites" / "site-4.yaml")]
+        call = [
+            "predict",
+            str(run),
+            str(asked),
+            "--out",
+            str(out),
+            "--site-file",
+            str(root / "sites" / "site-4.yaml"),
+        ]
         assert cli.main(call) == status
         answers = {row["image"]: row for row in csv.DictReader(out.open())}
         assert answers["test0"]["images"] == "3"
@@ -179,8 +234,12 @@ def test_no_header_and_no_group_leaves_a_site(finished, capfd):
     run, root, messages = finished
     spec = fedward.load_model(run).experiment.data
     assert len(load_site(root / "sites" / "site-1.yaml", spec).rejected) == 1
-    assert any(SECRET in group for group in load_site(root / "sites" / "site-3.yaml", spec).test.groups)
-    evaluated = [evaluate(fedward.load_model(run), root / "sites" / f"site-{site}.yaml") for site in (3, 4)]
+    assert any(
+        SECRET in group for group in load_site(root / "sites" / "site-3.yaml", spec).test.groups
+    )
+    evaluated = [
+        evaluate(fedward.load_model(run), root / "sites" / f"site-{site}.yaml") for site in (3, 4)
+    ]
     written = b"".join(path.read_bytes() for path in sorted(run.rglob("*")) if path.is_file())
     told = "".join((*messages, json.dumps(evaluated), *capfd.readouterr())).encode()
     assert len(messages) > 8

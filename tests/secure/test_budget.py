@@ -1,4 +1,6 @@
-"""A provisioned federation in which one hospital adds noise to its updates, with a budget for one of them."""
+"""A provisioned federation in which one hospital adds noise to its updates, with a budget for one
+of them.
+"""
 
 import json
 from collections.abc import Iterator
@@ -60,7 +62,9 @@ def run(flare: Session, folder: Path, out: Path) -> list[dict[str, Any]]:
 
 
 @pytest.fixture(scope="module")
-def rounds(federation: Federation, tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
+def rounds(
+    federation: Federation, tmp_path_factory: pytest.TempPathFactory
+) -> list[dict[str, Any]]:
     """What the server wrote of three rounds: two of one job, one of the next."""
     folder = tmp_path_factory.mktemp("jobs")
     with session(federation.kit(LEAD)) as flare:
@@ -92,7 +96,9 @@ def rounds_of(flare: Session, job_id: str, out: Path) -> list[dict[str, Any]]:
     meta = wait(flare, job_id, PATIENCE)
     with suppress(RunError):
         fetch(flare, meta, out)
-    return [json.loads(line) for line in (results(out, meta) / "rounds.jsonl").read_text().splitlines()]
+    return [
+        json.loads(line) for line in (results(out, meta) / "rounds.jsonl").read_text().splitlines()
+    ]
 
 
 @pytest.mark.proves(
@@ -107,7 +113,11 @@ def test_two_jobs_at_once_share_a_hospitals_budget(federation, lead, tmp_path):
     jobs = [submit(lead, job(tmp_path / name, 2)) for name in ("first", "second")]
     rounds = [rounds_of(lead, job_id, tmp_path / "out") for job_id in jobs]
     answered = sum("hospital-c" in row["replied"] for rows in rounds for row in rows)
-    assert answered == len(spent(ledger_file(federation.kit("hospital-c") / "fedward", "hospital-c"))) == 1
+    assert (
+        answered
+        == len(spent(ledger_file(federation.kit("hospital-c") / "fedward", "hospital-c")))
+        == 1
+    )
     assert all("privacy budget used up" in rows[-1]["failed"]["hospital-c"] for rows in rounds)
 
 
@@ -130,7 +140,9 @@ def test_the_answers_of_a_run_know_the_ledger(ledger, tmp_path):
 
 
 @pytest.mark.proves(
-    "lead", "a job that brings the noise filter itself, to use up a site's budget", "refused; nothing is spent"
+    "lead",
+    "a job that brings the noise filter itself, to use up a site's budget",
+    "refused; nothing is spent",
 )
 def test_a_job_cannot_spend_a_hospitals_privacy_budget(federation, lead, tmp_path):
     ledgers = [ledger_file(federation.kit(name) / "fedward", name) for name in HOSPITALS]

@@ -1,6 +1,8 @@
-"""A federation whose participants are started by the image's entry point, as its account, with what an image lets them.
+"""A federation whose participants are started by the image's entry point, as its account, with what
+an image lets them.
 
-No engine is needed: home, ``startup/`` and ``local/`` are read-only by their rights instead of by a mount.
+No engine is needed: home, ``startup/`` and ``local/`` are read-only by their rights instead of by a
+mount.
 """
 
 import json
@@ -22,7 +24,8 @@ from tiny import tiny
 
 pytestmark = [pytest.mark.secure, pytest.mark.slow]
 ENTRY = Path(__file__).parents[2] / "provisioning" / "containers" / "participant"
-ACCOUNT, ROOT = 10001, os.getuid() == 0
+ACCOUNT = 10001
+ROOT = os.getuid() == 0
 AS_ACCOUNT = [
     "setpriv",
     f"--reuid={ACCOUNT}",
@@ -31,7 +34,9 @@ AS_ACCOUNT = [
     "--inh-caps=+dac_read_search",
     "--ambient-caps=+dac_read_search",
 ]
-"""The image's account. It may read everything, so that it finds Python wherever that lies, and write only its own."""
+"""The image's account. It may read everything, so that it finds Python wherever that lies, and
+write only its own.
+"""
 
 TINI = '#!/bin/sh\n[ "$1 $2" = "-s --" ] && shift 2 && exec "$@"\n'
 
@@ -62,14 +67,22 @@ class Contained(Federation):
                 os.chown(path, ACCOUNT, ACCOUNT)
         for folder in (kit / "startup", kit / "local"):
             for path in (folder, *folder.rglob("*")):
-                path.chmod(path.stat().st_mode & 0o555)  # as a mount that is read-only: no single file is writable
+                path.chmod(
+                    path.stat().st_mode & 0o555
+                )  # as a mount that is read-only: no single file is writable
 
     def _image(self, kit: Path) -> dict[str, str]:
         home = self.folder / "home"
         home.mkdir(exist_ok=True)
         home.chmod(0o555)
         path = os.pathsep.join([str(self.folder), "/usr/bin", "/bin"])
-        return {"PATH": path, "FEDWARD_KIT": str(kit), "HOME": str(home), "LOGNAME": "fedward", "PYTHONSAFEPATH": "1"}
+        return {
+            "PATH": path,
+            "FEDWARD_KIT": str(kit),
+            "HOME": str(home),
+            "LOGNAME": "fedward",
+            "PYTHONSAFEPATH": "1",
+        }
 
 
 @pytest.fixture(scope="module")
@@ -78,8 +91,13 @@ def federation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Federation]
     for one in (folder, *folder.parents[:2]):
         one.chmod(0o755)  # pytest shuts others out
     shutil.copy(ENTRY, folder)
-    for name, script in {"tini": TINI, "python3": f'#!/bin/sh\nexec {sys.executable} "$@"\n'}.items():
-        (folder / name).write_text(script)  # bash does not find a Python in a folder that only capabilities open
+    for name, script in {
+        "tini": TINI,
+        "python3": f'#!/bin/sh\nexec {sys.executable} "$@"\n',
+    }.items():
+        (folder / name).write_text(
+            script
+        )  # bash does not find a Python in a folder that only capabilities open
         (folder / name).chmod(0o755)
     with Contained(folder, image_size=16, images=60) as running:
         yield running
@@ -111,8 +129,12 @@ def test_all_join_without_rights(federation):
 )
 def test_a_job_cannot_choose_its_image(federation, tmp_path, runtime, spec):
     job = tmp_path / "job"
-    export_job(tiny("fedavg", timeout=60, options={"rounds": 1, "participants": None}), job, clinical=True)
+    export_job(
+        tiny("fedavg", timeout=60, options={"rounds": 1, "participants": None}), job, clinical=True
+    )
     meta = json.loads((job / "meta.json").read_text())
-    (job / "meta.json").write_text(json.dumps({**meta, "launcher_spec": {"default": {runtime: spec}}}))
+    (job / "meta.json").write_text(
+        json.dumps({**meta, "launcher_spec": {"default": {runtime: spec}}})
+    )
     with session(federation.kit(LEAD)) as lead, pytest.raises(RunError, match="BYOC not permitted"):
         fetch(lead, wait(lead, submit(lead, job), 60), tmp_path / "out")

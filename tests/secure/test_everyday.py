@@ -1,4 +1,6 @@
-"""An ordinary day of a provisioned federation: what its logs and metrics say of it, and jobs by FLARE's own command."""
+"""An ordinary day of a provisioned federation: what its logs and metrics say of it, and jobs by
+FLARE's own command.
+"""
 
 import json
 import os
@@ -47,7 +49,9 @@ def experiment(rounds: int) -> Experiment:
 
 
 def scraped(folder: Path) -> Samples:
-    """Return all samples of all files, as Prometheus' own parser reads them; two of one name and labels are refused."""
+    """Return all samples of all files, as Prometheus' own parser reads them; two of one name and
+    labels are refused.
+    """
     found: Samples = {}
     for file in sorted(folder.glob("*.prom")):
         for family in text_string_to_metric_families(file.read_text(encoding="utf-8")):
@@ -60,22 +64,43 @@ def scraped(folder: Path) -> Samples:
 
 def of(samples: Samples, name: str, **labels: str) -> list[float]:
     wanted = set(labels.items())
-    return [value for (found, given), value in samples.items() if found == f"fedward_{name}" and wanted <= set(given)]
+    return [
+        value
+        for (found, given), value in samples.items()
+        if found == f"fedward_{name}" and wanted <= set(given)
+    ]
 
 
 def nvflare(federation: Federation, *words: object) -> subprocess.CompletedProcess[str]:
     """Run FLARE's own command as the lead, with its settings in a folder of the test."""
-    command = [sys.executable, "-m", "nvflare.cli", *map(str, words), "--startup-kit", str(federation.kit(LEAD))]
+    command = [
+        sys.executable,
+        "-m",
+        "nvflare.cli",
+        *map(str, words),
+        "--startup-kit",
+        str(federation.kit(LEAD)),
+    ]
     environment = {**os.environ, "HOME": str(federation.folder.parent)}
     return subprocess.run(
-        command, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
+        command,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
     )
 
 
 @pytest.fixture(scope="module")
-def watched(federation: Federation, metrics: Path, tmp_path_factory: pytest.TempPathFactory) -> list[Samples]:
-    """The metrics during a run and at its end; somebody asks all the time how far it is, as ``fedward status`` does."""
-    folder, seen = tmp_path_factory.mktemp("watched"), list[Samples]()
+def watched(
+    federation: Federation, metrics: Path, tmp_path_factory: pytest.TempPathFactory
+) -> list[Samples]:
+    """The metrics during a run and at its end; somebody asks all the time how far it is, as
+    ``fedward status`` does.
+    """
+    folder = tmp_path_factory.mktemp("watched")
+    seen = list[Samples]()
     export_job(experiment(ROUNDS), folder / "job", clinical=True)
     with session(federation.kit(LEAD)) as lead:
         job_id = submit(lead, folder / "job", uuid4().hex)
@@ -105,13 +130,20 @@ def test_a_run_that_goes_well_logs_no_error(federation, watched):
 
 
 def test_the_metrics_of_a_job_follow_it_from_round_to_round(watched):
-    during = [of(samples, "round") for samples in watched if 1.0 in of(samples, "status", status="running")]
+    during = [
+        of(samples, "round")
+        for samples in watched
+        if 1.0 in of(samples, "status", status="running")
+    ]
     counts = [round_ for (round_,) in during]
     assert counts == sorted(counts)
     assert 0 <= counts[0] < counts[-1] <= ROUNDS
     last = watched[-1]
     assert of(last, "round") == of(last, "rounds_planned") == [ROUNDS]
-    assert (of(last, "status", status="finished"), of(last, "status", status="running")) == ([1.0], [0.0])
+    assert (of(last, "status", status="finished"), of(last, "status", status="running")) == (
+        [1.0],
+        [0.0],
+    )
     assert of(last, "sites", outcome="replied") == [len(EVERYONE)]
     assert sum(of(last, "site_replied")) == len(EVERYONE)
 
@@ -130,7 +162,9 @@ def kit_files() -> set[str]:
 
 
 def test_a_job_by_flares_own_command_runs_as_a_run_of_its_own(federation, tmp_path, watched):
-    """And a site reads its site file anew for each job: nobody has started it again since the file was changed."""
+    """And a site reads its site file anew for each job: nobody has started it again since the file
+    was changed.
+    """
     site_file = federation.kit("hospital-a") / "local" / "fedward_site.yaml"
     before = site_file.read_text()
     site_file.write_text(yaml.safe_dump({**yaml.safe_load(before), "file": "/nowhere.npz"}))
@@ -145,10 +179,14 @@ def test_a_job_by_flares_own_command_runs_as_a_run_of_its_own(federation, tmp_pa
         site_file.write_text(before)
     run = federation.kit(SERVER) / "fedward" / "runs" / LEAD / job_id
     info = json.loads((run / "run.json").read_text())
-    assert info["experiment"] == experiment_in(tmp_path / "job" / "app" / "config").model_dump(mode="json")
+    assert info["experiment"] == experiment_in(tmp_path / "job" / "app" / "config").model_dump(
+        mode="json"
+    )
     (row,) = map(json.loads, (run / "rounds.jsonl").read_text().splitlines())
     assert row["failed"].pop("hospital-a").startswith("DataError")
-    assert row["failed"] == dict.fromkeys(["hospital-b", "hospital-c"], "not used: minimum_replies is 3, came 2")
+    assert row["failed"] == dict.fromkeys(
+        ["hospital-b", "hospital-c"], "not used: minimum_replies is 3, came 2"
+    )
 
 
 def test_logs_are_fetched_with_the_results(federation, watched):
@@ -169,7 +207,8 @@ def test_logs_are_fetched_with_the_results(federation, watched):
 def test_the_metrics_of_a_dead_participant_grow_old(federation, metrics, watched):
     federation.stop_one("hospital-c")
     try:
-        dead, name = scraped(metrics), "written_timestamp_seconds"
+        dead = scraped(metrics)
+        name = "written_timestamp_seconds"
         (since,) = of(dead, name, site=SERVER)
         assert appears(lambda: of(scraped(metrics), name, site=SERVER)[0] > since + 60)
         found = scraped(metrics)

@@ -8,7 +8,7 @@ import subprocess
 import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import datetime, timedelta, timezone
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -48,11 +48,15 @@ def lead(federation: Federation) -> Iterator[Session]:
 
 @pytest.fixture(scope="module")
 def finished(federation: Federation, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The results of the clinical FedPerl job, sent by the command; the folder's name is the job's id."""
+    """The results of the clinical FedPerl job, sent by the command; the folder's name is the job's
+    id.
+    """
     folder = tmp_path_factory.mktemp("finished")
     export_job(clinical("fedperl"), folder / "fedperl", clinical=True)
     out = folder / "out"
-    assert main(["submit", str(federation.kit(LEAD)), str(folder / "fedperl"), "--out", str(out)]) == 0
+    assert (
+        main(["submit", str(federation.kit(LEAD)), str(folder / "fedperl"), "--out", str(out)]) == 0
+    )
     (results,) = out.iterdir()
     return results
 
@@ -90,7 +94,11 @@ def test_a_clinical_job_finishes_and_leaves_a_report(finished):
     folder = finished / "workspace" / "fedward"
     assert "<html" in (folder / "report.html").read_text()
     info = json.loads((folder / "run.json").read_text())
-    assert (info["status"], info["engine"], info["sites"]) == ("finished", "flare", sorted(HOSPITALS))
+    assert (info["status"], info["engine"], info["sites"]) == (
+        "finished",
+        "flare",
+        sorted(HOSPITALS),
+    )
     rounds = [json.loads(line) for line in (folder / "rounds.jsonl").read_text().splitlines()]
     assert not any(row["failed"] for row in rounds)
     assert not list((finished.parents[1] / "fedperl").rglob(".__nvfl_*"))  # a copy was signed
@@ -119,7 +127,9 @@ def test_what_a_site_says_of_its_own_errors_stays_there(federation, lead, job, t
 
 
 def contents(path: Path) -> bytes:
-    """Return what a file says, unpacked; nothing of one that is gone since, as the server's copies on their way out."""
+    """Return what a file says, unpacked; nothing of one that is gone since, as the server's copies
+    on their way out.
+    """
     try:
         if not zipfile.is_zipfile(path):
             return path.read_bytes()
@@ -135,9 +145,15 @@ def contents(path: Path) -> bytes:
 def test_the_log_of_every_site_agrees_with_the_record_of_a_run(federation, finished, capsys):
     folder = finished / "workspace" / "fedward"
     run_id = json.loads((folder / "run.json").read_text())["id"]
-    logs = [federation.kit(hospital) / "fedward" / "answers" / f"{run_id}.jsonl" for hospital in HOSPITALS]
+    logs = [
+        federation.kit(hospital) / "fedward" / "answers" / f"{run_id}.jsonl"
+        for hospital in HOSPITALS
+    ]
     assert main(["audit", "verify", str(folder), "--site", *map(str, logs)]) == 0
-    asked = [len(row["asked"]) for row in map(json.loads, (folder / "rounds.jsonl").read_text().splitlines())]
+    asked = [
+        len(row["asked"])
+        for row in map(json.loads, (folder / "rounds.jsonl").read_text().splitlines())
+    ]
     assert sum(map(len, (path.read_text().splitlines() for path in logs))) >= sum(asked)
     assert "lines of sites' logs" in capsys.readouterr().out
 
@@ -149,7 +165,11 @@ def test_every_user_sees_how_far_a_job_is(federation, lead, tmp_path, capsys):
     try:
         with session(federation.kit(MEMBER)) as member:
             state = progress_with("exchange", member, job_id)
-        assert (state["status"], state["rounds"], state["sites"]) == ("running", 1000, len(HOSPITALS))
+        assert (state["status"], state["rounds"], state["sites"]) == (
+            "running",
+            1000,
+            len(HOSPITALS),
+        )
         assert main(["status", str(federation.kit("it@hospital-a.org"))]) == 0
     finally:
         lead.abort_job(job_id)
@@ -174,14 +194,18 @@ def test_a_job_with_own_code_is_refused_whoever_sends_it(federation, job, tmp_pa
 
 
 @pytest.mark.proves(
-    "lead", "a job that names a class not on the list", "refused by server and sites; the lead is told the class"
+    "lead",
+    "a job that names a class not on the list",
+    "refused by server and sites; the lead is told the class",
 )
 @pytest.mark.parametrize("side", ["server", "client"])
 def test_a_class_that_is_not_allowed_is_refused(lead, job, tmp_path, side):
     foreign = "nvflare.app_common.executors.client_api_executor.ClientAPIExecutor"
     component(f"config/config_fed_{side}.json", foreign)(job / "app")
     text = refusal(lead, job, tmp_path / "out")
-    places = ["server"] if side == "server" else [f"{hospital}: NVFLARE_ERROR" for hospital in HOSPITALS]
+    places = (
+        ["server"] if side == "server" else [f"{hospital}: NVFLARE_ERROR" for hospital in HOSPITALS]
+    )
     for place in places:
         assert f"{place}: app, file config/config_fed_{side}.json: expected " in text
     assert text.count(f"found the class {foreign}") == len(places)
@@ -199,12 +223,17 @@ def test_a_job_of_another_privacy_scope_is_refused(federation, lead, job, tmp_pa
 @pytest.mark.proves("member", "a member or a site's administrator submits a job", "not authorised")
 @pytest.mark.parametrize("user", [MEMBER, "it@hospital-a.org"])
 def test_only_leads_and_project_admins_submit(federation, job, user):
-    with session(federation.kit(user)) as flare, pytest.raises(RunError, match="not authorized for 'submit_job'"):
+    with (
+        session(federation.kit(user)) as flare,
+        pytest.raises(RunError, match="not authorized for 'submit_job'"),
+    ):
         submit(flare, job)
 
 
 @pytest.mark.proves(
-    "lead", "a lead aborts, clones, deletes or downloads another lead's job", "not authorised; the job goes on"
+    "lead",
+    "a lead aborts, clones, deletes or downloads another lead's job",
+    "not authorised; the job goes on",
 )
 @pytest.mark.slow
 def test_a_lead_cannot_touch_another_leads_job(federation, lead, job, tmp_path):
@@ -218,24 +247,34 @@ def test_a_lead_cannot_touch_another_leads_job(federation, lead, job, tmp_path):
     assert fetch(lead, wait(lead, job_id, PATIENCE), tmp_path / "out").is_dir()
 
 
-@pytest.mark.proves("lead", "a lead continues another lead's run", "a new run begins; the other one is not read")
+@pytest.mark.proves(
+    "lead", "a lead continues another lead's run", "a new run begins; the other one is not read"
+)
 @pytest.mark.slow
 def test_a_run_is_continued_by_who_began_it_only(federation, lead, job, tmp_path):
     run_id = "0" * 32
     begun = fetch(lead, wait(lead, submit(lead, job, run_id), PATIENCE), tmp_path / "mine")
     with session(federation.kit(OTHER_LEAD)) as other:
-        another = fetch(other, wait(other, submit(other, job, run_id), PATIENCE), tmp_path / "other")
+        another = fetch(
+            other, wait(other, submit(other, job, run_id), PATIENCE), tmp_path / "other"
+        )
     again = fetch(lead, wait(lead, submit(lead, job, run_id), PATIENCE), tmp_path / "again")
-    ids = [json.loads((folder / "run.json").read_text())["id"] for folder in (begun, another, again)]
+    ids = [
+        json.loads((folder / "run.json").read_text())["id"] for folder in (begun, another, again)
+    ]
     assert ids[0] == ids[2] != ids[1]
 
 
-@pytest.mark.proves("server", "a job changed in the server's store", "refused: the signature does not match")
+@pytest.mark.proves(
+    "server", "a job changed in the server's store", "refused: the signature does not match"
+)
 def test_a_job_changed_after_it_was_signed_is_refused(federation, lead, finished, tmp_path):
     with changed(federation, finished.name) as files:
         (config,) = (name for name in files if name.endswith("config_fed_client.json"))
         files[config] += b"\n"
-    assert "expected a valid signature of its submitter" in refused_again(lead, finished.name, tmp_path)
+    assert "expected a valid signature of its submitter" in refused_again(
+        lead, finished.name, tmp_path
+    )
 
 
 @contextmanager
@@ -274,8 +313,12 @@ def foreign(federation: Federation, tmp_path_factory: pytest.TempPathFactory) ->
 
 
 def answer(federation: Federation, startup: Path | None) -> bytes:
-    """Ask the server for something with the client certificate of a kit, or with none; it may just hang up."""
-    context = ssl.create_default_context(cafile=federation.kit("hospital-a") / "startup" / "rootCA.pem")
+    """Ask the server for something with the client certificate of a kit, or with none; it may just
+    hang up.
+    """
+    context = ssl.create_default_context(
+        cafile=federation.kit("hospital-a") / "startup" / "rootCA.pem"
+    )
     if startup:
         context.load_cert_chain(startup / "client.crt", startup / "client.key")
     try:
@@ -283,13 +326,17 @@ def answer(federation: Federation, startup: Path | None) -> bytes:
             socket.create_connection((SERVER, federation.port), timeout=10) as plain,
             context.wrap_socket(plain, server_hostname=SERVER) as tls,
         ):
-            tls.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")  # TLS 1.3 refuses a client only now
+            tls.sendall(
+                b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n"
+            )  # TLS 1.3 refuses a client only now
             return tls.recv(64)
     except (ssl.SSLError, ConnectionError):
         return b""
 
 
-@pytest.mark.proves("outsider", "a client with a certificate of another authority, or none", "the server hangs up")
+@pytest.mark.proves(
+    "outsider", "a client with a certificate of another authority, or none", "the server hangs up"
+)
 def test_the_server_accepts_only_its_own_authority(federation, foreign):
     assert answer(federation, federation.kit("hospital-a") / "startup").startswith(b"HTTP/1.1")
     assert not answer(federation, foreign.kit("hospital-a") / "startup")
@@ -298,18 +345,22 @@ def test_the_server_accepts_only_its_own_authority(federation, foreign):
 
 @pytest.mark.proves("outsider", "a site whose certificate has expired", "the server hangs up")
 def test_the_server_does_not_talk_to_an_expired_certificate(federation, tmp_path):
-    assert answer(federation, certified(federation, tmp_path / "good", timedelta(days=1))).startswith(b"HTTP/1.1")
+    assert answer(
+        federation, certified(federation, tmp_path / "good", timedelta(days=1))
+    ).startswith(b"HTTP/1.1")
     assert not answer(federation, certified(federation, tmp_path / "expired", timedelta(days=-1)))
 
 
 def certified(federation: Federation, folder: Path, valid: timedelta) -> Path:
     """Let the authority sign another certificate for a hospital, which ends that long from now."""
-    state = json.loads((federation.folder / "workspace" / "fedward" / "state" / "cert.json").read_text())
+    state = json.loads(
+        (federation.folder / "workspace" / "fedward" / "state" / "cert.json").read_text()
+    )
     authority = x509.load_pem_x509_certificate(state["root_cert"].encode())
     authority_key = serialization.load_pem_private_key(state["root_pri_key"].encode(), None)
     kit = federation.kit("hospital-c") / "startup"
     old = x509.load_pem_x509_certificate((kit / "client.crt").read_bytes())
-    now = datetime.now(timezone.utc)
+    now = datetime.now(UTC)
     builder = x509.CertificateBuilder(
         authority.subject,
         old.subject,
@@ -325,7 +376,9 @@ def certified(federation: Federation, folder: Path, valid: timedelta) -> Path:
     return folder
 
 
-@pytest.mark.proves("outsider", "a site of another authority", "does not trust the server, nor it the site")
+@pytest.mark.proves(
+    "outsider", "a site of another authority", "does not trust the server, nor it the site"
+)
 def test_a_site_of_another_authority_does_not_connect(federation, foreign):
     kit = foreign.kit("hospital-c")
     with false_site(federation, kit):
@@ -333,7 +386,9 @@ def test_a_site_of_another_authority_does_not_connect(federation, foreign):
 
 
 @pytest.mark.proves(
-    "site", "a site with its own certificate under another's name", "refused; the server's log names both"
+    "site",
+    "a site with its own certificate under another's name",
+    "refused; the server's log names both",
 )
 def test_a_site_cannot_pass_for_another(federation, tmp_path):
     for part in ("startup", "local"):
@@ -363,7 +418,11 @@ def is_logged(text: str, kit: Path) -> bool:
 def test_private_keys_are_readable_by_their_owner_only(federation):
     workspace = federation.folder / "workspace"
     keys = [*workspace.rglob("*.key"), *workspace.rglob("cert.json")]
-    assert len(keys) == len(yaml.safe_load((ROOT / "provisioning" / "project.yml").read_text())["participants"]) + 1
+    assert (
+        len(keys)
+        == len(yaml.safe_load((ROOT / "provisioning" / "project.yml").read_text())["participants"])
+        + 1
+    )
     assert {path.stat().st_mode & 0o777 for path in keys} == {0o600}
 
 
@@ -383,13 +442,17 @@ def test_a_workspace_with_keys_is_not_overwritten(federation):
     "**not noticed**: certificates are all that FLARE checks; protect the folder",
 )
 def test_flare_does_not_notice_a_changed_startup_file(federation):
-    """Certificates are all it checks: who may write to a kit may change what the site does. See docs/deployment.md."""
+    """Certificates are all it checks: who may write to a kit may change what the site does. See
+    docs/deployment.md.
+    """
     config = federation.kit("hospital-c") / "startup" / "fed_client.json"
     federation.stop_one("hospital-c")
     edit(config, changed="by hand")
     (federation.kit("hospital-c") / "log.txt").unlink()
     federation.start("hospital-c")
-    assert appears(lambda: is_logged("Successfully registered client:hospital-c", federation.kit("hospital-c")))
+    assert appears(
+        lambda: is_logged("Successfully registered client:hospital-c", federation.kit("hospital-c"))
+    )
 
 
 # --- a server that lets everything pass; the last tests, because it stays like that
@@ -400,7 +463,9 @@ def careless(federation: Federation) -> None:
     let_everything_pass(federation)
 
 
-@pytest.mark.proves("server", "a job with own code, by a server that lets everything pass", "refused by every site")
+@pytest.mark.proves(
+    "server", "a job with own code, by a server that lets everything pass", "refused by every site"
+)
 @pytest.mark.usefixtures("careless")
 def test_sites_refuse_own_code_themselves(lead, job, tmp_path):
     add_code(job)
@@ -411,7 +476,11 @@ def test_sites_refuse_own_code_themselves(lead, job, tmp_path):
     assert text.count("'custom', 'custom/mine.py'") == len(HOSPITALS)
 
 
-@pytest.mark.proves("server", "a job without signature, by a server that lets everything pass", "refused by every site")
+@pytest.mark.proves(
+    "server",
+    "a job without signature, by a server that lets everything pass",
+    "refused by every site",
+)
 @pytest.mark.usefixtures("careless")
 def test_sites_refuse_a_job_without_signature_themselves(federation, finished, lead, tmp_path):
     with changed(federation, finished.name) as files:

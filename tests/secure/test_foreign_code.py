@@ -20,7 +20,18 @@ from fedward.flare.classes import EXECUTOR
 from fedward.flare.jobs.export import export_job
 from fedward.flare.jobs.submit import fetch, session, submit, wait
 from fedward.flare.kits.builder import RESOURCES
-from foreign_jobs import CLIENT, SERVER, Change, args, bring, component, edit, loader, replaced, rewritten
+from foreign_jobs import (
+    CLIENT,
+    SERVER,
+    Change,
+    args,
+    bring,
+    component,
+    edit,
+    loader,
+    replaced,
+    rewritten,
+)
 from local_federation import HOSPITALS, LEAD, Federation
 from tiny import clinical
 from waiting import PATIENCE
@@ -32,7 +43,9 @@ REFUSED = "refused by the site before anything is imported; the lead is told the
 
 
 class Watched(Federation):
-    """A federation in which code leaves a mark when it runs: that of jobs, and a file that Python imports by itself."""
+    """A federation in which code leaves a mark when it runs: that of jobs, and a file that Python
+    imports by itself.
+    """
 
     @property
     def ran(self) -> list[str]:
@@ -117,7 +130,9 @@ def refused(federation: Watched, job: Path) -> Told:
 def nothing_ran(federation: Watched, told: Told) -> None:
     """Assert that no process of the job started at a hospital, and that no code of anybody's ran."""
     assert told.status == "FINISHED:FAILED_TO_RUN"
-    assert not [path for name in HOSPITALS for path in (federation.kit(name) / told.job_id).glob("log*")]
+    assert not [
+        path for name in HOSPITALS for path in (federation.kit(name) / told.job_id).glob("log*")
+    ]
     assert federation.ran == []
 
 
@@ -140,10 +155,15 @@ def test_an_exported_job_runs_and_nothing_else_does(federation, tmp_path):
     "refused by each site before anything is imported; the lead is told the file",
 )
 def test_code_among_the_configuration_is_refused_by_every_site(federation, tmp_path):
-    told = refused(federation, exported(tmp_path / "job", dict.fromkeys(HOSPITALS, loader(CLIENT, federation.code))))
+    told = refused(
+        federation,
+        exported(tmp_path / "job", dict.fromkeys(HOSPITALS, loader(CLIENT, federation.code))),
+    )
     assert told.by["server"] == "OK"
     for hospital in HOSPITALS:
-        assert told.by[hospital].startswith("NVFLARE_ERROR: app: expected nothing but config/config_fed_client.json")
+        assert told.by[hospital].startswith(
+            "NVFLARE_ERROR: app: expected nothing but config/config_fed_client.json"
+        )
         assert "'config/evil.py'" in told.by[hospital]
     nothing_ran(federation, told)
 
@@ -187,9 +207,19 @@ def argument(**changes: Any) -> Change:
 
 
 ATTACKS = [
-    Attack("a Python file alone", lambda fed, _: bring("config/evil.py", fed.code), "'config/evil.py'"),
-    Attack("a Python file in a folder of its own", lambda fed, _: bring("x/y/evil.py", fed.code), "'x/y/evil.py'"),
-    Attack("a `sitecustomize.py`", lambda fed, _: bring("sitecustomize.py", fed.code), "'sitecustomize.py'"),
+    Attack(
+        "a Python file alone", lambda fed, _: bring("config/evil.py", fed.code), "'config/evil.py'"
+    ),
+    Attack(
+        "a Python file in a folder of its own",
+        lambda fed, _: bring("x/y/evil.py", fed.code),
+        "'x/y/evil.py'",
+    ),
+    Attack(
+        "a `sitecustomize.py`",
+        lambda fed, _: bring("sitecustomize.py", fed.code),
+        "'sitecustomize.py'",
+    ),
     Attack(
         "a `resources.json` that FLARE may take for the site's own",
         lambda *_: bring("config/resources.json", '{"nvflare_decomposers": "this"}'),
@@ -231,7 +261,9 @@ ATTACKS = [
     ),
     Attack(
         "a class of FLARE's own list that writes files",
-        lambda *_: component(CLIENT, "nvflare.app_common.widgets.metrics_artifact_writer.MetricsArtifactWriter"),
+        lambda *_: component(
+            CLIENT, "nvflare.app_common.widgets.metrics_artifact_writer.MetricsArtifactWriter"
+        ),
         "MetricsArtifactWriter",
     ),
     Attack(
@@ -246,17 +278,24 @@ ATTACKS = [
     ),
     Attack(
         "a class to build among the settings, in the server's file, which sites read",
-        lambda *_: edit(SERVER, lambda content: args(SERVER)(content).update(helper={"class_path": "os.system"})),
+        lambda *_: edit(
+            SERVER, lambda content: args(SERVER)(content).update(helper={"class_path": "os.system"})
+        ),
         "the class os.system",
     ),
     Attack(
         "a listed class with other arguments: all events of the site go to the server",
-        lambda *_: edit(CLIENT, lambda content: content["components"][0]["args"].update(events_to_convert=["x"])),
+        lambda *_: edit(
+            CLIENT, lambda content: content["components"][0]["args"].update(events_to_convert=["x"])
+        ),
         "other values of components",
     ),
     Attack(
         "`{$NAME}` in a setting, where FLARE puts the site's environment variable",
-        lambda *_: edit(SERVER, lambda content: args(SERVER)(content)["experiment"]["data"].update(name="{$PATH}")),
+        lambda *_: edit(
+            SERVER,
+            lambda content: args(SERVER)(content)["experiment"]["data"].update(name="{$PATH}"),
+        ),
         "a brace",
     ),
     Attack(
@@ -278,7 +317,9 @@ ATTACKS = [
 
 
 @pytest.fixture(scope="module")
-def answers(federation: Watched, web: Web, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+def answers(
+    federation: Watched, web: Web, tmp_path_factory: pytest.TempPathFactory
+) -> dict[str, str]:
     """What the lead is told of each attack: three in one job, one for each hospital."""
     told = {}
     hospitals = list(HOSPITALS)
@@ -295,7 +336,9 @@ def answers(federation: Watched, web: Web, tmp_path_factory: pytest.TempPathFact
 @pytest.mark.parametrize(
     "attack",
     [
-        pytest.param(attack, marks=pytest.mark.proves("lead", f"a clinical job with {attack.case}", REFUSED))
+        pytest.param(
+            attack, marks=pytest.mark.proves("lead", f"a clinical job with {attack.case}", REFUSED)
+        )
         for attack in ATTACKS
     ],
     ids=lambda attack: attack.case,
@@ -335,9 +378,13 @@ def log(federation: Watched, job_id: str) -> str:
 @pytest.mark.slow
 @pytest.mark.usefixtures("unchecked")
 def test_the_class_list_refuses_what_was_not_checked(federation, tmp_path):
-    told = refused(federation, exported(tmp_path / "job", {"hospital-b": loader(CLIENT, federation.code)}))
+    told = refused(
+        federation, exported(tmp_path / "job", {"hospital-b": loader(CLIENT, federation.code)})
+    )
     assert told.by["hospital-b"] == "OK"
-    assert "'fedward.report.template.PackageLoader' at config path" in (text := log(federation, told.job_id))
+    assert "'fedward.report.template.PackageLoader' at config path" in (
+        text := log(federation, told.job_id)
+    )
     assert "is not in allow_list" in text
     assert federation.ran == []
 
@@ -350,9 +397,13 @@ def test_the_class_list_refuses_what_was_not_checked(federation, tmp_path):
 @pytest.mark.slow
 @pytest.mark.usefixtures("unchecked")
 def test_code_in_a_jobs_folder_is_not_found(federation, tmp_path):
-    listed = json.loads((federation.kit("hospital-b") / "local" / RESOURCES).read_text())["class_allow_list"]
+    listed = json.loads((federation.kit("hospital-b") / "local" / RESOURCES).read_text())[
+        "class_allow_list"
+    ]
     resources(federation, class_allow_list=[*listed, "fedward."])
-    told = refused(federation, exported(tmp_path / "job", {"hospital-b": loader(CLIENT, federation.code)}))
+    told = refused(
+        federation, exported(tmp_path / "job", {"hospital-b": loader(CLIENT, federation.code)})
+    )
     assert f"No module named '{told.job_id}'" in log(federation, told.job_id)
     assert federation.ran == []
 

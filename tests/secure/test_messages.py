@@ -1,6 +1,8 @@
-"""Participants who speak FLARE's cell network themselves: what reaches a hospital, whoever sends it.
+"""Participants who speak FLARE's cell network themselves: what reaches a hospital, whoever sends
+it.
 
-The tests of one federation stand in an order: first what needs a running job, then what stops a hospital or the server.
+The tests of one federation stand in an order: first what needs a running job, then what stops a
+hospital or the server.
 """
 
 import json
@@ -53,7 +55,9 @@ def flare(federation: Federation) -> Iterator[RemoteSession]:
 
 
 @pytest.fixture(scope="module")
-def job(federation: Federation, flare: RemoteSession, tmp_path_factory: pytest.TempPathFactory) -> str:
+def job(
+    federation: Federation, flare: RemoteSession, tmp_path_factory: pytest.TempPathFactory
+) -> str:
     """A job that runs as long as the tests need it."""
     folder = tmp_path_factory.mktemp("jobs") / "long"
     export_job(clinical(options={"rounds": 900}), folder, clinical=True)
@@ -77,7 +81,9 @@ def heard(answer: Message) -> bool:
     return answer.get_header(MessageHeaderKey.RETURN_CODE) not in UNHEARD
 
 
-def all_at_once(sender: Intruder, targets: list[str], requests: list[tuple[str, str]]) -> list[tuple[str, str, str]]:
+def all_at_once(
+    sender: Intruder, targets: list[str], requests: list[tuple[str, str]]
+) -> list[tuple[str, str, str]]:
     """Send every request to every cell; return those that somebody answered."""
     asked = [(target, channel, topic) for target in targets for channel, topic in requests]
 
@@ -89,7 +95,9 @@ def all_at_once(sender: Intruder, targets: list[str], requests: list[tuple[str, 
 
 
 REQUESTS = sorted((channel, "anything" if topic == "*" else topic) for channel, topic in LOOKED_AT)
-COMMANDS = sorted(topic for each in ClientRequestProcessors.request_processors for topic in each.get_topics())
+COMMANDS = sorted(
+    topic for each in ClientRequestProcessors.request_processors for topic in each.get_topics()
+)
 
 
 @pytest.mark.parametrize("role", PEOPLE)
@@ -104,7 +112,14 @@ def test_a_person_reaches_nobody_but_the_servers_console(federation, flare, job,
     with intruder(federation.kit(PEOPLE[role])) as sender:
         answered = all_at_once(sender, targets, REQUESTS)
     assert {target for target, _, _ in answered} <= {"server"}
-    accepted = {"hci_channel", "task", "aux_communication", "download_service__", "cellnet.channel", "return_only"}
+    accepted = {
+        "hci_channel",
+        "task",
+        "aux_communication",
+        "download_service__",
+        "cellnet.channel",
+        "return_only",
+    }
     assert {channel for _, channel, _ in answered} <= accepted
     assert f"[U:{PEOPLE[role]}][A:refused " in audit(federation, SERVER)
     assert appears(lambda: rounds(federation, job) > before + 1)
@@ -141,7 +156,9 @@ def orders(federation: Federation, job: str) -> list[str]:
                 list(pool.map(order, COMMANDS))
     assert ledger.exists()
     assert federation.processes("hospital-c")
-    assert "[A:refused admin:admin] its connection may not speak for 'server'" in audit(federation, SERVER)
+    assert "[A:refused admin:admin] its connection may not speak for 'server'" in audit(
+        federation, SERVER
+    )
     assert f"[U:{OTHER_IT}][A:refused admin:admin]" in audit(federation, SERVER)
     return [topic for topic, answer in zip(COMMANDS, answered, strict=True) if answer]
 
@@ -172,7 +189,9 @@ def test_another_lead_cannot_stop_a_job_past_the_console(federation, job):
 def test_a_member_causes_no_event_in_the_server(federation, flare, job, event):
     before = rounds(federation, job)
     with intruder(federation.kit(MEMBER)) as sender:
-        assert not heard(sender.ask("server", CellChannel.AUX_COMMUNICATION, "fed.event", happening(event)))
+        assert not heard(
+            sender.ask("server", CellChannel.AUX_COMMUNICATION, "fed.event", happening(event))
+        )
     assert f"[U:{MEMBER}][A:refused aux_communication:fed.event]" in audit(federation, SERVER)
     assert str(flare.get_job_meta(job)["status"]) == "RUNNING"
     assert appears(lambda: rounds(federation, job) > before + 1)
@@ -187,7 +206,13 @@ def happening(event: str) -> Shareable:
     return sent
 
 
-NAMES = [f"server.{uuid.uuid4()}", "server.x", "hospital-a", f"hospital-a.{uuid.uuid4()}", "relay.hospital-a"]
+NAMES = [
+    f"server.{uuid.uuid4()}",
+    "server.x",
+    "hospital-a",
+    f"hospital-a.{uuid.uuid4()}",
+    "relay.hospital-a",
+]
 
 
 @pytest.mark.parametrize("name", NAMES, ids=lambda name: str(place_of(name)))
@@ -202,7 +227,9 @@ def test_a_connection_bears_its_certificates_name(federation, kit, name):
 
 
 @pytest.mark.proves(
-    "site", "a connection to the server under the server's own name", "it belongs to no cell: nothing it brings is read"
+    "site",
+    "a connection to the server under the server's own name",
+    "it belongs to no cell: nothing it brings is read",
 )
 def test_nobody_is_the_server_itself(federation):
     is_put_out(federation.kit("hospital-b"), "server", seconds=3)
@@ -233,7 +260,9 @@ def test_ports_within_a_machine_need_a_certificate(federation, job):
 
 
 def shows_certificate_first(port: int) -> bool:
-    """Return whether a local port ends a connection that does not begin with TLS, and one without a certificate."""
+    """Return whether a local port ends a connection that does not begin with TLS, and one without a
+    certificate.
+    """
     import socket
     import ssl
 
@@ -245,7 +274,8 @@ def shows_certificate_first(port: int) -> bool:
             assert not answer or answer[0] == 0x15, answer  # an alert of TLS, or the end
             raise ConnectionError("closed")
     context = ssl.create_default_context()
-    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
     try:
         with (
             socket.create_connection(("127.0.0.1", port), timeout=5) as raw,
@@ -269,12 +299,20 @@ def test_a_restarted_process_imports_nothing_from_the_job(federation, job):
     custom.mkdir()
     for name in ("pynvml", "triton", "tensorrt", "cupy", "itk"):
         (custom / f"{name}.py").write_text(f"open({str(mark)!r}, 'w').close()\n")
-    (process,) = [each for each in federation.processes("hospital-b") if "worker_process" in " ".join(each.cmdline())]
+    (process,) = [
+        each
+        for each in federation.processes("hospital-b")
+        if "worker_process" in " ".join(each.cmdline())
+    ]
     before = rounds(federation, job)
     process.send_signal(signal.SIGKILL)
     assert appears(lambda: "killed by SIGKILL; restart 1" in (kit / "log.txt").read_text())
     assert appears(lambda: rounds(federation, job) > before + 2)
-    (again,) = [each for each in federation.processes("hospital-b") if "worker_process" in " ".join(each.cmdline())]
+    (again,) = [
+        each
+        for each in federation.processes("hospital-b")
+        if "worker_process" in " ".join(each.cmdline())
+    ]
     assert again.pid != process.pid
     assert not mark.exists()
     shutil.rmtree(custom)
@@ -298,7 +336,9 @@ def test_a_site_reaches_no_other_hospital(federation):
     with intruder(federation.kit("hospital-c")) as sender:
         answered = all_at_once(sender, ["hospital-a", "hospital-b"], REQUESTS)
         with ThreadPoolExecutor(len(COMMANDS)) as pool:
-            ordered = list(pool.map(lambda topic: heard(sender.order("hospital-a", topic)), COMMANDS))
+            ordered = list(
+                pool.map(lambda topic: heard(sender.order("hospital-a", topic)), COMMANDS)
+            )
         console = sender.ask("server", CellChannel.HCI, "command", json.dumps({}))
     assert answered == []
     assert not any(ordered)

@@ -1,4 +1,6 @@
-"""The scripts ``job.py`` where real processes run the job: in FLARE's proof of concept, and in a running federation."""
+"""The scripts ``job.py`` where real processes run the job: in FLARE's proof of concept, and in a
+running federation.
+"""
 
 import json
 import os
@@ -15,7 +17,9 @@ SCRIPT = Path(__file__).parents[2] / "jobs" / "fedavg" / "job.py"
 SETTINGS = ["rounds=1", "participants=null", "images_per_round=32", "batch=8", "data.image_size=16"]
 
 
-def run(folder: Path, *arguments: str, settings: list[str] | None = None, **environment: str) -> Path:
+def run(
+    folder: Path, *arguments: str, settings: list[str] | None = None, **environment: str
+) -> Path:
     """Run a script in a folder and return the run folder it names."""
     changes = [part for change in settings or SETTINGS for part in ("--set", change)]
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"  # of the start scripts' python3

@@ -1,4 +1,6 @@
-"""A provisioned federation whose server asks off the record, and a job that is not the same at both ends."""
+"""A provisioned federation whose server asks off the record, and a job that is not the same at both
+ends.
+"""
 
 import json
 import shutil
@@ -27,7 +29,10 @@ NOISY = "hospital-a"
 def federation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Federation]:
     """One hospital adds noise to what it sends."""
     folder = tmp_path_factory.mktemp("federation")
-    variables = {"FEDWARD_DISHONEST": str(folder), "PYTHONPATH": str(Path(__file__).with_name("dishonest"))}
+    variables = {
+        "FEDWARD_DISHONEST": str(folder),
+        "PYTHONPATH": str(Path(__file__).with_name("dishonest")),
+    }
     with Federation(folder, image_size=16, environment=variables) as running:
         rules = running.kit(NOISY) / "local" / "privacy.json"
         policy = json.loads(rules.read_text())
@@ -44,7 +49,10 @@ def experiment() -> Experiment:
 
 def site_logs(federation: Federation, run: Path) -> list[str]:
     run_id = json.loads((run / "run.json").read_text())["id"]
-    return [str(federation.kit(hospital) / "fedward" / "answers" / f"{run_id}.jsonl") for hospital in sorted(HOSPITALS)]
+    return [
+        str(federation.kit(hospital) / "fedward" / "answers" / f"{run_id}.jsonl")
+        for hospital in sorted(HOSPITALS)
+    ]
 
 
 def lines(log: str) -> list[dict[str, Any]]:
@@ -77,7 +85,8 @@ def test_the_record_of_a_job_fits_the_logs_of_all_sites(federation, tmp_path, ca
 @pytest.mark.slow
 def test_a_job_of_two_minds_is_refused_by_every_site(federation, tmp_path):
     export_job(experiment(), tmp_path / "job", clinical=True)
-    sites, server = tmp_path / "job" / "app", tmp_path / "job" / "app_server"
+    sites = tmp_path / "job" / "app"
+    server = tmp_path / "job" / "app_server"
     shutil.copytree(sites, server)
     edit(SERVER, lambda content: args(SERVER)(content).update(learning_rate=1e-9))(server)
     places = {"app": sorted(HOSPITALS), "app_server": ["server"]}
@@ -110,7 +119,9 @@ def test_a_server_that_asks_off_the_record_learns_nothing(federation, tmp_path, 
     (federation.folder / "armed").touch()
     try:
         with session(federation.kit(LEAD)) as flare:
-            run = fetch(flare, wait(flare, submit(flare, tmp_path / "job"), PATIENCE), tmp_path / "out")
+            run = fetch(
+                flare, wait(flare, submit(flare, tmp_path / "job"), PATIENCE), tmp_path / "out"
+            )
     finally:
         (federation.folder / "armed").unlink()
     found = json.loads((federation.folder / "answers.json").read_text())

@@ -21,7 +21,9 @@ pytestmark = [pytest.mark.secure, pytest.mark.slow]
 @pytest.fixture(scope="module")
 def federation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Federation]:
     """The shipped project with the two builders that docs/privacy.md names."""
-    provisioning = shutil.copytree(local_federation.PROVISIONING, tmp_path_factory.mktemp("copy") / "provisioning")
+    provisioning = shutil.copytree(
+        local_federation.PROVISIONING, tmp_path_factory.mktemp("copy") / "provisioning"
+    )
     project = yaml.safe_load((provisioning / "project.yml").read_text())
     project["builders"] += [
         {"path": "nvflare.lighter.impl.he.HEBuilder"},
@@ -46,7 +48,10 @@ def finished(federation: Federation, tmp_path_factory: pytest.TempPathFactory) -
 
 def test_signed_kits_with_own_rules_run_an_encrypted_job(federation, finished):
     """Each site's data file was written into ``local/`` after the kit had been signed."""
-    assert all((federation.kit(hospital) / "startup" / "signature.json").is_file() for hospital in HOSPITALS)
+    assert all(
+        (federation.kit(hospital) / "startup" / "signature.json").is_file()
+        for hospital in HOSPITALS
+    )
     rounds = [json.loads(line) for line in (finished / "rounds.jsonl").read_text().splitlines()]
     assert [(row["replied"], row["failed"]) for row in rounds] == [(sorted(HOSPITALS), {})] * 2
     assert json.loads((finished / "run.json").read_text())["status"] == "finished"
@@ -55,8 +60,15 @@ def test_signed_kits_with_own_rules_run_an_encrypted_job(federation, finished):
 def test_the_server_has_no_key_and_keeps_no_single_model(federation, finished):
     server = federation.kit(SERVER)
     assert not list(server.rglob("client_context.tenseal"))
-    key = (federation.kit(next(iter(HOSPITALS))) / "startup" / "client_context.tenseal").read_bytes()
-    files = [path for place in (server, federation.folder / "server") for path in place.rglob("*") if path.is_file()]
+    key = (
+        federation.kit(next(iter(HOSPITALS))) / "startup" / "client_context.tenseal"
+    ).read_bytes()
+    files = [
+        path
+        for place in (server, federation.folder / "server")
+        for path in place.rglob("*")
+        if path.is_file()
+    ]
     assert files
     assert not [path for path in files if key in path.read_bytes()]
     assert not list(finished.glob("models/*"))

@@ -25,7 +25,8 @@ def metrics(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def federation(tmp_path_factory: pytest.TempPathFactory, metrics: Path) -> Iterator[Federation]:
-    folder, environment = tmp_path_factory.mktemp("federation"), {"FEDWARD_METRICS": str(metrics)}
+    folder = tmp_path_factory.mktemp("federation")
+    environment = {"FEDWARD_METRICS": str(metrics)}
     with Federation(folder, image_size=16, environment=environment) as running:
         yield running
 
@@ -54,7 +55,10 @@ def test_metrics_files_can_be_read_by_another_account(federation, metrics, job, 
     assert appears(lambda: all(sample in kits[SERVER].read_text() for sample in contacts))
     for name, file in kits.items():
         families = {family.name for family in text_string_to_metric_families(file.read_text())}
-        assert {"fedward_certificate_expiry_timestamp_seconds", "fedward_disk_free_bytes"} <= families
+        assert {
+            "fedward_certificate_expiry_timestamp_seconds",
+            "fedward_disk_free_bytes",
+        } <= families
         assert ("fedward_last_contact_timestamp_seconds" in families) is (name == SERVER)
 
 
@@ -77,7 +81,11 @@ def test_a_revoked_person_is_refused_in_an_open_session(federation, job):
         federation.wait_until_ready()
         with session(federation.kit(LEAD)) as lead:
             jobs = [each["job_id"] for each in lead.list_jobs()]
-        for attempt in (before.list_jobs, before.get_system_info, lambda: before.clone_job(jobs[0])):
+        for attempt in (
+            before.list_jobs,
+            before.get_system_info,
+            lambda: before.clone_job(jobs[0]),
+        ):
             with pytest.raises(AuthorizationError):
                 attempt()
     with session(federation.kit(OTHER)) as again:

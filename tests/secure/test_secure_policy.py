@@ -1,4 +1,6 @@
-"""Hospitals of a provisioned federation with their default policy: what a lead's job may not do there, and approval."""
+"""Hospitals of a provisioned federation with their default policy: what a lead's job may not do
+there, and approval.
+"""
 
 import json
 from collections.abc import Callable, Iterator
@@ -68,7 +70,10 @@ def refused(federation: Federation, lead: Session, job: Path, out: Path) -> str:
 def crafted(experiment: Experiment) -> dict[str, Tensor]:
     """Weights with which the update of one image gives back its label and its features."""
     model, _, _ = initial_model(experiment, None)
-    return {name: tensor * 0 if name.startswith("classifier") else tensor for name, tensor in model.items()}
+    return {
+        name: tensor * 0 if name.startswith("classifier") else tensor
+        for name, tensor in model.items()
+    }
 
 
 @pytest.mark.proves(
@@ -78,7 +83,13 @@ def crafted(experiment: Experiment) -> dict[str, Tensor]:
     "refused by the hospital before it reads data, by six of its rules, which the lead is told",
 )
 def test_one_image_of_one_hospital_is_not_for_the_lead(federation, lead, tmp_path):
-    settings = {"images_per_round": 1, "batch": 1, "optimizer": "sgd", "momentum": 0.0, "learning_rate": 1.0}
+    settings = {
+        "images_per_round": 1,
+        "batch": 1,
+        "optimizer": "sgd",
+        "momentum": 0.0,
+        "learning_rate": 1.0,
+    }
     experiment = clinical(minimum_replies=1, options={**settings, "participants": 1, "rounds": 1})
     init = finished_run(tmp_path / "init", experiment, crafted(experiment))
     export_job(experiment, tmp_path / "job", clinical=True, sites=[VICTIM], init=init)
@@ -105,7 +116,10 @@ def test_one_image_of_one_hospital_is_not_for_the_lead(federation, lead, tmp_pat
 @pytest.mark.parametrize(
     ("changes", "told"),
     [
-        ({"options": {"images_per_round": 8 * 10**9}}, "maximum_images: at most 1000000, the job says 8000000000"),
+        (
+            {"options": {"images_per_round": 8 * 10**9}},
+            "maximum_images: at most 1000000, the job says 8000000000",
+        ),
         (
             {"options": {"images_per_round": None, "local_epochs": 10**9}},
             "maximum_images: at most 1000000, the round would go through more here",
@@ -129,7 +143,9 @@ def test_no_job_is_endless_work(federation, lead, tmp_path, changes, told):
 )
 def test_no_average_of_three_is_one_of_two(federation, lead, tmp_path):
     scaled = {"rounds": 1, "distance_scale": 1e7}
-    export_job(clinical("wfedavg", minimum_replies=2, options=scaled), tmp_path / "two", clinical=True)
+    export_job(
+        clinical("wfedavg", minimum_replies=2, options=scaled), tmp_path / "two", clinical=True
+    )
     text = refused(federation, lead, tmp_path / "two", tmp_path / "refused")
     assert text.count("minimum_replies: at least 3, the job says 2") == len(HOSPITALS)
     export_job(clinical("wfedavg", options=scaled), tmp_path / "three", clinical=True)
@@ -154,7 +170,13 @@ def test_no_average_of_three_is_one_of_two(federation, lead, tmp_path):
 )
 def test_no_hospitals_model_is_for_another(federation, tmp_path, capsys, options, told):
     export_job(clinical("fedperl", options=options), tmp_path / "job", clinical=True)
-    command = ["submit", str(federation.kit(LEAD)), str(tmp_path / "job"), "--out", str(tmp_path / "out")]
+    command = [
+        "submit",
+        str(federation.kit(LEAD)),
+        str(tmp_path / "job"),
+        "--out",
+        str(tmp_path / "out"),
+    ]
     assert main([*command, "--supervise"]) == 1
     said = capsys.readouterr()
     assert said.out.count("attempt ") == 1, "a policy is not asked again"
@@ -176,9 +198,13 @@ def test_a_hospital_whose_rules_cannot_be_read_is_shut(federation, lead, policy,
     export_job(clinical(options={"rounds": 1}), tmp_path / "job", clinical=True)
     with pytest.raises(RunError) as error:
         fetch(lead, wait(lead, submit(lead, tmp_path / "job"), PATIENCE), tmp_path / "out")
-    assert f"{VICTIM} refuses: policy of {VICTIM}: expected a file with the site's rules" in str(error.value)
+    assert f"{VICTIM} refuses: policy of {VICTIM}: expected a file with the site's rules" in str(
+        error.value
+    )
     assert "minimum_patients" not in str(error.value)
-    assert any("minimum_patients" in log.read_text() for log in federation.kit(VICTIM).rglob("log.txt"))
+    assert any(
+        "minimum_patients" in log.read_text() for log in federation.kit(VICTIM).rglob("log.txt")
+    )
 
 
 @pytest.mark.slow
@@ -186,7 +212,8 @@ def test_a_hospital_that_requires_noise_takes_part_with_it(federation, lead, pol
     policy(noise="required")
     export_job(clinical(options={"rounds": 1}), tmp_path / "job", clinical=True)
     scopes = federation.kit(VICTIM) / "local" / "privacy.json"
-    kept, noise = scopes.read_text(), {"clip": 0.001, "noise_multiplier": 4.0, "delta": 1e-5, "max_epsilon": 20.0}
+    kept = scopes.read_text()
+    noise = {"clip": 0.001, "noise_multiplier": 4.0, "delta": 1e-5, "max_epsilon": 20.0}
     content = json.loads(kept)
     path = "fedward.flare.privacy.GaussianUpdateFilter"
     content["scopes"][0]["task_result_filters"] = [{"path": path, "args": noise}]
@@ -212,7 +239,9 @@ def test_a_job_waits_for_a_hospitals_administrator(federation, lead, policy, tmp
     kit = str(federation.kit(VICTIM))
     export_job(experiment, tmp_path / "job", clinical=True)
     export_job(other, tmp_path / "other", clinical=True)
-    digest, another = (experiment_in(tmp_path / name / "app" / "config").digest for name in ("job", "other"))
+    digest, another = (
+        experiment_in(tmp_path / name / "app" / "config").digest for name in ("job", "other")
+    )
     assert main(["approve", kit, another]) == 0
     job_id = submit(lead, tmp_path / "job")
     assert progress_with("waiting", lead, job_id)["waiting"] == {VICTIM: digest}

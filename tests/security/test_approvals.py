@@ -1,4 +1,6 @@
-"""Jobs that wait for a site's administrator: what the site answers, what approves one, and what does not."""
+"""Jobs that wait for a site's administrator: what the site answers, what approves one, and what
+does not.
+"""
 
 import json
 import os
@@ -44,7 +46,11 @@ def file_of(folder: Path) -> Path:
 def test_a_job_waits_until_approved_and_when_withdrawn(tmp_path):
     assert asked(tmp_path) == {"site": HERE, "round": 1, "waiting": JOB.digest}
     (entry,) = approvals(tmp_path).entries()
-    assert (entry.digest, entry.approved, entry.experiment) == (JOB.digest, None, JOB.model_dump(mode="json"))
+    assert (entry.digest, entry.approved, entry.experiment) == (
+        JOB.digest,
+        None,
+        JOB.model_dump(mode="json"),
+    )
     approvals(tmp_path).approve(JOB.digest)
     assert asked(tmp_path)["steps"] == 4
     approvals(tmp_path).withdraw(JOB.digest)
@@ -58,7 +64,10 @@ def test_what_is_kept_is_for_its_owner_alone(tmp_path):
         approvals(tmp_path).approve(JOB.digest)
     finally:
         os.umask(before)
-    modes = {path.name: path.stat().st_mode & 0o777 for path in (file_of(tmp_path), file_of(tmp_path).parent)}
+    modes = {
+        path.name: path.stat().st_mode & 0o777
+        for path in (file_of(tmp_path), file_of(tmp_path).parent)
+    }
     assert modes == {file_of(tmp_path).name: 0o600, "approvals": 0o700}
 
 
@@ -76,7 +85,13 @@ def test_a_job_may_be_approved_in_advance(tmp_path):
     "another digest: it waits for an approval of its own",
 )
 @pytest.mark.parametrize(
-    "changes", [{"seed": 4}, {"options": {"rounds": 4}}, {"options": {"learning_rate": 0.01}}, {"timeout": 61}]
+    "changes",
+    [
+        {"seed": 4},
+        {"options": {"rounds": 4}},
+        {"options": {"learning_rate": 0.01}},
+        {"timeout": 61},
+    ],
 )
 def test_an_approval_is_of_one_job_to_the_last_setting(tmp_path, changes):
     approvals(tmp_path).approve(JOB.digest)
@@ -85,10 +100,21 @@ def test_an_approval_is_of_one_job_to_the_last_setting(tmp_path, changes):
 
 
 @pytest.mark.proves(
-    "files", "an approval by part of a digest, or by a name that leads elsewhere", "refused: all 64 digits, exactly"
+    "files",
+    "an approval by part of a digest, or by a name that leads elsewhere",
+    "refused: all 64 digits, exactly",
 )
 @pytest.mark.parametrize(
-    "text", [JOB.digest[:63], JOB.digest[:8], "", JOB.digest.upper(), f"{JOB.digest} ", "../" + JOB.digest, "*"]
+    "text",
+    [
+        JOB.digest[:63],
+        JOB.digest[:8],
+        "",
+        JOB.digest.upper(),
+        f"{JOB.digest} ",
+        "../" + JOB.digest,
+        "*",
+    ],
 )
 def test_a_digest_counts_whole_or_not_at_all(tmp_path, text):
     asked(tmp_path)
@@ -144,7 +170,14 @@ def no_entry(path: Path, approved: str) -> None:
     path.write_text("[]")
 
 
-FORGERIES = [linked, in_a_linked_folder, with_mode(0o606), with_mode(0o620), in_an_open_folder, of_another_job]
+FORGERIES = [
+    linked,
+    in_a_linked_folder,
+    with_mode(0o606),
+    with_mode(0o620),
+    in_an_open_folder,
+    of_another_job,
+]
 FORGERIES += [a_pipe, no_entry]
 
 

@@ -1,4 +1,6 @@
-"""Secure aggregation: the mean is that of plain averaging, and nobody but the sites sees a single update."""
+"""Secure aggregation: the mean is that of plain averaging, and nobody but the sites sees a single
+update.
+"""
 
 import json
 import subprocess
@@ -27,7 +29,7 @@ from fedward.errors import ConfigError, RunError, WireError
 from fedward.flare import executor as executor_module
 from fedward.flare.encryption import SERVER, SITE, context_of
 from fedward.flare.shareables import TASK, pack_request, unpack
-from fedward.local import LocalTransport, run_local
+from fedward.lab.local import LocalTransport, run_local
 from fedward.methods import method_of
 from fedward.methods.aggregation import effective_number
 from fedward.methods.algorithm import Requirements
@@ -37,7 +39,14 @@ from fedward.protocol import wire, wire_checks
 from fedward.protocol.requests import DECRYPT
 from fedward.protocol.wire import Message
 from fedward.security import encryption
-from fedward.security.encryption import FRACTION_BITS, LARGEST_NUMBER, Adder, SiteKey, mean_of, new_contexts
+from fedward.security.encryption import (
+    FRACTION_BITS,
+    LARGEST_NUMBER,
+    Adder,
+    SiteKey,
+    mean_of,
+    new_contexts,
+)
 from fedward.security.encryption_site import seal
 from fedward.security.encryption_transport import EncryptedTransport
 from fedward.storage.checkpoint import SiteModels
@@ -50,11 +59,14 @@ pytestmark = pytest.mark.usefixtures("without_report")
 
 SITES = ["site-1", "site-2", "site-9"]
 SERVER_CONTEXT, SITE_CONTEXT = new_contexts()
-KEY, OTHER_KEY = SiteKey(SITE_CONTEXT), SiteKey(new_contexts()[1])
+KEY = SiteKey(SITE_CONTEXT)
+OTHER_KEY = SiteKey(new_contexts()[1])
 ADDER = Adder(SERVER_CONTEXT)
 RUN = "0123456789abcdef" * 2
 PLAIN_SGD = {"participants": 3, "optimizer": "sgd", "learning_rate": 0.01}
-"""Adam divides by the size of a gradient, so that it can make a difference of the last bit a large one."""
+"""Adam divides by the size of a gradient, so that it can make a difference of the last bit a large
+one.
+"""
 
 
 def secure(method="fedavg", **changes) -> Experiment:
@@ -67,7 +79,8 @@ def plain(experiment: Experiment) -> Experiment:
 
 
 def largest_difference(one: Path, other: Path) -> float:
-    a, b = weights(one), weights(other)
+    a = weights(one)
+    b = weights(other)
     assert list(a) == list(b)
     return max(float((a[key].double() - b[key].double()).abs().max()) for key in a)
 
@@ -77,7 +90,8 @@ class Tampering(LocalTransport):
 
     def __init__(self, experiment, folder, tamper):
         super().__init__(experiment, SITES, folder, key=KEY)
-        self.tamper, self.seen = tamper, []
+        self.tamper = tamper
+        self.seen = []
 
     def exchange(self, requests, timeout, deliver):
         def change(site, answer):
@@ -89,12 +103,16 @@ class Tampering(LocalTransport):
         super().exchange(requests, timeout, change)
 
 
-def run(tmp_path, experiment, tamper=lambda site, request, answer: answer, resume=False, keys=None) -> Tampering:
+def run(
+    tmp_path, experiment, tamper=lambda site, request, answer: answer, resume=False, keys=None
+) -> Tampering:
     """Run with the keys of this file, the folder being ``run``."""
     inner = Tampering(experiment, tmp_path / "cache", tamper)
     for site, key in (keys or {}).items():
         inner.client(site).key = key
-    transport = EncryptedTransport(inner, experiment, method_of(experiment), ADDER, tmp_path / "run")
+    transport = EncryptedTransport(
+        inner, experiment, method_of(experiment), ADDER, tmp_path / "run"
+    )
     run_experiment(experiment, tmp_path / "run", transport, engine="local", resume=resume)
     return inner
 
@@ -119,7 +137,9 @@ def summed(*updates_and_weights) -> list[np.ndarray]:
 
 
 def test_sums_at_the_limit_are_exact():
-    """64 sites with the largest numbers there may be: whatever is in the ciphertexts' noise is rounded away."""
+    """64 sites with the largest numbers there may be: whatever is in the ciphertexts' noise is
+    rounded away.
+    """
     largest = LARGEST_NUMBER / 2**FRACTION_BITS
     signs = np.random.default_rng(1).choice([-1.0, 1.0], 5000)
     numbers = KEY.decrypt(summed(*[(largest * signs, 1)] * 64), 64)
@@ -142,14 +162,18 @@ def test_ciphertexts_differ_and_sums_ignore_their_order():
 def test_the_mean_is_within_its_bound(sites):
     """``2^-21`` divided by the mean weight, and half a unit of float32."""
     model = {"a": (3, 5), "b": (), "c": (7,)}
-    updates = [np.random.default_rng(seed).normal(0, 0.1, 23).astype(np.float32) for _, seed in sites]
+    updates = [
+        np.random.default_rng(seed).normal(0, 0.1, 23).astype(np.float32) for _, seed in sites
+    ]
     counts = [weight for weight, _ in sites]
     numbers = KEY.decrypt(summed(*zip(updates, counts, strict=True)), len(sites))
     found = dict(mean_of(numbers, sum(counts), model))
     assert {name: array.shape for name, array in found.items()} == model
     flat = np.concatenate([array.ravel() for array in found.values()]).astype(np.float64)
     expected = np.average(np.array(updates, np.float64), axis=0, weights=counts)
-    bound = 2.0 ** -(FRACTION_BITS + 1) * len(sites) / sum(counts) + 2.0**-24 * np.abs(expected) + 1e-15
+    bound = (
+        2.0 ** -(FRACTION_BITS + 1) * len(sites) / sum(counts) + 2.0**-24 * np.abs(expected) + 1e-15
+    )
     assert (np.abs(flat - expected) <= bound).all()
 
 
@@ -165,13 +189,17 @@ def test_whatever_is_no_sum_of_this_key_is_not_decrypted():
         OTHER_KEY.decrypt(cipher, 1)
     with pytest.raises(WireError, match="another key"):  # more than one term could be
         KEY.decrypt(summed(([2.0**21], 1), ([2.0**21], 1)), 1)
-    half = tenseal.ckks_vector(tenseal.context_from(SITE_CONTEXT), [0.5] * wire.CIPHER_VALUES, scale=2.0**40)
+    half = tenseal.ckks_vector(
+        tenseal.context_from(SITE_CONTEXT), [0.5] * wire.CIPHER_VALUES, scale=2.0**40
+    )
     with pytest.raises(WireError, match="whole numbers"):
         KEY.decrypt([np.frombuffer(half.serialize(), np.uint8)], 1)
 
 
 def without_scale() -> bytes:
-    vector = tenseal.ckks_vector(tenseal.context_from(SITE_CONTEXT), [1.0] * wire.CIPHER_VALUES, scale=2.0**30)
+    vector = tenseal.ckks_vector(
+        tenseal.context_from(SITE_CONTEXT), [1.0] * wire.CIPHER_VALUES, scale=2.0**30
+    )
     return vector.serialize()
 
 
@@ -186,10 +214,13 @@ def test_the_server_adds_nothing_but_whole_ciphertexts(content):
 
 
 def test_a_changed_byte_never_changes_a_sum_unnoticed():
-    """Most show when the ciphertext is read; of those that do not, the decryption is no sum of whole numbers."""
+    """Most show when the ciphertext is read; of those that do not, the decryption is no sum of
+    whole numbers.
+    """
     values = np.linspace(-1, 1, wire.CIPHER_VALUES)
     whole = KEY.encrypt(update(values), 7)["cipher/00000"]
-    expected, noticed = KEY.decrypt([whole], 1), {"read": 0, "decrypted": 0}
+    expected = KEY.decrypt([whole], 1)
+    noticed = {"read": 0, "decrypted": 0}
     for position in np.random.default_rng(3).integers(0, len(whole), 60):
         changed = whole.copy()
         changed[position] ^= 0x55
@@ -207,7 +238,9 @@ def test_a_changed_byte_never_changes_a_sum_unnoticed():
 
 def serialised(**changes) -> bytes:
     parameters = {"poly_modulus_degree": 8192, "coeff_mod_bit_sizes": [60, 40, 40], **changes}
-    context = tenseal.context(tenseal.SCHEME_TYPE.CKKS, encryption_type=tenseal.ENCRYPTION_TYPE.SYMMETRIC, **parameters)
+    context = tenseal.context(
+        tenseal.SCHEME_TYPE.CKKS, encryption_type=tenseal.ENCRYPTION_TYPE.SYMMETRIC, **parameters
+    )
     context.global_scale = 2**40
     return context.serialize(save_secret_key=True)
 
@@ -248,7 +281,15 @@ def check(*args, classes=(), **options) -> None:
 
 
 def sealed(arrays=None, **meta) -> Message:
-    base = {"site": "s", "round": 1, "labelled": 3, "unlabelled": 4, "steps": 2, "train": {"loss": 1.0}, "metrics": []}
+    base = {
+        "site": "s",
+        "round": 1,
+        "labelled": 3,
+        "unlabelled": 4,
+        "steps": 2,
+        "train": {"loss": 1.0},
+        "metrics": [],
+    }
     ciphers = {f"cipher/{number:05d}": np.ones(9, np.uint8) for number in range(2)}  # 4200 numbers
     return Message({**base, wire.KEY: "a" * 64, **meta}, ciphers if arrays is None else arrays)
 
@@ -257,7 +298,9 @@ def test_an_encrypted_answer_is_ciphertexts_by_name_and_number():
     check(sealed(), "s", request(), encrypted=True)
     largest = {"cipher/00000": ONE, "cipher/00001": np.ones(wire.LARGEST_CIPHER, np.uint8)}
     check(sealed(largest), "s", request(), encrypted=True)
-    idle = Message({name: value for name, value in sealed(steps=0).meta.items() if name != wire.KEY})
+    idle = Message(
+        {name: value for name, value in sealed(steps=0).meta.items() if name != wire.KEY}
+    )
     check(idle, "s", request(), encrypted=True)
     check(Message({"site": "s", "round": 1, "error": "boom"}), "s", request(), encrypted=True)
 
@@ -304,11 +347,23 @@ def test_a_mean_is_the_models_tensors_and_nothing_else():
     wire_checks.check_mean(Message(meta, {"mean/w": FLOATS}), "s", 1, shapes)
     wire_checks.check_mean(Message({**meta, "restarts": 1}, {"mean/w": FLOATS}), "s", 1, shapes)
     wire_checks.check_mean(Message({**meta, "error": "boom"}), "s", 1, shapes)
-    wrong = [{}, {"mean/w": FLOATS[1:]}, {"mean/w": FLOATS, "mean/v": FLOATS}, {"mean/w": FLOATS * np.nan}]
+    wrong = [
+        {},
+        {"mean/w": FLOATS[1:]},
+        {"mean/w": FLOATS, "mean/v": FLOATS},
+        {"mean/w": FLOATS * np.nan},
+    ]
     for arrays in wrong:
         with pytest.raises(WireError):
             wire_checks.check_mean(Message(meta, arrays), "s", 1, shapes)
-    for change in ({"site": "t"}, {"round": 2}, {"labelled": 3}, {"restarts": True}, {"round": True}, {"round": 1.0}):
+    for change in (
+        {"site": "t"},
+        {"round": 2},
+        {"labelled": 3},
+        {"restarts": True},
+        {"round": True},
+        {"round": 1.0},
+    ):
         with pytest.raises(WireError):
             wire_checks.check_mean(Message({**meta, **change}, {"mean/w": FLOATS}), "s", 1, shapes)
 
@@ -337,7 +392,10 @@ def test_a_job_that_needs_single_models_is_refused(method, options, reason):
 
 
 def test_updates_in_float16_are_not_encrypted():
-    raw = tiny("fedavg").model_dump(mode="json") | {"secure_aggregation": True, "update_dtype": "float16"}
+    raw = tiny("fedavg").model_dump(mode="json") | {
+        "secure_aggregation": True,
+        "update_dtype": "float16",
+    }
     with pytest.raises(ConfigError, match=r"secure_aggregation: expected update_dtype = float32"):
         Experiment.parse(raw, "job")
 
@@ -373,7 +431,10 @@ def test_the_weights_are_those_of_plain_averaging(tmp_path, method, options):
     in_plain = run_local(plain(experiment), tmp_path / "plain", sites=SITES)
     assert not any(row["failed"] for row in rows(encrypted, "rounds"))
     assert largest_difference(encrypted, in_plain) < 2e-6
-    kept = [[row for row in rows(folder, "metrics") if row["round"] == 0] for folder in (encrypted, in_plain)]
+    kept = [
+        [row for row in rows(folder, "metrics") if row["round"] == 0]
+        for folder in (encrypted, in_plain)
+    ]
     assert kept[0] == kept[1]
 
 
@@ -400,8 +461,12 @@ def test_no_single_model_is_stored_or_recorded(tmp_path, monkeypatch):
 
 def test_bytes_count_what_travelled(tmp_path):
     inner = run(tmp_path, secure(options={"rounds": 1}))
-    trained = [(request, answer) for _, request, answer in inner.seen if request.meta["task"] == "train"]
-    opened = [(request, answer) for _, request, answer in inner.seen if request.meta["task"] == DECRYPT]
+    trained = [
+        (request, answer) for _, request, answer in inner.seen if request.meta["task"] == "train"
+    ]
+    opened = [
+        (request, answer) for _, request, answer in inner.seen if request.meta["task"] == DECRYPT
+    ]
     assert (len(trained), len(opened)) == (3, 3)
     size = {array.nbytes for request, _ in trained for array in [*request.arrays.values()]}
     assert size
@@ -413,7 +478,9 @@ def test_bytes_count_what_travelled(tmp_path):
 
 def beginnings(arrays: dict[str, np.ndarray]) -> list[bytes]:
     """The bytes of the first four numbers of each array that are not 0."""
-    found = [array.ravel()[np.flatnonzero(array)[0] :][:4] for array in arrays.values() if array.any()]
+    found = [
+        array.ravel()[np.flatnonzero(array)[0] :][:4] for array in arrays.values() if array.any()
+    ]
     return [numbers.tobytes() for numbers in found if len(numbers) == 4]
 
 
@@ -434,13 +501,18 @@ def test_nothing_plain_is_on_the_wire(tmp_path):
     for _, asked, answer in encrypted.seen:
         if asked.meta["task"] == "train":
             assert {array.dtype for array in answer.arrays.values()} == {np.dtype(np.uint8)}
-        everything = b"".join(array.tobytes() for array in answer.arrays.values()) + repr(answer.meta).encode()
+        everything = (
+            b"".join(array.tobytes() for array in answer.arrays.values())
+            + repr(answer.meta).encode()
+        )
         assert not [piece for piece in pieces if piece in everything]
 
 
 @pytest.mark.parametrize("silent", [["site-2", "site-9"], ["site-2"]])
 def test_the_mean_of_too_few_is_not_decrypted(tmp_path, silent):
-    """One update alone, or two where the job asks for three: nobody is asked to decrypt, and the model stays."""
+    """One update alone, or two where the job asks for three: nobody is asked to decrypt, and the
+    model stays.
+    """
     experiment = secure(minimum_replies=3 if len(silent) == 1 else 1, options={"rounds": 1})
 
     tasks = set()
@@ -455,7 +527,10 @@ def test_the_mean_of_too_few_is_not_decrypted(tmp_path, silent):
     assert DECRYPT not in tasks
     (failed,) = failures(tmp_path)
     assert set(failed) == set(SITES)
-    assert f"{experiment.smallest_sum} or more encrypted updates, found {3 - len(silent)}" in failed["site-1"]
+    assert (
+        f"{experiment.smallest_sum} or more encrypted updates, found {3 - len(silent)}"
+        in failed["site-1"]
+    )
     assert not (tmp_path / "run" / "sums").exists()
 
 
@@ -484,7 +559,9 @@ def test_a_damaged_ciphertext_costs_its_site_alone(tmp_path, damage):
 
 
 def test_what_only_the_key_shows_to_be_damaged_costs_the_round(tmp_path):
-    """A ciphertext of another key under this key's name: the sum is no sum, every site says so, the model stays."""
+    """A ciphertext of another key under this key's name: the sum is no sum, every site says so, the
+    model stays.
+    """
 
     def tamper(site, request, answer):
         if site == "site-2" and request.meta["task"] == "train":
@@ -554,7 +631,9 @@ def test_second_answers_are_not_added(tmp_path):
 
     experiment = secure(options={"rounds": 1})
     inner = Twice(experiment, tmp_path / "cache", lambda site, request, answer: answer)
-    transport = EncryptedTransport(inner, experiment, method_of(experiment), ADDER, tmp_path / "twice")
+    transport = EncryptedTransport(
+        inner, experiment, method_of(experiment), ADDER, tmp_path / "twice"
+    )
     run_experiment(experiment, tmp_path / "twice", transport, engine="local")
     run(tmp_path, experiment)
     assert largest_difference(tmp_path / "twice", tmp_path / "run") == 0
@@ -570,7 +649,12 @@ def test_an_abort_during_decryption_costs_no_round(tmp_path, error):
 
     def abort(site, request, answer):
         if request.meta["task"] == DECRYPT and request.meta["round"] == 2:
-            raise error("job", expected="to run to its end", found="an abort", remedy="Resume it when wanted.")
+            raise error(
+                "job",
+                expected="to run to its end",
+                found="an abort",
+                remedy="Resume it when wanted.",
+            )
         return answer
 
     straight = run_local(experiment, tmp_path / "straight", sites=SITES)
@@ -586,22 +670,32 @@ def test_tasks_whose_updates_do_not_add_up_are_not_sent(tmp_path, monkeypatch):
     """They are of one length, so that only their names tell."""
     experiment = secure()
     inner = Tampering(experiment, tmp_path / "cache", lambda site, request, answer: answer)
-    transport = EncryptedTransport(inner, experiment, method_of(experiment), ADDER, tmp_path / "run")
+    transport = EncryptedTransport(
+        inner, experiment, method_of(experiment), ADDER, tmp_path / "run"
+    )
     excluded = {"train": ("a.",), "pretrain": ("b.",)}
     monkeypatch.setattr(transport, "_requirements", Requirements(excluded=excluded))
     work = {"site-1": ClientTask("train"), "site-2": ClientTask("pretrain")}
-    with pytest.raises(RunError, match=r"withhold the same tensors, found pretrain: b\., train: a\."):
-        transport.exchange(requests(experiment, Exchange(1, tiny_model(), work), SITES), 60, lambda *_: None)
+    with pytest.raises(
+        RunError, match=r"withhold the same tensors, found pretrain: b\., train: a\."
+    ):
+        transport.exchange(
+            requests(experiment, Exchange(1, tiny_model(), work), SITES), 60, lambda *_: None
+        )
     assert inner.seen == []
     del work["site-2"]
-    transport.exchange(requests(experiment, Exchange(1, tiny_model(), work), ["site-2"]), 60, lambda *_: None)
+    transport.exchange(
+        requests(experiment, Exchange(1, tiny_model(), work), ["site-2"]), 60, lambda *_: None
+    )
     assert {site for site, _, _ in inner.seen} == {"site-1", "site-2"}
 
 
 def test_an_error_that_carries_arrays_costs_its_site_alone(tmp_path):
     def tamper(site, request, answer):
         if site == "site-2" and answer.arrays and request.meta["task"] == "train":
-            return Message({"site": site, "round": request.meta["round"], "error": "boom"}, answer.arrays)
+            return Message(
+                {"site": site, "round": request.meta["round"], "error": "boom"}, answer.arrays
+            )
         return answer
 
     run(tmp_path, secure(options={"rounds": 1}), tamper)
@@ -610,7 +704,9 @@ def test_an_error_that_carries_arrays_costs_its_site_alone(tmp_path):
 
 
 def die_in(task: str, round_: int):
-    """A tampering that ends the server's process in a round, when the first site has answered a task."""
+    """A tampering that ends the server's process in a round, when the first site has answered a
+    task.
+    """
 
     def die(site, request, answer):
         if request.meta["task"] == task and request.meta["round"] == round_:
@@ -622,7 +718,9 @@ def die_in(task: str, round_: int):
 
 @pytest.mark.parametrize("task", ["train", DECRYPT])
 def test_a_resumed_run_ends_with_the_same_weights(tmp_path, task):
-    """Also where a site had decrypted the round's sum already: sums are exact, so it is the same mean again."""
+    """Also where a site had decrypted the round's sum already: sums are exact, so it is the same
+    mean again.
+    """
     experiment = secure(options={"rounds": 2})
     straight = run_local(experiment, tmp_path / "straight", sites=SITES)
     with pytest.raises(KeyboardInterrupt):
@@ -633,7 +731,9 @@ def test_a_resumed_run_ends_with_the_same_weights(tmp_path, task):
 
 
 def test_a_resumed_run_has_no_second_sum_decrypted(tmp_path):
-    """With the sum of three sites and that of two of them, the server could compute the third's update."""
+    """With the sum of three sites and that of two of them, the server could compute the third's
+    update.
+    """
     experiment = secure()
     with pytest.raises(KeyboardInterrupt):
         run(tmp_path, experiment, die_in(DECRYPT, 2))
@@ -642,7 +742,11 @@ def test_a_resumed_run_has_no_second_sum_decrypted(tmp_path):
         return None if site == "site-9" and request.meta["round"] == 2 else answer
 
     inner = run(tmp_path, experiment, silence, resume=True)
-    assert not [1 for _, asked, _ in inner.seen if asked.meta["task"] == DECRYPT and asked.meta["round"] == 2]
+    assert not [
+        1
+        for _, asked, _ in inner.seen
+        if asked.meta["task"] == DECRYPT and asked.meta["round"] == 2
+    ]
     first, second, third = failures(tmp_path)
     assert (first, third) == ({}, {})
     assert "decrypted before an interruption" in second["site-1"]
@@ -655,10 +759,22 @@ def to_decrypt(*updates_and_weights, **meta) -> Message:
     model = tiny_model()
     size = sum(tensor.numel() for tensor in model.values())
     sums = summed(*[(np.full(size, value), weight) for value, weight in updates_and_weights])
-    base = {**facts(secure()), "task": DECRYPT, "trained": "train", "evaluate": False, "round": 4, "part": 0}
-    base |= {"sites": len(updates_and_weights), "weight": sum(weight for _, weight in updates_and_weights)}
+    base = {
+        **facts(secure()),
+        "task": DECRYPT,
+        "trained": "train",
+        "evaluate": False,
+        "round": 4,
+        "part": 0,
+    }
+    base |= {
+        "sites": len(updates_and_weights),
+        "weight": sum(weight for _, weight in updates_and_weights),
+    }
     base |= {"effective": effective_number([weight for _, weight in updates_and_weights])}
-    return Message({**base, **meta}, {f"sum/{number:05d}": cipher for number, cipher in enumerate(sums)})
+    return Message(
+        {**base, **meta}, {f"sum/{number:05d}": cipher for number, cipher in enumerate(sums)}
+    )
 
 
 def tiny_model() -> dict[str, torch.Tensor]:
@@ -683,7 +799,9 @@ def test_a_site_tells_the_mean_and_tells_it_again(site):
     for _ in range(2):
         answer = site.handle(asked)
         assert set(answer.meta) == {"site", "round"}
-        assert {float(value) for array in answer.arrays.values() for value in array.ravel()} == {0.3125}
+        assert {float(value) for array in answer.arrays.values() for value in array.ravel()} == {
+            0.3125
+        }
     again = to_decrypt((0.25, 3), (0.5, 1))  # other ciphertexts, the same mean
     assert "error" not in site.handle(again).meta
 
@@ -712,12 +830,18 @@ def test_a_site_decrypts_one_mean_for_each_exchange(site, second, decrypts):
         ((1, 1, 1), {}, None),
         ((1, 1, 2), {}, None),  # worth 2.67
         ((1, 1000, 1000), {}, "updates worth 2.5 equally weighted ones, found 2"),
-        ((1, 1000, 1000), {"effective": 3.0}, "at most 2 beside this site's own weight 1, found 3 of 3 updates"),
+        (
+            (1, 1000, 1000),
+            {"effective": 3.0},
+            "at most 2 beside this site's own weight 1, found 3 of 3 updates",
+        ),
     ],
 )
 def test_a_site_decrypts_no_sum_that_is_next_to_one_of_fewer(tmp_path, weights, meta, reason):
     site = undaunted(secure(minimum_replies=3), tmp_path)
-    asked = to_decrypt(*((0.25, weight) for weight in weights), experiment=site.experiment.digest, **meta)
+    asked = to_decrypt(
+        *((0.25, weight) for weight in weights), experiment=site.experiment.digest, **meta
+    )
     answer = site.handle(asked)
     assert bool(answer.arrays) == (reason is None)
     assert (reason or "") in answer.meta.get("error", "")
@@ -730,8 +854,11 @@ def test_a_site_decrypts_no_sum_that_is_next_to_one_of_fewer(tmp_path, weights, 
 )
 def test_the_server_has_no_unequal_sum_decrypted(tmp_path, monkeypatch):
     counts = {"site-1": 40, "site-2": 40, "site-9": 1}
-    experiment, tasks = secure(minimum_replies=3, options={"rounds": 1}), set()
-    monkeypatch.setattr("fedward.security.encryption_transport.EncryptedTransport._add", adding(counts))
+    experiment = secure(minimum_replies=3, options={"rounds": 1})
+    tasks = set()
+    monkeypatch.setattr(
+        "fedward.security.encryption_transport.EncryptedTransport._add", adding(counts)
+    )
 
     def note(site, request, answer):
         tasks.add(request.meta["task"])
@@ -742,7 +869,10 @@ def test_the_server_has_no_unequal_sum_decrypted(tmp_path, monkeypatch):
     assert DECRYPT not in tasks
     (failed,) = failures(tmp_path)
     assert set(failed) == set(SITES)
-    assert "updates that are worth 2.5 equally weighted ones: minimum_replies is 3, found 2.05" in failed["site-1"]
+    assert (
+        "updates that are worth 2.5 equally weighted ones: minimum_replies is 3, found 2.05"
+        in failed["site-1"]
+    )
     assert "images_per_round" in failed["site-1"]
 
 
@@ -774,8 +904,14 @@ def test_a_damaged_note_of_what_was_decrypted_refuses(site, tmp_path):
         ({"weight": 1.5}, "request, weight: expected a count of 1 or more"),
         ({"weight": 1}, "beside this site's own weight 1, found 1.6 of 2 updates, weight 1"),
         ({"effective": "2"}, "request, effective: expected a finite number"),
-        ({"effective": 1.7}, "at most 1.6 beside this site's own weight 1, found 1.7 of 2 updates, weight 4"),
-        ({"weight": 100}, "at most 1.02 beside this site's own weight 1, found 1.6 of 2 updates, weight 100"),
+        (
+            {"effective": 1.7},
+            "at most 1.6 beside this site's own weight 1, found 1.7 of 2 updates, weight 4",
+        ),
+        (
+            {"weight": 100},
+            "at most 1.02 beside this site's own weight 1, found 1.6 of 2 updates, weight 100",
+        ),
         ({"run": "../../elsewhere"}, "request, run: expected 32 hexadecimal digits"),
     ],
 )
@@ -809,10 +945,15 @@ def test_a_site_without_key_sends_nothing(tmp_path):
 def test_a_site_judges_its_update_itself(tmp_path, monkeypatch):
     """The server cannot see whether numbers are finite, or how large an update is."""
     asked = requests(secure(), Exchange(1, tiny_model(), {"site-1": ClientTask()}))["site-1"]
-    diverged = {name.replace("model", "diff"): array * np.nan for name, array in asked.arrays.items()}
+    diverged = {
+        name.replace("model", "diff"): array * np.nan for name, array in asked.arrays.items()
+    }
     with monkeypatch.context() as patch:
         patch.setattr(wire, "difference", lambda trained, received, withheld: diverged)
-        assert "NaN or infinity" in new_client("site-1", secure(), tmp_path, key=KEY).handle(asked).meta["error"]
+        assert (
+            "NaN or infinity"
+            in new_client("site-1", secure(), tmp_path, key=KEY).handle(asked).meta["error"]
+        )
     small = secure(largest_update=1e-9)
     asked = requests(small, Exchange(1, tiny_model(), {"site-1": ClientTask()}))["site-1"]
     large = new_client("site-1", small, tmp_path, key=KEY).handle(asked)
@@ -828,7 +969,8 @@ class Context:
 
     def __init__(self, folder, secure_mode=False):
         (folder / "local").mkdir(exist_ok=True)
-        self.folder, self.secure_mode = folder, secure_mode
+        self.folder = folder
+        self.secure_mode = secure_mode
 
     def get_engine(self):
         return self
@@ -857,7 +999,9 @@ class Context:
 
 def use(monkeypatch, startup: Path) -> None:
     """Let FLARE's service read a startup folder; in a real process it does so once."""
-    monkeypatch.setattr(SecurityContentService, "security_content_manager", SecurityContentManager(str(startup)))
+    monkeypatch.setattr(
+        SecurityContentService, "security_content_manager", SecurityContentManager(str(startup))
+    )
 
 
 def test_no_plain_update_is_in_flares_answer(tmp_path, monkeypatch):
@@ -866,10 +1010,14 @@ def test_no_plain_update_is_in_flares_answer(tmp_path, monkeypatch):
     monkeypatch.setattr(executor_module, "send_analytic_dxo", lambda component, dxo, fl_ctx: None)
     experiment = secure()
     exchange = Exchange(1, tiny_model(), {"site-1": ClientTask()})
-    asked, unencrypted = (requests(job, exchange, ["site-1"])["site-1"] for job in (experiment, plain(experiment)))
+    asked, unencrypted = (
+        requests(job, exchange, ["site-1"])["site-1"] for job in (experiment, plain(experiment))
+    )
     updates = new_client("site-1", plain(experiment), tmp_path / "plain").handle(unencrypted).arrays
     executor = executor_of(tmp_path, experiment)
-    shareable = executor.execute(TASK, pack_request(asked.meta, asked.arrays), Context(tmp_path), Signal())
+    shareable = executor.execute(
+        TASK, pack_request(asked.meta, asked.arrays), Context(tmp_path), Signal()
+    )
     meta, arrays = unpack(shareable)
     assert "error" not in meta
     assert {array.dtype for array in arrays.values()} == {np.dtype(np.uint8)}
@@ -894,7 +1042,17 @@ def kits(tmp_path_factory) -> Path:
     lines = text.split("```yaml\n# last in builders of project.yml\n")[1].split("```")[0]
     project["builders"] += yaml.safe_load(lines)
     (folder / "project.yml").write_text(yaml.safe_dump(project, sort_keys=False))
-    command = [sys.executable, "-m", "nvflare.cli", "provision", "--force", "-p", folder / "project.yml", "-w", folder]
+    command = [
+        sys.executable,
+        "-m",
+        "nvflare.cli",
+        "provision",
+        "--force",
+        "-p",
+        folder / "project.yml",
+        "-w",
+        folder,
+    ]
     subprocess.run(command, check=True, capture_output=True)
     return folder / "fedward" / "prod_00"
 
@@ -909,7 +1067,10 @@ def test_the_contexts_of_provisioned_kits_load(kits, tmp_path, monkeypatch):
     use(monkeypatch, kits / "localhost" / "startup")
     adder = Adder(context_of(SERVER, Context(tmp_path, secure_mode=True)))
     assert not (kits / "localhost" / "startup" / SITE).exists()
-    ciphers = [adder.read(name, key.encrypt(update([0.5, -2.0]), 1)) for name, key in zip("ab", keys, strict=True)]
+    ciphers = [
+        adder.read(name, key.encrypt(update([0.5, -2.0]), 1))
+        for name, key in zip("ab", keys, strict=True)
+    ]
     numbers = keys[0].decrypt(list(adder.write(adder.add(*ciphers)).values()), 2)
     np.testing.assert_array_equal(numbers[:3], [2**FRACTION_BITS, -4 * 2**FRACTION_BITS, 0])
 
@@ -941,7 +1102,11 @@ def test_the_contexts_made_here_are_those_of_the_builder():
     from nvflare.lighter.impl.he import HEBuilder
 
     builder = HEBuilder()
-    found = (builder.poly_modulus_degree, tuple(builder.coeff_mod_bit_sizes), 2.0**builder.scale_bits)
+    found = (
+        builder.poly_modulus_degree,
+        tuple(builder.coeff_mod_bit_sizes),
+        2.0**builder.scale_bits,
+    )
     assert found == (encryption._DEGREE, encryption._COEFFICIENTS, encryption._SCALE)
 
 
@@ -972,10 +1137,14 @@ class _Weighing:
 )
 def test_a_site_weighs_its_update_as_the_plain_mean_would(method, options, task, weight):
     """Three labelled images, seven others, two steps."""
-    algorithm, key = method_of(tiny(method, options=options, secure_aggregation=True)), _Weighing()
+    algorithm = method_of(tiny(method, options=options, secure_aggregation=True))
+    key = _Weighing()
     meta = {"site": "s", "round": 1, "labelled": 3, "unlabelled": 7, "steps": 2}
     seal(Message(meta, {"diff/w": np.ones(2, np.float32)}), task, algorithm.weight, key)
     assert key.weight == weight
-    replies = [ClientUpdate("a", {"w": torch.zeros(1)}, 3, 7, 2), ClientUpdate("b", {"w": torch.ones(1)}, 6, 14, 4)]
+    replies = [
+        ClientUpdate("a", {"w": torch.zeros(1)}, 3, 7, 2),
+        ClientUpdate("b", {"w": torch.ones(1)}, 6, 14, 4),
+    ]
     mean = plain_mean(replies, task, algorithm.weight, algorithm.settings, {}, 1.0)
     assert mean["w"].item() == pytest.approx(2 / 3), "b counts for twice as much"

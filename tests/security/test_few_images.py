@@ -1,7 +1,9 @@
-"""A lead's settings by which a round's update would be that of one image, or of two: refused, or they tell no more.
+"""A lead's settings by which a round's update would be that of one image, or of two: refused, or
+they tell no more.
 
-``tests/leak_search.py`` found those in ``worst_settings.json``. It drew 230 jobs that the default policy lets pass, and
-ranked them by a first measure. The 25 highest were measured again as here, and the ten worst of them are kept.
+``tests/leak_search.py`` found those in ``worst_settings.json``. It drew 230 jobs that the default
+policy lets pass, and ranked them by a first measure. The 25 highest were measured again as here,
+and the ten worst of them are kept.
 """
 
 import json
@@ -18,16 +20,20 @@ from leak_search import measured, search
 from leaking import RefusedError, attacked, best_cosine, explained
 
 STANDS_OUT = 0.35
-"""Share that a site's own images explain of what others leave unexplained, from which an update tells of a few.
+"""Share that a site's own images explain of what others leave unexplained, from which an update
+tells of a few.
 
-Of n images whose gradients are equally long and orthogonal to each other, the best pair has the cosine sqrt(2 / n) with
-their sum, and other images have 0. That is 1 for a pair, 0.25 for the 32 images of the smallest round that policies
-allow, and 0.35 for 16 images. Where gradients are much alike, the share is 4 / (n + 2): 1 for a pair, and 0.12 for 32.
-So a round of 32 images is well below, also where some of its gradients are longer than others.
+Of n images whose gradients are equally long and orthogonal to each other, the best pair has the
+cosine sqrt(2 / n) with their sum, and other images have 0. That is 1 for a pair, 0.25 for the 32
+images of the smallest round that policies allow, and 0.35 for 16 images. Where gradients are much
+alike, the share is 4 / (n + 2): 1 for a pair, and 0.12 for 32. So a round of 32 images is well
+below, also where some of its gradients are longer than others.
 """
 DEFAULT = Policy(draws="seed")
 """The default policy, by the seed alone, so that a test finds the same numbers each time."""
-WORST: list[dict[str, Any]] = json.loads(Path(__file__).with_name("worst_settings.json").read_text())
+WORST: list[dict[str, Any]] = json.loads(
+    Path(__file__).with_name("worst_settings.json").read_text()
+)
 SGD: dict[str, Any] = {
     "optimizer": "sgd",
     "momentum": 0.0,
@@ -38,13 +44,17 @@ SGD: dict[str, Any] = {
 
 
 def by_proximal_term(**options: Any) -> Experiment:
-    """Five steps of 34 images, before rests were spread over batches; each takes back what the one before it did."""
+    """Five steps of 34 images, before rests were spread over batches; each takes back what the one
+    before it did.
+    """
     forgetting = {"learning_rate": 1e-5, "proximal_weight": 1e5, "weight_decay": 0.0}
     return attacked("fedprox", options={**SGD, **forgetting, **options})
 
 
 def by_weight_decay(**options: Any) -> Experiment:
-    """The same by weight decay, so that the model that is left tells all by itself. It is a head on features."""
+    """The same by weight decay, so that the model that is left tells all by itself. It is a head on
+    features.
+    """
     forgetting = {"learning_rate": 1e-3, "weight_decay": 1e3}
     return attacked("wfedavg", trainable="head", options={**SGD, **forgetting, **options})
 
@@ -62,7 +72,9 @@ def test_best_cosine_by_hand():
     one, two, three = torch.eye(3)
     assert best_cosine(one, torch.stack([one, two])) == pytest.approx(1)
     assert best_cosine(one + two, torch.stack([one, two, three])) == pytest.approx(1)
-    assert best_cosine(one + two + three, torch.stack([one, two, three])) == pytest.approx((2 / 3) ** 0.5)
+    assert best_cosine(one + two + three, torch.stack([one, two, three])) == pytest.approx(
+        (2 / 3) ** 0.5
+    )
     assert best_cosine(one - two, torch.stack([one, two])) == pytest.approx(0.5**0.5)
     assert best_cosine(-one, torch.stack([one, one])) == pytest.approx(-1)
     assert best_cosine(one, torch.stack([0 * one])) == 0.0
@@ -77,8 +89,12 @@ def test_best_cosine_by_hand():
 def test_steps_that_forget_are_refused(job, tmp_path):
     rules = {found.rule for found in refused_by_default(job())}
     assert rules == {"maximum_forgetting", "maximum_clip"}
-    assert {found.rule for found in refused_by_default(job(clip_gradient=5.0))} == {"maximum_forgetting"}
-    with pytest.raises(RefusedError, match=r"maximum_forgetting: at most 0.1, the job's learning_rate makes 1[;.]"):
+    assert {found.rule for found in refused_by_default(job(clip_gradient=5.0))} == {
+        "maximum_forgetting"
+    }
+    with pytest.raises(
+        RefusedError, match=r"maximum_forgetting: at most 0.1, the job's learning_rate makes 1[;.]"
+    ):
         explained(job(), tmp_path, DEFAULT, task="supervised")
 
 
@@ -94,19 +110,34 @@ def test_no_image_or_pair_stands_out(number):
 
 def at_the_limit(method: str, **options: Any) -> dict[str, Any]:
     """Return what :func:`leak_search.measured` takes, of a round of the smallest size."""
-    smallest = {**SGD, "clip_gradient": 100.0, "images_at_most": 32, "batch": 8, "weight_decay": 0.0}
+    smallest = {
+        **SGD,
+        "clip_gradient": 100.0,
+        "images_at_most": 32,
+        "batch": 8,
+        "weight_decay": 0.0,
+    }
     task = "train" if method in ("fedavg", "ssfl") else "supervised"
     return {"method": method, "options": {**smallest, **options}, "task": task, "round_": 1}
 
 
 LIMITS = {
     "proximal term": at_the_limit("fedprox", learning_rate=1e-5, proximal_weight=9.9e3),
-    "proximal term and momentum": at_the_limit("fedprox", learning_rate=1e-5, proximal_weight=3.9e3, momentum=0.6),
-    "proximal term and Adam": at_the_limit("fedprox", optimizer="adam", learning_rate=1e-5, proximal_weight=9.9),
-    "weight decay": {**at_the_limit("wfedavg", learning_rate=1e-3, weight_decay=99.0), "trainable": "head"},
+    "proximal term and momentum": at_the_limit(
+        "fedprox", learning_rate=1e-5, proximal_weight=3.9e3, momentum=0.6
+    ),
+    "proximal term and Adam": at_the_limit(
+        "fedprox", optimizer="adam", learning_rate=1e-5, proximal_weight=9.9
+    ),
+    "weight decay": {
+        **at_the_limit("wfedavg", learning_rate=1e-3, weight_decay=99.0),
+        "trainable": "head",
+    },
     "learning rate of SGD": at_the_limit("wfedavg", learning_rate=0.5),
     "learning rate of Adam": at_the_limit("fedavg", optimizer="adam", learning_rate=0.01),
-    "weight of pseudo-labels": at_the_limit("ssfl", learning_rate=0.01, threshold=0.14, unlabelled_weight=1.0),
+    "weight of pseudo-labels": at_the_limit(
+        "ssfl", learning_rate=0.01, threshold=0.14, unlabelled_weight=1.0
+    ),
 }
 
 
@@ -127,7 +158,10 @@ def test_a_search_finds_no_settings_by_which_images_stand_out(seed):
 
 
 def test_every_clinical_job_clips():
-    clips = {name: load_experiment(name, clinical=True).options.get("clip_gradient") for name in ("ssfl", "isofed")}
+    clips = {
+        name: load_experiment(name, clinical=True).options.get("clip_gradient")
+        for name in ("ssfl", "isofed")
+    }
     assert clips == {"ssfl": 100.0, "isofed": None}, "isofed's own default is 5"
     assert load_experiment("ssfl", ["clip_gradient=1"], clinical=True).options["clip_gradient"] == 1
     refused = refused_by_default(load_experiment("ssfl", ["clip_gradient=null"], clinical=True))

@@ -50,7 +50,11 @@ def answer(path: Path, site: str = "hospital-b", run: str = "0" * 32) -> None:
     log = path.parent / "answers" / f"{run}.jsonl"
     log.parent.mkdir(parents=True, exist_ok=True)
     Chain(log, run).add(
-        {"site": site, "event": "answered", "ledger": last_hash(ledger_file(path.parent, site)) or None}
+        {
+            "site": site,
+            "event": "answered",
+            "ledger": last_hash(ledger_file(path.parent, site)) or None,
+        }
     )
 
 
@@ -64,9 +68,13 @@ def end_of(path: Path) -> Path:
 @pytest.mark.parametrize("rounds", [1, 10, 100])
 @pytest.mark.parametrize("noise_multiplier", [2.0, 20.0])
 def test_epsilon_is_that_of_dp_accounting(rounds: int, noise_multiplier: float) -> None:
-    """Updates of norm <= clip differ by up to 2 clip: the mechanism's multiplier is half the noise's."""
+    """Updates of norm <= clip differ by up to 2 clip: the mechanism's multiplier is half the
+    noise's.
+    """
     ours = epsilon([noise_multiplier] * rounds, DELTA)
-    assert ours == pytest.approx(get_epsilon_gaussian(noise_multiplier / 2 / math.sqrt(rounds), DELTA), rel=1e-9)
+    assert ours == pytest.approx(
+        get_epsilon_gaussian(noise_multiplier / 2 / math.sqrt(rounds), DELTA), rel=1e-9
+    )
     event = SelfComposedDpEvent(GaussianDpEvent(noise_multiplier / 2), rounds)
     tight = PLDAccountant().compose(event).get_epsilon(DELTA)
     assert ours == pytest.approx(tight, rel=2e-3)
@@ -77,7 +85,9 @@ def test_epsilon_of_unequal_releases() -> None:
     accountant = PLDAccountant()
     for noise_multiplier in (4.0, 6.0, 6.0, 10.0):
         accountant.compose(GaussianDpEvent(noise_multiplier / 2))
-    assert epsilon([4.0, 6.0, 6.0, 10.0], DELTA) == pytest.approx(accountant.get_epsilon(DELTA), rel=2e-3)
+    assert epsilon([4.0, 6.0, 6.0, 10.0], DELTA) == pytest.approx(
+        accountant.get_epsilon(DELTA), rel=2e-3
+    )
     assert epsilon([], DELTA) == 0.0
 
 
@@ -101,7 +111,10 @@ def test_the_account_runs_on_under_another_rule(path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "value"),
     [
-        *(("noise_multiplier", value) for value in (0, -1.0, 1e-320, 1e-6, 1.2, 1e7, math.nan, math.inf, True, "4")),
+        *(
+            ("noise_multiplier", value)
+            for value in (0, -1.0, 1e-320, 1e-6, 1.2, 1e7, math.nan, math.inf, True, "4")
+        ),
         *(("delta", value) for value in (0, 0.5, 1e-3, 1.01e-4, math.nan)),
         *(("max_epsilon", value) for value in (0, -1.0, 21.0, 1e13, math.inf, None)),
         *(("clip", value) for value in (0, -1.0, 1e7, math.inf, math.nan)),
@@ -132,7 +145,9 @@ def test_a_site_stops_before_it_spends_too_much(path: Path) -> None:
         assert stopped.value.public == "privacy budget used up: epsilon 7.955 of 8 at delta 1e-05"
     assert (path.read_bytes(), end_of(path).read_bytes()) == before
     assert RULE.left(spent(path)) == 0
-    assert release(path, rule=Rule(1.0, 4.0, DELTA, 8.5))[0]["releases"] == ALLOWED + 1  # the site's own decision
+    assert (
+        release(path, rule=Rule(1.0, 4.0, DELTA, 8.5))[0]["releases"] == ALLOWED + 1
+    )  # the site's own decision
 
 
 @settings(max_examples=30, deadline=None)
@@ -141,7 +156,9 @@ def test_a_site_stops_before_it_spends_too_much(path: Path) -> None:
     noise_multiplier=st.floats(3.0, 200.0),
     budget=st.floats(4.0, 20.0),
 )
-def test_what_is_left_is_what_fits(used: list[float], noise_multiplier: float, budget: float) -> None:
+def test_what_is_left_is_what_fits(
+    used: list[float], noise_multiplier: float, budget: float
+) -> None:
     rule = Rule(1.0, noise_multiplier, DELTA, budget)
     left = rule.left(used)
     assert left == 0 or epsilon([*used, *[noise_multiplier] * left], DELTA) <= budget * (1 + 1e-9)
@@ -156,7 +173,9 @@ def _try(path: Path) -> bool:
     return True
 
 
-@pytest.mark.proves("lead", "two jobs at once, to take the last release of a site's budget twice", "one is refused")
+@pytest.mark.proves(
+    "lead", "two jobs at once, to take the last release of a site's budget twice", "one is refused"
+)
 def test_jobs_at_once_share_the_budget(path: Path) -> None:
     release(path, ALLOWED - 3)
     with multiprocessing.get_context("spawn").Pool(2) as pool:
@@ -214,13 +233,21 @@ def half_the_last(lines: list[bytes]) -> list[bytes]:
 @pytest.mark.parametrize(
     "change",
     [
-        *(cut, lessen, lessen_one_with_its_hash, lessen_the_last_with_its_hash, take_out, swap, half_the_last),
+        cut,
+        lessen,
+        lessen_one_with_its_hash,
+        lessen_the_last_with_its_hash,
+        take_out,
+        swap,
+        half_the_last,
         replace_by_an_unchained_one,
     ],
 )
 def test_a_changed_ledger_is_refused(five: Path, change: Any) -> None:
     whole = five.read_bytes()
-    five.write_bytes(b"\n".join(change(whole.splitlines())) + (b"" if change is half_the_last else b"\n"))
+    five.write_bytes(
+        b"\n".join(change(whole.splitlines())) + (b"" if change is half_the_last else b"\n")
+    )
     for _ in range(2):
         with pytest.raises(DataError, match="No update leaves"):
             release(five)
@@ -231,7 +258,8 @@ def test_a_changed_ledger_is_refused(five: Path, change: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    "content", [None, b"", b"{", b"[]", b'{"lines":true,"last_hash":1}', b'{"lines":9,"last_hash":"x"}']
+    "content",
+    [None, b"", b"{", b"[]", b'{"lines":true,"last_hash":1}', b'{"lines":9,"last_hash":"x"}'],
 )
 def test_without_a_fitting_end_nothing_is_released(five: Path, content: bytes | None) -> None:
     end_of(five).unlink()
@@ -318,7 +346,9 @@ def test_a_log_of_answers_that_cannot_be_read_stops_it(five: Path) -> None:
     "a line of a site's privacy ledger that costs nothing: NaN or infinite noise, with hashes that fit",
     "refused",
 )
-@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf, 10**400, 0, -4.0, "4", None, True, [4.0]])
+@pytest.mark.parametrize(
+    "value", [math.nan, math.inf, -math.inf, 10**400, 0, -4.0, "4", None, True, [4.0]]
+)
 def test_a_line_that_is_no_release_is_refused(five: Path, value: Any) -> None:
     """With the right hashes too: what cannot be accounted for stops the site."""
     chain = Chain(five, five.name)
@@ -328,7 +358,11 @@ def test_a_line_that_is_no_release_is_refused(five: Path, value: Any) -> None:
         release(five)
 
 
-@pytest.mark.proves("files", "a link in place of a site's privacy ledger", "refused; what it leads to is not written")
+@pytest.mark.proves(
+    "files",
+    "a link in place of a site's privacy ledger",
+    "refused; what it leads to is not written",
+)
 @pytest.mark.parametrize("at_its_end", [False, True])
 def test_a_link_is_refused(five: Path, tmp_path: Path, at_its_end: bool) -> None:
     link = end_of(five) if at_its_end else five

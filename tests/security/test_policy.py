@@ -1,4 +1,6 @@
-"""A site's own policy: what jobs and requests it refuses, by which rule, and that it reads no data before it does."""
+"""A site's own policy: what jobs and requests it refuses, by which rule, and that it reads no data
+before it does.
+"""
 
 from dataclasses import replace
 from pathlib import Path
@@ -38,7 +40,11 @@ SHIPPED = Path(wire.__file__).parents[1] / "flare" / "kits" / "templates" / FILE
 
 
 def site(
-    folder: Path, experiment: Experiment, policy: Policy | None = None, noise: bool = False, data: str = HERE
+    folder: Path,
+    experiment: Experiment,
+    policy: Policy | None = None,
+    noise: bool = False,
+    data: str = HERE,
 ) -> Client:
     rules = policy or Policy()
     admission = Admission(HERE, experiment, method_of(experiment), folder, lambda: rules, noise)
@@ -76,7 +82,10 @@ def test_clinical_exports_of_shipped_jobs_are_allowed():
 
 def test_what_is_set_knowingly_stays_as_it_is():
     experiment = load_experiment("fedavg", ["minimum_replies=1", "batch=4"], clinical=True)
-    assert [found.rule for found in refused_by_default(experiment)] == ["minimum_replies", "minimum_batch"]
+    assert [found.rule for found in refused_by_default(experiment)] == [
+        "minimum_replies",
+        "minimum_batch",
+    ]
     assert load_experiment("fedavg").minimum_replies == 1
 
 
@@ -91,13 +100,23 @@ JOBS_REFUSED = [
         id="one image",
     ),
     pytest.param(
-        {"options": {"images_per_round": 128, "batch": 128}}, "minimum_steps: at least 4, the job says 1", id="one step"
+        {"options": {"images_per_round": 128, "batch": 128}},
+        "minimum_steps: at least 4, the job says 1",
+        id="one step",
     ),
-    pytest.param({"minimum_replies": 1}, "minimum_replies: at least 3, the job says 1", id="one reply"),
     pytest.param(
-        {"options": {"participants": 1}}, "minimum_participants: at least 3, the job says 1", id="one participant"
+        {"minimum_replies": 1}, "minimum_replies: at least 3, the job says 1", id="one reply"
     ),
-    pytest.param({"options": {"rounds": 1001}}, "maximum_rounds: at most 1000, the job says 1001", id="rounds"),
+    pytest.param(
+        {"options": {"participants": 1}},
+        "minimum_participants: at least 3, the job says 1",
+        id="one participant",
+    ),
+    pytest.param(
+        {"options": {"rounds": 1001}},
+        "maximum_rounds: at most 1000, the job says 1001",
+        id="rounds",
+    ),
     pytest.param(
         {"options": {"images_per_round": 8_000_000_000}},
         "maximum_images: at most 1000000, the job says 8000000000",
@@ -109,11 +128,15 @@ JOBS_REFUSED = [
         id="exchanges of a round",
     ),
     pytest.param(
-        {"data": DataSpec(image_size=513)}, "maximum_image_size: at most 512, the job says 513", id="size of images"
+        {"data": DataSpec(image_size=513)},
+        "maximum_image_size: at most 512, the job says 513",
+        id="size of images",
     ),
     pytest.param({"net": "vgg11"}, "the job says vgg11", id="net"),
     pytest.param(
-        {"method": "fedperl", "options": {"anonymise": False}}, "the job says anonymise = false", id="named peers"
+        {"method": "fedperl", "options": {"anonymise": False}},
+        "the job says anonymise = false",
+        id="named peers",
     ),
     pytest.param(
         {"method": "fedperl", "options": {"committee": 1, "allow_single_peer": True}},
@@ -147,18 +170,32 @@ def test_a_job_that_breaks_a_rule_is_refused_by_name(tmp_path, changes, told):
 
 SGD = {"optimizer": "sgd", "momentum": 0.5}
 STEPS_REFUSED = [
-    pytest.param("fedavg", {**SGD, "learning_rate": 0.3}, "learning_rate: at most 0.5, {} learning_rate makes 0.6"),
-    pytest.param("fedavg", {**SGD, "momentum": 1.0}, "learning_rate: at most 0.5, {} learning_rate makes inf"),
-    pytest.param("fedavg", {"learning_rate": 0.02}, "adam_rate: at most 0.01, {} learning_rate makes 0.02"),
+    pytest.param(
+        "fedavg",
+        {**SGD, "learning_rate": 0.3},
+        "learning_rate: at most 0.5, {} learning_rate makes 0.6",
+    ),
+    pytest.param(
+        "fedavg", {**SGD, "momentum": 1.0}, "learning_rate: at most 0.5, {} learning_rate makes inf"
+    ),
+    pytest.param(
+        "fedavg", {"learning_rate": 0.02}, "adam_rate: at most 0.01, {} learning_rate makes 0.02"
+    ),
     pytest.param(
         "mt_wfedavg",
         {**SGD, "unlabelled_learning_rate": 0.3},
         "learning_rate: at most 0.5, {} unlabelled_learning_rate makes 0.6",
     ),
     pytest.param(
-        "isofed", {**SGD, "adaptation_rate": 10.0}, "learning_rate: at most 0.5, {} adaptation_rate makes 0.6"
+        "isofed",
+        {**SGD, "adaptation_rate": 10.0},
+        "learning_rate: at most 0.5, {} adaptation_rate makes 0.6",
     ),
-    pytest.param("selffed", {"pretraining_rate": 0.02}, "adam_rate: at most 0.01, {} pretraining_rate makes 0.02"),
+    pytest.param(
+        "selffed",
+        {"pretraining_rate": 0.02},
+        "adam_rate: at most 0.01, {} pretraining_rate makes 0.02",
+    ),
     pytest.param(
         "selffed",
         {"contrastive": "client", "contrastive_rate": 0.02},
@@ -194,22 +231,40 @@ STEPS_REFUSED = [
         {"pretraining_rate": 1e-3, "weight_decay": 150.0},
         "forgetting: at most 0.1, {} pretraining_rate makes 0.15",
     ),
-    pytest.param("fedavg", {"clip_gradient": None}, "clip: at most 100, the job says clip_gradient=null"),
-    pytest.param("fedavg", {"clip_gradient": 101.0}, "clip: at most 100, the job says clip_gradient=101"),
-    pytest.param("ssfl", {"unlabelled_weight": 1.5}, "loss_weight: at most 1, {} unlabelled_weight makes 1.5"),
-    pytest.param("fedperl", {"consistency_weight": 2.0}, "loss_weight: at most 1, {} consistency_weight makes 2"),
+    pytest.param(
+        "fedavg", {"clip_gradient": None}, "clip: at most 100, the job says clip_gradient=null"
+    ),
+    pytest.param(
+        "fedavg", {"clip_gradient": 101.0}, "clip: at most 100, the job says clip_gradient=101"
+    ),
+    pytest.param(
+        "ssfl", {"unlabelled_weight": 1.5}, "loss_weight: at most 1, {} unlabelled_weight makes 1.5"
+    ),
+    pytest.param(
+        "fedperl",
+        {"consistency_weight": 2.0},
+        "loss_weight: at most 1, {} consistency_weight makes 2",
+    ),
     pytest.param(
         "ssfl",
         {"pseudo_labels": "freematch", "fairness_weight": 3.0},
         "loss_weight: at most 1, {} fairness_weight makes 3",
     ),
-    pytest.param("mt_wfedavg", {"unlabelled_weight": 2.0}, "loss_weight: at most 1, {} unlabelled_weight makes 2"),
+    pytest.param(
+        "mt_wfedavg",
+        {"unlabelled_weight": 2.0},
+        "loss_weight: at most 1, {} unlabelled_weight makes 2",
+    ),
     pytest.param(
         "fedavg",
         {"class_weighting": "median_frequency"},
         "image_share: at most 0.5, class_weighting=median_frequency makes 0.88 with batch=8",
     ),
-    pytest.param("fedavg", {"server_learning_rate": 11.0}, "server_rate: at most 10, {} server_learning_rate makes 11"),
+    pytest.param(
+        "fedavg",
+        {"server_learning_rate": 11.0},
+        "server_rate: at most 10, {} server_learning_rate makes 11",
+    ),
     pytest.param(
         "fedavg",
         {"server_optimizer": "momentum", "server_momentum": 0.95},
@@ -237,8 +292,20 @@ def test_steps_that_outweigh_others_are_refused_by_name(method, options, told):
 
 def test_every_rate_and_loss_weight_is_under_a_rule():
     """A method with another one has to say so, in its settings."""
-    ruled = {"learning_rate", "unlabelled_learning_rate", "pretraining_rate", "contrastive_rate", "adaptation_rate"}
-    ruled |= {"server_learning_rate", "unlabelled_weight", "consistency_weight", "fairness_weight", "proximal_weight"}
+    ruled = {
+        "learning_rate",
+        "unlabelled_learning_rate",
+        "pretraining_rate",
+        "contrastive_rate",
+        "adaptation_rate",
+    }
+    ruled |= {
+        "server_learning_rate",
+        "unlabelled_weight",
+        "consistency_weight",
+        "fairness_weight",
+        "proximal_weight",
+    }
     ruled |= {"weight_decay"}
     others = {"class_weighting"}
     known = {name for method in METHODS for name in METHODS[method].settings_type.model_fields}
@@ -263,16 +330,27 @@ def test_a_rate_that_a_method_does_not_declare_is_refused(tmp_path, monkeypatch)
 )
 def test_a_batch_of_the_same_images_is_refused(tmp_path):
     experiment = hospital("ssfl", options={"batch": 12, "images_per_round": 48})
-    experiment = experiment.model_copy(update={"synthetic": SyntheticData(images=180, labelled=0.03)})
+    experiment = experiment.model_copy(
+        update={"synthetic": SyntheticData(images=180, labelled=0.03)}
+    )
     here = site(tmp_path, experiment, Policy(minimum_images=1, minimum_batch=9))
     text = refusal(here, request(experiment), reads_data=True)
     assert len(here.data.labelled) == 8
-    assert "minimum_batch: at least 9 different labelled images in a step, the round would take some on fewer" in text
-    assert site(tmp_path / "eight", experiment, Policy(minimum_images=1)).handle(request(experiment)).arrays
+    assert (
+        "minimum_batch: at least 9 different labelled images in a step, the round would take some on fewer"
+        in text
+    )
+    assert (
+        site(tmp_path / "eight", experiment, Policy(minimum_images=1))
+        .handle(request(experiment))
+        .arrays
+    )
 
 
 def test_images_that_people_refused_are_not_counted(tmp_path):
-    """They are among the unlabelled ones, so that counts stay what they were, and nothing trains on them."""
+    """They are among the unlabelled ones, so that counts stay what they were, and nothing trains on
+    them.
+    """
     experiment = hospital("ssfl")
     here = site(tmp_path, experiment)
     held = here.data
@@ -296,7 +374,9 @@ def test_no_batch_is_smaller_than_asked_for(images, batch):
 
 def test_a_method_that_is_not_listed_is_refused(tmp_path):
     experiment = hospital("ssfl")
-    text = refusal(site(tmp_path, experiment, Policy(methods=("fedavg", "fedperl"))), request(experiment))
+    text = refusal(
+        site(tmp_path, experiment, Policy(methods=("fedavg", "fedperl"))), request(experiment)
+    )
     assert "methods: fedavg, fedperl, the job says ssfl" in text
 
 
@@ -311,16 +391,26 @@ def test_no_peers_and_means_of_two_are_allowed():
     "refused by the site: its own privacy scope is what counts",
 )
 def test_noise_is_asked_of_the_sites_own_scope(tmp_path):
-    experiment, policy = hospital(), Policy(noise="required")
+    experiment = hospital()
+    policy = Policy(noise="required")
     text = refusal(site(tmp_path / "without", experiment, policy), request(experiment))
     assert "noise: required, this site's privacy scope adds none" in text
-    assert "error" not in site(tmp_path / "with", experiment, policy, noise=True).handle(request(experiment)).meta
+    assert (
+        "error"
+        not in site(tmp_path / "with", experiment, policy, noise=True)
+        .handle(request(experiment))
+        .meta
+    )
 
 
 @pytest.mark.proves(
-    "lead", "a job with updates in float16 at a site that adds noise", "refused: noise is added to float32 alone"
+    "lead",
+    "a job with updates in float16 at a site that adds noise",
+    "refused: noise is added to float32 alone",
 )
-@pytest.mark.parametrize(("rule", "noise"), [("required", True), ("required", False), ("optional", True)])
+@pytest.mark.parametrize(
+    ("rule", "noise"), [("required", True), ("required", False), ("optional", True)]
+)
 def test_noise_is_not_for_updates_in_float16(tmp_path, rule, noise):
     experiment = hospital(update_dtype="float16")
     text = refusal(site(tmp_path, experiment, Policy(noise=rule), noise=noise), request(experiment))
@@ -334,7 +424,9 @@ def test_updates_in_float16_need_no_permission_without_noise(tmp_path):
 
 
 @pytest.mark.parametrize("members", [1, 2])
-@pytest.mark.proves("lead", "a job that is sent to one or two hospitals alone", "refused by them: minimum_sites")
+@pytest.mark.proves(
+    "lead", "a job that is sent to one or two hospitals alone", "refused by them: minimum_sites"
+)
 def test_a_run_of_too_few_sites_is_refused(tmp_path, members):
     experiment = hospital()
     text = refusal(site(tmp_path, experiment), request(experiment, members=members))
@@ -350,7 +442,8 @@ def test_a_run_of_too_few_sites_is_refused(tmp_path, members):
     "refused by the site: lone_peers. **Not covered**: whose models a mean is made of, a site cannot see",
 )
 @pytest.mark.parametrize(
-    ("method", "roles"), [("fedavg", ["peer0"]), ("fedperl", ["peer0", "peer1"]), ("fedperl", ["other"])]
+    ("method", "roles"),
+    [("fedavg", ["peer0"]), ("fedperl", ["peer0", "peer1"]), ("fedperl", ["other"])],
 )
 def test_models_that_the_job_has_no_place_for_are_refused(tmp_path, method, roles):
     experiment = hospital(method)
@@ -385,7 +478,9 @@ def test_a_job_is_told_one_rule_of_its_averages(replies, rules, told):
     assert "; ".join(str(rule) for rule in found if not rule.kept) == told
 
 
-@pytest.mark.proves("server", "a server asks a site for more labels than it allows", "refused: maximum_questions")
+@pytest.mark.proves(
+    "server", "a server asks a site for more labels than it allows", "refused: maximum_questions"
+)
 @pytest.mark.parametrize("labels", [501, 10**7])
 def test_more_labels_than_allowed_are_refused(tmp_path, labels):
     experiment = hospital("fedal")
@@ -394,16 +489,24 @@ def test_more_labels_than_allowed_are_refused(tmp_path, labels):
 
 
 def test_a_site_without_annotators_allows_no_questions(tmp_path):
-    experiment, policy = hospital("fedal"), Policy(maximum_questions=0)
-    for number, told in ((1, "the request asks for more"), (0, "at most 0, the run would ask for more here")):
+    experiment = hospital("fedal")
+    policy = Policy(maximum_questions=0)
+    for number, told in (
+        (1, "the request asks for more"),
+        (0, "at most 0, the run would ask for more here"),
+    ):
         message = request(experiment, task="query", labels=number)
         assert told in refusal(site(tmp_path, experiment, policy), message, reads_data=not number)
 
 
 def test_a_run_above_the_label_limit_asks_for_none(tmp_path):
-    """Half of the 72 images that the hospital has labels of, by the job's target; the text does not tell so."""
+    """Half of the 72 images that the hospital has labels of, by the job's target; the text does not
+    tell so.
+    """
     experiment = hospital("fedal")
-    few, enough = (site(tmp_path / str(most), experiment, Policy(maximum_questions=most)) for most in (35, 36))
+    few, enough = (
+        site(tmp_path / str(most), experiment, Policy(maximum_questions=most)) for most in (35, 36)
+    )
     text = refusal(few, request(experiment), reads_data=True)
     assert "maximum_questions: at most 35, the run would ask for more here" in text
     assert "36" not in text
@@ -427,9 +530,14 @@ def test_settings_in_a_request_are_refused(tmp_path):
 
 
 def crafted(experiment: Experiment) -> dict[str, Tensor]:
-    """A model whose classifier is zero: an update then gives back the features of an image, and its label."""
+    """A model whose classifier is zero: an update then gives back the features of an image, and its
+    label.
+    """
     state = fresh(experiment)
-    return {name: tensor * 0 if name.startswith("classifier") else tensor for name, tensor in state.items()}
+    return {
+        name: tensor * 0 if name.startswith("classifier") else tensor
+        for name, tensor in state.items()
+    }
 
 
 def digest(model: State) -> str:
@@ -468,7 +576,8 @@ def test_given_weights_are_refused_in_every_round(tmp_path, round_):
 )
 def test_weights_on_the_list_are_used_and_no_others(tmp_path):
     experiment = hospital()
-    allowed, other = crafted(experiment), {name: tensor + 1 for name, tensor in fresh(experiment).items()}
+    allowed = crafted(experiment)
+    other = {name: tensor + 1 for name, tensor in fresh(experiment).items()}
     policy = Policy(starting_weights=(digest(allowed),))
 
     def sent(name: str, model: State, weights: Any) -> str:
@@ -478,9 +587,13 @@ def test_weights_on_the_list_are_used_and_no_others(tmp_path):
     assert sent("allowed", allowed, digest(allowed)) == "None"
     assert sent("fresh", fresh(experiment), None) == "None"
     assert "one of " in sent("not on it", other, digest(other))
-    assert "those that the request names, others were sent" in sent("another", other, digest(allowed))
+    assert "those that the request names, others were sent" in sent(
+        "another", other, digest(allowed)
+    )
     assert "fresh ones of the job's seed, others were sent" in sent("without a word", allowed, None)
-    assert "request, weights: expected 64 hexadecimal" in sent("a prefix", allowed, digest(allowed)[:63])
+    assert "request, weights: expected 64 hexadecimal" in sent(
+        "a prefix", allowed, digest(allowed)[:63]
+    )
 
 
 @pytest.mark.proves(
@@ -491,15 +604,29 @@ def test_weights_on_the_list_are_used_and_no_others(tmp_path):
 def test_one_site_can_set_weights_a_run_may_not_start_from(tmp_path):
     """It does not need to know what the others answer, who change the model a little."""
     plain = hospital()
-    start, target = fresh(plain), crafted(plain)
-    honest = {name: tensor + 1e-4 if tensor.is_floating_point() else tensor for name, tensor in start.items()}
+    start = fresh(plain)
+    target = crafted(plain)
+    honest = {
+        name: tensor + 1e-4 if tensor.is_floating_point() else tensor
+        for name, tensor in start.items()
+    }
     evil = {name: start[name] + 3 * (target[name] - start[name]) for name in start}
     check_norm("site-3", Message({}, wire.difference(evil, start)), start, plain.largest_update)
-    replies = [ClientUpdate(name, state, 72, 0, 4) for name, state in (("a", honest), ("b", honest), ("c", evil))]
+    replies = [
+        ClientUpdate(name, state, 72, 0, 4)
+        for name, state in (("a", honest), ("b", honest), ("c", evil))
+    ]
 
     def far_from_target(experiment: Experiment) -> float:
         algorithm = method_of(experiment)
-        mean = mean_of(replies, "train", algorithm.weight, algorithm.settings, start, experiment.effective_replies)
+        mean = mean_of(
+            replies,
+            "train",
+            algorithm.weight,
+            algorithm.settings,
+            start,
+            experiment.effective_replies,
+        )
         second = site(tmp_path / experiment.digest, experiment).handle(request(experiment, mean, 2))
         assert "error" not in second.meta
         return max(float((mean[name] - target[name]).abs().max()) for name in target)
@@ -536,12 +663,19 @@ def test_another_processors_rounding_is_no_other_model(tmp_path):
     ],
 )
 def test_a_round_on_few_images_is_refused(tmp_path, method, options, kind):
-    """Also where many images of the other kind are there, which the job's settings make count for nothing."""
+    """Also where many images of the other kind are there, which the job's settings make count for
+    nothing.
+    """
     experiment = hospital(method, options=options)
     few = 0.1 if kind == "labelled" else 0.9
-    experiment = experiment.model_copy(update={"synthetic": SyntheticData(images=240, labelled=few)})
+    experiment = experiment.model_copy(
+        update={"synthetic": SyntheticData(images=240, labelled=few)}
+    )
     text = refusal(site(tmp_path, experiment), request(experiment), reads_data=True)
-    assert f"minimum_images: at least 32 different {kind} images, the round would use fewer of this site's" in text
+    assert (
+        f"minimum_images: at least 32 different {kind} images, the round would use fewer of this site's"
+        in text
+    )
     assert "14" not in text
 
 
@@ -551,7 +685,9 @@ def test_few_images_end_no_run_since_there_may_be_more_later(tmp_path):
 
 
 def test_too_few_steps_at_a_site_that_passes_through_its_images(tmp_path):
-    """A pass through 72 images in batches of 32 takes two steps, whatever the job's settings leave open."""
+    """A pass through 72 images in batches of 32 takes two steps, whatever the job's settings leave
+    open.
+    """
     experiment = hospital(options={"images_per_round": None, "batch": 32})
     assert refused_by_default(experiment) == []
     text = refusal(site(tmp_path, experiment), request(experiment), reads_data=True)
@@ -565,11 +701,16 @@ def unlabelled(threshold: float, **options: Any) -> Experiment:
 
 
 def threshold_of_few_steps(folder: Path) -> float:
-    """Return the threshold by which a lead, who knows the share of pseudo-labels kept, leaves one to three batches."""
-    low, high = 0.0, 1.0
+    """Return the threshold by which a lead, who knows the share of pseudo-labels kept, leaves one
+    to three batches.
+    """
+    low = 0.0
+    high = 1.0
     for number in range(40):
         experiment = unlabelled(threshold := (low + high) / 2)
-        steps = site(folder / str(number), experiment, OPEN).handle(request(experiment)).meta["steps"]
+        steps = (
+            site(folder / str(number), experiment, OPEN).handle(request(experiment)).meta["steps"]
+        )
         if 0 < steps < 4:
             return threshold
         low, high = (threshold, high) if steps else (low, threshold)
@@ -582,10 +723,13 @@ def test_a_threshold_that_leaves_few_steps_gets_no_update(tmp_path):
     experiment = unlabelled(threshold)
     assert refused_by_default(experiment) == []
     lone = Policy(minimum_batch=1, draws="seed")
-    text = refusal(here := site(tmp_path / "site", experiment, lone), request(experiment), reads_data=True)
+    text = refusal(
+        here := site(tmp_path / "site", experiment, lone), request(experiment), reads_data=True
+    )
     assert "minimum_steps: at least 4, the round took fewer here" in text
     assert "refused" not in here.handle(request(experiment)).meta, "another round may take more"
-    none, all_ = unlabelled(1.0), unlabelled(0.0)
+    none = unlabelled(1.0)
+    all_ = unlabelled(0.0)
     assert site(tmp_path / "none", none).handle(request(none)).meta["steps"] == 0
     assert site(tmp_path / "all", all_).handle(request(all_)).meta["steps"] == 4
 
@@ -597,7 +741,8 @@ def test_a_threshold_that_leaves_few_steps_gets_no_update(tmp_path):
 )
 def test_few_pseudo_labels_alone_are_no_step(tmp_path):
     """Of eight images in each of four batches some are kept, but not all."""
-    low, high = 0.0, 1.0
+    low = 0.0
+    high = 1.0
     for number in range(30):
         experiment = unlabelled(threshold := (low + high) / 2)
         lone = Policy(minimum_batch=1, draws="seed")
@@ -636,14 +781,25 @@ ENDLESS = {"images_per_round": None, "images_at_most": None, "local_epochs": 10*
 @pytest.mark.parametrize(
     ("method", "labelled", "changes"),
     [(name, 0.5, {"task": "train"}) for name in ("fedavg", "ssfl", "fedperl", "fedal")]
-    + [(name, 1.0, {"task": "supervised"}) for name in ("wfedavg", "fedprox", "mt_wfedavg", "rscfed", "isofed")]
-    + [(name, 0.0, {"task": "unsupervised", "round_": 3}) for name in ("mt_wfedavg", "rscfed", "isofed")]
-    + [("selffed", 0.5, {"task": task, "round_": 2 - (task == "pretrain")}) for task in ("pretrain", "train")]
+    + [
+        (name, 1.0, {"task": "supervised"})
+        for name in ("wfedavg", "fedprox", "mt_wfedavg", "rscfed", "isofed")
+    ]
+    + [
+        (name, 0.0, {"task": "unsupervised", "round_": 3})
+        for name in ("mt_wfedavg", "rscfed", "isofed")
+    ]
+    + [
+        ("selffed", 0.5, {"task": task, "round_": 2 - (task == "pretrain")})
+        for task in ("pretrain", "train")
+    ]
     + [("fedal", 0.5, {"task": "query", "round_": 2})],
 )
 def test_a_round_that_would_not_end_is_refused(tmp_path, method, labelled, changes):
     experiment = hospital(method, options=ENDLESS)
-    experiment = experiment.model_copy(update={"synthetic": SyntheticData(images=240, labelled=labelled)})
+    experiment = experiment.model_copy(
+        update={"synthetic": SyntheticData(images=240, labelled=labelled)}
+    )
     assert "maximum_images" not in [found.rule for found in refused_by_default(experiment)]
     text = refusal(site(tmp_path, experiment), request(experiment, **changes), reads_data=True)
     assert "maximum_images: at most 1000000, the round would go through more here" in text
@@ -652,7 +808,9 @@ def test_a_round_that_would_not_end_is_refused(tmp_path, method, labelled, chang
 def test_an_image_limit_counts_every_image_once(tmp_path):
     """72 labelled images and as many without, three epochs of each; and a site may lift the limit."""
     for method, seen in (("fedavg", 3 * 72), ("ssfl", 6 * 72)):
-        experiment = hospital(method, options={"images_per_round": None, "local_epochs": 3, "batch": 36})
+        experiment = hospital(
+            method, options={"images_per_round": None, "local_epochs": 3, "batch": 36}
+        )
         for most, kept in ((seen - 1, False), (seen, True), (None, True)):
             here = site(tmp_path / f"{method}-{most}", experiment, Policy(maximum_images=most))
             assert ("error" not in here.handle(request(experiment)).meta) is kept
@@ -662,7 +820,9 @@ def test_an_image_limit_counts_every_image_once(tmp_path):
 
 
 def from_file(folder: Path, experiment: Experiment, file: Path) -> Client:
-    admission = Admission(HERE, experiment, method_of(experiment), folder, lambda: read_policy(file))
+    admission = Admission(
+        HERE, experiment, method_of(experiment), folder, lambda: read_policy(file)
+    )
     return new_client(HERE, experiment, folder, admission=admission)
 
 
@@ -687,7 +847,9 @@ SPOILT = {
     "a policy file that cannot be read, has an unknown or wrong rule or one twice, or that everybody may change",
     "the site refuses every job, says so to the lead, and the reason in its own log alone",
 )
-@pytest.mark.parametrize("spoilt", [*SPOILT, "written by anybody", "a folder", "binary", "a link to nowhere"])
+@pytest.mark.parametrize(
+    "spoilt", [*SPOILT, "written by anybody", "a folder", "binary", "a link to nowhere"]
+)
 def test_a_policy_that_cannot_be_used_refuses_everything(tmp_path, caplog, spoilt):
     file = tmp_path / FILE
     if spoilt == "a folder":
@@ -695,7 +857,9 @@ def test_a_policy_that_cannot_be_used_refuses_everything(tmp_path, caplog, spoil
     elif spoilt == "a link to nowhere":  # such as to a disk that is not there
         file.symlink_to(tmp_path / "nowhere")
     else:
-        file.write_bytes(b"\xff\xfe" if spoilt == "binary" else SPOILT.get(spoilt, "approval: none").encode())
+        file.write_bytes(
+            b"\xff\xfe" if spoilt == "binary" else SPOILT.get(spoilt, "approval: none").encode()
+        )
     if file.exists():
         file.chmod(0o646 if spoilt == "written by anybody" else 0o644)
     text = refusal(from_file(tmp_path, experiment := hospital(), file), request(experiment))
@@ -716,7 +880,10 @@ def test_a_changed_policy_counts_from_the_next_request(tmp_path):
     here = from_file(tmp_path, experiment := hospital(), file)
     assert "error" not in here.handle(request(experiment)).meta
     file.write_text("minimum_replies: 4")
-    assert "minimum_replies: at least 4, the job says 3" in here.handle(request(experiment)).meta["error"]
+    assert (
+        "minimum_replies: at least 4, the job says 3"
+        in here.handle(request(experiment)).meta["error"]
+    )
 
 
 def test_a_link_to_a_policy_is_followed_to_who_may_change_it(tmp_path):

@@ -1,4 +1,6 @@
-"""The ledger of questions: how many labels all jobs together may ask a site for, through restarts and at once."""
+"""The ledger of questions: how many labels all jobs together may ask a site for, through restarts
+and at once.
+"""
 
 import json
 import multiprocessing
@@ -64,12 +66,22 @@ def path(tmp_path: Path) -> Path:
 
 
 def test_queries_add_up_and_count_once(path):
-    first, second, other = Query(RUNS[0], 1, 0), Query(RUNS[0], 2, 1), Query(RUNS[1], 1, 0)
-    assert [grant(path, first, 3, 10), grant(path, first, 3, 10), grant(path, second, 5, 10)] == [3, 3, 5]
+    first = Query(RUNS[0], 1, 0)
+    second = Query(RUNS[0], 2, 1)
+    other = Query(RUNS[1], 1, 0)
+    assert [grant(path, first, 3, 10), grant(path, first, 3, 10), grant(path, second, 5, 10)] == [
+        3,
+        3,
+        5,
+    ]
     assert granted(path) == {first: 3, second: 5}
     assert [grant(path, other, 3, 10), grant(path, other, 3, 10)] == [2, 2]
     assert grant(path, first, 3, 10) == 3, "it is asked again, with nothing left"
-    assert [grant(path, first, 4, 10), grant(path, other, 3, 0), grant(path, other, 3, None)] == [3, 2, 3]
+    assert [grant(path, first, 4, 10), grant(path, other, 3, 0), grant(path, other, 3, None)] == [
+        3,
+        2,
+        3,
+    ]
     assert sum(granted(path).values()) == 11
     assert grant(path, second, 1, 10) == 1
     assert path.stat().st_mode & 0o777 == 0o600
@@ -102,7 +114,12 @@ def test_a_changed_ledger_lets_nobody_ask(path):
     first, second = before.splitlines(keepends=True)
     row = {key: value for key, value in {**json.loads(first), "labels": 0}.items() if key != "hash"}
     forged = canonical(row | {"hash": digest(row)}) + "\n"
-    for content in (before.replace('"labels":3', '"labels":0'), second, second + first, forged + second):
+    for content in (
+        before.replace('"labels":3', '"labels":0'),
+        second,
+        second + first,
+        forged + second,
+    ):
         path.write_text(content)
         with pytest.raises(DataError, match=r"ledger of questions .*Nobody is asked"):
             grant(path, Query(RUNS[0], 3, 0), 1, None)
@@ -116,7 +133,9 @@ def answer(path: Path) -> None:
     """Write into the site's log of answers what the ledger's last hash is."""
     log = path.parent / "answers" / f"{RUNS[0]}.jsonl"
     log.parent.mkdir(exist_ok=True)
-    Chain(log, RUNS[0]).add({"site": HERE, "event": "answered", "questions": last_hash(path) or None})
+    Chain(log, RUNS[0]).add(
+        {"site": HERE, "event": "answered", "questions": last_hash(path) or None}
+    )
 
 
 def cut(path: Path) -> None:
@@ -185,11 +204,22 @@ def another_sites(path: Path) -> None:
 @pytest.mark.parametrize(
     "harm",
     [
-        *(cut, cut_in_mid_line, empty, delete, delete_with_its_end, cut_without_its_end, put_back_an_older_copy, fork),
-        *(link, link_its_end, another_sites),
+        cut,
+        cut_in_mid_line,
+        empty,
+        delete,
+        delete_with_its_end,
+        cut_without_its_end,
+        put_back_an_older_copy,
+        fork,
+        link,
+        link_its_end,
+        another_sites,
     ],
 )
-def test_a_ledger_that_was_rolled_back_lets_nobody_ask(path: Path, harm: Callable[[Path], None]) -> None:
+def test_a_ledger_that_was_rolled_back_lets_nobody_ask(
+    path: Path, harm: Callable[[Path], None]
+) -> None:
     for round_ in (1, 2, 3):
         grant(path, Query(RUNS[0], round_, 0), 3, 10)
     answer(path)
@@ -234,11 +264,15 @@ def test_the_answers_of_a_site_know_its_ledger_of_questions(tmp_path: Path) -> N
 
 
 def test_all_jobs_together_stay_within_the_limit(tmp_path, caplog):
-    """Each job by itself stays within it, and so do both where they take turns; each round is another process."""
+    """Each job by itself stays within it, and so do both where they take turns; each round is
+    another process.
+    """
     assert [ask(tmp_path, 0, 1), ask(tmp_path, 1, 1), ask(tmp_path, 0, 2)] == [7, 7, 29]
     assert ask(tmp_path, 1, 2) == 7
     assert f"site {HERE}, round 2: 29 labels are due, and people are asked for 7" in caplog.text
-    assert [ask(tmp_path, 0, 2), ask(tmp_path, 1, 2)] == [29, 7], "the same queries are answered again"
+    assert [ask(tmp_path, 0, 2), ask(tmp_path, 1, 2)] == [29, 7], (
+        "the same queries are answered again"
+    )
     assert ask(tmp_path, 1, 3) == 0
     assert in_all(tmp_path) == 50
     assert ask(tmp_path, 1, 4, limit(60)) == 10, "the site's administrator allows more"
@@ -273,7 +307,11 @@ def test_a_site_that_may_ask_for_nothing_goes_on(tmp_path):
     """Without any label it takes no step."""
     here = site(tmp_path, JOBS[0], limit(0))
     answer = here.handle(request(JOBS[0])).meta
-    assert (answer["steps"], answer["label_counts"]["asked"], answer["label_counts"]["waiting"]) == (0, 0, 0)
+    assert (
+        answer["steps"],
+        answer["label_counts"]["asked"],
+        answer["label_counts"]["waiting"],
+    ) == (0, 0, 0)
 
 
 # --- labels that a site has of its own
@@ -281,10 +319,14 @@ def test_a_site_that_may_ask_for_nothing_goes_on(tmp_path):
 
 @pytest.fixture
 def clinic(tmp_path: Path) -> Path:
-    """A hospital with 60 training images, of which it labels 36 itself, and with people to ask about the others."""
+    """A hospital with 60 training images, of which it labels 36 itself, and with people to ask
+    about the others.
+    """
     folder = write_sites(tmp_path / "files")
     lines = "labelled: 0.6\nannotation: queue\n"
-    (folder / f"{HERE}.yaml").write_text(f"kind: npz\nfile: images.npz\nlabels: {{0: A, 1: B, 2: C}}\n{lines}")
+    (folder / f"{HERE}.yaml").write_text(
+        f"kind: npz\nfile: images.npz\nlabels: {{0: A, 1: B, 2: C}}\n{lines}"
+    )
     return folder
 
 
@@ -296,7 +338,9 @@ def test_labels_that_a_site_has_of_its_own_are_no_questions(tmp_path, clinic, ta
     )
     for most in {asked, max(asked - 1, 0)}:
         policy = Policy(maximum_questions=most, minimum_steps=1, minimum_images=1)
-        admission = Admission(HERE, job, method_of(job), tmp_path / str(most), lambda policy=policy: policy)
+        admission = Admission(
+            HERE, job, method_of(job), tmp_path / str(most), lambda policy=policy: policy
+        )
         here = new_client(HERE, job, tmp_path / str(most), [clinic], admission=admission)
         answer = here.handle(request(job, round_=2, task="query")).meta
         if most < asked:
@@ -307,8 +351,12 @@ def test_labels_that_a_site_has_of_its_own_are_no_questions(tmp_path, clinic, ta
 
 def test_people_are_asked_about_the_most_wanted_images_alone(tmp_path, clinic):
     """What is not granted is never in the queue, whatever the server asks."""
-    job = hospital("fedal", options={"target_fraction": 0.9, "participants": None, "images_at_most": None})
-    job = job.model_copy(update={"data": DataSpec(classes=CLASSES, image_size=16), "synthetic": None})
+    job = hospital(
+        "fedal", options={"target_fraction": 0.9, "participants": None, "images_at_most": None}
+    )
+    job = job.model_copy(
+        update={"data": DataSpec(classes=CLASSES, image_size=16), "synthetic": None}
+    )
     admission = Admission(HERE, job, method_of(job), tmp_path / "site", lambda: limit(5))
     here = new_client(HERE, job, tmp_path / "site", [clinic], admission=admission)
     assert here.handle(request(job, round_=2, task="query")).meta["label_counts"]["asked"] == 5

@@ -1,4 +1,6 @@
-"""The secret of a site's draws: made once, its owner's alone, part of every draw at the site, and of nothing else."""
+"""The secret of a site's draws: made once, its owner's alone, part of every draw at the site, and
+of nothing else.
+"""
 
 import json
 import logging
@@ -58,7 +60,8 @@ def test_it_is_made_once_for_its_owner_alone(tmp_path):
 
 
 def test_processes_that_ask_at_once_get_the_same(tmp_path):
-    found, start = [], threading.Barrier(8)
+    found = []
+    start = threading.Barrier(8)
 
     def ask() -> None:
         start.wait()
@@ -108,7 +111,16 @@ def make_it_a_folder(file: Path) -> None:
     file.mkdir()
 
 
-SPOILT = [shorten, empty, lengthen, show_to_the_group, show_to_all, link, link_to_nothing, make_it_a_folder]
+SPOILT = [
+    shorten,
+    empty,
+    lengthen,
+    show_to_the_group,
+    show_to_all,
+    link,
+    link_to_nothing,
+    make_it_a_folder,
+]
 
 
 @pytest.mark.parametrize("spoil", SPOILT)
@@ -160,7 +172,12 @@ def test_draws_depend_on_the_secret(tmp_path, method, options, changes, task):
     asked = Message({**asked.meta, **base}, asked.arrays)
     one, again, other, open_ = (
         site(tmp_path / name, experiment, Policy(draws=draws, minimum_images=1, minimum_steps=1))
-        for name, draws in (("one", "secret"), ("again", "secret"), ("other", "secret"), ("open", "seed"))
+        for name, draws in (
+            ("one", "secret"),
+            ("again", "secret"),
+            ("other", "secret"),
+            ("open", "seed"),
+        )
     )
     (tmp_path / "again").mkdir()
     site_secret(tmp_path / "one")
@@ -174,10 +191,17 @@ def test_draws_depend_on_the_secret(tmp_path, method, options, changes, task):
 
 
 def test_first_labels_are_drawn_by_the_secret(tmp_path):
-    """In active learning chance chooses the first images that people are asked about, and breaks ties later."""
+    """In active learning chance chooses the first images that people are asked about, and breaks
+    ties later.
+    """
     experiment = tiny("fedal", options={"sampler": "random", "initial_fraction": 0.3})
     asked = {}
-    for name, draws in (("one", "secret"), ("other", "secret"), ("open", "seed"), ("as open", "seed")):
+    for name, draws in (
+        ("one", "secret"),
+        ("other", "secret"),
+        ("open", "seed"),
+        ("as open", "seed"),
+    ):
         here = site(tmp_path / name, experiment, OPEN.model_copy(update={"draws": draws}))
         assert "error" not in here.handle(ask(experiment, "train")).meta
         (record,) = (tmp_path / name / "memory").glob("*/*.json")
@@ -215,7 +239,8 @@ def test_it_is_in_no_answer_no_log_and_no_other_file(tmp_path, caplog):
 
 def test_processes_of_a_site_read_it_themselves(tmp_path, monkeypatch):
     """The file that tells them what to do says only that there is one."""
-    experiment, given = hospital(), list[Any]()
+    experiment = hospital()
+    given = list[Any]()
     here = site(tmp_path, experiment)
     secret = site_secret(tmp_path)
 

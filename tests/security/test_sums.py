@@ -1,4 +1,6 @@
-"""The ledger of sums: what oneshot and surveys told of nearly the same images, over all jobs, and how often."""
+"""The ledger of sums: what oneshot and surveys told of nearly the same images, over all jobs, and
+how often.
+"""
 
 import json
 from collections.abc import Sequence
@@ -26,19 +28,21 @@ from fedward.security.sums import ImageSet, grant, image_set, sums_file, told_be
 from fedward.storage.initial import initial_model
 from tiny import clinical, tiny
 
-SITE, CLASSES = "site-1", ("A", "B")
+SITE = "site-1"
+CLASSES = ("A", "B")
 RUNS = [letter * 32 for letter in "abcdef"]
 DEFAULT = Policy(surveys=True)
-REFUSED = (
-    "minimum_images: sums of images as before, or of a set that differs in 32 or more, this site's images differ in"
-)
+REFUSED = "minimum_images: sums of images as before, or of a set that differs in 32 or more, "
+REFUSED += "this site's images differ in"
 
 
 # --- sets of images
 
 
 def images(*numbers: int, label: str = "A", prefix: str = "") -> ImageSet:
-    return image_set((f"{prefix}{number}", b"pixels of %d" % number, label.encode()) for number in numbers)
+    return image_set(
+        (f"{prefix}{number}", b"pixels of %d" % number, label.encode()) for number in numbers
+    )
 
 
 def test_images_are_known_by_names_and_by_pixels():
@@ -47,11 +51,17 @@ def test_images_are_known_by_names_and_by_pixels():
     assert some.difference(images(*range(51))) == 1
     assert some.difference(images(*range(1, 51))) == 2
     assert some.difference(images(*range(51), prefix="renamed")) == 1
-    assert some.difference(images(*range(50), prefix="renamed")) == 100, "the numbers are the same, as nothing is new"
+    assert some.difference(images(*range(50), prefix="renamed")) == 100, (
+        "the numbers are the same, as nothing is new"
+    )
     assert some.difference(images(*range(50), label="B")) == 100
-    other_size = image_set((str(number), b"other pixels of %d" % number, b"A") for number in range(51))
+    other_size = image_set(
+        (str(number), b"other pixels of %d" % number, b"A") for number in range(51)
+    )
     assert some.difference(other_size) == 1
-    replaced = image_set((str(number), b"pixels of %d" % max(number, 1), b"A") for number in range(50))
+    replaced = image_set(
+        (str(number), b"pixels of %d" % max(number, 1), b"A") for number in range(50)
+    )
     assert some.difference(replaced) == 1, "the pixels of one image are those of another one now"
 
 
@@ -65,7 +75,9 @@ def test_a_difference_is_that_of_the_sets(one, other):
 @settings(deadline=None, max_examples=50)
 @given(st.lists(st.integers(0, 60), min_size=1, max_size=8), st.integers(1, 20))
 def test_no_two_sets_that_were_told_of_are_near(tmp_path_factory, sizes, fewest):
-    """Whatever a site is asked in which order: what it told of differs in nothing or in enough, each from each."""
+    """Whatever a site is asked in which order: what it told of differs in nothing or in enough,
+    each from each.
+    """
     path = sums_file(tmp_path_factory.mktemp("ledger"), SITE)
     for place, size in enumerate(sizes):
         grant(path, f"{place:032x}", "oneshot", images(*range(size)), fewest, None)
@@ -84,14 +96,18 @@ def path(tmp_path: Path) -> Path:
 
 def test_the_same_images_are_told_again_and_near_ones_are_not(path):
     assert grant(path, RUNS[0], "oneshot", images(*range(100)), 32, 3) is None
-    assert grant(path, RUNS[0], "oneshot", images(*range(100)), 32, 3) is None, "a run that is continued"
+    assert grant(path, RUNS[0], "oneshot", images(*range(100)), 32, 3) is None, (
+        "a run that is continued"
+    )
     assert len(path.read_text().splitlines()) == 1
     assert grant(path, RUNS[1], "oneshot", images(*range(100)), 32, 3) is None
     for near in (range(101), range(1, 100), range(131), range(5, 105)):
         found = grant(path, RUNS[2], "oneshot", images(*near), 32, 3)
         assert found is not None
         assert (found.rule, found.kept) == ("minimum_images", False)
-    assert grant(path, RUNS[2], "survey", images(*range(101)), 32, 3) is None, "counts and sums are no difference"
+    assert grant(path, RUNS[2], "survey", images(*range(101)), 32, 3) is None, (
+        "counts and sums are no difference"
+    )
     assert told_before(path).runs == set(RUNS[:3])
     assert path.stat().st_mode & 0o777 == 0o600
 
@@ -127,7 +143,10 @@ def test_runs_are_counted_over_all_jobs(path):
 )
 def test_a_forged_ledger_tells_nothing(path, attack):
     for place, run in enumerate(RUNS[:3]):
-        assert grant(path, run, "oneshot", images(*range(100 * place, 100 * place + 100)), 32, None) is None
+        assert (
+            grant(path, run, "oneshot", images(*range(100 * place, 100 * place + 100)), 32, None)
+            is None
+        )
     path.write_text("\n".join(attack(path.read_text().splitlines())) + "\n")
     with pytest.raises(DataError, match="No sums are told"):
         grant(path, RUNS[3], "oneshot", images(*range(1000, 1100)), 32, None)
@@ -149,11 +168,21 @@ def image(label: int, number: int) -> np.ndarray:
 
 
 def write_site(folder: Path, numbers: Sequence[Sequence[int]], seed: int | None = None) -> Path:
-    """Write a site with these images of each class: new ones come last, or all in an order of chance."""
+    """Write a site with these images of each class: new ones come last, or all in an order of
+    chance.
+    """
     arrays = {}
-    for split, held in (("train", numbers), ("val", [range(900, 905)] * 2), ("test", [range(950, 955)] * 2)):
+    for split, held in (
+        ("train", numbers),
+        ("val", [range(900, 905)] * 2),
+        ("test", [range(950, 955)] * 2),
+    ):
         pairs = [(label, number) for label, of_class in enumerate(held) for number in of_class]
-        pairs.sort(key=lambda pair: pair[::-1] if seed is None else np.random.default_rng([seed, *pair]).random())
+        pairs.sort(
+            key=lambda pair: (
+                pair[::-1] if seed is None else np.random.default_rng([seed, *pair]).random()
+            )
+        )
         arrays[f"{split}_images"] = np.stack([image(*pair) for pair in pairs])
         arrays[f"{split}_labels"] = np.array([label for label, _ in pairs])[:, None]
     folder.mkdir(parents=True)
@@ -164,7 +193,11 @@ def write_site(folder: Path, numbers: Sequence[Sequence[int]], seed: int | None 
 
 def job(method: str, **changes: Any) -> Experiment:
     base = {"data": DataSpec(name="own", classes=CLASSES, image_size=16), "net": "small_cnn_gn"}
-    return clinical(method, **{**base, **changes}) if method == "survey" else oneshot(**{**base, **changes})
+    return (
+        clinical(method, **{**base, **changes})
+        if method == "survey"
+        else oneshot(**{**base, **changes})
+    )
 
 
 def oneshot(**changes: Any) -> Experiment:
@@ -176,10 +209,14 @@ def told(experiment: Experiment, own: Path, files: Path, run: str, policy: Polic
     admission = Admission(SITE, experiment, method_of(experiment), own, lambda: policy)
     client = new_client(SITE, experiment, own, [files], admission=admission)
     if experiment.method == "survey":
-        asked = requests(experiment, Exchange(1, {}, {SITE: ClientTask(SURVEY)}, evaluate=False), run=run)[SITE]
+        asked = requests(
+            experiment, Exchange(1, {}, {SITE: ClientTask(SURVEY)}, evaluate=False), run=run
+        )[SITE]
         return client.handle(Message({**asked.meta, "members": 3}, asked.arrays))
     first = initial_model(experiment, None)
-    asked = requests(experiment, Exchange(1, first.state, {SITE: ClientTask("measure")}), run=run)[SITE]
+    asked = requests(experiment, Exchange(1, first.state, {SITE: ClientTask("measure")}), run=run)[
+        SITE
+    ]
     return client.handle(Message({**asked.meta, "members": 3, "base": first.base}, asked.arrays))
 
 
@@ -210,7 +247,9 @@ def before_and_after(tmp_path: Path) -> tuple[Path, Path]:
     "minimum_images, also under other names or in another size",
 )
 def test_sums_before_and_after_one_image_are_not_told(tmp_path, before_and_after):
-    """Without the rule the difference is the features of the new image, but for rounding in float32."""
+    """Without the rule the difference is the features of the new image, but for rounding in
+    float32.
+    """
     before, after = before_and_after
     experiment = job("oneshot")
     one, other = (
@@ -219,7 +258,9 @@ def test_sums_before_and_after_one_image_are_not_told(tmp_path, before_and_after
     )
     stolen = class_sums(experiment, other) - class_sums(experiment, one)
     assert stolen[1].abs().max() < 1e-3
-    assert torch.allclose(stolen[0], last_features(experiment, tmp_path / "probe", after), atol=1e-3)
+    assert torch.allclose(
+        stolen[0], last_features(experiment, tmp_path / "probe", after), atol=1e-3
+    )
 
     own = tmp_path / "kit"
     assert "error" not in told(experiment, own, before, RUNS[0], DEFAULT).meta
@@ -233,7 +274,10 @@ def test_sums_before_and_after_one_image_are_not_told(tmp_path, before_and_after
     assert REFUSED in told(larger, own, after, RUNS[3], DEFAULT).meta["error"]
     assert "error" not in told(experiment, own, before, RUNS[4], DEFAULT).meta
     limited = DEFAULT.model_copy(update={"maximum_sums": 3})
-    assert "maximum_sums: at most 3 runs" in told(experiment, own, before, RUNS[5], limited).meta["error"]
+    assert (
+        "maximum_sums: at most 3 runs"
+        in told(experiment, own, before, RUNS[5], limited).meta["error"]
+    )
 
 
 @pytest.mark.proves(
@@ -244,14 +288,19 @@ def test_sums_before_and_after_one_image_are_not_told(tmp_path, before_and_after
 def test_surveys_before_and_after_one_image_are_not_told(tmp_path, before_and_after):
     before, after = before_and_after
     many = write_site(tmp_path / "many", [range(80), range(40)])
-    experiment, own = job("survey"), tmp_path / "kit"
+    experiment = job("survey")
+    own = tmp_path / "kit"
     first = told(experiment, own, before, RUNS[0], DEFAULT).meta
     assert first["survey"]["labelled"] == [40, 40]
     assert told(experiment, own, before, RUNS[1], DEFAULT).meta["survey"] == first["survey"]
     assert REFUSED in told(experiment, own, after, RUNS[2], DEFAULT).meta["error"]
     assert told(experiment, own, many, RUNS[3], DEFAULT).meta["survey"]["labelled"] == [80, 40]
     lines = [json.loads(line) for line in sums_file(own, SITE).read_text().splitlines()]
-    assert [(line["run"], "names" in line) for line in lines] == [(RUNS[0], True), (RUNS[1], False), (RUNS[3], True)]
+    assert [(line["run"], "names" in line) for line in lines] == [
+        (RUNS[0], True),
+        (RUNS[1], False),
+        (RUNS[3], True),
+    ]
 
 
 def test_what_is_told_of_an_image_is_part_of_it(tmp_path):
@@ -265,5 +314,7 @@ def test_what_is_told_of_an_image_is_part_of_it(tmp_path):
     other[0] = 1 - other[0]
     changed = type(labelled)(labelled.ids, labelled.pixels, other, labelled.groups)
     assert image_set(hashable(labelled)).difference(image_set(hashable(changed))) == 2
-    assert image_set(hashable(labelled)).difference(image_set(hashable(labelled, "val"))) == 2 * len(labelled)
+    assert image_set(hashable(labelled)).difference(
+        image_set(hashable(labelled, "val"))
+    ) == 2 * len(labelled)
     assert len(surveyed(source).names) == len(labelled) + len(data.val) + len(data.test)

@@ -1,4 +1,6 @@
-"""What a lead can compute from jobs that every site's default policy allows: gaps that are known and named."""
+"""What a lead can compute from jobs that every site's default policy allows: gaps that are known
+and named.
+"""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -8,7 +10,7 @@ import pytest
 from torch import Tensor
 
 from fedward.config import Experiment
-from fedward.local import run_local
+from fedward.lab.local import run_local
 from fedward.methods.aggregation import effective_number
 from fedward.security.policy import refused_by_default
 from fedward.storage.checkpoint import StoredState
@@ -28,7 +30,9 @@ def result(experiment: Experiment, folder: Path, sites: Sequence[str]) -> Mappin
 
 
 def distance(one: Mapping[str, Tensor], other: Mapping[str, Tensor]) -> float:
-    return math.sqrt(sum(float((one[key].double() - other[key].double()).square().sum()) for key in one))
+    return math.sqrt(
+        sum(float((one[key].double() - other[key].double()).square().sum()) for key in one)
+    )
 
 
 @pytest.mark.proves(
@@ -40,7 +44,8 @@ def distance(one: Mapping[str, Tensor], other: Mapping[str, Tensor]) -> float:
 def test_two_jobs_differing_in_one_hospital_reveal_its_model(tmp_path):
     experiment = hospital(options={"rounds": 1})
     assert refused_by_default(experiment, SITES[:3]) == refused_by_default(experiment, SITES) == []
-    all_, others = result(experiment, tmp_path, SITES), result(experiment, tmp_path, SITES[:3])
+    all_ = result(experiment, tmp_path, SITES)
+    others = result(experiment, tmp_path, SITES[:3])
     computed = {key: 4 * all_[key].double() - 3 * others[key].double() for key in all_}
     alone = result(experiment.model_copy(update={"minimum_replies": 1}), tmp_path, SITES[3:])
     update = distance(alone, initial_model(experiment, None)[0])
@@ -65,7 +70,9 @@ def test_a_huge_distance_scale_gives_back_no_hospitals_model(tmp_path):
     assert str(broken) == "maximum_share: at most 0.5, the job says 1.0"
 
 
-def subtracted(mean: Mapping[str, Tensor], own: Mapping[str, Tensor], weight: float) -> dict[str, Tensor]:
+def subtracted(
+    mean: Mapping[str, Tensor], own: Mapping[str, Tensor], weight: float
+) -> dict[str, Tensor]:
     """What one site's hospital knows of the others: the mean without its own part."""
     return {key: (mean[key].double() - weight * own[key].double()) / (1 - weight) for key in mean}
 
@@ -77,7 +84,9 @@ def subtracted(mean: Mapping[str, Tensor], own: Mapping[str, Tensor], weight: fl
     "averages are not levelled, is refused by each site",
 )
 def test_a_distance_scale_empties_no_average(tmp_path):
-    """With weights that are not levelled, 2e-5 of the way to the third model separate the result from the victim's."""
+    """With weights that are not levelled, 2e-5 of the way to the third model separate the result
+    from the victim's.
+    """
     scaled = {"rounds": 1, "distance_scale": 4e5}
     attack = hospital("wfedavg", options=scaled)
     unlimited = attack.model_copy(update={"minimum_replies": 1})
@@ -85,7 +94,9 @@ def test_a_distance_scale_empties_no_average(tmp_path):
     between = distance(models[1], models[2])
 
     def left(experiment: Experiment, name: str) -> tuple[list[float], float]:
-        """Return the weights, and how far the result without the lead's part is from the victim's: 1 is the third's."""
+        """Return the weights, and how far the result without the lead's part is from the victim's:
+        1 is the third's.
+        """
         mean = result(experiment, tmp_path / name, SITES[:3])
         (row,) = rows(tmp_path / name / "-".join(SITES[:3]), "groups")
         lead, third, victim = row["weights"]

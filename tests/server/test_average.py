@@ -1,4 +1,6 @@
-"""The moving average of the global model: what it is, who evaluates it, and what a run leaves of it."""
+"""The moving average of the global model: what it is, who evaluates it, and what a run leaves of
+it.
+"""
 
 import json
 from pathlib import Path
@@ -13,7 +15,7 @@ from pydantic import ValidationError
 from torch import Tensor
 
 from fedward.config import Experiment
-from fedward.local import run_local
+from fedward.lab.local import run_local
 from fedward.methods.aggregation import moving_average
 from fedward.methods.settings import Settings
 from fedward.operation.audit_check import verify
@@ -35,7 +37,8 @@ def one(value: float) -> dict[str, Tensor]:
 
 
 def walked(models: list[float], decay: float) -> list[float]:
-    average, found = dict[str, Tensor](), []
+    average = dict[str, Tensor]()
+    found = []
     for rounds, value in enumerate(models, 1):
         average = moving_average(average, one(value), decay, rounds)
         found.append(float(average["w"]))
@@ -60,7 +63,12 @@ def test_the_first_average_is_the_first_trained_model() -> None:
     average = moving_average({}, model, 0.99, 1)
     assert_equal(average, model)
     assert average["w"].data_ptr() != model["w"].data_ptr()
-    assert_equal(moving_average({"w": torch.ones(5), "bn.num_batches_tracked": torch.tensor(1)}, model, 0.0, 7), model)
+    assert_equal(
+        moving_average(
+            {"w": torch.ones(5), "bn.num_batches_tracked": torch.tensor(1)}, model, 0.0, 7
+        ),
+        model,
+    )
 
 
 def test_equal_models_are_their_average_exactly() -> None:
@@ -88,7 +96,9 @@ def kept(monkeypatch: pytest.MonkeyPatch) -> dict[str, dict[int, dict[str, Tenso
     commit = RunFolder.commit
 
     def keep(self: RunFolder, round_: int, state: Any) -> None:
-        models.setdefault(self.path.name, {})[round_] = {key: state.model[key].clone() for key in state.model}
+        models.setdefault(self.path.name, {})[round_] = {
+            key: state.model[key].clone() for key in state.model
+        }
         commit(self, round_, state)
 
     monkeypatch.setattr(RunFolder, "commit", keep)
@@ -96,7 +106,9 @@ def kept(monkeypatch: pytest.MonkeyPatch) -> dict[str, dict[int, dict[str, Tenso
 
 
 @pytest.mark.parametrize("method", ["fedavg", "fedperl"])
-def test_training_goes_on_from_the_plain_model(tmp_path: Path, kept: dict[str, Any], method: str) -> None:
+def test_training_goes_on_from_the_plain_model(
+    tmp_path: Path, kept: dict[str, Any], method: str
+) -> None:
     plain, averaged = (
         run_local(averaging(method, decay), tmp_path / name, sites=SITES)
         for name, decay in (("plain", 0.0), ("averaged", DECAY))
@@ -107,17 +119,25 @@ def test_training_goes_on_from_the_plain_model(tmp_path: Path, kept: dict[str, A
     assert_equal(weights(plain), models[4])
     shares = [DECAY ** (4 - i) for i in range(1, 5)]
     for key, value in weights(averaged).items():
-        expected = np.average(np.stack([models[i][key].numpy() for i in range(1, 5)]), axis=0, weights=shares)
+        expected = np.average(
+            np.stack([models[i][key].numpy() for i in range(1, 5)]), axis=0, weights=shares
+        )
         np.testing.assert_allclose(value.numpy(), expected, rtol=1e-5, atol=1e-6)
 
 
 def evaluated(folder: Path) -> list[tuple[int, str]]:
-    found = [row for row in rows(folder, "metrics") if (row["split"], row["name"]) == ("val", "accuracy")]
+    found = [
+        row for row in rows(folder, "metrics") if (row["split"], row["name"]) == ("val", "accuracy")
+    ]
     return [(row["round"], row["site"]) for row in found]
 
 
-@pytest.mark.parametrize(("every", "expected"), [(1, [0, 1, 2, 3, 4]), (2, [0, 2, 4]), (3, [0, 3, 4])])
-def test_sites_evaluate_the_average_once_in_its_turn(tmp_path: Path, every: int, expected: list[int]) -> None:
+@pytest.mark.parametrize(
+    ("every", "expected"), [(1, [0, 1, 2, 3, 4]), (2, [0, 2, 4]), (3, [0, 3, 4])]
+)
+def test_sites_evaluate_the_average_once_in_its_turn(
+    tmp_path: Path, every: int, expected: list[int]
+) -> None:
     folder = run_local(averaging(evaluate_every=every), tmp_path / "run", sites=SITES)
     assert evaluated(folder) == [(round_, site) for round_ in expected for site in SITES]
     audit = [json.loads(line) for line in (folder / "audit.jsonl").read_text().splitlines()]
@@ -131,12 +151,18 @@ def test_sites_evaluate_the_average_once_in_its_turn(tmp_path: Path, every: int,
 def test_numbers_are_those_of_the_average(tmp_path: Path) -> None:
     """A decay near 0 makes the average the plain model, and so its numbers."""
     plain, same, other = (
-        run_local(averaging(decay=decay), tmp_path / str(decay), sites=SITES) for decay in (0.0, 1e-12, DECAY)
+        run_local(averaging(decay=decay), tmp_path / str(decay), sites=SITES)
+        for decay in (0.0, 1e-12, DECAY)
     )
-    measured = [[row for row in steady_rows(each, "metrics") if row["split"] != "train"] for each in (plain, same)]
+    measured = [
+        [row for row in steady_rows(each, "metrics") if row["split"] != "train"]
+        for each in (plain, same)
+    ]
     assert sorted(map(str, measured[0])) == sorted(map(str, measured[1]))
     others = [row for row in steady_rows(other, "metrics") if row["split"] != "train"]
-    assert [row for row in others if row["round"] < 2] == [row for row in measured[1] if row["round"] < 2]
+    assert [row for row in others if row["round"] < 2] == [
+        row for row in measured[1] if row["round"] < 2
+    ]
     assert others != measured[1]
 
 
@@ -158,37 +184,51 @@ def test_the_best_model_is_an_average(tmp_path: Path, monkeypatch: pytest.Monkey
 
 @pytest.mark.parametrize("method", ["fedavg", "fedperl", "isofed", "rscfed", "fedal", "selffed"])
 def test_every_method_may_be_averaged(tmp_path: Path, method: str) -> None:
-    options = {"rounds": 3} | ({"pretraining_rounds": 1, "contrastive": "client"} if method == "selffed" else {})
+    options = {"rounds": 3} | (
+        {"pretraining_rounds": 1, "contrastive": "client"} if method == "selffed" else {}
+    )
     folder = run_local(averaging(method, options=options), tmp_path / "run", sites=SITES)
-    assert sorted({round_ for round_, _ in evaluated(folder)}) == ([1, 2, 3] if method == "selffed" else [0, 1, 2, 3])
+    assert sorted({round_ for round_, _ in evaluated(folder)}) == (
+        [1, 2, 3] if method == "selffed" else [0, 1, 2, 3]
+    )
     assert not any(row["failed"] for row in rows(folder, "rounds"))
     verify(folder)
 
 
 @pytest.mark.parametrize(("round_", "part"), [(3, 0), (2, 1)])
 @pytest.mark.parametrize("method", ["fedavg", "fedperl"])
-def test_an_averaging_run_resumes_bit_for_bit(tmp_path: Path, method: str, round_: int, part: int) -> None:
+def test_an_averaging_run_resumes_bit_for_bit(
+    tmp_path: Path, method: str, round_: int, part: int
+) -> None:
     """Killed while a round trains, and while its average is evaluated."""
     experiment = averaging(method)
     straight = run_local(experiment, tmp_path / "straight", sites=SITES)
     interrupted(experiment, tmp_path / "broken", SITES, round_, 1, part=part)
     resumed = run_local(None, tmp_path / "broken", resume=True)
     for name in ("model", "best"):
-        assert_equal(*(dict(StoredState(folder / f"{name}.safetensors")) for folder in (straight, resumed)))
+        assert_equal(
+            *(dict(StoredState(folder / f"{name}.safetensors")) for folder in (straight, resumed))
+        )
     for log in ("metrics", "bytes", "peers"):
         assert steady_rows(straight, log) == steady_rows(resumed, log)
     verify(resumed)
 
 
-def test_every_exchange_between_rounds_is_a_row(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_every_exchange_between_rounds_is_a_row(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     folder = run_local(averaging(), tmp_path / "run", sites=SITES)
     found = [(row["round"], row["part"], len(row["asked"])) for row in rows(folder, "rounds")]
     assert found == [(1, 0, 2), (1, 1, 0), (2, 0, 2), (2, 1, 0), (3, 0, 2), (3, 1, 0), (4, 0, 2)]
-    sizes = {(row["round"], row["site"], row["down"]) for row in rows(folder, "bytes") if row["up"] == 0}
+    sizes = {
+        (row["round"], row["site"], row["down"]) for row in rows(folder, "bytes") if row["up"] == 0
+    }
     assert {down for _, _, down in sizes} == {weights_size(folder)}
     told = progress(folder)
     assert (told["exchange"]["round"], len(told["exchange"]["asked"])) == (4, 2)
-    shown = [line.split() for line in capsys.readouterr().out.splitlines() if line[:6].strip().isdigit()]
+    shown = [
+        line.split() for line in capsys.readouterr().out.splitlines() if line[:6].strip().isdigit()
+    ]
     assert [line[0] for line in shown] == ["1", "2", "3", "4"]
     values = {row["round"]: [] for row in rows(folder, "metrics")}
     for row in rows(folder, "metrics"):

@@ -8,20 +8,22 @@ from typing import Any
 
 import pytest
 
-from fedward import local
 from fedward.config import SyntheticData
 from fedward.evaluation.selection import best_global
-from fedward.local import LocalTransport
+from fedward.lab import local
+from fedward.lab.local import LocalTransport
 from fedward.protocol.wire import Message
-from fedward.report.run import Run
-from fedward.report.tables import Choices
+from fedward.runs.run import Run
+from fedward.runs.tables import Choices
 from fedward.storage.info import Summary
 from running import run_experiment
 from tiny import tiny
 
 SITES = ["site-1", "site-2", "site-6", "site-9"]
 Find = Callable[[str, int], float | str | None]
-"""Site, round -> the value it finds; None where it evaluates nothing; "not heard" where its answer is lost."""
+"""Site, round -> the value it finds; None where it evaluates nothing; "not heard" where its answer
+is lost.
+"""
 
 
 class Judging(LocalTransport):
@@ -48,7 +50,9 @@ def run(folder: Path, monkeypatch: pytest.MonkeyPatch, find: Find) -> Run:
     monkeypatch.setattr(local, "write_report", lambda path: None)
     labels = SyntheticData(images=40, labelled=1.0, isolated=True)
     experiment = tiny("isofed", key_metric="accuracy", synthetic=labels)
-    run_experiment(experiment, folder / "run", Judging(experiment, folder / "cache", find), engine="local")
+    run_experiment(
+        experiment, folder / "run", Judging(experiment, folder / "cache", find), engine="local"
+    )
     return Run.load(folder / "run")
 
 
@@ -73,7 +77,8 @@ def equal_but_for_rounding(site: str, round_: int) -> float:
 
 
 @pytest.mark.parametrize(
-    ("find", "expected"), [(half_unlabelled, 2), (one_hears_late, 3), (equal_but_for_rounding, 3), (nobody, None)]
+    ("find", "expected"),
+    [(half_unlabelled, 2), (one_hears_late, 3), (equal_but_for_rounding, 3), (nobody, None)],
 )
 def test_the_report_describes_the_round_whose_model_is_kept(
     find: Find,
@@ -98,7 +103,9 @@ def test_the_report_describes_the_round_whose_model_is_kept(
     "**not covered**: the round is chosen by a mean over sites, which one of few can move. Every site's values stand "
     "in metrics.jsonl; the last model does not depend on them",
 )
-def test_one_of_few_sites_can_choose_the_best_round(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_of_few_sites_can_choose_the_best_round(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def find(site: str, round_: int) -> float:
         return float(round_ == 1) if site == "site-6" else 0.5 + 0.1 * round_
 
@@ -108,12 +115,19 @@ def test_one_of_few_sites_can_choose_the_best_round(tmp_path: Path, monkeypatch:
     assert honest.round == 3
 
 
-def test_a_finished_runs_report_believes_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Rows may say otherwise afterwards, e.g. where a site joined late: the file holds the model that it holds."""
+def test_a_finished_runs_report_believes_the_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rows may say otherwise afterwards, e.g. where a site joined late: the file holds the model
+    that it holds.
+    """
     found = run(tmp_path, monkeypatch, half_unlabelled)
     summary = found.info.summary.model_copy(update={"best_round": 1})
     moved = replace(found, info=found.info.model_copy(update={"summary": summary}))
     untold = replace(found, info=found.info.model_copy(update={"summary": Summary()}))
     assert Choices.of(moved, "accuracy").shared.round == 1
     assert Choices.of(untold, "accuracy").shared.round == 2
-    assert Choices.of(moved, "f1_macro").shared.round == best_global(found.metrics, "f1_macro", SITES).round
+    assert (
+        Choices.of(moved, "f1_macro").shared.round
+        == best_global(found.metrics, "f1_macro", SITES).round
+    )

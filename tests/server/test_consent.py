@@ -1,4 +1,6 @@
-"""The server and sites' policies: whom a run goes on without, for whom it waits, and when it ends at once."""
+"""The server and sites' policies: whom a run goes on without, for whom it waits, and when it ends
+at once.
+"""
 
 import json
 from collections import Counter
@@ -12,7 +14,7 @@ from asking import NEEDS
 from fedward.client.admission import Admission
 from fedward.config import Experiment
 from fedward.errors import WireError
-from fedward.local import local_transport
+from fedward.lab.local import local_transport
 from fedward.methods import method_of
 from fedward.protocol import wire_checks
 from fedward.protocol.wire import Message
@@ -39,15 +41,20 @@ BY_SEED = Policy(draws="seed")
 class Hospitals:
     """Three hospitals with synthetic images, the last of which has a policy of its own."""
 
-    def __init__(self, folder: Path, experiment: Experiment, policy: Policy, others: Policy | None = None) -> None:
-        self.folder, self.experiment = folder, experiment
+    def __init__(
+        self, folder: Path, experiment: Experiment, policy: Policy, others: Policy | None = None
+    ) -> None:
+        self.folder = folder
+        self.experiment = experiment
         self.transport = local_transport(experiment, SITES, folder / "run").__enter__()
         self.asked: Counter[str] = Counter()
         inner = getattr(self.transport, "_inner", self.transport)
         algorithm = method_of(experiment)
         for name, site in ((name, inner.client(name)) for name in inner.sites()):
             rules = policy if name == LAST else others or BY_SEED
-            site.admission = Admission(name, experiment, algorithm, site.source.folder, lambda rules=rules: rules)
+            site.admission = Admission(
+                name, experiment, algorithm, site.source.folder, lambda rules=rules: rules
+            )
             site.handle = self._counting(name, site.handle)
         self.approvals = Approvals(inner.client(LAST).source.folder / "approvals")
 
@@ -60,7 +67,9 @@ class Hospitals:
 
     def run(self, resume: bool = False) -> Path:
         folder = self.folder / "run" / "run"
-        return run_experiment(self.experiment, folder, self.transport, engine="local", resume=resume)
+        return run_experiment(
+            self.experiment, folder, self.transport, engine="local", resume=resume
+        )
 
     @property
     def info(self) -> dict:
@@ -106,7 +115,10 @@ def test_a_run_needs_only_enough_consenting_sites(tmp_path):
     hospitals = Hospitals(tmp_path, experiment, TWO.model_copy(update={"minimum_batch": 9}), TWO)
     folder = hospitals.run()
     assert hospitals.info["status"] == "finished"
-    assert all("minimum_batch: at least 9, the job says 8" in row["failed"][LAST] for row in rows(folder, "rounds"))
+    assert all(
+        "minimum_batch: at least 9, the job says 8" in row["failed"][LAST]
+        for row in rows(folder, "rounds")
+    )
 
 
 def test_a_site_that_has_changed_its_mind_is_counted_again():
@@ -127,7 +139,8 @@ def test_a_site_that_has_changed_its_mind_is_counted_again():
 )
 def test_a_run_waits_for_approval_where_replies_are_too_few(tmp_path, monkeypatch, capsys):
     hospitals = Hospitals(tmp_path, hospital(options={"rounds": 2}), ASKING)
-    digest, told = hospitals.experiment.digest, []
+    digest = hospitals.experiment.digest
+    told = []
 
     def look() -> None:
         told.append(hospitals.info)
@@ -139,7 +152,9 @@ def test_a_run_waits_for_approval_where_replies_are_too_few(tmp_path, monkeypatc
     assert told[0]["status"] == "running"
     assert told[0]["summary"] == {"waiting": {LAST: digest}}
     assert f"  waiting   for approval: {LAST}, job" in "\n".join(lines(told[1]))
-    assert hospitals.asked == {"site-1": 3, "site-2": 3, LAST: 6}, "two rounds and the last evaluation"
+    assert hospitals.asked == {"site-1": 3, "site-2": 3, LAST: 6}, (
+        "two rounds and the last evaluation"
+    )
     assert [row["replied"] for row in rows(folder, "rounds")] == [SITES] * 2
     assert hospitals.info["summary"].get("waiting") is None
     out = " ".join(capsys.readouterr().out.split())
@@ -149,7 +164,9 @@ def test_a_run_waits_for_approval_where_replies_are_too_few(tmp_path, monkeypatc
 
 def test_a_waiting_site_holds_up_no_run_with_enough_replies(tmp_path, monkeypatch):
     experiment = hospital(minimum_replies=2, options={"rounds": 2})
-    hospitals = Hospitals(tmp_path, experiment, TWO.model_copy(update={"approval": "required"}), TWO)
+    hospitals = Hospitals(
+        tmp_path, experiment, TWO.model_copy(update={"approval": "required"}), TWO
+    )
     pauses = meanwhile(monkeypatch)
     folder = hospitals.run()
     assert pauses == []
@@ -194,9 +211,13 @@ def test_a_run_stopped_while_waiting_resumes_bit_identically(tmp_path, monkeypat
 
 
 def test_encrypted_updates_wait_too(tmp_path, monkeypatch):
-    """Of the first question there is no sum: two updates are too few. All are asked again, and there is one."""
+    """Of the first question there is no sum: two updates are too few. All are asked again, and
+    there is one.
+    """
     pytest.importorskip("tenseal")
-    hospitals = Hospitals(tmp_path, hospital(secure_aggregation=True, options={"rounds": 1}), ASKING)
+    hospitals = Hospitals(
+        tmp_path, hospital(secure_aggregation=True, options={"rounds": 1}), ASKING
+    )
     meanwhile(monkeypatch, lambda: hospitals.approvals.approve(hospitals.experiment.digest))
     folder = hospitals.run()
     assert [row["replied"] for row in rows(folder, "rounds")] == [SITES]
@@ -218,7 +239,9 @@ def test_encrypted_updates_wait_too(tmp_path, monkeypatch):
     ],
 )
 @pytest.mark.proves(
-    "site", "a site sends texts or numbers of its own under the names of a refusal or of waiting", "refused"
+    "site",
+    "a site sends texts or numbers of its own under the names of a refusal or of waiting",
+    "refused",
 )
 def test_a_site_says_that_it_waits_or_refuses_and_nothing_else(meta):
     answer = Message({"site": "site-1", "round": 1, **meta})

@@ -1,4 +1,6 @@
-"""The server's loop: who counts, what is written, and that a resumed run ends with the weights of a straight one."""
+"""The server's loop: who counts, what is written, and that a resumed run ends with the weights of a
+straight one.
+"""
 
 import json
 import logging
@@ -18,7 +20,7 @@ import torch
 
 from fedward.client.site_data import DataSource
 from fedward.errors import ConfigError, RunError
-from fedward.local import LocalTransport, run_local
+from fedward.lab.local import LocalTransport, run_local
 from fedward.methods.algorithm import Requirements
 from fedward.methods.fedavg import FedAvg, federated_averaging
 from fedward.methods.ssfl import SSFL
@@ -40,9 +42,13 @@ SITES = ["site-1", "site-2", "site-9"]
 
 
 def listen(
-    monkeypatch, heard: list[tuple[Exchange, list[ClientUpdate]]], also: Callable[[Federation], None] | None = None
+    monkeypatch,
+    heard: list[tuple[Exchange, list[ClientUpdate]]],
+    also: Callable[[Federation], None] | None = None,
 ) -> None:
-    """Let a test see what federated averaging asks and hears, and ``also`` the federation after each answer."""
+    """Let a test see what federated averaging asks and hears, and ``also`` the federation after
+    each answer.
+    """
 
     def rounds(self, state, federation):
         inner = federated_averaging(state, federation, self.settings, self.weight)
@@ -92,14 +98,16 @@ def run_tampered(tmp_path, tamper, name="run", **changes):
 
 
 def test_a_run_leaves_the_files_readers_need(tmp_path, monkeypatch):
-    monkeypatch.setattr("fedward.local.write_report", write_report)
+    monkeypatch.setattr("fedward.lab.local.write_report", write_report)
     folder = run_local(tiny(), tmp_path / "run", sites=SITES)
     info = json.loads((folder / "run.json").read_text())
     assert (info["status"], info["sites"], info["method"]) == ("finished", SITES, "fedperl")
     rounds = rows(folder, "rounds")
     assert [row["round"] for row in rounds] == [1, 2, 3]
     assert all(len(row["replied"]) == 2 and not row["failed"] for row in rounds)
-    evaluated = {(row["round"], row["site"]) for row in rows(folder, "metrics") if row["split"] == "test"}
+    evaluated = {
+        (row["round"], row["site"]) for row in rows(folder, "metrics") if row["split"] == "test"
+    }
     assert evaluated == {(round_, site) for round_ in range(4) for site in SITES}
     assert (folder / "report.html").exists()
     assert json.loads((folder / "best.json").read_text())["round"] in range(4)
@@ -111,23 +119,33 @@ def test_peers_travel_after_the_warm_up_only_and_are_counted(tmp_path):
     folder = run_local(experiment, tmp_path / "run", sites=SITES)
     counted = {row["round"]: row["peer_models"] for row in rows(folder, "rounds")}
     assert counted[1] == 0
-    assert all(counted[round_] == 3 for round_ in range(2, 7))  # three sites, one anonymous peer each
+    assert all(
+        counted[round_] == 3 for round_ in range(2, 7)
+    )  # three sites, one anonymous peer each
     chosen = [row["chosen"] for row in rows(folder, "peers")]
     assert all(site not in peers for row in chosen for site, peers in row.items())
     model = sum(row["down"] for row in rows(folder, "bytes") if row["round"] == 1) // 3
-    assert all(model < row["down"] < 1.25 * model for row in rows(folder, "bytes") if row["round"] == 2)
+    assert all(
+        model < row["down"] < 1.25 * model for row in rows(folder, "bytes") if row["round"] == 2
+    )
 
 
 def test_equal_seeds_give_equal_weights_and_other_seeds_others(tmp_path):
-    folders = [run_local(tiny(seed=seed), tmp_path / f"{i}", sites=SITES) for i, seed in enumerate((3, 3, 4))]
+    folders = [
+        run_local(tiny(seed=seed), tmp_path / f"{i}", sites=SITES)
+        for i, seed in enumerate((3, 3, 4))
+    ]
     assert_equal(weights(folders[0]), weights(folders[1]))
     assert any(
-        not torch.equal(a, b) for a, b in zip(weights(folders[0]).values(), weights(folders[2]).values(), strict=True)
+        not torch.equal(a, b)
+        for a, b in zip(weights(folders[0]).values(), weights(folders[2]).values(), strict=True)
     )
 
 
 def die_in_exchange(monkeypatch, number: int, answered: int = 1) -> None:
-    """Let the server die in an exchange, counted from 1, in which so many sites have answered already."""
+    """Let the server die in an exchange, counted from 1, in which so many sites have answered
+    already.
+    """
     exchanges = 0
     whole = LocalTransport.exchange
 
@@ -155,7 +173,10 @@ def test_an_interrupted_run_resumes_bit_identically(tmp_path, method, interrupt_
     resumed = run_local(None, tmp_path / "broken", resume=True)
     assert_equal(weights(straight), weights(resumed))
     for log in ("metrics", "peers", "bytes"):
-        kept = [[row for row in rows(folder, log) if row.get("name") != "seconds"] for folder in (straight, resumed)]
+        kept = [
+            [row for row in rows(folder, log) if row.get("name") != "seconds"]
+            for folder in (straight, resumed)
+        ]
         assert kept[0] == kept[1]
 
 
@@ -165,7 +186,9 @@ def test_an_interrupted_run_resumes_bit_identically(tmp_path, method, interrupt_
     "`--resume` gives the weights and rows of an undisturbed run",
 )
 def test_sigkill_in_the_middle_of_a_round_loses_nothing(tmp_path):
-    """A real process, a real SIGKILL while round 2 is under way, then the same weights as an undisturbed run."""
+    """A real process, a real SIGKILL while round 2 is under way, then the same weights as an
+    undisturbed run.
+    """
     experiment = tiny(options={"rounds": 4})
     straight = run_local(experiment, tmp_path / "straight", sites=SITES)
     folder = tmp_path / "killed"
@@ -185,7 +208,9 @@ def test_sigkill_in_the_middle_of_a_round_loses_nothing(tmp_path):
         "experiment = Experiment.model_validate_json(sys.stdin.read())\n"
         f"local.run_local(experiment, Path(sys.argv[1]), sites={SITES!r})\n"
     )
-    process = subprocess.Popen([sys.executable, "-c", code, folder, tmp_path], stdin=subprocess.PIPE)
+    process = subprocess.Popen(
+        [sys.executable, "-c", code, folder, tmp_path], stdin=subprocess.PIPE
+    )
     process.stdin.write(experiment.model_dump_json().encode())
     process.stdin.close()
     while not (tmp_path / "in-round-2").exists():
@@ -228,7 +253,8 @@ def test_a_finished_run_holds_no_single_sites_model(tmp_path):
     folder = run_local(tiny("fedavg"), tmp_path / "run", sites=SITES)
     assert not (folder / "models").exists()
     transport = LocalTransport(tiny("fedavg"), SITES, tmp_path / "sites")
-    answer, calls = transport.exchange, iter(range(9))
+    answer = transport.exchange
+    calls = iter(range(9))
 
     def stop(*arguments):
         if next(calls) == 2:
@@ -241,7 +267,9 @@ def test_a_finished_run_holds_no_single_sites_model(tmp_path):
     assert list((tmp_path / "stopped" / "models").glob("*/*.safetensors"))
 
 
-@pytest.mark.proves("faults", "a site sends NaN", "refused: each round names the site and goes on without it")
+@pytest.mark.proves(
+    "faults", "a site sends NaN", "refused: each round names the site and goes on without it"
+)
 def test_a_broken_site_is_named_and_the_others_go_on(tmp_path):
     def nan(site, answer):
         if site == "site-2":
@@ -258,11 +286,21 @@ def test_a_broken_site_is_named_and_the_others_go_on(tmp_path):
 
 
 TAMPERINGS = [
-    pytest.param(tamper, reason, id=case, marks=pytest.mark.proves("faults", f"a site {case}", NAMED))
+    pytest.param(
+        tamper, reason, id=case, marks=pytest.mark.proves("faults", f"a site {case}", NAMED)
+    )
     for case, tamper, reason in [
         ("does not answer", lambda site, a: [], "no answer within"),
-        ("sends a stale answer", lambda site, a: [Message({**a.meta, "round": 0}, a.arrays)], "round 0"),
-        ("leaves out a tensor", lambda site, a: [Message(a.meta, dict(list(a.arrays.items())[1:]))], "nothing"),
+        (
+            "sends a stale answer",
+            lambda site, a: [Message({**a.meta, "round": 0}, a.arrays)],
+            "round 0",
+        ),
+        (
+            "leaves out a tensor",
+            lambda site, a: [Message(a.meta, dict(list(a.arrays.items())[1:]))],
+            "nothing",
+        ),
         (
             "renames a tensor",
             lambda site, a: [Message(a.meta, {f"{n}_": v for n, v in a.arrays.items()})],
@@ -273,8 +311,16 @@ TAMPERINGS = [
             lambda site, a: [Message(a.meta, {n: v.ravel() for n, v in a.arrays.items()})],
             "shape",
         ),
-        ("sends a huge update", lambda site, a: [Message(a.meta, {n: v * 1e6 for n, v in a.arrays.items()})], "norm"),
-        ("sends an error", lambda site, a: [Message({"site": site, "round": 1, "error": "boom"})], "boom"),
+        (
+            "sends a huge update",
+            lambda site, a: [Message(a.meta, {n: v * 1e6 for n, v in a.arrays.items()})],
+            "norm",
+        ),
+        (
+            "sends an error",
+            lambda site, a: [Message({"site": site, "round": 1, "error": "boom"})],
+            "boom",
+        ),
     ]
 ]
 
@@ -282,7 +328,9 @@ TAMPERINGS = [
 @pytest.mark.parametrize(("tamper", "reason"), TAMPERINGS)
 def test_unusable_answers_are_refused_by_name(tmp_path, tamper, reason):
     folder = run_tampered(
-        tmp_path, lambda site, a: tamper(site, a) if site == "site-1" else [a], options={"participants": 3, "rounds": 1}
+        tmp_path,
+        lambda site, a: tamper(site, a) if site == "site-1" else [a],
+        options={"participants": 3, "rounds": 1},
     )
     (row,) = rows(folder, "rounds")
     assert row["replied"] == ["site-2", "site-9"]
@@ -309,7 +357,9 @@ ROW = {"split": "val", "name": "accuracy", "value": 0.5, "n": 9, "classes": ["ME
 )
 def test_a_malformed_answer_costs_its_site_alone(tmp_path, malformed):
     def tamper(site, answer):
-        return [Message({**answer.meta, **malformed}, answer.arrays) if site == "site-1" else answer]
+        return [
+            Message({**answer.meta, **malformed}, answer.arrays) if site == "site-1" else answer
+        ]
 
     folder = run_tampered(tmp_path, tamper, options={"participants": 3, "rounds": 1})
     (row,) = rows(folder, "rounds")
@@ -320,7 +370,9 @@ def test_a_malformed_answer_costs_its_site_alone(tmp_path, malformed):
 
 def test_an_answer_without_its_parts_costs_its_site_alone(tmp_path):
     def tamper(site, answer):
-        meta = {name: value for name, value in answer.meta.items() if name not in ("train", "metrics")}
+        meta = {
+            name: value for name, value in answer.meta.items() if name not in ("train", "metrics")
+        }
         return [Message(meta, answer.arrays) if site == "site-1" else answer]
 
     folder = run_tampered(tmp_path, tamper, options={"participants": 3, "rounds": 1})
@@ -338,7 +390,9 @@ def test_a_second_answer_changes_nothing(tmp_path):
 
 
 @pytest.mark.proves(
-    "faults", "no site answers", "after three exchanges in a row the run ends, says so, and can be resumed"
+    "faults",
+    "no site answers",
+    "after three exchanges in a row the run ends, says so, and can be resumed",
 )
 def test_a_run_without_any_reply_gives_up_and_can_be_resumed(tmp_path):
     with pytest.raises(RunError, match="3 exchanges in a row"):
@@ -349,7 +403,9 @@ def test_a_run_without_any_reply_gives_up_and_can_be_resumed(tmp_path):
 
 
 @pytest.mark.proves(
-    "faults", "fewer sites answer than `minimum_replies`", "the model stays as it was, the round says so"
+    "faults",
+    "fewer sites answer than `minimum_replies`",
+    "the model stays as it was, the round says so",
 )
 def test_fewer_than_the_minimum_leaves_the_model_as_it_was(tmp_path):
     folder = tmp_path / "run"
@@ -378,7 +434,12 @@ def test_replies_without_weight_make_no_average_of_three(tmp_path):
             return [answer]
         images = answer.meta["labelled"] + answer.meta["unlabelled"]
         nothing = dict.fromkeys(answer.meta["label_counts"], 0)
-        return [Message({**answer.meta, "labelled": 0, "unlabelled": images, "label_counts": nothing}, answer.arrays)]
+        return [
+            Message(
+                {**answer.meta, "labelled": 0, "unlabelled": images, "label_counts": nothing},
+                answer.arrays,
+            )
+        ]
 
     options = {"participants": 3, "rounds": 2, "unlabelled_weight": 1.0, "query_every": 1}
     with in_vain():
@@ -414,7 +475,8 @@ def test_a_site_without_labels_takes_no_supervised_step(tmp_path):
     for row in rows(folder, "rounds"):
         assert row["replied"] == []
         assert row["failed"] == {
-            site: f"took no step as train: 0 labelled, {held[site]} unlabelled images" for site in row["asked"]
+            site: f"took no step as train: 0 labelled, {held[site]} unlabelled images"
+            for site in row["asked"]
         }
     assert_equal(dict(build("small_cnn", 8, 3, seed=3).state_dict()), weights(folder))
     assert not (folder / "models").exists()
@@ -441,13 +503,21 @@ def test_resume_with_other_settings_is_refused(tmp_path):
     folder = run_local(tiny("fedavg"), tmp_path / "run", sites=SITES)
     other = tiny("fedavg", seed=9)
     with pytest.raises(RunError, match="other settings"):
-        run_experiment(other, folder, LocalTransport(other, SITES, tmp_path), engine="local", resume=True)
+        run_experiment(
+            other, folder, LocalTransport(other, SITES, tmp_path), engine="local", resume=True
+        )
 
 
 @pytest.mark.parametrize("policy", ["validation", "gated_validation"])
 def test_validation_policies_use_the_servers_own_images(tmp_path, policy):
     """With a gate of 0 every peer passes, so both policies may only drop peers, never add some."""
-    options = {"rounds": 4, "participants": 3, "policy": policy, "gate": 0.0, "allow_single_peer": True}
+    options = {
+        "rounds": 4,
+        "participants": 3,
+        "policy": policy,
+        "gate": 0.0,
+        "allow_single_peer": True,
+    }
     folder = run_local(tiny(options=options), tmp_path / "run", sites=SITES)
     state = max((folder / "rounds").glob("?????/state.json"))
     accuracy = json.loads(state.read_text())["numbers"]["accuracy"]
@@ -468,7 +538,9 @@ def test_a_site_without_a_step_keeps_the_model_it_was_sent(tmp_path, monkeypatch
     heard: list[tuple[Exchange, list[ClientUpdate]]] = []
     listen(monkeypatch, heard)
     experiment = tiny("ssfl", options={"participants": 3, "rounds": 2})
-    transport = Tampering(experiment, tmp_path / "cache", lambda site, a: [idle(a) if site == "site-2" else a])
+    transport = Tampering(
+        experiment, tmp_path / "cache", lambda site, a: [idle(a) if site == "site-2" else a]
+    )
     folder = run_experiment(experiment, tmp_path / "run", transport, engine="local")
     assert len(heard) == 2
     for exchange, replies in heard:
@@ -509,10 +581,15 @@ def test_too_few_replies_with_steps_are_not_averaged(tmp_path, monkeypatch, mini
     options = {"participants": 3, "rounds": 2}
     folder = tmp_path / "run"
     with in_vain() if minimum > 1 else nullcontext():
-        run_tampered(tmp_path, lambda site, a: made[site](a), options=options, minimum_replies=minimum)
-    assert [{reply.site: reply.steps for reply in replies} for _, replies in heard] == [heard_of] * 2
+        run_tampered(
+            tmp_path, lambda site, a: made[site](a), options=options, minimum_replies=minimum
+        )
+    assert [{reply.site: reply.steps for reply in replies} for _, replies in heard] == [
+        heard_of
+    ] * 2
     unmoved = all(
-        torch.equal(value, weights(folder)[key]) for key, value in build("small_cnn", 8, 3, seed=3).state_dict().items()
+        torch.equal(value, weights(folder)[key])
+        for key, value in build("small_cnn", 8, 3, seed=3).state_dict().items()
     )
     assert unmoved == (minimum > 1)
 
@@ -567,7 +644,8 @@ def test_notes_reach_the_log_with_the_state_that_follows_them(tmp_path, monkeypa
 def test_notes_of_a_round_that_never_ended_are_not_kept(tmp_path, monkeypatch):
     on_disk: list[list[int]] = []
     note_rounds(monkeypatch, tmp_path / "run", on_disk)
-    folder, commit = tmp_path / "run", RunFolder.commit
+    folder = tmp_path / "run"
+    commit = RunFolder.commit
 
     def dies(self, round_, state):
         if round_ == 2:
@@ -609,12 +687,17 @@ def test_a_note_of_an_unfinished_round_is_cut_on_resume(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("answers", "reason"),
     [
-        ([Message({"site": "site-9", "round": 2, "error": "DataError: a broken image"})], "DataError: a broken image"),
+        (
+            [Message({"site": "site-9", "round": 2, "error": "DataError: a broken image"})],
+            "DataError: a broken image",
+        ),
         ([], "no answer within 3600 s"),
     ],
 )
 def test_a_site_lost_in_the_last_evaluation_is_in_the_summary(tmp_path, capsys, answers, reason):
-    """The rows of no round could: the last model's mean would be one over fewer sites, without a word."""
+    """The rows of no round could: the last model's mean would be one over fewer sites, without a
+    word.
+    """
 
     def lost(site, answer):
         return answers if (site, answer.meta["round"]) == ("site-9", 2) else [answer]
@@ -623,9 +706,15 @@ def test_a_site_lost_in_the_last_evaluation_is_in_the_summary(tmp_path, capsys, 
     info = json.loads((folder / "run.json").read_text())
     assert (info["status"], info["summary"]["not_evaluated"]) == ("finished", {"site-9": reason})
     assert not any(row["failed"] for row in rows(folder, "rounds"))
-    evaluated = {row["site"] for row in rows(folder, "metrics") if (row["round"], row["split"]) == (1, "test")}
+    evaluated = {
+        row["site"]
+        for row in rows(folder, "metrics")
+        if (row["round"], row["split"]) == (1, "test")
+    }
     assert evaluated == {"site-1", "site-2"}
-    assert f"last model not evaluated at 1 site:\n       site-9: {reason}\n" in capsys.readouterr().out
+    assert (
+        f"last model not evaluated at 1 site:\n       site-9: {reason}\n" in capsys.readouterr().out
+    )
 
 
 # --- a resume that is refused
@@ -672,13 +761,15 @@ def test_an_error_of_the_report_does_not_hide_that_of_the_run(tmp_path, monkeypa
     def broken(path):
         raise error
 
-    monkeypatch.setattr("fedward.local.write_report", broken)
+    monkeypatch.setattr("fedward.lab.local.write_report", broken)
     with caplog.at_level(logging.ERROR), pytest.raises(RunError, match="3 exchanges in a row"):
         run_tampered(tmp_path, lambda site, a: [], options={"rounds": 9})
     info = json.loads((tmp_path / "run" / "run.json").read_text())
     assert info["status"] == "failed"
     assert "3 exchanges" in info["summary"]["reason"]
-    (record,) = (record for record in caplog.records if "no report of the failed run" in record.message)
+    (record,) = (
+        record for record in caplog.records if "no report of the failed run" in record.message
+    )
     assert record.exc_info[1] is error
 
 
@@ -689,12 +780,12 @@ def test_an_error_of_the_report_after_a_good_run_is_told(tmp_path, monkeypatch):
         raise ValueError("no ink")
 
     with monkeypatch.context() as patch:
-        patch.setattr("fedward.local.write_report", broken)
+        patch.setattr("fedward.lab.local.write_report", broken)
         with pytest.raises(ValueError, match="no ink"):
             run_local(tiny("fedavg"), tmp_path / "run", sites=SITES)
     info = json.loads((tmp_path / "run" / "run.json").read_text())
     assert (info["status"], info["summary"]) == ("failed", {"reason": "no ink"})
-    monkeypatch.setattr("fedward.local.write_report", write_report)
+    monkeypatch.setattr("fedward.lab.local.write_report", write_report)
     assert (run_local(None, tmp_path / "run", resume=True) / "report.html").exists()
 
 
@@ -710,7 +801,9 @@ def run_isolated(tmp_path, method: str, name: str = "run", **changes) -> Path:
 
 def test_every_exchange_of_a_round_is_a_row(tmp_path):
     folder = run_isolated(tmp_path, "isofed", options={"rounds": 3})
-    found = [(row["round"], row["part"], row["asked"], row["replied"]) for row in rows(folder, "rounds")]
+    found = [
+        (row["round"], row["part"], row["asked"], row["replied"]) for row in rows(folder, "rounds")
+    ]
     hidden = ["site-2", "site-3"]
     assert found == [
         (1, 0, ISOLATED, ["site-1"]),  # nobody knows yet who has labels
@@ -728,13 +821,18 @@ def test_every_exchange_of_a_round_is_a_row(tmp_path):
         "once a round, not once a part"
     )
     assert [(row["round"], row["part"], row["sites"]) for row in rows(folder, "groups")] == [
-        (round_, part, [site for site in asked if site in replied]) for round_, part, asked, replied in found
+        (round_, part, [site for site in asked if site in replied])
+        for round_, part, asked, replied in found
     ]
 
 
 def test_rounds_of_one_exchange_are_part_0(tmp_path):
     folder = run_local(tiny(), tmp_path / "run", sites=SITES)
-    assert [(row["round"], row["part"]) for row in rows(folder, "rounds")] == [(1, 0), (2, 0), (3, 0)]
+    assert [(row["round"], row["part"]) for row in rows(folder, "rounds")] == [
+        (1, 0),
+        (2, 0),
+        (3, 0),
+    ]
 
 
 @pytest.mark.parametrize(
@@ -746,7 +844,9 @@ def test_rounds_of_one_exchange_are_part_0(tmp_path):
         *[("rscfed", number, 3) for number in (4, 5, 6)],
     ],
 )
-def test_a_run_of_several_exchanges_resumes_bit_identically(tmp_path, monkeypatch, method, exchange, answered):
+def test_a_run_of_several_exchanges_resumes_bit_identically(
+    tmp_path, monkeypatch, method, exchange, answered
+):
     """Of RSCFed every site takes part in all three passes, and its teacher goes on in each of them."""
     folders = [write_sites(tmp_path / "sites")]
     experiment = isolated(method)
@@ -758,7 +858,10 @@ def test_a_run_of_several_exchanges_resumes_bit_identically(tmp_path, monkeypatc
     resumed = run_local(None, tmp_path / "broken", resume=True, site_folders=folders)
     assert_equal(weights(straight), weights(resumed))
     for log in ("metrics", "groups", "bytes"):
-        kept = [[row for row in rows(folder, log) if row.get("name") != "seconds"] for folder in (straight, resumed)]
+        kept = [
+            [row for row in rows(folder, log) if row.get("name") != "seconds"]
+            for folder in (straight, resumed)
+        ]
         assert kept[0] == kept[1]
 
 
@@ -775,7 +878,8 @@ class Listening(LocalTransport):
 
 
 def test_a_run_keeps_its_id_and_tells_it_to_the_sites(tmp_path, monkeypatch):
-    experiment, folder = tiny("fedavg"), tmp_path / "run"
+    experiment = tiny("fedavg")
+    folder = tmp_path / "run"
     transport = Listening(experiment, SITES, tmp_path / "sites")
     with monkeypatch.context() as patch:
         die_in_exchange(patch, 2)
@@ -791,7 +895,10 @@ def test_a_run_keeps_its_id_and_tells_it_to_the_sites(tmp_path, monkeypatch):
 
 
 def test_every_run_has_an_id_of_its_own(tmp_path):
-    runs = [run_local(tiny("fedavg", options={"rounds": 1}), tmp_path / name, sites=SITES) for name in "ab"]
+    runs = [
+        run_local(tiny("fedavg", options={"rounds": 1}), tmp_path / name, sites=SITES)
+        for name in "ab"
+    ]
     assert RunFolder.reopen(runs[0]).info.id != RunFolder.reopen(runs[1]).info.id
     assert_equal(weights(runs[0]), weights(runs[1]))
 
@@ -800,7 +907,13 @@ def test_runs_that_share_a_cache_of_images_share_no_memory(tmp_path):
     """They end alike, as if each had its sites for itself."""
     folders = [write_sites(tmp_path / "sites")]
     runs = [
-        run_local(isolated("rscfed"), tmp_path / name, sites=ISOLATED, site_folders=folders, cache=tmp_path / "shared")
+        run_local(
+            isolated("rscfed"),
+            tmp_path / name,
+            sites=ISOLATED,
+            site_folders=folders,
+            cache=tmp_path / "shared",
+        )
         for name in "ab"
     ]
     alone = run_local(isolated("rscfed"), tmp_path / "c", sites=ISOLATED, site_folders=folders)
@@ -808,7 +921,9 @@ def test_runs_that_share_a_cache_of_images_share_no_memory(tmp_path):
         assert_equal(weights(folder), weights(alone))
     ids = sorted(RunFolder.reopen(folder).info.id for folder in runs)
     for site in ("site-2", "site-3"):
-        kept = [path.name for folder in runs for path in (folder / "sites" / site / "memory").iterdir()]
+        kept = [
+            path.name for folder in runs for path in (folder / "sites" / site / "memory").iterdir()
+        ]
         assert sorted(kept) == ids
         assert not (tmp_path / "shared" / site / "memory").exists()
     assert not (runs[0] / "sites" / "site-1" / "memory").exists()

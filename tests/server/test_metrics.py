@@ -11,7 +11,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from fedward.errors import ConfigError
-from fedward.local import LocalTransport
+from fedward.lab.local import LocalTransport
 from fedward.server.job_metrics import JobMetrics
 from fedward.server.progress import progress
 from finished_run import new_run
@@ -34,21 +34,35 @@ def samples(path: Path) -> dict[tuple[str, ...], float]:
 
 
 def test_every_commit_and_the_end_write_the_progress(tmp_path, monkeypatch):
-    monkeypatch.setattr("fedward.local.write_report", lambda path: None)
+    monkeypatch.setattr("fedward.lab.local.write_report", lambda path: None)
     (tmp_path / "metrics").mkdir()
-    metrics, seen = JobMetrics(tmp_path / "metrics", "my job", "1-a"), []
+    metrics = JobMetrics(tmp_path / "metrics", "my job", "1-a")
+    seen = []
 
     def watch(folder: Path) -> None:
         metrics(folder)
         found = samples(metrics.path)
-        seen.append((found["fedward_round",], found["fedward_status", "running"], found["fedward_status", "finished"]))
+        seen.append(
+            (
+                found["fedward_round",],
+                found["fedward_status", "running"],
+                found["fedward_status", "finished"],
+            )
+        )
 
     experiment = tiny("ssfl", options={"rounds": 2})
     transport = LocalTransport(experiment, SITES, tmp_path / "sites")
     folder = run_experiment(experiment, tmp_path / "run", transport, engine="local", watch=watch)
-    assert seen == [(0, 1, 0), (0, 1, 0), (1, 1, 0), (2, 1, 0), (2, 0, 1)]  # started, three commits, the end
+    assert seen == [
+        (0, 1, 0),
+        (0, 1, 0),
+        (1, 1, 0),
+        (2, 1, 0),
+        (2, 0, 1),
+    ]  # started, three commits, the end
 
-    state, found = progress(folder), samples(metrics.path)
+    state = progress(folder)
+    found = samples(metrics.path)
     assert found == {
         ("fedward_round",): 2,
         ("fedward_rounds_planned",): 2,
@@ -65,9 +79,13 @@ def test_every_commit_and_the_end_write_the_progress(tmp_path, monkeypatch):
         ("fedward_validation", "accuracy", "last"): state["last"]["value"],
         ("fedward_bytes_down_total",): state["bytes_down"],
         ("fedward_bytes_up_total",): state["bytes_up"],
-        ("fedward_last_commit_timestamp_seconds",): datetime.fromisoformat(state["committed"]).timestamp(),
+        ("fedward_last_commit_timestamp_seconds",): datetime.fromisoformat(
+            state["committed"]
+        ).timestamp(),
     }
-    assert [path.name for path in (tmp_path / "metrics").iterdir()] == ["fedward_job_my_job_1-a.prom"]
+    assert [path.name for path in (tmp_path / "metrics").iterdir()] == [
+        "fedward_job_my_job_1-a.prom"
+    ]
 
 
 @pytest.fixture
@@ -100,7 +118,10 @@ def test_the_files_of_old_jobs_are_removed_and_nothing_else(tmp_path, run):
     for file in tmp_path.glob("*.prom"):
         os.utime(file, (month_ago, month_ago))
     JobMetrics(tmp_path, "my job", "2")
-    assert sorted(file.name for file in tmp_path.glob("*.prom")) == ["fedward_kit_hospital-a.prom", "others.prom"]
+    assert sorted(file.name for file in tmp_path.glob("*.prom")) == [
+        "fedward_kit_hospital-a.prom",
+        "others.prom",
+    ]
 
 
 @pytest.mark.proves(
@@ -118,7 +139,11 @@ def test_a_link_in_the_folder_is_replaced_and_not_followed(tmp_path, run):
     assert not metrics.path.is_symlink()
 
 
-@pytest.mark.proves("lead", "a job name that would add samples of its own to the metrics", "it stays one label's text")
+@pytest.mark.proves(
+    "lead",
+    "a job name that would add samples of its own to the metrics",
+    "it stays one label's text",
+)
 def test_a_jobs_name_cannot_add_samples(tmp_path, run):
     name = 'x"} 1\nfedward_epsilon{site="hospital-a'
     metrics = JobMetrics(tmp_path, name, "1-a")
@@ -140,7 +165,9 @@ def test_a_run_that_has_just_begun_has_few_samples(tmp_path, run):
     metrics(run)
     found = samples(metrics.path)
     assert found["fedward_round",] == 0
-    assert not [name for name, *_ in found if "validation" in name or "exchange" in name or "commit" in name]
+    assert not [
+        name for name, *_ in found if "validation" in name or "exchange" in name or "commit" in name
+    ]
 
 
 def test_what_cannot_be_written_is_said_and_ends_nothing(tmp_path, caplog):

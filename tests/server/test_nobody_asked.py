@@ -1,4 +1,6 @@
-"""A run of active learning in which nobody is asked says so: in run.json, on the console, and as its status."""
+"""A run of active learning in which nobody is asked says so: in run.json, on the console, and as
+its status.
+"""
 
 import io
 import json
@@ -9,8 +11,8 @@ import numpy as np
 import pytest
 
 from fedward.config import DataSpec
-from fedward.local import run_local
-from fedward.report.console import Console
+from fedward.console.console import Console
+from fedward.lab.local import run_local
 from fedward.report.words import nobody_asked
 from fedward.server.progress import lines, progress
 from fedward.server.questions import enough_labels
@@ -23,7 +25,8 @@ SITES = ["site-1", "site-2"]
 
 def write_site(folder: Path, site: str, labelled: float) -> None:
     """Write a site of 20 training images, of which it uses this share of the labels."""
-    random, arrays = np.random.default_rng(len(site)), dict[str, Any]()
+    random = np.random.default_rng(len(site))
+    arrays = dict[str, Any]()
     for split, count in (("train", 20), ("val", 12), ("test", 12)):
         arrays[f"{split}_images"] = random.integers(0, 256, (count, 16, 16, 3), np.uint8)
         arrays[f"{split}_labels"] = np.arange(count).reshape(-1, 1) % 2
@@ -43,12 +46,16 @@ def test_a_run_says_where_nobody_is_asked(tmp_path: Path, labelled: float, nobod
     rows = [json.loads(line) for line in (folder / "queries.jsonl").read_text().splitlines()]
     assert (sum(row["asked"] for row in rows) == 0) == nobody
     counts = {row["site"]: (row["labelled"], row["labelled"] + row["unlabelled"]) for row in rows}
-    told = {site: f"{known} of {images} training images have a label" for site, (known, images) in counts.items()}
+    told = {
+        site: f"{known} of {images} training images have a label"
+        for site, (known, images) in counts.items()
+    }
     summary = json.loads((folder / "run.json").read_text())["summary"]
     assert summary.get("enough_labels", {}) == (told if nobody else {})
     state = progress(folder)
     assert state["enough_labels"] == (told if nobody else {})
-    text, status = " ".join(printed.getvalue().split()), " ".join(" ".join(lines(state)).split())
+    text = " ".join(printed.getvalue().split())
+    status = " ".join(" ".join(lines(state)).split())
     for said in (text, status):
         assert said.count("nobody is asked for labels") == nobody
         assert (nobody_asked(told) in said) == nobody
@@ -67,14 +74,19 @@ def test_only_who_asks_nobody_and_never_will_is_told(
 ) -> None:
     rest = {"bought": 0, "waiting": 0, "cannot_tell": 0, "unusable": 0, "minutes": None}
     counts = {"labelled": labelled, "unlabelled": 100 - labelled, **rest}
-    rows = [{"round": place + 1, "site": "a", "asked": number, **counts} for place, number in enumerate(asked)]
+    rows = [
+        {"round": place + 1, "site": "a", "asked": number, **counts}
+        for place, number in enumerate(asked)
+    ]
     (tmp_path / "queries.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     assert enough_labels(tmp_path, tiny("fedal", options={"target_fraction": 0.5})) == found
     assert enough_labels(tmp_path, tiny("fedavg")) == {}
 
 
 def test_many_sites_are_counted() -> None:
-    told = nobody_asked({f"s{index:02d}": "9 of 9 training images have a label" for index in range(12)})
+    told = nobody_asked(
+        {f"s{index:02d}": "9 of 9 training images have a label" for index in range(12)}
+    )
     assert "s09" in told
     assert "s10" not in told
     assert "2 more sites" in told

@@ -1,4 +1,6 @@
-"""Whether images were synthetic is measured at each site and told by it; no setting of the run says so."""
+"""Whether images were synthetic is measured at each site and told by it; no setting of the run says
+so.
+"""
 
 import json
 from pathlib import Path
@@ -7,7 +9,7 @@ import pytest
 
 from fedward.config import SyntheticData
 from fedward.errors import RunError
-from fedward.local import run_local
+from fedward.lab.local import run_local
 from fedward.server.loop import _Loop
 from isolated import SITES, isolated, write_sites
 from tiny import tiny
@@ -26,12 +28,20 @@ def test_sites_say_that_their_images_were_drawn(tmp_path: Path) -> None:
 
 
 def test_site_files_count_also_where_the_job_would_draw(tmp_path: Path) -> None:
-    job = isolated("fedprox", synthetic=SyntheticData(images=40, labelled=0.5), options={"rounds": 1, "warm_up": 0})
-    run = run_local(job, tmp_path / "run", sites=SITES, site_folders=[write_sites(tmp_path / "sites")])
+    job = isolated(
+        "fedprox",
+        synthetic=SyntheticData(images=40, labelled=0.5),
+        options={"rounds": 1, "warm_up": 0},
+    )
+    run = run_local(
+        job, tmp_path / "run", sites=SITES, site_folders=[write_sites(tmp_path / "sites")]
+    )
     assert origins(run) == dict.fromkeys(SITES, False)
 
 
-def test_a_resumed_run_still_knows_its_origin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_resumed_run_still_knows_its_origin(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The last evaluation, in which all sites answer again, is the one that breaks."""
 
     def broken(*_: object) -> None:

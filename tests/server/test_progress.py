@@ -11,7 +11,7 @@ import pytest
 
 from fedward.cli import main
 from fedward.errors import RunError
-from fedward.local import LocalTransport, run_local
+from fedward.lab.local import LocalTransport, run_local
 from fedward.server.progress import WIDTH, lines, progress
 from fedward.storage.lock import sole_writer
 from fedward.storage.run_folder import RunFolder
@@ -33,7 +33,8 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def broken_off(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run that a kill has ended in its third exchange, when no answer had come."""
     folder = tmp_path_factory.mktemp("runs") / "run"
-    whole, calls = LocalTransport.exchange, iter(range(9))
+    whole = LocalTransport.exchange
+    calls = iter(range(9))
 
     def exchange(self: LocalTransport, *arguments: Any) -> None:
         if next(calls) == 2:
@@ -50,17 +51,27 @@ def broken_off(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_a_finished_run_tells_its_end(finished):
-    state, last = progress(finished), rows(finished, "rounds")[-1]
+    state = progress(finished)
+    last = rows(finished, "rounds")[-1]
     info = json.loads((finished / "run.json").read_text())
     best = json.loads((finished / "best.json").read_text())
-    assert (state["status"], state["reason"], state["method"], state["sites"]) == ("finished", None, "fedperl", 3)
+    assert (state["status"], state["reason"], state["method"], state["sites"]) == (
+        "finished",
+        None,
+        "fedperl",
+        3,
+    )
     assert (state["round"], state["rounds"], state["under_way"]) == (3, 3, None)
     assert (state["started"], state["written"]) == (info["started"], info["ended"])
-    assert state["exchange"] == {key: last[key] for key in ("round", "seconds", "asked", "replied", "failed")}
+    assert state["exchange"] == {
+        key: last[key] for key in ("round", "seconds", "asked", "replied", "failed")
+    }
     assert state["best"] == {"round": best["round"], "value": best["value"]}
     assert state["best"]["round"] == info["summary"]["best_round"]
     assert state["not_evaluated"] == {}
-    assert state["seconds_per_round"] == pytest.approx(sum(row["seconds"] for row in rows(finished, "rounds")) / 3)
+    assert state["seconds_per_round"] == pytest.approx(
+        sum(row["seconds"] for row in rows(finished, "rounds")) / 3
+    )
     for way in ("down", "up"):
         assert state[f"bytes_{way}"] == sum(row[f"bytes_{way}"] for row in rows(finished, "rounds"))
 
@@ -138,7 +149,10 @@ def test_a_folder_that_is_none_is_named(tmp_path):
 def test_the_text_fits_80_columns_and_names_who_failed_and_why(finished):
     reason = "no answer within 3600 s, because of a reason that goes on for longer than one line of a terminal has room"
     state = progress(finished)
-    state |= {"reason": reason, "under_way": {"round": 3, "asked": SITES * 9, "since": state["written"]}}
+    state |= {
+        "reason": reason,
+        "under_way": {"round": 3, "asked": SITES * 9, "since": state["written"]},
+    }
     state["exchange"]["failed"] = {"site-2": reason}
     state["not_evaluated"] = {"site-3": "no answer within 60 s"}
     text = lines(state)

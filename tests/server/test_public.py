@@ -7,7 +7,7 @@ import pytest
 
 from fedward.config import DataSpec
 from fedward.errors import ConfigError
-from fedward.local import LocalTransport
+from fedward.lab.local import LocalTransport
 from isolated import CLASSES, SITES, write_sites
 from public_images import write_public_npz
 from running import run_experiment
@@ -26,7 +26,10 @@ class Untouched(LocalTransport):
 @pytest.mark.parametrize("policy", ["validation", "gated_validation"])
 @pytest.mark.parametrize(
     ("images", "found"),
-    [({"train": 4, "val": 0, "test": 4}, r"server\.yaml names none"), (None, r"no file server\.yaml")],
+    [
+        ({"train": 4, "val": 0, "test": 4}, r"server\.yaml names none"),
+        (None, r"no file server\.yaml"),
+    ],
 )
 def test_a_validation_policy_needs_images_before_round_one(
     policy: str, images: dict[str, int] | None, found: str, tmp_path: Path
@@ -34,11 +37,16 @@ def test_a_validation_policy_needs_images_before_round_one(
     sites = write_sites(tmp_path / "sites")
     if images:
         write_public_npz(sites / "public.npz", **images)
-        (sites / "server.yaml").write_text("{kind: npz, file: public.npz, labels: {0: A, 1: B, 2: C}}")
+        (sites / "server.yaml").write_text(
+            "{kind: npz, file: public.npz, labels: {0: A, 1: B, 2: C}}"
+        )
     data = DataSpec(classes=CLASSES, image_size=16)
     experiment = tiny(data=data, synthetic=None, options={"policy": policy})
     transport = Untouched(experiment, SITES, tmp_path / "cache", [sites])
     with pytest.raises(
-        ConfigError, match=f"method fedperl: expected labelled validation images.*{found}.*policy=static"
+        ConfigError,
+        match=f"method fedperl: expected labelled validation images.*{found}.*policy=static",
     ):
-        run_experiment(experiment, tmp_path / "run", transport, engine="local", site_folders=[sites])
+        run_experiment(
+            experiment, tmp_path / "run", transport, engine="local", site_folders=[sites]
+        )

@@ -1,4 +1,6 @@
-"""A resumed run may have to ask otherwise: sites that had answered sit that exchange out, and the run goes on."""
+"""A resumed run may have to ask otherwise: sites that had answered sit that exchange out, and the
+run goes on.
+"""
 
 import json
 from collections.abc import Callable
@@ -8,7 +10,7 @@ from typing import Any
 import pytest
 
 from fedward.config import Experiment
-from fedward.local import LocalTransport
+from fedward.lab.local import LocalTransport
 from fedward.operation.audit_check import verify
 from fedward.protocol.wire import Message
 from isolated import SITES, isolated, write_sites
@@ -20,13 +22,24 @@ pytestmark = pytest.mark.usefixtures("without_report")
 REFUSED = "expected the model of the request that this site has answered"
 
 
-def run(experiment: Experiment, folder: Path, late: tuple[int, str] = (0, ""), dies: tuple[int, int] = (0, 0)) -> Path:
-    """Run or resume; in the round of ``late`` one site's answer comes too late, after ``dies`` the server is killed."""
+def run(
+    experiment: Experiment,
+    folder: Path,
+    late: tuple[int, str] = (0, ""),
+    dies: tuple[int, int] = (0, 0),
+) -> Path:
+    """Run or resume; in the round of ``late`` one site's answer comes too late, after ``dies`` the
+    server is killed.
+    """
     sites = folder / "files"
-    transport = LocalTransport(experiment, SITES, folder / "sites", [sites if sites.exists() else write_sites(sites)])
+    transport = LocalTransport(
+        experiment, SITES, folder / "sites", [sites if sites.exists() else write_sites(sites)]
+    )
     whole = transport.exchange
 
-    def exchange(requests: dict[str, Message], timeout: int, deliver: Callable[[str, Message], None]) -> None:
+    def exchange(
+        requests: dict[str, Message], timeout: int, deliver: Callable[[str, Message], None]
+    ) -> None:
         meta = next(iter(requests.values())).meta
 
         def in_time(site: str, answer: Message) -> None:
@@ -40,7 +53,9 @@ def run(experiment: Experiment, folder: Path, late: tuple[int, str] = (0, ""), d
     transport.exchange = exchange  # type: ignore[method-assign]
     started = folder / "run"
     try:
-        run_experiment(experiment, started, transport, engine="local", resume=(started / "run.json").exists())
+        run_experiment(
+            experiment, started, transport, engine="local", resume=(started / "run.json").exists()
+        )
     except KeyboardInterrupt:
         assert dies != (0, 0)
     return started
@@ -51,7 +66,9 @@ def exchanges(folder: Path) -> dict[tuple[int, int], dict[str, Any]]:
 
 
 def test_a_later_part_of_a_round_whose_model_differs_is_sat_out(tmp_path):
-    """IsoFed's labelled site has trained from the mean of one unlabelled site; after the kill there are two."""
+    """IsoFed's labelled site has trained from the mean of one unlabelled site; after the kill there
+    are two.
+    """
     experiment = isolated("isofed")
     run(experiment, tmp_path, late=(2, "site-2"), dies=(2, 1))
     folder = run(experiment, tmp_path)
@@ -59,7 +76,10 @@ def test_a_later_part_of_a_round_whose_model_differs_is_sat_out(tmp_path):
     assert found[2, 0]["replied"] == ["site-2", "site-3"]
     assert REFUSED in found[2, 1]["failed"]["site-1"]
     for round_ in (3, 4):
-        assert (found[round_, 0]["replied"], found[round_, 1]["replied"]) == (["site-2", "site-3"], ["site-1"])
+        assert (found[round_, 0]["replied"], found[round_, 1]["replied"]) == (
+            ["site-2", "site-3"],
+            ["site-1"],
+        )
     assert verify(folder, sorted(tmp_path.glob("sites/*/answers/*.jsonl"))).later == 0
 
 

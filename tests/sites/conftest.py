@@ -33,7 +33,14 @@ class Hospital:
     def fill(self, images: int = 40, per_group: int = 2) -> "Hospital":
         for index in range(images):
             image = self.picture(f"{index:03d}.png", index)
-            self.rows.append([f"s{index:03d}", image, CLASSES[index // per_group % 3], f"g{index // per_group:02d}"])
+            self.rows.append(
+                [
+                    f"s{index:03d}",
+                    image,
+                    CLASSES[index // per_group % 3],
+                    f"g{index // per_group:02d}",
+                ]
+            )
         return self
 
     def write(self, delimiter: str = ",", encoding: str = "utf-8", **site: Any) -> Path:

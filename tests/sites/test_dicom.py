@@ -41,16 +41,23 @@ def test_the_rescale_comes_before_the_window(tmp_path):
     expected = [[0, 0, 128, 255, 255]]  # of -1024, -40, 40, 240 and 976: DICOM PS3.3, C.11.2.1.2
     found = shown(tmp_path, stored, **scale, WindowCenter=[40, 700], WindowWidth=[160, 2])
     assert np.array_equal(found, expected)
-    assert np.array_equal(shown(tmp_path, stored, (40, 160), **scale, WindowCenter=0, WindowWidth=9), expected)
+    assert np.array_equal(
+        shown(tmp_path, stored, (40, 160), **scale, WindowCenter=0, WindowWidth=9), expected
+    )
     # Of no width: it is none.
     assert np.array_equal(
-        shown(tmp_path, stored, **scale, WindowCenter=40, WindowWidth=0), np.round(stored / 65535 * 255)
+        shown(tmp_path, stored, **scale, WindowCenter=40, WindowWidth=0),
+        np.round(stored / 65535 * 255),
     )
 
 
 @pytest.mark.parametrize(
     ("function", "expected"),
-    [("LINEAR", [0, 85, 170, 255]), ("LINEAR_EXACT", [0, 64, 128, 255]), ("SIGMOID", [30, 69, 128, 225])],
+    [
+        ("LINEAR", [0, 85, 170, 255]),
+        ("LINEAR_EXACT", [0, 64, 128, 255]),
+        ("SIGMOID", [30, 69, 128, 225]),
+    ],
 )
 def test_the_files_window_has_its_function(tmp_path, function, expected):
     stored = np.array([[98, 99, 100, 102]], np.uint8)
@@ -71,7 +78,12 @@ def test_tables_are_used_as_modality_and_as_window(tmp_path):
 def test_monochrome1_is_inverted(tmp_path):
     plain = shown(tmp_path, RAMP, BitsStored=12, WindowCenter=2000, WindowWidth=900)
     turned = shown(
-        tmp_path, RAMP, BitsStored=12, WindowCenter=2000, WindowWidth=900, PhotometricInterpretation="MONOCHROME1"
+        tmp_path,
+        RAMP,
+        BitsStored=12,
+        WindowCenter=2000,
+        WindowWidth=900,
+        PhotometricInterpretation="MONOCHROME1",
     )
     assert np.abs(255 - turned.astype(int) - plain).max() <= 1  # rounding of halves
 
@@ -80,7 +92,9 @@ def test_colours_become_rgb(tmp_path):
     rgb = np.random.default_rng(0).integers(0, 256, (8, 8, 3), np.uint8)
     assert np.array_equal(shown(tmp_path, rgb), rgb)
     planes = rgb.transpose(2, 0, 1).copy()
-    assert np.array_equal(shown(tmp_path, rgb, PlanarConfiguration=1, PixelData=planes.tobytes()), rgb)
+    assert np.array_equal(
+        shown(tmp_path, rgb, PlanarConfiguration=1, PixelData=planes.tobytes()), rgb
+    )
     deep = rgb.astype(np.uint16) * 257
     assert np.array_equal(shown(tmp_path, deep), rgb)
     ybr = np.asarray(Image.fromarray(rgb).convert("YCbCr"))
@@ -121,7 +135,9 @@ def test_lossless_compression_changes_no_pixel(tmp_path, syntax):
 )
 def test_others_compression_is_read(compressed, plain, most):
     pytest.importorskip("libjpeg", reason="pip install fedward[dicom]")
-    one, other = (np.asarray(open_dicom(PYDICOMS_OWN / name)).astype(int) for name in (compressed, plain))
+    one, other = (
+        np.asarray(open_dicom(PYDICOMS_OWN / name)).astype(int) for name in (compressed, plain)
+    )
     assert np.abs(one - other).max() <= most
 
 
@@ -171,15 +187,32 @@ def test_a_deflated_header_is_not_unpacked(tmp_path):
 
 def test_no_damage_ends_in_a_traceback_or_tells_the_header(tmp_path, caplog, capfd):
     pytest.importorskip("pylibjpeg", reason="pip install fedward[dicom]")
-    rng, path, said = random.Random(0), tmp_path / "x", list[str]()
-    names = {"PatientName": SECRET, "PatientID": SECRET, "StudyDate": SECRET, "WindowCenter": 9, "WindowWidth": 9}
-    whole = [save(tmp_path / "whole", RAMP, syntax, **names).read_bytes() for syntax in (LITTLE_ENDIAN, RLE, JPEG_2000)]
+    rng = random.Random(0)
+    path = tmp_path / "x"
+    said = list[str]()
+    names = {
+        "PatientName": SECRET,
+        "PatientID": SECRET,
+        "StudyDate": SECRET,
+        "WindowCenter": 9,
+        "WindowWidth": 9,
+    }
+    whole = [
+        save(tmp_path / "whole", RAMP, syntax, **names).read_bytes()
+        for syntax in (LITTLE_ENDIAN, RLE, JPEG_2000)
+    ]
     with caplog.at_level(logging.DEBUG), warnings.catch_warnings(record=True) as told:
         caplog.clear()
         for start in whole:
             for _ in range(60):
-                content = bytearray(start[: rng.choice([len(start), rng.randrange(132, len(start))])])
-                for place in rng.choices(range(132, len(content)), k=rng.choice([1, 8])) if len(content) > 132 else []:
+                content = bytearray(
+                    start[: rng.choice([len(start), rng.randrange(132, len(start))])]
+                )
+                for place in (
+                    rng.choices(range(132, len(content)), k=rng.choice([1, 8]))
+                    if len(content) > 132
+                    else []
+                ):
                     content[place] = rng.randrange(256)
                 path.write_bytes(content)
                 said += decode_files([path], 16, 1, None, "s")[1].values()
@@ -187,7 +220,11 @@ def test_no_damage_ends_in_a_traceback_or_tells_the_header(tmp_path, caplog, cap
         with pytest.raises(BadRow, match="cannot be read"):
             open_dicom(path)
     assert len(said) > 40
-    assert not [text for text in (*said, *map(str, told), *capfd.readouterr(), caplog.text) if SECRET in text]
+    assert not [
+        text
+        for text in (*said, *map(str, told), *capfd.readouterr(), caplog.text)
+        if SECRET in text
+    ]
 
 
 def test_a_site_of_dicom_files(empty_hospital):
@@ -195,8 +232,12 @@ def test_a_site_of_dicom_files(empty_hospital):
     hospital.spec = hospital.spec.model_copy(update={"channels": 1})
     for index in range(40):
         values = np.random.default_rng(index).integers(0, 2000, (20, 24), np.uint16)
-        save(hospital.folder / "images" / f"{index}.png", values, BitsStored=12)  # the name says nothing
-        hospital.rows.append([f"s{index:02}", f"images/{index}.png", ("MEL", "NV", "BCC")[index % 3], f"g{index}"])
+        save(
+            hospital.folder / "images" / f"{index}.png", values, BitsStored=12
+        )  # the name says nothing
+        hospital.rows.append(
+            [f"s{index:02}", f"images/{index}.png", ("MEL", "NV", "BCC")[index % 3], f"g{index}"]
+        )
     cut = hospital.folder / "images" / "0.png"
     cut.write_bytes(cut.read_bytes()[:-100])
     plain, other = (

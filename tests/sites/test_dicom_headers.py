@@ -1,4 +1,6 @@
-"""Headers of DICOM files: patients stay whole, persons are pointed out, and nothing of a header leaves the site."""
+"""Headers of DICOM files: patients stay whole, persons are pointed out, and nothing of a header
+leaves the site.
+"""
 
 import json
 
@@ -9,25 +11,41 @@ import yaml
 from dicom_files import RLE, save
 from fedward.config import DataSpec
 from fedward.errors import DataError
-from fedward.local import LocalTransport, run_local
+from fedward.lab.local import LocalTransport, run_local
+from fedward.lab.partition.csv_pool import read_csv
+from fedward.lab.partition.cut import Wanted, partition
+from fedward.lab.partition.folder_pool import read_folder
 from fedward.sites import load_site
 from fedward.sites.doctor import examine
-from fedward.sites.partition.csv_pool import read_csv
-from fedward.sites.partition.cut import Wanted, partition
-from fedward.sites.partition.folder_pool import read_folder
 from tiny import tiny
 
 SECRET = "Mueller-4711"
-TEXTS = ("PatientID", "PatientName", "AccessionNumber", "InstitutionName", "StudyDescription", "ImageComments")
+TEXTS = (
+    "PatientID",
+    "PatientName",
+    "AccessionNumber",
+    "InstitutionName",
+    "StudyDescription",
+    "ImageComments",
+)
 
 
 def clinic(folder, patients=24, images=2, known=True, **more):
     """Write DICOM files without endings, in a folder for each of two classes."""
     for patient in range(patients):
         for index in range(images):
-            values = np.random.default_rng(100 * patient + index).integers(0, 4096, (20, 24), np.uint16)
-            tags = dict.fromkeys(TEXTS, SECRET) | {"PatientID": f"{SECRET}-{patient}" if known else ""}
-            save(folder / "AB"[patient % 2] / f"IM{index}{patient:04}", values, BitsStored=12, **(tags | more))
+            values = np.random.default_rng(100 * patient + index).integers(
+                0, 4096, (20, 24), np.uint16
+            )
+            tags = dict.fromkeys(TEXTS, SECRET) | {
+                "PatientID": f"{SECRET}-{patient}" if known else ""
+            }
+            save(
+                folder / "AB"[patient % 2] / f"IM{index}{patient:04}",
+                values,
+                BitsStored=12,
+                **(tags | more),
+            )
     return folder
 
 
@@ -44,7 +62,9 @@ def test_patients_stay_whole_under_names_that_tell_nothing(tmp_path):
         for line in path.read_text().splitlines()[1:]:
             _, image, _, group, split = line.split(",")
             assert places.setdefault(image[-4:], (path, group, split)) == (path, group, split)
-    assert {group for _, group, _ in places.values()} == {f"patient-{number + 1}" for number in range(24)}
+    assert {group for _, group, _ in places.values()} == {
+        f"patient-{number + 1}" for number in range(24)
+    }
     assert SECRET.encode() not in said_of(tmp_path / "sites")
     assert SECRET not in shown
     partition(root, tmp_path / "sites", Wanted(sites=2))  # the same again
@@ -55,8 +75,12 @@ def test_a_csv_without_groups_takes_patients_too(tmp_path):
     names = sorted(path.relative_to(root).as_posix() for path in root.rglob("IM*"))
     rows = [f"{name},{name[0]},L{index}" for index, name in enumerate(names)]
     (root / "list.csv").write_text("image,label,lesion\n" + "\n".join(rows))
-    assert len(set(read_csv(root / "list.csv", root).groups)) == 16  # a column says what stays together
-    (root / "list.csv").write_text("image,label\n" + "\n".join(row.rsplit(",", 1)[0] for row in rows))
+    assert (
+        len(set(read_csv(root / "list.csv", root).groups)) == 16
+    )  # a column says what stays together
+    (root / "list.csv").write_text(
+        "image,label\n" + "\n".join(row.rsplit(",", 1)[0] for row in rows)
+    )
     pool = read_csv(root / "list.csv", root)
     assert len(set(pool.groups)) == 8
     assert pool.data_spec()["channels"] == 1
@@ -79,7 +103,10 @@ def test_a_patient_in_two_splits_of_the_data_is_refused(tmp_path):
 
 def site_of(folder, **more):
     names = sorted(path.relative_to(folder).as_posix() for path in folder.rglob("IM*"))
-    lines = [f"s{index},{name},{name[0]},,{'train' if name[4] == '0' else 'test'}" for index, name in enumerate(names)]
+    lines = [
+        f"s{index},{name},{name[0]},,{'train' if name[4] == '0' else 'test'}"
+        for index, name in enumerate(names)
+    ]
     (folder / "manifest.csv").write_text("sample_id,image,label,group,split\n" + "\n".join(lines))
     (folder / "site-1.yaml").write_text(yaml.safe_dump({"kind": "manifest", "folder": ".", **more}))
     return folder / "site-1.yaml"
@@ -96,9 +123,16 @@ def test_doctor_counts_tags_and_tells_no_value(tmp_path):
     save(root / "A" / "IM8", 255 - one, BurnedInAnnotation=SECRET.upper())
     text = " ".join(examine(site_of(root), SPEC).text().split())
     for told in (
-        *("26 DICOM files", "Explicit VR Little Endian 25, RLE Lossless 1", "MONOCHROME2 25, MONOCHROME1 1"),
-        *("12-bit 24, 8-bit 2", "none 25, centre and width 1", "PatientName 24, PatientID 24", "SOPInstanceUID 26"),
-        *("YES in 1 files and missing in 1", "window: [CENTRE, WIDTH]", "one PatientID: s0 (train), s6 (test)"),
+        "26 DICOM files",
+        "Explicit VR Little Endian 25, RLE Lossless 1",
+        "MONOCHROME2 25, MONOCHROME1 1",
+        "12-bit 24, 8-bit 2",
+        "none 25, centre and width 1",
+        "PatientName 24, PatientID 24",
+        "SOPInstanceUID 26",
+        "YES in 1 files and missing in 1",
+        "window: [CENTRE, WIDTH]",
+        "one PatientID: s0 (train), s6 (test)",
     ):
         assert told in text
     assert "window: [" not in examine(site_of(root, window=[50, 90]), SPEC).text()
@@ -109,20 +143,31 @@ def test_nothing_of_a_header_leaves_the_site(tmp_path, monkeypatch, capfd):
     """Two sites train, one of them with a broken file; at the third every file is broken."""
     root = clinic(tmp_path / "scans", 48, WindowCenter=2000, WindowWidth=4000)
     partition(root, tmp_path / "sites", Wanted(sites=3))
-    broken = [f"{name},".split(",")[1] for name in (tmp_path / "sites" / "site-3.csv").read_text().splitlines()[1:]]
+    broken = [
+        f"{name},".split(",")[1]
+        for name in (tmp_path / "sites" / "site-3.csv").read_text().splitlines()[1:]
+    ]
     first = (tmp_path / "sites" / "site-1.csv").read_text().splitlines()[1].split(",")[1]
     for name in {first, *broken}:
         content = (root / name).read_bytes()
         assert b"4000" in content
         (root / name).write_bytes(content.replace(b"4000", b"4711"[:2] + b"Mu"))
-    messages, exchange = [], LocalTransport.exchange
+    messages = []
+    exchange = LocalTransport.exchange
 
     def heard(self, requests, timeout, deliver):
         messages.extend(repr(request) for request in requests.values())
-        exchange(self, requests, timeout, lambda name, answer: (messages.append(repr(answer)), deliver(name, answer)))
+        exchange(
+            self,
+            requests,
+            timeout,
+            lambda name, answer: (messages.append(repr(answer)), deliver(name, answer)),
+        )
 
     monkeypatch.setattr(LocalTransport, "exchange", heard)
-    spec = DataSpec.model_validate(json.loads((tmp_path / "sites" / "data.json").read_text()) | {"image_size": 16})
+    spec = DataSpec.model_validate(
+        json.loads((tmp_path / "sites" / "data.json").read_text()) | {"image_size": 16}
+    )
     experiment = tiny("fedavg", data=spec, synthetic=None, minimum_replies=1, options={"rounds": 2})
     names = ["site-1", "site-2", "site-3"]
     run = run_local(experiment, tmp_path / "run", sites=names, site_folders=[tmp_path / "sites"])

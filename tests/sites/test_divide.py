@@ -8,15 +8,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedward.errors import ConfigError
+from fedward.lab.partition.divide import dirichlet, divide, divide_by
+from fedward.lab.partition.pool import Listing, Pool
 from fedward.seeds import numpy_generator
-from fedward.sites.partition.divide import dirichlet, divide, divide_by
-from fedward.sites.partition.pool import Listing, Pool
 from fedward.sites.rendering import Rendering, Slices
 
 
 @given(st.lists(st.integers(-1, 4), min_size=30, max_size=90), st.integers(1, 4), st.integers(0, 9))
 def test_dirichlet_uses_each_row_once_and_fills_every_site(labels, sites, seed):
-    parts = dirichlet(np.array(labels, np.int64), sites, 1.0, np.random.default_rng(seed), at_least=2)
+    parts = dirichlet(
+        np.array(labels, np.int64), sites, 1.0, np.random.default_rng(seed), at_least=2
+    )
     assert sorted(row for rows in parts for row in rows) == list(range(len(labels)))
     assert min(map(len, parts)) >= 2
 
@@ -42,27 +44,36 @@ def test_dirichlet_refuses_what_cannot_be():
 
 
 def plain_even_dirichlet(labels, sites, gamma, rng, at_least):
-    """Li et al., ICDE 2022, row by row: a class is handed out in a random order, to sites that hold less than N / K."""
+    """Li et al., ICDE 2022, row by row: a class is handed out in a random order, to sites that hold
+    less than N / K.
+    """
     while True:
         found: list[list[int]] = [[] for _ in range(sites)]
         for label in sorted(set(labels.tolist())):
-            order = rng.permutation([row for row, other in enumerate(labels.tolist()) if other == label])
+            order = rng.permutation(
+                [row for row, other in enumerate(labels.tolist()) if other == label]
+            )
             shares = rng.dirichlet([gamma] * sites)
             open_ = [len(part) < len(labels) / sites for part in found]
             total = sum(share for share, is_open in zip(shares, open_, strict=True) if is_open)
-            ends, reached = [], 0.0
+            ends = []
+            reached = 0.0
             for share, is_open in zip(shares, open_, strict=True):
                 reached += share / total if is_open else 0.0
                 ends.append(reached)
             last = max(site for site in range(sites) if open_[site])
             for place, row in enumerate(order):
                 middle = (place + 0.5) / len(order)
-                found[next((site for site in range(sites) if middle <= ends[site]), last)].append(int(row))
+                found[next((site for site in range(sites) if middle <= ends[site]), last)].append(
+                    int(row)
+                )
         if min(map(len, found)) >= at_least:
             return [sorted(part) for part in found]
 
 
-some_labels = st.lists(st.integers(-1, 4), min_size=30, max_size=120).map(lambda labels: np.array(labels, np.int64))
+some_labels = st.lists(st.integers(-1, 4), min_size=30, max_size=120).map(
+    lambda labels: np.array(labels, np.int64)
+)
 
 
 @given(some_labels, st.integers(1, 4), st.sampled_from([0.3, 1.0, 20.0]), st.integers(0, 99))
@@ -188,13 +199,16 @@ def test_splits_of_a_data_set_are_kept_a_missing_one_is_made():
 
 def test_dirichlet_moves_training_images_alone():
     labels = np.arange(600) % 3
-    even, uneven = divide(pool(labels), 3), divide(pool(labels), 3, gamma=0.3)
+    even = divide(pool(labels), 3)
+    uneven = divide(pool(labels), 3, gamma=0.3)
     for split in ("val", "test"):
         assert all((even[site][split] == uneven[site][split]).all() for site in even)
     assert np.std([len(mine["train"]) for mine in even.values()]) < 2
     train = np.sort(np.concatenate([mine["train"] for mine in uneven.values()]))
     parts = dirichlet(labels[train], 3, 0.3, numpy_generator(0, "dirichlet"), at_least=10)
-    assert [mine["train"].tolist() for mine in uneven.values()] == [train[rows].tolist() for rows in parts]
+    assert [mine["train"].tolist() for mine in uneven.values()] == [
+        train[rows].tolist() for rows in parts
+    ]
 
 
 def test_groups_are_spread_by_their_commonest_class():
@@ -205,7 +219,9 @@ def test_groups_are_spread_by_their_commonest_class():
     splits[-8:] = ["val"] * 4 + ["test"] * 4
     cut = divide(pool(labels, groups, splits), 2, gamma=1.0, seed=3)
     parts = dirichlet(labels[:232:4], 2, 1.0, numpy_generator(3, "dirichlet"))
-    expected = [[row for group in part for row in range(4 * group, 4 * group + 4)] for part in parts]
+    expected = [
+        [row for group in part for row in range(4 * group, 4 * group + 4)] for part in parts
+    ]
     assert [mine["train"].tolist() for mine in cut.values()] == expected
 
 
@@ -213,13 +229,19 @@ def test_equal_seeds_give_equal_cuts():
     data = pool(np.arange(300) % 3)
 
     def rows(seed, gamma):
-        return [rows.tolist() for mine in divide(data, 3, gamma, seed).values() for rows in mine.values()]
+        return [
+            rows.tolist()
+            for mine in divide(data, 3, gamma, seed).values()
+            for rows in mine.values()
+        ]
 
     for gamma in (None, 0.5):
         assert rows(1, gamma) == rows(1, gamma) != rows(2, gamma)
 
 
-@pytest.mark.parametrize(("sites", "gamma"), [(0, None), (-1, None), (40, None), (40, 1.0), (3, 0.0)])
+@pytest.mark.parametrize(
+    ("sites", "gamma"), [(0, None), (-1, None), (40, None), (40, 1.0), (3, 0.0)]
+)
 def test_a_cut_that_cannot_be_is_refused(sites, gamma):
     with pytest.raises(ConfigError, match=r"--sites|at least 10|gamma > 0"):
         divide(pool(np.arange(300) % 3), sites, gamma)
@@ -235,7 +257,9 @@ def test_a_column_makes_a_site_of_each_value():
         mine = np.sort(np.concatenate(list(cut[site].values())))
         assert mine.tolist() == [row for row in range(400) if values[row] == value]
         for split, share in (("train", 0.6), ("val", 0.15), ("test", 0.25)):
-            assert (np.abs(np.bincount(labels[cut[site][split]], minlength=3) - share * 33.3) < 1.5).all()
+            assert (
+                np.abs(np.bincount(labels[cut[site][split]], minlength=3) - share * 33.3) < 1.5
+            ).all()
 
 
 def test_a_group_of_two_hospitals_stays_where_most_of_it_is():
@@ -265,12 +289,17 @@ def test_columns_that_make_no_sites_are_refused(values, found):
 
 def test_a_site_too_small_tells_what_is_counted():
     """Volumes are counted as files, and patients are told beside them."""
-    values, patients = ["a"] * 51 + ["b"] * 9, [f"p{index // 5}" for index in range(60)]
+    values = ["a"] * 51 + ["b"] * 9
+    patients = [f"p{index // 5}" for index in range(60)]
     volumes = replace(pool(np.arange(60) // 5 % 2, patients, hospital=values), grouped=True)
-    with pytest.raises(ConfigError, match=r"10 training images, at each.*as b with 9 \(groups, as patients: 2\)"):
+    with pytest.raises(
+        ConfigError, match=r"10 training images, at each.*as b with 9 \(groups, as patients: 2\)"
+    ):
         divide_by(volumes, "hospital")
     volumes = replace(volumes, rendering=Rendering(slices=Slices(at_most=4)))
-    with pytest.raises(ConfigError, match="10 training files, however many images each becomes, at each site"):
+    with pytest.raises(
+        ConfigError, match="10 training files, however many images each becomes, at each site"
+    ):
         divide_by(volumes, "hospital")
 
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from fedward.sites import synthetic_site
+from fedward.lab.synthetic import synthetic_site
 from fedward.sites.doctor import contact_sheet, examine, run
 from file_modes import modes
 
@@ -91,7 +91,8 @@ def test_the_sheet_shows_the_pixels_the_network_sees(hospital, tmp_path):
 )
 @pytest.mark.usefixtures("open_umask")
 def test_images_on_disk_are_their_owners_alone(hospital, tmp_path):
-    sheet, cache = tmp_path / "sheet.png", tmp_path / "state" / "cache"
+    sheet = tmp_path / "sheet.png"
+    cache = tmp_path / "state" / "cache"
     sheet.touch(mode=0o644)
     contact_sheet(examine(hospital.write(), hospital.spec, cache).data, sheet)
     assert len(list(cache.iterdir())) > 1

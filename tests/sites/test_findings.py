@@ -12,30 +12,42 @@ from PIL import Image
 from fedward import cli
 from fedward.config import DataSpec
 from fedward.errors import ConfigError, DataError
+from fedward.lab.partition.cut import Wanted, partition
 from fedward.sites import Images, load_site
 from fedward.sites.check import site_problems
 from fedward.sites.doctor import examine, run
 from fedward.sites.labels import class_counts, known, strata
-from fedward.sites.partition.cut import Wanted, partition
 from findings import FINDINGS, SPEC, write_findings
 
 LABELS = np.array([[1, 1, 0], [0, 0, 0], [-1, -1, -1], [1, 0, 0], [0, 1, 0], [1, 0, 1]])
 
 
 def write_csv(folder: Path, header: str, *rows: str, **fields: object) -> Path:
-    """Write a site of images 0.png, 1.png and so on, which a row each begins with; all train, but for their splits."""
+    """Write a site of images 0.png, 1.png and so on, which a row each begins with; all train, but
+    for their splits.
+    """
     rng = np.random.default_rng(1)
     for number in range(len(rows)):
         Image.fromarray(rng.integers(0, 255, (16, 16), np.uint8)).save(folder / f"{number}.png")
     lines = [f"{number}.png,{number}.png,train,{row}" for number, row in enumerate(rows)]
-    (folder / "manifest.csv").write_text("\n".join([f"sample_id,image,split,{header}", *lines]) + "\n")
-    content = {"kind": "manifest", "folder": ".", "columns": {"group": None}, "max_rejected": 1.0, **fields}
+    (folder / "manifest.csv").write_text(
+        "\n".join([f"sample_id,image,split,{header}", *lines]) + "\n"
+    )
+    content = {
+        "kind": "manifest",
+        "folder": ".",
+        "columns": {"group": None},
+        "max_rejected": 1.0,
+        **fields,
+    }
     (folder / "site-1.yaml").write_text(yaml.safe_dump(content))
     return folder / "site-1.yaml"
 
 
 def read(file: Path) -> tuple[dict[str, list[int]], list[str], dict[str, str]]:
-    """Return id -> label of the labelled images, ids of the unlabelled ones, and id -> reason of the rejected."""
+    """Return id -> label of the labelled images, ids of the unlabelled ones, and id -> reason of
+    the rejected.
+    """
     data = load_site(file, SPEC)
     labels = dict(zip(data.labelled.ids, data.labelled.labels.tolist(), strict=True))
     return labels, list(data.unlabelled.ids), {row.sample_id: row.reason for row in data.rejected}
@@ -58,7 +70,12 @@ def test_words_of_a_site_lead_to_classes_to_nothing_or_to_none(tmp_path):
     rows = ["Oedem|Nodule", "o.B.", "Nodule", "unsure", "unsure|Mass", "artefact|Mass"]
     file = write_csv(tmp_path, "label", *rows, labels=said, ignore_labels=["artefact"])
     labels, unlabelled, rejected = read(file)
-    assert labels == {"0.png": [0, 1, 0], "1.png": [0, 0, 0], "2.png": [0, 0, 0], "4.png": [1, 0, 0]}
+    assert labels == {
+        "0.png": [0, 1, 0],
+        "1.png": [0, 0, 0],
+        "2.png": [0, 0, 0],
+        "4.png": [1, 0, 0],
+    }
     assert unlabelled == ["3.png"]
     assert not rejected
 
@@ -67,8 +84,19 @@ COLUMNS = {"label": ["Mass", "Oedem", "Hernia", "No Finding"], "group": None}
 
 
 def test_a_column_for_each_finding(tmp_path):
-    rows = ["1,0,0,0", "1.0,1.0,0.0,0", "0,0,0,1", "0,0,0,0", ",,,", "1,,0,0", "1,0,-1.0,0", "1,0,0,1"]
-    file = write_csv(tmp_path, "Mass,Oedem,Hernia,No Finding", *rows, columns=COLUMNS, labels={"Oedem": "Edema"})
+    rows = [
+        "1,0,0,0",
+        "1.0,1.0,0.0,0",
+        "0,0,0,1",
+        "0,0,0,0",
+        ",,,",
+        "1,,0,0",
+        "1,0,-1.0,0",
+        "1,0,0,1",
+    ]
+    file = write_csv(
+        tmp_path, "Mass,Oedem,Hernia,No Finding", *rows, columns=COLUMNS, labels={"Oedem": "Edema"}
+    )
     labels, unlabelled, rejected = read(file)
     none = [0, 0, 0]
     assert labels == {"0.png": [1, 0, 0], "1.png": [1, 1, 0], "2.png": none, "3.png": none}
@@ -83,13 +111,19 @@ def test_a_column_for_each_finding(tmp_path):
 
 def test_a_class_without_a_column_is_refused(tmp_path):
     columns = {"label": ["Mass", "Hernia"], "group": None}
-    with pytest.raises(DataError, match="a column for each of Mass, Edema, Hernia, found none for Edema"):
+    with pytest.raises(
+        DataError, match="a column for each of Mass, Edema, Hernia, found none for Edema"
+    ):
         load_site(write_csv(tmp_path, "Mass,Hernia", "1,0", columns=columns), SPEC)
 
 
 def test_columns_are_of_multi_label_jobs_alone(tmp_path):
-    file = write_csv(tmp_path, "Mass,Edema,Hernia", "1,0,0", columns={"label": list(FINDINGS), "group": None})
-    with pytest.raises(DataError, match=r"columns.label: expected one column.*data.multi_label=true"):
+    file = write_csv(
+        tmp_path, "Mass,Edema,Hernia", "1,0,0", columns={"label": list(FINDINGS), "group": None}
+    )
+    with pytest.raises(
+        DataError, match=r"columns.label: expected one column.*data.multi_label=true"
+    ):
         load_site(file, SPEC.model_copy(update={"multi_label": False}))
 
 
@@ -126,9 +160,12 @@ def test_labels_that_come_later(tmp_path):
 
 def test_an_npz_file_is_read_whole(tmp_path):
     folder = write_findings(tmp_path, sites=1, labelled=1.0)
-    data, arrays = load_site(folder / "site-1.yaml", SPEC), np.load(tmp_path / "chest.npz")
+    data = load_site(folder / "site-1.yaml", SPEC)
+    arrays = np.load(tmp_path / "chest.npz")
     for images, split in ((data.labelled, "train"), (data.val, "val"), (data.test, "test")):
-        wanted = {f"{split}-{index}": row for index, row in enumerate(arrays[f"{split}_labels"].tolist())}
+        wanted = {
+            f"{split}-{index}": row for index, row in enumerate(arrays[f"{split}_labels"].tolist())
+        }
         assert dict(zip(images.ids, images.labels.tolist(), strict=True)) == wanted
     assert not len(data.unlabelled)
 
@@ -143,7 +180,10 @@ def test_a_share_of_labels_is_that_of_each_class(tmp_path):
 
 @pytest.mark.parametrize(
     ("labels", "reason"),
-    [([2, 0, 0], "0 or 1 in each column, or -1 in all of them, found [2, 0, 0]"), ([-1, 0, 0], "found [-1, 0, 0]")],
+    [
+        ([2, 0, 0], "0 or 1 in each column, or -1 in all of them, found [2, 0, 0]"),
+        ([-1, 0, 0], "found [-1, 0, 0]"),
+    ],
 )
 def test_other_numbers_are_rejected(tmp_path, labels, reason):
     folder = write_findings(tmp_path, sites=1, labelled=1.0)
@@ -166,8 +206,14 @@ def test_the_other_kind_of_labels_is_refused_before_a_run(tmp_path):
     assert "set data.multi_label=true" in found
     assert not site_problems(["site-1", "site-2"], [folder], SPEC)
     arrays = dict(np.load(tmp_path / "chest.npz"))
-    np.savez(tmp_path / "chest.npz", **{k: v[:, :1] if k.endswith("labels") else v for k, v in arrays.items()})
-    assert "expected 0 or 1 for each class (N, C), found (90,)" in site_problems(["site-1"], [folder], SPEC)["site-1"]
+    np.savez(
+        tmp_path / "chest.npz",
+        **{k: v[:, :1] if k.endswith("labels") else v for k, v in arrays.items()},
+    )
+    assert (
+        "expected 0 or 1 for each class (N, C), found (90,)"
+        in site_problems(["site-1"], [folder], SPEC)["site-1"]
+    )
 
 
 def test_every_column_of_a_file_is_named(tmp_path):
@@ -177,7 +223,9 @@ def test_every_column_of_a_file_is_named(tmp_path):
     spec = SPEC.model_copy(update={"classes": ("Hernia", "Mass")})
     folder = write_findings(tmp_path, sites=1, labelled=1.0, labels={0: "Mass", 1: "", 2: "Hernia"})
     arrays = np.load(tmp_path / "chest.npz")
-    assert (load_site(folder / "site-1.yaml", spec).test.labels == arrays["test_labels"][:, [2, 0]]).all()
+    assert (
+        load_site(folder / "site-1.yaml", spec).test.labels == arrays["test_labels"][:, [2, 0]]
+    ).all()
 
 
 def test_the_doctor_counts_each_finding(tmp_path, capsys):
@@ -194,7 +242,9 @@ def test_the_doctor_counts_each_finding(tmp_path, capsys):
 
 def test_a_file_of_columns_is_cut(tmp_path):
     write_findings(tmp_path)
-    text = partition(tmp_path / "chest.npz", tmp_path / "cut", Wanted(sites=2, classes=FINDINGS, labelled=0.5))
+    text = partition(
+        tmp_path / "chest.npz", tmp_path / "cut", Wanted(sites=2, classes=FINDINGS, labelled=0.5)
+    )
     assert "An image may show several of the classes, or none." in text
     said = json.loads((tmp_path / "cut" / "data.json").read_text())
     assert (said["classes"], said["multi_label"]) == (list(FINDINGS), True)
@@ -205,13 +255,16 @@ def test_a_file_of_columns_is_cut(tmp_path):
         assert ids == sorted(f"{split}-{index}" for index in range({"val": 60, "test": 80}[split]))
         first, second = (images.labels.sum(axis=0) for images in both)
         assert np.abs(first - second).max() <= 8, "each finding is at both sites"
-    lines = {line.split()[0]: line.split() for line in text.splitlines() if line.startswith("site-")}
+    lines = {
+        line.split()[0]: line.split() for line in text.splitlines() if line.startswith("site-")
+    }
     assert [int(lines[data.site][2]) for data in loaded] == [len(data.labelled) for data in loaded]
 
 
 def csv_of_images(folder: Path, header: str, labels: Sequence[str]) -> Path:
     """Write 60 images, and a CSV that lists them with the labels in turn."""
-    rng, lines = np.random.default_rng(2), [header]
+    rng = np.random.default_rng(2)
+    lines = [header]
     for number in range(60):
         Image.fromarray(rng.integers(0, 255, (16, 16), np.uint8)).save(folder / f"{number}.png")
         lines.append(f"{number}.png,{labels[number % len(labels)]}")
@@ -223,22 +276,32 @@ def test_a_csv_with_several_findings_is_cut(tmp_path):
     words = ["Mass", "Edema|Mass", "No Finding", "Nodule", "", "Nodule|Edema"]
     cut = Wanted(sites=2, classes=("Mass", "Edema"), columns={"label": "Finding Labels"})
     text = partition(csv_of_images(tmp_path, "image,Finding Labels", words), tmp_path / "cut", cut)
-    assert "Findings that are left out: Nodule. An image with these alone shows none." in " ".join(text.split())
+    assert "Findings that are left out: Nodule. An image with these alone shows none." in " ".join(
+        text.split()
+    )
     spec = SPEC.model_copy(update={"classes": ("Mass", "Edema")})
     parts: list[Images] = []
     for number in (1, 2):
         data = load_site(tmp_path / "cut" / f"site-{number}.yaml", spec)
         assert not data.rejected
         parts += [data.labelled, data.unlabelled, data.val, data.test]
-    found = {name: row for part in parts for name, row in zip(part.ids, part.labels.tolist(), strict=True)}
+    found = {
+        name: row
+        for part in parts
+        for name, row in zip(part.ids, part.labels.tolist(), strict=True)
+    }
     wanted = [[1, 0], [1, 1], [0, 0], [0, 0], [-1, -1], [0, 1]]
     assert found == {f"{number}.png": wanted[number % len(words)] for number in range(60)}
 
 
 def columns_of_findings(folder: Path) -> Path:
-    """Write a CSV with columns of 0 and 1: of a finding with a comma in its name, of one, and of none."""
+    """Write a CSV with columns of 0 and 1: of a finding with a comma in its name, of one, and of
+    none.
+    """
     return csv_of_images(
-        folder, 'Path,"Mass, left",Edema,No Finding', ["1,0,0", "1,1,0", "0,0,1", "0,0,0", ",,", "0,1,0"]
+        folder,
+        'Path,"Mass, left",Edema,No Finding',
+        ["1,0,0", "1,1,0", "0,0,1", "0,0,0", ",,", "0,1,0"],
     )
 
 
@@ -247,7 +310,16 @@ def test_a_csv_with_a_column_for_each_finding_is_cut(tmp_path, capsys):
     out = tmp_path / "cut"
     assert (
         cli.main(
-            ["partition", f"{columns_of_findings(tmp_path)}", "--sites", "2", "--out", f"{out}", "--columns", *named]
+            [
+                "partition",
+                f"{columns_of_findings(tmp_path)}",
+                "--sites",
+                "2",
+                "--out",
+                f"{out}",
+                "--columns",
+                *named,
+            ]
         )
         == 0
     )
@@ -258,8 +330,14 @@ def test_a_csv_with_a_column_for_each_finding_is_cut(tmp_path, capsys):
     assert (spec.classes, spec.multi_label) == (("Edema", "Mass, left"), True)
     loaded = [load_site(out / f"site-{number}.yaml", spec) for number in (1, 2)]
     assert not any(data.rejected for data in loaded)
-    parts = [part for data in loaded for part in (data.labelled, data.unlabelled, data.val, data.test)]
-    found = {name: row for part in parts for name, row in zip(part.ids, part.labels.tolist(), strict=True)}
+    parts = [
+        part for data in loaded for part in (data.labelled, data.unlabelled, data.val, data.test)
+    ]
+    found = {
+        name: row
+        for part in parts
+        for name, row in zip(part.ids, part.labels.tolist(), strict=True)
+    }
     wanted = [[0, 1], [1, 1], [0, 0], [0, 0], [-1, -1], [1, 0]]
     assert found == {f"{number}.png": wanted[number % len(wanted)] for number in range(60)}
 
@@ -267,33 +345,43 @@ def test_a_csv_with_a_column_for_each_finding_is_cut(tmp_path, capsys):
 def test_columns_of_findings_that_cannot_be_are_told(tmp_path):
     file = columns_of_findings(tmp_path)
     with pytest.raises(
-        DataError, match=r"expected a column of labels, found Path, Mass, left, Edema, No Finding\. Name it"
+        DataError,
+        match=r"expected a column of labels, found Path, Mass, left, Edema, No Finding\. Name it",
     ):
         partition(file, tmp_path / "cut", Wanted(sites=2))
     with pytest.raises(
-        ConfigError, match=r"--columns: expected columns of the CSV .* found Edem \(did you mean Edema\?\)"
+        ConfigError,
+        match=r"--columns: expected columns of the CSV .* found Edem \(did you mean Edema\?\)",
     ):
         partition(file, tmp_path / "cut", Wanted(sites=2, findings=("Edem", "Mass, left")))
     file.write_text(file.read_text().replace(",1,1,0", ",1,-1,0"))
     with pytest.raises(
-        DataError, match=r"line 3: expected 0 or 1 for each finding, or an empty cell .* found '-1' for Edema"
+        DataError,
+        match=r"line 3: expected 0 or 1 for each finding, or an empty cell .* found '-1' for Edema",
     ):
         partition(file, tmp_path / "cut", Wanted(sites=2, findings=("Edema", "Mass, left")))
 
 
 def test_the_list_of_chestxray14_is_read_as_it_is(tmp_path):
-    rng, lines = np.random.default_rng(4), ["Image Index,Finding Labels,Patient ID"]
+    rng = np.random.default_rng(4)
+    lines = ["Image Index,Finding Labels,Patient ID"]
     for number in range(40):
         Image.fromarray(rng.integers(0, 255, (16, 16), np.uint8)).save(tmp_path / f"{number}.png")
-        lines.append(f"{number}.png,{('Mass', 'Edema|Mass', 'No Finding')[number % 3]},{number // 2}")
+        lines.append(
+            f"{number}.png,{('Mass', 'Edema|Mass', 'No Finding')[number % 3]},{number // 2}"
+        )
     (tmp_path / "list.csv").write_text("\n".join(lines) + "\n")
     text = " ".join(partition(tmp_path / "list.csv", tmp_path / "cut", Wanted(sites=1)).split())
-    assert "Columns: image=Image Index sample_id=Image Index label=Finding Labels group=Patient ID." in text
+    assert (
+        "Columns: image=Image Index sample_id=Image Index label=Finding Labels group=Patient ID."
+        in text
+    )
     assert "Classes: Edema, Mass." in text
 
 
 @pytest.mark.parametrize(
-    ("oracle", "labelled_sites", "job"), [(False, 2, "fedperl"), (False, 1, "fedperl"), (True, 2, "fedal")]
+    ("oracle", "labelled_sites", "job"),
+    [(False, 2, "fedperl"), (False, 1, "fedperl"), (True, 2, "fedal")],
 )
 def test_the_job_named_next_takes_several_labels(tmp_path, oracle, labelled_sites, job):
     write_findings(tmp_path)
@@ -308,7 +396,10 @@ def test_no_finding_is_not_among_the_classes_for_a_job(tmp_path):
     single = DataSpec(classes=("Mass", "Edema"))
     (problem,) = site_problems(["site-1"], [tmp_path / "cut"], single).values()
     assert 'found "Mass, left", No Finding' in problem
-    assert "(fedward run JOB --set \"data.classes=[Edema, 'Mass, left']\" --set data.multi_label=true)" in problem
+    assert (
+        "(fedward run JOB --set \"data.classes=[Edema, 'Mass, left']\" --set data.multi_label=true)"
+        in problem
+    )
     several = single.model_copy(update={"multi_label": True})
     (problem,) = site_problems(["site-1"], [tmp_path / "cut"], several).values()
     assert "(fedward run JOB --set \"data.classes=[Edema, 'Mass, left']\")" in problem

@@ -1,4 +1,6 @@
-"""DICOM files of several frames: refused unless the site wants them, and then images of one patient and one label."""
+"""DICOM files of several frames: refused unless the site wants them, and then images of one patient
+and one label.
+"""
 
 import numpy as np
 import pytest
@@ -33,7 +35,9 @@ def test_the_middle_of_equal_parts_is_taken():
 
 
 def test_several_frames_are_refused_with_the_remedy(tmp_path):
-    with pytest.raises(BadRow, match=r"7 frames: to use them, write frames: \{at_most: 8\}.*--frames 8"):
+    with pytest.raises(
+        BadRow, match=r"7 frames: to use them, write frames: \{at_most: 8\}.*--frames 8"
+    ):
         decode_file(cine(tmp_path / "x"), 16, 1)
 
 
@@ -43,7 +47,9 @@ def test_chosen_frames_have_their_own_pixels(tmp_path):
     assert list(found) == [0, 3, 6]
     assert all(np.array_equal(image, CINE[index]) for index, image in found.items())
     packed = cine(tmp_path / "y", syntax=RLE)
-    assert all(np.array_equal(image, CINE[index]) for index, image in open_frames(packed, frames=Frames()))
+    assert all(
+        np.array_equal(image, CINE[index]) for index, image in open_frames(packed, frames=Frames())
+    )
     assert list(decode_file(path, 16, 3, Rendering(frames=Frames(at_most=2)))) == ["#1", "#5"]
     alone = save(tmp_path / "z", CINE[0])
     assert list(decode_file(alone, 16, 1, Rendering(frames=Frames()))) == [""]
@@ -59,7 +65,9 @@ def test_frames_have_slopes_and_windows_of_their_own(tmp_path):
     def groups(slope=None, centre=None):
         parts = {}
         if slope is not None:
-            parts["PixelValueTransformationSequence"] = [item(RescaleSlope=slope, RescaleIntercept=0)]
+            parts["PixelValueTransformationSequence"] = [
+                item(RescaleSlope=slope, RescaleIntercept=0)
+            ]
         if centre is not None:
             parts["FrameVOILUTSequence"] = [item(WindowCenter=centre, WindowWidth=100)]
         return item(**parts)
@@ -79,7 +87,13 @@ def test_blank_frames_are_left_out_and_damage_is_told(tmp_path):
     blank = CINE.copy()
     blank[[0, 3]] = 9
     wanted = Rendering(frames=Frames())
-    assert list(decode_file(cine(tmp_path / "x", blank), 16, 1, wanted)) == ["#1", "#2", "#4", "#5", "#6"]
+    assert list(decode_file(cine(tmp_path / "x", blank), 16, 1, wanted)) == [
+        "#1",
+        "#2",
+        "#4",
+        "#5",
+        "#6",
+    ]
     with pytest.raises(BadRow, match="blank"):
         decode_file(cine(tmp_path / "y", np.full_like(CINE, 9)), 16, 1, wanted)
     for tags in ({"NumberOfFrames": 2**31 - 1}, {"PixelData": CINE[:4].tobytes()}):
@@ -91,9 +105,13 @@ def hospital_of(empty_hospital):
     """Return forty patients with a file each, every fourth of which has seven frames."""
     hospital = empty_hospital()
     for index in range(40):
-        frames = np.random.default_rng(index).integers(0, 256, (7 if index % 4 == 0 else 1, 20, 24), np.uint8)
+        frames = np.random.default_rng(index).integers(
+            0, 256, (7 if index % 4 == 0 else 1, 20, 24), np.uint8
+        )
         cine(hospital.folder / "images" / f"{index}.dcm", frames)
-        hospital.rows.append([f"s{index:02}", f"images/{index}.dcm", ("MEL", "NV")[index % 2], f"g{index}"])
+        hospital.rows.append(
+            [f"s{index:02}", f"images/{index}.dcm", ("MEL", "NV")[index % 2], f"g{index}"]
+        )
     hospital.spec = hospital.spec.model_copy(update={"classes": ("MEL", "NV"), "channels": 1})
     return hospital
 
@@ -119,15 +137,26 @@ def test_frames_of_a_file_share_label_and_split(empty_hospital):
     files = {name.partition("#")[0] for name in data.labelled.ids}
     assert (
         len(files)
-        == len({name.partition("#")[0] for part in ("labelled", "unlabelled") for name in parts_of(data)[part]}) / 2
+        == len(
+            {
+                name.partition("#")[0]
+                for part in ("labelled", "unlabelled")
+                for name in parts_of(data)[part]
+            }
+        )
+        / 2
     )
     again = load_site(site, hospital.spec, cache)
     for part in parts_of(data):
         assert parts_of(again)[part] == parts_of(data)[part]
         assert np.array_equal(getattr(again, part).pixels, getattr(data, part).pixels)
-    first = data.labelled if any(name.endswith("#3") for name in data.labelled.ids) else data.unlabelled
+    first = (
+        data.labelled if any(name.endswith("#3") for name in data.labelled.ids) else data.unlabelled
+    )
     sample = next(name for name in first.ids if name.endswith("#3"))
-    whole = decode_file(hospital.folder / "images" / f"{int(sample[1:3])}.dcm", 16, 1, Rendering(frames=Frames()))
+    whole = decode_file(
+        hospital.folder / "images" / f"{int(sample[1:3])}.dcm", 16, 1, Rendering(frames=Frames())
+    )
     assert np.array_equal(first.named([sample]).pixels[0], whole["#3"])
 
 
@@ -161,7 +190,9 @@ def test_without_a_word_a_site_of_cines_is_refused(empty_hospital):
 
 
 def test_no_header_reaches_a_message_about_frames(tmp_path):
-    made = dataset(CINE[0], PatientName="Mueller-4711", NumberOfFrames=3, WindowCenter=9, WindowWidth=9)
+    made = dataset(
+        CINE[0], PatientName="Mueller-4711", NumberOfFrames=3, WindowCenter=9, WindowWidth=9
+    )
     made.save_as(tmp_path / "x", enforce_file_format=True)
     for rendering in (Rendering(), Rendering(frames=Frames())):
         with pytest.raises(BadRow) as caught:

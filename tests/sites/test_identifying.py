@@ -5,10 +5,10 @@ import pytest
 from PIL import Image, ImageDraw, ImageFont, PngImagePlugin
 
 from dicom_files import save
+from fedward.lab.synthetic import synthetic_site
 from fedward.sites.doctor import examine
 from fedward.sites.identifying import has_text_lines, identifying_notes
 from fedward.sites.rendering import PLAIN, Rendering, Slices
-from fedward.sites.synthetic import synthetic_site
 from nifti_files import body, nibabel, write
 
 SECRET = "Mueller 4711"
@@ -30,7 +30,9 @@ def written(pixels, text=SECRET, size=12, colour=255, at=(3, 3)):
 @pytest.mark.parametrize("size", [10, 14, 24])
 def test_lines_of_text_are_found(size):
     assert has_text_lines(written(scan(), size=size))
-    assert has_text_lines(written(np.full((200, 200), 230, np.uint8), size=size, colour=0, at=(20, 90)))
+    assert has_text_lines(
+        written(np.full((200, 200), 230, np.uint8), size=size, colour=0, at=(20, 90))
+    )
 
 
 def test_pictures_without_text_are_left_alone():
@@ -38,7 +40,14 @@ def test_pictures_without_text_are_left_alone():
     noise = np.random.default_rng(1).integers(0, 256, (100, 100), np.uint8)
     ruler = scan()
     ruler[20:180:10, 5:15] = 255
-    for picture in (scan(), ramp, noise, ruler, np.zeros((50, 50), np.uint8), np.zeros((9, 1), np.uint8)):
+    for picture in (
+        scan(),
+        ramp,
+        noise,
+        ruler,
+        np.zeros((50, 50), np.uint8),
+        np.zeros((9, 1), np.uint8),
+    ):
         assert not has_text_lines(picture)
 
 
@@ -47,7 +56,8 @@ def test_drawn_lesions_have_no_text():
 
     data = synthetic_site("site-1", DataSpec(image_size=64), SyntheticData(images=40), 1)
     assert not any(
-        has_text_lines(np.asarray(Image.fromarray(pixels).convert("L"))) for pixels in data.unlabelled.pixels
+        has_text_lines(np.asarray(Image.fromarray(pixels).convert("L")))
+        for pixels in data.unlabelled.pixels
     )
 
 

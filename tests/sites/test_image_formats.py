@@ -1,4 +1,6 @@
-"""Which formats of images are read: a listed few, by what a file begins with, whatever its name says."""
+"""Which formats of images are read: a listed few, by what a file begins with, whatever its name
+says.
+"""
 
 import ast
 import os
@@ -12,10 +14,10 @@ from PIL import EpsImagePlugin, Image, UnidentifiedImageError
 
 import fedward
 from fedward.annotation.levels import in_window, levels_of
+from fedward.lab.partition.folder_pool import is_image
 from fedward.sites import decoding
 from fedward.sites.decoding import BadRow, decode, open_image
 from fedward.sites.images import decode_files
-from fedward.sites.partition.folder_pool import is_image
 
 EPS = b"""%!PS-Adobe-3.0 EPSF-3.0
 %%BoundingBox: 0 0 16 16
@@ -32,7 +34,8 @@ PICTURE = Image.fromarray(np.random.default_rng(0).integers(0, 256, (20, 20, 3),
 @pytest.fixture
 def ran(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Where a Ghostscript, the first on the path, would leave a mark."""
-    program, mark = tmp_path / "bin" / "gs", tmp_path / "ghostscript-ran"
+    program = tmp_path / "bin" / "gs"
+    mark = tmp_path / "ghostscript-ran"
     program.parent.mkdir()
     program.write_text(f"#!/bin/sh\necho ran >> {mark}\n")
     program.chmod(0o755)
@@ -105,25 +108,34 @@ def test_each_format_is_read_whatever_its_name_says(tmp_path: Path, kind: str, n
     "refused by the first bytes: five formats are read",
 )
 @pytest.mark.parametrize("kind", OTHERS)
-def test_no_other_format_is_opened(tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_other_format_is_opened(
+    tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     Image.init()
     path = tmp_path / "a.png"
     PICTURE.convert({"MSP": "1", "BLP": "P"}.get(kind, "RGB")).save(path, kind)
     opened = list[str]()
     for other, (_, accept) in list(Image.OPEN.items()):
-        monkeypatch.setitem(Image.OPEN, other, (lambda *_, other=other: opened.append(other), accept))
+        monkeypatch.setitem(
+            Image.OPEN, other, (lambda *_, other=other: opened.append(other), accept)
+        )
     with pytest.raises(BadRow, match="none of PNG, JPEG, TIFF, BMP and PPM"):
         open_image(path)
     assert not set(opened) - set(READ)
 
 
 def test_files_of_other_formats_are_counted_not_read(tmp_path: Path) -> None:
-    assert not [name for name in ("a.eps", "a.webp", "a.gif", "a.psd", "a.pdf", "a.svg") if is_image(tmp_path / name)]
+    assert not [
+        name
+        for name in ("a.eps", "a.webp", "a.gif", "a.psd", "a.pdf", "a.svg")
+        if is_image(tmp_path / name)
+    ]
 
 
 def test_pillow_opens_files_at_one_place() -> None:
     """Whoever adds another ``Image.open`` would let all formats in again."""
-    package, found = Path(fedward.__file__).parent, list[str]()
+    package = Path(fedward.__file__).parent
+    found = list[str]()
     for file in package.rglob("*.py"):
         for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
             if isinstance(node, ast.Attribute) and ast.unparse(node) == "Image.open":

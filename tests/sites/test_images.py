@@ -16,7 +16,9 @@ from fedward.sites.decoding import BadRow, decode
 from fedward.sites.images import decode_files
 from odd_images import ODD_TAGS, deep_png, deep_tiff, odd_exif
 
-HALVES = np.repeat([[40, 200]], 8, axis=1).reshape(1, 16).repeat(16, axis=0).astype(np.uint8)  # dark left, light right
+HALVES = (
+    np.repeat([[40, 200]], 8, axis=1).reshape(1, 16).repeat(16, axis=0).astype(np.uint8)
+)  # dark left, light right
 
 
 def save(path: Path, image: Image.Image, **options) -> Path:
@@ -28,13 +30,17 @@ def test_sixteen_bits_are_scaled_by_their_range_not_clipped(tmp_path):
     twelve_bits = np.linspace(0, 4095, 256).round().astype(np.uint16).reshape(16, 16)
     pixels = decode(save(tmp_path / "a.png", Image.fromarray(twelve_bits)), 16, 1)[..., 0]
     assert pixels.ravel().tolist() == list(range(256))
-    shifted = decode(save(tmp_path / "b.png", Image.fromarray(twelve_bits + np.uint16(50000))), 16, 1)[..., 0]
+    shifted = decode(
+        save(tmp_path / "b.png", Image.fromarray(twelve_bits + np.uint16(50000))), 16, 1
+    )[..., 0]
     assert shifted.ravel().tolist() == list(range(256))
 
 
 def test_float_images_are_scaled_and_must_be_finite(tmp_path):
     values = np.linspace(-1, 1, 256, dtype=np.float32).reshape(16, 16)
-    assert decode(save(tmp_path / "a.tif", Image.fromarray(values)), 16, 1).ravel().tolist() == list(range(256))
+    assert decode(
+        save(tmp_path / "a.tif", Image.fromarray(values)), 16, 1
+    ).ravel().tolist() == list(range(256))
     values[0, 0] = np.nan
     with pytest.raises(BadRow, match="NaN"):
         decode(save(tmp_path / "b.tif", Image.fromarray(values)), 16, 1)
@@ -42,7 +48,18 @@ def test_float_images_are_scaled_and_must_be_finite(tmp_path):
 
 @pytest.mark.parametrize(
     ("mode", "channels"),
-    [("L", 1), ("L", 3), ("1", 3), ("P", 3), ("P", 1), ("LA", 1), ("RGBA", 3), ("CMYK", 3), ("RGB", 1), ("RGB", 3)],
+    [
+        ("L", 1),
+        ("L", 3),
+        ("1", 3),
+        ("P", 3),
+        ("P", 1),
+        ("LA", 1),
+        ("RGBA", 3),
+        ("CMYK", 3),
+        ("RGB", 1),
+        ("RGB", 3),
+    ],
 )
 def test_modes_become_the_channels_asked_for(tmp_path, mode, channels):
     image = Image.fromarray(HALVES).convert("RGB").convert(mode)
@@ -91,7 +108,9 @@ def test_every_orientation_is_shown_as_pillow_shows_it(tmp_path, orientation):
     exif[0x0112] = orientation
     path = save(tmp_path / "a.png", Image.fromarray(corner), exif=exif)
     with Image.open(path) as image:
-        assert np.array_equal(decode(path, 16, 1)[..., 0], np.asarray(ImageOps.exif_transpose(image)))
+        assert np.array_equal(
+            decode(path, 16, 1)[..., 0], np.asarray(ImageOps.exif_transpose(image))
+        )
 
 
 @pytest.mark.parametrize("what", ODD_TAGS)
@@ -117,7 +136,11 @@ def test_whatever_a_decoder_raises_costs_one_row(files, monkeypatch, error):
 
     whole, _, _ = decode_files(files, 16, 3, None, "s")
     upright = reading._upright
-    monkeypatch.setattr(reading, "_upright", lambda image: (damaged if "2.png" in image.filename else upright)(image))
+    monkeypatch.setattr(
+        reading,
+        "_upright",
+        lambda image: (damaged if "2.png" in image.filename else upright)(image),
+    )
     pixels, failed, _ = decode_files(files, 16, 3, None, "s")
     assert set(failed) == {2, 4}
     assert "a damaged chunk" in failed[2]
@@ -129,7 +152,11 @@ def test_colours_of_sixteen_bits_are_refused_not_darkened(tmp_path, kind):
     """A detector of 12 bits: the upper eight of sixteen are at most 15."""
     deep = np.random.default_rng(0).integers(0, 4096, (16, 16, 3), np.uint16)
     grey = kind.startswith("grey")
-    content = deep_tiff(deep) if kind.endswith(".tif") else deep_png(deep[..., : 2 if grey else 3], 4 if grey else 2)
+    content = (
+        deep_tiff(deep)
+        if kind.endswith(".tif")
+        else deep_png(deep[..., : 2 if grey else 3], 4 if grey else 2)
+    )
     (tmp_path / kind).write_bytes(content)
     with Image.open(tmp_path / kind) as image:
         assert np.asarray(image.convert("RGB")).max() < 16
@@ -139,12 +166,17 @@ def test_colours_of_sixteen_bits_are_refused_not_darkened(tmp_path, kind):
 
 @pytest.mark.parametrize("name", ["a.tif", "a.png", "a.ppm", "a.jpg", "a.bmp"])
 def test_colours_of_eight_bits_are_read(tmp_path, name):
-    assert decode(save(tmp_path / name, Image.fromarray(HALVES).convert("RGB")), 16, 3)[:, -4:].mean() > 180
+    assert (
+        decode(save(tmp_path / name, Image.fromarray(HALVES).convert("RGB")), 16, 3)[:, -4:].mean()
+        > 180
+    )
 
 
 def test_resizing_squashes_and_averages(tmp_path):
     stripes = np.tile(np.array([[0, 254]], np.uint8), (32, 64))
-    pixels = decode(save(tmp_path / "a.png", Image.fromarray(np.vstack([stripes, stripes * 0 + 60]))), 16, 1)
+    pixels = decode(
+        save(tmp_path / "a.png", Image.fromarray(np.vstack([stripes, stripes * 0 + 60]))), 16, 1
+    )
     assert pixels[2, 3:-3].ravel() == pytest.approx(127, abs=3)
 
 
@@ -201,7 +233,8 @@ def names(cache):
     "the three newest sizes stay; an older one is removed with its notes, once no process uses it",
 )
 def test_only_the_newest_caches_and_those_in_use_stay(files, tmp_path):
-    cache, sizes = tmp_path / "cache", range(16, 26)
+    cache = tmp_path / "cache"
+    sizes = range(16, 26)
     plain, _, _ = decode_files(files, 16, 3, None, "s")
     used, _, _ = decode_files(files, 16, 3, cache, "s")
     kept = set(names(cache))
@@ -234,8 +267,10 @@ def use(files, cache, opened, leave):
 
 
 def test_a_cache_that_another_process_uses_stays(files, tmp_path):
-    cache, context = tmp_path / "cache", multiprocessing.get_context("fork")
-    opened, leave = context.Event(), context.Event()
+    cache = tmp_path / "cache"
+    context = multiprocessing.get_context("fork")
+    opened = context.Event()
+    leave = context.Event()
     process = context.Process(target=use, args=(files, cache, opened, leave))
     process.start()
     assert opened.wait(60)
@@ -268,7 +303,8 @@ def test_a_damaged_cache_is_built_again(files, tmp_path, damage):
     cache = tmp_path / "cache"
     plain, failed, _ = decode_files(files, 16, 3, None, "s")
     decode_files(files, 16, 3, cache, "s")
-    target, notes = next(cache.glob("*.npy")), next(cache.glob("*.json"))
+    target = next(cache.glob("*.npy"))
+    notes = next(cache.glob("*.json"))
     content = target.read_bytes()
     if damage == "cut":
         target.write_bytes(content[:1000])
@@ -312,10 +348,14 @@ def test_all_files_bad_is_an_empty_cache(files, tmp_path):
 
 @pytest.mark.parametrize(
     ("error", "told"),
-    [(OSError(errno.EIO, "Input/output error"), "Input/output error"), (MemoryError(), "too little memory")],
+    [
+        (OSError(errno.EIO, "Input/output error"), "Input/output error"),
+        (MemoryError(), "too little memory"),
+    ],
 )
 def test_a_failure_of_the_machine_is_not_remembered(files, tmp_path, monkeypatch, error, told):
-    cache, opened = tmp_path / "cache", []
+    cache = tmp_path / "cache"
+    opened = []
     plain, _, _ = decode_files(files, 16, 3, None, "s")
 
     def failing(path, formats):
@@ -333,7 +373,9 @@ def test_a_failure_of_the_machine_is_not_remembered(files, tmp_path, monkeypatch
             assert set(failed) == {1, 4}
             assert told in failed[1]
             assert np.array_equal(pixels, plain[[0, 2, 3, 4]])
-            assert sorted(opened) == looked_at, "while it fails, only the file that may be mended is read again"
+            assert sorted(opened) == looked_at, (
+                "while it fails, only the file that may be mended is read again"
+            )
     for _ in range(2):
         pixels, failed, _ = decode_files(files, 16, 3, cache, "s")
         assert set(failed) == {4}
@@ -343,7 +385,11 @@ def test_a_failure_of_the_machine_is_not_remembered(files, tmp_path, monkeypatch
 def test_a_broken_file_is_remembered_once_it_can_be_read(files, tmp_path, monkeypatch):
     files[1].write_bytes(files[1].read_bytes()[:300])
     with monkeypatch.context() as broken:
-        broken.setattr(reading, "_deep_colour", lambda image: (_ for _ in ()).throw(PermissionError(13, "denied")))
+        broken.setattr(
+            reading,
+            "_deep_colour",
+            lambda image: (_ for _ in ()).throw(PermissionError(13, "denied")),
+        )
         assert "denied" in decode_files(files, 16, 3, tmp_path / "cache", "s")[1][1]
     for _ in range(2):
         assert "truncated" in decode_files(files, 16, 3, tmp_path / "cache", "s")[1][1]

@@ -35,7 +35,14 @@ def test_every_image_is_in_one_set_and_no_group_in_two_splits(hospital):
     assert sorted(sum(found.values(), ())) == [row[0] for row in hospital.rows]
     group = {row[0]: row[3] for row in hospital.rows}
     split = {"labelled": "train", "unlabelled": "train"}
-    assert max(Counter(g for g, _ in {(group[i], split.get(n, n)) for n in SETS for i in found[n]}).values()) == 1
+    assert (
+        max(
+            Counter(
+                g for g, _ in {(group[i], split.get(n, n)) for n in SETS for i in found[n]}
+            ).values()
+        )
+        == 1
+    )
     assert data.site == "site-1"
     assert data.classes == ("MEL", "NV", "BCC")
     assert data.labelled.pixels.shape[1:] == (16, 16, 3)
@@ -83,7 +90,8 @@ def test_a_site_may_name_the_images_whose_labels_are_used(hospital):
 def test_a_named_image_without_a_training_label_is_refused(hospital):
     held_out = load_site(hospital.write(), hospital.spec).test.ids[0]
     with pytest.raises(
-        DataError, match=f"site-1, field labelled: expected ids .* found 1 others, such as '{held_out}'"
+        DataError,
+        match=f"site-1, field labelled: expected ids .* found 1 others, such as '{held_out}'",
     ):
         load_site(hospital.write(labelled=[held_out]), hospital.spec)
 
@@ -101,7 +109,9 @@ def test_a_group_in_two_splits_is_an_error(hospital):
     hospital.header.append("split")
     for index, row in enumerate(hospital.rows):
         row.append("train" if index % 2 else "test")
-    with pytest.raises(DataError, match=r"site-1.*column split.*each group in one split.*g00, g01.*15 more"):
+    with pytest.raises(
+        DataError, match=r"site-1.*column split.*each group in one split.*g00, g01.*15 more"
+    ):
         load_site(hospital.write(), hospital.spec)
 
 
@@ -128,7 +138,12 @@ def test_the_site_names_columns_labels_and_rows(hospital):
         row[2] = {"MEL": "Melanom", "NV": "Nävus", "BCC": "weg"}[row[2]]
     data = load_site(
         hospital.write(
-            columns={"sample_id": "Bild-Nr", "image": "Datei", "label": "Befund", "group": "Patient"},
+            columns={
+                "sample_id": "Bild-Nr",
+                "image": "Datei",
+                "label": "Befund",
+                "group": "Patient",
+            },
             labels={"Melanom": "MEL", "Nävus": "NV"},
             ignore_labels=["weg"],
             where={"Patient": ["g00", "g01", "g02", "g03"]},
@@ -221,7 +236,10 @@ SPOILERS = [value for name, value in sorted(globals().items()) if name.startswit
 
 @pytest.mark.parametrize(
     "spoil",
-    [pytest.param(spoil, marks=[LEAVING] if spoil in (spoil_outside, spoil_link) else []) for spoil in SPOILERS],
+    [
+        pytest.param(spoil, marks=[LEAVING] if spoil in (spoil_outside, spoil_link) else [])
+        for spoil in SPOILERS
+    ],
 )
 def test_one_bad_row_is_rejected_and_the_rest_kept(hospital, spoil):
     reason = spoil(hospital)
@@ -265,11 +283,17 @@ def test_labels_can_be_shown_and_hidden_without_moving_an_image(hospital):
     pictures = dict(zip(ids, [*data.labelled.pixels, *data.unlabelled.pixels], strict=True))
     labels = {ids[-1]: 1, ids[0]: 0, "of another site": 1}
     shown = data.with_labels(labels)
-    assert dict(zip(shown.labelled.ids, shown.labelled.labels.tolist(), strict=True)) == {ids[0]: 0, ids[-1]: 1}
+    assert dict(zip(shown.labelled.ids, shown.labelled.labels.tolist(), strict=True)) == {
+        ids[0]: 0,
+        ids[-1]: 1,
+    }
     assert shown.unlabelled.ids == tuple(ids[1:-1])
     assert set(shown.unlabelled.labels.tolist()) == {-1}
     for images in (shown.labelled, shown.unlabelled):
-        assert all((pictures[name] == pixels).all() for name, pixels in zip(images.ids, images.pixels, strict=True))
+        assert all(
+            (pictures[name] == pixels).all()
+            for name, pixels in zip(images.ids, images.pixels, strict=True)
+        )
     assert (shown.val is data.val, shown.test is data.test) == (True, True)
     assert data.with_labels({}).labelled.ids == ()
 
@@ -289,7 +313,9 @@ def members(lasting_hospital):
     return ids(load_site(lasting_hospital.write(labelled=0.5), lasting_hospital.spec))
 
 
-@pytest.mark.parametrize(("index", "spoilt"), [(0, "missing"), (13, "cut short"), (27, "missing"), (39, "cut short")])
+@pytest.mark.parametrize(
+    ("index", "spoilt"), [(0, "missing"), (13, "cut short"), (27, "missing"), (39, "cut short")]
+)
 def test_mending_a_file_moves_no_other_image(lasting_hospital, members, index, spoilt):
     hospital = lasting_hospital
     path = hospital.folder / hospital.rows[index][1]
@@ -304,7 +330,9 @@ def test_mending_a_file_moves_no_other_image(lasting_hospital, members, index, s
         path.write_bytes(content)
     name = hospital.rows[index][0]
     assert [row.sample_id for row in data.rejected] == [name]
-    assert ids(data) == {part: tuple(i for i in whole if i != name) for part, whole in members.items()}
+    assert ids(data) == {
+        part: tuple(i for i in whole if i != name) for part, whole in members.items()
+    }
 
 
 def test_a_row_whose_file_is_missing_keeps_its_sample_id(hospital):
@@ -326,15 +354,23 @@ def test_who_looks_at_rows_alone_gets_those_with_a_file(hospital):
     assert ([row.row for row in aside], total) == ([5], 40)
 
 
-@pytest.mark.parametrize("choice", [{"where": {"group": ["g00", "g01", "g02"]}}, {"share": [1, 10]}])
+@pytest.mark.parametrize(
+    "choice", [{"where": {"group": ["g00", "g01", "g02"]}}, {"share": [1, 10]}]
+)
 def test_a_row_of_perhaps_another_site_is_told_but_not_counted(hospital, choice):
     whole = ids(load_site(hospital.write(**choice), hospital.spec))
     for row in hospital.rows[20:30]:
         row.append("too much")
     hospital.rows += [["short"]]
-    expected = [Rejected(22 + i, f"s{20 + i:03d}", "expected 4 cells, found 5", counted=False) for i in range(10)]
+    expected = [
+        Rejected(22 + i, f"s{20 + i:03d}", "expected 4 cells, found 5", counted=False)
+        for i in range(10)
+    ]
     data = load_site(hospital.write(max_rejected=0, **choice), hospital.spec)
-    assert list(data.rejected) == [*expected, Rejected(42, "short", "expected 4 cells, found 1", counted=False)]
+    assert list(data.rejected) == [
+        *expected,
+        Rejected(42, "short", "expected 4 cells, found 1", counted=False),
+    ]
     if "where" in choice:
         assert ids(data) == whole
     with pytest.raises(DataError, match="at most 0% of 41 rows unusable, found 11"):
@@ -360,12 +396,21 @@ def test_columns_without_a_name_may_repeat(hospital):
 
 @pytest.mark.parametrize(
     ("encoding", "delimiter"),
-    [("utf-8", ","), ("utf-8-sig", ","), ("utf-16", ","), ("cp1252", ";"), ("utf-8", "\t"), ("utf-16", ";")],
+    [
+        ("utf-8", ","),
+        ("utf-8-sig", ","),
+        ("utf-16", ","),
+        ("cp1252", ";"),
+        ("utf-8", "\t"),
+        ("utf-16", ";"),
+    ],
 )
 def test_encodings_and_delimiters(hospital, encoding, delimiter):
     for row in hospital.rows:
         row[3] = f"Müller {row[3]}"
-    data = load_site(hospital.write(delimiter, encoding, where={"group": ["Müller g00"]}), hospital.spec)
+    data = load_site(
+        hospital.write(delimiter, encoding, where={"group": ["Müller g00"]}), hospital.spec
+    )
     assert data.labelled.ids == ("s000", "s001")
 
 
@@ -378,17 +423,22 @@ def test_a_quoted_column_may_hold_delimiters(hospital):
 
 def test_missing_columns_are_named(hospital):
     hospital.header[3] = "patient"
-    with pytest.raises(DataError, match=r"manifest.csv, line 1: expected columns .*missing: group.*columns"):
+    with pytest.raises(
+        DataError, match=r"manifest.csv, line 1: expected columns .*missing: group.*columns"
+    ):
         load_site(hospital.write(), hospital.spec)
 
 
 @pytest.mark.parametrize(
-    "text", ["x" * 150_000, f'"{"x" * 150_000}",image', "x," * 150_000, "\n\nsample_id,image,label,group"]
+    "text",
+    ["x" * 150_000, f'"{"x" * 150_000}",image', "x," * 150_000, "\n\nsample_id,image,label,group"],
 )
 def test_a_first_line_that_is_no_header_is_told_in_few_words(hospital, text):
     site_file = hospital.write()
     (hospital.folder / "manifest.csv").write_text(text)
-    with pytest.raises(DataError, match=r"manifest.csv, line 1: expected columns .*missing: sample_id") as caught:
+    with pytest.raises(
+        DataError, match=r"manifest.csv, line 1: expected columns .*missing: sample_id"
+    ) as caught:
         load_site(site_file, hospital.spec)
     assert len(str(caught.value)) < 1000
 
@@ -456,14 +506,20 @@ def test_a_site_whose_every_row_is_bad_is_an_error(hospital):
         ({"kind": "manifest", "folder": ".", "share": [3, 2]}, "1 <= i <= k"),
         ({"kind": "manifest", "folder": ".", "annotation": "doctor"}, "annotation"),
         ({"kind": "manifest", "folder": ".", "wait_for_labels": -1}, "wait_for_labels"),
-        ({"kind": "manifest", "folder": ".", "split": {"val": 0.7, "test": 0.7}}, "field split: expected val"),
+        (
+            {"kind": "manifest", "folder": ".", "split": {"val": 0.7, "test": 0.7}},
+            "field split: expected val",
+        ),
         ({"kind": "manifest", "folder": ".", "labels": {"x": "WART"}}, "field labels.*WART"),
         (
             {"kind": "manifest", "folder": ".", "manifest": "other.csv"},
             "field manifest: expected a CSV file, found none at .*/other.csv",
         ),
         ({"kind": "npz", "file": ""}, "field file: expected a path, found nothing. Fix this field"),
-        ({"kind": "npz", "file": None}, "field file: expected a path, found nothing. Fix this field"),
+        (
+            {"kind": "npz", "file": None},
+            "field file: expected a path, found nothing. Fix this field",
+        ),
         ({"kind": "npz"}, "field file: expected a value, found nothing. Fix this field"),
         (
             {"kind": "npz", "file": "a.npz", "max_set_aside": 0.1},
@@ -479,7 +535,9 @@ def test_a_wrong_site_file_names_the_field(hospital, content, found):
         load_site(site_file, hospital.spec)
 
 
-@pytest.mark.parametrize("text", ["kind: [", None, "birth: 2024-13-45", "!!int a", "[" * 5000, "!!bool x"])
+@pytest.mark.parametrize(
+    "text", ["kind: [", None, "birth: 2024-13-45", "!!int a", "[" * 5000, "!!bool x"]
+)
 def test_an_unreadable_site_file(tmp_path, text):
     site_file = tmp_path / "site-1.yaml"
     if text:
@@ -498,7 +556,8 @@ def test_the_servers_file_has_its_own_name(tmp_path):
 def test_find_site_file_takes_the_first_folder_that_has_one(tmp_path):
     (tmp_path / "a").mkdir()
     (tmp_path / "b").mkdir()
-    own, shared = tmp_path / "b" / "site-2.yaml", tmp_path / "b" / "fedward_site.yaml"
+    own = tmp_path / "b" / "site-2.yaml"
+    shared = tmp_path / "b" / "fedward_site.yaml"
     assert find_site_file("site-2", [tmp_path / "a", tmp_path / "b"]) is None
     shared.touch()
     assert find_site_file("site-2", [tmp_path / "a", tmp_path / "b"]) == shared

@@ -27,7 +27,9 @@ def write(folder, *, shape=(16, 16, 3), **changed):
 def site(folder, **fields):
     path = folder / "site-1.yaml"
     path.write_text(
-        yaml.safe_dump({"kind": "npz", "file": "toy.npz", "labels": dict(enumerate(SPEC.classes)), **fields})
+        yaml.safe_dump(
+            {"kind": "npz", "file": "toy.npz", "labels": dict(enumerate(SPEC.classes)), **fields}
+        )
     )
     return path
 
@@ -70,7 +72,9 @@ def test_numbers_of_no_class_train_without_a_label(tmp_path):
 def test_numbers_that_are_not_named_are_refused(tmp_path):
     """They would pass as the job's classes, whatever these are."""
     write(tmp_path)
-    with pytest.raises(DataError, match=r"field labels: .*found nothing\. .*write labels: {0: A, 1: B, 2: C}\."):
+    with pytest.raises(
+        DataError, match=r"field labels: .*found nothing\. .*write labels: {0: A, 1: B, 2: C}\."
+    ):
         load_site(site(tmp_path, labels={}), SPEC)
 
 
@@ -111,10 +115,14 @@ def test_mending_an_image_moves_no_other(tmp_path, index):
     whole = members()
     arrays["train_images"][index] = 3
     write(tmp_path, **arrays)
-    assert members() == {part: tuple(i for i in ids if i != f"train-{index}") for part, ids in whole.items()}
+    assert members() == {
+        part: tuple(i for i in ids if i != f"train-{index}") for part, ids in whole.items()
+    }
 
 
-PICKLE = pytest.mark.proves("files", "pickled objects in a site's npz file", "refused; nothing in it is run")
+PICKLE = pytest.mark.proves(
+    "files", "pickled objects in a site's npz file", "refused; nothing in it is run"
+)
 
 
 @pytest.mark.parametrize(
@@ -145,7 +153,8 @@ def test_broken_files_are_refused(tmp_path, content):
 
 def test_a_file_that_is_not_there_is_named_with_its_place(tmp_path):
     with pytest.raises(
-        DataError, match=f"field file: expected an npz file, found none at {tmp_path.resolve()}/toy.npz"
+        DataError,
+        match=f"field file: expected an npz file, found none at {tmp_path.resolve()}/toy.npz",
     ):
         load_site(site(tmp_path), SPEC)
 
@@ -159,13 +168,20 @@ def test_a_single_array_is_no_archive(tmp_path):
 
 @pytest.mark.parametrize("compressed", [False, True])
 def test_bit_rot_is_refused_or_changes_no_shape(tmp_path, compressed):
-    """The archive's own checksum is checked only once its header and its compression have been understood."""
-    path, rng = tmp_path / "toy.npz", np.random.default_rng(0)
+    """The archive's own checksum is checked only once its header and its compression have been
+    understood.
+    """
+    path = tmp_path / "toy.npz"
+    rng = np.random.default_rng(0)
     arrays = {"train_images": rng.integers(0, 9, (6, 4, 4), np.uint8), "train_labels": np.arange(6)}
     (np.savez_compressed if compressed else np.savez)(path, **arrays)
-    whole, file, refused = path.read_bytes(), read_site_file(site(tmp_path)), 0
+    whole = path.read_bytes()
+    file = read_site_file(site(tmp_path))
+    refused = 0
     for place in range(len(whole)):
-        path.write_bytes(whole[:place] + bytes([whole[place] ^ rng.integers(1, 256)]) + whole[place + 1 :])
+        path.write_bytes(
+            whole[:place] + bytes([whole[place] ^ rng.integers(1, 256)]) + whole[place + 1 :]
+        )
         try:
             images, labels = read_split(file, "train")
         except DataError:
@@ -184,11 +200,17 @@ def test_missing_arrays_are_refused(tmp_path):
 @pytest.mark.parametrize(
     ("fields", "named"),
     [
-        ({"device": "gpu"}, "field device: expected auto, cpu, cuda, or one GPU as in cuda:1, found 'gpu'"),
+        (
+            {"device": "gpu"},
+            "field device: expected auto, cpu, cuda, or one GPU as in cuda:1, found 'gpu'",
+        ),
         ({"device": "cuda:"}, "field device: "),
         ({"device": 0}, "field device: "),
         ({"threads": -1}, "field threads: "),
-        ({"device": "cuda:1", "processes": 2}, "device: cuda or auto, as each of several processes takes a GPU"),
+        (
+            {"device": "cuda:1", "processes": 2},
+            "device: cuda or auto, as each of several processes takes a GPU",
+        ),
     ],
 )
 def test_a_device_and_threads_that_cannot_be_are_refused(tmp_path, fields, named):
@@ -200,4 +222,7 @@ def test_device_and_threads_come_with_the_data(tmp_path):
     write(tmp_path)
     data = load_site(site(tmp_path, device="cpu", threads=3), SPEC)
     assert (data.device, data.threads) == ("cpu", 3)
-    assert (load_site(site(tmp_path), SPEC).device, load_site(site(tmp_path), SPEC).threads) == ("auto", 1)
+    assert (load_site(site(tmp_path), SPEC).device, load_site(site(tmp_path), SPEC).threads) == (
+        "auto",
+        1,
+    )

@@ -7,8 +7,7 @@ import pytest
 
 from fedward.config import DataSpec
 from fedward.errors import ConfigError, DataError
-from fedward.sites import load_site
-from fedward.sites.partition.fedperl import (
+from fedward.lab.partition.fedperl import (
     FEDPERL_SOURCES,
     THINNED,
     Sample,
@@ -16,15 +15,24 @@ from fedward.sites.partition.fedperl import (
     read_skin,
     write_site_files,
 )
+from fedward.sites import load_site
 
 
 @pytest.fixture
 def samples(hospital):
-    """Every source has 24 images of 8 lesions; one lesion of a loner's source is also in the archive."""
+    """Every source has 24 images of 8 lesions; one lesion of a loner's source is also in the
+    archive.
+    """
     sources = [source for part in FEDPERL_SOURCES.values() for source in part[0]]
     images = [row[1] for row in hospital.rows]
     made = [
-        Sample(f"{source}-{index}", images[index], "NV" if index < 18 else "MEL", f"{source}-{index // 3}", source)
+        Sample(
+            f"{source}-{index}",
+            images[index],
+            "NV" if index < 18 else "MEL",
+            f"{source}-{index // 3}",
+            source,
+        )
         for source in sources
         for index in range(24)
     ]
@@ -43,7 +51,9 @@ def test_fedperl_layout_is_five_three_two_and_a_server(samples):
     used = Counter(sample.sample_id for part in layout.values() for sample in part)
     assert max(used.values()) == 1
     assert {sample.sample_id for sample in samples} - set(used) == {"shared"}
-    places = Counter(group for group, _ in {(s.group, site) for site, part in layout.items() for s in part})
+    places = Counter(
+        group for group, _ in {(s.group, site) for site, part in layout.items() for s in part}
+    )
     assert max(places.values()) == 1
 
 
@@ -60,14 +70,19 @@ def test_site_files_load_without_copies(samples, hospital, tmp_path):
     for file in files:
         data = load_site(file, DataSpec(classes=("MEL", "NV"), image_size=16))
         expected = sorted(sample.sample_id for sample in layout[file.stem])
-        found = [i for name in ("labelled", "unlabelled", "val", "test") for i in getattr(data, name).ids]
+        found = [
+            i for name in ("labelled", "unlabelled", "val", "test") for i in getattr(data, name).ids
+        ]
         assert sorted(found) == expected
         if file.stem == "server":
             assert len(data.val) == len(expected)
 
 
 def test_read_skin_groups_an_image_without_lesion_alone(tmp_path):
-    rows = [("sample_id", "image", "diagnosis", "lesion_id", "source"), ("a", "a.jpg", "NV", "", "s")]
+    rows = [
+        ("sample_id", "image", "diagnosis", "lesion_id", "source"),
+        ("a", "a.jpg", "NV", "", "s"),
+    ]
     with (tmp_path / "m.csv").open("w", newline="") as file:
         csv.writer(file).writerows(rows)
     assert read_skin(tmp_path / "m.csv") == [Sample("a", "a.jpg", "NV", "a", "s")]
@@ -79,8 +94,13 @@ def test_read_skin_groups_an_image_without_lesion_alone(tmp_path):
 
 def test_what_is_no_skin_data_set_is_refused_in_its_own_terms(tmp_path):
     (tmp_path / "m.csv").write_text("sample_id,image\n")
-    for name, place, found in (("none.csv", "", "No such file"), ("m.csv", ", line 1", "missing: diagnosis")):
-        with pytest.raises(DataError, match=f"{name}{place}: .*{found}.*Name the folder of a pooled skin") as caught:
+    for name, place, found in (
+        ("none.csv", "", "No such file"),
+        ("m.csv", ", line 1", "missing: diagnosis"),
+    ):
+        with pytest.raises(
+            DataError, match=f"{name}{place}: .*{found}.*Name the folder of a pooled skin"
+        ) as caught:
             read_skin(tmp_path / name)
         assert "site file" not in str(caught.value)
 

@@ -14,10 +14,10 @@ from PIL import Image
 from fedward import cli
 from fedward.config import DataSpec
 from fedward.errors import ConfigError, DataError
+from fedward.lab.partition.csv_pool import read_csv
+from fedward.lab.partition.cut import Wanted, partition
+from fedward.lab.partition.folder_pool import read_folder
 from fedward.sites import load_site
-from fedward.sites.partition.csv_pool import read_csv
-from fedward.sites.partition.cut import Wanted, partition
-from fedward.sites.partition.folder_pool import read_folder
 
 DIAGNOSES = ("nevus", "melanoma", "")
 
@@ -30,13 +30,17 @@ def picture(path, seed=0, size=(30, 24), grey=False):
 
 @pytest.fixture(scope="module")
 def clinic(tmp_path_factory):
-    """A CSV of 120 images of 40 patients, whose ids are their names without ending, in two folders beside it."""
+    """A CSV of 120 images of 40 patients, whose ids are their names without ending, in two folders
+    beside it.
+    """
     folder = tmp_path_factory.mktemp("clinic")
     rows = [["image_id", "dx", "Patient ID", "hospital"]]
     for index in range(120):
         picture(folder / f"part_{index % 2}" / f"IMG_{index}.jpg", index)
         patient = index // 3
-        rows.append([f"IMG_{index}", DIAGNOSES[patient % 3], f"P{patient}", ("Bern", "Köln")[patient % 2]])
+        rows.append(
+            [f"IMG_{index}", DIAGNOSES[patient % 3], f"P{patient}", ("Bern", "Köln")[patient % 2]]
+        )
     table(folder / "meta.csv", rows, delimiter=";")
     return folder
 
@@ -53,7 +57,9 @@ def loaded(folder):
 
 
 def sets(data):
-    return {name: set(getattr(data, name).ids) for name in ("labelled", "unlabelled", "val", "test")}
+    return {
+        name: set(getattr(data, name).ids) for name in ("labelled", "unlabelled", "val", "test")
+    }
 
 
 def folders(root, counts, splits=("",)):
@@ -79,7 +85,9 @@ def test_a_csv_is_cut_by_patient_whatever_its_columns(clinic, tmp_path):
             for name in ids:
                 split = part if part in ("val", "test") else "train"
                 places.setdefault(int(name.removeprefix("IMG_")) // 3, set()).add((site, split))
-                assert (part == "unlabelled") == (DIAGNOSES[int(name.removeprefix("IMG_")) // 3 % 3] == "")
+                assert (part == "unlabelled") == (
+                    DIAGNOSES[int(name.removeprefix("IMG_")) // 3 % 3] == ""
+                )
     assert sorted(places) == list(range(40))
     assert all(len(where) == 1 for where in places.values())
     assert len({len(data.labelled) for data in found.values()}) <= 2
@@ -104,7 +112,9 @@ def test_a_site_file_that_is_copied_finds_images_and_csv(clinic, tmp_path, monke
 
 
 def test_columns_can_be_named_and_left_out(clinic):
-    pool = read_csv(clinic / "meta.csv", clinic, columns={"label": "hospital", "group": "", "sample_id": ""})
+    pool = read_csv(
+        clinic / "meta.csv", clinic, columns={"label": "hospital", "group": "", "sample_id": ""}
+    )
     assert pool.classes == ("Bern", "Köln")
     assert not pool.grouped
     assert pool.groups[0] == "part_0/IMG_0.jpg"
@@ -114,13 +124,17 @@ def test_named_splits_are_kept_and_others_refused(tmp_path):
     rows = [["file", "class", "set"]]
     for index in range(60):
         picture(tmp_path / f"{index}.png", index, grey=True)
-        rows.append([f"{index}.png", "AB"[index % 2], ("Training", "validation", "TEST")[index // 2 % 3]])
+        rows.append(
+            [f"{index}.png", "AB"[index % 2], ("Training", "validation", "TEST")[index // 2 % 3]]
+        )
     pool = read_csv(table(tmp_path / "t.csv", rows), tmp_path)
     assert pool.splits == [("train", "val", "test")[index // 2 % 3] for index in range(60)]
     assert (pool.channels, pool.side, pool.data_spec()["views"]) == (1, 24, "upright")
     for row in rows[1:]:
         row[2] = "fold 1"
-    with pytest.raises(DataError, match=r"expected train, val or test, found 'fold 1' \(--columns split="):
+    with pytest.raises(
+        DataError, match=r"expected train, val or test, found 'fold 1' \(--columns split="
+    ):
         read_csv(table(tmp_path / "t.csv", rows), tmp_path)
     assert set(read_csv(tmp_path / "t.csv", tmp_path, columns={"split": ""}).splits) == {"train"}
 
@@ -128,7 +142,11 @@ def test_named_splits_are_kept_and_others_refused(tmp_path):
 def test_a_patient_in_two_splits_of_a_csv_is_refused(tmp_path):
     picture(tmp_path / "a.png", 1)
     picture(tmp_path / "b.png", 2)
-    rows = [["image", "label", "patient", "split"], ["a.png", "A", "P1", "train"], ["b.png", "B", "P1", "test"]]
+    rows = [
+        ["image", "label", "patient", "split"],
+        ["a.png", "A", "P1", "train"],
+        ["b.png", "B", "P1", "test"],
+    ]
     with pytest.raises(DataError, match="1 in several, such as P1"):
         read_csv(table(tmp_path / "t.csv", rows), tmp_path)
 
@@ -140,8 +158,12 @@ def test_few_bad_rows_are_left_out_and_many_refused(tmp_path):
         rows.append([f"{index}.png", "AB"[index % 2]])
     pool = read_csv(table(tmp_path / "t.csv", [*rows, ["gone.png", "A"], ["39.png"]]), tmp_path)
     assert len(pool.labels) == 40
-    assert "2 of 42 images are left out, the first: line 43: expected 2 cells, found 1." in pool.notes
-    with pytest.raises(DataError, match=r"3 of 43 that cannot, the first: line 42: .*'gone.png'.*--images"):
+    assert (
+        "2 of 42 images are left out, the first: line 43: expected 2 cells, found 1." in pool.notes
+    )
+    with pytest.raises(
+        DataError, match=r"3 of 43 that cannot, the first: line 42: .*'gone.png'.*--images"
+    ):
         read_csv(table(tmp_path / "t.csv", [*rows, *[["gone.png", "A"]] * 3]), tmp_path)
 
 
@@ -172,7 +194,11 @@ def test_a_name_of_two_files_is_no_path(tmp_path):
             ConfigError,
             r"columns of the CSV \(image_id, dx, Patient ID, hospital\), found dia",
         ),
-        ({"lable": "dx"}, ConfigError, "columns for image, sample_id, label, group, split, found lable"),
+        (
+            {"lable": "dx"},
+            ConfigError,
+            "columns for image, sample_id, label, group, split, found lable",
+        ),
         ({"image": ""}, DataError, "a column of images"),
         ({"sample_id": "dx"}, DataError, "another row has the id 'nevus'"),
     ],
@@ -185,11 +211,16 @@ def test_columns_that_cannot_be_are_refused(clinic, columns, error, words):
 def test_the_index_that_pandas_writes_is_no_trouble(tmp_path):
     for index in range(4):
         picture(tmp_path / f"{index}.png", index)
-    rows = [["", "image", "label"], *([index, f"{index}.png", "AB"[index % 2]] for index in range(4))]
+    rows = [
+        ["", "image", "label"],
+        *([index, f"{index}.png", "AB"[index % 2]] for index in range(4)),
+    ]
     assert read_csv(table(tmp_path / "t.csv", rows), tmp_path).labels.tolist() == [0, 1, 0, 1]
 
 
-@pytest.mark.parametrize("content", [b"", b"\xff\xfe\x00", b"label\nA\n", b'image,"label\n', b"image,image\n"])
+@pytest.mark.parametrize(
+    "content", [b"", b"\xff\xfe\x00", b"label\nA\n", b'image,"label\n', b"image,image\n"]
+)
 def test_what_is_no_csv_of_images_is_refused(tmp_path, content):
     (tmp_path / "t.csv").write_bytes(content)
     with pytest.raises(DataError, match=r"t\.csv") as caught:
@@ -209,7 +240,9 @@ def test_folders_are_classes_in_natural_order(tmp_path):
     assert "as their endings are not those of images: 1." in text
     found = loaded(tmp_path / "sites")
     everything = set.union(*(ids for data in found.values() for ids in sets(data).values()))
-    assert everything == {f"grade 10/{i}.png" for i in range(30)} | {f"grade 2/{i}.png" for i in range(60)}
+    assert everything == {f"grade 10/{i}.png" for i in range(30)} | {
+        f"grade 2/{i}.png" for i in range(60)
+    }
     assert [(len(data.labelled), len(data.unlabelled)) for data in found.values()] == [(14, 13)] * 2
     for data in found.values():
         for name, label in zip(data.test.ids, data.test.labels, strict=True):
@@ -217,7 +250,9 @@ def test_folders_are_classes_in_natural_order(tmp_path):
 
 
 def test_folders_of_splits_are_kept(tmp_path):
-    root = folders(tmp_path / "xray", {"A": 20, "unlabelled": 5, "B": 20}, ("Train", "valid", "test"))
+    root = folders(
+        tmp_path / "xray", {"A": 20, "unlabelled": 5, "B": 20}, ("Train", "valid", "test")
+    )
     pool = read_folder(root)
     assert pool.classes == ("A", "B")
     partition(root, tmp_path / "sites", Wanted(sites=2))
@@ -225,7 +260,9 @@ def test_folders_of_splits_are_kept(tmp_path):
     assert sum(len(data.unlabelled) for data in found.values()) == 5
     for part, folder in (("labelled", "Train"), ("val", "valid"), ("test", "test")):
         names = [name for data in found.values() for name in getattr(data, part).ids]
-        assert sorted(names) == sorted(f"{folder}/{kind}/{index}.png" for kind in "AB" for index in range(20))
+        assert sorted(names) == sorted(
+            f"{folder}/{kind}/{index}.png" for kind in "AB" for index in range(20)
+        )
 
 
 def test_a_csv_in_a_folder_of_classes_is_pointed_out(tmp_path):
@@ -244,10 +281,14 @@ def test_links_out_of_the_folder_and_odd_names_are_left_out(tmp_path):
     pool = read_folder(root)
     assert len(pool.labels) == 81
     (note,) = pool.notes
-    assert note.startswith("2 of 83 images are left out, the first: 'A/link.png': expected a path inside")
+    assert note.startswith(
+        "2 of 83 images are left out, the first: 'A/link.png': expected a path inside"
+    )
     partition(root, tmp_path / "sites", Wanted(sites=2))
     found = loaded(tmp_path / "sites").values()
-    assert 'B/a "quoted", broken\nname.png' in set.union(*(ids for data in found for ids in sets(data).values()))
+    assert 'B/a "quoted", broken\nname.png' in set.union(
+        *(ids for data in found for ids in sets(data).values())
+    )
 
 
 @pytest.mark.parametrize("files", [[], ["A/notes.txt"], ["1.png"], ["A/1.dcm"]])
@@ -263,7 +304,9 @@ def test_damaged_images_are_told_and_one_readable_one_is_enough(tmp_path):
     for name in ("A", "B"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "1.png").write_bytes(b"no image")
-    with pytest.raises(DataError, match=r"images that can be read, found A/1.png: .*PNG, JPEG or TIFF"):
+    with pytest.raises(
+        DataError, match=r"images that can be read, found A/1.png: .*PNG, JPEG or TIFF"
+    ):
         read_folder(tmp_path)
     picture(tmp_path / "B" / "2.png", size=(300, 400))
     assert read_folder(tmp_path).data_spec()["image_size"] == 224
@@ -290,10 +333,14 @@ def test_a_csv_becomes_a_run_in_two_commands(clinic, tmp_path, monkeypatch, caps
 
 
 def test_what_sites_have_not_is_told_before_the_run(clinic, tmp_path, capsys):
-    sites, out = tmp_path / "sites", tmp_path / "run"
+    sites = tmp_path / "sites"
+    out = tmp_path / "run"
     partition(clinic / "meta.csv", sites, Wanted(sites=3))
     capsys.readouterr()
-    assert run("run", "fedavg", "--site-files", sites, "--set", "data.classes=[a, b]", "--out", out) == 1
+    assert (
+        run("run", "fedavg", "--site-files", sites, "--set", "data.classes=[a, b]", "--out", out)
+        == 1
+    )
     error = capsys.readouterr().err
     assert "found 3 of 3 that cannot be used" in error
     assert "\n  site-1, site-2, site-3: field labels: " in error
@@ -302,7 +349,13 @@ def test_what_sites_have_not_is_told_before_the_run(clinic, tmp_path, capsys):
     (sites / "site-2.yaml").write_text(yaml.safe_dump({**spoilt, "folder": "nowhere"}))
     (sites / "notes.yaml").write_text("a: b\n")
     small = ["rounds=1", "images_per_round=8", "batch=4", "net=small_cnn", "data.image_size=16"]
-    arguments = ["--site-files", sites, "--out", out, *[word for change in small for word in ("--set", change)]]
+    arguments = [
+        "--site-files",
+        sites,
+        "--out",
+        out,
+        *[word for change in small for word in ("--set", change)],
+    ]
     assert run("run", "fedavg", *arguments) == 1
     error = capsys.readouterr().err
     for line in (
@@ -314,7 +367,10 @@ def test_what_sites_have_not_is_told_before_the_run(clinic, tmp_path, capsys):
         assert line in error
     assert not out.exists()
     assert run("run", "fedavg", *arguments, "--allow-missing") == 0
-    assert "2 of 4 that cannot be used, the run goes on without these sites:\n  notes: " in capsys.readouterr().out
+    assert (
+        "2 of 4 that cannot be used, the run goes on without these sites:\n  notes: "
+        in capsys.readouterr().out
+    )
     assert json.loads((out / "run.json").read_text())["sites"] == ["site-1", "site-3"]
 
 
@@ -324,16 +380,24 @@ def test_what_sites_have_not_is_told_before_the_run(clinic, tmp_path, capsys):
         (["nothing"], "expected an npz file, a CSV, or a folder of images, found nothing there"),
         (["eyes", "--columns", "label=x"], "--columns, --images: expected a CSV, found eyes"),
         (["eyes", "--by", "hospital"], "a column of the data (there are none), found hospital"),
-        (["eyes", "--by", "hospital", "--dirichlet", "1"], "--by: expected no --sites or --dirichlet"),
+        (
+            ["eyes", "--by", "hospital", "--dirichlet", "1"],
+            "--by: expected no --sites or --dirichlet",
+        ),
         (["eyes", "--seed", "3"], "expected --sites or --by, found --seed"),
-        (["eyes"], "expected --sites or --by, found eyes. Say into how many sites, as in --sites 4."),
+        (
+            ["eyes"],
+            "expected --sites or --by, found eyes. Say into how many sites, as in --sites 4.",
+        ),
         (["eyes", "--images", "x"], "expected --sites or --by, found --images"),
     ],
 )
 def test_wrong_use_is_told_with_what_to_do(tmp_path, monkeypatch, capsys, words, said):
     monkeypatch.chdir(tmp_path)
     folders(tmp_path / "eyes", {"A": 2, "B": 2})
-    sites = [] if {"--by", "--seed", "--images"} & set(words) or words == ["eyes"] else ["--sites", "2"]
+    sites = (
+        [] if {"--by", "--seed", "--images"} & set(words) or words == ["eyes"] else ["--sites", "2"]
+    )
     assert run("partition", *words, *sites, "--out", "sites") in (1, 2)
     assert said in capsys.readouterr().err
     assert not (tmp_path / "sites").exists()

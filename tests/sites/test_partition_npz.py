@@ -9,9 +9,9 @@ import yaml
 from fedward import cli
 from fedward.config import DataSpec
 from fedward.errors import ConfigError, DataError
+from fedward.lab.partition.cut import Wanted, partition
+from fedward.lab.partition.npz_pool import read_npz
 from fedward.sites import load_site
-from fedward.sites.partition.cut import Wanted, partition
-from fedward.sites.partition.npz_pool import read_npz
 
 COUNTS = {"train": 120, "val": 24, "test": 40}
 
@@ -24,7 +24,10 @@ def grey(folder, **changed):
     """Write a file like BreastMNIST: two classes, grey."""
     arrays = {}
     for seed, (split, count) in enumerate(COUNTS.items()):
-        arrays |= {f"{split}_images": images(count, seed=seed), f"{split}_labels": (np.arange(count) % 2)[:, None]}
+        arrays |= {
+            f"{split}_images": images(count, seed=seed),
+            f"{split}_labels": (np.arange(count) % 2)[:, None],
+        }
     folder.mkdir(exist_ok=True, parents=True)
     np.savez(folder / "breast.npz", **{**arrays, **changed})
     return folder / "breast.npz"
@@ -41,7 +44,10 @@ def pooled(folder, **changed):
         "source_names": np.array(["north", "south"]),
     }
     arrays |= changed
-    np.savez(folder / "pooled.npz", **{name: value for name, value in arrays.items() if value is not None})
+    np.savez(
+        folder / "pooled.npz",
+        **{name: value for name, value in arrays.items() if value is not None},
+    )
     return folder / "pooled.npz"
 
 
@@ -55,11 +61,19 @@ def loaded(folder):
 
 
 def everything(data):
-    return [name for part in ("labelled", "unlabelled", "val", "test") for name in getattr(data, part).ids]
+    return [
+        name
+        for part in ("labelled", "unlabelled", "val", "test")
+        for name in getattr(data, part).ids
+    ]
 
 
 def test_an_official_file_is_cut_and_described(tmp_path):
-    text = partition(grey(tmp_path / "data"), tmp_path / "sites", Wanted(sites=3, classes=("benign", "malignant")))
+    text = partition(
+        grey(tmp_path / "data"),
+        tmp_path / "sites",
+        Wanted(sites=3, classes=("benign", "malignant")),
+    )
     assert json.loads((tmp_path / "sites" / "data.json").read_text()) == {
         "name": "breast",
         "classes": ["benign", "malignant"],
@@ -77,14 +91,30 @@ def test_an_official_file_is_cut_and_described(tmp_path):
         assert (len(data.val), data.classes) == (8, ("benign", "malignant"))
         assert set(data.test.labels.tolist()) == {0, 1}
     assert "--classes names them" not in text
-    assert text.splitlines()[1].split() == ["site-1", "40", "40", "8", *["14"], "-", "2/2", "benign", "50%"]
+    assert text.splitlines()[1].split() == [
+        "site-1",
+        "40",
+        "40",
+        "8",
+        "14",
+        "-",
+        "2/2",
+        "benign",
+        "50%",
+    ]
     assert max(len(line) for line in text.splitlines() if str(tmp_path) not in line) <= 80
 
 
 def test_some_sites_have_labels_and_some_of_them(tmp_path):
-    text = partition(grey(tmp_path), tmp_path / "sites", Wanted(sites=3, labelled=0.25, labelled_sites=2))
+    text = partition(
+        grey(tmp_path), tmp_path / "sites", Wanted(sites=3, labelled=0.25, labelled_sites=2)
+    )
     assert f"fedward run isofed --site-files {tmp_path / 'sites'}" in text
-    assert [content["labelled"] for content in sites(tmp_path / "sites").values()] == [0.25, 0.25, 0.0]
+    assert [content["labelled"] for content in sites(tmp_path / "sites").values()] == [
+        0.25,
+        0.25,
+        0.0,
+    ]
     found = loaded(tmp_path / "sites")
     assert [len(data.labelled) for data in found.values()] == [10, 10, 0]
     assert found["site-3"].unlabelled.labels[:].tolist() == [-1] * 40
@@ -92,7 +122,8 @@ def test_some_sites_have_labels_and_some_of_them(tmp_path):
 
 
 def test_the_number_of_labelled_sites_moves_no_image(tmp_path):
-    file, cuts = grey(tmp_path), []
+    file = grey(tmp_path)
+    cuts = []
     for count in (1, 2):
         partition(file, tmp_path / f"{count}", Wanted(sites=3, gamma=1.0, labelled_sites=count))
         cuts.append([content["indices"] for content in sites(tmp_path / f"{count}").values()])
@@ -121,7 +152,9 @@ def test_a_file_without_splits_is_split_by_patient(tmp_path):
         for site, data in found.items():
             for part in ("labelled", "val", "test"):
                 images = getattr(data, part)
-                for name, pixels, label in zip(images.ids, images.pixels, images.labels, strict=True):
+                for name, pixels, label in zip(
+                    images.ids, images.pixels, images.labels, strict=True
+                ):
                     row = int(name.split("-")[1])
                     assert (pixels[..., 0] == arrays["images"][row]).all()
                     assert data.classes[label] == arrays["label_names"][arrays["labels"][row]]
@@ -135,12 +168,16 @@ def test_a_file_without_splits_is_split_by_patient(tmp_path):
 def test_each_source_becomes_a_site(tmp_path):
     partition(pooled(tmp_path), tmp_path / "sites", Wanted(by="source"))
     assert list(sites(tmp_path / "sites")) == ["north", "south"]
-    rows = [int(name.split("-")[1]) // 3 % 2 for name in everything(loaded(tmp_path / "sites")["south"])]
+    rows = [
+        int(name.split("-")[1]) // 3 % 2 for name in everything(loaded(tmp_path / "sites")["south"])
+    ]
     assert rows == [1] * 45
 
 
 def test_named_classes_are_used_and_others_left_out(tmp_path):
-    text = partition(pooled(tmp_path), tmp_path / "sites", Wanted(sites=2, classes=("solid", "cyst")))
+    text = partition(
+        pooled(tmp_path), tmp_path / "sites", Wanted(sites=2, classes=("solid", "cyst"))
+    )
     assert "30 images of other classes are left out." in text
     found = loaded(tmp_path / "sites")
     assert sum(len(everything(data)) for data in found.values()) == 60
@@ -169,11 +206,31 @@ def test_numbers_name_classes_from_whichever_on(tmp_path):
 @pytest.mark.parametrize(
     ("changed", "classes", "error", "words"),
     [
-        ({"label_names": None}, ("a", "b"), ConfigError, "--classes: expected a name for each of the labels 0, 1, 2"),
-        ({}, ("cyst", "nodule"), ConfigError, r"classes of the data \(cyst, none, solid\), found nodule"),
+        (
+            {"label_names": None},
+            ("a", "b"),
+            ConfigError,
+            "--classes: expected a name for each of the labels 0, 1, 2",
+        ),
+        (
+            {},
+            ("cyst", "nodule"),
+            ConfigError,
+            r"classes of the data \(cyst, none, solid\), found nodule",
+        ),
         ({}, ("cyst",), ConfigError, "two or more classes, each named once, found cyst"),
-        ({}, ("cyst", "cyst"), ConfigError, "two or more classes, each named once, found cyst, cyst"),
-        ({"label_names": np.array(["a"])}, (), DataError, "labels from 0 to 0.*found 0 to 2.*Complete label_names"),
+        (
+            {},
+            ("cyst", "cyst"),
+            ConfigError,
+            "two or more classes, each named once, found cyst, cyst",
+        ),
+        (
+            {"label_names": np.array(["a"])},
+            (),
+            DataError,
+            "labels from 0 to 0.*found 0 to 2.*Complete label_names",
+        ),
         ({"images": np.zeros((90, 4), np.uint8)}, (), DataError, "uint8 images"),
         ({"labels": np.zeros((90, 14, 2), int)}, (), DataError, "labels .N,. or .N, C."),
         ({"labels": None}, (), DataError, "labels is not a file"),
@@ -188,20 +245,28 @@ def test_other_files_are_refused(tmp_path, changed, classes, error, words):
 
 
 def test_a_patient_in_two_splits_is_refused(tmp_path):
-    groups = {f"{split}_patient": np.arange(count) + 1000 * len(split) for split, count in COUNTS.items()}
+    groups = {
+        f"{split}_patient": np.arange(count) + 1000 * len(split) for split, count in COUNTS.items()
+    }
     groups["test_patient"] += 5000
     assert read_npz(grey(tmp_path, **groups)).grouped
     groups["val_patient"][3] = 5005
-    with pytest.raises(DataError, match=r"each group .* in one split, found 1 in several, such as 5005"):
+    with pytest.raises(
+        DataError, match=r"each group .* in one split, found 1 in several, such as 5005"
+    ):
         read_npz(grey(tmp_path, **groups))
 
 
 def test_files_of_another_cut_are_kept(tmp_path):
-    file, out = grey(tmp_path), tmp_path / "sites"
+    file = grey(tmp_path)
+    out = tmp_path / "sites"
     first = partition(file, out, Wanted(sites=3))
     assert partition(file, out, Wanted(sites=3)) == first
     before = {path: path.read_bytes() for path in out.iterdir()}
-    for other, words in ((Wanted(sites=3, seed=1), "perhaps edited by hand"), (Wanted(sites=2), "site-3.yaml")):
+    for other, words in (
+        (Wanted(sites=3, seed=1), "perhaps edited by hand"),
+        (Wanted(sites=2), "site-3.yaml"),
+    ):
         with pytest.raises(ConfigError, match=words):
             partition(file, out, other)
     assert {path: path.read_bytes() for path in out.iterdir()} == before
@@ -210,7 +275,19 @@ def test_files_of_another_cut_are_kept(tmp_path):
 def test_from_a_file_to_a_run_in_two_commands(tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
     grey(tmp_path)
-    words = ["partition", "breast.npz", "--sites", "2", "--dirichlet", "2", "--out", "sites", "--classes", "no", "yes"]
+    words = [
+        "partition",
+        "breast.npz",
+        "--sites",
+        "2",
+        "--dirichlet",
+        "2",
+        "--out",
+        "sites",
+        "--classes",
+        "no",
+        "yes",
+    ]
     assert cli.main(words) == 0
     text = capsys.readouterr().out
     assert max(map(len, text.splitlines())) <= 80
@@ -236,5 +313,17 @@ def test_from_a_file_to_a_run_in_two_commands(tmp_path, capsys, monkeypatch):
 def test_a_damaged_data_file_is_refused(tmp_path, capsys, content):
     partition(grey(tmp_path), tmp_path / "sites", Wanted(sites=2))
     (tmp_path / "sites" / "data.json").write_text(content)
-    assert cli.main(["run", "fedavg", "--site-files", str(tmp_path / "sites"), "--out", str(tmp_path / "run")]) == 1
+    assert (
+        cli.main(
+            [
+                "run",
+                "fedavg",
+                "--site-files",
+                str(tmp_path / "sites"),
+                "--out",
+                str(tmp_path / "run"),
+            ]
+        )
+        == 1
+    )
     assert "data.json: expected a JSON object" in capsys.readouterr().err

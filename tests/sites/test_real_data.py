@@ -7,13 +7,15 @@ import pytest
 import yaml
 
 from fedward.config import DataSpec
+from fedward.lab.partition.fedperl import fedperl_layout, read_skin, write_site_files
 from fedward.sites import load_site
-from fedward.sites.partition.fedperl import fedperl_layout, read_skin, write_site_files
 
 DATA = Path(os.environ.get("FEDWARD_DATA", ""))
 pytestmark = [
     pytest.mark.real_data,
-    pytest.mark.skipif("FEDWARD_DATA" not in os.environ, reason="FEDWARD_DATA names no folder with the real data"),
+    pytest.mark.skipif(
+        "FEDWARD_DATA" not in os.environ, reason="FEDWARD_DATA names no folder with the real data"
+    ),
 ]
 
 
@@ -25,7 +27,9 @@ def layout():
 def test_the_skin_layout_has_these_sizes_and_no_lesion_twice(layout):
     sizes = {site: len(samples) for site, samples in layout.items()}
     assert list(sizes.values()) == [1023, 1021, 1020, 1018, 1015, 756, 752, 751, 1000, 439, 1016]
-    places = Counter(group for group, _ in {(s.group, site) for site, part in layout.items() for s in part})
+    places = Counter(
+        group for group, _ in {(s.group, site) for site, part in layout.items() for s in part}
+    )
     assert max(places.values()) == 1
 
 
@@ -57,9 +61,17 @@ def test_a_medmnist_file_is_cut_into_sites_that_cover_it(tmp_path):
     files = [tmp_path / f"site-{index}.yaml" for index in (1, 2, 3)]
     for index, path in enumerate(files, 1):
         labels = dict(enumerate(spec.classes))
-        content = {"kind": "npz", "file": str(file), "labels": labels, "labelled": 0.1, "share": [index, 3]}
+        content = {
+            "kind": "npz",
+            "file": str(file),
+            "labels": labels,
+            "labelled": 0.1,
+            "share": [index, 3],
+        }
         path.write_text(yaml.safe_dump(content))
     loaded = [load_site(path, spec) for path in files]
-    counts = np.array([[len(d.labelled) + len(d.unlabelled), len(d.val), len(d.test)] for d in loaded])
+    counts = np.array(
+        [[len(d.labelled) + len(d.unlabelled), len(d.val), len(d.test)] for d in loaded]
+    )
     aside = [row for data in loaded for row in data.rejected]
     assert counts.sum() + len(aside) == 4708 + 524 + 624

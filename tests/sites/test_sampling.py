@@ -18,7 +18,9 @@ def test_every_image_occurs_floor_or_ceil_times(pool, images, seed):
 
 
 def test_equal_generators_give_equal_draws():
-    one, two, other = (virtual_client(30, 20, torch.Generator().manual_seed(seed)) for seed in (1, 1, 2))
+    one, two, other = (
+        virtual_client(30, 20, torch.Generator().manual_seed(seed)) for seed in (1, 1, 2)
+    )
     assert torch.equal(one, two)
     assert not torch.equal(one, other)
 

@@ -1,4 +1,6 @@
-"""DICOM series as volumes: the slices of the NIfTI file, whatever the order, and folders that are no whole series."""
+"""DICOM series as volumes: the slices of the NIfTI file, whatever the order, and folders that are
+no whole series.
+"""
 
 import csv
 import logging
@@ -11,13 +13,13 @@ import yaml
 from dicom_files import RLE, save
 from fedward import cli
 from fedward.config import DataSpec
+from fedward.lab.partition.csv_pool import read_csv
+from fedward.lab.partition.cut import Wanted, partition
+from fedward.lab.partition.folder_pool import read_folder
 from fedward.sites import load_site
 from fedward.sites.decoding import BadRow
 from fedward.sites.doctor import examine
 from fedward.sites.images import decode_file, decode_files, open_parts
-from fedward.sites.partition.csv_pool import read_csv
-from fedward.sites.partition.cut import Wanted, partition
-from fedward.sites.partition.folder_pool import read_folder
 from fedward.sites.rendering import Rendering, Slices
 from nifti_files import body, write
 from series_files import series
@@ -28,12 +30,16 @@ WINDOW = (40, 400)
 
 def slices_of(path, window=WINDOW, neighbours=True, **slices):
     """Return index -> pixels of the slices of a volume, by default all that are not almost empty."""
-    found = open_parts(path, Rendering(window, slices=Slices(**{"at_most": 1000, **slices})), neighbours)
+    found = open_parts(
+        path, Rendering(window, slices=Slices(**{"at_most": 1000, **slices})), neighbours
+    )
     return {int(part[1:]): np.asarray(image) for part, image in found}
 
 
 def same(one, other):
-    return list(one) == list(other) and all(np.array_equal(one[index], other[index]) for index in one)
+    return list(one) == list(other) and all(
+        np.array_equal(one[index], other[index]) for index in one
+    )
 
 
 @pytest.mark.parametrize("axis", ["axial", "coronal", "sagittal"])
@@ -48,11 +54,14 @@ def test_compressed_slices_and_uneven_rescale_are_read(tmp_path):
     plain = slices_of(write(tmp_path / "x.nii", body()))
     own = {index: {"syntax": RLE} if index % 2 else {} for index in range(12)}
     assert same(slices_of(series(tmp_path / "rle", body(), slices=own)), plain)
-    shifted = {4: {"RescaleIntercept": -1024 + 30}}  # as in PET, whose slices have slopes of their own
+    shifted = {
+        4: {"RescaleIntercept": -1024 + 30}
+    }  # as in PET, whose slices have slopes of their own
     brighter = body()
     brighter[:, :, 4] += 30
     assert same(
-        slices_of(series(tmp_path / "pet", body(), slices=shifted)), slices_of(write(tmp_path / "y.nii", brighter))
+        slices_of(series(tmp_path / "pet", body(), slices=shifted)),
+        slices_of(write(tmp_path / "y.nii", brighter)),
     )
 
 
@@ -87,7 +96,14 @@ def other_file(path, name, **tags):
 
 def report(path):
     """Write a DICOM object without pixels beside the slices, and a text."""
-    save(path / "SR", np.ones((2, 2), np.uint8), Rows=None, Columns=None, PixelData=b"", SeriesInstanceUID="9")
+    save(
+        path / "SR",
+        np.ones((2, 2), np.uint8),
+        Rows=None,
+        Columns=None,
+        PixelData=b"",
+        SeriesInstanceUID="9",
+    )
     (path / "Thumbs.db").write_text(SECRET)
 
 
@@ -106,10 +122,22 @@ def with_link(path):
 
 HERE = [0, 0, 20]
 BROKEN = {
-    "two series": ({"slices": {5: {"SeriesInstanceUID": "9"}}}, None, "found 2 series: give each a folder"),
-    "missing": ({"slices": {5: None}}, None, "found one 2 times the usual one between slices 4 and 5: is a file miss"),
+    "two series": (
+        {"slices": {5: {"SeriesInstanceUID": "9"}}},
+        None,
+        "found 2 series: give each a folder",
+    ),
+    "missing": (
+        {"slices": {5: None}},
+        None,
+        "found one 2 times the usual one between slices 4 and 5: is a file miss",
+    ),
     "uneven": ({"slices": {3: {"ImagePositionPatient": [0, 0, 16]}}}, None, "even gaps"),
-    "over time": ({"slices": {5: {"ImagePositionPatient": HERE}}}, None, "found several: a series over time"),
+    "over time": (
+        {"slices": {5: {"ImagePositionPatient": HERE}}},
+        None,
+        "found several: a series over time",
+    ),
     "other size": (
         {},
         lambda path: other_file(path, "IM777", Rows=12, Columns=40),
@@ -122,18 +150,40 @@ BROKEN = {
         "found several directions",
     ),
     "some places": ({"slices": {5: {"ImagePositionPatient": None}}}, None, "found some without"),
-    "no directions": ({"ImageOrientationPatient": [0, 0, 0, 0, 0, 0]}, None, "where right, front and head are"),
-    "NaN": ({"slices": {5: {"ImagePositionPatient": ["nan", 0, 0]}}}, None, "where right, front and head are"),
-    "one slice": ({"slices": dict.fromkeys(range(11))}, None, "found 1: name a single image itself"),
+    "no directions": (
+        {"ImageOrientationPatient": [0, 0, 0, 0, 0, 0]},
+        None,
+        "where right, front and head are",
+    ),
+    "NaN": (
+        {"slices": {5: {"ImagePositionPatient": ["nan", 0, 0]}}},
+        None,
+        "where right, front and head are",
+    ),
+    "one slice": (
+        {"slices": dict.fromkeys(range(11))},
+        None,
+        "found 1: name a single image itself",
+    ),
     "inverted": ({"PhotometricInterpretation": "MONOCHROME1"}, None, "lowest value is black"),
     "frames": ({"slices": {5: {"NumberOfFrames": 2}}}, None, "slice IM0.*2 frames"),
-    "no DICOM": ({}, lambda path: (path / "x.DCM").write_text("text"), "1 that are not, such as 'x.DCM'"),
-    "cut short": ({}, lambda path: os.truncate(path / "IM003", 700), "whole volume, found one that cannot be read"),
+    "no DICOM": (
+        {},
+        lambda path: (path / "x.DCM").write_text("text"),
+        "1 that are not, such as 'x.DCM'",
+    ),
+    "cut short": (
+        {},
+        lambda path: os.truncate(path / "IM003", 700),
+        "whole volume, found one that cannot be read",
+    ),
     "mask": ({"values": (body() > 0).astype(np.int16)}, None, "found a mask"),
     "link": ({}, with_link, "found a link that leaves it"),
 }
 LEAVING = pytest.mark.proves(
-    "files", "a link among the slices of a DICOM series that leaves its folder", "the volume is refused"
+    "files",
+    "a link among the slices of a DICOM series that leaves its folder",
+    "the volume is refused",
 )
 MIXED = pytest.mark.proves(
     "files",
@@ -142,11 +192,16 @@ MIXED = pytest.mark.proves(
 )
 PROVES = {
     "link": [LEAVING],
-    **{kind: [MIXED] for kind in ("two series", "missing", "over time", "other size", "other plane")},
+    **{
+        kind: [MIXED]
+        for kind in ("two series", "missing", "over time", "other size", "other plane")
+    },
 }
 
 
-@pytest.mark.parametrize("kind", [pytest.param(kind, marks=PROVES.get(kind, [])) for kind in BROKEN])
+@pytest.mark.parametrize(
+    "kind", [pytest.param(kind, marks=PROVES.get(kind, [])) for kind in BROKEN]
+)
 def test_what_is_no_whole_series_is_refused(tmp_path, kind):
     wrong, spoil, said = BROKEN[kind]
     path = series(tmp_path / "x", **{"values": body(), **wrong})
@@ -167,22 +222,33 @@ def test_a_series_is_refused_without_a_word_or_too_large(tmp_path, monkeypatch):
 
 @pytest.mark.filterwarnings("ignore:Expected explicit VR")
 def test_no_damage_of_a_slice_is_a_traceback_or_tells_a_name(tmp_path, caplog, capfd):
-    rng, rendering = np.random.default_rng(0), Rendering(slices=Slices())
-    path = series(tmp_path / "x", body(), PatientName=SECRET, PatientID=SECRET, SeriesDescription=SECRET)
-    whole, said = (path / "IM003").read_bytes(), list[str]()
+    rng = np.random.default_rng(0)
+    rendering = Rendering(slices=Slices())
+    path = series(
+        tmp_path / "x", body(), PatientName=SECRET, PatientID=SECRET, SeriesDescription=SECRET
+    )
+    whole = (path / "IM003").read_bytes()
+    said = list[str]()
     with caplog.at_level(logging.DEBUG):
         for _ in range(60):
             content = bytearray(whole)
             for place in rng.integers(132, 900, rng.integers(1, 6)):
                 content[place] = rng.integers(0, 256)
-            (path / "IM003").write_bytes(content[: rng.choice([len(content), int(rng.integers(140, len(content)))])])
+            (path / "IM003").write_bytes(
+                content[: rng.choice([len(content), int(rng.integers(140, len(content)))])]
+            )
             said += decode_files([path], 16, 1, None, "s", rendering).failed.values()
     assert len(said) > 30
-    assert not [text for text in (*said, *capfd.readouterr(), caplog.text) if "Mueller" in text or "4711" in text]
+    assert not [
+        text
+        for text in (*said, *capfd.readouterr(), caplog.text)
+        if "Mueller" in text or "4711" in text
+    ]
 
 
 def test_a_slice_that_changes_is_read_again(tmp_path):
-    path, rendering = series(tmp_path / "x", body()), Rendering(WINDOW, slices=Slices())
+    path = series(tmp_path / "x", body())
+    rendering = Rendering(WINDOW, slices=Slices())
     first = decode_files([path], 16, 1, tmp_path / "cache", "s", rendering)
     before = os.stat(path)
     for file in path.iterdir():
@@ -198,10 +264,13 @@ def test_a_slice_that_changes_is_read_again(tmp_path):
 
 @pytest.fixture(scope="module")
 def scans(tmp_path_factory):
-    """Forty patients, some with two series, in a folder for each of two classes, then patient and series."""
+    """Forty patients, some with two series, in a folder for each of two classes, then patient and
+    series.
+    """
     folder = tmp_path_factory.mktemp("ct") / "livers"
     for index in range(40):
-        organ, kind = (60, 200)[index % 2], ("healthy", "lesion")[index % 2]
+        organ = (60, 200)[index % 2]
+        kind = ("healthy", "lesion")[index % 2]
         for number in range(1 + (index % 5 == 0)):
             values = body(10 * index + number, (20, 24, 8), organ)
             tags = {
@@ -242,16 +311,23 @@ def test_without_slices_each_file_is_an_image(scans):
 
 
 def test_a_csv_names_folders_and_the_doctor_counts_files(scans, tmp_path):
-    rows = [[f"{path.relative_to(scans)}", path.parts[-3], path.parts[-2]] for path in sorted(scans.glob("*/*/s0"))][
-        8:32
-    ]
+    rows = [
+        [f"{path.relative_to(scans)}", path.parts[-3], path.parts[-2]]
+        for path in sorted(scans.glob("*/*/s0"))
+    ][8:32]
     with (tmp_path / "manifest.csv").open("w") as file:
-        csv.writer(file).writerows([["image", "label", "patient"], *rows, ["lesion", "lesion", "x"]])
+        csv.writer(file).writerows(
+            [["image", "label", "patient"], *rows, ["lesion", "lesion", "x"]]
+        )
     rendering = Rendering(WINDOW, slices=Slices(at_most=2))
     pool = read_csv(tmp_path / "manifest.csv", scans, rendering=rendering)
     assert (len(pool.labels), len(set(pool.groups))) == (24, 24)
     assert "found none in" in pool.notes[1]
-    partition(tmp_path / "manifest.csv", tmp_path / "s", Wanted(sites=1, images=scans, rendering=rendering))
+    partition(
+        tmp_path / "manifest.csv",
+        tmp_path / "s",
+        Wanted(sites=1, images=scans, rendering=rendering),
+    )
     spec = DataSpec.model_validate(yaml.safe_load((tmp_path / "s" / "data.json").read_text()))
     found = examine(tmp_path / "s" / "site-1.yaml", spec)
     assert not found.leaks

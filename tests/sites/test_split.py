@@ -18,7 +18,9 @@ def split(rows, shares, seed):
 def test_no_group_is_in_two_parts(rows, shares, seed):
     parts = split(rows, shares, seed)
     assert len(parts) == len(rows)
-    assert len({(group, part) for (group, _), part in zip(rows, parts, strict=True)}) == len({g for g, _ in rows})
+    assert len({(group, part) for (group, _), part in zip(rows, parts, strict=True)}) == len(
+        {g for g, _ in rows}
+    )
 
 
 @given(ROWS, SHARES, st.integers(0, 3), st.randoms(use_true_random=False))
@@ -44,8 +46,11 @@ def test_single_images_are_stratified_to_within_one():
 
 
 def test_another_seed_gives_another_split():
-    groups, labels = [f"i{i}" for i in range(60)], np.zeros(60, np.int64)
-    assert (group_split(groups, labels, (0.5, 0.5), 0) != group_split(groups, labels, (0.5, 0.5), 1)).any()
+    groups = [f"i{i}" for i in range(60)]
+    labels = np.zeros(60, np.int64)
+    assert (
+        group_split(groups, labels, (0.5, 0.5), 0) != group_split(groups, labels, (0.5, 0.5), 1)
+    ).any()
 
 
 def test_the_only_group_of_a_class_trains():
@@ -79,7 +84,9 @@ def test_labelled_share_is_exact_up_to_the_floor_of_one(labels, share, seed):
 
 
 def test_labelled_share_by_hand():
-    """Quotas of 10 % of (26, 15, 3): 2.6, 1.5, 0.3, the last raised to 1; round(4.4) = 4 is reached by 2 + 1 + 1."""
+    """Quotas of 10 % of (26, 15, 3): 2.6, 1.5, 0.3, the last raised to 1; round(4.4) = 4 is reached
+    by 2 + 1 + 1.
+    """
     labels = np.repeat([0, 1, 2], [26, 15, 3])
     seen = labelled_share(labels, 0.1, np.random.default_rng(0))
     assert np.bincount(labels[seen]).tolist() == [2, 1, 1]
@@ -87,7 +94,9 @@ def test_labelled_share_by_hand():
 
 def test_a_larger_share_keeps_the_labels_of_a_smaller_one():
     labels = np.repeat([0, 1, 2, -1], [60, 40, 20, 5])
-    tenth, third, most = (labelled_share(labels, share, np.random.default_rng(3)) for share in (0.1, 0.3, 0.7))
+    tenth, third, most = (
+        labelled_share(labels, share, np.random.default_rng(3)) for share in (0.1, 0.3, 0.7)
+    )
     assert [seen.sum() for seen in (tenth, third, most)] == [12, 36, 84]
     assert third[tenth].all()
     assert most[third].all()
@@ -95,7 +104,12 @@ def test_a_larger_share_keeps_the_labels_of_a_smaller_one():
 
 def test_labelled_share_of_all_and_of_none():
     labels = np.array([0, 1, -1, 1])
-    assert labelled_share(labels, 1.0, np.random.default_rng(0)).tolist() == [True, True, False, True]
+    assert labelled_share(labels, 1.0, np.random.default_rng(0)).tolist() == [
+        True,
+        True,
+        False,
+        True,
+    ]
     assert not labelled_share(labels, 0.0, np.random.default_rng(0)).any()
     with pytest.raises(ValueError, match="share"):
         labelled_share(labels, 1.1, np.random.default_rng(0))

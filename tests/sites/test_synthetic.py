@@ -6,8 +6,8 @@ import pytest
 
 from fedward.config import DERMOSCOPY, DataSpec, SyntheticData
 from fedward.errors import DataError
-from fedward.sites import synthetic_site, synthetic_sites
-from fedward.sites.lesions import draw
+from fedward.lab.lesions import draw
+from fedward.lab.synthetic import synthetic_site, synthetic_sites
 from fedward.sites.looks import LOOKS, Style
 
 SPEC = DataSpec()
@@ -35,20 +35,26 @@ def labels_of(data):
     return np.concatenate([whole.labelled.labels[:], whole.val.labels[:], whole.test.labels[:]])
 
 
-@pytest.mark.parametrize(("site", "labelled"), [("site-11", True), ("site-12", False), ("site-20", False)])
+@pytest.mark.parametrize(
+    ("site", "labelled"), [("site-11", True), ("site-12", False), ("site-20", False)]
+)
 def test_every_other_further_site_is_isolated(site, labelled):
     data = synthetic_site(site, SPEC, SyntheticData(images=60, labelled=1.0, isolated=True), 1)
     assert bool(len(data.labelled)) is labelled
 
 
-@pytest.mark.parametrize("site", ["site-0", "site-01", "site--1", "site-x", "hospital", "site-10000"])
+@pytest.mark.parametrize(
+    "site", ["site-0", "site-01", "site--1", "site-x", "hospital", "site-10000"]
+)
 def test_other_names_have_no_synthetic_images(site):
-    with pytest.raises(DataError, match=f"synthetic site {site}: expected site-1, site-2, ... or server"):
+    with pytest.raises(
+        DataError, match=f"synthetic site {site}: expected site-1, site-2, ... or server"
+    ):
         synthetic_site(site, SPEC, SMALL, 1)
 
 
 def test_equal_seeds_give_equal_sites(monkeypatch):
-    monkeypatch.setattr("fedward.sites.synthetic.draw", draw)  # each time anew
+    monkeypatch.setattr("fedward.lab.synthetic.draw", draw)  # each time anew
     one, two = (synthetic_site("site-6", SPEC, SMALL, 3) for _ in range(2))
     for name in ("labelled", "unlabelled", "val", "test"):
         assert getattr(one, name).ids == getattr(two, name).ids
@@ -59,7 +65,9 @@ def test_equal_seeds_give_equal_sites(monkeypatch):
 
 
 def test_pixels_are_the_golden_ones():
-    """Means of a quarter of each image, rounded to tens, so that another BLAS may differ in a last bit."""
+    """Means of a quarter of each image, rounded to tens, so that another BLAS may differ in a last
+    bit.
+    """
     pixels = draw(list(LOOKS), 32, Style(), np.random.default_rng(0))
     quarters = pixels.reshape(8, 2, 16, 2, 16, 3).mean(axis=(2, 4))
     assert quarters[:, 0, 0].round(-1).astype(int).tolist() == GOLDEN
@@ -103,10 +111,14 @@ def test_communities_share_a_cast_that_others_do_not_have():
     cast = {}
     for site in synthetic_sites():
         corner = (
-            synthetic_site(site, SPEC, SyntheticData(), 1).test.pixels[:, 13:19, :3].astype(float).mean(axis=(0, 1, 2))
+            synthetic_site(site, SPEC, SyntheticData(), 1)
+            .test.pixels[:, 13:19, :3]
+            .astype(float)
+            .mean(axis=(0, 1, 2))
         )
         cast[site] = corner / corner.sum()
-    same, other = [], []
+    same = []
+    other = []
     for one in range(1, 9):
         for two in range(one + 1, 9):
             apart = np.abs(cast[f"site-{one}"] - cast[f"site-{two}"]).sum()
@@ -122,12 +134,19 @@ def test_the_server_is_a_validation_set_of_all_classes():
 
 
 def test_all_labels_and_none():
-    assert not len(synthetic_site("site-1", SPEC, SyntheticData(images=60, labelled=1.0), 1).unlabelled)
-    assert not len(synthetic_site("site-1", SPEC, SyntheticData(images=60, labelled=0.0), 1).labelled)
+    assert not len(
+        synthetic_site("site-1", SPEC, SyntheticData(images=60, labelled=1.0), 1).unlabelled
+    )
+    assert not len(
+        synthetic_site("site-1", SPEC, SyntheticData(images=60, labelled=0.0), 1).labelled
+    )
 
 
 def test_hidden_share_moves_no_image():
-    few, all_ = (synthetic_site("site-1", SPEC, SyntheticData(images=60, labelled=share), 1) for share in (0.1, 1.0))
+    few, all_ = (
+        synthetic_site("site-1", SPEC, SyntheticData(images=60, labelled=share), 1)
+        for share in (0.1, 1.0)
+    )
     assert np.array_equal(few.test.pixels, all_.test.pixels)
     assert sorted(few.labelled.ids + few.unlabelled.ids) == sorted(all_.labelled.ids)
 
@@ -150,6 +169,6 @@ def test_what_cannot_be_drawn_is_refused():
 
 
 def test_importing_sites_does_not_import_torch():
-    modules = "fedward.sites.partition.cut, fedward.sites.partition.fedperl, fedward.sites.doctor"
+    modules = "fedward.lab.partition.cut, fedward.lab.partition.fedperl, fedward.sites.doctor"
     code = f"import sys, fedward.sites, {modules}; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

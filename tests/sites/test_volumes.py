@@ -1,4 +1,6 @@
-"""NIfTI volumes as slices: which way up, which values, which slices and channels, and files that are no scan."""
+"""NIfTI volumes as slices: which way up, which values, which slices and channels, and files that
+are no scan.
+"""
 
 import json
 import logging
@@ -11,23 +13,26 @@ import pytest
 from fedward import cli
 from fedward.config import DataSpec
 from fedward.errors import ConfigError, DataError
+from fedward.lab.partition.csv_pool import read_csv
+from fedward.lab.partition.cut import Wanted, partition
 from fedward.sites import load_site
 from fedward.sites.decoding import BadRow, Unreadable
 from fedward.sites.images import decode_file, decode_files, open_parts
-from fedward.sites.partition.csv_pool import read_csv
-from fedward.sites.partition.cut import Wanted, partition
 from fedward.sites.rendering import Rendering, Slices
 from nifti_files import body, nibabel, write
 
 SECRET = "Mueller-4711"
 WINDOW = (40, 400)
-SLOPE, AXES = 112, 280
+SLOPE = 112
+AXES = 280
 """Where a NIfTI-1 header has scl_slope and srow_x."""
 
 
 def slices_of(path, window=WINDOW, neighbours=False, **slices):
     """Return index -> pixels of the slices of a volume, by default all that are not almost empty."""
-    found = open_parts(path, Rendering(window, slices=Slices(**{"at_most": 1000, **slices})), neighbours)
+    found = open_parts(
+        path, Rendering(window, slices=Slices(**{"at_most": 1000, **slices})), neighbours
+    )
     return {int(part[1:]): np.asarray(image) for part, image in found}
 
 
@@ -59,7 +64,9 @@ def test_slices_are_the_right_way_up(tmp_path, axis, top_left, right, down):
     for row in range(2):
         for column in range(2):
             value = values[tuple(place + column * np.array(right) + row * np.array(down))]
-            assert shown[row, column] == round(255 * ((value - 2047) / 4094 + 0.5))  # DICOM PS3.3, C.11.2.1.2
+            assert shown[row, column] == round(
+                255 * ((value - 2047) / 4094 + 0.5)
+            )  # DICOM PS3.3, C.11.2.1.2
 
 
 @pytest.mark.parametrize("axes", ["LPS", "ASR", "PIL", "SAL"])
@@ -75,7 +82,12 @@ def test_the_order_in_the_file_does_not_matter(tmp_path, axes):
 def test_tilted_volumes_turn_to_the_nearest_axes(tmp_path):
     angle = 0.3
     turn = np.array(
-        [[np.cos(angle), -np.sin(angle), 0, 9], [np.sin(angle), np.cos(angle), 0, 7], [0, 0, 1, 5], [0, 0, 0, 1]]
+        [
+            [np.cos(angle), -np.sin(angle), 0, 9],
+            [np.sin(angle), np.cos(angle), 0, 7],
+            [0, 0, 1, 5],
+            [0, 0, 0, 1],
+        ]
     )
     tilted = slices_of(write(tmp_path / "tilted.nii", body(), affine=turn))
     plain = slices_of(write(tmp_path / "plain.nii", body()))
@@ -90,7 +102,8 @@ def test_window_and_percentiles_map_values(tmp_path):
     assert shown[-1 - 6, -1 - 6] == round(255 * ((60 - 39.5) / 160 + 0.5))
     assert shown[0, 0] == 0
     shown = slices_of(path, None, percentiles=(0, 100))[6]
-    low, high = int(values.min()), int(values.max())
+    low = int(values.min())
+    high = int(values.max())
     assert shown[-1 - 6, -1 - 6] == round(255 * (60 - low) / (high - low))
     overwrite(path, SLOPE, struct.pack("<2f", 2, -5))
     assert slices_of(path, (115, 4))[6][-7, -7] == round(255 * (0.5 / 3 + 0.5))  # 2 * 60 - 5 is 115
@@ -115,15 +128,19 @@ def test_channels_are_the_slice_between_its_neighbours(tmp_path):
     values[:, :, 1] = values[:, :, 4]  # now slices 1 to 5 have a body, and so get the last two
     values[:, :, 6:] = values[:, :, 2:4]
     path = write(tmp_path / "x.nii", values)
-    alone, three = slices_of(path), slices_of(path, neighbours=True)
+    alone = slices_of(path)
+    three = slices_of(path, neighbours=True)
     assert list(alone) == list(three) == [1, 2, 3, 4, 5, 6, 7]
     for index in (2, 3, 4, 5, 6):
-        assert np.array_equal(three[index], np.stack([alone[index - 1], alone[index], alone[index + 1]], axis=-1))
+        assert np.array_equal(
+            three[index], np.stack([alone[index - 1], alone[index], alone[index + 1]], axis=-1)
+        )
     assert np.array_equal(three[7], np.stack([alone[6], alone[7], alone[7]], axis=-1))
     assert not three[1][..., 0].any()  # slice 0 is air
     rendering = Rendering(WINDOW, slices=Slices())
     assert np.array_equal(
-        decode_file(path, 24, 1, rendering)["#3"][..., 0], decode_file(path, 24, 3, rendering)["#3"][..., 1]
+        decode_file(path, 24, 1, rendering)["#3"][..., 0],
+        decode_file(path, 24, 3, rendering)["#3"][..., 1],
     )
 
 
@@ -137,12 +154,21 @@ def flat(path):
 
 
 BROKEN = {
-    "2D": (lambda path: write(path, body()[:, :, 5], affine=np.eye(4)), "three dimensions, found 20 x 24"),
-    "4D": (lambda path: write(path, np.stack([body()] * 2, -1), affine=np.eye(4)), "20 x 24 x 12 x 2: a series over"),
+    "2D": (
+        lambda path: write(path, body()[:, :, 5], affine=np.eye(4)),
+        "three dimensions, found 20 x 24",
+    ),
+    "4D": (
+        lambda path: write(path, np.stack([body()] * 2, -1), affine=np.eye(4)),
+        "20 x 24 x 12 x 2: a series over",
+    ),
     "mask": (lambda path: write(path, (body() > 0).astype(np.uint8)), "found a mask"),
     "label intent": (lambda path: write(path, body(), intent_code=1002), "found a mask"),
     "one value": (lambda path: write(path, np.full((9, 9, 9), 3.5, np.float32)), "one value"),
-    "NaN": (lambda path: write(path, np.where(body() > 0, body(), np.nan).astype(np.float32)), "NaN or infinity"),
+    "NaN": (
+        lambda path: write(path, np.where(body() > 0, body(), np.nan).astype(np.float32)),
+        "NaN or infinity",
+    ),
     "RGB": (rgb, "colours or complex"),
     "complex": (lambda path: write(path, body().astype(np.complex64)), "colours or complex"),
     "no orientation": (flat, "where right, front and head are"),
@@ -166,7 +192,9 @@ def test_air_alone_and_too_many_voxels_are_refused(tmp_path, monkeypatch):
     monkeypatch.setattr("fedward.sites.volumes._LARGEST", 5000)
     with pytest.raises(BadRow, match="at most 5000 voxels, found 20 x 24 x 12"):
         decode_file(path, 16, 1, Rendering(slices=Slices()))
-    with pytest.raises(BadRow, match=r"found a volume: to use it, write slices: \{axis: axial.*--slices 16"):
+    with pytest.raises(
+        BadRow, match=r"found a volume: to use it, write slices: \{axis: axial.*--slices 16"
+    ):
         decode_file(path, 16, 1)
 
 
@@ -177,8 +205,12 @@ def test_a_trailing_axis_of_one_is_none(tmp_path):
 
 def test_no_damage_ends_in_a_traceback_or_tells_the_header(tmp_path, caplog, capfd):
     rng = np.random.default_rng(0)
-    whole = [write(tmp_path / name, body(), descrip=SECRET, aux_file=SECRET) for name in ("a.nii", "b.nii.gz")]
-    said, rendering = list[str](), Rendering(slices=Slices())
+    whole = [
+        write(tmp_path / name, body(), descrip=SECRET, aux_file=SECRET)
+        for name in ("a.nii", "b.nii.gz")
+    ]
+    said = list[str]()
+    rendering = Rendering(slices=Slices())
     with caplog.at_level(logging.DEBUG):
         for source in whole:
             for _ in range(40):
@@ -186,23 +218,36 @@ def test_no_damage_ends_in_a_traceback_or_tells_the_header(tmp_path, caplog, cap
                 for place in rng.integers(0, min(len(content), 360), rng.integers(1, 6)):
                     content[place] = rng.integers(0, 256)
                 path = tmp_path / f"x{''.join(source.suffixes)}"
-                path.write_bytes(content[: rng.choice([len(content), int(rng.integers(1, len(content)))])])
+                path.write_bytes(
+                    content[: rng.choice([len(content), int(rng.integers(1, len(content)))])]
+                )
                 said += decode_files([path], 16, 1, None, "s", rendering).failed.values()
     assert len(said) > 30
-    assert not [text for text in (*said, *capfd.readouterr(), caplog.text) if "Mueller" in text or "4711" in text]
+    assert not [
+        text
+        for text in (*said, *capfd.readouterr(), caplog.text)
+        if "Mueller" in text or "4711" in text
+    ]
 
 
 def test_a_site_without_nibabel_is_told_what_to_install(tmp_path, monkeypatch):
     from fedward.sites import volumes
 
-    path, rendering = write(tmp_path / "x.nii", body()), Rendering(slices=Slices())
+    path = write(tmp_path / "x.nii", body())
+    rendering = Rendering(slices=Slices())
     volumes.nibabel.cache_clear()
     monkeypatch.setitem(sys.modules, "nibabel", None)
     with pytest.raises(Unreadable, match=r"fedward\[volumes\]"):
         decode_file(path, 16, 1, rendering)
-    assert "fedward[volumes]" in decode_files([path], 16, 1, tmp_path / "cache", "s", rendering).failed[0]
+    assert (
+        "fedward[volumes]"
+        in decode_files([path], 16, 1, tmp_path / "cache", "s", rendering).failed[0]
+    )
     monkeypatch.undo()
-    assert decode_files([path], 16, 1, tmp_path / "cache", "s", rendering).parts[0][:2] == ["#2", "#3"]
+    assert decode_files([path], 16, 1, tmp_path / "cache", "s", rendering).parts[0][:2] == [
+        "#2",
+        "#3",
+    ]
 
 
 # --- partition and sites
@@ -214,20 +259,26 @@ def scans(tmp_path_factory):
     folder = tmp_path_factory.mktemp("ct") / "livers"
     for index in range(60):
         organ = (60, 200)[index % 2]
-        write(folder / ("healthy", "lesion")[index % 2] / f"case{index}.nii.gz", body(index, organ=organ))
+        write(
+            folder / ("healthy", "lesion")[index % 2] / f"case{index}.nii.gz",
+            body(index, organ=organ),
+        )
     return folder
 
 
 def test_a_folder_of_volumes_is_cut_into_sites_by_file(scans, tmp_path):
     rendering = Rendering(WINDOW, slices=Slices(at_most=4))
-    told = " ".join(partition(scans, tmp_path, Wanted(sites=2, labelled=0.5, rendering=rendering)).split())
+    told = " ".join(
+        partition(scans, tmp_path, Wanted(sites=2, labelled=0.5, rendering=rendering)).split()
+    )
     assert "A volume becomes at most 4 images with its label." in told
     assert "2 of 2 sites have fewer than 5 patients of a class" in told
     about = json.loads((tmp_path / "data.json").read_text())
     assert (about["image_size"], about["channels"], about["views"]) == (20, 3, "upright")
     assert about["evaluate_by"] == "patient"
     spec = DataSpec.model_validate(about)
-    places, labelled = {}, set()
+    places = {}
+    labelled = set()
     for name in ("site-1", "site-2"):
         data = load_site(tmp_path / f"{name}.yaml", spec, tmp_path / "cache")
         assert not data.rejected
@@ -236,7 +287,9 @@ def test_a_folder_of_volumes_is_cut_into_sites_by_file(scans, tmp_path):
                 file, _, index = sample.partition("#")
                 places.setdefault(file, []).append((name, part, int(index)))
                 labelled |= {file} if part == "labelled" else set()
-    assert sorted(places) == sorted(path.relative_to(scans).as_posix() for path in scans.rglob("*.gz"))
+    assert sorted(places) == sorted(
+        path.relative_to(scans).as_posix() for path in scans.rglob("*.gz")
+    )
     for found in places.values():
         assert [index for *_, index in found] == [3, 5, 7, 9]
         assert len({place for *place, _ in map(list, found) for place in [tuple(place)]}) == 1
@@ -245,14 +298,32 @@ def test_a_folder_of_volumes_is_cut_into_sites_by_file(scans, tmp_path):
 
 
 def test_volumes_are_refused_without_a_word(scans, tmp_path):
-    with pytest.raises(DataError, match=r"images that can be read, found .*case0\.nii\.gz: .*--slices 16"):
+    with pytest.raises(
+        DataError, match=r"images that can be read, found .*case0\.nii\.gz: .*--slices 16"
+    ):
         partition(scans, tmp_path, Wanted(sites=2))
     assert not [*tmp_path.iterdir()]
 
 
 def test_the_command_takes_frames_slices_and_window(scans, tmp_path, capsys):
     call = ["partition", str(scans), "--sites", "2", "--out", str(tmp_path / "s")]
-    assert cli.main([*call, "--slices", "4", "--axis", "coronal", "--window", "40", "400", "--frames", "all"]) == 0
+    assert (
+        cli.main(
+            [
+                *call,
+                "--slices",
+                "4",
+                "--axis",
+                "coronal",
+                "--window",
+                "40",
+                "400",
+                "--frames",
+                "all",
+            ]
+        )
+        == 0
+    )
     text = (tmp_path / "s" / "site-1.yaml").read_text()
     assert "window: [40.0, 400.0]\nframes: {}\nslices:\n" in text
     for wrong, said in (
@@ -267,7 +338,10 @@ def test_the_command_takes_frames_slices_and_window(scans, tmp_path, capsys):
 
 
 def test_a_csv_of_volumes_keeps_patients_whole(scans, tmp_path):
-    rows = [f"{path.name},{path.parent.name},P{index // 2}" for index, path in enumerate(sorted(scans.rglob("*.gz")))]
+    rows = [
+        f"{path.name},{path.parent.name},P{index // 2}"
+        for index, path in enumerate(sorted(scans.rglob("*.gz")))
+    ]
     (tmp_path / "t.csv").write_text("image,label,patient\n" + "\n".join(rows))
     pool = read_csv(tmp_path / "t.csv", scans, rendering=Rendering(slices=Slices()))
     assert len(set(pool.groups)) == 30
@@ -277,4 +351,8 @@ def test_arrays_have_no_frames(tmp_path):
     images = np.zeros((9, 20, 20), np.uint8)
     np.savez(tmp_path / "x.npz", images=images, labels=np.arange(9) % 2)
     with pytest.raises(ConfigError, match="--frames, --slices, --window: expected image files"):
-        partition(tmp_path / "x.npz", tmp_path / "s", Wanted(sites=2, rendering=Rendering(slices=Slices())))
+        partition(
+            tmp_path / "x.npz",
+            tmp_path / "s",
+            Wanted(sites=2, rendering=Rendering(slices=Slices())),
+        )

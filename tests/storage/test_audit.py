@@ -1,4 +1,6 @@
-"""The audit log: what it holds, that it survives a crash, and that no line of it can be changed without a trace."""
+"""The audit log: what it holds, that it survives a crash, and that no line of it can be changed
+without a trace.
+"""
 
 import json
 import os
@@ -14,7 +16,7 @@ from fedward.digests import arrays_digest, digest, file_digest
 from fedward.errors import ConfigError, RunError
 from fedward.flare.places import put_into_results
 from fedward.inference.model import load_model
-from fedward.local import LocalTransport, run_local
+from fedward.lab.local import LocalTransport, run_local
 from fedward.operation.audit_check import verify
 from fedward.operation.reports import rewrite_report
 from fedward.protocol import wire
@@ -39,7 +41,11 @@ def site_logs(folder: Path) -> list[Path]:
 
 def number_of(folder: Path, event: str, round_: int) -> int:
     """The line of an event in a round, from 1."""
-    return next(row["seq"] for row in log_of(folder) if row["event"] == event and row["details"]["round"] == round_)
+    return next(
+        row["seq"]
+        for row in log_of(folder)
+        if row["event"] == event and row["details"]["round"] == round_
+    )
 
 
 def said(folder: Path, *logs: Path) -> str:
@@ -49,10 +55,13 @@ def said(folder: Path, *logs: Path) -> str:
 
 
 def run(folder: Path, stop: int = 0, resume: bool = False, **changes: Any) -> Path:
-    """Run the tiny FedPerl, or interrupt it in its exchange number ``stop``, after one site's answer."""
+    """Run the tiny FedPerl, or interrupt it in its exchange number ``stop``, after one site's
+    answer.
+    """
     experiment = tiny("fedperl", **changes)
     transport = LocalTransport(experiment, SITES, folder / "sites")
-    whole, exchanges = transport.exchange, iter(range(1, 99))
+    whole = transport.exchange
+    exchanges = iter(range(1, 99))
 
     def exchange(requests: Any, timeout: int, deliver: Any) -> None:
         if next(exchanges) == stop:
@@ -78,7 +87,7 @@ def report(folder: Path) -> None:
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A finished run of three rounds; its sites' folders lie in it."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("fedward.local.write_report", report)
+        patch.setattr("fedward.lab.local.write_report", report)
         return run_local(tiny("fedperl"), tmp_path_factory.mktemp("whole") / "run", sites=SITES)
 
 
@@ -93,21 +102,29 @@ def folder(whole: Path, tmp_path: Path) -> Path:
 
 def test_a_run_leaves_its_decisions_in_order(whole):
     events = [(row["event"], row["details"].get("round")) for row in log_of(whole)]
-    rounds = [(event, number) for number in (1, 2, 3) for event in ("asked", "answered", "committed")]
+    rounds = [
+        (event, number) for number in (1, 2, 3) for event in ("asked", "answered", "committed")
+    ]
     end = [("asked", 4), ("answered", 4), ("ended", None), ("reported", None)]
     assert events == [("begun", None), ("committed", 0), *rounds, *end]
 
 
 def test_lines_tell_requests_answers_and_decisions(whole):
-    rows, info = log_of(whole), json.loads((whole / "run.json").read_text())
+    rows = log_of(whole)
+    info = json.loads((whole / "run.json").read_text())
     begun = rows[0]["details"]
     assert begun["experiment"] == digest(info["experiment"])
-    assert (begun["sites"], begun["seed"], begun["versions"]) == (SITES, info["seed"], info["versions"])
+    assert (begun["sites"], begun["seed"], begun["versions"]) == (
+        SITES,
+        info["seed"],
+        info["versions"],
+    )
     rounds = [json.loads(line) for line in (whole / "rounds.jsonl").read_text().splitlines()]
     peers = [json.loads(line) for line in (whole / "peers.jsonl").read_text().splitlines()]
     for row in rounds:
         asked, answered = (
-            rows[number_of(whole, event, row["round"]) - 1]["details"] for event in ("asked", "answered")
+            rows[number_of(whole, event, row["round"]) - 1]["details"]
+            for event in ("asked", "answered")
         )
         assert sorted(asked["tasks"]) == row["asked"]
         assert (asked["evaluate"], answered["evaluated"]) == (SITES, SITES)
@@ -121,9 +138,15 @@ def test_lines_tell_requests_answers_and_decisions(whole):
 def test_states_and_results_are_named_by_their_hash(whole):
     rows = log_of(whole)
     ended, reported = (row["details"] for row in rows[-2:])
-    assert (ended["status"], ended["reason"], ended["run"]) == ("finished", None, info_digest(read_info(whole)))
+    assert (ended["status"], ended["reason"], ended["run"]) == (
+        "finished",
+        None,
+        info_digest(read_info(whole)),
+    )
     left = [f"{name}.{kind}" for name in ("best", "model") for kind in ("json", "safetensors")]
-    left += [f"{name}.jsonl" for name in ("metrics", "rounds", "peers", "binned", "queries", "bytes")]
+    left += [
+        f"{name}.jsonl" for name in ("metrics", "rounds", "peers", "binned", "queries", "bytes")
+    ]
     assert ended["files"] == {name: file_digest(whole / name) for name in left}
     assert reported == {"report": file_digest(whole / "report.html")}
     state = file_digest(whole / "rounds" / "00003" / "state.safetensors")
@@ -132,14 +155,23 @@ def test_states_and_results_are_named_by_their_hash(whole):
 
 
 def test_what_was_sent_and_what_came_are_named_by_their_hash(whole):
-    """The first model a site was sent is the state that was saved before; updates are as the sites' logs have them."""
+    """The first model a site was sent is the state that was saved before; updates are as the sites'
+    logs have them.
+    """
     rows = log_of(whole)
-    asked, answered = (rows[number_of(whole, event, 3) - 1]["details"] for event in ("asked", "answered"))
+    asked, answered = (
+        rows[number_of(whole, event, 3) - 1]["details"] for event in ("asked", "answered")
+    )
     final = rows[number_of(whole, "asked", 4) - 1]["details"]
     model = StoredState(whole / "model.safetensors")
     assert final["model"] == arrays_digest(wire.flatten("model", model)) != asked["model"]
     assert set(asked["peers"]) == {site for site, task in asked["tasks"].items()}
-    given = {row["site"]: row["gave"] for path in site_logs(whole) for row in lines_of(path) if row["round"] == 3}
+    given = {
+        row["site"]: row["gave"]
+        for path in site_logs(whole)
+        for row in lines_of(path)
+        if row["round"] == 3
+    }
     assert answered["updates"] == {site: given[site] for site in answered["replied"]}
 
 
@@ -170,10 +202,11 @@ def test_who_is_refused_is_in_the_log_with_the_reason(tmp_path):
     "at most 500 printable characters of it reach the logs and the console",
 )
 def test_error_texts_are_short_and_printable_in_all_logs(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr("fedward.local.write_report", report)
+    monkeypatch.setattr("fedward.lab.local.write_report", report)
     experiment = tiny("ssfl", options={"rounds": 1, "participants": 3})
     transport = LocalTransport(experiment, SITES, tmp_path / "sites")
-    exchange, texts = transport.exchange, {"site-1": "x" * 5_000_000, "site-2": "\x1b[2J\x1b]0;mine\x07\nround 9\u202e"}
+    exchange = transport.exchange
+    texts = {"site-1": "x" * 5_000_000, "site-2": "\x1b[2J\x1b]0;mine\x07\nround 9\u202e"}
 
     def talkative(requests: Any, timeout: int, deliver: Callable[..., None]) -> None:
         def change(site: str, answer: Message) -> None:
@@ -209,11 +242,25 @@ def test_a_methods_notes_are_decisions(tmp_path):
 
 @pytest.mark.parametrize(
     "wrong",
-    [{"weights": [0.5]}, {"group": "some"}, {"part": "0"}, {"part": True}, {"weights": ["1", "2"]}, {"extra": 1}],
+    [
+        {"weights": [0.5]},
+        {"group": "some"},
+        {"part": "0"},
+        {"part": True},
+        {"weights": ["1", "2"]},
+        {"extra": 1},
+    ],
 )
 def test_a_note_that_no_reader_accepts_is_refused(tmp_path, wrong):
     folder = new_run(tmp_path / "run", tiny("isofed"), SITES, "local")
-    row = {"round": 1, "part": 0, "group": "all", "sites": ["a", "b"], "weights": [0.5, 0.5], "distances": [1.0, 2.0]}
+    row = {
+        "round": 1,
+        "part": 0,
+        "group": "all",
+        "sites": ["a", "b"],
+        "weights": [0.5, 0.5],
+        "distances": [1.0, 2.0],
+    }
     with pytest.raises(ValueError, match=next(iter(wrong))):
         folder.record("groups", row | wrong)
     assert [line["event"] for line in log_of(tmp_path / "run")] == ["begun"]
@@ -223,14 +270,21 @@ def test_a_note_that_no_reader_accepts_is_refused(tmp_path, wrong):
 
 
 def test_an_interrupted_round_stays_in_the_audit_log_alone(tmp_path, whole, monkeypatch):
-    monkeypatch.setattr("fedward.local.write_report", report)
+    monkeypatch.setattr("fedward.lab.local.write_report", report)
     folder = run(tmp_path, stop=2)
     before = (folder / LOG).read_bytes()
     state = file_digest(folder / "rounds" / "00001" / "state.safetensors")
     run(tmp_path, resume=True)
     assert (folder / LOG).read_bytes().startswith(before)
     rows = log_of(folder)[before.count(b"\n") - 3 :]
-    assert [row["event"] for row in rows[:6]] == ["asked", "ended", "reported", "resumed", "asked", "answered"]
+    assert [row["event"] for row in rows[:6]] == [
+        "asked",
+        "ended",
+        "reported",
+        "resumed",
+        "asked",
+        "answered",
+    ]
     assert (rows[1]["details"]["status"], rows[1]["details"]["reason"]) == ("failed", "interrupted")
     assert rows[3]["details"] == {"round": 1, "state": state}
     assert rows[0]["details"] == rows[4]["details"]
@@ -258,7 +312,9 @@ def test_half_a_line_is_refused_until_the_next_quotes_it(folder, rest):
     log.add("resumed", round=3, state=None)
     torn, resumed = log_of(folder)[-2:]
     assert torn["event"] == "torn"
-    assert torn["details"]["text"].encode("latin-1").decode("unicode_escape") == rest.decode("latin-1")
+    assert torn["details"]["text"].encode("latin-1").decode("unicode_escape") == rest.decode(
+        "latin-1"
+    )
     assert resumed["seq"] == log.end["lines"] == number + 1
     assert not list(folder.glob("*.partial"))
 
@@ -285,7 +341,8 @@ def test_a_log_found_damaged_goes_on_and_never_passes_again(folder, harm, found)
 
 
 def test_opening_a_sound_log_writes_nothing(folder):
-    before, info = (folder / LOG).read_bytes(), json.loads((folder / "run.json").read_text())
+    before = (folder / LOG).read_bytes()
+    info = json.loads((folder / "run.json").read_text())
     assert AuditLog(folder / LOG, info["id"], info["audit"]).end == info["audit"]
     assert (folder / LOG).read_bytes() == before
 
@@ -301,7 +358,15 @@ def test_a_sound_run_passes_with_and_without_sites_logs(whole):
 
 @pytest.mark.parametrize(
     ("number", "change"),
-    [(1, "details"), (2, "time"), (5, "event"), (5, "salt"), (14, "layout"), (14, "field"), (1, "text")],
+    [
+        (1, "details"),
+        (2, "time"),
+        (5, "event"),
+        (5, "salt"),
+        (14, "layout"),
+        (14, "field"),
+        (1, "text"),
+    ],
 )
 def test_a_changed_line_is_named(folder, number, change):
     lines = log_of_bytes(folder)
@@ -323,7 +388,9 @@ def test_a_changed_line_is_named(folder, number, change):
 @pytest.mark.parametrize("number", [1, 2, 5, 13])
 def test_a_line_changed_with_its_own_hash_is_named(folder, number):
     rows = log_of(folder)
-    rest = {key: value for key, value in rows[number - 1].items() if key != "hash"} | {"time": "never"}
+    rest = {key: value for key, value in rows[number - 1].items() if key != "hash"} | {
+        "time": "never"
+    }
     rows[number - 1] = {**rest, "hash": digest(rest)}
     write(folder, rows)
     assert f"line {number}: expected the line that line {number + 1} follows" in said(folder)
@@ -346,7 +413,9 @@ def test_a_removed_line_is_named(folder, number):
 @pytest.mark.parametrize("number", [2, 5, 14])
 def test_an_inserted_line_is_named(folder, number):
     rows = log_of(folder)
-    rest = {key: value for key, value in rows[number - 1].items() if key != "hash"} | {"event": "recorded"}
+    rest = {key: value for key, value in rows[number - 1].items() if key != "hash"} | {
+        "event": "recorded"
+    }
     write(folder, [*rows[: number - 1], {**rest, "hash": digest(rest)}, *rows[number - 1 :]])
     assert f"line {number + 1}: " in said(folder)
     assert f"a second line {number}: one was inserted" in said(folder)
@@ -404,13 +473,28 @@ def flip(folder: Path, name: str) -> None:
 
 
 CHANGES = {
-    "best": (lambda run: flip(run, "best.safetensors"), "line 14: expected best.safetensors with SHA-256"),
-    "last": (lambda run: flip(run, "model.safetensors"), "line 14: expected model.safetensors with SHA-256"),
+    "best": (
+        lambda run: flip(run, "best.safetensors"),
+        "line 14: expected best.safetensors with SHA-256",
+    ),
+    "last": (
+        lambda run: flip(run, "model.safetensors"),
+        "line 14: expected model.safetensors with SHA-256",
+    ),
     "gone": (lambda run: (run / "best.safetensors").unlink(), "best.safetensors with SHA-256"),
-    "classes": (lambda run: change(run, "model.json", '"MEL",\n   "NV"', '"NV",\n   "MEL"'), "model.json with SHA-256"),
+    "classes": (
+        lambda run: change(run, "model.json", '"MEL",\n   "NV"', '"NV",\n   "MEL"'),
+        "model.json with SHA-256",
+    ),
     "round": (lambda run: edit(run, "best.json", round=9), "best.json with SHA-256"),
-    "metrics": (lambda run: change(run, "metrics.jsonl", '"val"', '"test"'), "metrics.jsonl with SHA-256"),
-    "rounds": (lambda run: change(run, "rounds.jsonl", '"asked": ["', '"asked": ["site-7", "'), "rounds.jsonl with"),
+    "metrics": (
+        lambda run: change(run, "metrics.jsonl", '"val"', '"test"'),
+        "metrics.jsonl with SHA-256",
+    ),
+    "rounds": (
+        lambda run: change(run, "rounds.jsonl", '"asked": ["', '"asked": ["site-7", "'),
+        "rounds.jsonl with",
+    ),
     "report": (
         lambda run: change(run, "report.html", "<html>", "<HTML>"),
         "line 15: expected report.html with SHA-256",
@@ -419,14 +503,20 @@ CHANGES = {
         lambda run: change(run, "run.json", '"learning_rate": 0.001', '"learning_rate": 1e-9'),
         "experiment",
     ),
-    "sites": (lambda run: edit(run, "run.json", sites=["site-1"]), "run.json with the sites site-1, site-2, site-9"),
+    "sites": (
+        lambda run: edit(run, "run.json", sites=["site-1"]),
+        "run.json with the sites site-1, site-2, site-9",
+    ),
     "versions": (lambda run: edit(run, "run.json", versions={}), "run.json with versions"),
     "summary": (
         lambda run: edit(run, "run.json", summary={"best_round": 1}),
         "run.json as it was at the end of the run",
     ),
     "added": (lambda run: (run / "queries-2.jsonl").write_text(""), "no file queries-2.jsonl"),
-    "picture": (lambda run: made(run / "reconstructions" / "1-filled.png"), "no file reconstructions/1-filled.png"),
+    "picture": (
+        lambda run: made(run / "reconstructions" / "1-filled.png"),
+        "no file reconstructions/1-filled.png",
+    ),
 }
 
 
@@ -456,7 +546,7 @@ def test_a_copy_as_in_a_jobs_results_is_checked_too(whole, tmp_path):
 
 
 def test_a_failed_run_is_checked_for_what_it_left(tmp_path, monkeypatch):
-    monkeypatch.setattr("fedward.local.write_report", report)
+    monkeypatch.setattr("fedward.lab.local.write_report", report)
     folder = run(tmp_path, stop=3)
     assert verify(folder).files == 8  # no last model and no sidecar of it
     flip(folder, "best.safetensors")
@@ -472,7 +562,7 @@ def test_a_report_made_anew_is_on_record(folder):
 
 
 def test_a_report_missing_in_the_record_is_written_again(folder, monkeypatch):
-    monkeypatch.setattr("fedward.local.write_report", report)
+    monkeypatch.setattr("fedward.lab.local.write_report", report)
     rewrite(folder, log_of(folder)[:-1])
     assert "line 15: expected a line with the hash of report.html" in said(folder)
     run_local(None, folder, resume=True)
@@ -481,7 +571,7 @@ def test_a_report_missing_in_the_record_is_written_again(folder, monkeypatch):
 
 def test_a_crash_before_run_json_knows_of_the_end_is_no_fault(folder, monkeypatch):
     """The end is in the log; run.json still says that the run goes on, and it does."""
-    monkeypatch.setattr("fedward.local.write_report", report)
+    monkeypatch.setattr("fedward.lab.local.write_report", report)
     info = json.loads((folder / "run.json").read_text())
     before = {"lines": 13, "last_hash": log_of(folder)[12]["hash"]}
     edit(folder, "run.json", status="running", ended=None, summary={}, audit=before)
@@ -506,7 +596,9 @@ LIES = {"summary": {"best_round": 1, "best_value": 0.99}, "synthetic": {}}
     "a run.json that claims a better model and real images, and to know of fewer lines of the audit log than there are",
     "found by `fedward audit verify`: the closing line holds the hash of what it said",
 )
-@pytest.mark.parametrize("end", [first_line, lambda folder: None, lambda folder: {"lines": 0, "last_hash": ""}])
+@pytest.mark.parametrize(
+    "end", [first_line, lambda folder: None, lambda folder: {"lines": 0, "last_hash": ""}]
+)
 def test_run_json_cannot_excuse_itself_from_the_check(folder, end):
     edit(folder, "run.json", **LIES, audit=end(folder))
     assert "line 14: expected run.json as it was at the end of the run" in said(folder)
@@ -536,7 +628,9 @@ def cut_in_mid_line(folder: Path) -> None:
 def cut_in_mid_line_and_fitted(folder: Path) -> None:
     """run.json knows of the whole lines that are left."""
     cut_in_mid_line(folder)
-    edit(folder, "run.json", audit={"lines": 14, "last_hash": log_of_whole_lines(folder)[-1]["hash"]})
+    edit(
+        folder, "run.json", audit={"lines": 14, "last_hash": log_of_whole_lines(folder)[-1]["hash"]}
+    )
 
 
 def log_of_whole_lines(folder: Path) -> Rows:
@@ -568,7 +662,9 @@ def put_in_another_order(folder: Path) -> None:
 
 def go_on_after_the_end(folder: Path) -> None:
     rows = log_of(folder)
-    rewrite(folder, [*rows, {**rows[-1], "event": "resumed", "details": {"round": 3, "state": None}}])
+    rewrite(
+        folder, [*rows, {**rows[-1], "event": "resumed", "details": {"round": 3, "state": None}}]
+    )
 
 
 def go_on_after_the_end_and_fail(folder: Path) -> None:
@@ -586,15 +682,33 @@ def go_on_after_the_end_and_fail(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("harm", "told"),
     [
-        (cut_at_a_line, "line 13: expected 15 lines, as run.json tells, found 12: the log was cut at the end"),
+        (
+            cut_at_a_line,
+            "line 13: expected 15 lines, as run.json tells, found 12: the log was cut at the end",
+        ),
         (cut_in_mid_line, "line 15: expected 15 lines, as run.json tells, found 14"),
         (cut_in_mid_line_and_fitted, "line 15: expected a whole line, found half a line"),
-        (cut_and_fitted, "line 14: expected a closing line, as the run is finished, found the end of the log"),
-        (cut_and_called_failed, "line 14: expected a closing line, as the run is failed, found the end of the log"),
-        (branch, "line 7: expected line 7, after the one before it, found a second line 6: one was inserted"),
-        (put_in_another_order, "line 5: expected line 5, after the one before it, found line 6: lines were put in"),
+        (
+            cut_and_fitted,
+            "line 14: expected a closing line, as the run is finished, found the end of the log",
+        ),
+        (
+            cut_and_called_failed,
+            "line 14: expected a closing line, as the run is failed, found the end of the log",
+        ),
+        (
+            branch,
+            "line 7: expected line 7, after the one before it, found a second line 6: one was inserted",
+        ),
+        (
+            put_in_another_order,
+            "line 5: expected line 5, after the one before it, found line 6: lines were put in",
+        ),
         (go_on_after_the_end, "line 15: expected nothing after the end of the run but its report"),
-        (go_on_after_the_end_and_fail, "line 15: expected nothing after the end of the run but its report"),
+        (
+            go_on_after_the_end_and_fail,
+            "line 15: expected nothing after the end of the run but its report",
+        ),
     ],
 )
 def test_a_cut_or_forked_log_is_named(folder, harm, told):
@@ -645,7 +759,9 @@ def test_what_never_ends_is_not_read(folder, name, kind, capsys):
     assert f"found {name}, which is neither" in said(folder)
     with pytest.raises(RunError, match="which is neither"):
         load_model(folder)
-    assert main(["runs", str(folder)]) == (2 if name == "run.json" else 0)  # without it, it is no run
+    assert main(["runs", str(folder)]) == (
+        2 if name == "run.json" else 0
+    )  # without it, it is no run
     if name != "run.json":
         assert "which is neither" in " ".join(capsys.readouterr().out.split())
 
@@ -663,7 +779,9 @@ def test_a_forged_history_fails_against_any_site(folder):
     for log in site_logs(folder):
         text = said(folder, log)
         assert f"line {asked}: expected the hash " in text
-        assert "in round 2, part 0, found another: this line or one before it was written anew" in text
+        assert (
+            "in round 2, part 0, found another: this line or one before it was written anew" in text
+        )
         assert str(log) in text
 
 
@@ -673,9 +791,14 @@ def test_a_forged_history_fails_against_any_site(folder):
     "found by `fedward audit verify` with the log of any one site",
 )
 def test_models_replaced_by_the_server_fail_against_any_site(folder):
-    """With all hashes of the log, so that it passes alone; sites hold the hash of what they were sent."""
-    rows, last = log_of(folder), json.loads((folder / "model.json").read_text())
-    assert json.loads((folder / "best.json").read_text())["round"] == last["round"]  # one model in two files
+    """With all hashes of the log, so that it passes alone; sites hold the hash of what they were
+    sent.
+    """
+    rows = log_of(folder)
+    last = json.loads((folder / "model.json").read_text())
+    assert (
+        json.loads((folder / "best.json").read_text())["round"] == last["round"]
+    )  # one model in two files
     other = {key: tensor + 1 for key, tensor in StoredState(folder / "model.safetensors").items()}
     for file in ("best.safetensors", "model.safetensors"):
         save_model(folder / file, other)
@@ -725,12 +848,15 @@ def test_a_report_changed_with_its_line_passes(folder):
     "found by `fedward audit verify` with that site's log",
 )
 def test_forged_metrics_fail_against_their_site(folder):
-    """Also the lines of the audit log after the last request, which no site knows of, are written anew."""
+    """Also the lines of the audit log after the last request, which no site knows of, are written
+    anew.
+    """
     lines = (folder / "metrics.jsonl").read_text().splitlines()
     number, row = next(
         (number, row)
         for number, row in enumerate(map(json.loads, lines))
-        if (row["site"], row["split"], row["name"], row["round"]) == ("site-2", "val", "accuracy", 1)
+        if (row["site"], row["split"], row["name"], row["round"])
+        == ("site-2", "val", "accuracy", 1)
     )
     lines[number] = json.dumps({**row, "value": 1.0})
     (folder / "metrics.jsonl").write_text("\n".join([*lines, ""]))
@@ -739,7 +865,9 @@ def test_forged_metrics_fail_against_their_site(folder):
     rewrite(folder, rows)
     one, two, _ = site_logs(folder)
     assert verify(folder, [one])
-    assert "metrics.jsonl, round 1, site-2: expected the numbers that the site gave" in said(folder, one, two)
+    assert "metrics.jsonl, round 1, site-2: expected the numbers that the site gave" in said(
+        folder, one, two
+    )
 
 
 @pytest.mark.proves(
@@ -765,14 +893,18 @@ def test_removed_numbers_fail_against_their_site(folder, log, only):
     one, two, _ = site_logs(folder)
     assert verify(folder, [one])
     text = said(folder, one, two)
-    assert f"{log}.jsonl, round {only or 0}, site-2: expected the numbers that the site gave" in text
+    assert (
+        f"{log}.jsonl, round {only or 0}, site-2: expected the numbers that the site gave" in text
+    )
     assert "found none" in text
 
 
 @pytest.mark.parametrize("stop", [0, 3, 5])
 def test_an_averaged_model_is_checked_against_sites_too(tmp_path, monkeypatch, stop):
-    """It is evaluated in an exchange of its own after each round, also of a run that was interrupted there."""
-    monkeypatch.setattr("fedward.local.write_report", report)
+    """It is evaluated in an exchange of its own after each round, also of a run that was
+    interrupted there.
+    """
+    monkeypatch.setattr("fedward.lab.local.write_report", report)
     folder = run(tmp_path, stop, options={"average_decay": 0.5})
     logs = sorted(tmp_path.glob("sites/*/answers/*.jsonl"))
     assert verify(folder, logs).answers
@@ -780,19 +912,25 @@ def test_an_averaged_model_is_checked_against_sites_too(tmp_path, monkeypatch, s
         folder = run(tmp_path, resume=True, options={"average_decay": 0.5})
         assert verify(folder, logs).answers
     lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
-    kept = [row for row in lines if (row["site"], row["round"], row["split"]) != ("site-1", 1, "val")]
+    kept = [
+        row for row in lines if (row["site"], row["round"], row["split"]) != ("site-1", 1, "val")
+    ]
     assert len(kept) < len(lines)
     (folder / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in kept))
     rows = log_of(folder)
     rows[-2]["details"]["files"]["metrics.jsonl"] = file_digest(folder / "metrics.jsonl")
     rewrite(folder, rows)
-    assert "metrics.jsonl, round 1, site-1: expected the numbers that the site gave" in said(folder, *logs)
+    assert "metrics.jsonl, round 1, site-1: expected the numbers that the site gave" in said(
+        folder, *logs
+    )
 
 
 def test_forged_counts_fail_against_their_site(folder):
     """As metrics: of a site that finds one image more, with all hashes computed again."""
     lines = (folder / "binned.jsonl").read_text().splitlines()
-    number, row = next((number, row) for number, row in enumerate(map(json.loads, lines)) if row["round"] == 1)
+    number, row = next(
+        (number, row) for number, row in enumerate(map(json.loads, lines)) if row["round"] == 1
+    )
     row["found"][0] += 1
     lines[number] = json.dumps(row)
     (folder / "binned.jsonl").write_text("\n".join([*lines, ""]))
@@ -812,7 +950,9 @@ def test_a_history_cut_and_ended_anew_fails_against_any_site(folder):
         model.unlink()
     assert verify(folder).lines == 8
     assert "line 9: expected the hash" in said(folder, site_logs(folder)[0])
-    assert "in round 3, part 0, found the end of the log: it was cut" in said(folder, site_logs(folder)[0])
+    assert "in round 3, part 0, found the end of the log: it was cut" in said(
+        folder, site_logs(folder)[0]
+    )
 
 
 def test_a_round_taken_out_fails_against_any_site(folder):
@@ -820,7 +960,9 @@ def test_a_round_taken_out_fails_against_any_site(folder):
     rewrite(folder, rows)
     number = number_of(folder, "asked", 3)
     assert f"line {number}: " in said(folder, site_logs(folder)[0])
-    assert "found a later round: lines before this one were removed" in said(folder, site_logs(folder)[0])
+    assert "found a later round: lines before this one were removed" in said(
+        folder, site_logs(folder)[0]
+    )
 
 
 def test_an_earlier_round_asked_without_a_resumption_is_named(folder):
@@ -912,6 +1054,8 @@ def test_the_command_says_yes_or_names_the_line(folder, capsys):
 def test_the_command_reads_sites_logs_alone_too(folder, capsys):
     one, two, _ = site_logs(folder)
     assert main(["audit", "verify", "--site", str(one), str(two)]) == 0
-    assert capsys.readouterr().out.startswith(f"{one}: site-1, run {log_of(folder)[0]['previous']}: 4 answered, 0 fail")
+    assert capsys.readouterr().out.startswith(
+        f"{one}: site-1, run {log_of(folder)[0]['previous']}: 4 answered, 0 fail"
+    )
     assert main(["audit", "verify"]) == 2
     assert "expected a run folder, --site with sites' logs, or both" in capsys.readouterr().err

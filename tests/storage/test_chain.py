@@ -73,7 +73,8 @@ def test_half_a_line_is_quoted_by_a_line_in_its_place(tmp_path):
 
 
 def test_a_chain_is_for_its_owner_alone_whatever_the_umask(tmp_path):
-    path, before = tmp_path / "log.jsonl", os.umask(0)
+    path = tmp_path / "log.jsonl"
+    before = os.umask(0)
     try:
         written(path, 1)
         modes = [path.stat().st_mode & 0o777]
@@ -92,7 +93,8 @@ def _add(path: Path, count: int) -> None:
 
 
 def test_processes_that_lock_the_file_make_one_chain(tmp_path):
-    path, processes = tmp_path / "new" / "log.jsonl", get_context("fork")
+    path = tmp_path / "new" / "log.jsonl"
+    processes = get_context("fork")
     writers = [processes.Process(target=_add, args=(path, 20)) for _ in range(4)]
     for writer in writers:
         writer.start()

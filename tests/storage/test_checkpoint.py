@@ -1,4 +1,6 @@
-"""Models and states on disk come back as they were, and nothing newer than a restart point survives."""
+"""Models and states on disk come back as they were, and nothing newer than a restart point
+survives.
+"""
 
 import json
 import os
@@ -12,14 +14,23 @@ import pytest
 import torch
 
 from fedward.errors import RunError
-from fedward.storage.checkpoint import SiteModels, StoredState, load_state, save_json, save_model, save_state
+from fedward.storage.checkpoint import (
+    SiteModels,
+    StoredState,
+    load_state,
+    save_json,
+    save_model,
+    save_state,
+)
 from power_cut import on_the_disk, unwritten
 
 MODEL = {"z.weight": torch.randn(3, 4), "a.count": torch.tensor(7), "m.empty": torch.zeros(0)}
 
 
 def same(a, b):
-    return list(a) == list(b) and all(torch.equal(a[key], b[key]) and a[key].dtype == b[key].dtype for key in a)
+    return list(a) == list(b) and all(
+        torch.equal(a[key], b[key]) and a[key].dtype == b[key].dtype for key in a
+    )
 
 
 def test_stored_state_keeps_order_values_and_dtypes(tmp_path):
@@ -54,9 +65,13 @@ def test_pruning_keeps_what_a_run_that_goes_back_needs(tmp_path, resumed_after, 
     for site, round_ in (("s", 1), ("s", 2), ("t", 3), ("s", 4)):
         models.put(site, round_, {"w": torch.tensor(float(round_))})
     models.prune(resumed_after)
-    assert {site: sorted(int(path.stem) for path in (tmp_path / site).iterdir()) for site in "st"} == kept
+    assert {
+        site: sorted(int(path.stem) for path in (tmp_path / site).iterdir()) for site in "st"
+    } == kept
     models.forget_after(max(resumed_after, 1))
-    assert models["s"]["w"] == max(round_ for round_ in (1, 2, 4) if round_ <= max(resumed_after, 1))
+    assert models["s"]["w"] == max(
+        round_ for round_ in (1, 2, 4) if round_ <= max(resumed_after, 1)
+    )
 
 
 @pytest.mark.proves(
@@ -134,7 +149,9 @@ class Payload:
         return Path.touch, (self.target,)
 
 
-@pytest.mark.proves("site", "a pickle in place of a model's safetensors file", "refused; nothing in it is run")
+@pytest.mark.proves(
+    "site", "a pickle in place of a model's safetensors file", "refused; nothing in it is run"
+)
 @pytest.mark.parametrize("dump", [pickle.dump, torch.save])
 def test_a_pickle_is_refused_and_not_run(tmp_path, dump):
     with (tmp_path / "model.safetensors").open("wb") as file:
@@ -153,8 +170,14 @@ def test_a_damaged_model_file_is_named(tmp_path, content):
 
 def hostile(header: dict[str, Any], attack: str) -> dict[str, Any] | list[Any]:
     """Return a header in which a tensor, or the order of all, is what no honest writer says."""
-    tensor, order = header["a"], json.loads(header["__metadata__"]["order"])
-    orders = {"unknown": [*order, "c"], "a tensor left out": order[1:], "twice": [*order, "a"], "a list": [[1], *order]}
+    tensor = header["a"]
+    order = json.loads(header["__metadata__"]["order"])
+    orders = {
+        "unknown": [*order, "c"],
+        "a tensor left out": order[1:],
+        "twice": [*order, "a"],
+        "a list": [[1], *order],
+    }
     tensor |= {
         "as large as a disk": {"shape": [10**12]},
         "below 0": {"shape": [-1]},
@@ -175,8 +198,17 @@ def hostile(header: dict[str, Any], attack: str) -> dict[str, Any] | list[Any]:
 @pytest.mark.parametrize(
     "attack",
     [
-        *("as large as a disk", "below 0", "of another size", "of a type that torch lacks here", "before the file"),
-        *("behind it", "unknown", "a tensor left out", "twice", "a list", "no mapping"),
+        "as large as a disk",
+        "below 0",
+        "of another size",
+        "of a type that torch lacks here",
+        "before the file",
+        "behind it",
+        "unknown",
+        "a tensor left out",
+        "twice",
+        "a list",
+        "no mapping",
     ],
 )
 def test_a_hostile_header_is_refused(tmp_path, attack):
@@ -202,10 +234,12 @@ def test_a_hostile_header_is_refused(tmp_path, attack):
 )
 def test_what_is_saved_is_on_the_disk_by_its_name(tmp_path, save, writes, monkeypatch):
     """One write for each file and folder, besides those of folders that are new."""
-    folder, synced = tmp_path / "a" / "b", on_the_disk(monkeypatch)
+    folder = tmp_path / "a" / "b"
+    synced = on_the_disk(monkeypatch)
     save(folder)
     assert unwritten(tmp_path, synced) == []
-    note, count = os.fsync, []
+    note = os.fsync
+    count = []
     monkeypatch.setattr(os, "fsync", lambda number: (count.append(number), note(number)))
     save(folder)
     assert unwritten(tmp_path, synced) == []

@@ -1,4 +1,6 @@
-"""Starting from a finished run: what is taken over, what is not, what is said of it, and what is refused."""
+"""Starting from a finished run: what is taken over, what is not, what is said of it, and what is
+refused.
+"""
 
 import json
 import shutil
@@ -13,7 +15,7 @@ from fedward.config import DataSpec, Experiment
 from fedward.digests import file_digest
 from fedward.errors import ConfigError, RunError
 from fedward.flare.places import put_into_results
-from fedward.local import LocalTransport, run_local
+from fedward.lab.local import LocalTransport, run_local
 from fedward.nets import build
 from fedward.storage.checkpoint import StoredState, save_json
 from fedward.storage.info import Summary
@@ -31,10 +33,14 @@ SITES = ["site-1", "site-9"]
 
 def finished(folder: Path, experiment: Experiment, seed: int = 77) -> Path:
     """Write what a finished run leaves, with weights of another seed."""
-    return finished_run(folder, experiment, initial_model(experiment.model_copy(update={"seed": seed}), None)[0])
+    return finished_run(
+        folder, experiment, initial_model(experiment.model_copy(update={"seed": seed}), None)[0]
+    )
 
 
-def taken(experiment: Experiment, folder: Path) -> tuple[Mapping[str, torch.Tensor], dict[str, Any]]:
+def taken(
+    experiment: Experiment, folder: Path
+) -> tuple[Mapping[str, torch.Tensor], dict[str, Any]]:
     state, facts, _ = initial_model(experiment, Weights.of(folder))
     assert facts is not None
     return state, facts
@@ -62,14 +68,19 @@ def selffed(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (swin("swin_28", "fedperl"), {"mask_token", "decoder", "projection"}),
     ],
 )
-def test_whatever_has_the_same_name_and_shape_is_taken(selffed: Path, experiment: Experiment, unused: set[str]) -> None:
+def test_whatever_has_the_same_name_and_shape_is_taken(
+    selffed: Path, experiment: Experiment, unused: set[str]
+) -> None:
     state, facts = taken(experiment, selffed)
     source = StoredState(selffed / "model.safetensors")
     assert set(facts["taken"]) == {name for name in state if state[name].is_floating_point()}
     assert all(torch.equal(state[name], source[name]) for name in facts["taken"])
     assert facts["new"] == []
     assert parts(facts["unused"]) == unused
-    assert (facts["folder"], facts["sha256"]) == (str(selffed), file_digest(selffed / "model.safetensors"))
+    assert (facts["folder"], facts["sha256"]) == (
+        str(selffed),
+        file_digest(selffed / "model.safetensors"),
+    )
 
 
 def test_what_the_other_run_lacks_is_fresh(tmp_path: Path) -> None:
@@ -80,22 +91,29 @@ def test_what_the_other_run_lacks_is_fresh(tmp_path: Path) -> None:
     assert parts(facts["new"]) == {"mask_token", "decoder", "projection"}
     assert all(torch.equal(state[name], fresh[name]) for name in facts["new"])
     assert not any(
-        torch.equal(state[name], fresh[name]) for name in ("classifier.weight", "encoder.patch_embed.proj.weight")
+        torch.equal(state[name], fresh[name])
+        for name in ("classifier.weight", "encoder.patch_embed.proj.weight")
     )
 
 
 @pytest.mark.parametrize("classes", [("MEL", "NV"), tuple(reversed(DataSpec().classes))])
-def test_a_classifier_of_other_classes_is_always_fresh(selffed: Path, classes: tuple[str, ...]) -> None:
+def test_a_classifier_of_other_classes_is_always_fresh(
+    selffed: Path, classes: tuple[str, ...]
+) -> None:
     experiment = swin("masked_swin_28", classes=classes)
     state, facts = taken(experiment, selffed)
     assert parts(facts["new"]) == {"classifier"}
     assert "classifier" in parts(facts["unused"])
-    assert torch.equal(state["classifier.weight"], initial_model(experiment, None)[0]["classifier.weight"])
+    assert torch.equal(
+        state["classifier.weight"], initial_model(experiment, None)[0]["classifier.weight"]
+    )
 
 
 def test_auxiliary_classifiers_of_other_classes_are_fresh_too(tmp_path: Path) -> None:
     def mcdal(classes: tuple[str, ...]) -> Experiment:
-        return tiny("fedal", options={"sampler": "mcdal"}, data=DataSpec(image_size=16, classes=classes))
+        return tiny(
+            "fedal", options={"sampler": "mcdal"}, data=DataSpec(image_size=16, classes=classes)
+        )
 
     classes = DataSpec().classes
     source = finished(tmp_path / "source", mcdal(classes))
@@ -117,14 +135,20 @@ def test_other_channels_make_only_the_first_layer_fresh(selffed: Path) -> None:
 
 @pytest.mark.parametrize("net", ["small_cnn", "resnet10t"])
 def test_a_network_with_nothing_in_common_is_refused(selffed: Path, net: str) -> None:
-    with pytest.raises(ConfigError, match=r"tensors of the network's encoder, such as .* none of that name"):
+    with pytest.raises(
+        ConfigError, match=r"tensors of the network's encoder, such as .* none of that name"
+    ):
         initial_model(swin(net), Weights.of(selffed))
 
 
 def test_a_classifier_alone_is_no_start(tmp_path: Path) -> None:
     """Also where the network keeps it under another name than its property's."""
-    folder, experiment = tmp_path / "run", swin("resnet10t")
-    head = {f"net.fc.{name}": tensor for name, tensor in build("resnet10t", 8, seed=9).classifier.state_dict().items()}
+    folder = tmp_path / "run"
+    experiment = swin("resnet10t")
+    head = {
+        f"net.fc.{name}": tensor
+        for name, tensor in build("resnet10t", 8, seed=9).classifier.state_dict().items()
+    }
     finished_run(folder, experiment, head)
     with pytest.raises(ConfigError, match="none of that name"):
         initial_model(experiment, Weights.of(folder))
@@ -159,15 +183,21 @@ def change(file: Path, **values: Any) -> None:
         lambda folder: change(folder / "model.json", format=99),
     ],
 )
-def test_a_run_without_a_last_model_is_refused(selffed: Path, tmp_path: Path, damage: Callable[[Path], None]) -> None:
+def test_a_run_without_a_last_model_is_refused(
+    selffed: Path, tmp_path: Path, damage: Callable[[Path], None]
+) -> None:
     shutil.copytree(selffed, tmp_path / "run")
     damage(tmp_path / "run")
-    with pytest.raises(ConfigError, match=r"--init .*expected model\.safetensors and model\.json of format 3"):
+    with pytest.raises(
+        ConfigError, match=r"--init .*expected model\.safetensors and model\.json of format 3"
+    ):
         Weights.of(tmp_path / "run")
 
 
 def flip(place: int) -> Callable[[Path], None]:
-    """Return what changes one bit of the model, in a byte counted from the start or, below 0, from the end."""
+    """Return what changes one bit of the model, in a byte counted from the start or, below 0, from
+    the end.
+    """
 
     def damage(folder: Path) -> None:
         content = bytearray((folder / "model.safetensors").read_bytes())
@@ -277,14 +307,19 @@ def test_other_weights_than_the_runs_first_are_refused(
         with pytest.raises(KeyboardInterrupt):
             run_local(short(), tmp_path / "run", sites=SITES, init=source)
     shutil.copy(selffed / "model.safetensors", source / "model.safetensors")
-    with pytest.raises(ConfigError, match=r"file model\.safetensors: expected SHA-256 .* on record") as caught:
+    with pytest.raises(
+        ConfigError, match=r"file model\.safetensors: expected SHA-256 .* on record"
+    ) as caught:
         run_local(None, tmp_path / "run", resume=True)
     assert caught.value.found == file_digest(selffed / "model.safetensors")
 
 
 def test_a_run_that_never_finished_is_no_start(tmp_path: Path) -> None:
     interrupted(short(), tmp_path / "broken", SITES, round_=2, answered=1)
-    with pytest.raises(ConfigError, match=r"--init .*broken: expected model\.safetensors .* the folder of a finished"):
+    with pytest.raises(
+        ConfigError,
+        match=r"--init .*broken: expected model\.safetensors .* the folder of a finished",
+    ):
         run_local(short(), tmp_path / "run", sites=SITES, init=tmp_path / "broken")
     assert not (tmp_path / "run").exists()
 
@@ -312,12 +347,18 @@ def assert_equal_runs(ours: Path, theirs: Path) -> None:
     assert all(torch.equal(states[0][name], states[1][name]) for name in states[1])
     infos = [json.loads((folder / "run.json").read_text()) for folder in (ours, theirs)]
     assert infos[0]["init"] == infos[1]["init"]
-    begun = [json.loads((folder / "audit.jsonl").read_text().splitlines()[0])["details"] for folder in (ours, theirs)]
+    begun = [
+        json.loads((folder / "audit.jsonl").read_text().splitlines()[0])["details"]
+        for folder in (ours, theirs)
+    ]
     assert begun[0]["init"] == begun[1]["init"] == infos[1]["init"]["sha256"]
 
 
-def test_a_copy_gives_the_same_run_as_the_finished_run(selffed: Path, carried: Source, tmp_path: Path) -> None:
-    ours, theirs = run_carried(tmp_path / "run", carried), tmp_path / "straight"
+def test_a_copy_gives_the_same_run_as_the_finished_run(
+    selffed: Path, carried: Source, tmp_path: Path
+) -> None:
+    ours = run_carried(tmp_path / "run", carried)
+    theirs = tmp_path / "straight"
     assert_equal_runs(ours, run_local(short(), theirs, sites=SITES, init=selffed))
 
 
@@ -332,7 +373,10 @@ def overwrite(folder: Path) -> None:
             remove("model.safetensors"),
             r"expected model\.safetensors and model\.json of format 3, found no such file",
         ),
-        (remove("model.json"), r"expected model\.safetensors and model\.json of format 3, found no such file"),
+        (
+            remove("model.json"),
+            r"expected model\.safetensors and model\.json of format 3, found no such file",
+        ),
         (overwrite, r"expected SHA-256 [0-9a-f]{64}, on record .* found [0-9a-f]{64}\."),
     ],
 )
@@ -358,11 +402,15 @@ def test_a_run_without_a_first_state_takes_the_copy_again(
             run_carried(tmp_path / "run", elsewhere)
     resumed = run_carried(tmp_path / "run", elsewhere, resume=True)
     ours = StoredState(resumed / "model.safetensors")
-    theirs = StoredState(run_local(short(), tmp_path / "straight", sites=SITES, init=selffed) / "model.safetensors")
+    theirs = StoredState(
+        run_local(short(), tmp_path / "straight", sites=SITES, init=selffed) / "model.safetensors"
+    )
     assert all(torch.equal(ours[name], theirs[name]) for name in theirs)
 
 
-def test_a_run_with_a_finished_round_needs_the_copy_no_more(selffed: Path, carried: Source, tmp_path: Path) -> None:
+def test_a_run_with_a_finished_round_needs_the_copy_no_more(
+    selffed: Path, carried: Source, tmp_path: Path
+) -> None:
     interrupted(short(), tmp_path / "run", SITES, round_=2, answered=1, init=selffed)
     shutil.rmtree(carried.files)
     resumed = run_carried(tmp_path / "run", carried, resume=True)
@@ -373,24 +421,42 @@ def test_a_run_with_a_finished_round_needs_the_copy_no_more(selffed: Path, carri
 def test_a_run_goes_on_only_with_the_weights_it_began_with(
     selffed: Path, carried: Source, tmp_path: Path, fresh: bool
 ) -> None:
-    run_local(short(), tmp_path / "run", sites=SITES, init=None if fresh else finished(tmp_path / "other", short()))
-    with pytest.raises(RunError, match="expected a run from the weights that the job names") as caught:
+    run_local(
+        short(),
+        tmp_path / "run",
+        sites=SITES,
+        init=None if fresh else finished(tmp_path / "other", short()),
+    )
+    with pytest.raises(
+        RunError, match="expected a run from the weights that the job names"
+    ) as caught:
         run_carried(tmp_path / "run", carried, resume=True)
     assert ("fresh weights" in caught.value.found) is fresh
 
 
 def test_pre_training_and_fine_tuning_equal_one_run(tmp_path: Path) -> None:
-    """Two runs in a row, the first of which only pre-trains, train what one run of both phases trains."""
+    """Two runs in a row, the first of which only pre-trains, train what one run of both phases
+    trains.
+    """
     pretrained = run_local(
-        tiny("selffed", options={"rounds": 1, "pretraining_rounds": 1}), tmp_path / "one", sites=SITES
+        tiny("selffed", options={"rounds": 1, "pretraining_rounds": 1}),
+        tmp_path / "one",
+        sites=SITES,
     )
     experiment = tiny("selffed", options={"rounds": 1, "pretraining_rounds": 0, "warm_up": 0})
     run = run_local(experiment, tmp_path / "two", sites=SITES, init=pretrained)
     whole = run_local(short("selffed"), tmp_path / "whole", sites=SITES)
     before = [StoredState(folder / "model.safetensors") for folder in (pretrained, whole)]
-    assert all(torch.equal(before[0][name], before[1][name]) for name in before[0] if name.startswith("decoder."))
+    assert all(
+        torch.equal(before[0][name], before[1][name])
+        for name in before[0]
+        if name.startswith("decoder.")
+    )
     losses = [
-        {row["name"] for row in map(json.loads, (folder / "metrics.jsonl").read_text().splitlines())}
+        {
+            row["name"]
+            for row in map(json.loads, (folder / "metrics.jsonl").read_text().splitlines())
+        }
         for folder in (run, whole)
     ]
     assert "loss_reconstruction" not in losses[0]

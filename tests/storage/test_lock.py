@@ -24,7 +24,9 @@ with sole_writer(Path(sys.argv[1])):
 
 @pytest.fixture
 def holder(tmp_path):
-    process = subprocess.Popen([sys.executable, "-c", HOLD, tmp_path / "run"], stdout=subprocess.PIPE, text=True)
+    process = subprocess.Popen(
+        [sys.executable, "-c", HOLD, tmp_path / "run"], stdout=subprocess.PIPE, text=True
+    )
     assert process.stdout.readline() == "held\n"
     yield process
     process.kill()
@@ -39,7 +41,10 @@ def test_a_second_writer_is_refused_and_told_once_that_it_waits(tmp_path, holder
     ):
         pytest.fail("there were two writers")
     (message,) = caplog.messages
-    assert message == f"run folder {tmp_path / 'run'}: another process writes it; waiting up to 0.3 s for it to end"
+    assert (
+        message
+        == f"run folder {tmp_path / 'run'}: another process writes it; waiting up to 0.3 s for it to end"
+    )
 
 
 def test_a_process_that_dies_lets_go(tmp_path, holder):

@@ -1,4 +1,6 @@
-"""A run folder after a power cut: what was committed is there; where it is damaged, the state before it is used."""
+"""A run folder after a power cut: what was committed is there; where it is damaged, the state
+before it is used.
+"""
 
 import json
 import logging
@@ -8,7 +10,7 @@ import pytest
 import torch
 
 from fedward.errors import RunError
-from fedward.local import LocalTransport, run_local
+from fedward.lab.local import LocalTransport, run_local
 from fedward.methods.algorithm import ServerState
 from fedward.operation.audit_check import verify
 from fedward.storage.audit import LOG, AuditLog
@@ -49,23 +51,33 @@ DAMAGES = [
     (empty, "rounds/00003/state.json", "JSONDecodeError"),
     (Path.unlink, "rounds/00003/state.json", "FileNotFoundError"),
     (empty, "rounds/00003.logs.json", "JSONDecodeError"),
-    (lambda path: path.write_bytes(path.read_bytes()[:-20]), "metrics.jsonl", "rows are missing in metrics"),
+    (
+        lambda path: path.write_bytes(path.read_bytes()[:-20]),
+        "metrics.jsonl",
+        "rows are missing in metrics",
+    ),
 ]
 
 
 @pytest.fixture(scope="module")
 def straight(tmp_path_factory) -> Path:
-    return run_local(tiny(options={"rounds": 4}), tmp_path_factory.mktemp("straight") / "run", sites=SITES)
+    return run_local(
+        tiny(options={"rounds": 4}), tmp_path_factory.mktemp("straight") / "run", sites=SITES
+    )
 
 
 def cut_back(folder: Path) -> None:
     """Leave of the logs what the newest state tells of; the interrupted round wrote nothing."""
     lengths = json.loads((folder / "rounds" / "00003.logs.json").read_text())
-    assert all((folder / f"{log}.jsonl").stat().st_size == length for log, length in lengths.items())
+    assert all(
+        (folder / f"{log}.jsonl").stat().st_size == length for log, length in lengths.items()
+    )
 
 
 @pytest.mark.parametrize(("damage", "name", "reason"), DAMAGES)
-def test_a_run_goes_on_from_the_state_before_a_damaged_one(tmp_path, straight, damage, name, reason, caplog):
+def test_a_run_goes_on_from_the_state_before_a_damaged_one(
+    tmp_path, straight, damage, name, reason, caplog
+):
     """FedPerl, whose peers are the sites' last models: also they must be those of that round."""
     folder = tmp_path / "run"
     interrupted(tiny(options={"rounds": 4}), folder, SITES, 4, 1)
@@ -79,7 +91,12 @@ def test_a_run_goes_on_from_the_state_before_a_damaged_one(tmp_path, straight, d
     assert "the state after round 3 is not used, but that after 2" in caplog.text
     found = events(folder)
     at = found.index(("unusable", 3))
-    assert found[at + 1 : at + 5] == [("resumed", 2), ("asked", 3), ("answered", 3), ("committed", 3)]
+    assert found[at + 1 : at + 5] == [
+        ("resumed", 2),
+        ("asked", 3),
+        ("answered", 3),
+        ("committed", 3),
+    ]
     line = json.loads((folder / LOG).read_text().splitlines()[at])
     assert reason in line["details"]["found"]
     assert (folder / "rounds" / "00003.damaged").is_dir()
@@ -87,8 +104,11 @@ def test_a_run_goes_on_from_the_state_before_a_damaged_one(tmp_path, straight, d
 
 
 def test_sites_know_what_they_knew_before_the_older_state(tmp_path):
-    """RSCFed's teachers are at the sites, which have done a part of the round after the damaged state."""
-    folders, experiment = [write_sites(tmp_path / "sites")], isolated("rscfed", options={"warm_up": 0})
+    """RSCFed's teachers are at the sites, which have done a part of the round after the damaged
+    state.
+    """
+    folders = [write_sites(tmp_path / "sites")]
+    experiment = isolated("rscfed", options={"warm_up": 0})
     straight = run_local(experiment, tmp_path / "straight", sites=ISOLATED, site_folders=folders)
     last = max(int(path.name) for path in (straight / "rounds").glob("?????"))
     folder = tmp_path / "run"
@@ -108,7 +128,9 @@ def test_without_a_whole_state_a_run_is_refused_and_unchanged(tmp_path):
     before = {path: path.read_bytes() for path in (folder / "rounds").rglob("*") if path.is_file()}
     with pytest.raises(RunError, match=r"expected one that is whole, found round 2: .*; round 1: "):
         RunFolder.reopen(folder).restore(ServerState)
-    assert before == {path: path.read_bytes() for path in (folder / "rounds").rglob("*") if path.is_file()}
+    assert before == {
+        path: path.read_bytes() for path in (folder / "rounds").rglob("*") if path.is_file()
+    }
     assert not [event for event in events(folder) if event[0] in ("unusable", "resumed")]
 
 
@@ -118,7 +140,10 @@ def test_without_a_whole_state_a_run_is_refused_and_unchanged(tmp_path):
         ("{", "no JSON, as line 1, column 2 shows"),
         ("[]", "a list"),
         ("{}", "format, id, method, engine, seed, sites, started, status, versions, experiment"),
-        ('{"id": "a", "sites": ["b"], "status": "running", "experiment": 3}', "broken format, .*experiment"),
+        (
+            '{"id": "a", "sites": ["b"], "status": "running", "experiment": 3}',
+            "broken format, .*experiment",
+        ),
         ("[" * 100_000, "recursion"),
     ],
 )
@@ -130,7 +155,8 @@ def test_a_broken_run_json_is_told(tmp_path, content, found):
 
 def test_a_state_that_the_audit_log_does_not_know_yet_is_used(tmp_path, monkeypatch):
     """The server died between the two."""
-    folder, add = tmp_path / "run", AuditLog.add
+    folder = tmp_path / "run"
+    add = AuditLog.add
 
     def dies(self, event, **details):
         if (event, details.get("round")) == ("committed", 2):
@@ -142,7 +168,9 @@ def test_a_state_that_the_audit_log_does_not_know_yet_is_used(tmp_path, monkeypa
         with pytest.raises(KeyboardInterrupt):
             run_local(tiny("fedavg"), folder, sites=SITES)
     run_local(None, folder, resume=True)
-    assert [event for event in events(folder) if event[0] in ("committed", "resumed", "unusable")] == [
+    assert [
+        event for event in events(folder) if event[0] in ("committed", "resumed", "unusable")
+    ] == [
         *(("committed", round_) for round_ in (0, 1)),
         ("resumed", 2),
         ("committed", 3),
@@ -151,7 +179,9 @@ def test_a_state_that_the_audit_log_does_not_know_yet_is_used(tmp_path, monkeypa
 
 
 def test_a_state_made_anew_is_checked_by_its_own_hash(tmp_path):
-    """Machines may differ in a last digit: the second state after round 2 need not be the first one."""
+    """Machines may differ in a last digit: the second state after round 2 need not be the first
+    one.
+    """
     run = new_run(tmp_path / "run", tiny("fedavg"), SITES, "local")
     for round_ in (0, 1, 2):
         run.commit(round_, ServerState(round_, {"w": torch.tensor(float(round_))}))
@@ -164,7 +194,9 @@ def test_a_state_made_anew_is_checked_by_its_own_hash(tmp_path):
 
 
 def test_a_round_is_on_disk_before_it_is_called_committed(tmp_path, monkeypatch):
-    synced, add, late = on_the_disk(monkeypatch), AuditLog.add, []
+    synced = on_the_disk(monkeypatch)
+    add = AuditLog.add
+    late = []
 
     def checked(self: AuditLog, event: str, **details: object) -> str:
         if event == "committed":

@@ -25,7 +25,8 @@ def open_files() -> set[str]:
 
 def test_arrays_come_back_as_they_were_and_from_any_thread(tmp_path):
     spill = Spill(tmp_path)
-    first, second = spill.put(ARRAYS), spill.put({"more": np.full(3, 7, np.int8)})
+    first = spill.put(ARRAYS)
+    second = spill.put({"more": np.full(3, 7, np.int8)})
     assert list(first) == list(ARRAYS)
     assert len(first) == 3
     with ThreadPoolExecutor(4) as pool:
@@ -51,7 +52,11 @@ def test_the_file_has_no_name_and_ends_with_its_last_reader(tmp_path):
 
 def test_a_file_that_was_cut_is_noticed(tmp_path):
     stored = Spill(tmp_path).put(ARRAYS)
-    (number,) = [int(link.name) for link in Path("/proc/self/fd").iterdir() if str(tmp_path) in os.path.realpath(link)]
+    (number,) = [
+        int(link.name)
+        for link in Path("/proc/self/fd").iterdir()
+        if str(tmp_path) in os.path.realpath(link)
+    ]
     os.truncate(number, 100)
     with pytest.raises(RunError, match="250 bytes, found 100"):
         stored["bytes"]

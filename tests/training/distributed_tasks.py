@@ -1,4 +1,5 @@
-"""What the processes of test_distributed.py do: ``python -m distributed_tasks FOLDER``, by the task in ``task.json``.
+"""What the processes of test_distributed.py do: ``python -m distributed_tasks FOLDER``, by the task
+in ``task.json``.
 
 Imports of torch stay inside: most of these tasks need none, and start in a fraction of the time.
 """
@@ -16,7 +17,9 @@ from fedward.training.distributed.launch import work
 
 
 def killed(folder: Path, rank: int, processes: int) -> None:
-    """The second process dies as one does that the kernel ends for want of memory; the first waits for its numbers."""
+    """The second process dies as one does that the kernel ends for want of memory; the first waits
+    for its numbers.
+    """
     import torch
 
     from fedward.training.distributed.sharing import group
@@ -31,7 +34,9 @@ def killed(folder: Path, rank: int, processes: int) -> None:
 def refuses(folder: Path, rank: int, processes: int) -> None:
     """The second process finds something wrong with the data."""
     if rank == 1:
-        raise DataError("row 7 of /data/names.csv", expected="an image", found="none", remedy="Fix the row.")
+        raise DataError(
+            "row 7 of /data/names.csv", expected="an image", found="none", remedy="Fix the row."
+        )
     signal.pause()
 
 

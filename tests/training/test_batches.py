@@ -1,4 +1,6 @@
-"""One round's batches: which images, which views, which predictions, and nothing that depends on anything else."""
+"""One round's batches: which images, which views, which predictions, and nothing that depends on
+anything else.
+"""
 
 from collections import Counter
 from dataclasses import fields
@@ -24,9 +26,13 @@ CPU = torch.device("cpu")
 
 
 def plain(count: int, first: int = 0) -> Pixels:
-    """Images of one colour each, which every weak view keeps: colour and label both are the image's number."""
+    """Images of one colour each, which every weak view keeps: colour and label both are the image's
+    number.
+    """
     numbers = torch.arange(first, first + count)
-    colours = torch.stack([numbers % 256, numbers // 256, torch.zeros_like(numbers)], dim=1).to(torch.uint8)
+    colours = torch.stack([numbers % 256, numbers // 256, torch.zeros_like(numbers)], dim=1).to(
+        torch.uint8
+    )
     return Pixels(colours.view(-1, 3, 1, 1).expand(-1, 3, 16, 16).contiguous(), numbers)
 
 
@@ -52,7 +58,9 @@ def stream(
 ) -> RoundBatches:
     experiment, *purpose = seed
     assert isinstance(experiment, int)
-    return RoundBatches(labelled, unlabelled, peers, settings, Draws(experiment), tuple(purpose), **options)
+    return RoundBatches(
+        labelled, unlabelled, peers, settings, Draws(experiment), tuple(purpose), **options
+    )
 
 
 def make(*args: Any, **options: Any) -> list[Batch]:
@@ -67,8 +75,13 @@ def once(**settings: Any) -> Settings:
 def same(a: list[Batch], b: list[Batch], *names: str) -> bool:
     """Whether two rounds have bitwise equal parts."""
     chosen = names or tuple(field.name for field in fields(Batch))
-    pairs = [(getattr(x, name), getattr(y, name)) for x, y in zip(a, b, strict=True) for name in chosen]
-    return all((x is None and y is None) or (x is not None and y is not None and torch.equal(x, y)) for x, y in pairs)
+    pairs = [
+        (getattr(x, name), getattr(y, name)) for x, y in zip(a, b, strict=True) for name in chosen
+    ]
+    return all(
+        (x is None and y is None) or (x is not None and y is not None and torch.equal(x, y))
+        for x, y in pairs
+    )
 
 
 def peer_nets() -> tuple[nn.Module, ...]:
@@ -86,12 +99,17 @@ def test_pixels_are_the_sites_images_channels_first_and_scaled() -> None:
     assert pixels.labels.tolist() == [3, 1, -1, 0, 2]
     taken = pixels.take(torch.tensor([4, 0, 4]))
     assert taken.dtype == torch.float32
-    torch.testing.assert_close(taken, torch.tensor(raw[[4, 0, 4]] / 255).float().permute(0, 3, 1, 2))
-    assert torch.equal(pixels.pixels.permute(0, 2, 3, 1), torch.tensor(raw)), "taking must not scale the cache"
+    torch.testing.assert_close(
+        taken, torch.tensor(raw[[4, 0, 4]] / 255).float().permute(0, 3, 1, 2)
+    )
+    assert torch.equal(pixels.pixels.permute(0, 2, 3, 1), torch.tensor(raw)), (
+        "taking must not scale the cache"
+    )
 
 
 def test_together_keeps_order_and_labels() -> None:
-    one, other = pictures(3), pictures(2, 1)
+    one = pictures(3)
+    other = pictures(2, 1)
     both = Pixels.together([one, plain(0), other])
     assert len(both) == 5
     assert torch.equal(both.pixels, torch.cat([one.pixels, other.pixels]))
@@ -114,9 +132,12 @@ def test_together_of_nothing_is_empty() -> None:
 
 
 @pytest.mark.parametrize(
-    ("images", "batch", "steps"), [(16, 16, 1), (48, 16, 3), (272, 16, 17), (6, 1, 6), (300, 300, 1)]
+    ("images", "batch", "steps"),
+    [(16, 16, 1), (48, 16, 3), (272, 16, 17), (6, 1, 6), (300, 300, 1)],
 )
-def test_a_round_has_as_many_batches_as_the_settings_say(images: int, batch: int, steps: int) -> None:
+def test_a_round_has_as_many_batches_as_the_settings_say(
+    images: int, batch: int, steps: int
+) -> None:
     settings = Settings(images_per_round=images, batch=batch)
     found = make(plain(7), plain(9), settings)
     assert len(found) == len(stream(plain(7), plain(9), settings)) == steps
@@ -130,7 +151,9 @@ def test_a_round_has_as_many_batches_as_the_settings_say(images: int, batch: int
 
 @pytest.mark.parametrize("pool", [1, 5, 23, 31, 32, 33, 100])
 def test_fedvc_uses_every_image_equally_often_give_or_take_one(pool: int) -> None:
-    """32 of a pool: without replacement while it lasts, in passes otherwise; for both kinds of images."""
+    """32 of a pool: without replacement while it lasts, in passes otherwise; for both kinds of
+    images.
+    """
     found = make(plain(pool), plain(pool, first=120), Settings(images_per_round=32, batch=8))
     for seen, first in (
         ([n for step in found for n in numbers(step.labelled)], 0),
@@ -145,7 +168,15 @@ def test_fedvc_uses_every_image_equally_often_give_or_take_one(pool: int) -> Non
 
 @pytest.mark.parametrize(
     ("pool", "kind"),
-    [(1, "labelled"), (7, "weak"), (8, "labelled"), (9, "labelled"), (9, "weak"), (255, "weak"), (300, "labelled")],
+    [
+        (1, "labelled"),
+        (7, "weak"),
+        (8, "labelled"),
+        (9, "labelled"),
+        (9, "weak"),
+        (255, "weak"),
+        (300, "labelled"),
+    ],
 )
 def test_without_a_fixed_number_every_image_is_seen_once(pool: int, kind: str) -> None:
     """Batches share what is left over; 300 images are made in two goes."""
@@ -153,7 +184,10 @@ def test_without_a_fixed_number_every_image_is_seen_once(pool: int, kind: str) -
     batches = stream(*parts, once())
     found = list(batches)
     sizes = [len(getattr(step, kind)) for step in found]
-    assert sizes == {1: [1], 7: [7], 8: [8], 9: [9], 255: [9] * 7 + [8] * 24, 300: [9] * 4 + [8] * 33}[pool]
+    assert (
+        sizes
+        == {1: [1], 7: [7], 8: [8], 9: [9], 255: [9] * 7 + [8] * 24, 300: [9] * 4 + [8] * 33}[pool]
+    )
     assert len(batches) == len(found)
     assert batches.images == pool
     seen = [number for step in found for number in numbers(getattr(step, kind))]
@@ -170,12 +204,18 @@ def test_a_pass_has_a_fresh_order_in_every_round() -> None:
     assert orders[0] != orders[1] != list(range(50)) != orders[0]
 
 
-@pytest.mark.parametrize(("labelled", "unlabelled"), [(5, 20), (20, 5), (7, 20), (20, 19), (12, 12), (3, 300)])
+@pytest.mark.parametrize(
+    ("labelled", "unlabelled"), [(5, 20), (20, 5), (7, 20), (20, 19), (12, 12), (3, 300)]
+)
 def test_the_smaller_of_two_kinds_is_repeated(labelled: int, unlabelled: int) -> None:
     found = make(plain(labelled), plain(unlabelled, first=400), once())
-    steps, images = max(labelled, unlabelled) // 8, max(labelled, unlabelled)
+    steps = max(labelled, unlabelled) // 8
+    images = max(labelled, unlabelled)
     assert len(found) == len(stream(plain(labelled), plain(unlabelled), once())) == steps
-    assert all(len(step.labelled) == len(step.labels) == len(step.weak) == len(step.strong) for step in found)
+    assert all(
+        len(step.labelled) == len(step.labels) == len(step.weak) == len(step.strong)
+        for step in found
+    )
     for seen, pool, first in (
         ([n for step in found for n in numbers(step.labelled)], labelled, 0),
         ([n for step in found for n in numbers(step.weak)], unlabelled, 400),
@@ -201,7 +241,8 @@ def test_a_pass_stops_after_so_many_images(most: int, images: int) -> None:
 
 
 def test_other_images_are_seen_in_another_round() -> None:
-    settings, seen = once(images_at_most=10), set()
+    settings = once(images_at_most=10)
+    seen = set()
     for round_ in range(1, 13):
         (step,) = make(plain(20), None, settings, seed=(3, "site-1", round_))
         assert len(step.labelled) == 10
@@ -210,7 +251,9 @@ def test_other_images_are_seen_in_another_round() -> None:
 
 
 def test_the_limit_of_a_pass_does_not_touch_a_fixed_number() -> None:
-    plainly, limited = (Settings(images_per_round=32, batch=8, images_at_most=most) for most in (None, 9))
+    plainly, limited = (
+        Settings(images_per_round=32, batch=8, images_at_most=most) for most in (None, 9)
+    )
     assert same(make(plain(20), plain(30), plainly), make(plain(20), plain(30), limited))
 
 
@@ -231,7 +274,8 @@ def test_every_step_has_views_of_its_own() -> None:
 def test_weak_and_strong_are_views_of_the_same_images() -> None:
     """White images stay whiter than black ones whatever the strong view does, on average."""
     black_and_white = Pixels(
-        torch.tensor([20, 235], dtype=torch.uint8).view(2, 1, 1, 1).expand(2, 3, 16, 16), torch.zeros(2)
+        torch.tensor([20, 235], dtype=torch.uint8).view(2, 1, 1, 1).expand(2, 3, 16, 16),
+        torch.zeros(2),
     )
     steps = make(plain(1), black_and_white, Settings(images_per_round=256, batch=64))
     weak = torch.cat([step.weak for step in steps]).mean(dim=(1, 2, 3))
@@ -255,7 +299,14 @@ def test_rounds_depend_on_the_seed_not_on_global_generators() -> None:
 
 
 @pytest.mark.parametrize(
-    "seed", [(4, "site-1", 2), (3, "site-2", 2), (3, "site-1", 3), (3, "site-1", 2, 1), (3, "site-1", 2, "adaptation")]
+    "seed",
+    [
+        (4, "site-1", 2),
+        (3, "site-2", 2),
+        (3, "site-1", 3),
+        (3, "site-1", 2, 1),
+        (3, "site-1", 2, "adaptation"),
+    ],
 )
 def test_seed_site_round_part_and_phase_each_change_the_round(seed: tuple[int | str, ...]) -> None:
     settings = Settings(images_per_round=16, batch=8)
@@ -273,11 +324,15 @@ def test_one_kind_of_images_does_not_depend_on_the_other() -> None:
 
 def test_a_longer_round_begins_like_a_shorter_one() -> None:
     """By whole goes of 256 images, whose views are drawn together."""
-    short, long = (make(plain(200), plain(200), Settings(images_per_round=n, batch=16)) for n in (256, 512))
+    short, long = (
+        make(plain(200), plain(200), Settings(images_per_round=n, batch=16)) for n in (256, 512)
+    )
     assert same(short, long[:16], "labelled", "labels", "weak", "strong")
 
 
-@pytest.mark.parametrize("settings", [Settings(images_per_round=32, batch=8), once(), once(images_at_most=13)])
+@pytest.mark.parametrize(
+    "settings", [Settings(images_per_round=32, batch=8), once(), once(images_at_most=13)]
+)
 def test_strong_views_are_made_on_demand_and_change_no_draw(settings: Settings) -> None:
     both = make(pictures(20), pictures(30, 1), settings, peer_nets())
     without = make(pictures(20), pictures(30, 1), settings, peer_nets(), uses=Uses())
@@ -293,7 +348,9 @@ def test_equal_streams_give_equal_passes() -> None:
 
 
 def test_views_are_those_of_the_recipe() -> None:
-    """Each is drawn with a generator of its own: one of labelled images, one of weak, one of strong views."""
+    """Each is drawn with a generator of its own: one of labelled images, one of weak, one of strong
+    views.
+    """
     used: dict[str, list[torch.Generator]] = {"weak": [], "strong": []}
 
     def weak(images: Tensor, generator: torch.Generator) -> Tensor:
@@ -304,7 +361,8 @@ def test_views_are_those_of_the_recipe() -> None:
         used["strong"].append(generator)
         return images / 2
 
-    labelled, unlabelled = plain(20), pictures(30, 1)
+    labelled = plain(20)
+    unlabelled = pictures(30, 1)
     for step in make(labelled, unlabelled, once(), views=Views(weak, strong)):
         assert torch.equal(step.labelled, 1 - labelled.take(step.labels))
         torch.testing.assert_close(step.weak, 1 - 2 * step.strong)
@@ -314,7 +372,10 @@ def test_views_are_those_of_the_recipe() -> None:
 
 def test_recipes_differ_and_rotation_invariant_is_the_default() -> None:
     settings = once()
-    found = {name: make(pictures(20), pictures(30, 1), settings, views=recipe) for name, recipe in VIEWS.items()}
+    found = {
+        name: make(pictures(20), pictures(30, 1), settings, views=recipe)
+        for name, recipe in VIEWS.items()
+    }
     assert same(make(pictures(20), pictures(30, 1), settings), found["rotation_invariant"])
     for one, other in pairwise([*found.values(), found["rotation_invariant"]]):
         assert not any(same(one, other, name) for name in ("labelled", "weak", "strong"))
@@ -327,12 +388,14 @@ def test_hidden_labels_cannot_matter() -> None:
     for labels in (torch.full((30,), -1), torch.arange(30)):
         other = Pixels(unlabelled.pixels, labels)
         assert same(
-            make(pictures(20), unlabelled, settings, peer_nets()), make(pictures(20), other, settings, peer_nets())
+            make(pictures(20), unlabelled, settings, peer_nets()),
+            make(pictures(20), other, settings, peer_nets()),
         )
 
 
 def test_the_sites_pixels_are_left_alone() -> None:
-    labelled, unlabelled = pictures(20), pictures(30, 1)
+    labelled = pictures(20)
+    unlabelled = pictures(30, 1)
     make(labelled, unlabelled, Settings(images_per_round=32, batch=8), peer_nets())
     for pixels, original in ((labelled, pictures(20)), (unlabelled, pictures(30, 1))):
         assert torch.equal(pixels.pixels, original.pixels)
@@ -343,7 +406,9 @@ def test_the_sites_pixels_are_left_alone() -> None:
 
 
 def test_predictions_in_one_go_equal_those_of_every_step() -> None:
-    """17 steps of 16, made in two goes: the same numbers as one forward pass a step, and frozen peers."""
+    """17 steps of 16, made in two goes: the same numbers as one forward pass a step, and frozen
+    peers.
+    """
     nets = peer_nets()
     before = [[buffer.clone() for buffer in net.buffers()] for net in nets]
     steps = make(pictures(20), pictures(30, 1), Settings(images_per_round=272, batch=16), nets)
@@ -361,7 +426,8 @@ def test_predictions_in_one_go_equal_those_of_every_step() -> None:
 
 
 def test_predictions_are_softmax_outputs_by_net() -> None:
-    nets, images = peer_nets(), torch.rand(5, 3, 16, 16)
+    nets = peer_nets()
+    images = torch.rand(5, 3, 16, 16)
     found = predictions(nets, images)
     assert found.dtype == torch.float32
     torch.testing.assert_close(found.sum(dim=2), torch.ones(2, 5))
@@ -370,7 +436,10 @@ def test_predictions_are_softmax_outputs_by_net() -> None:
 
 
 def test_without_peers_there_are_no_predictions() -> None:
-    assert all(step.peers is None for step in make(pictures(20), pictures(30), Settings(images_per_round=32, batch=8)))
+    assert all(
+        step.peers is None
+        for step in make(pictures(20), pictures(30), Settings(images_per_round=32, batch=8))
+    )
 
 
 # --- sites that lack something
@@ -388,10 +457,15 @@ def test_a_site_without_labelled_images() -> None:
     steps = make(plain(0), pictures(20), Settings(images_per_round=32, batch=8), peer_nets())
     assert len(steps) == 4
     assert all(step.labelled is step.labels is None for step in steps)
-    assert all(step.weak is not None and step.strong is not None and step.peers is not None for step in steps)
+    assert all(
+        step.weak is not None and step.strong is not None and step.peers is not None
+        for step in steps
+    )
 
 
-@pytest.mark.parametrize("settings", [Settings(images_per_round=32, batch=8), once(), once(images_at_most=5)])
+@pytest.mark.parametrize(
+    "settings", [Settings(images_per_round=32, batch=8), once(), once(images_at_most=5)]
+)
 def test_a_site_without_images_has_no_batch(settings: Settings) -> None:
     for parts in ((None, None), (plain(0), None), (None, plain(0)), (plain(0), plain(0))):
         batches = stream(*parts, settings, peer_nets())
@@ -402,7 +476,8 @@ def test_a_site_without_images_has_no_batch(settings: Settings) -> None:
 @pytest.mark.parametrize("empty", [None, plain(0)])
 def test_a_pass_of_a_site_with_one_kind_of_images(empty: Pixels | None) -> None:
     """What is absent is not repeated, and does not change the rest."""
-    labelled, hidden = make(pictures(20), empty, once()), make(empty, pictures(20), once(), peer_nets())
+    labelled = make(pictures(20), empty, once())
+    hidden = make(empty, pictures(20), once(), peer_nets())
     assert len(labelled) == len(hidden) == 2
     assert all(step.weak is step.strong is step.peers is None for step in labelled)
     assert all(step.labelled is step.labels is None for step in hidden)

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from fedward.config import DataSpec, SyntheticData
-from fedward.sites import synthetic_site
+from fedward.lab.synthetic import synthetic_site
 from fedward.training.device_data import DeviceData
 
 CPU = torch.device("cpu")
@@ -15,14 +15,18 @@ PARTS = ("labelled", "unlabelled")
 
 @pytest.fixture(scope="module")
 def site():
-    return synthetic_site("site-1", DataSpec(image_size=16), SyntheticData(images=40, labelled=0.5), 3)
+    return synthetic_site(
+        "site-1", DataSpec(image_size=16), SyntheticData(images=40, labelled=0.5), 3
+    )
 
 
 @pytest.mark.parametrize("first", ["all", "labelled"])
 def test_all_images_and_their_parts_are_the_same_memory(site, first):
-    alone, images = DeviceData(site, CPU), DeviceData(site, CPU)
+    alone = DeviceData(site, CPU)
+    images = DeviceData(site, CPU)
     images[first]
-    whole, start = images["all"], 0
+    whole = images["all"]
+    start = 0
     for part in PARTS:
         pixels = images[part].pixels
         assert torch.equal(pixels, alone[part].pixels)
@@ -34,13 +38,17 @@ def test_all_images_and_their_parts_are_the_same_memory(site, first):
 
 def test_a_site_without_labels_has_an_empty_part(site):
     images = DeviceData(site.with_labels({}), CPU)
-    assert len(images["all"]) == len(images["unlabelled"]) == len(site.labelled) + len(site.unlabelled)
+    assert (
+        len(images["all"]) == len(images["unlabelled"]) == len(site.labelled) + len(site.unlabelled)
+    )
     assert len(images["labelled"]) == 0
 
 
 def test_a_cpu_works_on_the_sites_own_array(site):
     for part in ("val", "test"):
-        assert DeviceData(site, CPU)[part].pixels.data_ptr() == getattr(site, part).pixels.ctypes.data
+        assert (
+            DeviceData(site, CPU)[part].pixels.data_ptr() == getattr(site, part).pixels.ctypes.data
+        )
 
 
 def test_refused_images_are_in_no_part_that_trains(site):

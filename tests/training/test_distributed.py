@@ -1,4 +1,6 @@
-"""Starting processes and sharing a batch among them: nothing is left of them when something goes wrong."""
+"""Starting processes and sharing a batch among them: nothing is left of them when something goes
+wrong.
+"""
 
 import json
 import signal
@@ -67,8 +69,12 @@ def test_every_row_of_a_batch_has_one_process(images: int, processes: int) -> No
 
 
 @pytest.mark.parametrize(("rank", "seen"), [(0, 1), (1, 0)])
-def test_batch_norm_sees_the_batchs_rows_alone(rank: int, seen: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One image for two processes: an image of zeros that the second computes must not spoil the statistics."""
+def test_batch_norm_sees_the_batchs_rows_alone(
+    rank: int, seen: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One image for two processes: an image of zeros that the second computes must not spoil the
+    statistics.
+    """
     counted: list[int] = []
 
     def forward(self: nn.Module, rows: Tensor) -> Tensor:
@@ -79,7 +85,9 @@ def test_batch_norm_sees_the_batchs_rows_alone(rank: int, seen: int, monkeypatch
     monkeypatch.setattr(sharing.dist, "get_rank", lambda: rank)
     monkeypatch.setattr(sharing.dist, "get_world_size", lambda: 2)
     monkeypatch.setattr(sharing._Gather, "apply", lambda own, images: own)
-    net = share(nn.Sequential(Folded(), nn.BatchNorm2d(3), Folded(), nn.Flatten(), nn.Linear(48, 5)))
+    net = share(
+        nn.Sequential(Folded(), nn.BatchNorm2d(3), Folded(), nn.Flatten(), nn.Linear(48, 5))
+    )
     image = torch.ones(1, 3, 4, 4, requires_grad=True)
     outputs = net(image)
     assert outputs.shape == (seen, 5)
@@ -88,7 +96,9 @@ def test_batch_norm_sees_the_batchs_rows_alone(rank: int, seen: int, monkeypatch
     assert net[4].weight.grad is not None
     net.eval()
     assert net(image).shape == (seen, 5)
-    assert counted == [seen, 1], "statistics that are only read may be read for a row that is dropped again"
+    assert counted == [seen, 1], (
+        "statistics that are only read may be read for a row that is dropped again"
+    )
 
 
 # --- what goes wrong
@@ -103,10 +113,16 @@ def running(folder: Path) -> list[psutil.Process]:
 
 
 def alive(processes: list[psutil.Process]) -> list[psutil.Process]:
-    return [process for process in processes if process.is_running() and process.status() != psutil.STATUS_ZOMBIE]
+    return [
+        process
+        for process in processes
+        if process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    ]
 
 
-def test_a_process_that_is_killed_is_named_and_the_others_end(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_process_that_is_killed_is_named_and_the_others_end(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     with private_folder(tmp_path) as folder, pytest.raises(RunError) as caught:
         do("killed", folder)
     assert "site site-1, process 1 of 2: expected to finish" in str(caught.value)
@@ -116,10 +132,14 @@ def test_a_process_that_is_killed_is_named_and_the_others_end(tmp_path: Path, ca
     assert not list(tmp_path.iterdir())
 
 
-def test_an_error_of_a_process_is_raised_and_its_text_stays(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_an_error_of_a_process_is_raised_and_its_text_stays(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     with private_folder(tmp_path) as folder, pytest.raises(DataError) as caught:
         do("refuses", folder)
-    assert str(caught.value).startswith("site site-1, process 1 of 2: row 7 of /data/names.csv: expected an image")
+    assert str(caught.value).startswith(
+        "site site-1, process 1 of 2: row 7 of /data/names.csv: expected an image"
+    )
     assert "names.csv" in caplog.text
     assert "names.csv" not in public_text(caught.value)
 
@@ -128,9 +148,13 @@ def test_the_first_unexpected_error_is_told_by_its_kind_alone(tmp_path: Path) ->
     """A process that lost its partner says so too, but later."""
     (tmp_path / "log").write_text("Traceback: /data/names.csv")
     for rank, kind, when in ((0, "DistBackendError", 5.1), (1, "OutOfMemoryError", 5.0)):
-        (tmp_path / f"error-{rank}.json").write_text(json.dumps({"rank": rank, "time": when, "kind": kind}))
+        (tmp_path / f"error-{rank}.json").write_text(
+            json.dumps({"rank": rank, "time": when, "kind": kind})
+        )
     text = public_text(launching._failure(tmp_path, 2, "site-1"))
-    assert text.startswith("site site-1, process 1 of 2: expected to finish its share of the training, found OutOf")
+    assert text.startswith(
+        "site site-1, process 1 of 2: expected to finish its share of the training, found OutOf"
+    )
     assert "names.csv" not in text
 
 
@@ -155,7 +179,11 @@ def test_an_abort_ends_all_processes_and_they_were_private(tmp_path: Path) -> No
     def look() -> bool:
         seen[:] = running(folder)
         for process in psutil.Process().children(recursive=True) if seen else []:
-            addresses.update(at.laddr.ip for at in process.net_connections("inet") if at.status == psutil.CONN_LISTEN)
+            addresses.update(
+                at.laddr.ip
+                for at in process.net_connections("inet")
+                if at.status == psutil.CONN_LISTEN
+            )
         return bool(seen)
 
     with private_folder(tmp_path) as folder:
@@ -195,9 +223,12 @@ def test_processes_end_with_a_killed_site_and_leave_nothing(tmp_path: Path) -> N
         "    launch('distributed_tasks', folder, 2, 'site-1', lambda: (folder / 'here-1').exists() and "
         "(folder / 'here-0').exists() and print('here', flush=True))\n"
     )
-    site = subprocess.Popen([sys.executable, "-c", code, str(tmp_path)], stdout=subprocess.PIPE, text=True)
+    site = subprocess.Popen(
+        [sys.executable, "-c", code, str(tmp_path)], stdout=subprocess.PIPE, text=True
+    )
     assert site.stdout is not None
-    folder, _ = Path(site.stdout.readline().strip()), site.stdout.readline()
+    folder = Path(site.stdout.readline().strip())
+    _ = site.stdout.readline()
     everyone = [*running(folder), *psutil.Process(site.pid).children(recursive=True)]
     assert len(set(everyone)) == 3
     with private_folder(tmp_path):

@@ -1,4 +1,6 @@
-"""Features of frozen encoders: when they are computed anew, and that heads learn from them as by hand."""
+"""Features of frozen encoders: when they are computed anew, and that heads learn from them as by
+hand.
+"""
 
 import copy
 import fcntl
@@ -21,7 +23,7 @@ from fedward.client.queries import _pool
 from fedward.config import DataSpec, Experiment
 from fedward.errors import ConfigError, DataError, WorkError
 from fedward.evaluation.classification import classification_metrics
-from fedward.local import Sites
+from fedward.lab.local import Sites
 from fedward.methods import method_of
 from fedward.methods.local import logits_and_features
 from fedward.methods.samplers import sampler_of
@@ -48,20 +50,30 @@ from isolated import SITES, isolated, write_sites
 from tiny import tiny
 from waiting import appears
 
-CPU, V = torch.device("cpu"), 2
+CPU = torch.device("cpu")
+V = 2
 NONE = Images((), np.empty((0, 16, 16, 3), np.uint8), np.empty(0, np.int64))
 
 
 def heads(method: str = "fedavg", **changes: Any) -> Experiment:
-    return tiny(method, **{"net": "small_cnn_gn", "trainable": "head", "stored_views": V, **changes})
+    return tiny(
+        method, **{"net": "small_cnn_gn", "trainable": "head", "stored_views": V, **changes}
+    )
 
 
 def images(*ids: str, size: int = 16) -> Images:
-    pixels = [np.random.default_rng([*name.encode()]).integers(0, 256, (size, size, 3), np.uint8) for name in ids]
-    return Images(ids, np.array(pixels, np.uint8).reshape(-1, size, size, 3), np.arange(len(ids)) % 8)
+    pixels = [
+        np.random.default_rng([*name.encode()]).integers(0, 256, (size, size, 3), np.uint8)
+        for name in ids
+    ]
+    return Images(
+        ids, np.array(pixels, np.uint8).reshape(-1, size, size, 3), np.arange(len(ids)) % 8
+    )
 
 
-def data(labelled: Images, unlabelled: Images = NONE, val: Images = NONE, test: Images = NONE) -> SiteData:
+def data(
+    labelled: Images, unlabelled: Images = NONE, val: Images = NONE, test: Images = NONE
+) -> SiteData:
     return SiteData("north", heads().data.classes, labelled, unlabelled, val, test)
 
 
@@ -75,7 +87,8 @@ def encoder(folder: Path, experiment: Experiment | None = None) -> Encoder:
 @pytest.fixture
 def computed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Hashes of the images that are encoded, in order."""
-    names, encode = list[str](), Encoder._encoded
+    names = list[str]()
+    encode = Encoder._encoded
 
     def counted(self: Encoder, pixels: Any, name: str, trains: bool) -> Any:
         names.append(name)
@@ -93,10 +106,14 @@ def files(folder: Path) -> set[str]:
 
 
 def test_features_are_what_the_classifier_receives(tmp_path: Path) -> None:
-    """By hand: the encoder on the image and on views of fixed seeds, each alone in its batch of views."""
-    given, made = images("a", "b", "c"), encoder(tmp_path)
+    """By hand: the encoder on the image and on views of fixed seeds, each alone in its batch of
+    views.
+    """
+    given = images("a", "b", "c")
+    made = encoder(tmp_path)
     found = made.table(data(given))(given)
-    net, views = build("small_cnn_gn", 8, seed=3).eval(), VIEWS["rotation_invariant"]
+    net = build("small_cnn_gn", 8, seed=3).eval()
+    views = VIEWS["rotation_invariant"]
     for row in range(3):
         one = torch.from_numpy(given.pixels[row : row + 1]).permute(0, 3, 1, 2).float() / 255
         name = module.hashlib.sha256(given.pixels[row].tobytes()).hexdigest()
@@ -106,7 +123,10 @@ def test_features_are_what_the_classifier_receives(tmp_path: Path) -> None:
             for number in range(V)
         ]
         with torch.no_grad():
-            batches = [part.contiguous(memory_format=torch.channels_last) for part in (one, torch.cat(drawn))]
+            batches = [
+                part.contiguous(memory_format=torch.channels_last)
+                for part in (one, torch.cat(drawn))
+            ]
             expected = [logits_and_features(net, part)[1].half() for part in batches]
         index = torch.tensor([row])
         assert torch.equal(found.take(index), expected[0].float())
@@ -118,17 +138,22 @@ def test_features_are_what_the_classifier_receives(tmp_path: Path) -> None:
 def test_views_draw_among_the_stored_ones(tmp_path: Path) -> None:
     given = images("a", "b", "c", "d")
     found = encoder(tmp_path).table(data(given))(given)
-    stored, views = found.originals(torch.arange(4)), stored_views(V)
+    stored = found.originals(torch.arange(4))
+    views = stored_views(V)
     drawn = {"weak": set[int](), "strong": set[int]()}
     for seed in range(20):
         for kind, view in views._asdict().items():
             chosen = view(stored, torch_generator(seed))
             assert chosen.dtype == torch.float32
             for row in range(4):
-                (number,) = [n for n in range(2 * V) if torch.equal(chosen[row], stored[row, n].float())]
+                (number,) = [
+                    n for n in range(2 * V) if torch.equal(chosen[row], stored[row, n].float())
+                ]
                 drawn[kind].add(number)
     assert drawn == {"weak": {0, 1}, "strong": {2, 3}}
-    assert torch.equal(views.weak(stored, torch_generator(1)), views.weak(stored, torch_generator(1)))
+    assert torch.equal(
+        views.weak(stored, torch_generator(1)), views.weak(stored, torch_generator(1))
+    )
 
 
 def test_held_out_images_have_one_row(tmp_path: Path) -> None:
@@ -138,13 +163,16 @@ def test_held_out_images_have_one_row(tmp_path: Path) -> None:
     assert [each.views for each in found] == [2 * V, 2 * V, 0, 0]
     assert len(found[0].table) == 2 * (1 + 2 * V) + 2
     both = Features.together(found[:2])
-    assert torch.equal(both.take(torch.arange(2)), torch.cat([each.take(torch.arange(1)) for each in found[:2]]))
+    assert torch.equal(
+        both.take(torch.arange(2)), torch.cat([each.take(torch.arange(1)) for each in found[:2]])
+    )
     assert [len(each) for each in both.split([2, 0])] == [2, 0]
     assert of(NONE).take(torch.arange(0)).shape == (0, 128)
 
 
 def test_an_image_in_two_parts_is_stored_once(tmp_path: Path, computed: list[str]) -> None:
-    a, twin = images("a"), Images(("twin",), images("a").pixels, np.zeros(1, np.int64))
+    a = images("a")
+    twin = Images(("twin",), images("a").pixels, np.zeros(1, np.int64))
     of = encoder(tmp_path).table(data(a, val=twin))
     assert len(computed) == 1
     assert torch.equal(of(a).take(torch.arange(1)), of(twin).take(torch.arange(1)))
@@ -162,7 +190,8 @@ def test_two_images_of_one_id_are_refused(tmp_path: Path) -> None:
 def test_equal_inputs_are_read_bit_by_bit(tmp_path: Path, computed: list[str]) -> None:
     given = data(images("a", "b"), images("c"), images("d"))
     first = encoder(tmp_path).table(given)
-    known, computed[:] = files(tmp_path), []
+    known = files(tmp_path)
+    computed[:] = []
     again = encoder(tmp_path).table(given)
     assert not computed
     assert files(tmp_path) == known
@@ -181,21 +210,28 @@ CHANGES: dict[str, Callable[[Path], Encoder]] = {
     "one weight": lambda folder: one_weight(encoder(folder)),
     "the seed of a random encoder": lambda folder: encoder(folder, heads(seed=4)),
     "the network": lambda folder: encoder(folder, heads(net="small_cnn")),
-    "the views": lambda folder: encoder(folder, heads(data=DataSpec(image_size=16, views="mirrored"))),
+    "the views": lambda folder: encoder(
+        folder, heads(data=DataSpec(image_size=16, views="mirrored"))
+    ),
     "the number of views": lambda folder: encoder(folder, heads(stored_views=V + 1)),
 }
 
 
 @pytest.mark.parametrize("change", CHANGES)
-def test_another_encoder_or_view_is_a_miss(change: str, tmp_path: Path, computed: list[str]) -> None:
+def test_another_encoder_or_view_is_a_miss(
+    change: str, tmp_path: Path, computed: list[str]
+) -> None:
     given = images("a", "b")
     encoder(tmp_path).table(data(given))
-    before, computed[:] = files(tmp_path), []
+    before = files(tmp_path)
+    computed[:] = []
     content = {path.name: path.read_bytes() for path in tmp_path.glob("*.npy")}
     CHANGES[change](tmp_path).table(data(given))
     assert len(computed) == 2
     assert files(tmp_path) > before
-    assert all((tmp_path / name).read_bytes() == each for name, each in content.items()), "never written into"
+    assert all((tmp_path / name).read_bytes() == each for name, each in content.items()), (
+        "never written into"
+    )
 
 
 @pytest.mark.parametrize("fact", ["versions", "threads"])
@@ -214,13 +250,29 @@ def test_another_version_or_number_of_threads_is_a_miss(
 def test_another_version_of_the_networks_package_is_a_miss(
     net: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The same tensors may be other features there: what a package does with them stands in its code."""
-    made, keys, known = encoder(tmp_path), set[str](), module.version
+    """The same tensors may be other features there: what a package does with them stands in its
+    code.
+    """
+    made = encoder(tmp_path)
+    keys = set[str]()
+    known = module.version
     for version in ("1.0", "1.1"):
         with monkeypatch.context() as patch:
             code = "from fedward.nets.small_cnn_gn import SmallCNNGN as Ours"
-            install(tmp_path / version, patch, "ours", "ours", code, version, network={"ours": "ours:Ours"})
-            patch.setattr(module, "version", lambda name, as_if=version: as_if if name == "monai" else known(name))
+            install(
+                tmp_path / version,
+                patch,
+                "ours",
+                "ours",
+                code,
+                version,
+                network={"ours": "ours:Ours"},
+            )
+            patch.setattr(
+                module,
+                "version",
+                lambda name, as_if=version: as_if if name == "monai" else known(name),
+            )
             keys.add(replace(made, experiment=heads(net=net)).key)
     assert len(keys) == 2
 
@@ -238,7 +290,9 @@ def test_another_size_is_a_miss(tmp_path: Path, computed: list[str]) -> None:
     computed.clear()
     larger = heads(data=DataSpec(image_size=18))
     given = images("a", size=18)
-    encoder(tmp_path, larger).table(SiteData("north", larger.data.classes, given, *[images(size=18)] * 3))
+    encoder(tmp_path, larger).table(
+        SiteData("north", larger.data.classes, given, *[images(size=18)] * 3)
+    )
     assert len(computed) == 1
 
 
@@ -256,8 +310,11 @@ def test_one_pixel_is_a_miss_of_that_image(tmp_path: Path, computed: list[str]) 
     assert not torch.equal(first.take(torch.tensor([1])), second.take(torch.tensor([1])))
 
 
-def test_more_images_reuse_rows_and_equal_a_fresh_table(tmp_path: Path, computed: list[str]) -> None:
-    few, more = images("a", "b"), images("b", "c", "a")
+def test_more_images_reuse_rows_and_equal_a_fresh_table(
+    tmp_path: Path, computed: list[str]
+) -> None:
+    few = images("a", "b")
+    more = images("b", "c", "a")
     encoder(tmp_path / "cache").table(data(few))
     computed.clear()
     grown = encoder(tmp_path / "cache").table(data(more))(more)
@@ -271,7 +328,9 @@ def test_more_images_reuse_rows_and_equal_a_fresh_table(tmp_path: Path, computed
 
 
 def test_views_are_found_beside_files_without_them(tmp_path: Path, computed: list[str]) -> None:
-    """Whichever file's name comes first: an image trains in one division of the data, and is held out in another."""
+    """Whichever file's name comes first: an image trains in one division of the data, and is held
+    out in another.
+    """
     for other in "bcdefg":
         encoder(tmp_path).table(data(images(other), val=images("a")))
         encoder(tmp_path).table(data(images(other, "a")))
@@ -295,8 +354,12 @@ def damage(file: Path) -> None:
     file.write_bytes(content)
 
 
-@pytest.mark.parametrize("harm", [damage, Path.unlink, lambda file: file.with_suffix(".json").write_text("{}")])
-def test_a_damaged_file_is_made_anew(harm: Callable[[Path], Any], tmp_path: Path, computed: list[str]) -> None:
+@pytest.mark.parametrize(
+    "harm", [damage, Path.unlink, lambda file: file.with_suffix(".json").write_text("{}")]
+)
+def test_a_damaged_file_is_made_anew(
+    harm: Callable[[Path], Any], tmp_path: Path, computed: list[str]
+) -> None:
     given = images("a", "b")
     first = encoder(tmp_path).table(data(given))(given).table.clone()
     (file,) = tmp_path.glob("*.npy")
@@ -306,10 +369,16 @@ def test_a_damaged_file_is_made_anew(harm: Callable[[Path], Any], tmp_path: Path
     assert len(computed) == 2
 
 
-def test_two_compute_features_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, computed: list[str]) -> None:
-    """The first one computes until the second one stands at the lock, which then has nothing to compute."""
-    given, asked = data(images("a", "b")), list[int]()
-    flock, counted = fcntl.flock, Encoder._encoded
+def test_two_compute_features_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, computed: list[str]
+) -> None:
+    """The first one computes until the second one stands at the lock, which then has nothing to
+    compute.
+    """
+    given = data(images("a", "b"))
+    asked = list[int]()
+    flock = fcntl.flock
+    counted = Encoder._encoded
 
     def noted(file: Any, operation: int) -> None:
         asked.extend([operation] if operation == fcntl.LOCK_EX else [])
@@ -337,7 +406,8 @@ def test_only_the_owner_reads_features(tmp_path: Path) -> None:
 
 
 def test_the_newest_files_stay(tmp_path: Path) -> None:
-    given, made = data(images("a")), list[set[str]]()
+    given = data(images("a"))
+    made = list[set[str]]()
     for seed in range(5):
         encoder(tmp_path, heads(seed=seed)).table(given)
         made.append(files(tmp_path) - set().union(*made))
@@ -359,7 +429,8 @@ class Scaled(nn.Module):
 
     def __init__(self, classes: int, channels: int) -> None:
         super().__init__()
-        self.stem, self.classifier = nn.Conv2d(channels, 4, 3), nn.Linear(4, classes)
+        self.stem = nn.Conv2d(channels, 4, 3)
+        self.classifier = nn.Linear(4, classes)
 
     def forward(self, pictures: Tensor) -> Tensor:
         logits: Tensor = 2 * self.classifier(self.stem(pictures).mean(dim=(2, 3)))
@@ -368,7 +439,9 @@ class Scaled(nn.Module):
 
 def test_a_classifier_must_come_last(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(NETWORKS.registered, "scaled", Scaled)
-    with pytest.raises(ConfigError, match="net scaled, trainable=head: expected a classifier of features"):
+    with pytest.raises(
+        ConfigError, match="net scaled, trainable=head: expected a classifier of features"
+    ):
         encoder(tmp_path, heads(net="scaled")).table(data(images("a")))
 
 
@@ -377,13 +450,16 @@ def test_a_classifier_must_come_last(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 def by_hand(experiment: Experiment, site: Any) -> dict[str, Tensor]:
     """Return a head after a round of supervised training: a plain loop over stored features."""
-    settings, samples = method_of(experiment).settings, site.learner.images["labelled"]
+    settings = method_of(experiment).settings
+    samples = site.learner.images["labelled"]
     model = initial_model(experiment, None).state
     head = nn.Linear(128, 8)
     head.load_state_dict({"weight": model["classifier.weight"], "bias": model["classifier.bias"]})
     optimizer = torch.optim.Adam(head.parameters(), lr=settings.learning_rate)
     stream = (experiment.seed, site.name, 1)
-    order = virtual_client(len(samples), settings.images_per_round, torch_generator(*stream, "labelled"))
+    order = virtual_client(
+        len(samples), settings.images_per_round, torch_generator(*stream, "labelled")
+    )
     draws = torch_generator(*stream, "weak labelled")
     number = torch.randint(V, (len(order),), generator=draws)
     for step in range(len(order) // settings.batch):
@@ -424,7 +500,8 @@ def test_evaluation_sees_the_images_themselves(tmp_path: Path) -> None:
 @pytest.fixture
 def encoded_batches(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Images of the passes through an encoder."""
-    sizes, forward = list[int](), TrainablePart.forward
+    sizes = list[int]()
+    forward = TrainablePart.forward
 
     def counted(self: TrainablePart, pictures: Tensor) -> Tensor:
         sizes.append(len(pictures))
@@ -434,9 +511,12 @@ def encoded_batches(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return sizes
 
 
-def test_rounds_after_the_first_leave_the_encoder_alone(tmp_path: Path, encoded_batches: list[int]) -> None:
+def test_rounds_after_the_first_leave_the_encoder_alone(
+    tmp_path: Path, encoded_batches: list[int]
+) -> None:
     experiment = heads("ssfl")
-    site, model = new_client("site-1", experiment, tmp_path), initial_model(experiment, None).state
+    site = new_client("site-1", experiment, tmp_path)
+    model = initial_model(experiment, None).state
     model = site.learner.train(model, [], 1).model
     assert encoded_batches
     encoded_batches.clear()
@@ -446,14 +526,19 @@ def test_rounds_after_the_first_leave_the_encoder_alone(tmp_path: Path, encoded_
     assert not encoded_batches
 
 
-@pytest.mark.parametrize("sampler", ["local_entropy", "aift", "mcdal", "core_set", "fedal", "feal", "suggestive"])
+@pytest.mark.parametrize(
+    "sampler", ["local_entropy", "aift", "mcdal", "core_set", "fedal", "feal", "suggestive"]
+)
 def test_samplers_see_what_they_would_see_of_images(sampler: str, tmp_path: Path) -> None:
-    """A frozen run asks for the labels that the whole network would ask for: probabilities and features agree."""
+    """A frozen run asks for the labels that the whole network would ask for: probabilities and
+    features agree.
+    """
 
     name = {"suggestive": "sa"}.get(sampler, sampler)
     experiment = heads("fedal", options={"sampler": name})
     site = new_client("site-1", experiment, tmp_path)
-    learner, model = site.learner, initial_model(experiment, None).state
+    learner = site.learner
+    model = initial_model(experiment, None).state
     other = {key: tensor + 0.1 for key, tensor in model.items()}
     chosen = sampler_of(name)
     ids = site.data.unlabelled.ids[:5]
@@ -469,10 +554,18 @@ def test_samplers_see_what_they_would_see_of_images(sampler: str, tmp_path: Path
     rest = [data_.labelled, data_.unlabelled.named(data_.unlabelled.ids[5:])]
     view = VIEWS[experiment.data.views].weak
     expected = observe(
-        "north", data_.unlabelled.named(ids), rest, chosen.uses, whole, lambda some: Pixels.of(some, CPU), view
+        "north",
+        data_.unlabelled.named(ids),
+        rest,
+        chosen.uses,
+        whole,
+        lambda some: Pixels.of(some, CPU),
+        view,
     )
     for field in ("probabilities", "logits", "features", "labelled"):
-        torch.testing.assert_close(getattr(found, field), getattr(expected, field), rtol=5e-3, atol=2e-3)
+        torch.testing.assert_close(
+            getattr(found, field), getattr(expected, field), rtol=5e-3, atol=2e-3
+        )
 
 
 def test_one_process_trains_a_head(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -498,15 +591,22 @@ def test_notes_hold_hashes_and_no_ids(tmp_path: Path) -> None:
 
 
 def test_sites_on_one_machine_share_features(tmp_path: Path, computed: list[str]) -> None:
-    """Another division of the same images among them has nothing to compute, and reads what the first one stored."""
-    made, frozen = list[set[str]](), {"net": "small_cnn_gn", "trainable": "head", "stored_views": V}
+    """Another division of the same images among them has nothing to compute, and reads what the
+    first one stored.
+    """
+    made = list[set[str]]()
+    frozen = {"net": "small_cnn_gn", "trainable": "head", "stored_views": V}
     for seed in range(2):
         folder = write_sites(tmp_path / f"sites-{seed}", seed=seed)
-        sites = Sites(isolated("isofed", **frozen), tmp_path / f"run-{seed}", [folder], tmp_path / "cache")
+        sites = Sites(
+            isolated("isofed", **frozen), tmp_path / f"run-{seed}", [folder], tmp_path / "cache"
+        )
         for name in SITES:
             assert sites.client(name, None).learner.images["all"]
         made.append(files(tmp_path / "cache" / "features"))
-    assert len(computed) == len({*computed}) == 60, "the others are of classes too rare to be evaluated"
+    assert len(computed) == len({*computed}) == 60, (
+        "the others are of classes too rare to be evaluated"
+    )
     assert len(made[0]) == len(SITES)
     assert made[0] < made[1]
     assert len(made[1]) > KEPT, "sites that come later remove no features of others"

@@ -20,7 +20,9 @@ def faults() -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
 
 
-@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="other C libraries have no such setting")
+@pytest.mark.skipif(
+    platform.libc_ver()[0] != "glibc", reason="other C libraries have no such setting"
+)
 def test_freed_memory_is_used_again() -> None:
     keep_freed_memory()
     assert min(faults() for _ in range(5)) < MEGABYTES

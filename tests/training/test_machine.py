@@ -1,4 +1,6 @@
-"""The device and the threads that a site file names; GPUs are made up here, tests/gpu has real ones."""
+"""The device and the threads that a site file names; GPUs are made up here, tests/gpu has real
+ones.
+"""
 
 import os
 
@@ -6,9 +8,16 @@ import pytest
 import torch
 
 from fedward.errors import DataError
-from fedward.training.machine import described, device_of, has_bfloat16, limit_threads, threads_limited
+from fedward.training.machine import (
+    described,
+    device_of,
+    has_bfloat16,
+    limit_threads,
+    threads_limited,
+)
 
-CPU, GPU = torch.device("cpu"), torch.device("cuda")
+CPU = torch.device("cpu")
+GPU = torch.device("cuda")
 
 
 @pytest.fixture
@@ -37,15 +46,21 @@ def test_without_a_gpu_a_site_works_on_the_cpu(name, no_gpu):
 
 @pytest.mark.parametrize("name", ["cuda", "cuda:0", "cuda:3"])
 def test_a_gpu_that_is_not_there_is_an_error(name, no_gpu):
-    with pytest.raises(DataError, match=f"site a, field device: expected {name}, found 0 GPUs.*device: cpu or auto"):
+    with pytest.raises(
+        DataError, match=f"site a, field device: expected {name}, found 0 GPUs.*device: cpu or auto"
+    ):
         device_of(name, "site a")
 
 
-@pytest.mark.parametrize(("name", "device"), [("auto", "cuda"), ("cuda", "cuda"), ("cuda:1", "cuda:1"), ("cpu", "cpu")])
+@pytest.mark.parametrize(
+    ("name", "device"), [("auto", "cuda"), ("cuda", "cuda"), ("cuda:1", "cuda:1"), ("cpu", "cpu")]
+)
 def test_a_site_works_on_the_gpu_it_names(name, device, gpus):
     gpus()
     assert device_of(name, "site a") == torch.device(device)
-    assert described(device_of(name, "site a")) == (device if device == "cpu" else f"{device} (V100)")
+    assert described(device_of(name, "site a")) == (
+        device if device == "cpu" else f"{device} (V100)"
+    )
 
 
 def test_a_gpu_beyond_the_last_is_an_error(gpus):
@@ -54,7 +69,9 @@ def test_a_gpu_beyond_the_last_is_an_error(gpus):
         device_of("cuda:2", "site a")
 
 
-@pytest.mark.parametrize(("capability", "found"), [((7, 0), False), ((7, 5), False), ((8, 0), True), ((9, 0), True)])
+@pytest.mark.parametrize(
+    ("capability", "found"), [((7, 0), False), ((7, 5), False), ((8, 0), True), ((9, 0), True)]
+)
 def test_bfloat16_is_used_where_a_gpu_computes_in_it(capability, found, gpus):
     gpus(capability)
     assert has_bfloat16(GPU) is found

@@ -1,4 +1,6 @@
-"""MONAI's trainer alone: what a training process imports, and that MONAI is whole for whoever imports it later."""
+"""MONAI's trainer alone: what a training process imports, and that MONAI is whole for whoever
+imports it later.
+"""
 
 import subprocess
 import sys
@@ -21,7 +23,17 @@ inputs, settings, cpu = RoundInputs(torch.ones(2)), Settings(images_per_round=2,
 done = train(build("small_cnn", 2), [batch], Phase(Supervised(), 0.1), inputs, settings, device=cpu, aborted=bool)
 assert done.steps == 1
 """
-UNUSED = {"ignite", "monai", "timm", "torchvision", "scipy", "sklearn", "matplotlib", "sympy", "torch._dynamo"}
+UNUSED = {
+    "ignite",
+    "monai",
+    "timm",
+    "torchvision",
+    "scipy",
+    "sklearn",
+    "matplotlib",
+    "sympy",
+    "torch._dynamo",
+}
 AFTERWARDS = """
 import monai.engines, monai.losses, monai.bundle, ignite.metrics
 from monai.transforms import Compose, ScaleIntensity, ToTensor
@@ -42,7 +54,9 @@ assert Trainer.__module__ == monai.engines.Trainer.__module__ == "monai.engines.
 @pytest.fixture(scope="module")
 def said() -> list[str]:
     """What a process says that trains, and then uses all of MONAI."""
-    code = f"{TRAINS}\nprint({UNUSED!r} & set(sys.modules), flush=True)\n{AFTERWARDS}\nprint('whole')"
+    code = (
+        f"{TRAINS}\nprint({UNUSED!r} & set(sys.modules), flush=True)\n{AFTERWARDS}\nprint('whole')"
+    )
     return subprocess.run(
         [sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, check=False
     ).stdout.splitlines()

@@ -1,4 +1,6 @@
-"""What a sampler is shown of a site's images: nothing that it does not use, and the right network's outputs."""
+"""What a sampler is shown of a site's images: nothing that it does not use, and the right network's
+outputs.
+"""
 
 from collections.abc import Callable
 
@@ -23,7 +25,9 @@ CLASSES = 3
 
 def images(count: int, seed: int = 0, channels: int = 3) -> Images:
     pixels = np.random.default_rng(seed).integers(0, 256, (count, 16, 16, channels), np.uint8)
-    return Images(tuple(f"s{seed}-{index}" for index in range(count)), pixels, np.zeros(count, np.int64))
+    return Images(
+        tuple(f"s{seed}-{index}" for index in range(count)), pixels, np.zeros(count, np.int64)
+    )
 
 
 def net(seed: int, heads: bool = False) -> nn.Module:
@@ -37,8 +41,15 @@ def pixels(some: Images) -> Pixels:
     return Pixels.of(some, CPU)
 
 
-def look(uses: Uses, free: Images, known: Images | None = None, nets: Callable[[str], nn.Module] = NETS.__getitem__):
-    return observe("north", free, [images(2, 9) if known is None else known], uses, nets, pixels, weak)
+def look(
+    uses: Uses,
+    free: Images,
+    known: Images | None = None,
+    nets: Callable[[str], nn.Module] = NETS.__getitem__,
+):
+    return observe(
+        "north", free, [images(2, 9) if known is None else known], uses, nets, pixels, weak
+    )
 
 
 def never(name: str) -> nn.Module:
@@ -51,7 +62,8 @@ def test_members_come_in_the_order_named() -> None:
     pixels = Pixels.of(free, CPU)
     assert pool.ids == free.ids
     assert torch.equal(
-        pool.probabilities, torch.stack([predict(NETS["local"], pixels), predict(NETS["global"], pixels)])
+        pool.probabilities,
+        torch.stack([predict(NETS["local"], pixels), predict(NETS["global"], pixels)]),
     )
 
 
@@ -62,12 +74,15 @@ def test_one_network_may_be_loaded_anew_for_each_member() -> None:
         shared.load_state_dict(NETS[name].state_dict())
         return shared
 
-    uses, free = Uses(models=("local", "global")), images(4)
+    uses = Uses(models=("local", "global"))
+    free = images(4)
     assert torch.equal(look(uses, free, nets=loaded).probabilities, look(uses, free).probabilities)
 
 
 def test_views_are_the_same_for_all_images_and_in_every_query() -> None:
-    """Twice the same image in a pool gets the same eight predictions, and so does a pool of it alone."""
+    """Twice the same image in a pool gets the same eight predictions, and so does a pool of it
+    alone.
+    """
     free = images(3)
     twin = Images(("a", "b", "c"), free.pixels[[0, 1, 0]], free.labels)
     uses = sampler_of("aift").uses
@@ -93,7 +108,8 @@ def test_heads_follow_the_network_whose_they_are() -> None:
 
 
 def test_features_are_the_own_networks_of_both_kinds_of_images() -> None:
-    free, known = images(300), images(2, 9)
+    free = images(300)
+    known = images(2, 9)
     pool = look(Uses(features="local"), free, known)
     assert (pool.features.shape, pool.labelled.shape) == ((300, 256), (2, 256))
     with torch.no_grad():
@@ -104,21 +120,36 @@ def test_features_are_the_own_networks_of_both_kinds_of_images() -> None:
 
 def test_logits_and_features_take_one_pass_each() -> None:
     """FEAL's own model answers once with both, and no labelled image is looked at."""
-    free, passes, nets = images(5), list[str](), {"local": net(1), "global": net(2)}
+    free = images(5)
+    passes = list[str]()
+    nets = {"local": net(1), "global": net(2)}
     for name, each in nets.items():
         each.register_forward_hook(lambda *_, name=name: passes.append(name))
     pool = look(sampler_of("feal").uses, free, images(2, 9), nets.__getitem__)
     assert passes == ["local", "global"]
     assert (pool.logits.shape, pool.labelled.numel()) == ((2, 5, CLASSES), 0)
     torch.testing.assert_close(
-        pool.logits.softmax(dim=2), look(sampler_of("fedal").uses, free, None, nets.__getitem__).probabilities
+        pool.logits.softmax(dim=2),
+        look(sampler_of("fedal").uses, free, None, nets.__getitem__).probabilities,
     )
-    assert torch.equal(pool.features, look(Uses(features="local"), free, None, nets.__getitem__).features)
+    assert torch.equal(
+        pool.features, look(Uses(features="local"), free, None, nets.__getitem__).features
+    )
 
 
 def test_waiting_images_are_compared_like_labelled_ones() -> None:
-    free, known, waiting = images(5), images(2, 9), images(3, 8)
-    pool = observe("north", free, [known, images(0), waiting], Uses(features="local"), NETS.__getitem__, pixels, weak)
+    free = images(5)
+    known = images(2, 9)
+    waiting = images(3, 8)
+    pool = observe(
+        "north",
+        free,
+        [known, images(0), waiting],
+        Uses(features="local"),
+        NETS.__getitem__,
+        pixels,
+        weak,
+    )
     apart = [look(Uses(features="local"), free, each).labelled for each in (known, waiting)]
     assert torch.equal(pool.labelled, torch.cat(apart))
 

@@ -12,21 +12,28 @@ CLASSES = 8
 
 
 def pictures(count: int, size: int = 16) -> Pixels:
-    pixels = torch.randint(256, (count, 3, size, size), generator=torch.Generator().manual_seed(0), dtype=torch.uint8)
+    pixels = torch.randint(
+        256, (count, 3, size, size), generator=torch.Generator().manual_seed(0), dtype=torch.uint8
+    )
     return Pixels(pixels, torch.zeros(count, dtype=torch.long))
 
 
 @pytest.mark.parametrize("batch", [1, 4, 7, 256])
 def test_predictions_are_softmax_in_evaluation_mode(batch: int) -> None:
-    """Whatever the size of the batches, and without a trace in the net's weights or BatchNorm statistics."""
-    net, pixels = batch_norm_net(5, CLASSES).train(), pictures(7)
+    """Whatever the size of the batches, and without a trace in the net's weights or BatchNorm
+    statistics.
+    """
+    net = batch_norm_net(5, CLASSES).train()
+    pixels = pictures(7)
     before = {key: value.clone() for key, value in net.state_dict().items()}
     found = predict(net, pixels, batch)
     assert found.dtype == torch.float32
     assert not found.requires_grad
     assert all(torch.equal(value, before[key]) for key, value in net.state_dict().items())
     with torch.no_grad():
-        expected = torch.softmax(batch_norm_net(5, CLASSES).eval()(pixels.pixels.float() / 255), dim=1)
+        expected = torch.softmax(
+            batch_norm_net(5, CLASSES).eval()(pixels.pixels.float() / 255), dim=1
+        )
     torch.testing.assert_close(found, expected, rtol=0, atol=1e-6)
 
 
@@ -36,5 +43,8 @@ def test_predictions_of_no_images(name: str) -> None:
     net = build(name, CLASSES)
     before = {key: value.clone() for key, value in net.state_dict().items()}
     assert predict(net, pictures(0, size=32)).shape == (0, CLASSES)
-    assert predict(net, pictures(0, size=32), view=lambda images: images.flip(-1)).shape == (0, CLASSES)
+    assert predict(net, pictures(0, size=32), view=lambda images: images.flip(-1)).shape == (
+        0,
+        CLASSES,
+    )
     assert all(torch.equal(value, before[key]) for key, value in net.state_dict().items())

@@ -1,6 +1,7 @@
 """The trainer against a loop written plainly, and the steps it must not take.
 
-In float64: Adam makes a whole step of the rounding of a gradient near 0, and a pseudo-label may hang on it.
+In float64: Adam makes a whole step of the rounding of a gradient near 0, and a pseudo-label may
+hang on it.
 """
 
 import math
@@ -24,7 +25,8 @@ from fedward.training.optimizers import _decayed_apart
 from fedward.training.trainer import Trained, train
 from tiny import batch_norm_net
 
-CLASSES, STEPS = 8, 4
+CLASSES = 8
+STEPS = 4
 CPU = torch.device("cpu")
 INPUTS = RoundInputs(torch.linspace(0.5, 2.0, CLASSES, dtype=torch.float64))
 SHARED = {"images_per_round": 8 * STEPS, "batch": 8, "learning_rate": 1e-3, "round_warm_up": 0.0}
@@ -48,7 +50,9 @@ def make_net() -> nn.Module:
     return batch_norm_net(5, CLASSES).double()
 
 
-def make_batches(objective: Objective, settings: Settings, labelled: int = 20, unlabelled: int = 30) -> list[Batch]:
+def make_batches(
+    objective: Objective, settings: Settings, labelled: int = 20, unlabelled: int = 30
+) -> list[Batch]:
     peers = [batch_norm_net(seed, CLASSES).eval() for seed in (1, 2)]
     hidden = pictures(unlabelled, 1) if objective.uses.unlabelled == "unlabelled" else None
     batches = RoundBatches(pictures(labelled), hidden, peers, settings, Draws(3), ("site-1", 1))
@@ -57,7 +61,9 @@ def make_batches(objective: Objective, settings: Settings, labelled: int = 20, u
 
 def _double(batch: Batch) -> Batch:
     images = {name: getattr(batch, name) for name in ("labelled", "weak", "strong", "peers")}
-    return replace(batch, **{name: part.double() for name, part in images.items() if part is not None})
+    return replace(
+        batch, **{name: part.double() for name, part in images.items() if part is not None}
+    )
 
 
 def run(
@@ -100,7 +106,9 @@ def plain_sgd(
     decay: float = 0.0,
     clip: float = math.inf,
 ) -> None:
-    """Sutskever et al., 2013, as torch writes it: v <- m v + (g + d w), w <- w - lr v; clipped is g alone."""
+    """Sutskever et al., 2013, as torch writes it: v <- m v + (g + d w), w <- w - lr v; clipped is g
+    alone.
+    """
     velocity = {name: torch.zeros_like(p) for name, p in net.named_parameters()}
     net.train()
     for batch in batches:
@@ -128,14 +136,20 @@ def plain_adam(
     for step, batch in enumerate(batches, 1):
         losses = objective.losses(net, batch, INPUTS)
         total = sum(losses.terms.values())
-        history.append({name: float(v.detach()) for name, v in {"loss": total, **losses.terms, **losses.logs}.items()})
+        history.append(
+            {
+                name: float(v.detach())
+                for name, v in {"loss": total, **losses.terms, **losses.logs}.items()
+            }
+        )
         gradients = clipped(torch.autograd.grad(total, list(net.parameters())), clip)
         with torch.no_grad():
             for (name, parameter), raw in zip(net.named_parameters(), gradients, strict=True):
                 gradient = raw + decay * parameter
                 first[name] = 0.9 * first[name] + 0.1 * gradient
                 second[name] = 0.999 * second[name] + 0.001 * gradient**2
-                mean, square = first[name] / (1 - 0.9**step), second[name] / (1 - 0.999**step)
+                mean = first[name] / (1 - 0.9**step)
+                square = second[name] / (1 - 0.999**step)
                 parameter.sub_(learning_rate * mean / (square.sqrt() + 1e-8))
     return history
 
@@ -143,10 +157,13 @@ def plain_adam(
 # --- the same as a plain loop
 
 
-@pytest.mark.parametrize(("objective", "settings"), METHODS, ids=["supervised", "fixmatch", "fedperl"])
+@pytest.mark.parametrize(
+    ("objective", "settings"), METHODS, ids=["supervised", "fixmatch", "fedperl"]
+)
 def test_training_equals_adam_written_plainly(objective: Objective, settings: Settings) -> None:
     batches = make_batches(objective, settings)
-    net, twin = make_net(), make_net()
+    net = make_net()
+    twin = make_net()
     result = run(net, batches, objective, settings)
     history = plain_adam(twin, batches, objective, settings.learning_rate)
 
@@ -154,18 +171,24 @@ def test_training_equals_adam_written_plainly(objective: Objective, settings: Se
     assert set(result.means) == set(history[0])
     for name, mean in result.means.items():
         assert mean == pytest.approx(sum(row[name] for row in history) / STEPS, rel=1e-5), name
-    before, theirs = make_net().state_dict(), twin.state_dict()
+    before = make_net().state_dict()
+    theirs = twin.state_dict()
     for key, value in net.state_dict().items():
         torch.testing.assert_close(value, theirs[key], rtol=1e-7, atol=1e-9, msg=key)
         assert not torch.equal(value, before[key]), f"{key} never moved"
 
 
-@pytest.mark.parametrize(("objective", "settings"), METHODS, ids=["supervised", "fixmatch", "fedperl"])
+@pytest.mark.parametrize(
+    ("objective", "settings"), METHODS, ids=["supervised", "fixmatch", "fedperl"]
+)
 def test_training_equals_torchs_adam(objective: Objective, settings: Settings) -> None:
     batches = make_batches(objective, settings)
-    net, twin = make_net(), make_net()
+    net = make_net()
+    twin = make_net()
     run(net, batches, objective, settings)
-    optimizer = torch.optim.Adam(twin.parameters(), lr=settings.learning_rate, foreach=False, fused=False)
+    optimizer = torch.optim.Adam(
+        twin.parameters(), lr=settings.learning_rate, foreach=False, fused=False
+    )
     twin.train()
     for batch in batches:
         optimizer.zero_grad()
@@ -179,7 +202,8 @@ def test_equal_calls_give_equal_weights_by_a_new_optimiser() -> None:
     """Two rounds with one net are two fresh optimisers in a row, not one with moments carried over."""
     objective, settings = METHODS[1]
     batches = make_batches(objective, settings)
-    net, twin = make_net(), make_net()
+    net = make_net()
+    twin = make_net()
     for _ in range(2):
         run(net, batches, objective, settings)
         plain_adam(twin, batches, objective, settings.learning_rate)
@@ -203,16 +227,22 @@ def test_terms_are_summed_to_the_loss_and_notes_are_not() -> None:
 def test_a_net_in_evaluation_mode_is_trained_all_the_same() -> None:
     objective, settings = METHODS[0]
     batches = make_batches(objective, settings)
-    net, twin = make_net().eval(), make_net()
+    net = make_net().eval()
+    twin = make_net()
     run(net, batches, objective, settings)
     run(twin, batches, objective, settings)
-    assert all(torch.equal(a, b) for a, b in zip(net.state_dict().values(), twin.state_dict().values(), strict=True))
+    assert all(
+        torch.equal(a, b)
+        for a, b in zip(net.state_dict().values(), twin.state_dict().values(), strict=True)
+    )
 
 
 # --- the optimiser that the settings name
 
 
-@pytest.mark.parametrize(("objective", "settings"), METHODS, ids=["supervised", "fixmatch", "fedperl"])
+@pytest.mark.parametrize(
+    ("objective", "settings"), METHODS, ids=["supervised", "fixmatch", "fedperl"]
+)
 @pytest.mark.parametrize(
     "chosen",
     [
@@ -223,10 +253,13 @@ def test_a_net_in_evaluation_mode_is_trained_all_the_same() -> None:
     ],
     ids=["plain", "momentum", "decay", "all"],
 )
-def test_training_equals_sgd_written_plainly(objective: Objective, settings: Settings, chosen: dict) -> None:
+def test_training_equals_sgd_written_plainly(
+    objective: Objective, settings: Settings, chosen: dict
+) -> None:
     settings = settings.model_copy(update={"optimizer": "sgd", "learning_rate": 0.05, **chosen})
     batches = make_batches(objective, settings)
-    net, twin = make_net(), make_net()
+    net = make_net()
+    twin = make_net()
     assert run(net, batches, objective, settings).steps == STEPS
     plain_sgd(
         twin,
@@ -244,45 +277,73 @@ def test_training_equals_sgd_written_plainly(objective: Objective, settings: Set
 
 def test_momentum_decay_and_clipping_each_change_sgd() -> None:
     """Else the test above would show nothing."""
-    whole = PLAIN.model_copy(update={"optimizer": "sgd", "learning_rate": 0.05, "weight_decay": 0.3})
+    whole = PLAIN.model_copy(
+        update={"optimizer": "sgd", "learning_rate": 0.05, "weight_decay": 0.3}
+    )
     whole = whole.model_copy(update={"momentum": 0.7, "clip_gradient": 0.5})
     batches = make_batches(Supervised(), whole)
     nets = []
-    for change in ({}, {"momentum": 0.0}, {"weight_decay": 0.0}, {"clip_gradient": None}, {"optimizer": "adam"}):
+    for change in (
+        {},
+        {"momentum": 0.0},
+        {"weight_decay": 0.0},
+        {"clip_gradient": None},
+        {"optimizer": "adam"},
+    ):
         nets.append(make_net())
         run(nets[-1], batches, Supervised(), whole.model_copy(update=change))
     for net in nets[1:]:
-        assert max((a - b).abs().max() for a, b in zip(nets[0].parameters(), net.parameters(), strict=True)) > 1e-3
+        assert (
+            max(
+                (a - b).abs().max()
+                for a, b in zip(nets[0].parameters(), net.parameters(), strict=True)
+            )
+            > 1e-3
+        )
 
 
 def test_weight_decay_of_adam_is_added_to_the_gradient() -> None:
     settings = PLAIN.model_copy(update={"weight_decay": 0.3})
     batches = make_batches(Supervised(), settings)
-    net, twin, without = make_net(), make_net(), make_net()
+    net = make_net()
+    twin = make_net()
+    without = make_net()
     run(net, batches, Supervised(), settings)
     plain_adam(twin, batches, Supervised(), settings.learning_rate, decay=0.3)
     run(without, batches, Supervised(), PLAIN)
     assert_same_net(net, twin)
-    assert max((a - b).abs().max() for a, b in zip(net.parameters(), without.parameters(), strict=True)) > 1e-4
+    assert (
+        max(
+            (a - b).abs().max() for a, b in zip(net.parameters(), without.parameters(), strict=True)
+        )
+        > 1e-4
+    )
 
 
 def test_adamw_decays_matrices_and_kernels_but_not_biases() -> None:
     """With a step of lr 0.01 and a decay of 0.3, a weight is 0.3 % smaller before Adam's step."""
-    settings = PLAIN.model_copy(update={"optimizer": "adamw", "weight_decay": 0.3, "learning_rate": 0.01})
+    settings = PLAIN.model_copy(
+        update={"optimizer": "adamw", "weight_decay": 0.3, "learning_rate": 0.01}
+    )
     batches = make_batches(Supervised(), settings)[:1]
-    net, twin = make_net(), make_net()
+    net = make_net()
+    twin = make_net()
     before = [parameter.detach().clone() for parameter in twin.parameters()]
     run(net, batches, Supervised(), settings)
     plain_adam(twin, batches, Supervised(), 0.01)
     decayed = [parameter.dim() > 1 for parameter in net.parameters()]
     assert len(set(decayed)) == 2
-    for mine, theirs, old, decays in zip(net.parameters(), twin.parameters(), before, decayed, strict=True):
+    for mine, theirs, old, decays in zip(
+        net.parameters(), twin.parameters(), before, decayed, strict=True
+    ):
         torch.testing.assert_close(mine.detach(), theirs.detach() - (0.003 * old if decays else 0))
 
 
 def test_adamw_leaves_swins_biases_of_positions_alone() -> None:
     net = nn.Module()
-    net.relative_position_bias_table, net.weight = (nn.Parameter(torch.ones(2, 2)) for _ in range(2))
+    net.relative_position_bias_table, net.weight = (
+        nn.Parameter(torch.ones(2, 2)) for _ in range(2)
+    )
     groups = _decayed_apart(net)
     assert [len(group["params"]) for group in groups] == [1, 1]
     assert groups[0]["params"][0] is net.weight
@@ -291,10 +352,21 @@ def test_adamw_leaves_swins_biases_of_positions_alone() -> None:
 
 @pytest.mark.parametrize("optimizer", ["adam", "sgd"])
 def test_the_learning_rate_is_that_of_the_phase(optimizer: str) -> None:
-    settings = PLAIN.model_copy(update={"optimizer": optimizer, "learning_rate": 1e30, "momentum": 0.9})
+    settings = PLAIN.model_copy(
+        update={"optimizer": optimizer, "learning_rate": 1e30, "momentum": 0.9}
+    )
     batches = make_batches(Supervised(), settings)
-    net, twin = make_net(), make_net()
-    train(net, batches, Phase(Supervised(), 0.002), INPUTS, settings, device=CPU, aborted=lambda: False)
+    net = make_net()
+    twin = make_net()
+    train(
+        net,
+        batches,
+        Phase(Supervised(), 0.002),
+        INPUTS,
+        settings,
+        device=CPU,
+        aborted=lambda: False,
+    )
     if optimizer == "adam":
         plain_adam(twin, batches, Supervised(), 0.002)
     else:
@@ -304,23 +376,55 @@ def test_the_learning_rate_is_that_of_the_phase(optimizer: str) -> None:
 
 @pytest.mark.parametrize("optimizer", ["adam", "sgd"])
 def test_phases_of_a_round_have_optimisers_of_their_own(optimizer: str) -> None:
-    """Two phases with rates of their own are two fresh optimisers in a row: no momentum is carried over."""
+    """Two phases with rates of their own are two fresh optimisers in a row: no momentum is carried
+    over.
+    """
     settings = PLAIN.model_copy(update={"optimizer": optimizer, "momentum": 0.9})
     batches = make_batches(Supervised(), settings)
-    first, second = batches[:3], batches[3:]
-    net, twin, longer = make_net(), make_net(), make_net()
+    first = batches[:3]
+    second = batches[3:]
+    net = make_net()
+    twin = make_net()
+    longer = make_net()
     for part, rate in ((first, 0.01), (second, 0.002)):
-        train(net, part, Phase(Supervised(), rate), INPUTS, settings, device=CPU, aborted=lambda: False)
+        train(
+            net,
+            part,
+            Phase(Supervised(), rate),
+            INPUTS,
+            settings,
+            device=CPU,
+            aborted=lambda: False,
+        )
         if optimizer == "adam":
             plain_adam(twin, part, Supervised(), rate)
         else:
             plain_sgd(twin, part, Supervised(), rate, momentum=0.9)
     assert_same_net(net, twin)
     for rate in (0.01, 0.01):
-        train(longer, first, Phase(Supervised(), rate), INPUTS, settings, device=CPU, aborted=lambda: False)
+        train(
+            longer,
+            first,
+            Phase(Supervised(), rate),
+            INPUTS,
+            settings,
+            device=CPU,
+            aborted=lambda: False,
+        )
     carried = make_net()
-    train(carried, first * 2, Phase(Supervised(), 0.01), INPUTS, settings, device=CPU, aborted=lambda: False)
-    assert any((a - b).abs().max() > 1e-4 for a, b in zip(longer.parameters(), carried.parameters(), strict=True))
+    train(
+        carried,
+        first * 2,
+        Phase(Supervised(), 0.01),
+        INPUTS,
+        settings,
+        device=CPU,
+        aborted=lambda: False,
+    )
+    assert any(
+        (a - b).abs().max() > 1e-4
+        for a, b in zip(longer.parameters(), carried.parameters(), strict=True)
+    )
 
 
 # --- what an objective is told
@@ -356,12 +460,17 @@ class _Watching(Objective[int]):
 
 
 def test_an_objective_sees_the_first_weights_and_every_step() -> None:
-    settings = Settings(images_per_round=3, batch=1, optimizer="sgd", momentum=0.0, round_warm_up=0.0)
-    net, objective = nn.Linear(3, 2).double(), _Watching()
+    settings = Settings(
+        images_per_round=3, batch=1, optimizer="sgd", momentum=0.0, round_warm_up=0.0
+    )
+    net = nn.Linear(3, 2).double()
+    objective = _Watching()
     start = net.weight.detach().clone()
     inputs = replace(INPUTS, steps_before=17)
     batches = [Batch(labelled=torch.zeros(1))] * 3
-    result = train(net, batches, Phase(objective, 0.5), inputs, settings, device=CPU, aborted=lambda: False)
+    result = train(
+        net, batches, Phase(objective, 0.5), inputs, settings, device=CPU, aborted=lambda: False
+    )
     assert result.steps == 3
     assert [call for call, _ in objective.calls] == ["init", *["losses", "after_step"] * 3]
     assert objective.begun == [(net, inputs)]
@@ -374,7 +483,9 @@ class _Counted:
     """Batches that say how often they were asked for."""
 
     def __init__(self, batches: list[Batch]) -> None:
-        self.batches, self.passes, self.given = batches, 0, 0
+        self.batches = batches
+        self.passes = 0
+        self.given = 0
 
     def __len__(self) -> int:
         return len(self.batches)
@@ -392,16 +503,26 @@ def test_a_phase_takes_one_step_for_each_batch(steps: int) -> None:
     batches = _Counted([Batch(labelled=torch.zeros(1))] * steps)
     settings = Settings(images_per_round=48, batch=16)
     result = train(
-        nn.Linear(3, 2), batches, Phase(_Watching(), 0.1), INPUTS, settings, device=CPU, aborted=lambda: False
+        nn.Linear(3, 2),
+        batches,
+        Phase(_Watching(), 0.1),
+        INPUTS,
+        settings,
+        device=CPU,
+        aborted=lambda: False,
     )
     assert (result.steps, batches.passes, batches.given) == (steps, 1, steps)
 
 
 def test_batches_of_other_sizes_weigh_alike_in_the_means() -> None:
     settings = Settings(images_per_round=None, batch=8, learning_rate=1e-3, round_warm_up=0.0)
-    batches = [_double(batch) for batch in RoundBatches(pictures(19), None, [], settings, Draws(3), ("site-1", 1))]
+    batches = [
+        _double(batch)
+        for batch in RoundBatches(pictures(19), None, [], settings, Draws(3), ("site-1", 1))
+    ]
     assert [len(batch.labels) for batch in batches] == [10, 9]
-    net, twin = make_net(), make_net()
+    net = make_net()
+    twin = make_net()
     result = run(net, batches, Supervised(), settings)
     history = plain_adam(twin, batches, Supervised(), 1e-3)
     assert result.means["loss"] == pytest.approx(sum(row["loss"] for row in history) / 2, rel=1e-5)
@@ -441,14 +562,19 @@ def test_batches_that_teach_nothing_do_not_warm_up() -> None:
 
 @pytest.mark.parametrize("optimizer", ["adam", "sgd"])
 def test_a_warm_up_is_a_factor_of_each_steps_move(optimizer: str) -> None:
-    """Momentum 0 and one batch: Adam's and SGD's first moves with a warm-up of one step of two are half as long."""
+    """Momentum 0 and one batch: Adam's and SGD's first moves with a warm-up of one step of two are
+    half as long.
+    """
     settings = PLAIN.model_copy(update={"optimizer": optimizer, "momentum": 0.0})
     batches = make_batches(Supervised(), settings)[:1]
-    start, moves = list(make_net().parameters()), []
+    start = list(make_net().parameters())
+    moves = []
     for share in (0.0, 1.0):
         net = make_net()
         run(net, batches, Supervised(), settings.model_copy(update={"round_warm_up": share}))
-        moves.append([after.detach() - before for after, before in zip(net.parameters(), start, strict=True)])
+        moves.append(
+            [after.detach() - before for after, before in zip(net.parameters(), start, strict=True)]
+        )
     for whole, half in zip(*moves, strict=True):
         torch.testing.assert_close(half, whole / 2, rtol=1e-6, atol=1e-12)
     assert max(whole.abs().max() for whole in moves[0]) > 1e-4
@@ -471,16 +597,29 @@ def test_steps_without_a_loss_change_no_parameter() -> None:
 @pytest.mark.parametrize(
     ("objective", "settings", "peers", "steps"),
     [
-        (FixMatchObjective(FIXMATCH.model_copy(update={"unlabelled_weight": 0.0})), FIXMATCH, False, 0),
+        (
+            FixMatchObjective(FIXMATCH.model_copy(update={"unlabelled_weight": 0.0})),
+            FIXMATCH,
+            False,
+            0,
+        ),
         (FedPerlObjective(FEDPERL.model_copy(update={"threshold": 1.0})), FEDPERL, True, STEPS),
         (FedPerlObjective(FEDPERL.model_copy(update={"threshold": 1.0})), FEDPERL, False, 0),
         (
-            FedPerlObjective(FEDPERL.model_copy(update={"threshold": 1.0, "detach_consistency": True})),
-            *(FEDPERL, True, 0),
+            FedPerlObjective(
+                FEDPERL.model_copy(update={"threshold": 1.0, "detach_consistency": True})
+            ),
+            FEDPERL,
+            True,
+            0,
         ),
         (
-            FedPerlObjective(FEDPERL.model_copy(update={"threshold": 1.0, "consistency_weight": 0.0})),
-            *(FEDPERL, True, 0),
+            FedPerlObjective(
+                FEDPERL.model_copy(update={"threshold": 1.0, "consistency_weight": 0.0})
+            ),
+            FEDPERL,
+            True,
+            0,
         ),
     ],
     ids=["beta 0", "peers", "no peers", "detached", "gamma 0"],
@@ -488,7 +627,9 @@ def test_steps_without_a_loss_change_no_parameter() -> None:
 def test_a_step_is_one_that_could_move_a_parameter(
     objective: Objective, settings: Settings, peers: bool, steps: int
 ) -> None:
-    """Without labels: a kept pseudo-label that has a weight, or a distance to peers that has a gradient."""
+    """Without labels: a kept pseudo-label that has a weight, or a distance to peers that has a
+    gradient.
+    """
     batches = make_batches(objective, settings, labelled=0)
     if not peers:
         batches = [replace(batch, peers=None) for batch in batches]
@@ -499,7 +640,9 @@ def test_a_step_is_one_that_could_move_a_parameter(
 
 
 class _Scripted(Stateless):
-    """Pulls every parameter by a loss of its own, and keeps the pseudo-labels of the steps it is told to."""
+    """Pulls every parameter by a loss of its own, and keeps the pseudo-labels of the steps it is
+    told to.
+    """
 
     uses = Uses(unlabelled="unlabelled", second_view="strong")
 
@@ -510,7 +653,9 @@ class _Scripted(Stateless):
     def after_step(self, net: nn.Module, batch: Batch, losses: Losses, state: None) -> None:
         self.followed += 1
 
-    def losses(self, net: nn.Module, batch: Batch, inputs: RoundInputs, state: None = None) -> Losses:
+    def losses(
+        self, net: nn.Module, batch: Batch, inputs: RoundInputs, state: None = None
+    ) -> Losses:
         keep = float(next(self.kept))
         total = keep * sum(parameter.sum() for parameter in net.parameters())
         return Losses({"loss_pseudo": total}, learns=torch.tensor(keep > 0))
@@ -520,7 +665,8 @@ def test_momentum_does_not_move_a_step_without_a_loss() -> None:
     """Kept, not kept, not kept, kept: as many moves as with the two kept steps alone."""
     settings = Settings(images_per_round=4, batch=1, learning_rate=0.01, round_warm_up=0.0)
     half = settings.model_copy(update={"images_per_round": 2})
-    net, twin = nn.Linear(3, 2), nn.Linear(3, 2)
+    net = nn.Linear(3, 2)
+    twin = nn.Linear(3, 2)
     twin.load_state_dict(net.state_dict())
     before = copy(net)
     objective = _Scripted([True, False, False, True])
@@ -534,7 +680,9 @@ def test_momentum_does_not_move_a_step_without_a_loss() -> None:
 class _Unknown(Stateless):
     """Another method's: a number it calls ``kept`` is 0 and means nothing here."""
 
-    def losses(self, net: nn.Module, batch: Batch, inputs: RoundInputs, state: None = None) -> Losses:
+    def losses(
+        self, net: nn.Module, batch: Batch, inputs: RoundInputs, state: None = None
+    ) -> Losses:
         total = sum(parameter.sum() for parameter in net.parameters())
         return Losses({"loss_own": total}, {"kept": torch.tensor(0.0)})
 
@@ -548,7 +696,9 @@ def test_no_name_of_a_loss_or_note_stops_the_training() -> None:
 
 
 def test_batches_that_teach_nothing_leave_the_network_as_it_was() -> None:
-    """Labelled images are what the objective learns from, and the batches have none: zero loss, no step."""
+    """Labelled images are what the objective learns from, and the batches have none: zero loss, no
+    step.
+    """
     net = make_net()
     before = copy(net)
     trained = run(net, [Batch(), Batch()], Supervised(), PLAIN)
@@ -561,7 +711,8 @@ def test_a_labelled_step_counts_without_pseudo_labels() -> None:
     settings = FIXMATCH.model_copy(update={"threshold": 1.0})
     objective = FixMatchObjective(settings)
     batches = make_batches(objective, settings)
-    net, twin = make_net(), make_net()
+    net = make_net()
+    twin = make_net()
     run(net, batches, objective, settings)
     run(twin, batches, Supervised(), PLAIN)
     assert_same_net(net, twin)
@@ -577,7 +728,9 @@ class _Slope(Stateless):
         self.slope = slope
         self.seen: list[Tensor] = []
 
-    def losses(self, net: nn.Module, batch: Batch, inputs: RoundInputs, state: None = None) -> Losses:
+    def losses(
+        self, net: nn.Module, batch: Batch, inputs: RoundInputs, state: None = None
+    ) -> Losses:
         weight = next(net.parameters())
         weight.register_hook(self.seen.append)
         return Losses({"loss_supervised": (self.slope * weight).sum()})
@@ -601,16 +754,23 @@ def test_clipping_scales_the_gradient_to_its_norm(clip: float | None, norm: floa
 
 
 def test_clipped_training_equals_a_plain_clipped_loop() -> None:
-    """Adam hides a constant scale, so the second step's gradient is clipped by another factor than the first's."""
+    """Adam hides a constant scale, so the second step's gradient is clipped by another factor than
+    the first's.
+    """
     settings = PLAIN.model_copy(update={"clip_gradient": 0.5})
     batches = make_batches(Supervised(), settings)
-    net, twin, unclipped = make_net(), make_net(), make_net()
+    net = make_net()
+    twin = make_net()
+    unclipped = make_net()
     run(net, batches, Supervised(), settings)
     plain_adam(twin, batches, Supervised(), settings.learning_rate, clip=0.5)
     run(unclipped, batches, Supervised(), PLAIN)
     for (name, value), other in zip(net.named_parameters(), twin.parameters(), strict=True):
         torch.testing.assert_close(value, other, rtol=1e-7, atol=1e-9, msg=name)
-    assert any((a - b).abs().max() > 1e-4 for a, b in zip(net.parameters(), unclipped.parameters(), strict=True))
+    assert any(
+        (a - b).abs().max() > 1e-4
+        for a, b in zip(net.parameters(), unclipped.parameters(), strict=True)
+    )
 
 
 # --- what stops a round
@@ -625,7 +785,8 @@ def test_an_abort_ends_the_round_before_its_next_step() -> None:
         asked.append(True)
         return len(asked) > 2
 
-    net, twin = make_net(), make_net()
+    net = make_net()
+    twin = make_net()
     with pytest.raises(RunError, match="abort"):
         run(net, batches, objective, settings, after_two_steps)
     plain_adam(twin, batches[:2], objective, settings.learning_rate)

@@ -1,4 +1,6 @@
-"""Random crops: exact pixels against a slow loop, uniform positions, and never a flip where none is wanted."""
+"""Random crops: exact pixels against a slow loop, uniform positions, and never a flip where none is
+wanted.
+"""
 
 from collections.abc import Callable
 
@@ -24,8 +26,12 @@ def noise(*shape: int) -> Tensor:
 
 
 def places(height: int, width: int) -> Tensor:
-    """Return an image (1, 1, H, W) whose every pixel has a value of its own: its place, as a share of all."""
-    return torch.arange(height * width, dtype=torch.float64).view(1, 1, height, width) / (height * width)
+    """Return an image (1, 1, H, W) whose every pixel has a value of its own: its place, as a share
+    of all.
+    """
+    return torch.arange(height * width, dtype=torch.float64).view(1, 1, height, width) / (
+        height * width
+    )
 
 
 def reflected(place: int, side: int) -> int:
@@ -47,17 +53,23 @@ def slow_crop(image: Tensor, down: int, right: int, mirrored: bool) -> Tensor:
 
 
 def shapes() -> st.SearchStrategy[tuple[int, int, int, int]]:
-    return st.tuples(st.integers(0, 5), st.sampled_from([1, 3]), st.integers(1, 24), st.integers(1, 24))
+    return st.tuples(
+        st.integers(0, 5), st.sampled_from([1, 3]), st.integers(1, 24), st.integers(1, 24)
+    )
 
 
 @grid
 @given(shapes(), st.integers(0, 2**32 - 1), st.booleans())
-def test_every_pixel_is_that_of_a_slow_loop(shape: tuple[int, int, int, int], seed: int, flip: bool) -> None:
+def test_every_pixel_is_that_of_a_slow_loop(
+    shape: tuple[int, int, int, int], seed: int, flip: bool
+) -> None:
     images = noise(*shape)
     down, right, mirrored = draw(shape, seeded(seed), flip)
     expected = [
         slow_crop(image, *moves)
-        for image, *moves in zip(images, down.tolist(), right.tolist(), mirrored.tolist(), strict=True)
+        for image, *moves in zip(
+            images, down.tolist(), right.tolist(), mirrored.tolist(), strict=True
+        )
     ]
     views = crop(images, seeded(seed), flip=flip)
     assert views.shape == shape
@@ -75,7 +87,9 @@ def test_all_crops_of_a_row_worked_by_hand() -> None:
     images = row.view(1, 1, 1, 7).repeat(100, 1, 1, 1)
     for flip, expected in ((False, by_hand), (True, by_hand | {view[::-1] for view in by_hand})):
         views = crop(images, seeded(0), flip=flip)
-        assert {tuple(round(pixel, 1) for pixel in view.flatten().tolist()) for view in views} == expected
+        assert {
+            tuple(round(pixel, 1) for pixel in view.flatten().tolist()) for view in views
+        } == expected
 
 
 def test_a_positive_shift_moves_the_window_down_and_right() -> None:
@@ -104,7 +118,8 @@ def test_flips_are_half_of_the_views_and_never_upside_down() -> None:
 
 def test_flip_changes_no_shift() -> None:
     images = noise(64, 3, 28, 28)
-    upright, either = crop(images, seeded(3), flip=False), crop(images, seeded(3), flip=True)
+    upright = crop(images, seeded(3), flip=False)
+    either = crop(images, seeded(3), flip=True)
     for one, other in zip(upright, either, strict=True):
         assert torch.equal(one, other) or torch.equal(one.flip(2), other)
 
@@ -112,17 +127,21 @@ def test_flip_changes_no_shift() -> None:
 @pytest.mark.parametrize("flip", [False, True])
 def test_positions_are_uniform(flip: bool) -> None:
     """The centre pixel tells where the window was; 7 by 9 positions of a 21 by 29 picture."""
-    height, width, count = 21, 29, 20_000
+    height = 21
+    width = 29
+    count = 20_000
     views = crop(places(height, width).expand(count, 1, height, width), seeded(1), flip=flip)
     seen = (views[:, 0, height // 2, width // 2] * (height * width)).round().long()
-    down, right = seen // width - height // 2, seen % width - width // 2
+    down = seen // width - height // 2
+    right = seen % width - width // 2
     cells = torch.bincount((down + 3) * 9 + right + 4, minlength=63)
     assert len(cells) == 63
     assert stats.chisquare(cells.numpy()).pvalue > 0.01
 
 
 def test_a_view_does_not_depend_on_the_other_images() -> None:
-    images, others = noise(16, 3, 28, 28), noise(16, 3, 28, 28).flip(0)
+    images = noise(16, 3, 28, 28)
+    others = noise(16, 3, 28, 28).flip(0)
     others[5] = images[5]
     assert torch.equal(crop(images, seeded(4), flip=True)[5], crop(others, seeded(4), flip=True)[5])
 
@@ -164,7 +183,11 @@ def test_sides_below_seven_stay(shape: tuple[int, int]) -> None:
 
 
 def test_other_tensors_are_refused() -> None:
-    for images in (torch.zeros(3, 8, 8), torch.zeros(2, 4, 8, 8), torch.zeros(2, 3, 8, 8, dtype=torch.uint8)):
+    for images in (
+        torch.zeros(3, 8, 8),
+        torch.zeros(2, 4, 8, 8),
+        torch.zeros(2, 3, 8, 8, dtype=torch.uint8),
+    ):
         with pytest.raises(DataError, match="views"):
             crop(images, seeded(0), flip=True)
 

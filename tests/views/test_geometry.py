@@ -46,7 +46,9 @@ def test_without_a_fill_the_border_is_mirrored(images: Tensor) -> None:
 
 
 def test_shear_moves_each_row_by_its_height() -> None:
-    """Shear 1 on a 4x4 image: rows lie at -1.5, -.5, .5, 1.5 pixels; a 5-row image has whole offsets -2 ... 2."""
+    """Shear 1 on a 4x4 image: rows lie at -1.5, -.5, .5, 1.5 pixels; a 5-row image has whole
+    offsets -2 ... 2.
+    """
     images = torch.rand(1, 1, 5, 5, generator=torch.Generator().manual_seed(0))
     along_x = warp(images, matrix(shear_x=1.0), 0.0)
     along_y = warp(images, matrix(shear_y=1.0), 0.0)
@@ -75,24 +77,36 @@ def test_interpolation_is_scipys(shape: tuple[int, int], values: dict[str, float
     height, width = shape
     image = torch.rand(1, 1, height, width, generator=torch.Generator().manual_seed(3))
     angle = values.get("angle", 0.0)
-    linear = np.array([[math.cos(angle), -math.sin(angle)], [math.sin(angle), math.cos(angle)]])  # (y, x) order
+    linear = np.array(
+        [[math.cos(angle), -math.sin(angle)], [math.sin(angle), math.cos(angle)]]
+    )  # (y, x) order
     centre = np.array([(height - 1) / 2, (width - 1) / 2])
     shift = np.array([values.get("shift_y", 0.0) * height, values.get("shift_x", 0.0) * width])
     expected = ndimage.affine_transform(
-        image[0, 0].numpy(), linear, centre - linear @ centre + shift, order=1, mode="grid-constant", cval=0.5
+        image[0, 0].numpy(),
+        linear,
+        centre - linear @ centre + shift,
+        order=1,
+        mode="grid-constant",
+        cval=0.5,
     )
     ours = warp(image, matrix(**values), 0.5)[0, 0]
     torch.testing.assert_close(ours, torch.from_numpy(expected), rtol=0, atol=1e-4)
 
 
 def test_a_product_of_matrices_is_one_operation_after_the_other() -> None:
-    """Quarter turn, then a shift by a quarter of the side; both exact, so one resampling equals two."""
+    """Quarter turn, then a shift by a quarter of the side; both exact, so one resampling equals
+    two.
+    """
     images = torch.rand(1, 1, 8, 8, generator=torch.Generator().manual_seed(0))
-    turn, shift = matrix(angle=math.pi / 2), matrix(shift_x=0.25)
+    turn = matrix(angle=math.pi / 2)
+    shift = matrix(shift_x=0.25)
     both = warp(warp(images, turn, 0.5), shift, 0.5)
     torch.testing.assert_close(warp(images, turn @ shift, 0.5), both, rtol=0, atol=1e-4)
 
 
 def test_an_empty_batch_and_a_single_pixel() -> None:
     assert warp(torch.empty(0, 3, 5, 5), matrix()[:0]).shape == (0, 3, 5, 5)
-    torch.testing.assert_close(warp(torch.full((1, 1, 1, 1), 0.3), matrix()), torch.full((1, 1, 1, 1), 0.3))
+    torch.testing.assert_close(
+        warp(torch.full((1, 1, 1, 1), 0.3), matrix()), torch.full((1, 1, 1, 1), 0.3)
+    )

@@ -42,7 +42,8 @@ def test_same_seed_same_views_and_another_seed_others(view: View) -> None:
 
 @pytest.mark.parametrize("recipe", list(VIEWS))
 def test_alike_varies_all_images_by_the_first_ones_draw(recipe: str) -> None:
-    view, images = VIEWS[recipe].weak, photo(1).repeat(5, 1, 1, 1)
+    view = VIEWS[recipe].weak
+    images = photo(1).repeat(5, 1, 1, 1)
     views = alike(view, images, seeded(1))
     assert torch.equal(views, view(images[:1], seeded(1)).expand_as(views))
     assert alike(view, images[:0], seeded(1)).shape == (0, 3, 32, 32)
@@ -57,9 +58,12 @@ def test_consecutive_views_of_one_generator_differ(view: View) -> None:
 
 @EVERY_VIEW
 @pytest.mark.parametrize(
-    ("count", "channels", "dtype"), [(0, 3, torch.float32), (1, 1, torch.float64), (7, 3, torch.float32)]
+    ("count", "channels", "dtype"),
+    [(0, 3, torch.float32), (1, 1, torch.float64), (7, 3, torch.float32)],
 )
-def test_shape_dtype_range_and_layout(view: View, count: int, channels: int, dtype: torch.dtype) -> None:
+def test_shape_dtype_range_and_layout(
+    view: View, count: int, channels: int, dtype: torch.dtype
+) -> None:
     images = photo(count, channels).to(dtype)[:, :, :24]
     before = images.clone()
     views = view(images, seeded(3))
@@ -110,7 +114,9 @@ def test_weak_keeps_a_constant_image() -> None:
 
 
 def test_weak_flips_half_of_the_images_each_way() -> None:
-    """A ramp to the right keeps its direction under +-20 degrees and 6 % shifts, so its slope's sign shows the flip."""
+    """A ramp to the right keeps its direction under +-20 degrees and 6 % shifts, so its slope's
+    sign shows the flip.
+    """
     ramp = torch.linspace(0, 1, 32).expand(400, 1, 32, 32)
     for images, axis in ((ramp, 3), (ramp.transpose(2, 3), 2)):
         views = weak(images, seeded(0))
@@ -120,7 +126,9 @@ def test_weak_flips_half_of_the_images_each_way() -> None:
 
 
 def test_weak_moves_a_blob_by_at_most_its_range() -> None:
-    """A centred blob stays under turns and flips; 6 % of 50 pixels each way, then turned: at most 3 * sqrt(2) away."""
+    """A centred blob stays under turns and flips; 6 % of 50 pixels each way, then turned: at most 3
+    * sqrt(2) away.
+    """
     place = torch.arange(50) - 24.5
     blob = torch.exp(-(place[:, None] ** 2 + place**2) / 8).expand(200, 1, 50, 50)
     views = weak(blob, seeded(0))[:, 0]
@@ -155,12 +163,17 @@ def single(name: str, strength: float) -> Draw:
 def test_every_operation_changes_the_image() -> None:
     image = photo()
     # 0.9: a whole turn, strength 1, is the image again.
-    same = [name for name in OPERATIONS if torch.allclose(apply(image, single(name, 0.9)), image, atol=1e-3)]
+    same = [
+        name
+        for name in OPERATIONS
+        if torch.allclose(apply(image, single(name, 0.9)), image, atol=1e-3)
+    ]
     assert not same
 
 
 @pytest.mark.parametrize(
-    "name", [*GEOMETRIC, "posterize", "solarize", "saturation", "contrast", "brightness", "sharpness"]
+    "name",
+    [*GEOMETRIC, "posterize", "solarize", "saturation", "contrast", "brightness", "sharpness"],
 )
 def test_strength_zero_is_the_identity(name: str) -> None:
     image = (photo() * 255).round() / 255
@@ -188,7 +201,9 @@ def test_ranges_are_those_of_the_paper(name: str, strength: float, value: float)
 
 def test_geometric_ranges_are_those_of_the_paper() -> None:
     image = photo(side=20)
-    torch.testing.assert_close(apply(image, single("rotate", 0.25)), image.rot90(-1, (2, 3)), rtol=0, atol=1e-4)
+    torch.testing.assert_close(
+        apply(image, single("rotate", 0.25)), image.rot90(-1, (2, 3)), rtol=0, atol=1e-4
+    )
     moved = apply(image, single("translate_x", 1.0))  # 0.2 of 20 pixels
     torch.testing.assert_close(moved[..., :16], image[..., 4:], rtol=0, atol=1e-4)
     moved = apply(image, single("translate_y", -1.0))
@@ -202,9 +217,11 @@ def test_turn_is_the_largest_rotation() -> None:
 
 
 def test_turn_scales_rotations_and_nothing_else() -> None:
-    images, drawn = photo(64), draw(64, 2, seeded(0))
+    images = photo(64)
+    drawn = draw(64, 2, seeded(0))
     rotated = (drawn.operation == OPERATIONS.index("rotate")).any(1)
-    small, whole = apply(images, drawn, turn=0.5), apply(images, drawn)
+    small = apply(images, drawn, turn=0.5)
+    whole = apply(images, drawn)
     same = (small == whole).flatten(1).all(1)
     assert 0 < rotated.sum() < 64
     assert torch.equal(same, ~rotated)
@@ -228,17 +245,24 @@ def test_recipes_are_what_they_are_called() -> None:
     for name, flip in (("mirrored", True), ("upright", False)):
         assert torch.equal(VIEWS[name].weak(images, seeded(1)), crop(images, seeded(1), flip=flip))
         generator = seeded(2)
-        expected = strong(crop(images, generator, flip=flip), generator, ops=2, turn=math.radians(30))
+        expected = strong(
+            crop(images, generator, flip=flip), generator, ops=2, turn=math.radians(30)
+        )
         assert torch.equal(VIEWS[name].strong(images, seeded(2)), expected)
 
 
 def test_upright_views_keep_left_and_right() -> None:
-    """A mark at the left stays there in every weak view, and when the view is turned as far as the strong one is."""
+    """A mark at the left stays there in every weak view, and when the view is turned as far as the
+    strong one is.
+    """
     image = torch.full((1, 1, 28, 28), 0.5)
     image[..., 13:15, 4:7] = 1.0
     views = VIEWS["upright"].weak(image.repeat(400, 1, 1, 1), seeded(0))
     operation = torch.full((400, 1), OPERATIONS.index("rotate"))
-    turned = [apply(views, Draw(operation, torch.full((400, 1), way)), turn=math.radians(30)) for way in (-1.0, 1.0)]
+    turned = [
+        apply(views, Draw(operation, torch.full((400, 1), way)), turn=math.radians(30))
+        for way in (-1.0, 1.0)
+    ]
     for marked in (views, *turned):
         left, right = marked.split(14, dim=3)
         assert bool((left.amax((1, 2, 3)) > 0.9).all())
@@ -246,10 +270,15 @@ def test_upright_views_keep_left_and_right() -> None:
 
 
 def test_operations_act_in_their_drawn_order() -> None:
-    """Solarize then brightness differs from brightness then solarize wherever a pixel crosses the threshold."""
+    """Solarize then brightness differs from brightness then solarize wherever a pixel crosses the
+    threshold.
+    """
     image = photo().clamp(0, 1)
-    names, strengths = ["brightness", "solarize"], [1.0, 1.0]
-    drawn = Draw(torch.tensor([[OPERATIONS.index(name) for name in names]]), torch.tensor([strengths]))
+    names = ["brightness", "solarize"]
+    strengths = [1.0, 1.0]
+    drawn = Draw(
+        torch.tensor([[OPERATIONS.index(name) for name in names]]), torch.tensor([strengths])
+    )
     expected = apply(apply(image, single("brightness", 1.0)), single("solarize", 1.0))
     torch.testing.assert_close(apply(image, drawn), expected)
     swapped = Draw(drawn.operation.flip(1), drawn.strength.flip(1))
@@ -259,7 +288,9 @@ def test_operations_act_in_their_drawn_order() -> None:
 def test_geometry_comes_first_and_in_its_drawn_order() -> None:
     image = photo(side=20)
     names = ["rotate", "contrast", "translate_x"]
-    drawn = Draw(torch.tensor([[OPERATIONS.index(name) for name in names]]), torch.tensor([[0.25, 1.0, 1.0]]))
+    drawn = Draw(
+        torch.tensor([[OPERATIONS.index(name) for name in names]]), torch.tensor([[0.25, 1.0, 1.0]])
+    )
     expected = image
     for name, strength in (("rotate", 0.25), ("translate_x", 1.0), ("contrast", 1.0)):
         expected = apply(expected, single(name, strength))
@@ -268,11 +299,16 @@ def test_geometry_comes_first_and_in_its_drawn_order() -> None:
 
 def test_a_view_depends_on_its_own_draw_only() -> None:
     """Each image alone, and the batch in another order, give what the batch gives."""
-    images, drawn = photo(24), draw(24, 6, seeded(8))
+    images = photo(24)
+    drawn = draw(24, 6, seeded(8))
     views = apply(images, drawn)
-    alone = [apply(images[i : i + 1], Draw(drawn.operation[i : i + 1], drawn.strength[i : i + 1])) for i in range(24)]
+    alone = [
+        apply(images[i : i + 1], Draw(drawn.operation[i : i + 1], drawn.strength[i : i + 1]))
+        for i in range(24)
+    ]
     close = (torch.cat(alone) - views).abs() < 1e-5
-    # Sums over another batch layout may differ in the last bit, which a histogram level can magnify.
+    # Sums over another batch layout may differ in the last bit, which a histogram level can
+    # magnify.
     assert close.float().mean() > 0.999
     order = torch.randperm(24, generator=seeded(1))
     permuted = apply(images[order], Draw(drawn.operation[order], drawn.strength[order]))

@@ -1,7 +1,9 @@
-"""The answers to a method's queries: a queue in the site's own folder, a local page for clinicians, files both ways.
+"""The answers to a method's queries: a queue in the site's own folder, a local page for clinicians,
+files both ways.
 
-Nothing in here leaves the site. The federation writes requests and reads labels through :class:`Queue`; at the same
-time ``fedward annotate SITE_FILE`` writes answers, in a process of its own.
+Nothing in here leaves the site. The federation writes requests and reads labels through
+:class:`Queue`; at the same time ``fedward annotate SITE_FILE`` writes answers, in a process of its
+own.
 """
 
 from fedward.annotation.queue import Queue, queue_folder, queue_of

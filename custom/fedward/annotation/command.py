@@ -1,4 +1,6 @@
-"""``fedward annotate``: the page for clinicians, and files both ways. Imports nothing heavy before it runs."""
+"""``fedward annotate``: the page for clinicians, and files both ways. Imports nothing heavy before
+it runs.
+"""
 
 import argparse
 from pathlib import Path
@@ -19,14 +21,29 @@ LONGEST_CLASS = 200
 
 def add_annotate(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of ``annotate``."""
-    add, classes = subcommand(parser, _annotate), DataSpec().classes
-    add("site_file", type=Path, metavar="SITE_FILE", help="the file that describes the site's images")
+    add = subcommand(parser, _annotate)
+    classes = DataSpec().classes
+    add(
+        "site_file",
+        type=Path,
+        metavar="SITE_FILE",
+        help="the file that describes the site's images",
+    )
     names = f"the job's classes, in its order (default: those of data.json beside the file, else {' '.join(classes)})"
     add("--classes", nargs="+", default=[], metavar="CLASS", help=names)
     several = "an image may show several classes or none: data.multi_label of the job (default: as data.json says)"
     add("--multi-label", action="store_true", help=several)
-    add("--port", type=int, default=PORT, help=f"where the page listens, 0 for any free port (default: {PORT})")
-    add("--host", default="127.0.0.1", help="address of the page (default: 127.0.0.1, for this machine alone)")
+    add(
+        "--port",
+        type=int,
+        default=PORT,
+        help=f"where the page listens, 0 for any free port (default: {PORT})",
+    )
+    add(
+        "--host",
+        default="127.0.0.1",
+        help="address of the page (default: 127.0.0.1, for this machine alone)",
+    )
     files = parser.add_mutually_exclusive_group()
     export = "write the open questions for another tool and end; FORM is csv, label-studio or monai-label"
     files.add_argument("--export", nargs=2, metavar=("FORM", "TO"), help=export)
@@ -62,12 +79,21 @@ def _annotate(options: argparse.Namespace) -> int:
 
 
 def _check_kind(queue: "Queue", several: bool) -> None:
-    """Raise ConfigError where the newest run asks for another kind of answer: its readers' work would be misread."""
-    if (asked := queue.takes_several()) not in (None, several):
+    """Raise ConfigError where the newest run asks for another kind of answer: its readers' work
+    would be misread.
+    """
+    asked = queue.takes_several()
+    if asked not in (None, several):
         kinds = {True: "several findings of an image", False: "one class of an image"}
-        remedy = "Give the option." if asked else "Leave the option out, and multi_label of data.json if it is there."
+        remedy = (
+            "Give the option."
+            if asked
+            else "Leave the option out, and multi_label of data.json if it is there."
+        )
         expected = f"answers with {kinds[asked is True]}, as the newest run asks"
-        raise ConfigError("fedward annotate --multi-label", expected=expected, found=kinds[several], remedy=remedy)
+        raise ConfigError(
+            "fedward annotate --multi-label", expected=expected, found=kinds[several], remedy=remedy
+        )
 
 
 def _check(options: argparse.Namespace) -> None:
@@ -77,21 +103,36 @@ def _check(options: argparse.Namespace) -> None:
 
     different = len(set(options.classes))
     taken = {*NO_CLASS, "skip", "undo", "skipped", *([NO_FINDING] if options.multi_label else [])}
-    unclear = [name for name in options.classes if name.casefold() in taken or name in taken or not _is_plain(name)]
+    unclear = [
+        name
+        for name in options.classes
+        if name.casefold() in taken or name in taken or not _is_plain(name)
+    ]
     unclear += [name for name in options.classes if options.multi_label and SEPARATOR in name]
     rules = (
-        ("classes", not unclear, f"visible words that mean no other answer ({', '.join(sorted(taken))})"),
-        ("classes", different >= 2 and different == len(options.classes), "two or more different names"),
+        (
+            "classes",
+            not unclear,
+            f"visible words that mean no other answer ({', '.join(sorted(taken))})",
+        ),
+        (
+            "classes",
+            different >= 2 and different == len(options.classes),
+            "two or more different names",
+        ),
         ("export", not options.export or options.export[0] in FORMS, f"one of {', '.join(FORMS)}"),
     )
     for name, kept, expected in rules:
         if not kept:
-            where, found = f"fedward annotate --{name}", f"{getattr(options, name)}"
+            where = f"fedward annotate --{name}"
+            found = f"{getattr(options, name)}"
             raise ConfigError(where, expected=expected, found=found, remedy="Write it differently.")
 
 
 def _is_plain(name: str) -> bool:
-    """Return whether a reader sees a class as what it is: on one line, none of it hidden, no word turned round."""
+    """Return whether a reader sees a class as what it is: on one line, none of it hidden, no word
+    turned round.
+    """
     return name.isprintable() and name == name.strip() and 0 < len(name) <= LONGEST_CLASS
 
 

@@ -1,8 +1,9 @@
-"""The queue's file: one SQLite database that processes share, and that survives the death of any of them.
+"""The queue's file: one SQLite database that processes share, and that survives the death of any of
+them.
 
-Write-ahead logging lets the site's job read and add requests while the page writes answers; ``synchronous=FULL`` puts
-each transaction on the disk before it is acknowledged. It needs a local disk: write-ahead logging shares memory between
-processes, which network file systems do not offer.
+Write-ahead logging lets the site's job read and add requests while the page writes answers;
+``synchronous=FULL`` puts each transaction on the disk before it is acknowledged. It needs a local
+disk: write-ahead logging shares memory between processes, which network file systems do not offer.
 """
 
 import fcntl
@@ -139,9 +140,12 @@ _FOURTH = """
 ALTER TABLE runs ADD COLUMN several INTEGER;
 """
 _SCHEMAS = (_FIRST, _SECOND, _THIRD, _FOURTH)
-"""What each format adds to the one before; an older file is brought up to date when it is opened."""
+"""What each format adds to the one before; an older file is brought up to date when it is opened.
+"""
 
-_FOREIGN = "It is no queue: move it elsewhere, with its -wal and -shm, and a new one is made in its place."
+_FOREIGN = (
+    "It is no queue: move it elsewhere, with its -wal and -shm, and a new one is made in its place."
+)
 _RESTORE = "It was removed or emptied meanwhile: put back a backup, and start the program again."
 _REMEDIES = {
     "not a database": _FOREIGN,
@@ -158,10 +162,12 @@ _ALLOW = "Give this account the folder and its files, on a disk that works. Leav
 class Database:
     """The database in a folder, both made at first use and readable by their owner alone.
 
-    Every transaction has a connection of its own, so threads and processes may share the object's file freely.
+    Every transaction has a connection of its own, so threads and processes may share the object's
+    file freely.
 
     Raises:
-        DataError: the folder or file cannot be used, or a later version of this package made the file.
+        DataError: the folder or file cannot be used, or a later version of this package made the
+            file.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -178,7 +184,8 @@ class Database:
         with self._connection() as database:
             database.execute("PRAGMA journal_mode = WAL")
         with self.writing() as database:
-            version, newest = database.execute("PRAGMA user_version").fetchone()[0], len(_SCHEMAS)
+            version = database.execute("PRAGMA user_version").fetchone()[0]
+            newest = len(_SCHEMAS)
             if not 0 <= version <= newest:
                 found = f"format {version}, where this version of fedward writes {newest}"
                 raise self._unusable(found, "Use the version that made it: it holds the answers.")
@@ -188,11 +195,15 @@ class Database:
                 database.execute(f"PRAGMA user_version = {number}")
 
     def reading(self) -> AbstractContextManager[sqlite3.Connection]:
-        """Return a context with a connection that sees one state of the queue, whatever others write meanwhile."""
+        """Return a context with a connection that sees one state of the queue, whatever others
+        write meanwhile.
+        """
         return self._transaction("BEGIN")
 
     def writing(self) -> AbstractContextManager[sqlite3.Connection]:
-        """Return one with a connection whose changes are on the disk when the block ends, or gone if it raises."""
+        """Return one with a connection whose changes are on the disk when the block ends, or gone
+        if it raises.
+        """
         return self._transaction("BEGIN IMMEDIATE")
 
     @contextmanager
@@ -210,9 +221,12 @@ class Database:
     @contextmanager
     def _connection(self) -> Iterator[sqlite3.Connection]:
         try:
-            # mode=rw: a queue that was removed meanwhile is said to be missing, and no empty one takes its place.
+            # mode=rw: a queue that was removed meanwhile is said to be missing, and no empty one
+            # takes its place.
             address = f"{self.path.absolute().as_uri()}?mode=rw"
-            with closing(sqlite3.connect(address, timeout=_WAIT, isolation_level=None, uri=True)) as database:
+            with closing(
+                sqlite3.connect(address, timeout=_WAIT, isolation_level=None, uri=True)
+            ) as database:
                 database.row_factory = sqlite3.Row
                 database.execute("PRAGMA synchronous = FULL")
                 yield database
@@ -223,7 +237,9 @@ class Database:
 
     def _unusable(self, found: str, remedy: str) -> DataError:
         expected = "a queue on a local disk that this account can read and write"
-        return DataError(f"annotation queue {self.path}", expected=expected, found=found, remedy=remedy)
+        return DataError(
+            f"annotation queue {self.path}", expected=expected, found=found, remedy=remedy
+        )
 
 
 def add_answer(database: sqlite3.Connection, **values: str | float | None) -> None:
@@ -240,7 +256,9 @@ def places(values: Sized) -> str:
 
 @contextmanager
 def _alone(folder: Path) -> Iterator[None]:
-    """Let one process after the other open the queue: SQLite does not wait for who changes the journal's mode."""
+    """Let one process after the other open the queue: SQLite does not wait for who changes the
+    journal's mode.
+    """
     opened = os.open(folder, os.O_RDONLY)
     try:
         fcntl.flock(opened, fcntl.LOCK_EX)
@@ -250,7 +268,9 @@ def _alone(folder: Path) -> Iterator[None]:
 
 
 def _statements(schema: str) -> Iterator[str]:
-    """Yield a schema's statements; a trigger holds semicolons, so SQLite says where a statement ends."""
+    """Yield a schema's statements; a trigger holds semicolons, so SQLite says where a statement
+    ends.
+    """
     statement = ""
     for line in schema.splitlines(keepends=True):
         statement += line

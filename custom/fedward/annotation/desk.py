@@ -1,4 +1,6 @@
-"""What one clinician at the page may do: see what waits for them, answer, skip, take back, look at their answers."""
+"""What one clinician at the page may do: see what waits for them, answer, skip, take back, look at
+their answers.
+"""
 
 import sqlite3
 from collections.abc import Collection, Container, Mapping, Sequence
@@ -10,7 +12,9 @@ from fedward.annotation.questions import Question, agreement, questions
 from fedward.annotation.queue import Queue
 from fedward.annotation.records import Request
 
-_OTHER_MESSAGE = "This was sent under the key of another message. Nothing was changed. Please reload the page."
+_OTHER_MESSAGE = (
+    "This was sent under the key of another message. Nothing was changed. Please reload the page."
+)
 
 
 class Stale(Exception):  # noqa: N818 - not an error of the program: the page reloads its view
@@ -25,8 +29,9 @@ class Stale(Exception):  # noqa: N818 - not an error of the program: the page re
 class Message:
     """An answer as the page sends it.
 
-    ``key`` is the page's own name for the message: one that arrives twice is one answer. ``seen`` is the number of the
-    annotator's newest answer about the image when the page showed it, 0 for none: another tab may have been faster.
+    ``key`` is the page's own name for the message: one that arrives twice is one answer. ``seen``
+    is the number of the annotator's newest answer about the image when the page showed it, 0 for
+    none: another tab may have been faster.
     """
 
     annotator: str
@@ -97,12 +102,19 @@ class Desk:
 
     Args:
         queue: where answers go, and whose rules count.
-        known_ids: the ids of the site's images; the others that are asked for are left out of the page.
-        classes: what may be said; an image with another class, of an earlier job, waits again. None: anything.
+        known_ids: the ids of the site's images; the others that are asked for are left out of the
+            page.
+        classes: what may be said; an image with another class, of an earlier job, waits again.
+            None: anything.
     """
 
-    def __init__(self, queue: Queue, known_ids: Container[str], classes: Collection[str] | None = None) -> None:
-        self._queue, self._database, self._known, self.rules = queue, queue.database, known_ids, queue.rules
+    def __init__(
+        self, queue: Queue, known_ids: Container[str], classes: Collection[str] | None = None
+    ) -> None:
+        self._queue = queue
+        self._database = queue.database
+        self._known = known_ids
+        self.rules = queue.rules
         self._classes = classes
 
     def asks_otherwise(self) -> bool:
@@ -110,7 +122,8 @@ class Desk:
         return self._queue.takes_several() not in (None, self.rules.multi_label)
 
     def view(self, annotator: str, showing: str = "", *, again: bool = False) -> View:
-        """Return what waits for an annotator; ``showing``, the image they look at, stays if they may answer it.
+        """Return what waits for an annotator; ``showing``, the image they look at, stays if they
+        may answer it.
 
         They may if they have not decided it; with ``again``, also if they have.
         """
@@ -119,11 +132,15 @@ class Desk:
             skipped = _skipped(database, annotator)
             waiting = [(each, each.open[0]) for each in shown if each.waits_for(annotator)]
             waiting.sort(key=lambda pair: sum(skipped.count(name) for name in pair[0].ids))
-            # A question that someone else has decided meanwhile may stay: a second opinion is welcome.
-            staying = [(each, one) for each in shown for one in each.open if one.sample_id == showing]
+            # A question that someone else has decided meanwhile may stay: a second opinion is
+            # welcome.
+            staying = [
+                (each, one) for each in shown for one in each.open if one.sample_id == showing
+            ]
             staying = [(each, one) for each, one in staying if again or not each.by(annotator)]
             question, image = next(iter([*staying, *waiting]), (None, None))
-            agreed, own = agreement(shown), question.by(annotator) if question else None
+            agreed = agreement(shown)
+            own = question.by(annotator) if question else None
             verdicts = [standing for each in shown if (standing := each.standing)]
             return View(
                 image=image,
@@ -156,7 +173,8 @@ class Desk:
         """Return what is asked at present and can be shown, the most wanted first."""
         found = questions(database, self.rules, self._classes)
         known = [
-            replace(each, requests=tuple(one for one in each.open if one.sample_id in self._known)) for each in found
+            replace(each, requests=tuple(one for one in each.open if one.sample_id in self._known))
+            for each in found
         ]
         return [each for each in known if each.requests]
 
@@ -169,18 +187,24 @@ class Desk:
     def asked(self) -> frozenset[str]:
         """Return the ids of all images that were ever asked for."""
         with self._database.reading() as database:
-            return frozenset(row[0] for row in database.execute("SELECT DISTINCT sample_id FROM requests"))
+            return frozenset(
+                row[0] for row in database.execute("SELECT DISTINCT sample_id FROM requests")
+            )
 
     def answer(self, message: Message) -> None:
         """Write an answer; it is on the disk when this returns.
 
         Raises:
-            Stale: the annotator has answered about the image since the page showed it, or the key is that of another
-                message.
+            Stale: the annotator has answered about the image since the page showed it, or the key
+                is that of another message.
         """
         with self._database.writing() as database:
-            if known := _of_key(database, message.key):
-                if all(known[name] == getattr(message, name) for name in ("annotator", "sample_id", "kind", "label")):
+            known = _of_key(database, message.key)
+            if known:
+                if all(
+                    known[name] == getattr(message, name)
+                    for name in ("annotator", "sample_id", "kind", "label")
+                ):
                     return
                 raise Stale(message.annotator, _OTHER_MESSAGE)
             if self._newest(database, message.annotator, message.sample_id) != message.seen:
@@ -199,7 +223,8 @@ class Desk:
             Stale: ``answer`` is not that one, or the key is that of another message.
         """
         with self._database.writing() as database:
-            if done := _of_key(database, key):
+            done = _of_key(database, key)
+            if done:
                 if (done["annotator"], done["undoes"]) != (annotator, answer):
                     raise Stale(annotator, _OTHER_MESSAGE)
                 return str(done["sample_id"])
@@ -207,14 +232,23 @@ class Desk:
             if last is None or last.answer != answer:
                 text = "That answer is no longer your newest, perhaps because of another tab. Nothing was undone."
                 raise Stale(annotator, text)
-            own = {"sample_id": last.sample_id, "annotator": annotator, "key": key, "source": "page"}
+            own = {
+                "sample_id": last.sample_id,
+                "annotator": annotator,
+                "key": key,
+                "source": "page",
+            }
             moment = _moment(database, self.rules.together(last.sample_id))
             add_answer(database, **own, kind="undo", undoes=answer, time=moment)
             return last.sample_id
 
     def _adjudicates(self, database: sqlite3.Connection, message: Message) -> bool:
         found = questions(database, self.rules, self._classes) if self.rules.readers > 1 else []
-        return any(each.adjudicated_by(message.annotator) for each in found if message.sample_id in each.ids)
+        return any(
+            each.adjudicated_by(message.annotator)
+            for each in found
+            if message.sample_id in each.ids
+        )
 
     def _newest(self, database: sqlite3.Connection, annotator: str, sample_id: str) -> int:
         ids = self.rules.together(sample_id)
@@ -224,19 +258,24 @@ class Desk:
 
 def _of_key(database: sqlite3.Connection, key: str) -> sqlite3.Row | None:
     """Return what a message has become, if it came before."""
-    row: sqlite3.Row | None = database.execute("SELECT * FROM answers WHERE key = ?", [key]).fetchone()
+    row: sqlite3.Row | None = database.execute(
+        "SELECT * FROM answers WHERE key = ?", [key]
+    ).fetchone()
     return row
 
 
 def _skipped(database: sqlite3.Connection, annotator: str) -> list[str]:
     """Return the images that an annotator skipped, one as often as they did."""
-    rows = database.execute("SELECT sample_id FROM standing WHERE kind = 'skip' AND annotator = ?", [annotator])
+    rows = database.execute(
+        "SELECT sample_id FROM standing WHERE kind = 'skip' AND annotator = ?", [annotator]
+    )
     return [row["sample_id"] for row in rows]
 
 
 def _last(database: sqlite3.Connection, annotator: str) -> Last | None:
     row = database.execute(
-        "SELECT * FROM standing WHERE annotator = ? AND source = 'page' ORDER BY answer DESC LIMIT 1", [annotator]
+        "SELECT * FROM standing WHERE annotator = ? AND source = 'page' ORDER BY answer DESC LIMIT 1",
+        [annotator],
     ).fetchone()
     if row is None:
         return None
@@ -245,7 +284,11 @@ def _last(database: sqlite3.Connection, annotator: str) -> Last | None:
 
 
 def _moment(database: sqlite3.Connection, ids: Sequence[str]) -> str:
-    """Return now, or just after the newest answer to a question, lest a clock set back make a new one the older."""
-    newest = database.execute(f"SELECT max(time) FROM answers WHERE sample_id IN ({places(ids)})", ids).fetchone()[0]
+    """Return now, or just after the newest answer to a question, lest a clock set back make a new
+    one the older.
+    """
+    newest = database.execute(
+        f"SELECT max(time) FROM answers WHERE sample_id IN ({places(ids)})", ids
+    ).fetchone()[0]
     now = times.now()
     return now if newest is None or newest < now else times.after(newest)

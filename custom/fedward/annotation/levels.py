@@ -1,4 +1,6 @@
-"""Window and level of grey images: what values there are, and a picture of those between two of them."""
+"""Window and level of grey images: what values there are, and a picture of those between two of
+them.
+"""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,21 +16,30 @@ from fedward.sites.rendering import Window
 from fedward.sites.volumes import Stack
 
 _TAGS = [
-    *("BitsStored", "PixelRepresentation", "PhotometricInterpretation", "RescaleSlope", "RescaleIntercept"),
-    *("WindowCenter", "WindowWidth"),
+    "BitsStored",
+    "PixelRepresentation",
+    "PhotometricInterpretation",
+    "RescaleSlope",
+    "RescaleIntercept",
+    "WindowCenter",
+    "WindowWidth",
 ]
 
 
 @dataclass(frozen=True)
 class Levels:
-    """The values of a grey image and the window it is shown with at first, in units of the modality."""
+    """The values of a grey image and the window it is shown with at first, in units of the
+    modality.
+    """
 
     low: float
     high: float
     centre: float
     width: float
     deep: bool
-    """Whether there is more to see than in the 8 bits of the picture, so that each window is worth a new one."""
+    """Whether there is more to see than in the 8 bits of the picture, so that each window is worth
+    a new one.
+    """
     inverted: bool = False
     """Whether the lowest value is white."""
 
@@ -43,8 +54,10 @@ def levels_of(path: Path, shown: Image.Image, own: Window | None) -> Levels | No
     """
     if is_dicom(path):
         return _of_dicom(path, own) if shown.mode == "L" else None
-    if (values := _deep(path)) is not None:
-        low, high = float(values.min()), float(values.max())
+    values = _deep(path)
+    if values is not None:
+        low = float(values.min())
+        high = float(values.max())
         return Levels(low, high, (low + high) / 2, high - low, deep=True) if high > low else None
     return levels_of_picture(shown)
 
@@ -73,7 +86,8 @@ def in_window(path: Path, window: Window) -> Image.Image:
     if is_dicom(path):
         return open_dicom(path, window)
     shown = open_image(path)
-    if (values := _deep(path)) is None:
+    values = _deep(path)
+    if values is None:
         return shown
     centre, width = window
     return as_image((np.clip((values - centre) / width + 0.5, 0, 1) * 255).round().astype(np.uint8))
@@ -81,12 +95,20 @@ def in_window(path: Path, window: Window) -> Image.Image:
 
 def _of_dicom(path: Path, own: Window | None) -> Levels:
     header = read_header(path, _TAGS)
-    slope, intercept = float(header.get("RescaleSlope", 1)), float(header.get("RescaleIntercept", 0))
+    slope = float(header.get("RescaleSlope", 1))
+    intercept = float(header.get("RescaleIntercept", 0))
     count = 2 ** int(header.BitsStored)
     lowest = -count // 2 if header.PixelRepresentation else 0
     low, high = sorted(slope * value + intercept for value in (lowest, lowest + count - 1))
     centre, width = own or file_window(header) or ((low + high) / 2, high - low)
-    return Levels(low, high, centre, width, deep=True, inverted=header.PhotometricInterpretation == "MONOCHROME1")
+    return Levels(
+        low,
+        high,
+        centre,
+        width,
+        deep=True,
+        inverted=header.PhotometricInterpretation == "MONOCHROME1",
+    )
 
 
 def _deep(path: Path) -> npt.NDArray[np.float64] | None:

@@ -1,4 +1,6 @@
-"""How a hand-over file's answers join those of the queue: nothing twice, nothing dropped, differences reported."""
+"""How a hand-over file's answers join those of the queue: nothing twice, nothing dropped,
+differences reported.
+"""
 
 import sqlite3
 from collections.abc import Collection, Container, Iterator, Mapping
@@ -40,15 +42,18 @@ def merge(
         returned: the file's content.
         words: what may stand for a class -> the class.
         known_ids: the ids of the site's images.
-        blank: an answer without image and class, with what holds where the file says nothing: annotator, time (when
-            the file was written) and source.
+        blank: an answer without image and class, with what holds where the file says nothing:
+            annotator, time (when the file was written) and source.
         rules: what an answer may be, and which images share one.
 
     Returns:
         What was added, and all that was not; conflicts concern the images of added answers only.
     """
-    refused, added = list(returned.refused), set[str]()
-    unknown, known, count = set[str](), 0, 0
+    refused = list(returned.refused)
+    added = set[str]()
+    unknown = set[str]()
+    known = 0
+    count = 0
     before = _Before(database, rules)
     for answer in returned.answers:
         try:
@@ -59,7 +64,9 @@ def merge(
         if decision.sample_id not in known_ids:
             if len(decision.sample_id) > _LONGEST_ID or not decision.sample_id.isprintable():
                 expected = f"an id of the site, or up to {_LONGEST_ID} visible letters"
-                refused.append(Refused(answer.where, f"{answer.sample_id:.80}", f"expected {expected}"))
+                refused.append(
+                    Refused(answer.where, f"{answer.sample_id:.80}", f"expected {expected}")
+                )
                 continue
             unknown.add(decision.sample_id)
         if before.has(decision, timed=bool(answer.time)):
@@ -80,7 +87,9 @@ def merge(
     )
 
 
-def _understood(answer: Returned, words: Mapping[str, str], blank: Decision, rules: Rules) -> Decision:
+def _understood(
+    answer: Returned, words: Mapping[str, str], blank: Decision, rules: Rules
+) -> Decision:
     if not answer.sample_id:
         raise ValueError("expected a sample_id, found none")
     annotator = blank.annotator
@@ -92,10 +101,12 @@ def _understood(answer: Returned, words: Mapping[str, str], blank: Decision, rul
     if is_formula(annotator):
         raise ValueError(f"expected {NO_FORMULA}, found {annotator!r:.80}")
     said = answer.label.casefold()
-    kind, label = said, None
+    kind = said
+    label = None
     if said not in rules.no_class:
         try:
-            kind, label = "label", rules.label(said if said == NONE_OF_THESE else answer.label, words)
+            kind = "label"
+            label = rules.label(said if said == NONE_OF_THESE else answer.label, words)
         except ValueError as expected:
             others = ", ".join(rules.no_class)
             raise ValueError(f"expected {expected}, {others}, found {answer.label!r:.80}") from None
@@ -106,8 +117,8 @@ def _understood(answer: Returned, words: Mapping[str, str], blank: Decision, rul
 class _Before:
     """The answers of the queue, those of the file so far among them.
 
-    They are read once: a query for each answer of the file would search all those before it about the same image, and
-    the queue is nobody else's meanwhile.
+    They are read once: a query for each answer of the file would search all those before it about
+    the same image, and the queue is nobody else's meanwhile.
     """
 
     def __init__(self, database: sqlite3.Connection, rules: Rules) -> None:
@@ -121,12 +132,19 @@ class _Before:
             self._now[row["sample_id"], row["annotator"]] = Decision(*row)
 
     def has(self, decision: Decision, *, timed: bool) -> bool:
-        """Return whether an answer is known; one without a time is known too if its annotator says the same now."""
+        """Return whether an answer is known; one without a time is known too if its annotator says
+        the same now.
+        """
         if self._name(decision) in self._ever:
             return True
-        now = [self._now.get((name, decision.annotator)) for name in self._rules.together(decision.sample_id)]
+        now = [
+            self._now.get((name, decision.annotator))
+            for name in self._rules.together(decision.sample_id)
+        ]
         same = (decision.kind, decision.label)
-        return not timed and any(each is not None and (each.kind, each.label) == same for each in now)
+        return not timed and any(
+            each is not None and (each.kind, each.label) == same for each in now
+        )
 
     def add(self, decision: Decision) -> None:
         """Note an answer that was added."""
@@ -141,14 +159,20 @@ class _Before:
         return first, decision.annotator, decision.kind, decision.label, decision.time
 
 
-def _conflicts(database: sqlite3.Connection, sample_ids: Collection[str], rules: Rules) -> Iterator[Conflict]:
-    """Yield the images of which the answers ever given, undone ones left out, do not all say the same."""
+def _conflicts(
+    database: sqlite3.Connection, sample_ids: Collection[str], rules: Rules
+) -> Iterator[Conflict]:
+    """Yield the images of which the answers ever given, undone ones left out, do not all say the
+    same.
+    """
     for sample_id in sorted(sample_ids):
         ids = rules.together(sample_id)
-        of, newest = f"WHERE sample_id IN ({places(ids)})", "time DESC, answer DESC"
+        of = f"WHERE sample_id IN ({places(ids)})"
+        newest = "time DESC, answer DESC"
         now = f"SELECT {DECISION} FROM decisions {of} ORDER BY adjudicates DESC, kind = 'cannot tell', {newest}"
         ever = f"SELECT {DECISION} FROM standing {of} AND kind != 'skip' ORDER BY {newest}"
         kept = Decision(*database.execute(now, ids).fetchone())
         given = [Decision(*row) for row in database.execute(ever, ids)]
-        if others := tuple(other for other in given if other.text != kept.text):
+        others = tuple(other for other in given if other.text != kept.text)
+        if others:
             yield Conflict(sample_id, kept, others)

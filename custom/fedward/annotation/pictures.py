@@ -22,11 +22,20 @@ from fedward.sites.job_checks import check_label_fields, check_rejected
 from fedward.sites.manifest import Entry, read_entries
 from fedward.sites.npz import read_split
 from fedward.sites.rendering import PLAIN, Rendering, Window
-from fedward.sites.site_file import ANY_SITE, ClassWords, ManifestSite, NpzSite, kit_site, read_site_file
+from fedward.sites.site_file import (
+    ANY_SITE,
+    ClassWords,
+    ManifestSite,
+    NpzSite,
+    kit_site,
+    read_site_file,
+)
 from fedward.sites.table import read_header
 
 LARGEST = 4096
-"""Pixels of the longer side; a larger picture is reduced to it, as no browser of a tablet holds more."""
+"""Pixels of the longer side; a larger picture is reduced to it, as no browser of a tablet holds
+more.
+"""
 _T = TypeVar("_T")
 
 
@@ -52,7 +61,8 @@ class _Picture:
 
 
 class Pictures:
-    """A PNG for every usable row of a site's CSV, or every image of its npz file, and what else is shown of it.
+    """A PNG for every usable row of a site's CSV, or every image of its npz file, and what else is
+    shown of it.
 
     Args:
         site_file: as for :func:`fedward.sites.load_site`.
@@ -60,8 +70,8 @@ class Pictures:
         multi_label: whether the job takes several of them for an image.
 
     Raises:
-        DataError: the site file, its CSV or its npz cannot be used, names classes that the job has not, or columns
-            that the CSV has not.
+        DataError: the site file, its CSV or its npz cannot be used, names classes that the job has
+            not, or columns that the CSV has not.
     """
 
     def __init__(self, site_file: Path, classes: Sequence[str], multi_label: bool = False) -> None:
@@ -70,7 +80,9 @@ class Pictures:
         _check_reading(file, classes)
         nameless = site_file.name == ANY_SITE and file.site == site_file.stem
         self.site = (kit_site(site_file) if nameless else None) or file.site
-        """Its name: that of the startup kit where the file names none, and is called the same at each site."""
+        """Its name: that of the startup kit where the file names none, and is called the same at
+        each site.
+        """
         self.classes = classes
         self.words = {name: file.reading.classes.get(name, ClassWords()) for name in classes}
         """Class -> its title and definition, as readers see them."""
@@ -81,9 +93,15 @@ class Pictures:
         """Of files that hold several images."""
         if isinstance(file, ManifestSite):
             entries = _entries(file, classes, multi_label)
-            self._pictures = {entry.sample_id: _of_entry(entry, file) for entry in entries if not is_volume(entry.path)}
+            self._pictures = {
+                entry.sample_id: _of_entry(entry, file)
+                for entry in entries
+                if not is_volume(entry.path)
+            }
             stacks = [entry for entry in entries if self._slices.are_in(entry.path)]
-            self._rows = {entry.sample_id: _Row(entry.path, _facts(entry, file)) for entry in stacks}
+            self._rows = {
+                entry.sample_id: _Row(entry.path, _facts(entry, file)) for entry in stacks
+            }
         else:
             self._pictures = _of_npz(file, multi_label)
         self._groups: dict[str, list[str]] = defaultdict(list)
@@ -92,7 +110,9 @@ class Pictures:
 
     @property
     def ids(self) -> Container[str]:
-        """The ids of the site's images; of slices all that may be, as their number is known once a volume is read."""
+        """The ids of the site's images; of slices all that may be, as their number is known once a
+        volume is read.
+        """
         return self if self._rows else frozenset(self._pictures)
 
     def __contains__(self, sample_id: object) -> bool:
@@ -103,11 +123,14 @@ class Pictures:
         if sample_id in self._pictures or row not in self._rows or not _INDEX.fullmatch(number):
             return self._pictures.get(sample_id)
         path, facts = self._rows[row]
-        draw, levels = partial(self._slices.open, path, int(number)), partial(self._slices.levels, path)
+        draw = partial(self._slices.open, path, int(number))
+        levels = partial(self._slices.levels, path)
         return _Picture(draw, levels, draw, sample_id, facts)
 
     def slice(self, sample_id: str) -> Slice | None:
-        """Return the place of an image in its volume; None for one that is no slice, or cannot be read."""
+        """Return the place of an image in its volume; None for one that is no slice, or cannot be
+        read.
+        """
         row, _, number = sample_id.rpartition("#")
         if sample_id in self._pictures or sample_id not in self:
             return None
@@ -118,12 +141,16 @@ class Pictures:
         return place if place.index < place.count else None
 
     def group(self, sample_id: str) -> list[str]:
-        """Return the ids of all images of the same group, in the order of the site's file; of a slice, its own."""
+        """Return the ids of all images of the same group, in the order of the site's file; of a
+        slice, its own.
+        """
         picture = self._pictures.get(sample_id)
         return self._groups[picture.group] if picture else [sample_id]
 
     def belongs(self, sample_id: str, asked: Collection[str]) -> bool:
-        """Return whether an image is one of those asked for, of the group of one, or a slice of the same volume."""
+        """Return whether an image is one of those asked for, of the group of one, or a slice of the
+        same volume.
+        """
         if sample_id in self._pictures:
             return any(name in asked for name in self.group(sample_id))
         row = sample_id.rpartition("#")[0]
@@ -158,32 +185,46 @@ class Pictures:
 
     def _read(self, sample_id: str, what: Callable[[_Picture], _T]) -> _T:
         where = f"site {self.site}, image {sample_id}"
-        if (picture := self._find(sample_id)) is None:
+        picture = self._find(sample_id)
+        if picture is None:
             remedy = "Check the site file; ids must stay the same from run to run."
-            raise DataError(where, expected="an image that the site file names", found="none", remedy=remedy)
+            raise DataError(
+                where, expected="an image that the site file names", found="none", remedy=remedy
+            )
         try:
             return what(picture)
         except BadRow as bad:
             remedy = "Fix the file; `fedward doctor` lists all that cannot be read."
-            raise DataError(where, expected="a whole image", found=f"{bad}", remedy=remedy) from None
+            raise DataError(
+                where, expected="a whole image", found=f"{bad}", remedy=remedy
+            ) from None
 
 
 def _check_reading(file: ManifestSite | NpzSite, classes: Sequence[str]) -> None:
     """Refuse a part ``reading`` that names what there is not, or that would show the answer."""
-    if unknown := sorted(set(file.reading.classes) - set(classes)):
-        where, expected = f"site {file.site}, field reading.classes", f"classes of the job ({listed(classes)})"
+    unknown = sorted(set(file.reading.classes) - set(classes))
+    if unknown:
+        where = f"site {file.site}, field reading.classes"
+        expected = f"classes of the job ({listed(classes)})"
         remedy = "Name the job's classes with --classes, or correct the site file."
         raise DataError(where, expected=expected, found=", ".join(unknown), remedy=remedy)
     if not isinstance(file, ManifestSite):
         return
-    header, where = read_header(file.manifest, file.site), f"site {file.site}, field reading.columns"
-    if missing := [name for name in file.reading.columns if name not in header]:
-        expected, remedy = f"columns of the CSV ({', '.join(header):.500})", "Correct the site file."
+    header = read_header(file.manifest, file.site)
+    where = f"site {file.site}, field reading.columns"
+    missing = [name for name in file.reading.columns if name not in header]
+    if missing:
+        expected = f"columns of the CSV ({', '.join(header):.500})"
+        remedy = "Correct the site file."
         raise DataError(where, expected=expected, found=", ".join(missing), remedy=remedy)
     labels = file.columns.label if isinstance(file.columns.label, tuple) else (file.columns.label,)
-    if answers := [name for name in file.reading.columns if name in labels]:
-        found, remedy = ", ".join(answers), "Leave it out: readers would see the answer."
-        raise DataError(where, expected="columns that do not hold the label", found=found, remedy=remedy)
+    answers = [name for name in file.reading.columns if name in labels]
+    if answers:
+        found = ", ".join(answers)
+        remedy = "Leave it out: readers would see the answer."
+        raise DataError(
+            where, expected="columns that do not hold the label", found=found, remedy=remedy
+        )
 
 
 def _entries(file: ManifestSite, classes: Sequence[str], multi_label: bool) -> list[Entry]:
@@ -209,9 +250,18 @@ def _facts(entry: Entry, file: ManifestSite) -> _Facts:
 def _of_npz(file: NpzSite, multi_label: bool) -> dict[str, _Picture]:
     """Return the images of an npz file, each of which is a group."""
     splits = {split: read_split(file, split, multi_label)[0] for split in SPLITS}
-    images = {f"{split}-{index}": image for split, pixels in splits.items() for index, image in enumerate(pixels)}
-    return {name: _Picture(partial(as_image, image), levels_of_picture, None, name) for name, image in images.items()}
+    images = {
+        f"{split}-{index}": image
+        for split, pixels in splits.items()
+        for index, image in enumerate(pixels)
+    }
+    return {
+        name: _Picture(partial(as_image, image), levels_of_picture, None, name)
+        for name, image in images.items()
+    }
 
 
 def _drawn(picture: _Picture, window: Window | None) -> Image.Image:
-    return picture.open() if window is None or picture.in_window is None else picture.in_window(window)
+    return (
+        picture.open() if window is None or picture.in_window is None else picture.in_window(window)
+    )

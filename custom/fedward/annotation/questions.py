@@ -1,4 +1,6 @@
-"""A queue by question: what one answer is about, what readers say of it, and which of their answers counts."""
+"""A queue by question: what one answer is about, what readers say of it, and which of their answers
+counts.
+"""
 
 import sqlite3
 from collections import Counter, defaultdict
@@ -17,7 +19,9 @@ class Question:
 
     rules: Rules
     requests: tuple[Request, ...]
-    """The newest request of each of its images that was asked for, the most wanted first; withdrawn ones too."""
+    """The newest request of each of its images that was asked for, the most wanted first; withdrawn
+    ones too.
+    """
     decisions: tuple[Decision, ...]
     """What each reader says at present, the newest first."""
 
@@ -35,7 +39,9 @@ class Question:
     @property
     def firm(self) -> list[Decision]:
         """The decisions of those who could tell, but for an adjudicator's."""
-        return [each for each in self.decisions if each.kind != CANNOT_TELL and not each.adjudicates]
+        return [
+            each for each in self.decisions if each.kind != CANNOT_TELL and not each.adjudicates
+        ]
 
     @property
     def differ(self) -> bool:
@@ -44,7 +50,8 @@ class Question:
 
     @property
     def standing(self) -> Decision | None:
-        """The decision that counts; None while too few have decided, or readers differ and nobody has adjudicated.
+        """The decision that counts; None while too few have decided, or readers differ and nobody
+        has adjudicated.
 
         With one reader the newest counts. Who cannot tell abstains, unless all do.
         """
@@ -64,19 +71,29 @@ class Question:
 
     def adjudicated_by(self, annotator: str) -> bool:
         """Return whether an answer of this annotator would decide between readers."""
-        if own := self.by(annotator):
+        own = self.by(annotator)
+        if own:
             return own.adjudicates
-        return self.disputed and (not self.rules.adjudicators or annotator in self.rules.adjudicators)
+        return self.disputed and (
+            not self.rules.adjudicators or annotator in self.rules.adjudicators
+        )
 
     def waits_for(self, annotator: str) -> bool:
         """Return whether it is to be put to this annotator."""
         if not self.open or self.standing or self.by(annotator):
             return False
-        return self.adjudicated_by(annotator) if self.disputed else annotator not in self.rules.adjudicators
+        return (
+            self.adjudicated_by(annotator)
+            if self.disputed
+            else annotator not in self.rules.adjudicators
+        )
 
 
-def questions(database: sqlite3.Connection, rules: Rules, classes: Collection[str] | None = None) -> list[Question]:
-    """Return all questions that were asked or answered, the most wanted first: newest requests, then by falling score.
+def questions(
+    database: sqlite3.Connection, rules: Rules, classes: Collection[str] | None = None
+) -> list[Question]:
+    """Return all questions that were asked or answered, the most wanted first: newest requests,
+    then by falling score.
 
     With ``classes``, a decision that names another class is none.
     """
@@ -84,10 +101,18 @@ def questions(database: sqlite3.Connection, rules: Rules, classes: Collection[st
     decisions: dict[str, dict[str, Decision]] = defaultdict(dict)
     for request in asked(database).values():
         requests[rules.together(request.sample_id)[0]].append(request)
-    for row in database.execute(f"SELECT {DECISION} FROM decisions ORDER BY time DESC, answer DESC"):
+    for row in database.execute(
+        f"SELECT {DECISION} FROM decisions ORDER BY time DESC, answer DESC"
+    ):
         decision = Decision(*row)
-        if classes is None or decision.label is None or rules.findings(decision.label) <= {*classes}:
-            decisions[rules.together(decision.sample_id)[0]].setdefault(decision.annotator, decision)
+        if (
+            classes is None
+            or decision.label is None
+            or rules.findings(decision.label) <= {*classes}
+        ):
+            decisions[rules.together(decision.sample_id)[0]].setdefault(
+                decision.annotator, decision
+            )
     return [
         Question(rules, tuple(requests.get(name, ())), tuple(decisions.get(name, {}).values()))
         for name in dict.fromkeys([*requests, *decisions])
@@ -96,16 +121,22 @@ def questions(database: sqlite3.Connection, rules: Rules, classes: Collection[st
 
 def asked(database: sqlite3.Connection) -> dict[str, Request]:
     """Return the newest request of each image asked for, withdrawn ones too, the most wanted first."""
-    rows = database.execute("SELECT * FROM asked ORDER BY time DESC, score DESC NULLS LAST, sample_id")
+    rows = database.execute(
+        "SELECT * FROM asked ORDER BY time DESC, score DESC NULLS LAST, sample_id"
+    )
     names = [field.name for field in fields(Request) if field.name != "withdrawn"]
     return {
-        row["sample_id"]: Request(**{name: row[name] for name in names}, withdrawn=bool(row["withdrawn"]))
+        row["sample_id"]: Request(
+            **{name: row[name] for name in names}, withdrawn=bool(row["withdrawn"])
+        )
         for row in rows
     }
 
 
 def decisions_by_image(asked_or_answered: Iterable[Question]) -> list[Decision]:
-    """Return what each reader says of each image, by sample id, the newest first: of a lesion, one for each image."""
+    """Return what each reader says of each image, by sample id, the newest first: of a lesion, one
+    for each image.
+    """
     made = [
         replace(decision, sample_id=name)
         for each in asked_or_answered
@@ -125,16 +156,25 @@ def agreement(asked_or_answered: Iterable[Question]) -> Agreement:
             others = tuple(other for other in each.firm if other.text != kept.text)
             disputed.append(Conflict(kept.sample_id, kept, others))
     kappa = _kappa(twice, lambda decision: decision.text)
-    return Agreement(len(twice), len(twice) - len(disputed), kappa, tuple(disputed), _by_finding(twice))
+    return Agreement(
+        len(twice), len(twice) - len(disputed), kappa, tuple(disputed), _by_finding(twice)
+    )
 
 
 def _by_finding(twice: Sequence[Question]) -> dict[str, float | None]:
-    """Return the kappa of each finding that a reader named, over the questions that readers gave findings for."""
+    """Return the kappa of each finding that a reader named, over the questions that readers gave
+    findings for.
+    """
     if not any(each.rules.multi_label for each in twice):
         return {}
-    given = [replace(each, decisions=tuple(one for one in each.firm if one.label is not None)) for each in twice]
+    given = [
+        replace(each, decisions=tuple(one for one in each.firm if one.label is not None))
+        for each in twice
+    ]
     rules = twice[0].rules
-    names = sorted({name for each in given for one in each.firm for name in rules.findings(one.label or "")})
+    names = sorted(
+        {name for each in given for one in each.firm for name in rules.findings(one.label or "")}
+    )
 
     def says(name: str, decision: Decision) -> bool:
         return name in rules.findings(decision.label or "")
@@ -160,10 +200,11 @@ def cohens_kappa(pairs: Sequence[tuple[Hashable, Hashable]]) -> float | None:
         pairs: what the first and the second said of the same thing.
 
     Returns:
-        At most 1, 0 for chance; None where both always give the same single answer, and chance cannot be told from
-        agreement.
+        At most 1, 0 for chance; None where both always give the same single answer, and chance
+        cannot be told from agreement.
     """
-    first, second = Counter(one for one, _ in pairs), Counter(other for _, other in pairs)
+    first = Counter(one for one, _ in pairs)
+    second = Counter(other for _, other in pairs)
     observed = sum(one == other for one, other in pairs) / max(len(pairs), 1)
     expected = sum(first[answer] * second[answer] for answer in first) / max(len(pairs), 1) ** 2
     return (observed - expected) / (1 - expected) if len({*first, *second}) > 1 else None

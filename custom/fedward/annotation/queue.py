@@ -15,10 +15,11 @@ from fedward.annotation.rules import Rules
 
 
 def queue_folder(site_file: Path) -> Path:
-    """Return where the queue of a site lies: ``annotation/<name of the site file>/`` beside the file itself.
+    """Return where the queue of a site lies: ``annotation/<name of the site file>/`` beside the
+    file itself.
 
-    ``fedward annotate SITE_FILE`` is given the file, and a FLARE site finds the same one with ``find_site_file``; links
-    are followed, so both mean the same folder.
+    ``fedward annotate SITE_FILE`` is given the file, and a FLARE site finds the same one with
+    ``find_site_file``; links are followed, so both mean the same folder.
     """
     file = site_file.resolve()
     return file.parent / "annotation" / file.stem
@@ -36,22 +37,28 @@ def queue_of(site_file: Path, multi_label: bool = False) -> "Queue":
 class Queue:
     """Requests and answers in a folder; made there at first use.
 
-    Processes and threads may use it at once: each call is one transaction. Raises DataError where the folder's disk
-    does not let it. ``rules`` say which answers count.
+    Processes and threads may use it at once: each call is one transaction. Raises DataError where
+    the folder's disk does not let it. ``rules`` say which answers count.
     """
 
     def __init__(self, folder: Path, rules: Rules | None = None) -> None:
-        self.folder, self.rules = folder, rules or Rules()
+        self.folder = folder
+        self.rules = rules or Rules()
         self.database = Database(folder)
 
     def request(
-        self, run: str, round_: int, strategy: str, ids: Sequence[str], scores: Sequence[float | None] | None = None
+        self,
+        run: str,
+        round_: int,
+        strategy: str,
+        ids: Sequence[str],
+        scores: Sequence[float | None] | None = None,
     ) -> int:
         """Ask for the classes of images; return how many requests are new.
 
-        The same image asked for again by the same run, round and strategy changes nothing, so a round can be resumed.
-        No images at all are a sign of life: a run's questions are withdrawn once a later run has begun, until it comes
-        again.
+        The same image asked for again by the same run, round and strategy changes nothing, so a
+        round can be resumed. No images at all are a sign of life: a run's questions are withdrawn
+        once a later run has begun, until it comes again.
 
         Args:
             run: the run's id.
@@ -65,7 +72,9 @@ class Queue:
         """
         given: Sequence[float | None] = [None] * len(ids) if scores is None else scores
         if len(given) != len(ids) or len(set(ids)) != len(ids) or not all(ids):
-            raise ValueError(f"expected different, non-empty ids with a score each, got {len(ids)} and {len(given)}")
+            raise ValueError(
+                f"expected different, non-empty ids with a score each, got {len(ids)} and {len(given)}"
+            )
         known = [None if score is None else float(score) for score in given]
         if not all(score is None or math.isfinite(score) for score in known):
             raise ValueError("expected finite scores")
@@ -79,24 +88,32 @@ class Queue:
             return database.total_changes - before
 
     def takes_several(self) -> bool | None:
-        """Return whether the newest run takes several findings of an image; None where no run says so."""
+        """Return whether the newest run takes several findings of an image; None where no run says
+        so.
+        """
         with self.database.reading() as database:
             row = database.execute("SELECT several FROM runs ORDER BY last DESC LIMIT 1").fetchone()
         return None if row is None or row[0] is None else bool(row[0])
 
     def pending(self) -> list[Request]:
-        """Return what waits for an answer, one image of each question: newest requests first, then by falling score.
+        """Return what waits for an answer, one image of each question: newest requests first, then
+        by falling score.
 
         Those that only runs which are over have asked about are left out.
         """
         with self.database.reading() as database:
-            return [each.open[0] for each in questions(database, self.rules) if each.open and not each.standing]
+            return [
+                each.open[0]
+                for each in questions(database, self.rules)
+                if each.open and not each.standing
+            ]
 
     def verdicts(self, classes: Collection[str] | None = None) -> dict[str, Decision]:
-        """Return sample id -> the decision that counts, of all images asked for or answered that have one.
+        """Return sample id -> the decision that counts, of all images asked for or answered that
+        have one.
 
-        Undone decisions do not count. An annotator's own later decision replaces the earlier one. With ``classes``, a
-        decision that names another class is none.
+        Undone decisions do not count. An annotator's own later decision replaces the earlier one.
+        With ``classes``, a decision that names another class is none.
         """
         with self.database.reading() as database:
             found = [(each.ids, each.standing) for each in questions(database, self.rules, classes)]
@@ -104,7 +121,9 @@ class Queue:
 
     def labels(self) -> dict[str, str]:
         """Return sample id -> class, of the images whose verdict is a class."""
-        return {name: each.label for name, each in self.verdicts().items() if each.label is not None}
+        return {
+            name: each.label for name, each in self.verdicts().items() if each.label is not None
+        }
 
     def cannot_tell(self) -> frozenset[str]:
         """Return the ids of images that were looked at, and whose verdict is no class."""
@@ -130,15 +149,16 @@ class Queue:
     ) -> Imported:
         """Take in a file that came back: CSV, Label Studio JSON or a MONAI Label datastore folder.
 
-        The same file twice changes nothing. Nothing is dropped in silence: answers about ids that are not among
-        ``known_ids`` are kept and listed, entries that are no answer are listed, and of answers that differ the one
-        with the newest time stands.
+        The same file twice changes nothing. Nothing is dropped in silence: answers about ids that
+        are not among ``known_ids`` are kept and listed, entries that are no answer are listed, and
+        of answers that differ the one with the newest time stands.
 
         Args:
             path: the file or folder.
             classes: the job's classes.
             known_ids: the ids of the site's images.
-            names: the site's or the reader's word -> the job's class; a class's own name means that class.
+            names: the site's or the reader's word -> the job's class; a class's own name means that
+                class.
 
         Raises:
             DataError: the file cannot be read at all.
@@ -155,7 +175,8 @@ class Queue:
     def export(
         self, form: str, path: Path, classes: Sequence[str], picture: Callable[[str], bytes]
     ) -> handover.Exported:
-        """Hand the queue over as a file or folder that must not exist yet; see :mod:`fedward.annotation.handover`.
+        """Hand the queue over as a file or folder that must not exist yet; see
+        :mod:`fedward.annotation.handover`.
 
         Args:
             form: one of ``handover.FORMS``.
@@ -168,7 +189,8 @@ class Queue:
             DataError: it cannot be written.
         """
         with self.database.reading() as database:
-            known, requests = questions(database, self.rules), asked(database)
+            known = questions(database, self.rules)
+            requests = asked(database)
         waiting = [each.open[0] for each in known if each.open and not each.standing]
         content = handover.Content(waiting, decisions_by_image(known), requests, self.rules)
         return handover.write(form, path, content, classes, picture)
@@ -177,4 +199,6 @@ class Queue:
 def _show_life(database: sqlite3.Connection, run: str, several: bool) -> None:
     turn = database.execute("SELECT coalesce(max(last), 0) + 1 FROM runs").fetchone()[0]
     insert = "INSERT INTO runs (run, first, last, several) VALUES (?, ?, ?, ?)"
-    database.execute(f"{insert} ON CONFLICT (run) DO UPDATE SET last = excluded.last", [run, turn, turn, several])
+    database.execute(
+        f"{insert} ON CONFLICT (run) DO UPDATE SET last = excluded.last", [run, turn, turn, several]
+    )

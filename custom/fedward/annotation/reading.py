@@ -8,7 +8,8 @@ from fedward.sites.table import read_table
 
 
 def read_rules(site_file: Path, multi_label: bool = False) -> Rules:
-    """Return the rules of a site; an image with an empty cell in the column of lesions stands alone.
+    """Return the rules of a site; an image with an empty cell in the column of lesions stands
+    alone.
 
     ``multi_label``: whether the job takes several findings of an image.
 
@@ -16,7 +17,11 @@ def read_rules(site_file: Path, multi_label: bool = False) -> Rules:
         DataError: the site file or its CSV cannot be read, or the CSV has no such column.
     """
     file = read_site_file(site_file)
-    lesions = _lesions(file, file.reading.lesion) if isinstance(file, ManifestSite) and file.reading.lesion else {}
+    lesions = (
+        _lesions(file, file.reading.lesion)
+        if isinstance(file, ManifestSite) and file.reading.lesion
+        else {}
+    )
     return Rules(file.reading.readers, frozenset(file.reading.adjudicators), lesions, multi_label)
 
 
@@ -25,7 +30,10 @@ def _lesions(file: ManifestSite, column: str) -> dict[str, tuple[str, str]]:
     records, _ = read_table(file.manifest, named, file.site)
     # Sites number the lesions of a patient, so the patient belongs to the lesion's name.
     return {
-        record.cells[file.columns.sample_id]: (record.cell(file.columns.group), record.cells[column])
+        record.cells[file.columns.sample_id]: (
+            record.cell(file.columns.group),
+            record.cells[column],
+        )
         for record in records
         if record.cells[column]
     }

@@ -1,4 +1,6 @@
-"""What goes into the queue and what comes out of it; times are UTC as text that sorts (see ``times``)."""
+"""What goes into the queue and what comes out of it; times are UTC as text that sorts (see
+``times``).
+"""
 
 import unicodedata
 from collections.abc import Mapping, Sequence
@@ -25,7 +27,8 @@ def plain_name(name: str) -> str:
     """Return a reader's name in one spelling, whichever way it was typed.
 
     Raises:
-        ValueError: it is empty, longer than 80 letters, or holds what nobody can see; the text is what was expected.
+        ValueError: it is empty, longer than 80 letters, or holds what nobody can see; the text is
+            what was expected.
     """
     name = " ".join(unicodedata.normalize("NFC", name).split())
     if not 1 <= len(name) <= LONGEST_NAME or not name.isprintable():
@@ -80,7 +83,9 @@ DECISION = ", ".join(field.name for field in fields(Decision))
 
 @dataclass(frozen=True)
 class Returned:
-    """One answer as a hand-over file words it; an empty ``time`` means none, ``where`` is its place in the file."""
+    """One answer as a hand-over file words it; an empty ``time`` means none, ``where`` is its place
+    in the file.
+    """
 
     where: str
     sample_id: str
@@ -128,21 +133,35 @@ class Imported:
     open: int
     """Entries without an answer yet."""
     unknown_ids: tuple[str, ...]
-    """Not among the site's images. Their answers are kept, and count once the site file names the images."""
+    """Not among the site's images. Their answers are kept, and count once the site file names the
+    images.
+    """
     refused: tuple[Refused, ...]
     conflicts: tuple[Conflict, ...]
 
     def text(self) -> str:
         """Return the account for a console, every unknown id, refused entry and conflict listed."""
-        lines = [f"{self.source}: {self.added} new answers, {self.known} known already, {self.open} without an answer"]
+        lines = [
+            f"{self.source}: {self.added} new answers, {self.known} known already, {self.open} without an answer"
+        ]
         sections = (
             ("Unknown ids (kept; the site file names no such image)", self.unknown_ids),
-            ("Not understood", [f"{item.where} ({item.sample_id or 'no id'}): {item.reason}" for item in self.refused]),
+            (
+                "Not understood",
+                [
+                    f"{item.where} ({item.sample_id or 'no id'}): {item.reason}"
+                    for item in self.refused
+                ],
+            ),
             ("Conflicts (the newest answer stands)", [_conflict(item) for item in self.conflicts]),
         )
         for title, items in sections:
             if items:
-                lines += ["", f"{title}: {len(items)}", *(f"  - {_one_line(item)}" for item in items)]
+                lines += [
+                    "",
+                    f"{title}: {len(items)}",
+                    *(f"  - {_one_line(item)}" for item in items),
+                ]
         return "\n".join(lines)
 
 
@@ -155,18 +174,26 @@ def _conflict(conflict: Conflict) -> str:
     def said(decision: Decision) -> str:
         return f"{decision.text} ({decision.annotator}, {decision.time}, {decision.source})"
 
-    return f"{conflict.sample_id}: {said(conflict.kept)}; not {', '.join(map(said, conflict.others))}"
+    return (
+        f"{conflict.sample_id}: {said(conflict.kept)}; not {', '.join(map(said, conflict.others))}"
+    )
 
 
 @dataclass(frozen=True)
 class Agreement:
-    """How often annotators agree, over the questions that at least two of them could decide, before adjudication."""
+    """How often annotators agree, over the questions that at least two of them could decide, before
+    adjudication.
+    """
 
     read_twice: int
     unanimous: int
     kappa: float | None
-    """Cohen's kappa, the mean over pairs of readers; None where no pair has used two different answers."""
+    """Cohen's kappa, the mean over pairs of readers; None where no pair has used two different
+    answers.
+    """
     disputed: tuple[Conflict, ...]
     """Of each, ``kept`` is the adjudicator's decision; the newest where there is none."""
     kappas: Mapping[str, float | None] = field(default_factory=dict)
-    """Finding -> the kappa of saying it or not, where an answer may name several; of those that a reader named."""
+    """Finding -> the kappa of saying it or not, where an answer may name several; of those that a
+    reader named.
+    """

@@ -1,4 +1,6 @@
-"""How a site's images are read: what an answer may be and which images it is about, by how many, who adjudicates."""
+"""How a site's images are read: what an answer may be and which images it is about, by how many,
+who adjudicates.
+"""
 
 from collections import defaultdict
 from collections.abc import Mapping
@@ -11,7 +13,9 @@ from fedward.sites.labels import NO_FINDING, SEPARATOR
 
 @dataclass(frozen=True)
 class Rules:
-    """The ``reading`` part of a site file, as far as it says which answer counts, and what the job asks for."""
+    """The ``reading`` part of a site file, as far as it says which answer counts, and what the job
+    asks for.
+    """
 
     readers: int = 1
     """How many people must decide a question before its answer counts."""
@@ -28,15 +32,22 @@ class Rules:
 
     @property
     def no_class(self) -> tuple[str, ...]:
-        """What may be said in place of a label; where several may be named, that none is shown is a label."""
+        """What may be said in place of a label; where several may be named, that none is shown is a
+        label.
+        """
         return tuple(each for each in NO_CLASS if not (self.multi_label and each == NONE_OF_THESE))
 
     def findings(self, label: str) -> frozenset[str]:
         """Return the classes that a label names."""
-        return frozenset(label.split(SEPARATOR)) - {NO_FINDING} if self.multi_label else frozenset({label})
+        return (
+            frozenset(label.split(SEPARATOR)) - {NO_FINDING}
+            if self.multi_label
+            else frozenset({label})
+        )
 
     def label(self, text: str, words: Mapping[str, str]) -> str:
-        """Return what a text says as a label: a class, or the names of findings in alphabetical order.
+        """Return what a text says as a label: a class, or the names of findings in alphabetical
+        order.
 
         Args:
             text: a class; or findings with a bar between them, ``No Finding`` or ``none of these``.
@@ -46,14 +57,21 @@ class Rules:
             ValueError: it says something else; the text is what was expected.
         """
         if not self.multi_label:
-            if found := words.get(text):
+            found = words.get(text)
+            if found:
                 return found
             raise ValueError(", ".join(words))
         known = {**words, NO_FINDING: NO_FINDING, NONE_OF_THESE: NO_FINDING}
         said = {part.strip() for part in text.split(SEPARATOR)}
         names = {known.get(part, part) for part in said} - {""}
-        if not names or not said <= known.keys() or (len(said) > 1 and said & {NO_FINDING, NONE_OF_THESE}):
-            raise ValueError(f"{', '.join(words)} (with {SEPARATOR} between several), {NO_FINDING} (alone)")
+        if (
+            not names
+            or not said <= known.keys()
+            or (len(said) > 1 and said & {NO_FINDING, NONE_OF_THESE})
+        ):
+            raise ValueError(
+                f"{', '.join(words)} (with {SEPARATOR} between several), {NO_FINDING} (alone)"
+            )
         return SEPARATOR.join(sorted(names - {NO_FINDING})) or NO_FINDING
 
     @cached_property

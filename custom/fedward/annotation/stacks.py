@@ -25,7 +25,9 @@ class Slice:
 
 
 class Slices:
-    """Reads one file at a time and caches the last volume, so memory does not grow with the number of readers."""
+    """Reads one file at a time and caches the last volume, so memory does not grow with the number
+    of readers.
+    """
 
     def __init__(self, rendering: Rendering) -> None:
         self._rendering = rendering
@@ -34,7 +36,10 @@ class Slices:
 
     def are_in(self, path: Path) -> bool:
         """Return whether a file may hold several images."""
-        return bool((self._rendering.slices and is_volume(path)) or (self._rendering.frames and is_dicom(path)))
+        return bool(
+            (self._rendering.slices and is_volume(path))
+            or (self._rendering.frames and is_dicom(path))
+        )
 
     def count(self, path: Path) -> int:
         """Return how many images a file holds; BadRow where it cannot be read."""
@@ -56,9 +61,14 @@ class Slices:
             return levels_of(path, shown, self._rendering.window)
 
     def _stack(self, path: Path) -> Stack:
-        assert self._rendering.slices is not None, "no file is a volume to a site that takes no slices"
+        assert self._rendering.slices is not None, (
+            "no file is a volume to a site that takes no slices"
+        )
         if self._cached is None or self._cached[0] != path:
             self._cached = None  # before the next one takes memory
             read = read_series if path.is_dir() else read_nifti
-            self._cached = path, open_stack(path, read, self._rendering.slices, self._rendering.window)
+            self._cached = (
+                path,
+                open_stack(path, read, self._rendering.slices, self._rendering.window),
+            )
         return self._cached[1]

@@ -1,7 +1,7 @@
 """Moments as text: UTC, ISO 8601, always six digits of a second, so that they sort as text."""
 
 import re
-from datetime import datetime, timedelta, timezone
+from datetime import UTC, datetime, timedelta
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -11,34 +11,37 @@ _MOMENT = TypeAdapter(datetime)
 
 def now() -> str:
     """Return this moment."""
-    return _text(datetime.now(timezone.utc))
+    return _text(datetime.now(UTC))
 
 
 def from_seconds(seconds: float) -> str:
     """Return a moment given in seconds since 1970, such as a file's modification time."""
-    return _text(datetime.fromtimestamp(seconds, timezone.utc))
+    return _text(datetime.fromtimestamp(seconds, UTC))
 
 
 def parse(text: str) -> str:
     """Return a moment given in ISO 8601; without a zone it is this machine's local time.
 
     Raises:
-        ValueError: it is not valid, or lies more than a day ahead, where it would outdate every answer to come.
+        ValueError: it is not valid, or lies more than a day ahead, where it would outdate every
+            answer to come.
     """
     try:
         if not re.match(r"\d{4}-\d\d-\d\d", text):  # a bare number would be taken for seconds
             raise ValueError
-        moment = _MOMENT.validate_python(text).astimezone(timezone.utc)
+        moment = _MOMENT.validate_python(text).astimezone(UTC)
     except (ValidationError, ValueError, OverflowError):
-        raise ValueError(f"expected a time such as 2026-01-31T09:30:00Z, found {text!r:.80}") from None
-    if moment > datetime.now(timezone.utc) + timedelta(days=1):
+        raise ValueError(
+            f"expected a time such as 2026-01-31T09:30:00Z, found {text!r:.80}"
+        ) from None
+    if moment > datetime.now(UTC) + timedelta(days=1):
         raise ValueError(f"expected a time that has been, found {text!r:.80}")
     return _text(moment)
 
 
 def after(moment: str) -> str:
     """Return the next distinguishable moment."""
-    parsed = datetime.strptime(moment, _FORMAT).replace(tzinfo=timezone.utc)
+    parsed = datetime.strptime(moment, _FORMAT).replace(tzinfo=UTC)
     return _text(parsed + timedelta(microseconds=1))
 
 

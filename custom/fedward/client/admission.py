@@ -1,4 +1,6 @@
-"""What a site checks before it works: its policy and its administrator's approval, at every request."""
+"""What a site checks before it works: its policy and its administrator's approval, at every
+request.
+"""
 
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -19,7 +21,6 @@ from fedward.protocol import wire
 from fedward.protocol.requests import Request, TaskRequest
 from fedward.protocol.wire import Message
 from fedward.registry import extensions
-from fedward.report.words import count
 from fedward.security import sums
 from fedward.security.approvals import FOLDER, Approvals
 from fedward.security.policy import (
@@ -39,9 +40,13 @@ from fedward.security.secret import site_secret
 from fedward.seeds import Draws
 from fedward.sites import SiteData
 from fedward.storage.initial import initial_model
+from fedward.text import count
 
-_RELATIVE, _ABSOLUTE = 1e-5, 1e-6
-"""How far a first model may differ from the one this site makes of the same seed: processors round differently."""
+_RELATIVE = 1e-5
+_ABSOLUTE = 1e-6
+"""How far a first model may differ from the one this site makes of the same seed: processors round
+differently.
+"""
 
 _log = logging.getLogger(__name__)
 
@@ -49,10 +54,12 @@ _log = logging.getLogger(__name__)
 class Admission:
     """Decides whether a site answers a request.
 
-    The policy is read anew for each request, so that a change or an approval counts from the next one on.
+    The policy is read anew for each request, so that a change or an approval counts from the next
+    one on.
 
-    ``folder``: the site's own, where approvals and the ledgers of questions and sums lie. ``read`` returns the policy,
-    by default one that forbids nothing. ``noise``: whether the job's privacy scope adds noise to updates here.
+    ``folder``: the site's own, where approvals and the ledgers of questions and sums lie. ``read``
+    returns the policy, by default one that forbids nothing. ``noise``: whether the job's privacy
+    scope adds noise to updates here.
     """
 
     def __init__(
@@ -64,14 +71,19 @@ class Admission:
         read: Callable[[], Policy] = lambda: OPEN,
         noise: bool = False,
     ) -> None:
-        self._site, self._experiment, self._algorithm = site, experiment, algorithm
-        self._read, self._noise, self._approvals = read, noise, Approvals(folder / FOLDER)
+        self._site = site
+        self._experiment = experiment
+        self._algorithm = algorithm
+        self._read = read
+        self._noise = noise
+        self._approvals = Approvals(folder / FOLDER)
         self._folder = folder
         self._questions = questions_file(folder, site)
         self._sums = sums.sums_file(folder, site)
 
     def waiting(self, request: Request, arrays: Mapping[str, np.ndarray]) -> Message | None:
-        """Return the answer of a site whose administrator has not approved the job yet; None if the work may begin.
+        """Return the answer of a site whose administrator has not approved the job yet; None if the
+        work may begin.
 
         ``request`` is of the site's own job and one of its rounds: its log has checked that.
 
@@ -82,7 +94,9 @@ class Admission:
         policy = _policy(self._site, self._read)
         trains = isinstance(request, TaskRequest)
         known = Circumstances(request.members if trains else None, self._noise, request.weights)
-        refuse_unless(self._site, findings(policy, self._experiment, self._algorithm, known), JobRefusedError)
+        refuse_unless(
+            self._site, findings(policy, self._experiment, self._algorithm, known), JobRefusedError
+        )
         if isinstance(request, TaskRequest):
             self.draws()
             self._check_request(policy, request, arrays)
@@ -92,19 +106,27 @@ class Admission:
         with _closed_by_errors(self._site, "a folder with approvals", "one that cannot be trusted"):
             if self._approvals.ask(self._experiment):
                 return None
-        return Message({"site": self._site, "round": request.round, "waiting": self._experiment.digest})
+        return Message(
+            {"site": self._site, "round": request.round, "waiting": self._experiment.digest}
+        )
 
     def check_training(self, phases: Sequence[Phase], data: SiteData) -> None:
-        """Raise PolicyError where a round would learn from too few or too many of this site's images, or in few steps.
+        """Raise PolicyError where a round would learn from too few or too many of this site's
+        images, or in few steps.
 
         How many is computed and nothing is listed: a job may say billions of epochs.
         """
-        policy, settings = _policy(self._site, self._read), self._algorithm.settings
-        batch, steps, seen = settings.batch * data.processes, 0, 0
+        policy = _policy(self._site, self._read)
+        settings = self._algorithm.settings
+        batch = settings.batch * data.processes
+        steps = 0
+        seen = 0
         checked = []
         for phase in phases:
             labelled, unlabelled = _held(phase, data)
-            paced = [labelled] if phase.objective.uses.pace == "labelled" else [labelled, unlabelled]
+            paced = (
+                [labelled] if phase.objective.uses.pace == "labelled" else [labelled, unlabelled]
+            )
             images = phase_images(settings, [number for number in paced if number])
             steps_here = step_count(images, batch)
             steps += steps_here
@@ -117,18 +139,34 @@ class Admission:
                 different = min(number, images)
                 kept = not different or different >= policy.minimum_images
                 allowed = f"at least {policy.minimum_images} different {kind} images"
-                checked.append(Finding("minimum_images", allowed, "the round would use fewer of this site's", kept))
+                checked.append(
+                    Finding(
+                        "minimum_images", allowed, "the round would use fewer of this site's", kept
+                    )
+                )
                 if trains and different:
                     kept = min(different, images // steps_here) >= policy.minimum_batch
                     allowed = f"at least {policy.minimum_batch} different {kind} images in a step"
-                    checked.append(Finding("minimum_batch", allowed, "the round would take some on fewer here", kept))
+                    checked.append(
+                        Finding(
+                            "minimum_batch",
+                            allowed,
+                            "the round would take some on fewer here",
+                            kept,
+                        )
+                    )
         checked.append(_enough_steps(policy, steps, "the round would take fewer here"))
-        allowed, _, kept = at_most(policy.maximum_images, seen * self._algorithm.requirements.exchanges)
-        checked.append(Finding("maximum_images", allowed, "the round would go through more here", kept))
+        allowed, _, kept = at_most(
+            policy.maximum_images, seen * self._algorithm.requirements.exchanges
+        )
+        checked.append(
+            Finding("maximum_images", allowed, "the round would go through more here", kept)
+        )
         refuse_unless(self._site, checked)
 
     def draws(self) -> Draws:
-        """Return what draws at random at this site: by the job's seed and, if the policy says so, the site's secret.
+        """Return what draws at random at this site: by the job's seed and, if the policy says so,
+        the site's secret.
 
         Raises JobRefusedError where the secret is no file of its owner alone, or damaged.
         """
@@ -143,20 +181,27 @@ class Admission:
         return _policy(self._site, self._read).minimum_batch
 
     def check_steps(self, taken: int) -> None:
-        """Raise PolicyError where a round took fewer steps than the policy asks for, as nothing was to be learned.
+        """Raise PolicyError where a round took fewer steps than the policy asks for, as nothing was
+        to be learned.
 
         A round without any step has no update, and is fine.
         """
-        refuse_unless(self._site, [_enough_steps(_policy(self._site, self._read), taken, "the round took fewer here")])
+        refuse_unless(
+            self._site,
+            [_enough_steps(_policy(self._site, self._read), taken, "the round took fewer here")],
+        )
 
     def check_questions(self, number: int) -> None:
-        """Raise PolicyError where a run would ask for so many labels here and the policy allows fewer."""
+        """Raise PolicyError where a run would ask for so many labels here and the policy allows
+        fewer.
+        """
         allowed, _, kept = at_most(_policy(self._site, self._read).maximum_questions, number)
         asked = "the run would ask for more here"  # how many follows from the number of images
         refuse_unless(self._site, [Finding("maximum_questions", allowed, asked, kept)])
 
     def grant_questions(self, query: Query, labels: int) -> int:
-        """Return for how many of its labels a query may ask here, as the policy limits all runs together; count them.
+        """Return for how many of its labels a query may ask here, as the policy limits all runs
+        together; count them.
 
         Raises DataError where the site's ledger of questions is not what was written.
         """
@@ -171,32 +216,56 @@ class Admission:
             DataError: the site's ledger of sums is not what was written.
         """
         policy = _policy(self._site, self._read)
-        if broken := sums.grant(self._sums, run, kind, images, policy.minimum_images, policy.maximum_sums):
+        broken = sums.grant(
+            self._sums, run, kind, images, policy.minimum_images, policy.maximum_sums
+        )
+        if broken:
             refuse_unless(self._site, [broken])
 
-    def _check_request(self, policy: Policy, request: TaskRequest, arrays: Mapping[str, np.ndarray]) -> None:
-        limit, roles = policy.maximum_questions, wire.roles(arrays)
+    def _check_request(
+        self, policy: Policy, request: TaskRequest, arrays: Mapping[str, np.ndarray]
+    ) -> None:
+        limit = policy.maximum_questions
+        roles = wire.roles(arrays)
         peers = [f"peer{index}" for index in range(self._algorithm.requirements.peers)]
-        asked, kept = f"the request brings {len(roles)}", roles == peers[: len(roles)]
-        few_peers = Finding("lone_peers", f"at most {count(len(peers), 'peer')} in this job", asked, kept)
-        asked, kept = "the request asks for more", limit is None or (request.labels or 0) <= limit
-        refuse_unless(self._site, [few_peers, Finding("maximum_questions", f"at most {limit} labels", asked, kept)])
+        asked = f"the request brings {len(roles)}"
+        kept = roles == peers[: len(roles)]
+        few_peers = Finding(
+            "lone_peers", f"at most {count(len(peers), 'peer')} in this job", asked, kept
+        )
+        asked = "the request asks for more"
+        kept = limit is None or (request.labels or 0) <= limit
+        refuse_unless(
+            self._site,
+            [few_peers, Finding("maximum_questions", f"at most {limit} labels", asked, kept)],
+        )
 
-    def _check_first_model(self, policy: Policy, request: TaskRequest, arrays: Mapping[str, np.ndarray]) -> None:
-        """Compare the model of the first exchange with the one it has to be: a fresh one, or the weights allowed."""
-        if policy.starting_weights == "any" or (request.round, request.part) != (1, 0) or request.task == SURVEY:
+    def _check_first_model(
+        self, policy: Policy, request: TaskRequest, arrays: Mapping[str, np.ndarray]
+    ) -> None:
+        """Compare the model of the first exchange with the one it has to be: a fresh one, or the
+        weights allowed.
+        """
+        if (
+            policy.starting_weights == "any"
+            or (request.round, request.part) != (1, 0)
+            or request.task == SURVEY
+        ):
             return
         if request.weights:
-            allowed, same = "those that the request names", wire.model_digest(arrays) == request.weights
+            allowed = "those that the request names"
+            same = wire.model_digest(arrays) == request.weights
         else:
-            allowed, same = "fresh ones of the job's seed", self._is_fresh(arrays)
+            allowed = "fresh ones of the job's seed"
+            same = self._is_fresh(arrays)
         refuse_unless(self._site, [Finding("starting_weights", allowed, "others were sent", same)])
 
     def _is_fresh(self, arrays: Mapping[str, np.ndarray]) -> bool:
         fresh = wire.flatten("model", initial_model(self._experiment, None, self._algorithm)[0])
         sent = {name: array for name, array in arrays.items() if name.startswith("model/")}
         return set(sent) == set(fresh) and all(
-            array.shape == fresh[name].shape and np.allclose(array, fresh[name], _RELATIVE, _ABSOLUTE)
+            array.shape == fresh[name].shape
+            and np.allclose(array, fresh[name], _RELATIVE, _ABSOLUTE)
             for name, array in sent.items()
         )
 
@@ -206,7 +275,9 @@ def admit_extensions(site: str, read: Callable[[], Policy], experiment: Mapping[
 
     ``experiment``: plain JSON values, as an :class:`Experiment` would import those packages.
     """
-    refuse_unless(site, [extension_finding(_policy(site, read), extensions(experiment))], JobRefusedError)
+    refuse_unless(
+        site, [extension_finding(_policy(site, read), extensions(experiment))], JobRefusedError
+    )
 
 
 def _policy(site: str, read: Callable[[], Policy]) -> Policy:
@@ -222,7 +293,9 @@ def _closed_by_errors(site: str, expected: str, found: str) -> Iterator[None]:
     except ConfigError as error:
         _log.error("site %s: %s", site, error)
         remedy = "It refuses every job; its administrator finds the reason in the site's own log."
-        raise JobRefusedError(f"policy of {site}", expected=expected, found=found, remedy=remedy) from error
+        raise JobRefusedError(
+            f"policy of {site}", expected=expected, found=found, remedy=remedy
+        ) from error
 
 
 def _enough_steps(policy: Policy, steps: int, asked: str) -> Finding:
@@ -232,7 +305,8 @@ def _enough_steps(policy: Policy, steps: int, asked: str) -> Finding:
 
 def _held(phase: Phase, data: SiteData) -> tuple[int, int]:
     """Return how many labelled and unlabelled images a phase may draw from."""
-    uses, labelled = phase.objective.uses, len(data.labelled)
+    uses = phase.objective.uses
+    labelled = len(data.labelled)
     unlabelled = sum(name not in data.refused for name in data.unlabelled.ids)
     others = {"none": 0, "unlabelled": unlabelled, "all": labelled + unlabelled}[uses.unlabelled]
     return labelled if uses.labelled else 0, others

@@ -1,4 +1,6 @@
-"""A site's half of every method: it answers the server's requests. Both engines call :class:`Client`."""
+"""A site's half of every method: it answers the server's requests. Both engines call
+:class:`Client`.
+"""
 
 import logging
 from collections.abc import Callable, Mapping
@@ -11,13 +13,13 @@ import torch
 
 from fedward.client.admission import Admission
 from fedward.client.memory import OWN, site_models
-from fedward.client.pseudo_labels import Quality
 from fedward.client.queries import Queries
 from fedward.client.site_data import DataSource
 from fedward.client.site_log import SiteLog
 from fedward.client.survey import hashable, survey_at, surveyed
 from fedward.errors import FedwardError, RunError, WireError, WorkError
 from fedward.evaluation.small_counts import withhold_small_counts
+from fedward.lab.pseudo_labels.watching import Quality
 from fedward.methods.algorithm import Algorithm
 from fedward.methods.local import Measurement
 from fedward.methods.workflow import SURVEY, State
@@ -44,9 +46,9 @@ _log = logging.getLogger(__name__)
 class Client:
     """Answers the requests of one site.
 
-    The data of ``source`` are read once a request has been admitted. Under secure aggregation updates are encrypted
-    with ``key``. The site works on ``device``, by default on that of its file. Where one process trains, ``quality``
-    notes how good its pseudo-labels are.
+    The data of ``source`` are read once a request has been admitted. Under secure aggregation
+    updates are encrypted with ``key``. The site works on ``device``, by default on that of its
+    file. Where one process trains, ``quality`` notes how good its pseudo-labels are.
     """
 
     def __init__(
@@ -59,10 +61,15 @@ class Client:
         device: torch.device | None = None,
         quality: Quality | None = None,
     ) -> None:
-        self.name, self.experiment = source.site, source.experiment
-        self.source, self.log, self.admission = source, log, admission
-        self.key, self._algorithm = key, algorithm
-        self._device, self._quality = device, quality
+        self.name = source.site
+        self.experiment = source.experiment
+        self.source = source
+        self.log = log
+        self.admission = admission
+        self.key = key
+        self._algorithm = algorithm
+        self._device = device
+        self._quality = quality
         self._learner: Learner | None = None
         self._warned = False
         """Whether the log says already that the site has no tensors of its own."""
@@ -70,7 +77,12 @@ class Client:
     @cached_property
     def _networks(self) -> Networks:
         device = self._device or device_of(self.data.device, f"site {self.name}")
-        _log.info("site %s works on %s with %d CPU threads", self.name, described(device), self.data.threads)
+        _log.info(
+            "site %s works on %s with %d CPU threads",
+            self.name,
+            described(device),
+            self.data.threads,
+        )
         return Networks(self.experiment, self._algorithm, device)
 
     @property
@@ -80,11 +92,14 @@ class Client:
         What it draws by stays that of the first request of this process.
         """
         if self._learner is None:
-            plain, cache = self._algorithm.requirements.plain, self.source.features
+            plain = self._algorithm.requirements.plain
+            cache = self.source.features
             features = stored_features(self._networks.on_images, self.experiment, cache, plain)
             images = DeviceData(self.data, self._networks.device, features=features)
             draws = self.admission.draws()
-            self._learner = Learner(self.name, self.experiment, self._algorithm, self._networks, images, draws)
+            self._learner = Learner(
+                self.name, self.experiment, self._algorithm, self._networks, images, draws
+            )
         return self._learner
 
     @cached_property
@@ -93,7 +108,9 @@ class Client:
         return self.source.read()
 
     def handle(self, request: Message, aborted: Aborted = lambda: False) -> Message:
-        """Do what the server asks, write it into the site's log, and return the answer; see :meth:`answer`."""
+        """Do what the server asks, write it into the site's log, and return the answer; see
+        :meth:`answer`.
+        """
         answer = self.answer(request, aborted)
         try:
             self.log.add(answer)
@@ -102,14 +119,16 @@ class Client:
         return answer
 
     def answer(self, request: Message, aborted: Aborted = lambda: False) -> Message:
-        """Do what the server asks and return the answer. It never raises: an error becomes an answer.
+        """Do what the server asks and return the answer. It never raises: an error becomes an
+        answer.
 
-        Such an answer says only what kind of error it was. Paths and rows stay in the site's own log. An answer must be
-        in :attr:`log` before it leaves the site.
+        Such an answer says only what kind of error it was. Paths and rows stay in the site's own
+        log. An answer must be in :attr:`log` before it leaves the site.
         """
         try:
             asked = self.log.admit(request)
-            if waiting := self.admission.waiting(asked, request.arrays):
+            waiting = self.admission.waiting(asked, request.arrays)
+            if waiting:
                 return waiting
             if isinstance(asked, DecryptRequest):
                 return self._decrypt(asked, request.arrays)
@@ -118,16 +137,23 @@ class Client:
             return self._error(request, error)
 
     def _error(self, request: Message, error: Exception) -> Message:
-        log = _log.error if isinstance(error, FedwardError) else _log.exception  # with its traceback
+        log = (
+            _log.error if isinstance(error, FedwardError) else _log.exception
+        )  # with its traceback
         log("site %s, round %s: %s", self.name, shown(request.meta.get("round")), error)
         meta = {"site": self.name, "round": request.meta.get("round"), "error": public_text(error)}
         return Message(meta | ({"refused": True} if isinstance(error, JobRefusedError) else {}))
 
     def _survey(self, asked: TaskRequest, request: Message) -> Message:
-        """Return what the site's images are; WireError unless the job is a survey and asks for that alone."""
+        """Return what the site's images are; WireError unless the job is a survey and asks for that
+        alone.
+        """
         if asked.task != SURVEY or asked.evaluate or not self._algorithm.requirements.survey:
-            where, expected = f"task {shown(asked.task)}", "a survey in a job that is one, and there nothing else"
-            raise WireError(where, expected=expected, found="another", remedy="Send a job for each.")
+            where = f"task {shown(asked.task)}"
+            expected = "a survey in a job that is one, and there nothing else"
+            raise WireError(
+                where, expected=expected, found="another", remedy="Send a job for each."
+            )
         self.admission.grant_sums(asked.run, "survey", surveyed(self.source))
         meta = {"site": self.name, "round": asked.round, "survey": survey_at(self.source)}
         meta |= {"synthetic": True} if self.source.file is None else {}
@@ -145,13 +171,23 @@ class Client:
         self._networks.require_base(asked.base)
         memory = site_models(self.source.folder / "memory", asked.run)
         known = {**(memory.before(asked.round, asked.part) or {})}
-        model = {**wire.unflatten("model", request.arrays, self._networks.template), **self._own(known, asked.round)}
+        model = {
+            **wire.unflatten("model", request.arrays, self._networks.template),
+            **self._own(known, asked.round),
+        }
         counts: dict[str, Any] = {}
-        if active := self._algorithm.active:
+        active = self._algorithm.active
+        if active:
             queries = Queries(active, self.source, self.data, self.admission)
             self._learner, counts = queries.carry_out(asked, self.learner, model, known, aborted)
         data = self.learner.images.data
-        meta: dict[str, Any] = {"site": self.name, "round": asked.round, "steps": 0, "train": {}, **counts}
+        meta: dict[str, Any] = {
+            "site": self.name,
+            "round": asked.round,
+            "steps": 0,
+            "train": {},
+            **counts,
+        }
         meta |= {"labelled": len(data.labelled), "unlabelled": len(data.unlabelled)}
         meta |= {"synthetic": True} if self.source.file is None else {}
         meta |= self._evaluation(model) if asked.evaluate else {"metrics": []}
@@ -161,7 +197,9 @@ class Client:
             meta |= {"steps": update.steps, "train": update.means}
             memory.save(asked.round, asked.part, known)
             if update.steps:
-                arrays = wire.difference(update.model, model, self._algorithm.requirements.withheld(asked.task))
+                arrays = wire.difference(
+                    update.model, model, self._algorithm.requirements.withheld(asked.task)
+                )
         return self._checked(Message(meta, arrays), request, model)
 
     def _evaluation(self, model: State) -> dict[str, Any]:
@@ -171,36 +209,62 @@ class Client:
         return {"metrics": withhold_small_counts(found.metrics), **binned}
 
     def _train(
-        self, asked: TaskRequest, request: Message, model: State, known: dict[str, State], aborted: Aborted
+        self,
+        asked: TaskRequest,
+        request: Message,
+        model: State,
+        known: dict[str, State],
+        aborted: Aborted,
     ) -> LocalUpdate:
         """Train as the request asks; ``known``, what the site keeps for itself, is changed."""
-        algorithm, template = self._algorithm, self._networks.template
+        algorithm = self._algorithm
+        template = self._networks.template
         learner = replace(self.learner, smallest_batch=self.admission.smallest_batch())
-        peers = [wire.decode_peer(role, request.arrays, template) for role in wire.roles(request.arrays)]
-        data, processes = learner.images.data, self.data.processes
+        peers = [
+            wire.decode_peer(role, request.arrays, template) for role in wire.roles(request.arrays)
+        ]
+        data = learner.images.data
+        processes = self.data.processes
         phases = algorithm.phases(asked.task, asked.round, len(data.labelled))
         self.admission.check_training(phases, data)
         if any(isinstance(phase.objective, Measurement) for phase in phases):
             self.admission.grant_sums(asked.run, "oneshot", image_set(hashable(data.labelled)))
         train: Callable[..., LocalUpdate] = learner.train
-        if processes > 1 and self.experiment.trainable != HEAD:  # which takes less time than to start a process
+        if (
+            processes > 1 and self.experiment.trainable != HEAD
+        ):  # which takes less time than to start a process
             from fedward.client.ranks import Processes
 
             train = Processes(self.source, learner, processes).train
-        elif self._quality and not algorithm.requirements.plain:  # else there are no features of unlabelled images
+        elif (
+            self._quality and not algorithm.requirements.plain
+        ):  # else there are no features of unlabelled images
             train = partial(self._quality.train, learner, asked.run)
-        update = train(model, peers, asked.round, task=asked.task, part=asked.part, memory=known, aborted=aborted)
-        self.admission.check_steps(update.steps)  # a high threshold leaves batches from which no step is taken
+        update = train(
+            model,
+            peers,
+            asked.round,
+            task=asked.task,
+            part=asked.part,
+            memory=known,
+            aborted=aborted,
+        )
+        self.admission.check_steps(
+            update.steps
+        )  # a high threshold leaves batches from which no step is taken
         if update.steps:
             if algorithm.active and algorithm.active.sampler.uses.own_model:
                 known["local"] = update.model
             private = algorithm.requirements.private
-            if own := {key: update.model[key] for key in update.model if key.startswith(private)}:
+            own = {key: update.model[key] for key in update.model if key.startswith(private)}
+            if own:
                 known[OWN] = own
         return update
 
     def _own(self, known: Mapping[str, State], round_: int) -> State:
-        """Return the private tensors as trained so far; log once if they are missing in a later round."""
+        """Return the private tensors as trained so far; log once if they are missing in a later
+        round.
+        """
         private = self._algorithm.requirements.private
         if private and OWN not in known and round_ > 1 and not self._warned:
             self._warned = True
@@ -211,7 +275,8 @@ class Client:
 
     def _checked(self, answer: Message, request: Message, model: State) -> Message:
         """Return the answer as it may leave. Under secure aggregation its update is encrypted."""
-        spec, method = self.experiment, self._algorithm
+        spec = self.experiment
+        method = self._algorithm
         listed = (self.name, request, method.requirements, spec.data.classes, spec.metrics)
         several = spec.data.multi_label
         wire_checks.check_answer(answer, *listed, multi_label=several)
@@ -226,21 +291,31 @@ class Client:
         template = self._networks.template
         names = wire.travelling(template, self._algorithm.requirements.withheld(request.trained))
         model = {name: tuple(template[name].shape) for name in names}
-        folder, own = self.source.folder / "decrypted", self.log.weight(request)
-        return open_sum(request, sums, self.name, self.experiment, self.key, model=model, folder=folder, own=own)
+        folder = self.source.folder / "decrypted"
+        own = self.log.weight(request)
+        return open_sum(
+            request, sums, self.name, self.experiment, self.key, model=model, folder=folder, own=own
+        )
 
 
 def public_text(error: BaseException) -> str:
     """Return what the server may know of a site's error.
 
-    Texts made for the server hold no data and no path, and pass as they are. Of an answer that the wire list refused,
-    where and what was expected passes: what was found may be data. Of all others only the kind does.
+    Texts made for the server hold no data and no path, and pass as they are. Of an answer that the
+    wire list refused, where and what was expected passes: what was found may be data. Of all others
+    only the kind does.
     """
     if isinstance(error, RefusedError):
-        return reason(f"{error.where}: expected {error.expected}; what was found is in the site's own log")
+        return reason(
+            f"{error.where}: expected {error.expected}; what was found is in the site's own log"
+        )
     if isinstance(error, WireError | WorkError):
         return reason(str(error))
     kind = "an unexpected error"
     if isinstance(error, FedwardError):
-        kind = "what it keeps of the run" if isinstance(error, RunError) else "the site's data or settings"
+        kind = (
+            "what it keeps of the run"
+            if isinstance(error, RunError)
+            else "the site's data or settings"
+        )
     return f"{type(error).__name__}: {kind}; the details are in the site's own log"

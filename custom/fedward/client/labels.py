@@ -1,8 +1,8 @@
 """Which labels a site may use in a run of active learning, and how it gets further ones.
 
-For each exchange a site saves a record in its own folder: the images it asked about, and the labels it had. The record
-is written before anybody is asked and again with the answers. So a round asked for again has the labels it had,
-questions are asked once, and a killed process loses neither.
+For each exchange a site saves a record in its own folder: the images it asked about, and the labels
+it had. The record is written before anybody is asked and again with the answers. So a round asked
+for again has the labels it had, questions are asked once, and a killed process loses neither.
 """
 
 import logging
@@ -44,11 +44,16 @@ class Answers:
     refused: frozenset[str] = frozenset()
     """Of these, the ones not to be trained on: unusable, or of none of the classes."""
     shared: int = 0
-    """Images whose answer was given for another one too, of the same lesion: what they cost is counted there."""
+    """Images whose answer was given for another one too, of the same lesion: what they cost is
+    counted there.
+    """
     unusable: int = 0
-    """Answers that are no class of the job, or about images that are none of the site's training images."""
+    """Answers that are no class of the job, or about images that are none of the site's training
+    images.
+    """
     unasked: int = 0
-    """Answers about training images without a label of their own that this run has not asked about."""
+    """Answers about training images without a label of their own that this run has not asked about.
+    """
 
 
 @dataclass(frozen=True)
@@ -62,8 +67,8 @@ class Annotators:
     answers: Callable[[Collection[str]], Answers] = lambda asked: Answers()
     """Returns what is known by now of the images asked about."""
     ask: Callable[[str, int, str, Sequence[str]], None] = lambda run, round_, strategy, ids: None
-    """Asks, for a run, round and strategy, about images, the most wanted first; asking again changes nothing. Called in
-    each exchange, also with no images: a run that asks is not over."""
+    """Asks, for a run, round and strategy, about images, the most wanted first; asking again
+    changes nothing. Called in each exchange, also with no images: a run that asks is not over."""
 
 
 def oracle_of(data: SiteData) -> Annotators:
@@ -79,13 +84,18 @@ def nobody_of(data: SiteData) -> Annotators:
 
 
 def people_of(data: SiteData, queue: Queue) -> Annotators:
-    """Return the clinicians at a site, who answer through its queue; its data's own labels are known beforehand."""
-    classes, rules = {name: index for index, name in enumerate(data.classes)}, queue.rules
-    known, pool = labels_in(data), [*data.labelled.ids, *data.unlabelled.ids]
+    """Return the clinicians at a site, who answer through its queue; its data's own labels are
+    known beforehand.
+    """
+    classes = {name: index for index, name in enumerate(data.classes)}
+    rules = queue.rules
+    known = labels_in(data)
+    pool = [*data.labelled.ids, *data.unlabelled.ids]
 
     def ask(run: str, round_: int, strategy: str, ids: Sequence[str]) -> None:
         scores = [float(len(ids) - rank) for rank in range(len(ids))]
-        if new := queue.request(run, round_, strategy, ids, scores):
+        new = queue.request(run, round_, strategy, ids, scores)
+        if new:
             _log.info("site %s, round %d: %d images wait for an answer", data.site, round_, new)
 
     def label_of(text: str) -> Label:
@@ -94,23 +104,34 @@ def people_of(data: SiteData, queue: Queue) -> Annotators:
 
     def answers(asked: Collection[str]) -> Answers:
         """Return the usable labels; others are counted and logged."""
-        verdicts, anyhow = queue.verdicts(data.classes), queue.labels()
+        verdicts = queue.verdicts(data.classes)
+        anyhow = queue.labels()
         given = {name: verdicts[name] for name in asked if name in verdicts}
-        labels = {name: label_of(said.label) for name, said in given.items() if said.label is not None}
-        others = {label for name in asked if (label := anyhow.get(name)) and not rules.findings(label) <= {*classes}}
+        labels = {
+            name: label_of(said.label) for name, said in given.items() if said.label is not None
+        }
+        others = {
+            label
+            for name in asked
+            if (label := anyhow.get(name)) and not rules.findings(label) <= {*classes}
+        }
         strange = sorted(others)
         unusable = sum(anyhow.get(name) in strange for name in asked)
         foreign = len(set(anyhow) - set(pool))
         if strange:
             text = "site %s: %d answers are not used: %s, where the job's classes are %s. Answer these images again."
-            _log.warning(text, data.site, unusable, ", ".join(map(repr, strange[:5])), listed(classes))
+            _log.warning(
+                text, data.site, unusable, ", ".join(map(repr, strange[:5])), listed(classes)
+            )
         if foreign:
             text = "site %s: %d answers are not used: their images are no training images of the site file."
             _log.warning(text, data.site, foreign)
         unasked = len(set(anyhow) & set(pool) - set(asked) - set(known))
         refused = frozenset(name for name, said in given.items() if said.kind in REFUSED)
         shared = len(given) - len({rules.together(name) for name in given})
-        return Answers(labels, frozenset(given) - set(labels), refused, shared, unusable + foreign, unasked)
+        return Answers(
+            labels, frozenset(given) - set(labels), refused, shared, unusable + foreign, unasked
+        )
 
     return Annotators(known, pool, answers, ask)
 
@@ -151,7 +172,11 @@ class _Record:
 
     @classmethod
     def of(cls, raw: Any) -> "_Record":
-        return cls(**{**raw, "asked": tuple(raw["asked"]), "refused": tuple(raw.get("refused", ()))}) if raw else cls()
+        return (
+            cls(**{**raw, "asked": tuple(raw["asked"]), "refused": tuple(raw.get("refused", ()))})
+            if raw
+            else cls()
+        )
 
 
 class Renewed(NamedTuple):
@@ -175,8 +200,8 @@ def bought(folder: Path, run: str, round_: int) -> dict[str, Label]:
 class SiteLabels:
     """The labels one site may use in one run.
 
-    ``folder`` is for the records of all runs. An exchange waits at most ``wait`` seconds for answers. ``grant`` says
-    for how many of its labels a query may ask, before anybody is asked.
+    ``folder`` is for the records of all runs. An exchange waits at most ``wait`` seconds for
+    answers. ``grant`` says for how many of its labels a query may ask, before anybody is asked.
     """
 
     def __init__(
@@ -188,7 +213,11 @@ class SiteLabels:
         wait: float = 0.0,
         grant: Callable[[Query, int], int] = lambda query, labels: labels,
     ) -> None:
-        self.annotators, self._site, self._run, self._wait, self._grant = annotators, site, run, wait, grant
+        self.annotators = annotators
+        self._site = site
+        self._run = run
+        self._wait = wait
+        self._grant = grant
         self._records = site_records(folder, run)
 
     def before(self, round_: int, part: int) -> dict[str, Label]:
@@ -200,8 +229,12 @@ class SiteLabels:
         return _Record.of(self._records.before(round_, part)).refused
 
     def taken_before(self, round_: int, part: int) -> int:
-        """Return for how many images the site had a label, or had asked for one, before an exchange."""
-        return len(self.annotators.known) + len(_Record.of(self._records.before(round_, part)).asked)
+        """Return for how many images the site had a label, or had asked for one, before an
+        exchange.
+        """
+        return len(self.annotators.known) + len(
+            _Record.of(self._records.before(round_, part)).asked
+        )
 
     def free(self, round_: int, part: int) -> list[str]:
         """Return ids of the pool that had no label and had not been asked about before an exchange."""
@@ -212,15 +245,23 @@ class SiteLabels:
         return [name for name in self.annotators.pool if name not in taken]
 
     def renew(
-        self, round_: int, part: int, wanted: int, strategy: str, choose: Choose, aborted: Callable[[], bool]
+        self,
+        round_: int,
+        part: int,
+        wanted: int,
+        strategy: str,
+        choose: Choose,
+        aborted: Callable[[], bool],
     ) -> Renewed:
         """Ask for labels until ``wanted`` were asked for in all, and take what has been answered.
 
         Args:
             round_, part: the exchange.
-            wanted: labels the site is to have or have asked for by now, those before the run among them.
+            wanted: labels the site is to have or have asked for by now, those before the run among
+                them.
             strategy: how they are chosen, in a word.
-            choose: called with what has not been asked about, unless the exchange was carried out before.
+            choose: called with what has not been asked about, unless the exchange was carried out
+                before.
             aborted: asked while waiting.
 
         Raises:
@@ -236,7 +277,8 @@ class SiteLabels:
             taken = len(self.annotators.known) + len(record.asked)
             budget = min(len(free), max(0, wanted - taken))
             chosen = choose(free, budget) if budget else ()
-            if (may := self._grant(Query(self._run, round_, part), len(chosen))) < len(chosen):
+            may = self._grant(Query(self._run, round_, part), len(chosen))
+            if may < len(chosen):
                 _log.warning(_FEWER, self._site, round_, len(chosen), may)
                 chosen = chosen[:may]
             record = replace(record, asked=(*record.asked, *chosen), new=len(chosen), done=False)
@@ -246,8 +288,11 @@ class SiteLabels:
             self.annotators.ask(self._run, round_, strategy, new)
             answers = self._answers(record, set(new), aborted)
             self._log_unused(round_, record, answers)
-            undecided, unusable = len(answers.cannot_tell), answers.unusable
-            record = replace(record, labels=answers.labels, cannot_tell=undecided, unusable=unusable, done=True)
+            undecided = len(answers.cannot_tell)
+            unusable = answers.unusable
+            record = replace(
+                record, labels=answers.labels, cannot_tell=undecided, unusable=unusable, done=True
+            )
             record = replace(record, refused=tuple(sorted(answers.refused)), shared=answers.shared)
             self._records.save(round_, part, asdict(record))
         counts = {"asked": record.new, "bought": len(record.labels)}
@@ -257,24 +302,32 @@ class SiteLabels:
         return Renewed({**self.annotators.known, **record.labels}, counts, record.refused, given)
 
     def _answers(self, record: _Record, new: set[str], aborted: Callable[[], bool]) -> Answers:
-        """Return what has been answered, once all that is new has been, or the time for waiting is over."""
+        """Return what has been answered, once all that is new has been, or the time for waiting is
+        over.
+        """
         ends = monotonic() + self._wait * bool(new)
         while True:
             answers = self.annotators.answers(record.asked)
             if not new - set(answers.labels) - answers.cannot_tell or monotonic() >= ends:
                 return answers
             if aborted():
-                where, remedy = f"site {self._site}, waiting for labels", "Questions and answers are kept."
+                where = f"site {self._site}, waiting for labels"
+                remedy = "Questions and answers are kept."
                 raise WorkError(where, expected="answers", found="an abort", remedy=remedy)
             sleep(1.0)
 
     def _log_unused(self, round_: int, record: _Record, answers: Answers) -> None:
-        """Log which labels do not train: those of the round before that are gone, and those of other runs."""
-        if gone := set(record.labels) - set(answers.labels) - answers.cannot_tell:
+        """Log which labels do not train: those of the round before that are gone, and those of
+        other runs.
+        """
+        gone = set(record.labels) - set(answers.labels) - answers.cannot_tell
+        if gone:
             _log.warning(
                 "site %s, round %d: %d labels that it had before are gone from the queue, and train no more. "
                 "If nobody took them back, the queue's file was replaced: put the former one in its place.",
-                *(self._site, round_, len(gone)),
+                self._site,
+                round_,
+                len(gone),
             )
         if answers.unasked:
             text = "site %s, round %d: %d answers of earlier runs are not used by this one, unless it asks for them"

@@ -1,4 +1,6 @@
-"""What a site keeps for itself between the rounds of one run, in its own folder: models by role, and JSON records."""
+"""What a site keeps for itself between the rounds of one run, in its own folder: models by role,
+and JSON records.
+"""
 
 import json
 import re
@@ -22,8 +24,9 @@ T = TypeVar("T")
 class Memory(Generic[T]):
     """Values of one site in one run, in a file for each exchange in which one was saved.
 
-    A resumed run asks for a round again. The site then starts from what it knew before that round, so its answer is
-    that of an undisturbed run. The server may go back one round further, if its newest state is damaged.
+    A resumed run asks for a round again. The site then starts from what it knew before that round,
+    so its answer is that of an undisturbed run. The server may go back one round further, if its
+    newest state is damaged.
 
     Args:
         folder: of all runs at this site.
@@ -37,12 +40,22 @@ class Memory(Generic[T]):
     """
 
     def __init__(
-        self, folder: Path, run: str, suffix: str, read: Callable[[Path], T], write: Callable[[Path, T], None]
+        self,
+        folder: Path,
+        run: str,
+        suffix: str,
+        read: Callable[[Path], T],
+        write: Callable[[Path, T], None],
     ) -> None:
         if not re.fullmatch(r"[0-9a-f]{32}", run):
             remedy = "Server and sites must run the same version of fedward."
-            raise WireError("run id", expected="32 hexadecimal digits", found=repr(run), remedy=remedy)
-        self._folder, self._suffix, self._read, self._write = folder / run, suffix, read, write
+            raise WireError(
+                "run id", expected="32 hexadecimal digits", found=repr(run), remedy=remedy
+            )
+        self._folder = folder / run
+        self._suffix = suffix
+        self._read = read
+        self._write = write
 
     def at(self, round_: int, part: int) -> T | None:
         """Return what was saved in an exchange; None if nothing was."""
@@ -55,7 +68,9 @@ class Memory(Generic[T]):
         return self._read(path) if path else None
 
     def save(self, round_: int, part: int, value: T) -> None:
-        """Save the value of an exchange, unless it is empty, and delete what no resumed run goes back to."""
+        """Save the value of an exchange, unless it is empty, and delete what no resumed run goes
+        back to.
+        """
         if not value:
             return
         make_folder(self._folder, PRIVATE)
@@ -70,7 +85,9 @@ class Memory(Generic[T]):
 
     def _before(self, round_: int, part: int) -> Path | None:
         at = self._path(round_, part)
-        return max((path for path in self._folder.glob(f"*{self._suffix}") if path < at), default=None)
+        return max(
+            (path for path in self._folder.glob(f"*{self._suffix}") if path < at), default=None
+        )
 
 
 def site_models(folder: Path, run: str) -> Memory[ModelsByRole]:
@@ -86,4 +103,6 @@ def site_models(folder: Path, run: str) -> Memory[ModelsByRole]:
 
 def site_records(folder: Path, run: str) -> Memory[Any]:
     """Return a site's JSON records in a run; arguments as of :class:`Memory`."""
-    return Memory(folder, run, ".json", lambda path: json.loads(path.read_text(encoding="utf-8")), save_json)
+    return Memory(
+        folder, run, ".json", lambda path: json.loads(path.read_text(encoding="utf-8")), save_json
+    )

@@ -12,7 +12,14 @@ from fedward.client.site_data import DataSource
 from fedward.methods.fedal import QUERY, ActiveLearning
 from fedward.methods.fedal.out_of_distribution import LEAST_LABELLED, out_of_distribution
 from fedward.methods.fedal.out_of_distribution import USES as FILTER_USES
-from fedward.methods.samplers import Pool, ScoreSampler, Uses, counts_in_fives, sampler_of, score_counts
+from fedward.methods.samplers import (
+    Pool,
+    ScoreSampler,
+    Uses,
+    counts_in_fives,
+    sampler_of,
+    score_counts,
+)
 from fedward.methods.workflow import SCORE, State
 from fedward.protocol import wire_checks
 from fedward.protocol.requests import TaskRequest
@@ -39,12 +46,17 @@ class Queries:
     admission: Admission
 
     def carry_out(
-        self, request: TaskRequest, learner: Learner, model: State, known: Mapping[str, State], aborted: Aborted
+        self,
+        request: TaskRequest,
+        learner: Learner,
+        model: State,
+        known: Mapping[str, State],
+        aborted: Aborted,
     ) -> tuple[Learner, dict[str, Any]]:
         """Ask for labels where the task says so, and take those that were given.
 
-        ``model`` is the global one. ``known``: models that the site keeps, by role; ``local`` is its own after the last
-        training. ``aborted`` is asked while waiting for answers.
+        ``model`` is the global one. ``known``: models that the site keeps, by role; ``local`` is
+        its own after the last training. ``aborted`` is asked while waiting for answers.
 
         Returns:
             The learner with the labels that may be used now, and fields of the answer.
@@ -53,26 +65,37 @@ class Queries:
             PolicyError: the site's policy allows fewer questions.
             WorkError: aborted.
         """
-        method, task, round_, part = self.method, request.task, request.round, request.part
+        method = self.method
+        task = request.task
+        round_ = request.round
+        part = request.part
         labels = self._labels(request.run)
-        learner = self._with_labels(learner, labels.before(round_, part), labels.refused_before(round_, part))
+        learner = self._with_labels(
+            learner, labels.before(round_, part), labels.refused_before(round_, part)
+        )
         if task == "idle":
             return learner, {}
-        free, pool = labels.free(round_, part), len(labels.annotators.pool)
+        free = labels.free(round_, part)
+        pool = len(labels.annotators.pool)
         look = partial(_pool, learner, model, known, round_, set(free))
-        first, taken = max(method.first(pool), len(labels.annotators.known)), labels.taken_before(round_, part)
+        first = max(method.first(pool), len(labels.annotators.known))
+        taken = labels.taken_before(round_, part)
         due = method.wanted(round_, pool, first) - taken if taken >= first else 0
         if task == SCORE:
             ids = self._askable(learner, look, request, free) if taken >= first else []
             assert isinstance(method.sampler, ScoreSampler), "a job's settings refuse others"
-            counts = score_counts(method.sampler, look(method.sampler.uses, ids), len(self.given.classes))
+            counts = score_counts(
+                method.sampler, look(method.sampler.uses, ids), len(self.given.classes)
+            )
             return learner, {"scores": counts_in_fives(counts), "due": due}
         if taken < first:
-            wanted, sampler = first, sampler_of("random")
+            wanted = first
+            sampler = sampler_of("random")
         else:
             most = len(free) if method.settings.budget == "by_score" else 0
             asked = wire_checks.labels_asked(request.labels, most)
-            wanted, sampler = taken + (due if asked is None else asked) if task == QUERY else 0, method.sampler
+            wanted = taken + (due if asked is None else asked) if task == QUERY else 0
+            sampler = method.sampler
         in_the_run = max(wanted, method.wanted(method.settings.rounds, pool, first))
         self.admission.check_questions(in_the_run - len(labels.annotators.known))
 
@@ -82,7 +105,8 @@ class Queries:
             return sampler.choose(look(sampler.uses, askable), number, generator)
 
         renewed = labels.renew(round_, part, wanted, sampler.name, choose, aborted)
-        cost, reported = self.given.minutes_per_label, dict[str, Any](label_counts=renewed.counts)
+        cost = self.given.minutes_per_label
+        reported = dict[str, Any](label_counts=renewed.counts)
         if cost is not None:
             reported["minutes"] = cost * renewed.answers
         return self._with_labels(learner, renewed.labels, renewed.refused), reported
@@ -91,14 +115,23 @@ class Queries:
         # An answer that comes late does not count, so a round waits half of its time at most.
         wait = min(self.given.wait_for_labels, self.source.experiment.timeout / 2)
         annotators = annotators_of(self.given, self.source.file)
-        folder, grant = self.source.folder / "memory", self.admission.grant_questions
+        folder = self.source.folder / "memory"
+        grant = self.admission.grant_questions
         return SiteLabels(self.source.site, annotators, folder, run, wait, grant)
 
-    def _askable(self, learner: Learner, look: _Look, request: TaskRequest, ids: Sequence[str]) -> Sequence[str]:
-        """Return the ids that the filter leaves, if there is one; the others are logged and listed in a file."""
-        if not self.method.settings.out_of_distribution_filter or len(learner.images.data.labelled) < LEAST_LABELLED:
+    def _askable(
+        self, learner: Learner, look: _Look, request: TaskRequest, ids: Sequence[str]
+    ) -> Sequence[str]:
+        """Return the ids that the filter leaves, if there is one; the others are logged and listed
+        in a file.
+        """
+        if (
+            not self.method.settings.out_of_distribution_filter
+            or len(learner.images.data.labelled) < LEAST_LABELLED
+        ):
             return ids
-        if refused := out_of_distribution(look(FILTER_USES, ids)):
+        refused = out_of_distribution(look(FILTER_USES, ids))
+        if refused:
             folder = self.source.folder / "memory" / request.run / "out_of_distribution"
             make_folder(folder, PRIVATE)
             save_json(path := folder / f"{request.round:05d}.json", refused)
@@ -106,12 +139,17 @@ class Queries:
             _log.warning(text, learner.name, request.round, len(refused), len(ids), path)
         return [name for name in ids if name not in refused]
 
-    def _with_labels(self, learner: Learner, labels: Mapping[str, Label], refused: Sequence[str]) -> Learner:
+    def _with_labels(
+        self, learner: Learner, labels: Mapping[str, Label], refused: Sequence[str]
+    ) -> Learner:
         """Return the learner with these labels of training images, by id, and no others.
 
-        It does not train on ``refused`` images. They stay among the unlabelled ones, so that counts are what they were.
+        It does not train on ``refused`` images. They stay among the unlabelled ones, so that counts
+        are what they were.
         """
-        if labels == labels_in(learner.images.data) and learner.images.data.refused == frozenset(refused):
+        if labels == labels_in(learner.images.data) and learner.images.data.refused == frozenset(
+            refused
+        ):
             return learner
         data = replace(self.given.with_labels(labels), refused=frozenset(refused))
         return replace(learner, images=learner.images.relabelled(data))
@@ -126,17 +164,31 @@ def _pool(
     uses: Uses,
     ids: Sequence[str],
 ) -> Pool:
-    """Return what is looked at of the images of these ids; ``free``: all that have not been asked about."""
+    """Return what is looked at of the images of these ids; ``free``: all that have not been asked
+    about.
+    """
     data = learner.images.data
     if uses.own_model and "local" not in known:
-        _log.warning("site %s, round %d: no own model yet, the global one stands for it", learner.name, round_)
+        _log.warning(
+            "site %s, round %d: no own model yet, the global one stands for it",
+            learner.name,
+            round_,
+        )
     models = {"global": model, "local": known.get("local", model)}
 
     def taken() -> Iterator[Images]:
-        """Yield the images that have labels, then those that wait for one. They are read only when looked at."""
+        """Yield the images that have labels, then those that wait for one. They are read only when
+        looked at.
+        """
         yield data.labelled
-        if uses is not FILTER_USES:  # which compares with labels, and not with what nobody may be able to tell
-            waiting = [name for name in data.unlabelled.ids if name not in free and name not in data.refused]
+        if (
+            uses is not FILTER_USES
+        ):  # which compares with labels, and not with what nobody may be able to tell
+            waiting = [
+                name
+                for name in data.unlabelled.ids
+                if name not in free and name not in data.refused
+            ]
             yield data.unlabelled.named(waiting)
 
     return observe(

@@ -1,10 +1,11 @@
-"""A site's training in several processes: what each process is given, what it does, and what comes back.
+"""A site's training in several processes: what each process is given, what it does, and what comes
+back.
 
     python -m torch.distributed.run --nproc_per_node=2 -m fedward.client.ranks FOLDER
 
-Every process takes the job's batch size. N processes are one process with N times the batch, draw for draw and, up to
-rounding, weight for weight. Only dropout differs, as each process draws masks of its own. N processes take an N-th of
-the steps, with the job's learning rate, on as many images.
+Every process takes the job's batch size. N processes are one process with N times the batch, draw
+for draw and, up to rounding, weight for weight. Only dropout differs, as each process draws masks
+of its own. N processes take an N-th of the steps, with the job's learning rate, on as many images.
 """
 
 import json
@@ -63,7 +64,8 @@ class _Request:
     device: str
     """``cpu``, or ``cuda`` for a GPU each."""
     secret: bool
-    """Whether draws depend on the site's secret, which each process reads in the site's own folder."""
+    """Whether draws depend on the site's secret, which each process reads in the site's own folder.
+    """
     smallest_batch: int
     """As of the learner."""
 
@@ -73,10 +75,14 @@ _LOWER = "Lower `processes` in the site file"
 
 
 class Processes:
-    """The ``count`` processes that train at a site together: one for each GPU or, without any, on the CPU."""
+    """The ``count`` processes that train at a site together: one for each GPU or, without any, on
+    the CPU.
+    """
 
     def __init__(self, source: DataSource, learner: Learner, count: int) -> None:
-        self._source, self._learner, self._count = source, learner, count
+        self._source = source
+        self._learner = learner
+        self._count = count
 
     def train(
         self,
@@ -91,14 +97,19 @@ class Processes:
     ) -> LocalUpdate:
         """Train as :meth:`Learner.train` does in one process with so many times the job's batch.
 
-        Steps are counted in batches of the job's size: a site's weight in an average must not depend on its machine.
+        Steps are counted in batches of the job's size: a site's weight in an average must not
+        depend on its machine.
 
         Raises:
-            ConfigError: a network with BatchNorm on the CPU, where torch cannot take statistics over processes.
-            DataError: fewer GPUs than processes, or the site's data has changed since this process read it.
+            ConfigError: a network with BatchNorm on the CPU, where torch cannot take statistics
+                over processes.
+            DataError: fewer GPUs than processes, or the site's data has changed since this process
+                read it.
             WorkError: aborted, a process died, or the loss is no longer finite.
         """
-        source, learner, started = self._source, self._learner, time.perf_counter()
+        source = self._source
+        learner = self._learner
+        started = time.perf_counter()
         data = learner.images.data
         check_processes(learner, self._count)
         with private_folder(source.folder) as folder:
@@ -124,7 +135,9 @@ class Processes:
             answer = json.loads((folder / "answer.json").read_text(encoding="utf-8"))
             memory.update(by_role(StoredState(folder / "remembered.safetensors")))
             trained = by_role(StoredState(folder / "trained.safetensors")).get("model", model)
-        return LocalUpdate(trained, answer["steps"], {**answer["means"], "seconds": time.perf_counter() - started})
+        return LocalUpdate(
+            trained, answer["steps"], {**answer["means"], "seconds": time.perf_counter() - started}
+        )
 
 
 def rank_learner(
@@ -138,31 +151,47 @@ def rank_learner(
     secret: bytes = b"",
     smallest_batch: int = 1,
 ) -> Learner:
-    """Return the learner of process ``rank`` (from 0), which has all images and computes a share of each batch.
+    """Return the learner of process ``rank`` (from 0), which has all images and computes a share of
+    each batch.
 
     ``secret``: the site's, if draws depend on one. ``smallest_batch`` as of the learner.
     """
-    algorithm, spec = method_of(experiment), experiment.data
-    networks, job_batch = Networks(experiment, algorithm, device, share), algorithm.settings.batch
-    step = parallel(networks[0], torch.zeros(1, spec.channels, spec.image_size, spec.image_size, device=device))
+    algorithm = method_of(experiment)
+    spec = experiment.data
+    networks = Networks(experiment, algorithm, device, share)
+    job_batch = algorithm.settings.batch
+    step = parallel(
+        networks[0], torch.zeros(1, spec.channels, spec.image_size, spec.image_size, device=device)
+    )
 
-    def train_share(net: nn.Module, batches: RoundBatches, phase: Phase, *inputs: Any, **options: Any) -> "Trained":
-        # The learner has forked the generator (fork_rng). Rows of different processes get different dropout.
+    def train_share(
+        net: nn.Module, batches: RoundBatches, phase: Phase, *inputs: Any, **options: Any
+    ) -> "Trained":
+        # The learner has forked the generator (fork_rng). Rows of different processes get different
+        # dropout.
         torch.manual_seed(derive(torch.initial_seed(), "rank", rank))
         trained = train_phase(net, batches, phase, *inputs, **options, shared=step)
-        # As large a share of the steps that one process would take as it is of those that all take together.
+        # As large a share of the steps that one process would take as it is of those that all take
+        # together.
         whole = len(batch_sizes(batches.images, job_batch))
         return replace(trained, steps=-(-whole * trained.steps // len(batches)))
 
     images = DeviceData(data, device)
-    draws, together = Draws(experiment.seed, secret), processes * job_batch
-    return Learner(site, experiment, algorithm, networks, images, draws, together, smallest_batch, train_share)
+    draws = Draws(experiment.seed, secret)
+    together = processes * job_batch
+    return Learner(
+        site, experiment, algorithm, networks, images, draws, together, smallest_batch, train_share
+    )
 
 
 def check_processes(learner: Learner, processes: int) -> None:
-    """Raise ConfigError or DataError where so many processes cannot share the training; see :meth:`Processes.train`."""
-    where, device = f"site {learner.name}, processes", learner.networks.device
-    if reason := learner.algorithm.requirements.one_process:
+    """Raise ConfigError or DataError where so many processes cannot share the training; see
+    :meth:`Processes.train`.
+    """
+    where = f"site {learner.name}, processes"
+    device = learner.networks.device
+    reason = learner.algorithm.requirements.one_process
+    if reason:
         remedy = f"{_LOWER}, or let the job train something else."
         raise ConfigError(where, expected=f"1, as {reason}", found=f"{processes}", remedy=remedy)
     if device.type == "cuda":
@@ -170,22 +199,28 @@ def check_processes(learner: Learner, processes: int) -> None:
             expected = f"at most one for each of {gpus} GPUs"
             raise DataError(where, expected=expected, found=f"{processes}", remedy=f"{_LOWER}.")
     elif has_batch_norm(learner.networks[0]):
-        net, remedy = learner.experiment.net, f"{_LOWER}, or let the job use a network without BatchNorm."
+        net = learner.experiment.net
+        remedy = f"{_LOWER}, or let the job use a network without BatchNorm."
         expected = f"1 without a GPU: {net} has BatchNorm, and each process would see its own batch"
         raise ConfigError(where, expected=expected, found=f"{processes}", remedy=remedy)
 
 
 def _digest(data: SiteData) -> str:
     """Return a digest of which images a site trains on, and of their labels."""
-    return digest([[list(images.ids), images.labels.tolist()] for images in (data.labelled, data.unlabelled)])
+    return digest(
+        [[list(images.ids), images.labels.tolist()] for images in (data.labelled, data.unlabelled)]
+    )
 
 
 def _read(request: _Request) -> SiteData:
-    """Return the site's data with the labels of a request; DataError if they are not those it was made for."""
+    """Return the site's data with the labels of a request; DataError if they are not those it was
+    made for.
+    """
     given = request.source.read()
     data = given if request.labels is None else given.with_labels(request.labels)
     if _digest(data) != request.digest:
-        where, expected = f"site {request.source.site}", "the images and labels the job began with"
+        where = f"site {request.source.site}"
+        expected = "the images and labels the job began with"
         remedy = "Change a site's data between jobs, not during one."
         raise DataError(where, expected=expected, found="others", remedy=remedy)
     return replace(data, refused=request.refused)
@@ -194,7 +229,8 @@ def _read(request: _Request) -> SiteData:
 def _train_share(folder: Path, rank: int, processes: int) -> None:
     """Train one process's share of the request in a folder; the first process writes the answer."""
     request = _REQUEST.validate_json((folder / "request.json").read_bytes())
-    source, experiment = request.source, request.source.experiment
+    source = request.source
+    experiment = request.source.experiment
     data = _read(request)
     limit_threads(data.threads)
     with group(folder, rank, processes, request.device) as device:
@@ -210,7 +246,8 @@ def _train_share(folder: Path, rank: int, processes: int) -> None:
             smallest_batch=request.smallest_batch,
         )
         models = by_role(StoredState(folder / "models.safetensors"))
-        model, peers = models.pop("model"), [models[role] for role in sorted(models, key=lambda role: int(role[4:]))]
+        model = models.pop("model")
+        peers = [models[role] for role in sorted(models, key=lambda role: int(role[4:]))]
         memory: dict[str, State] = {**by_role(StoredState(folder / "memory.safetensors"))}
         trained, steps, means = learner.train(
             model, peers, request.round, task=request.task, part=request.part, memory=memory

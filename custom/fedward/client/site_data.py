@@ -1,4 +1,6 @@
-"""Which data a site works on: what its own file names, else synthetic images if the job allows them."""
+"""Which data a site works on: what its own file names, else synthetic images if the job allows
+them.
+"""
 
 import json
 import logging
@@ -10,8 +12,9 @@ from typing import Any
 from fedward.config import Experiment
 from fedward.errors import ConfigError, DataError
 from fedward.evaluation.small_counts import SMALLEST_COUNT, reportable
+from fedward.lab.synthetic import synthetic_site
 from fedward.methods import method_of
-from fedward.sites import SERVER, SiteData, find_site_file, load_site, site_files, synthetic_site
+from fedward.sites import SERVER, SiteData, find_site_file, load_site, site_files
 from fedward.sites.caches import Cache
 from fedward.storage.checkpoint import save_json
 
@@ -32,13 +35,18 @@ class DataSource:
     cache: Path | None = None
     """For decoded images, which can be made again; by default a folder in ``folder``."""
     shared: Cache | None = None
-    """For features of a frozen encoder, where sites on one machine share them; by default a folder in the cache."""
+    """For features of a frozen encoder, where sites on one machine share them; by default a folder
+    in the cache.
+    """
 
     def resolved(self) -> "DataSource":
         """Return the same source with absolute paths."""
-        folders, cache = [path.resolve() for path in self.site_folders], self.cache and self.cache.resolve()
+        folders = [path.resolve() for path in self.site_folders]
+        cache = self.cache and self.cache.resolve()
         shared = self.shared and self.shared._replace(folder=self.shared.folder.resolve())
-        return replace(self, folder=self.folder.resolve(), site_folders=folders, cache=cache, shared=shared)
+        return replace(
+            self, folder=self.folder.resolve(), site_folders=folders, cache=cache, shared=shared
+        )
 
     @property
     def file(self) -> Path | None:
@@ -56,13 +64,15 @@ class DataSource:
         return self.shared or Cache(self.cached / "features")
 
     def read(self) -> SiteData:
-        """Return the data of the site. Of its own file the validation and test images of rare classes are left out.
+        """Return the data of the site. Of its own file the validation and test images of rare
+        classes are left out.
 
-        So are its labelled training images of rare classes where the method's updates tell of single classes.
+        So are its labelled training images of rare classes where the method's updates tell of
+        single classes.
 
         Raises:
-            ConfigError: the site has no file, and the job has no synthetic images or the folders hold files of other
-                sites. Real and synthetic images would train one model then.
+            ConfigError: the site has no file, and the job has no synthetic images or the folders
+                hold files of other sites. Real and synthetic images would train one model then.
             DataError: the data that the file names cannot be used.
         """
         data = self._load()
@@ -72,11 +82,14 @@ class DataSource:
         return _reportable(data, ["val", "test", *learned])
 
     def whole(self) -> SiteData:
-        """Return all images of the site with every label that it has, also those that a run hides; raises as read."""
+        """Return all images of the site with every label that it has, also those that a run hides;
+        raises as read.
+        """
         return self._load(labelled=1.0)
 
     def all_labels(self) -> dict[str, int]:
-        """Return the labels of all training images, id -> class index, those that the run hides among them.
+        """Return the labels of all training images, id -> class index, those that the run hides
+        among them.
 
         Nothing that trains may see them. Raises as :meth:`read` does.
         """
@@ -85,31 +98,47 @@ class DataSource:
 
     def _load(self, labelled: float | None = None) -> SiteData:
         experiment = self.experiment
-        if (file := self.file) is not None:
+        file = self.file
+        if file is not None:
             return load_site(file, experiment.data, self.cached, labelled)
-        where, folders = f"site {self.site}", ", ".join(map(str, self.site_folders)) or "no folder"
+        where = f"site {self.site}"
+        folders = ", ".join(map(str, self.site_folders)) or "no folder"
         wanted = f"a file {self.site}.yaml in one of {folders}"
         if experiment.synthetic is None:
-            found, remedy = "none, and this job has no synthetic images", "Write it; `fedward doctor FILE` checks it."
+            found = "none, and this job has no synthetic images"
+            remedy = "Write it; `fedward doctor FILE` checks it."
             raise ConfigError(where, expected=wanted, found=found, remedy=remedy)
-        if others := site_files(self.site_folders):
-            found = ", ".join(others[:5]) + (f" and {len(others) - 5} more" if len(others) > 5 else "")
+        others = site_files(self.site_folders)
+        if others:
+            found = ", ".join(others[:5]) + (
+                f" and {len(others) - 5} more" if len(others) > 5 else ""
+            )
             remedy = "Name files as the sites are named; without any, all sites work on the synthetic images."
-            raise ConfigError(where, expected=f"{wanted}, or no site's file at all", found=found, remedy=remedy)
+            raise ConfigError(
+                where, expected=f"{wanted}, or no site's file at all", found=found, remedy=remedy
+            )
         drawn = experiment.synthetic
         if labelled is not None:
             drawn = drawn.model_copy(update={"labelled": labelled, "isolated": False})
-        return replace(synthetic_site(self.site, experiment.data, drawn, experiment.seed), annotation="oracle")
+        return replace(
+            synthetic_site(self.site, experiment.data, drawn, experiment.seed), annotation="oracle"
+        )
 
     def require_same(self, run: str) -> None:
-        """Raise DataError if the run began with a site file that is missing now, or without the one found now.
+        """Raise DataError if the run began with a site file that is missing now, or without the one
+        found now.
 
         Args:
             run: the run's id, 32 hexadecimal digits.
         """
         words = {True: "the site's own file", False: "no site file"}
-        record, found = self._record(run), self.file is not None
-        if record.exists() and (began := bool(json.loads(record.read_text(encoding="utf-8"))["site_file"])) != found:
+        record = self._record(run)
+        found = self.file is not None
+        if (
+            record.exists()
+            and (began := bool(json.loads(record.read_text(encoding="utf-8"))["site_file"]))
+            != found
+        ):
             expected = f"{words[began]}, as when this run began"
             there = f"{words[found]} in {', '.join(map(str, self.site_folders)) or 'no folder'}"
             remedy = "Give it the same site files again (--site-files, FEDWARD_SITES or local/), or start a new run."
@@ -117,7 +146,8 @@ class DataSource:
 
     def record(self, run: str, device: str) -> None:
         """Record once for each run whether the site has a file, and on which device it works."""
-        if not (record := self._record(run)).exists():
+        record = self._record(run)
+        if not record.exists():
             save_json(record, {"site_file": self.file is not None, "device": device})
 
     def _record(self, run: str) -> Path:
@@ -125,11 +155,16 @@ class DataSource:
 
 
 def _reportable(data: SiteData, parts: Sequence[str]) -> SiteData:
-    """Return a site's data, in these parts without images of classes that are rare there; log how many that are."""
+    """Return a site's data, in these parts without images of classes that are rare there; log how
+    many that are.
+    """
     kept: dict[str, Any] = {part: reportable(getattr(data, part)) for part in parts}
     fewer = replace(data, **kept)
     for part in parts:
-        if lost := len(getattr(data, part)) - len(getattr(fewer, part)):
-            text = "site %s: %d of %d %s images are not used: their classes have fewer than %d there"
+        lost = len(getattr(data, part)) - len(getattr(fewer, part))
+        if lost:
+            text = (
+                "site %s: %d of %d %s images are not used: their classes have fewer than %d there"
+            )
             _log.info(text, data.site, lost, len(getattr(data, part)), part, SMALLEST_COUNT)
     return fewer

@@ -13,6 +13,20 @@ from fedward.evaluation.selection import (
     mean_over_sites,
 )
 
-__all__ = ["Interval", "Metric", "MetricRow", "Selection", "SiteChoice", "best_global", "best_per_site"]
-__all__ += ["classification_metrics", "last_round", "last_rounds", "mean_and_interval", "mean_over_sites"]
+__all__ = [
+    "Interval",
+    "Metric",
+    "MetricRow",
+    "Selection",
+    "SiteChoice",
+    "best_global",
+    "best_per_site",
+]
+__all__ += [
+    "classification_metrics",
+    "last_round",
+    "last_rounds",
+    "mean_and_interval",
+    "mean_over_sites",
+]
 __all__ += ["paired_difference"]

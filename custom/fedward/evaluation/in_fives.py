@@ -1,10 +1,13 @@
-"""Counts in fives: what a survey tells of a site's images, so that differences tell nothing of four or fewer.
+"""Counts in fives: what a survey tells of a site's images, so that differences tell nothing of four
+or fewer.
 
-Every count is 0 or a multiple of five. What fewer than five patients have (images, where nobody says whose they are) is
-in no count by class, and no value of theirs is told. Images by value and by interval are counted as groups of five.
+Every count is 0 or a multiple of five. What fewer than five patients have (images, where nobody
+says whose they are) is in no count by class, and no value of theirs is told. Images by value and by
+interval are counted as groups of five.
 
-Not protected: who has two surveys of a site, between which one image came, may see a count go up by five. Who knows
-the exact number of labelled images, as from a training, may bound how many of them are of rare classes.
+Not protected: who has two surveys of a site, between which one image came, may see a count go up by
+five. Who knows the exact number of labelled images, as from a training, may bound how many of them
+are of rare classes.
 """
 
 from collections import Counter
@@ -22,7 +25,9 @@ LEVELS = 20
 """Equal intervals of brightness, from 0 (black) to 1 (white), and of contrast, from 0 to 0.5."""
 BRIGHTNESS = tuple(level / LEVELS for level in range(LEVELS + 1))
 CONTRAST = tuple(level / (2 * LEVELS) for level in range(LEVELS + 1))
-MOST_SIZES, MOST_COLUMNS, MOST_VALUES = 5, 10, 20
+MOST_SIZES = 5
+MOST_COLUMNS = 10
+MOST_VALUES = 20
 """Sizes of images that are told, columns of a manifest, and values of a column: the commonest."""
 OTHERS = "(others)"
 """Stands for all values of a column that are not told."""
@@ -36,20 +41,25 @@ def in_fives(count: int) -> int:
 
 
 def common(values: Sequence[Hashable], owners: Sequence[str]) -> set[Hashable]:
-    """Return the values that five owners or more have; ``values`` and ``owners`` are of the same images."""
+    """Return the values that five owners or more have; ``values`` and ``owners`` are of the same
+    images.
+    """
     counts = Counter(value for value, _ in set(zip(values, owners, strict=True)))
     return {value for value, count in counts.items() if count >= SMALLEST_COUNT}
 
 
 def by_value(values: Sequence[str], owners: Sequence[str], most: int) -> dict[str, int]:
-    """Return how many images have each of the ``most`` commonest values, as groups of five, sorted by value.
+    """Return how many images have each of the ``most`` commonest values, as groups of five, sorted
+    by value.
 
-    Images are put in the order of these values, all others last, and each group of five counts for its middle one. A
-    value of fewer than five owners is not told, nor one that is empty or long: such images are :data:`OTHERS`. Those
-    of fewer than five owners count for the last value. So of N images nobody sees whether there are 0 to 4 such ones.
+    Images are put in the order of these values, all others last, and each group of five counts for
+    its middle one. A value of fewer than five owners is not told, nor one that is empty or long:
+    such images are :data:`OTHERS`. Those of fewer than five owners count for the last value. So of
+    N images nobody sees whether there are 0 to 4 such ones.
 
     Returns:
-        Multiples of five, none of them 0, which sum to N rounded to the nearest. Nothing where no value can be told.
+        Multiples of five, none of them 0, which sum to N rounded to the nearest. Nothing where no
+        value can be told.
     """
     known = common(values, owners)
     counts = Counter(value for value in values if value in known and is_short(value))
@@ -61,10 +71,12 @@ def by_value(values: Sequence[str], owners: Sequence[str], most: int) -> dict[st
     if len(rest) < SMALLEST_COUNT:
         ends[-1] = len(values)
     else:
-        told, ends = [*told, OTHERS], [*ends, len(values)]
+        told = [*told, OTHERS]
+        ends = [*ends, len(values)]
     groups = [0, *((end + SMALLEST_COUNT // 2) // SMALLEST_COUNT for end in ends)]
     return {
-        value: SMALLEST_COUNT * (after - before) for value, (before, after) in zip(told, pairwise(groups), strict=True)
+        value: SMALLEST_COUNT * (after - before)
+        for value, (before, after) in zip(told, pairwise(groups), strict=True)
     }
 
 
@@ -78,8 +90,9 @@ def by_interval(values: NDArray[np.floating], edges: Sequence[float]) -> list[in
         edges: B + 1 rising ends of the intervals; values outside count in the first and the last.
 
     Returns:
-        B multiples of five that sum to ``5 ⌊N / 5⌋``: of the largest values up to four are not counted. An interval
-        with one value alone looks empty, as that value is counted where the middle one of its group lies.
+        B multiples of five that sum to ``5 ⌊N / 5⌋``: of the largest values up to four are not
+        counted. An interval with one value alone looks empty, as that value is counted where the
+        middle one of its group lies.
     """
     whole = in_fives(len(values))
     middle = np.sort(values)[:whole].reshape(-1, SMALLEST_COUNT)[:, SMALLEST_COUNT // 2]
@@ -88,5 +101,7 @@ def by_interval(values: NDArray[np.floating], edges: Sequence[float]) -> list[in
 
 
 def is_short(text: str) -> bool:
-    """Return whether a text may be told as the name or a value of a column: printable, not empty and not long."""
+    """Return whether a text may be told as the name or a value of a column: printable, not empty
+    and not long.
+    """
     return 0 < len(text) <= LONGEST_TEXT and text.isprintable()

@@ -1,4 +1,6 @@
-"""Names of the metrics that describe a model on all images of a split; imports nothing, so that all may use it."""
+"""Names of the metrics that describe a model on all images of a split; imports nothing, so that all
+may use it.
+"""
 
 OVERALL = (
     "accuracy",

@@ -1,9 +1,9 @@
 """Which rounds' models a number is reported for: the protocols, from metric rows alone.
 
-Reported first is the mean of the last rounds, which nothing chooses. Then the best single round, since a deployment
-has one model. Last comes FedPerl's protocol: for each client, the global model of the round that was best on that
-client's validation set (Bdair et al., MELBA 2022, Table 4). Validation chooses, test is only read, and the metric that
-chooses is the one that is reported.
+Reported first is the mean of the last rounds, which nothing chooses. Then the best single round,
+since a deployment has one model. Last comes FedPerl's protocol: for each client, the global model
+of the round that was best on that client's validation set (Bdair et al., MELBA 2022, Table 4).
+Validation chooses, test is only read, and the metric that chooses is the one that is reported.
 """
 
 from collections import defaultdict
@@ -17,7 +17,9 @@ from pydantic import ConfigDict, Field, with_config
 LAST = 3
 """Evaluations in the mean of the last rounds."""
 POOLED = frozenset({"accuracy", "recall_weighted"})
-"""Metrics that are a share of right answers among a site's images, so that sites' values make up that of all images."""
+"""Metrics that are a share of right answers among a site's images, so that sites' values make up
+that of all images.
+"""
 CLOSED = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
 """Of rows in a run folder: what has no name there is refused, and nothing is coerced."""
 
@@ -30,13 +32,17 @@ class MetricRow:
     round: int
     site: str
     split: str
-    """``val``, ``test`` (the global model after ``round`` rounds) or ``train`` (the site's training in that round)."""
+    """``val``, ``test`` (the global model after ``round`` rounds) or ``train`` (the site's training
+    in that round).
+    """
     name: str
     value: float | None
     n: int = 0
     """Images the number was computed on."""
     classes: Annotated[tuple[str, ...], Field(strict=False)] = ()
-    """Classes present among them, as far as the site tells; said once, in the first row of a site, round and split."""
+    """Classes present among them, as far as the site tells; said once, in the first row of a site,
+    round and split.
+    """
 
 
 @dataclass(frozen=True)
@@ -80,9 +86,11 @@ class Selection:
 
     @property
     def pooled(self) -> float | None:
-        """Test value over the evaluated images of all sites together, each counting once: ``Σ n_k a_k / Σ n_k``.
+        """Test value over the evaluated images of all sites together, each counting once: ``Σ n_k
+        a_k / Σ n_k``.
 
-        Exact for the metrics in :data:`POOLED`. None for all others: they would need counts that do not leave a site.
+        Exact for the metrics in :data:`POOLED`. None for all others: they would need counts that do
+        not leave a site.
         """
         told = [choice for choice in self.sites if choice.test is not None]
         images = sum(choice.images for choice in told)
@@ -102,34 +110,44 @@ def mean(values: Iterable[float | None]) -> float | None:
 
 
 def mean_over_sites(rows: Iterable[MetricRow], metric: str, split: str = "val") -> dict[int, float]:
-    """Return round -> mean over the sites with a defined value, equal site weights; rounds without one are left out."""
+    """Return round -> mean over the sites with a defined value, equal site weights; rounds without
+    one are left out.
+    """
     by_round = _table(rows, metric).get(split, {})
     return {r: fmean(sites.values()) for r, sites in sorted(by_round.items())}
 
 
 def best_per_site(rows: Iterable[MetricRow], metric: str) -> Selection:
-    """Each site's own round of highest validation ``metric``, the latest on ties, and its test value there."""
+    """Each site's own round of highest validation ``metric``, the latest on ties, and its test
+    value there.
+    """
     rows = list(rows)
     val = _table(rows, metric)["val"]
-    own = {site: {r: sites[site] for r, sites in val.items() if site in sites} for site in _sites(rows)}
+    own = {
+        site: {r: sites[site] for r, sites in val.items() if site in sites} for site in _sites(rows)
+    }
     best = ((site, latest_best(values)) for site, values in own.items())
     chosen = {site: () if round_ is None else (round_,) for site, round_ in best}
     return Selection("best_per_site", metric, (), _choices(rows, metric, chosen))
 
 
 def evaluated(values: Mapping[str, float | None], sites: Collection[str]) -> bool:
-    """Return whether a round may be chosen: more than half of the sites that can judge it have a value.
+    """Return whether a round may be chosen: more than half of the sites that can judge it have a
+    value.
 
-    A round seen by two easy sites must not win against one seen by all ten. ``values`` are those of the sites heard in
-    the round, None where a site has no labelled validation images and so no say. One of all ``sites`` that was not
-    heard might have had a value.
+    A round seen by two easy sites must not win against one seen by all ten. ``values`` are those of
+    the sites heard in the round, None where a site has no labelled validation images and so no say.
+    One of all ``sites`` that was not heard might have had a value.
     """
     defined = sum(value is not None for value in values.values())
     return defined > sum(site not in values for site in sites)
 
 
-def best_global(rows: Iterable[MetricRow], metric: str, sites: Collection[str] | None = None) -> Selection:
-    """The one round of highest mean validation ``metric`` over sites (equal weights), the latest on ties.
+def best_global(
+    rows: Iterable[MetricRow], metric: str, sites: Collection[str] | None = None
+) -> Selection:
+    """The one round of highest mean validation ``metric`` over sites (equal weights), the latest on
+    ties.
 
     Only rounds count that are :func:`evaluated` by ``sites``, by default those that rows name.
     """
@@ -145,7 +163,9 @@ def best_global(rows: Iterable[MetricRow], metric: str, sites: Collection[str] |
 
 
 def kept_round(rows: Iterable[MetricRow], metric: str, round_: int | None) -> Selection:
-    """The round whose model a run kept as its best, in place of :func:`best_global`; None where it kept none."""
+    """The round whose model a run kept as its best, in place of :func:`best_global`; None where it
+    kept none.
+    """
     return _shared("best_global", list(rows), metric, () if round_ is None else (round_,))
 
 
@@ -156,10 +176,11 @@ def last_round(rows: Iterable[MetricRow], metric: str) -> Selection:
 
 
 def last_rounds(rows: Iterable[MetricRow], metric: str) -> Selection:
-    """The last three rounds with a value of ``metric``, whose mean stands for the run: one round may be lucky.
+    """The last three rounds with a value of ``metric``, whose mean stands for the run: one round
+    may be lucky.
 
-    With fewer evaluations, those there are. Round 0, the model before training, is not among them unless it is alone.
-    A site that missed one of them counts with the others.
+    With fewer evaluations, those there are. Round 0, the model before training, is not among them
+    unless it is alone. A site that missed one of them counts with the others.
     """
     rows = list(rows)
     measured = _measured(rows, metric)
@@ -168,21 +189,35 @@ def last_rounds(rows: Iterable[MetricRow], metric: str) -> Selection:
 
 def _measured(rows: Sequence[MetricRow], metric: str) -> tuple[int, ...]:
     """Rounds with a validation or test value, rising."""
-    found = {row.round for row in rows if row.name == metric and row.value is not None and row.split != "train"}
+    found = {
+        row.round
+        for row in rows
+        if row.name == metric and row.value is not None and row.split != "train"
+    }
     return tuple(sorted(found))
 
 
-def _shared(protocol: str, rows: Sequence[MetricRow], metric: str, rounds: tuple[int, ...]) -> Selection:
-    return Selection(protocol, metric, rounds, _choices(rows, metric, dict.fromkeys(_sites(rows), rounds)))
+def _shared(
+    protocol: str, rows: Sequence[MetricRow], metric: str, rounds: tuple[int, ...]
+) -> Selection:
+    return Selection(
+        protocol, metric, rounds, _choices(rows, metric, dict.fromkeys(_sites(rows), rounds))
+    )
 
 
-def _choices(rows: Sequence[MetricRow], metric: str, chosen: Mapping[str, tuple[int, ...]]) -> tuple[SiteChoice, ...]:
+def _choices(
+    rows: Sequence[MetricRow], metric: str, chosen: Mapping[str, tuple[int, ...]]
+) -> tuple[SiteChoice, ...]:
     """Return each site's values at its chosen rounds."""
     table = _table(rows, metric)
-    images = {(row.site, row.round): row.n for row in rows if row.split == "test" and row.name == metric}
+    images = {
+        (row.site, row.round): row.n for row in rows if row.split == "test" and row.name == metric
+    }
     choices = []
     for site, rounds in chosen.items():
-        val, test = ([table[split].get(r, {}).get(site) for r in rounds] for split in ("val", "test"))
+        val, test = (
+            [table[split].get(r, {}).get(site) for r in rounds] for split in ("val", "test")
+        )
         told = [r for r, value in zip(rounds, test, strict=True) if value is not None]
         counted = images[site, max(told)] if told else 0
         choices.append(SiteChoice(site, max(rounds, default=None), mean(val), mean(test), counted))
@@ -192,7 +227,8 @@ def _choices(rows: Sequence[MetricRow], metric: str, chosen: Mapping[str, tuple[
 def latest_best(values: Mapping[int, float]) -> int | None:
     """Return the round of the highest value, the latest on ties; None for no values.
 
-    Few validation images take few values, and a lucky first round ties with models that have learned more.
+    Few validation images take few values, and a lucky first round ties with models that have
+    learned more.
     """
     # Means of the same numbers in another order may differ in the last bit: that is a tie.
     return max(values, key=lambda r: (round(values[r], 12), r), default=None)

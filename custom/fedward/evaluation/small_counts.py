@@ -1,27 +1,30 @@
-"""The small-count rule: what a site reports about its validation and test images holds nothing of rare classes.
+"""The small-count rule: what a site reports about its validation and test images holds nothing of
+rare classes.
 
-The rule: in each split, an image whose class has fewer than five images there is never evaluated. No model sees it, no
-metric counts it, and ``n`` does not include it. A rare class is reported like a class that the site does not have.
+The rule: in each split, an image whose class has fewer than five images there is never evaluated.
+No model sees it, no metric counts it, and ``n`` does not include it. A rare class is reported like
+a class that the site does not have.
 
-Why this protects: everything that is reported about a split is computed from the other images alone. It is therefore
-the same for 0, 1, 2, 3 and 4 images of each rare class, whatever models a server sends and in how many rounds.
+Why this protects: everything that is reported about a split is computed from the other images
+alone. It is therefore the same for 0, 1, 2, 3 and 4 images of each rare class, whatever models a
+server sends and in how many rounds.
 
-Not protected: that a class has fewer than five images; where splits are drawn, that a patient of several classes goes
-to one split with all images; whether a site refuses a job that leaves its classes out; and what the training images
-tell by their number and by updates, which noise limits (docs/privacy.md). From it and a site's shares the number of
-test images may be estimated.
+Not protected: that a class has fewer than five images; where splits are drawn, that a patient of
+several classes goes to one split with all images; whether a site refuses a job that leaves its
+classes out; and what the training images tell by their number and by updates, which noise limits
+(docs/privacy.md). From it and a site's shares the number of test images may be estimated.
 
-In a multi-label job an image is not left out, as it may show other classes too. A class that fewer than five images
-of a split show, or fewer than five do not, is left out of all numbers there (:mod:`fedward.evaluation.multi_label`):
-they are the same whatever the images show of it.
+In a multi-label job an image is not left out, as it may show other classes too. A class that fewer
+than five images of a split show, or fewer than five do not, is left out of all numbers there
+(:mod:`fedward.evaluation.multi_label`): they are the same whatever the images show of it.
 
-Labelled training images follow the same rule where a method sends sums of each class by itself (``common_classes`` of
-its requirements): those of a rare class are never used, nor counted.
+Labelled training images follow the same rule where a method sends sums of each class by itself
+(``common_classes`` of its requirements): those of a rare class are never used, nor counted.
 
 Where a job evaluates by patient, all of this counts patients in place of images.
 
-Images that belong to nobody, synthetic ones and public ones at the server, are evaluated in full. Only the per-class
-numbers of rare classes are left out there.
+Images that belong to nobody, synthetic ones and public ones at the server, are evaluated in full.
+Only the per-class numbers of rare classes are left out there.
 """
 
 from collections.abc import Mapping
@@ -37,10 +40,12 @@ SMALLEST_COUNT = 5
 
 
 def reportable(images: Images) -> Images:
-    """Return the labelled images of one split that may be evaluated: those of classes with at least five in it.
+    """Return the labelled images of one split that may be evaluated: those of classes with at least
+    five in it.
 
-    Where patients are evaluated, a class needs five patients. They are the images themselves where every class has
-    enough, else a copy without the others, in their order. In a multi-label job they are all of them.
+    Where patients are evaluated, a class needs five patients. They are the images themselves where
+    every class has enough, else a copy without the others, in their order. In a multi-label job
+    they are all of them.
     """
     if images.labels.ndim == 2:
         return images
@@ -49,9 +54,11 @@ def reportable(images: Images) -> Images:
 
 
 def withhold_small_counts(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return metric rows without the numbers of classes that have fewer than five images in the row's split.
+    """Return metric rows without the numbers of classes that have fewer than five images in the
+    row's split.
 
-    Their values are None, whether the class is rare or absent, and no row names them among the classes present.
+    Their values are None, whether the class is rare or absent, and no row names them among the
+    classes present.
     """
     counts = {_place(row): row["value"] for row in rows if row["name"].startswith("support/")}
     rare = {place for place, count in counts.items() if count is None or count < SMALLEST_COUNT}

@@ -1,4 +1,6 @@
-"""What is evaluated as one: an image, or all images of a patient, whose answer is the mean of their probabilities."""
+"""What is evaluated as one: an image, or all images of a patient, whose answer is the mean of their
+probabilities.
+"""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -8,7 +10,8 @@ from fedward.sites.data import Images, Labels
 
 
 def unit_labels(images: Images) -> tuple[NDArray[np.intp], Labels]:
-    """Return the unit of each of N images (N,), as a number below U, and the label of each unit (U,).
+    """Return the unit of each of N images (N,), as a number below U, and the label of each unit
+    (U,).
 
     Units are the images' groups, each of one label; without groups, each image is one.
     """

@@ -10,6 +10,7 @@ from nvflare.app_common.workflows.model_controller import ModelController
 from nvflare.widgets.info_collector import InfoCollector
 
 from fedward.config import Experiment
+from fedward.console.console import Console
 from fedward.errors import FedwardError
 from fedward.flare.encryption import SERVER, context_of
 from fedward.flare.jobs.artifacts import write_artifacts
@@ -29,7 +30,6 @@ from fedward.flare.transport import FlareTransport
 from fedward.methods import method_of, settings_of
 from fedward.protocol.transport import Transport
 from fedward.report import write_report
-from fedward.report.console import Console
 from fedward.security.encryption import Adder
 from fedward.security.encryption_transport import EncryptedTransport
 from fedward.server.job_metrics import JobMetrics
@@ -41,13 +41,15 @@ from fedward.storage.initial import Source
 class ExperimentController(ModelController):  # type: ignore[misc]
     """Runs an experiment on the sites of a FLARE job.
 
-    A run whose folder exists already (:func:`~fedward.flare.places.run_folder`) is continued. The job's results hold
-    the run also when it fails, but not one that this job may not continue. An error of the run ends the job as failed,
-    with its text.
+    A run whose folder exists already (:func:`~fedward.flare.places.run_folder`) is continued. The
+    job's results hold the run also when it fails, but not one that this job may not continue. An
+    error of the run ends the job as failed, with its text.
 
     Args:
-        experiment: all else of an :class:`~fedward.config.Experiment`, as plain JSON values: data, network, seed.
-        init: ``folder`` and ``sha256`` of the weights that the run starts from, in the app's ``config`` folder.
+        experiment: all else of an :class:`~fedward.config.Experiment`, as plain JSON values: data,
+            network, seed.
+        init: ``folder`` and ``sha256`` of the weights that the run starts from, in the app's
+            ``config`` folder.
         settings: those of the method; a class of one method shows their names, types and defaults.
 
     Raises:
@@ -59,10 +61,14 @@ class ExperimentController(ModelController):  # type: ignore[misc]
     def __init_subclass__(cls, method: str = "", **options: Any) -> None:
         super().__init_subclass__(**options)
         if method:
-            cls.method, cls.__signature__ = method, _signature(method)
+            cls.method = method
+            cls.__signature__ = _signature(method)
 
     def __init__(
-        self, experiment: dict[str, Any] | None = None, init: dict[str, str] | None = None, **settings: Any
+        self,
+        experiment: dict[str, Any] | None = None,
+        init: dict[str, str] | None = None,
+        **settings: Any,
     ) -> None:
         super().__init__(persistor_id="")
         where = f"arguments of {type(self).__name__}"
@@ -75,16 +81,20 @@ class ExperimentController(ModelController):  # type: ignore[misc]
 
     def run(self) -> None:
         """Run the experiment to its end; FLARE calls this in a thread of its own."""
-        workspace, job_id = self.engine.get_workspace(), self.fl_ctx.get_job_id()
+        workspace = self.engine.get_workspace()
+        job_id = self.fl_ctx.get_job_id()
         job = self.fl_ctx.get_prop(FLContextKey.JOB_META) or {}
         folder = run_folder(workspace, job_id, job)
-        if metrics := named_folder(METRICS):
+        metrics = named_folder(METRICS)
+        if metrics:
             self._metrics = JobMetrics(metrics, job.get("name", job_id), job_id)
         init = Source(Path(workspace.get_app_config_dir(job_id)), self.init) if self.init else None
         transport: Transport = FlareTransport(self)
         if self.experiment.secure_aggregation:
             adder = Adder(context_of(SERVER, self.fl_ctx))
-            transport = EncryptedTransport(transport, self.experiment, method_of(self.experiment), adder, folder)
+            transport = EncryptedTransport(
+                transport, self.experiment, method_of(self.experiment), adder, folder
+            )
         try:
             self.folder = run_experiment(
                 self.experiment,
@@ -100,7 +110,9 @@ class ExperimentController(ModelController):  # type: ignore[misc]
                 run_id=run_id(job),
             )
         except Exception as error:
-            if not self.folder:  # the run was refused: its folder does not exist, or holds another one's
+            if (
+                not self.folder
+            ):  # the run was refused: its folder does not exist, or holds another one's
                 put_reason(error, results_folder(workspace, job_id))
             raise
         finally:
@@ -126,9 +138,14 @@ class ExperimentController(ModelController):  # type: ignore[misc]
 
 
 def _signature(method: str) -> inspect.Signature:
-    """Return the arguments of a method's controller: its settings, with their types and defaults, and the common."""
-    settings, kind = settings_of(method, {}), inspect.Parameter.KEYWORD_ONLY
+    """Return the arguments of a method's controller: its settings, with their types and defaults,
+    and the common.
+    """
+    settings = settings_of(method, {})
+    kind = inspect.Parameter.KEYWORD_ONLY
     own = inspect.signature(type(settings)).parameters.values()
     common = inspect.signature(ExperimentController.__init__).parameters
     arguments = [parameter.replace(default=getattr(settings, parameter.name)) for parameter in own]
-    return inspect.Signature([*arguments, *(common[name].replace(kind=kind) for name in ("experiment", "init"))])
+    return inspect.Signature(
+        [*arguments, *(common[name].replace(kind=kind) for name in ("experiment", "init"))]
+    )

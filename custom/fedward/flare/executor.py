@@ -30,11 +30,13 @@ if TYPE_CHECKING:
 
 
 class MonaiTrainerExecutor(Executor):  # type: ignore[misc]
-    """Lets a site answer the controller's requests: it trains with MONAI's trainer, evaluates, and asks for labels.
+    """Lets a site answer the controller's requests: it trains with MONAI's trainer, evaluates, and
+    asks for labels.
 
-    The trainer (:mod:`fedward.training.trainer`) is the same for all methods; what a method minimises stands in its own
-    file. There are no arguments: the experiment is that of the controller, in the server's file of the same app. So the
-    two cannot differ in a job as it is exported. The client is built at the first request.
+    The trainer (:mod:`fedward.training.trainer`) is the same for all methods; what a method
+    minimises stands in its own file. There are no arguments: the experiment is that of the
+    controller, in the server's file of the same app. So the two cannot differ in a job as it is
+    exported. The client is built at the first request.
 
     No exception leaves it: FLARE fails the whole job when one site's process dies.
     """
@@ -46,21 +48,31 @@ class MonaiTrainerExecutor(Executor):  # type: ignore[misc]
         """Of the exchange that was answered last."""
         self._memory = Memory()
 
-    def execute(self, task_name: str, shareable: Shareable, fl_ctx: FLContext, abort_signal: Signal) -> Shareable:
+    def execute(
+        self, task_name: str, shareable: Shareable, fl_ctx: FLContext, abort_signal: Signal
+    ) -> Shareable:
         """Return the site's answer; an error becomes an answer that names its kind."""
-        name, round_ = fl_ctx.get_identity_name(), None
+        name = fl_ctx.get_identity_name()
+        round_ = None
         try:
             from fedward.protocol.wire import Message
 
             meta, arrays = unpack(shareable)
             round_ = meta.get("round")
-            self._client, self._part = self._client or _new_client(fl_ctx), meta.get("part", 0)
-            answer = self._client.answer(Message(meta, arrays), lambda: bool(abort_signal.triggered))
+            self._client = self._client or _new_client(fl_ctx)
+            self._part = meta.get("part", 0)
+            answer = self._client.answer(
+                Message(meta, arrays), lambda: bool(abort_signal.triggered)
+            )
         except Exception as error:
             self.log_exception(fl_ctx, f"round {round_}: {error}")
             return pack_answer({"site": name, "round": round_, **_told(error)}, {})
-        restarts = int(os.environ.get(RESTARTS, "0"))  # how often this job's process was killed at its site
-        return pack_answer({**answer.meta, **({"restarts": restarts} if restarts else {})}, answer.arrays)
+        restarts = int(
+            os.environ.get(RESTARTS, "0")
+        )  # how often this job's process was killed at its site
+        return pack_answer(
+            {**answer.meta, **({"restarts": restarts} if restarts else {})}, answer.arrays
+        )
 
     def handle_event(self, event_type: str, fl_ctx: FLContext) -> None:
         """Log an answer once FLARE's filters have had it, and free memory once the answer has left."""
@@ -71,7 +83,9 @@ class MonaiTrainerExecutor(Executor):  # type: ignore[misc]
             self._memory.trim()
 
     def _log(self, client: "Client", fl_ctx: FLContext) -> None:
-        """Write an answer into the site's log, then send its scalars, for tracking. What is not logged stays here."""
+        """Write an answer into the site's log, then send its scalars, for tracking. What is not
+        logged stays here.
+        """
         from fedward.methods import method_of
         from fedward.protocol.wire import Message
 
@@ -99,8 +113,11 @@ def _new_client(fl_ctx: FLContext) -> "Client":
     from fedward.methods import method_of
     from fedward.security.encryption import SiteKey
 
-    workspace, job_id, name = fl_ctx.get_engine().get_workspace(), fl_ctx.get_job_id(), fl_ctx.get_identity_name()
-    config, folder = Path(workspace.get_app_config_dir(job_id)), state_folder(Path(workspace.get_root_dir()))
+    workspace = fl_ctx.get_engine().get_workspace()
+    job_id = fl_ctx.get_job_id()
+    name = fl_ctx.get_identity_name()
+    config = Path(workspace.get_app_config_dir(job_id))
+    folder = state_folder(Path(workspace.get_root_dir()))
     # The simulator says so itself: a job's id would be the server's word.
     rules = () if fl_ctx.get_prop(FLContextKey.SIMULATE_MODE, False) is True else _rules(fl_ctx)
     if rules:  # first: an experiment imports what it names
@@ -110,7 +127,9 @@ def _new_client(fl_ctx: FLContext) -> "Client":
     algorithm = method_of(experiment)
     log = SiteLog(folder, name, experiment, algorithm, job_id)
     source = DataSource(name, experiment, folder, site_folders(workspace))
-    return Client(source, algorithm, log, Admission(name, experiment, algorithm, folder, *rules), key)
+    return Client(
+        source, algorithm, log, Admission(name, experiment, algorithm, folder, *rules), key
+    )
 
 
 def _rules(fl_ctx: FLContext) -> "tuple[Callable[[], Policy], bool]":
@@ -125,5 +144,8 @@ def _rules(fl_ctx: FLContext) -> "tuple[Callable[[], Policy], bool]":
 def _told(error: Exception) -> dict[str, Any]:
     """Return what the server may know of an error before the site could be made."""
     if isinstance(error, WorkError):  # whose text is made for it, such as that of a policy
-        return {"error": reason(str(error)), **({"refused": True} if getattr(error, "final", False) else {})}
+        return {
+            "error": reason(str(error)),
+            **({"refused": True} if getattr(error, "final", False) else {}),
+        }
     return {"error": f"{type(error).__name__}: the details are in the site's own log"}

@@ -1,8 +1,10 @@
-"""FLARE's process for a job, which imports nothing from the job: ``python -m fedward.flare.job_process MODULE ...``.
+"""FLARE's process for a job, which imports nothing from the job: ``python -m
+fedward.flare.job_process MODULE ...``.
 
-FLARE's processes first append an app's folder ``custom`` to ``sys.path``, whether the job may bring code or not. torch,
-MONAI and FLARE then try to import packages that need not be installed, and would find the job's. The kits refuse an app
-with such a folder. This module makes sure that nothing is imported from it should there be one all the same.
+FLARE's processes first append an app's folder ``custom`` to ``sys.path``, whether the job may bring
+code or not. torch, MONAI and FLARE then try to import packages that need not be installed, and
+would find the job's. The kits refuse an app with such a folder. This module makes sure that nothing
+is imported from it should there be one all the same.
 """
 
 import runpy
@@ -10,7 +12,10 @@ import sys
 
 from nvflare.utils import job_launcher_utils
 
-MODULES = ("nvflare.private.fed.app.client.worker_process", "nvflare.private.fed.app.server.runner_process")
+MODULES = (
+    "nvflare.private.fed.app.client.worker_process",
+    "nvflare.private.fed.app.server.runner_process",
+)
 """What FLARE starts for a job at a site and at the server."""
 
 _NAME = "fedward.flare.job_process"
@@ -18,7 +23,9 @@ _NAME = "fedward.flare.job_process"
 
 
 def guarded(command: list[str]) -> list[str]:
-    """Return FLARE's command for a job's process, with this module before FLARE's; any other command as it is."""
+    """Return FLARE's command for a job's process, with this module before FLARE's; any other
+    command as it is.
+    """
     guarded_command = []
     for word in command:
         if word in MODULES:

@@ -1,8 +1,9 @@
 """Job processes that are started again when something kills them.
 
-FLARE fails the whole job when one of its processes dies. These launchers stand in a kit's resources in place of FLARE's
-own, and start the same command again. A site is then sent the task again that it did not answer, and the server's
-process continues its run folder, so that the weights are those of an undisturbed run.
+FLARE fails the whole job when one of its processes dies. These launchers stand in a kit's resources
+in place of FLARE's own, and start the same command again. A site is then sent the task again that
+it did not answer, and the server's process continues its run folder, so that the weights are those
+of an undisturbed run.
 """
 
 import os
@@ -28,18 +29,24 @@ RESTARTS = "FEDWARD_RESTARTS"
 """Environment variable of a job process: how often it was started again."""
 
 ARENAS = ("MALLOC_ARENA_MAX", "2")
-"""FLARE's hundreds of threads would spread freed memory over many arenas of the C library, which keeps it: the server
-then grows for hours (docs/results/performance.md). A value that is set already stands."""
+"""FLARE's hundreds of threads would spread freed memory over many arenas of the C library, which
+keeps it: the server then grows for hours (docs/results/performance.md). A value that is set already
+stands."""
 
 OFFLINE = ("HF_HUB_OFFLINE", "1")
-"""A job may name a network of timm with its weights: they come from timm's cache, and no process connects to the hub. A
-value that is set already stands."""
+"""A job may name a network of timm with its weights: they come from timm's cache, and no process
+connects to the hub. A value that is set already stands."""
 
-_MOST, _WITHIN = 3, 3600.0
-"""Restarts of a process within so many seconds; what dies more often dies for a reason that a restart does not fix."""
+_MOST = 3
+_WITHIN = 3600.0
+"""Restarts of a process within so many seconds; what dies more often dies for a reason that a
+restart does not fix.
+"""
 
 _WANTED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
-"""Signals by which people and service managers end a process; FLARE reports SIGHUP for one it lost track of."""
+"""Signals by which people and service managers end a process; FLARE reports SIGHUP for one it lost
+track of.
+"""
 
 
 class _Restarting(ProcessJobLauncher):  # type: ignore[misc]
@@ -51,7 +58,9 @@ class _Restarting(ProcessJobLauncher):  # type: ignore[misc]
         environment = job_environment(os.environ, kit) | credentials
 
         def launch(restarts: int) -> ProcessHandle:
-            return ProcessHandle(process_adapter=spawn_process(command, {**environment, RESTARTS: str(restarts)}))
+            return ProcessHandle(
+                process_adapter=spawn_process(command, {**environment, RESTARTS: str(restarts)})
+            )
 
         def say(text: str) -> None:
             self.logger.error(f"job {job_meta.get('job_id')}: {text}")
@@ -60,18 +69,24 @@ class _Restarting(ProcessJobLauncher):  # type: ignore[misc]
 
 
 def job_environment(environment: Mapping[str, str], kit: Path) -> dict[str, str]:
-    """Return the environment of a job's process, which imports nothing from its working directory or its kit.
+    """Return the environment of a job's process, which imports nothing from its working directory
+    or its kit.
 
     Nor does it download weights (:data:`OFFLINE`).
 
-    FLARE's own launchers hand over the parent's ``sys.path``, and with it the kit, where the files of all jobs lie.
+    FLARE's own launchers hand over the parent's ``sys.path``, and with it the kit, where the files
+    of all jobs lie.
 
     Args:
         environment: the parent's; of its PYTHONPATH remain the absolute folders outside the kit.
         kit: the kit's folder.
     """
     folders = [Path(folder) for folder in environment.get("PYTHONPATH", "").split(os.pathsep)]
-    kept = [path for path in folders if path.is_absolute() and not path.resolve().is_relative_to(kit.resolve())]
+    kept = [
+        path
+        for path in folders
+        if path.is_absolute() and not path.resolve().is_relative_to(kit.resolve())
+    ]
     own = {"PYTHONPATH": os.pathsep.join(map(str, kept)), "PYTHONSAFEPATH": "1"}
     return {**dict([ARENAS, OFFLINE]), **environment, **own}
 
@@ -96,8 +111,10 @@ class RestartedProcess(ProcessHandle):  # type: ignore[misc]
     """FLARE's view of the process that runs now."""
 
     def __init__(self, launch: Callable[[int], ProcessHandle], say: Callable[[str], None]) -> None:
-        self._launch, self._say = launch, say
-        self._changing, self._unwanted = threading.Lock(), False
+        self._launch = launch
+        self._say = say
+        self._changing = threading.Lock()
+        self._unwanted = False
         self._restarts: list[float] = []
         super().__init__(process_adapter=launch(0).adapter)
 
@@ -118,9 +135,12 @@ class RestartedProcess(ProcessHandle):  # type: ignore[misc]
         with self._changing:
             if self._unwanted or code is None or code >= 0 or -code in _WANTED:
                 return False
-            name, now = signal.Signals(-code).name, time.monotonic()
+            name = signal.Signals(-code).name
+            now = time.monotonic()
             if sum(now - earlier < _WITHIN for earlier in self._restarts) == _MOST:
-                self._say(f"its process was killed by {name} again, after {_MOST} restarts; it is given up")
+                self._say(
+                    f"its process was killed by {name} again, after {_MOST} restarts; it is given up"
+                )
                 return False
             self._restarts.append(now)
             self._say(f"its process was killed by {name}; restart {len(self._restarts)}")

@@ -32,22 +32,28 @@ METRICS = "FEDWARD_METRICS"
 """Environment variable: server and sites write metrics for Prometheus into this folder."""
 
 STATE = "FEDWARD_STATE"
-"""Environment variable: a participant's own folder, where a job runs in a container that sees only that job's files."""
+"""Environment variable: a participant's own folder, where a job runs in a container that sees only
+that job's files.
+"""
 
 _CONTAINERS = {"docker_launcher", "k8s_launcher"}
-"""Components of FLARE that start a container for each job; of the kit it sees ``startup`` and ``local`` alone."""
+"""Components of FLARE that start a container for each job; of the kit it sees ``startup`` and
+``local`` alone.
+"""
 
 SITES = "FEDWARD_SITES"
 """Environment variable: a further folder with site files, for the simulator."""
 
 
 def site_folders(workspace: Workspace) -> list[Path]:
-    """Return where a site's data file may lie: its own ``local`` folder, then the folder ``FEDWARD_SITES`` names.
+    """Return where a site's data file may lie: its own ``local`` folder, then the folder
+    ``FEDWARD_SITES`` names.
 
     Raises ConfigError: the variable names no absolute path, or no folder with a site's file.
     """
     own = Path(workspace.get_site_config_dir())
-    if named := named_folder(SITES):
+    named = named_folder(SITES)
+    if named:
         named_sites(named)
     return [own, named] if named else [own]
 
@@ -58,26 +64,31 @@ def state_folder(kit: Path) -> Path:
     It is ``FEDWARD_STATE``, by default ``fedward`` in the kit.
 
     Raises:
-        ConfigError: each job has a container of its own and the variable is not set: the privacy budget and all else
-            that a site keeps would be lost with the container.
+        ConfigError: each job has a container of its own and the variable is not set: the privacy
+            budget and all else that a site keeps would be lost with the container.
     """
     named = named_folder(STATE)
     if not named and _in_containers(kit):
         expected = "a mounted folder, since each job runs in a container of its own"
-        remedy = "Mount one in local/study_runtime.yaml; for a command, name it. See docs/containers.md."
-        raise ConfigError(f"environment variable {STATE}", expected=expected, found="none", remedy=remedy)
+        remedy = (
+            "Mount one in local/study_runtime.yaml; for a command, name it. See docs/containers.md."
+        )
+        raise ConfigError(
+            f"environment variable {STATE}", expected=expected, found="none", remedy=remedy
+        )
     return named or kit / "fedward"
 
 
 def run_folder(workspace: Workspace, job_id: str, job: Mapping[str, Any]) -> Path:
     """Return the server's folder of a job's run.
 
-    It is ``<runs>/<submitter>/<run>``: only who began a run reads and continues it. A job that names no run is a run
-    of its own, by its id; where ``FEDWARD_RUNS`` is set, jobs of one name are attempts at one run. It never lies in the
-    job's results, which FLARE hands to the submitter: an unfinished run holds the models of single sites.
+    It is ``<runs>/<submitter>/<run>``: only who began a run reads and continues it. A job that
+    names no run is a run of its own, by its id; where ``FEDWARD_RUNS`` is set, jobs of one name are
+    attempts at one run. It never lies in the job's results, which FLARE hands to the submitter: an
+    unfinished run holds the models of single sites.
 
-    In the simulator, which has one user, it is ``<runs>/<run>``. Without ``FEDWARD_RUNS`` it lies in the results: the
-    simulator deletes its workspace when it starts, and could not continue it.
+    In the simulator, which has one user, it is ``<runs>/<run>``. Without ``FEDWARD_RUNS`` it lies
+    in the results: the simulator deletes its workspace when it starts, and could not continue it.
 
     Args:
         workspace: the server's.
@@ -87,34 +98,50 @@ def run_folder(workspace: Workspace, job_id: str, job: Mapping[str, Any]) -> Pat
     Raises:
         ConfigError: a run, a submitter or a job whose name could lead out of the folder.
     """
-    runs, simulated = named_folder(RUNS), job_id == SimulatorConstants.JOB_NAME
+    runs = named_folder(RUNS)
+    simulated = job_id == SimulatorConstants.JOB_NAME
     if simulated and not runs:
         return results_folder(workspace, job_id)
-    if (run := get_custom_props(job, {}).get(RUN)) is not None:
+    run = get_custom_props(job, {}).get(RUN)
+    if run is not None:
         name = _safe("run", run)
+    elif runs:
+        name = _safe("name", job.get(JobMetaKey.JOB_NAME))
     else:
-        name = _safe("name", job.get(JobMetaKey.JOB_NAME)) if runs else job_id
+        name = job_id
     runs = runs or state_folder(Path(workspace.get_root_dir())) / "runs"
-    return runs / name if simulated else runs / _safe("submitter", job.get(JobMetaKey.SUBMITTER_NAME)) / name
+    return (
+        runs / name
+        if simulated
+        else runs / _safe("submitter", job.get(JobMetaKey.SUBMITTER_NAME)) / name
+    )
 
 
 def new_run(user: str) -> str:
-    """Return a name for a user's new run: 32 hexadecimal digits, of which the last 16 follow from the user's name."""
+    """Return a name for a user's new run: 32 hexadecimal digits, of which the last 16 follow from
+    the user's name.
+    """
     first = uuid4().hex[:16]
     return first + _of_user(first, user)
 
 
 def run_id(job: Mapping[str, Any]) -> str | None:
-    """Return the id that a job's run gets: the name that its sender gave it, if it is one of :func:`new_run`.
+    """Return the id that a job's run gets: the name that its sender gave it, if it is one of
+    :func:`new_run`.
 
-    None otherwise, and the run gets an id of its own. Sites keep what they know of a run by its id, so nobody may give
-    another one's to a run.
+    None otherwise, and the run gets an id of its own. Sites keep what they know of a run by its id,
+    so nobody may give another one's to a run.
 
     Args:
         job: the job's meta, of which the server has written the submitter.
     """
-    run, user = get_custom_props(job, {}).get(RUN), job.get(JobMetaKey.SUBMITTER_NAME)
-    if isinstance(run, str) and re.fullmatch("[0-9a-f]{32}", run) and run[16:] == _of_user(run[:16], str(user)):
+    run = get_custom_props(job, {}).get(RUN)
+    user = job.get(JobMetaKey.SUBMITTER_NAME)
+    if (
+        isinstance(run, str)
+        and re.fullmatch("[0-9a-f]{32}", run)
+        and run[16:] == _of_user(run[:16], str(user))
+    ):
         return run
     return None
 
@@ -129,19 +156,30 @@ def results_folder(workspace: Workspace, job_id: str) -> Path:
 
 
 def put_into_results(run: Path, results: Path) -> None:
-    """Copy a run into a job's results, where it does not lie there, without what serves only to continue it."""
+    """Copy a run into a job's results, where it does not lie there, without what serves only to
+    continue it.
+    """
     if run != results:
-        shutil.copytree(run, results, ignore=shutil.ignore_patterns("models", "rounds", "server"), dirs_exist_ok=True)
+        shutil.copytree(
+            run,
+            results,
+            ignore=shutil.ignore_patterns("models", "rounds", "server"),
+            dirs_exist_ok=True,
+        )
 
 
 def put_reason(error: Exception, results: Path) -> None:
     """Say in a job's results why its run did not begin."""
     results.mkdir(parents=True, exist_ok=True)
-    (results / ERROR).write_text(f"{reason(str(error) or type(error).__name__)}\n", encoding="utf-8")
+    (results / ERROR).write_text(
+        f"{reason(str(error) or type(error).__name__)}\n", encoding="utf-8"
+    )
 
 
 def resources(kit: Path) -> Path:
-    """Return the file that says what may run: the participant's own, else the one that the kit came with."""
+    """Return the file that says what may run: the participant's own, else the one that the kit came
+    with.
+    """
     own = kit.joinpath(WorkspaceConstants.SITE_FOLDER_NAME, WorkspaceConstants.RESOURCES_CONFIG)
     return own if own.exists() else own.with_name(WorkspaceConstants.DEFAULT_RESOURCES_CONFIG)
 
@@ -157,14 +195,20 @@ def _in_containers(kit: Path) -> bool:
 def _safe(kind: str, name: Any) -> str:
     if isinstance(name, str) and re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._@-]*", name):
         return name
-    expected, remedy = "a name of letters, digits, '.', '_', '@' and '-'", "Rename it, and use `fedward submit`."
+    expected = "a name of letters, digits, '.', '_', '@' and '-'"
+    remedy = "Rename it, and use `fedward submit`."
     raise ConfigError(f"job's {kind}", expected=expected, found=repr(name), remedy=remedy)
 
 
 def named_folder(variable: str) -> Path | None:
-    """Return the folder that an environment variable names; None if it is not set. ConfigError: no absolute path."""
+    """Return the folder that an environment variable names; None if it is not set. ConfigError: no
+    absolute path.
+    """
     value = os.environ.get(variable)
-    if value and not Path(value).is_absolute():  # FLARE changes the working directory: it would be another folder
-        where, remedy = f"environment variable {variable}", "Write it in full."
+    if (
+        value and not Path(value).is_absolute()
+    ):  # FLARE changes the working directory: it would be another folder
+        where = f"environment variable {variable}"
+        remedy = "Write it in full."
         raise ConfigError(where, expected="an absolute path", found=value, remedy=remedy)
     return Path(value) if value else None

@@ -15,8 +15,9 @@ class Memory:
     def trim(self) -> None:
         """Collect garbage and return free pages to the system.
 
-        Imported libraries hold half a million objects for good. Walking them takes 0.3 CPU seconds, while the other end
-        waits. So they are frozen after the first walk, and again when further modules were imported.
+        Imported libraries hold half a million objects for good. Walking them takes 0.3 CPU seconds,
+        while the other end waits. So they are frozen after the first walk, and again when further
+        modules were imported.
         """
         cleanup_memory()
         if len(sys.modules) != self._modules:

@@ -1,8 +1,10 @@
-"""Messages as FLARE moves them: an FLModel's parameters for the arrays, one entry of its meta for the rest.
+"""Messages as FLARE moves them: an FLModel's parameters for the arrays, one entry of its meta for
+the rest.
 
-Requests are full weights and answers differences, so that a site's own privacy filters apply to what they were made
-for. An answer without arrays travels as metrics, which those filters leave alone; several of them fail on no weights.
-This module knows dictionaries and arrays only, because :mod:`fedward.protocol.wire` imports torch.
+Requests are full weights and answers differences, so that a site's own privacy filters apply to
+what they were made for. An answer without arrays travels as metrics, which those filters leave
+alone; several of them fail on no weights. This module knows dictionaries and arrays only, because
+:mod:`fedward.protocol.wire` imports torch.
 """
 
 from collections.abc import Mapping
@@ -35,13 +37,15 @@ def pack_answer(meta: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> Sh
 def unpack(shareable: Shareable) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
     """Return (meta, arrays) of a request or an answer.
 
-    Raises WireError when it is not one of ours; what the meta and the arrays may hold is checked by the wire list.
+    Raises WireError when it is not one of ours; what the meta and the arrays may hold is checked by
+    the wire list.
     """
     try:
         dxo = from_shareable(shareable)
     except ValueError as error:
         raise _foreign(str(error)) from error
-    meta, arrays = (dxo.meta or {}).get(_META), dxo.data or {}
+    meta = (dxo.meta or {}).get(_META)
+    arrays = dxo.data or {}
     if not isinstance(meta, dict):
         raise _foreign("a message without one")
     if not all(isinstance(array, np.ndarray) for array in arrays.values()):
@@ -53,7 +57,9 @@ def _pack(meta: Mapping[str, Any], arrays: Mapping[str, np.ndarray], kind: Param
     content = {"params": dict(arrays), "params_type": kind} if arrays else {"metrics": {}}
     round_ = meta.get("round")
     known = round_ if isinstance(round_, int) and round_ >= 0 else None  # FLARE takes no other
-    return FLModelUtils.to_shareable(FLModel(**content, current_round=known, meta={_META: dict(meta)}))
+    return FLModelUtils.to_shareable(
+        FLModel(**content, current_round=known, meta={_META: dict(meta)})
+    )
 
 
 def _foreign(found: str) -> WireError:

@@ -22,22 +22,26 @@ _TICK = 0.1
 class FlareTransport:
     """Carries messages as FLARE tasks of a controller.
 
-    Each site gets a task of its own through ``Controller.send``, which reports how a task failed and does not copy the
-    model for each site. A task has its data only while FLARE takes them to send: what a request holds on the disk is
-    read for one site at a time. FLARE itself drops answers that come twice or after the deadline.
+    Each site gets a task of its own through ``Controller.send``, which reports how a task failed
+    and does not copy the model for each site. A task has its data only while FLARE takes them to
+    send: what a request holds on the disk is read for one site at a time. FLARE itself drops
+    answers that come twice or after the deadline.
     """
 
     def __init__(self, controller: ModelController) -> None:
-        self._controller, self._memory = controller, Memory()
+        self._controller = controller
+        self._memory = Memory()
 
     def sites(self) -> list[str]:
         """Return the sites that take part in the job, sorted by name."""
         return sorted(client.name for client in self._controller.engine.get_clients())
 
     def exchange(self, requests: Mapping[str, Message], timeout: int, deliver: Deliver) -> None:
-        """Send every request and deliver each answer as it arrives, in this thread; see :class:`Transport`.
+        """Send every request and deliver each answer as it arrives, in this thread; see
+        :class:`Transport`.
 
-        A site that is not in the job, or that FLARE gives up on before the deadline, gets an error answer at once.
+        A site that is not in the job, or that FLARE gives up on before the deadline, gets an error
+        answer at once.
 
         Raises:
             RunError: the job is aborted.
@@ -55,7 +59,9 @@ class FlareTransport:
             while tasks:
                 if self._controller.abort_signal.triggered:
                     remedy = "Resume it when wanted."
-                    raise RunError("job", expected="to run to its end", found="an abort", remedy=remedy)
+                    raise RunError(
+                        "job", expected="to run to its end", found="an abort", remedy=remedy
+                    )
                 try:
                     site, answer = answers.get(timeout=_TICK)
                 except Empty:
@@ -68,9 +74,12 @@ class FlareTransport:
             for task in tasks.values():
                 self._controller.cancel_task(task)
 
-    def _send(self, site: str, request: Message, timeout: int, answers: Queue[tuple[str, Message]]) -> Task:
+    def _send(
+        self, site: str, request: Message, timeout: int, answers: Queue[tuple[str, Message]]
+    ) -> Task:
         def received(client_task: ClientTask, **_: Any) -> None:
-            result, client_task.result = client_task.result, None
+            result = client_task.result
+            client_task.result = None
             answers.put((site, _answer(site, request, result)))
 
         def fill(client_task: ClientTask, **_: Any) -> None:
@@ -79,25 +88,36 @@ class FlareTransport:
         def empty(client_task: ClientTask, **_: Any) -> None:
             client_task.task.data = Shareable()
 
-        callbacks = {"before_task_sent_cb": fill, "after_task_sent_cb": empty, "result_received_cb": received}
+        callbacks = {
+            "before_task_sent_cb": fill,
+            "after_task_sent_cb": empty,
+            "result_received_cb": received,
+        }
         task = Task(TASK, Shareable(), timeout=timeout, **callbacks)
         self._controller.send(task, self._controller.fl_ctx, targets=[site])
         return task
 
 
 def _drop_ended(tasks: dict[str, Task], requests: Mapping[str, Message], deliver: Deliver) -> None:
-    """Forget the tasks that ended without an answer. Status OK is not one of them: its answer is in the queue."""
+    """Forget the tasks that ended without an answer. Status OK is not one of them: its answer is in
+    the queue.
+    """
     for site, task in list(tasks.items()):
         status = task.completion_status
         if status not in (None, TaskCompletionStatus.OK):
             del tasks[site]
             if status != TaskCompletionStatus.TIMEOUT:
-                deliver(site, _failed(site, requests[site], f"FLARE gave up the task: {status.value}"))
+                deliver(
+                    site, _failed(site, requests[site], f"FLARE gave up the task: {status.value}")
+                )
 
 
 def _answer(site: str, request: Message, result: Any) -> Message:
-    if (code := result.get_return_code()) != ReturnCode.OK:
-        return _failed(site, request, f"FLARE returned {code}; the details are in the site's own log")
+    code = result.get_return_code()
+    if code != ReturnCode.OK:
+        return _failed(
+            site, request, f"FLARE returned {code}; the details are in the site's own log"
+        )
     try:
         return Message(*unpack(result))
     except FedwardError as error:

@@ -16,13 +16,17 @@ from fedward.storage.checkpoint import save_json
 _SCHEMA = "https://github.com/Project-MONAI/MONAI-extra-test-data/releases/download/0.8.1/meta_schema_20240725.json"
 _BATCH = 64
 _CODE = ("$", "%", "@")
-"""How a text begins that MONAI's tools evaluate, read as a file, or follow to another part of a bundle."""
+"""How a text begins that MONAI's tools evaluate, read as a file, or follow to another part of a
+bundle.
+"""
 
 
 def write_bundle(model: TrainedModel, run: Path, folder: Path) -> None:
-    """Write a bundle into a new folder: ``configs/``, ``models/model.ts``, ``docs/README.md`` and ``scripts/``.
+    """Write a bundle into a new folder: ``configs/``, ``models/model.ts``, ``docs/README.md`` and
+    ``scripts/``.
 
-    ``scripts/decoding.py`` is a copy of the file by which sites read their images, so that pixels are the same.
+    ``scripts/decoding.py`` is a copy of the file by which sites read their images, so that pixels
+    are the same.
 
     Args:
         model: of this run.
@@ -30,18 +34,26 @@ def write_bundle(model: TrainedModel, run: Path, folder: Path) -> None:
         folder: new or empty.
 
     Raises:
-        ConfigError: there are files in the folder, or a class has a name that MONAI would not take for a name.
+        ConfigError: there are files in the folder, or a class has a name that MONAI would not take
+            for a name.
         RunError: the network cannot be TorchScript.
     """
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         remedy = "Name another folder."
-        raise ConfigError(f"--bundle {folder}", expected="a new folder", found="files in it", remedy=remedy)
-    if code := [name for name in model.classes if name.startswith(_CODE)]:
-        expected, remedy = f"names without {' '.join(_CODE)} before them", "MONAI may run it: name --onnx in its place."
-        raise ConfigError("--bundle, data.classes", expected=expected, found=f"{code[0]!r:.80}", remedy=remedy)
+        raise ConfigError(
+            f"--bundle {folder}", expected="a new folder", found="files in it", remedy=remedy
+        )
+    code = [name for name in model.classes if name.startswith(_CODE)]
+    if code:
+        expected = f"names without {' '.join(_CODE)} before them"
+        remedy = "MONAI may run it: name --onnx in its place."
+        raise ConfigError(
+            "--bundle, data.classes", expected=expected, found=f"{code[0]!r:.80}", remedy=remedy
+        )
     from monai.data import save_net_with_metadata  # here, as it takes seconds to import
 
-    card, script = ModelCard.of(model, run), traced(model)
+    card = ModelCard.of(model, run)
+    script = traced(model)
     described = metadata(model, card)
     with whole(folder) as partial:
         save_json(partial / "configs" / "metadata.json", described)
@@ -59,10 +71,20 @@ def metadata(model: TrainedModel, card: ModelCard) -> dict[str, Any]:
     """Return ``metadata.json``, in the fields of MONAI's schema."""
     channels, size, _ = model.image_shape
     tensor = {"dtype": "float32", "value_range": [0, 1], "is_patch_data": False}
-    image = {"type": "image", "format": "magnitude", "modality": "n/a", "num_channels": channels, **tensor}
+    image = {
+        "type": "image",
+        "format": "magnitude",
+        "modality": "n/a",
+        "num_channels": channels,
+        **tensor,
+    }
     colours = ["grey"] if channels == 1 else ["red", "green", "blue"]
     of_image = {"spatial_shape": [size, size], "channel_def": _numbered(colours)}
-    of_classes = {"num_channels": len(model.classes), "spatial_shape": [], "channel_def": _numbered(model.classes)}
+    of_classes = {
+        "num_channels": len(model.classes),
+        "spatial_shape": [],
+        "channel_def": _numbered(model.classes),
+    }
     kind = "Multi-label classification" if model.multi_label else "Classification"
     return {
         "schema": _SCHEMA,
@@ -80,17 +102,25 @@ def metadata(model: TrainedModel, card: ModelCard) -> dict[str, Any]:
         "eval_metrics": card.means,
         "network_data_format": {
             "inputs": {"image": image | of_image},
-            "outputs": {"pred": {"type": "probabilities", "format": "classes", **tensor, **of_classes}},
+            "outputs": {
+                "pred": {"type": "probabilities", "format": "classes", **tensor, **of_classes}
+            },
         },
     }
 
 
 def inference(model: TrainedModel) -> dict[str, Any]:
-    """Return ``inference.json``: all images in a folder to ``predictions.csv``, a line of path and probabilities."""
+    """Return ``inference.json``: all images in a folder to ``predictions.csv``, a line of path and
+    probabilities.
+    """
     channels, size, _ = model.image_shape
     pixels = f"torch.from_numpy(decode(Path(file), {size}, {channels}).copy())"
     return {
-        "imports": ["$import torch", "$from pathlib import Path", "$from scripts.decoding import decode"],
+        "imports": [
+            "$import torch",
+            "$from pathlib import Path",
+            "$from scripts.decoding import decode",
+        ],
         "bundle_root": ".",
         "dataset_dir": "$@bundle_root + '/images'",
         "output_dir": "$@bundle_root + '/output'",

@@ -1,4 +1,6 @@
-"""What is to be known of a model before it is used: where it comes from, how good it was, what it is not for."""
+"""What is to be known of a model before it is used: where it comes from, how good it was, what it
+is not for.
+"""
 
 import json
 import re
@@ -11,8 +13,8 @@ from fedward.errors import listed
 from fedward.evaluation.selection import mean
 from fedward.evaluation.small_counts import SMALLEST_COUNT
 from fedward.inference.model import TrainedModel
-from fedward.report.run import Run
-from fedward.report.tables import OVERALL, SiteLine, site_lines
+from fedward.runs.run import Run
+from fedward.runs.tables import OVERALL, SiteLine, site_lines
 from fedward.storage.audit import LOG
 from fedward.terminal import one_line
 
@@ -100,8 +102,12 @@ class ModelCard:
     @classmethod
     def of(cls, model: TrainedModel, folder: Path) -> "ModelCard":
         """Read a run folder, for one of its models."""
-        name = next(name for name in ("model", "best") if _is(folder / f"{name}.safetensors", model))
-        return cls(model, Run.load(folder), int(json.loads((folder / f"{name}.json").read_text())["round"]))
+        name = next(
+            name for name in ("model", "best") if _is(folder / f"{name}.safetensors", model)
+        )
+        return cls(
+            model, Run.load(folder), int(json.loads((folder / f"{name}.json").read_text())["round"])
+        )
 
     @property
     def sites(self) -> tuple[str, ...]:
@@ -111,7 +117,8 @@ class ModelCard:
     @property
     def summary(self) -> str:
         """In two sentences."""
-        method, sites = self.run.info.method, len(self.sites)
+        method = self.run.info.method
+        sites = len(self.sites)
         several = " of which an image may show several or none" if self.model.multi_label else ""
         return (
             f"A classifier of 2D images into {len(self.model.classes)} classes{several}, trained with {method} in "
@@ -126,7 +133,8 @@ class ModelCard:
 
     def text(self) -> str:
         """Return the card as Markdown."""
-        info, spec = self.run.info, self.model.experiment
+        info = self.run.info
+        spec = self.model.experiment
         end = info.audit or {}
         return _TEXT.format(
             title=_cell(f"{spec.data.name}, {info.method}"),
@@ -153,22 +161,33 @@ class ModelCard:
             experiment=spec.digest,
             audit=file_digest(self.run.folder / LOG),
             last=_cell(f"{end.get('last_hash')}"),
-            versions=_cell(", ".join(f"{name} {version}" for name, version in info.versions.items())),
+            versions=_cell(
+                ", ".join(f"{name} {version}" for name, version in info.versions.items())
+            ),
         )
 
     def _temperature(self) -> str:
         if self.model.temperature == 1:
             return "1: not calibrated"
-        each = self.model.temperature if isinstance(self.model.temperature, tuple) else (self.model.temperature,)
+        each = (
+            self.model.temperature
+            if isinstance(self.model.temperature, tuple)
+            else (self.model.temperature,)
+        )
         return f"{', '.join(f'{value:.4g}' for value in each)}, fitted on validation images of one site"
 
     def _data(self, lines: Sequence[SiteLine]) -> str:
-        rows = [(line.site, *map(_count, (line.labelled, line.unlabelled, line.val, line.test))) for line in lines]
+        rows = [
+            (line.site, *map(_count, (line.labelled, line.unlabelled, line.val, line.test)))
+            for line in lines
+        ]
         return _table(("site", "labelled", "unlabelled", "validation", "test"), rows)
 
     def _performance(self) -> str:
         values = {name: self._values(name) for name in self._shown}
-        rows = [(site, *(_value(values[name], site) for name in self._shown)) for site in self.sites]
+        rows = [
+            (site, *(_value(values[name], site) for name in self._shown)) for site in self.sites
+        ]
         rows.append(("mean over sites", *(_value(self.means, name) for name in self._shown)))
         return _table(("site", *(OVERALL[name] for name in self._shown)), rows)
 
@@ -185,7 +204,13 @@ def _is(file: Path, model: TrainedModel) -> bool:
 
 
 def _count(count: int | None) -> str:
-    return "not told" if count is None else f"fewer than {SMALLEST_COUNT}" if 0 < count < SMALLEST_COUNT else f"{count}"
+    return (
+        "not told"
+        if count is None
+        else f"fewer than {SMALLEST_COUNT}"
+        if 0 < count < SMALLEST_COUNT
+        else f"{count}"
+    )
 
 
 def _value(values: Mapping[str, float | None], name: str) -> str:
@@ -199,5 +224,7 @@ def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def _cell(text: str) -> str:
-    """Return a text of a run as Markdown shows it: in one line, that begins no cell, code, link or HTML of its own."""
+    """Return a text of a run as Markdown shows it: in one line, that begins no cell, code, link or
+    HTML of its own.
+    """
     return re.sub(r"([|`<\[])", r"\\\1", one_line(text))

@@ -23,38 +23,70 @@ def add_evaluate(parser: argparse.ArgumentParser) -> None:
     add("--groups", nargs="+", default=[], type=_group, metavar="NAME=CLASS,...", help=groups)
     by = "what the numbers are of; patient: of what the site file calls a group (default: as in the run)"
     add("--by", choices=("image", "patient"), help=by)
-    add("--out", type=_file, metavar="FILE", help="JSON file to write (default: SITE-SPLIT-evaluation.json here)")
+    add(
+        "--out",
+        type=_file,
+        metavar="FILE",
+        help="JSON file to write (default: SITE-SPLIT-evaluation.json here)",
+    )
 
 
 def add_predict(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of ``predict``."""
-    from fedward.sites.command import named_column
+    from fedward.lab.partition.command import named_column
 
     add = _about_a_run(parser, _predict)
     images = "a folder of images, a CSV that lists some, an npz file, or one image"
     add("images", type=Path, metavar="IMAGES", help=images)
-    add("--out", type=_file, required=True, metavar="CSV", help="file to write, with a row for each image file")
+    add(
+        "--out",
+        type=_file,
+        required=True,
+        metavar="CSV",
+        help="file to write, with a row for each image file",
+    )
     site_file = "read files as this site does: its window, frames and slices (default: 2D images, their own windows)"
     add("--site-file", type=Path, metavar="SITE_FILE", help=site_file)
-    refer = "mark images whose largest probability is below P, for a person to look at (default: none)"
+    refer = (
+        "mark images whose largest probability is below P, for a person to look at (default: none)"
+    )
     add("--refer-below", type=_probability, metavar="P", help=refer)
     _add_calibration(parser)
     columns = "a CSV's: the column of the image files (default: by known names)"
     add("--columns", nargs="+", default=[], type=named_column, metavar="image=NAME", help=columns)
-    add("--folder", type=Path, metavar="FOLDER", help="folder of the images that a CSV lists (default: the CSV's)")
+    add(
+        "--folder",
+        type=Path,
+        metavar="FOLDER",
+        help="folder of the images that a CSV lists (default: the CSV's)",
+    )
 
 
 def add_export(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of ``export``."""
     add = _about_a_run(parser, _export)
-    add("--onnx", type=_file, metavar="FILE", help='write an ONNX file; needs: pip install "fedward[export]"')
+    add(
+        "--onnx",
+        type=_file,
+        metavar="FILE",
+        help='write an ONNX file; needs: pip install "fedward[export]"',
+    )
     add("--torchscript", type=_file, metavar="FILE", help="write a TorchScript file")
-    add("--bundle", type=Path, metavar="FOLDER", help="write a MONAI bundle with a model card into a new folder")
+    add(
+        "--bundle",
+        type=Path,
+        metavar="FOLDER",
+        help="write a MONAI bundle with a model card into a new folder",
+    )
     _add_calibration(parser)
 
 
-def _about_a_run(parser: argparse.ArgumentParser, command: Callable[[argparse.Namespace], int]) -> Callable[..., Any]:
-    """Let ``command`` carry the parser out, name the run's model; return what adds further arguments."""
+def _about_a_run(
+    parser: argparse.ArgumentParser, command: Callable[[argparse.Namespace], int]
+) -> Callable[..., Any]:
+    """Let ``command`` carry the parser out, name the run's model; return what adds further
+    arguments.
+    """
     add = subcommand(parser, command)
     add("run", type=Path, metavar="RUN_FOLDER", help="a finished run")
     last = "the model of the last round (default: of the best round by validation, which report.html describes)"
@@ -97,7 +129,9 @@ def _model(options: argparse.Namespace) -> "TrainedModel":
     if options.last and summary.best_round not in (None, summary.rounds):
         other = f"report.html describes the one after round {summary.best_round}"
         complain(f"this is the model after the last round, {summary.rounds}; {other}")
-    return load_model(options.run, "last" if options.last else "best", getattr(options, "calibration", None))
+    return load_model(
+        options.run, "last" if options.last else "best", getattr(options, "calibration", None)
+    )
 
 
 def _evaluate(options: argparse.Namespace) -> int:
@@ -106,11 +140,17 @@ def _evaluate(options: argparse.Namespace) -> int:
     from fedward.inference.words import lines
     from fedward.storage.checkpoint import save_json
 
-    repeated = {name for name, _ in options.groups if [each for each, _ in options.groups].count(name) > 1}
+    repeated = {
+        name for name, _ in options.groups if [each for each, _ in options.groups].count(name) > 1
+    }
     if repeated:
         remedy = "Name all its classes at once, separated by commas."
-        raise ConfigError("--groups", expected="each group once", found=", ".join(sorted(repeated)), remedy=remedy)
-    found = evaluate(_model(options), options.site_file, options.split, dict(options.groups) or None, options.by)
+        raise ConfigError(
+            "--groups", expected="each group once", found=", ".join(sorted(repeated)), remedy=remedy
+        )
+    found = evaluate(
+        _model(options), options.site_file, options.split, dict(options.groups) or None, options.by
+    )
     options.out = options.out or Path(f"{found['site']}-{found['split']}-evaluation.json")
     require_own_place(options.out, options.run, [options.site_file])
     save_json(options.out, found)
@@ -127,11 +167,16 @@ def _predict(options: argparse.Namespace) -> int:
     from fedward.sites.site_file import ManifestSite, read_site_file
 
     listed = options.folder or options.images.parent
-    require_own_place(options.out, options.run, [options.images, listed, options.site_file, options.calibration])
-    model, rendering = _model(options), PLAIN
+    require_own_place(
+        options.out, options.run, [options.images, listed, options.site_file, options.calibration]
+    )
+    model = _model(options)
+    rendering = PLAIN
     if options.site_file and isinstance(file := read_site_file(options.site_file), ManifestSite):
         rendering = file.rendering
-    asked = images_at(options.images, model.experiment.data, dict(options.columns), options.folder, rendering)
+    asked = images_at(
+        options.images, model.experiment.data, dict(options.columns), options.folder, rendering
+    )
     outcome = write_predictions(model, asked, options.out, options.refer_below)
     if asked.others:
         complain(f"left out, as their endings are not those of images: {asked.others} of the files")
@@ -140,7 +185,9 @@ def _predict(options: argparse.Namespace) -> int:
     kind = outcome.kind.removesuffix("s") if outcome.files == 1 else outcome.kind
     print(f"{outcome.files} {kind}{means}{refer}: {options.out}")
     if outcome.unusable:
-        complain(f"no prediction for {outcome.unusable} of the {outcome.kind}; the column problem says why")
+        complain(
+            f"no prediction for {outcome.unusable} of the {outcome.kind}; the column problem says why"
+        )
     return 1 if outcome.unusable else 0
 
 
@@ -155,9 +202,16 @@ def _export(options: argparse.Namespace) -> int:
     for out in (options.onnx, options.torchscript, options.bundle):
         if out:
             require_own_place(out, options.run, [options.calibration])
-    if options.onnx and options.torchscript and options.onnx.resolve() == options.torchscript.resolve():
-        found, remedy = f"{options.onnx} twice", "Name two files."
-        raise ConfigError("--onnx and --torchscript", expected="a file each", found=found, remedy=remedy)
+    if (
+        options.onnx
+        and options.torchscript
+        and options.onnx.resolve() == options.torchscript.resolve()
+    ):
+        found = f"{options.onnx} twice"
+        remedy = "Name two files."
+        raise ConfigError(
+            "--onnx and --torchscript", expected="a file each", found=found, remedy=remedy
+        )
     if options.onnx:
         require_onnx()
     model = _model(options)

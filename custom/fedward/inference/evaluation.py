@@ -50,23 +50,27 @@ def evaluate(
     """Return what a model does on one split of a site's labelled images, as plain JSON values.
 
     Images of a class with fewer than five in the split are left out before classes are grouped
-    (:mod:`fedward.evaluation.small_counts`). Images, or patients, count as independent of each other. In the test split
-    also a temperature is fitted, on the site's validation images. All numbers but those under ``temperature`` are of
-    the model as it is. Of a multi-label model no image is left out but classes, each of which has a temperature.
+    (:mod:`fedward.evaluation.small_counts`). Images, or patients, count as independent of each
+    other. In the test split also a temperature is fitted, on the site's validation images. All
+    numbers but those under ``temperature`` are of the model as it is. Of a multi-label model no
+    image is left out but classes, each of which has a temperature.
 
     Args:
         model: of :func:`fedward.load_model`, without a calibration.
         site_file: with the site's labels mapped to the classes of the model.
         split: which images; of ``train`` those with a label.
-        groups: name -> classes that are told apart from the others only together; by default each is told apart.
-        unit: what all numbers are of; a patient's answer is the mean of the probabilities of its images
-            (:mod:`fedward.evaluation.units`). By default what the job says.
+        groups: name -> classes that are told apart from the others only together; by default each
+            is told apart.
+        unit: what all numbers are of; a patient's answer is the mean of the probabilities of its
+            images (:mod:`fedward.evaluation.units`). By default what the job says.
 
     Raises:
         ConfigError: groups that are not made of all classes, or of a multi-label model.
         DataError: the site's data cannot be used, or no class has five images in the split.
     """
-    classes, several, unit = model.classes, model.multi_label, unit or model.experiment.data.evaluate_by
+    classes = model.classes
+    several = model.multi_label
+    unit = unit or model.experiment.data.evaluate_by
     if several and (groups or unit != "image"):
         where = "--groups" if groups else f"--by {unit}"
         remedy = f"Leave {where} away: each class and each image is a question of its own."
@@ -76,14 +80,17 @@ def evaluate(
     names = list(groups) if groups else list(classes)
     with tempfile.TemporaryDirectory(prefix="fedward-") as cache:
         data = load_site(site_file, spec, Path(cache))
-        if unused := sum(row.counted for row in data.rejected):
+        unused = sum(row.counted for row in data.rejected)
+        if unused:
             text = "site %s: %d rows cannot be used and are in no number; `fedward doctor SITE_FILE` lists them"
             _log.warning(text, data.site, unused)
         images = data.labelled if split == "train" else getattr(data, split)
         require_one_label(data.site, images)
         images = reportable(images)
         if not (evaluated(images.labels).any() if several else len(images)):
-            expected = f"a class with at least {SMALLEST_COUNT} labelled {unit}s in its {split} split"
+            expected = (
+                f"a class with at least {SMALLEST_COUNT} labelled {unit}s in its {split} split"
+            )
             expected += f", and {SMALLEST_COUNT} without it" if several else ""
             remedy = "Name another split with --split, or set more images apart in the site file (split)."
             raise DataError(f"site {data.site}", expected=expected, found="none", remedy=remedy)
@@ -93,13 +100,19 @@ def evaluate(
             temperature = _temperatures(model, data, images, found)
         elif split == "test":
             temperature = _temperature(model, data, images, found, places)
-    scores, labels = (found[:, :, 0], images.labels) if several else fold(*unit_answers(found, images), places)
+    scores, labels = (
+        (found[:, :, 0], images.labels) if several else fold(*unit_answers(found, images), places)
+    )
     measure = multi_label_performance if several else performance
     told = evaluated(labels) if several else class_counts(images.labels, len(classes)) > 0
     return {
         "format": FORMAT,
         "fedward": __version__,
-        "model": {"sha256": model.sha256, "method": model.experiment.method, "classes": list(classes)},
+        "model": {
+            "sha256": model.sha256,
+            "method": model.experiment.method,
+            "classes": list(classes),
+        },
         "site": data.site,
         "split": split,
         "unit": unit,
@@ -120,9 +133,15 @@ def _predicted(model: TrainedModel, data: SiteData, images: Images) -> NDArray[n
 
 
 def _temperature(
-    model: TrainedModel, data: SiteData, images: Images, found: NDArray[np.float32], places: Sequence[int]
+    model: TrainedModel,
+    data: SiteData,
+    images: Images,
+    found: NDArray[np.float32],
+    places: Sequence[int],
 ) -> dict[str, Any] | None:
-    """Return the temperature by the validation images, and what it does to the calibration of the test split."""
+    """Return the temperature by the validation images, and what it does to the calibration of the
+    test split.
+    """
     held_out = reportable(data.val)
     value = fit_temperature(_predicted(model, data, held_out), held_out.labels)
     if value is None:
@@ -143,10 +162,12 @@ def _temperatures(
     model: TrainedModel, data: SiteData, images: Images, found: NDArray[np.float32]
 ) -> dict[str, Any] | None:
     """Return the same for each class of a multi-label model that has enough images in both splits."""
-    held_out, told = _predicted(model, data, data.val), dict[str, Any]()
+    held_out = _predicted(model, data, data.val)
+    told = dict[str, Any]()
     for place in np.flatnonzero(evaluated(data.val.labels) & evaluated(images.labels)):
         value = fit_temperature(held_out[:, place], 1 - data.val.labels[:, place])
         if value is not None:
-            scores, shown = tempered(found[:, place], value)[:, 0], images.labels[:, place]
+            scores = tempered(found[:, place], value)[:, 0]
+            shown = images.labels[:, place]
             told[model.classes[place]] = {"value": value, **answered(scores, shown)}
     return {"split": "val", "images": len(data.val), "classes": told} if told else None

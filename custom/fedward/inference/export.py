@@ -1,4 +1,6 @@
-"""A model in formats that other programs run: ONNX and TorchScript, from images in [0, 1] to probabilities."""
+"""A model in formats that other programs run: ONNX and TorchScript, from images in [0, 1] to
+probabilities.
+"""
 
 import copy
 import json
@@ -19,7 +21,8 @@ from fedward.inference.model import TrainedModel
 from fedward.inference.whole import whole
 from fedward.seeds import torch_generator
 
-INPUT, OUTPUT = "image", "probabilities"
+INPUT = "image"
+OUTPUT = "probabilities"
 """Names of an ONNX file's input (N, channels, size, size) and output (N, classes), both float32."""
 TOLERANCE = 1e-5
 """By which probabilities of an exported model may differ."""
@@ -28,21 +31,38 @@ _PACKAGES = ("onnx", "onnxscript", "onnxruntime")
 
 def require_onnx() -> None:
     """Raise ConfigError unless what writes and checks ONNX files is installed."""
-    if missing := [name for name in _PACKAGES if find_spec(name) is None]:
-        expected, found = f"the packages {', '.join(_PACKAGES)}", f"no {' and no '.join(missing)}"
-        raise ConfigError("--onnx", expected=expected, found=found, remedy='Run: pip install "fedward[export]"')
+    missing = [name for name in _PACKAGES if find_spec(name) is None]
+    if missing:
+        expected = f"the packages {', '.join(_PACKAGES)}"
+        found = f"no {' and no '.join(missing)}"
+        raise ConfigError(
+            "--onnx", expected=expected, found=found, remedy='Run: pip install "fedward[export]"'
+        )
 
 
 def facts(model: TrainedModel) -> dict[str, str]:
     """Return what an exported file says of itself, name -> text or JSON."""
     channels, size, _ = model.image_shape
-    about = {"fedward": __version__, "model_sha256": model.sha256, "method": model.experiment.method}
-    shape = {"image_size": size, "channels": channels, "classes": list(model.classes), "multi_label": model.multi_label}
-    return about | {name: json.dumps(value) for name, value in (shape | {"temperature": model.temperature}).items()}
+    about = {
+        "fedward": __version__,
+        "model_sha256": model.sha256,
+        "method": model.experiment.method,
+    }
+    shape = {
+        "image_size": size,
+        "channels": channels,
+        "classes": list(model.classes),
+        "multi_label": model.multi_label,
+    }
+    return about | {
+        name: json.dumps(value)
+        for name, value in (shape | {"temperature": model.temperature}).items()
+    }
 
 
 def write_torchscript(model: TrainedModel, out: Path) -> None:
-    """Write a TorchScript file for any number of images, with :func:`facts` as ``metadata.json`` inside.
+    """Write a TorchScript file for any number of images, with :func:`facts` as ``metadata.json``
+    inside.
 
     Raises RunError: what was written answers differently.
     """
@@ -65,10 +85,12 @@ def write_onnx(model: TrainedModel, out: Path) -> None:
 
     Raises:
         ConfigError: the packages for it are missing.
-        RunError: torch cannot export the network, or what was written answers differently in ONNX Runtime.
+        RunError: torch cannot export the network, or what was written answers differently in ONNX
+            Runtime.
     """
     require_onnx()
-    net, batch = _whole(model), torch.export.Dim("N")
+    net = _whole(model)
+    batch = torch.export.Dim("N")
     with whole(out) as partial:
         try:
             with quiet(), torch.no_grad():
@@ -85,9 +107,12 @@ def write_onnx(model: TrainedModel, out: Path) -> None:
             if _interrupted(error):
                 raise KeyboardInterrupt from error
             cause = error.__cause__ or error  # torch's own words are advice in colours
-            where, found = f"ONNX of net {model.experiment.net}", f"{type(cause).__name__}: {cause}".splitlines()[0]
+            where = f"ONNX of net {model.experiment.net}"
+            found = f"{type(cause).__name__}: {cause}".splitlines()[0]
             remedy = "Export TorchScript or a bundle, or train another network."
-            raise RunError(where, expected="what torch exports", found=f"{found:.300}", remedy=remedy) from error
+            raise RunError(
+                where, expected="what torch exports", found=f"{found:.300}", remedy=remedy
+            ) from error
         program.model.metadata_props.update(facts(model))
         program.save(partial, external_data=False)
         _require_agreement(model, net, _session(partial), "ONNX")
@@ -108,7 +133,8 @@ def _session(file: Path) -> Callable[[Tensor], Tensor]:
 
 
 def _whole(model: TrainedModel) -> nn.Module:
-    own, last = copy.deepcopy(model.tempered).cpu(), nn.Sigmoid() if model.multi_label else nn.Softmax(dim=1)
+    own = copy.deepcopy(model.tempered).cpu()
+    last = nn.Sigmoid() if model.multi_label else nn.Softmax(dim=1)
     return nn.Sequential(own, last).eval().requires_grad_(False)
 
 
@@ -116,8 +142,12 @@ def _images(model: TrainedModel, number: int) -> Tensor:
     return torch.rand(number, *model.image_shape, generator=torch_generator(0, "export", number))
 
 
-def _require_agreement(model: TrainedModel, net: nn.Module, other: Callable[[Tensor], Tensor], kind: str) -> None:
-    """Raise RunError where an exported model answers differently; a network may compute by the number of images."""
+def _require_agreement(
+    model: TrainedModel, net: nn.Module, other: Callable[[Tensor], Tensor], kind: str
+) -> None:
+    """Raise RunError where an exported model answers differently; a network may compute by the
+    number of images.
+    """
     for number in (1, 3):
         images = _images(model, number)
         with torch.no_grad():
@@ -125,10 +155,14 @@ def _require_agreement(model: TrainedModel, net: nn.Module, other: Callable[[Ten
             try:
                 largest = float((other(images) - expected).abs().max())
                 found = f"a difference of {largest:.2g}"
-            except Exception as error:  # whatever another program makes of a file that it cannot run
-                largest, found = float("inf"), f"{type(error).__name__}: {error}"
+            except (
+                Exception
+            ) as error:  # whatever another program makes of a file that it cannot run
+                largest = float("inf")
+                found = f"{type(error).__name__}: {error}"
         if not largest <= TOLERANCE:
-            where, wanted = f"{kind} of net {model.experiment.net}", f"its probabilities of {number} images"
+            where = f"{kind} of net {model.experiment.net}"
+            wanted = f"its probabilities of {number} images"
             remedy = "Use another format: this network computes what this one cannot hold."
             raise RunError(where, expected=wanted, found=f"{found:.300}", remedy=remedy)
 

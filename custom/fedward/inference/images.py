@@ -1,4 +1,6 @@
-"""The images that a model is asked about: a folder, a CSV, one file or an npz file, read as a site reads its own."""
+"""The images that a model is asked about: a folder, a CSV, one file or an npz file, read as a site
+reads its own.
+"""
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -9,13 +11,13 @@ import numpy.typing as npt
 
 from fedward.config import DataSpec
 from fedward.errors import DataError, reason_of
+from fedward.lab.partition.csv_pool import Finder, columns_of, read_rows
+from fedward.lab.partition.folder_pool import files_below, is_image, volumes_in
 from fedward.sites.data import SPLITS
 from fedward.sites.decoding import BadRow, Pixels
 from fedward.sites.files import locate
 from fedward.sites.images import decode_files
 from fedward.sites.npz import are_pictures, fitted
-from fedward.sites.partition.csv_pool import Finder, columns_of, read_rows
-from fedward.sites.partition.folder_pool import files_below, is_image, volumes_in
 from fedward.sites.rendering import PLAIN, Rendering
 
 _BLOCK = 256
@@ -62,14 +64,17 @@ def images_at(
     """Return the images at a place, in its order, read block by block as they are asked for.
 
     Args:
-        source: a folder, whose images may lie below it too, or that of a DICOM series; a CSV with a row for each image;
-            an npz file with ``images``, or MedMNIST's ``train_images`` and so on; or one image file.
+        source: a folder, whose images may lie below it too, or that of a DICOM series; a CSV with a
+            row for each image; an npz file with ``images``, or MedMNIST's ``train_images`` and so
+            on; or one image file.
         spec: image size and channels.
-        columns: ``image`` -> the CSV's column of the image files, by default found by well-known names.
+        columns: ``image`` -> the CSV's column of the image files, by default found by well-known
+            names.
         folder: of the images that a CSV lists, by default its own.
         rendering: how files become images.
 
-    An image is named by its path in the folder, by its cell in the CSV, or as ``test-17`` in an npz file.
+    An image is named by its path in the folder, by its cell in the CSV, or as ``test-17`` in an npz
+    file.
 
     Raises:
         DataError: nothing there, no images in it, or a CSV or npz file that cannot be read.
@@ -82,7 +87,11 @@ def images_at(
         files = files_below(source)
         if rendering.slices:
             files = volumes_in(files)
-        listed = [_located(source, path.relative_to(source).as_posix()) for path in files if is_image(path)]
+        listed = [
+            _located(source, path.relative_to(source).as_posix())
+            for path in files
+            if is_image(path)
+        ]
         others = len(files) - len(listed)
     elif source.suffix.lower() in (".csv", ".tsv", ".txt"):
         listed = _rows(source, columns, folder or source.parent)
@@ -91,7 +100,13 @@ def images_at(
     else:
         listed = []
     if not listed:
-        found = f"{others} files that are none" if others else "none" if source.exists() else "nothing there"
+        found = (
+            f"{others} files that are none"
+            if others
+            else "none"
+            if source.exists()
+            else "nothing there"
+        )
         remedy = "Name a folder, a CSV, an npz file or an image."
         raise DataError(f"{source}", expected="images", found=found, remedy=remedy)
     return Asked(_of_files(listed, spec, rendering), others)
@@ -106,10 +121,15 @@ def _located(folder: Path, name: str) -> _Listed:
 
 
 def _rows(path: Path, columns: Mapping[str, str], folder: Path) -> list[_Listed]:
-    """Return a CSV's rows in its order, those included that are malformed or whose images cannot be found."""
+    """Return a CSV's rows in its order, those included that are malformed or whose images cannot be
+    found.
+    """
     records, malformed, header = read_rows(path)
-    column, finder = columns_of(path, header, columns)["image"], Finder(folder)
-    found = {row.row: _Listed(row.sample_id or f"line {row.row}", path, row.reason) for row in malformed}
+    column = columns_of(path, header, columns)["image"]
+    finder = Finder(folder)
+    found = {
+        row.row: _Listed(row.sample_id or f"line {row.row}", path, row.reason) for row in malformed
+    }
     for record in records:
         name = record.cells[column]
         try:
@@ -125,27 +145,38 @@ def _of_files(listed: Sequence[_Listed], spec: DataSpec, rendering: Rendering) -
         block = listed[start : start + step]
         there = [place for place, each in enumerate(block) if not each.problem]
         paths = [block[place].path for place in there]
-        pixels, unread, parts = decode_files(paths, spec.image_size, spec.channels, None, "", rendering)
+        pixels, unread, parts = decode_files(
+            paths, spec.image_size, spec.channels, None, "", rendering
+        )
         failed = {place: each.problem for place, each in enumerate(block) if each.problem}
         failed |= {there[index]: reason for index, reason in unread.items()}
         counts = dict(zip(there, map(len, parts), strict=True))
         yield Block(
-            [each.name for each in block], pixels, failed, [counts.get(place, 0) for place in range(len(block))]
+            [each.name for each in block],
+            pixels,
+            failed,
+            [counts.get(place, 0) for place in range(len(block))],
         )
 
 
 def _arrays(path: Path) -> dict[str, npt.NDArray[Any]]:
-    """Return the arrays of images in an npz file, by split; that of a file without splits has the name ``image``."""
+    """Return the arrays of images in an npz file, by split; that of a file without splits has the
+    name ``image``.
+    """
     names = {**{f"{split}_images": split for split in SPLITS}, "images": "image"}
-    where, remedy = f"{path}", "Fetch the file again, or name another."
+    where = f"{path}"
+    remedy = "Fetch the file again, or name another."
     try:
         with np.load(path, allow_pickle=False) as file:
             arrays = {split: file[name] for name, split in names.items() if name in file}
     except Exception as error:  # broken bytes end in a dozen kinds, from the archive, its compression and the header
-        raise DataError(where, expected="an npz file of images", found=reason_of(error), remedy=remedy) from None
+        raise DataError(
+            where, expected="an npz file of images", found=reason_of(error), remedy=remedy
+        ) from None
     wrong = [f"{array.dtype} {array.shape}" for array in arrays.values() if not are_pictures(array)]
     if wrong or not any(map(len, arrays.values())):
-        expected, found = "uint8 images (N, H, W) or (N, H, W, 1 or 3)", ", ".join(wrong) or "none"
+        expected = "uint8 images (N, H, W) or (N, H, W, 1 or 3)"
+        found = ", ".join(wrong) or "none"
         raise DataError(where, expected=expected, found=found, remedy=remedy)
     return arrays
 
@@ -154,7 +185,8 @@ def _of_arrays(arrays: Mapping[str, npt.NDArray[Any]], spec: DataSpec) -> Iterat
     for split, images in arrays.items():
         for start in range(0, len(images), _BLOCK):
             block = images[start : start + _BLOCK]
-            good, failed = list[Pixels](), dict[int, str]()
+            good = list[Pixels]()
+            failed = dict[int, str]()
             for place, image in enumerate(block):
                 try:
                     good.append(fitted(image, spec))
@@ -163,4 +195,6 @@ def _of_arrays(arrays: Mapping[str, npt.NDArray[Any]], spec: DataSpec) -> Iterat
             shape = (len(good), spec.image_size, spec.image_size, spec.channels)
             pixels = np.array(good, np.uint8).reshape(shape)
             names = [f"{split}-{start + place}" for place in range(len(block))]
-            yield Block(names, pixels, failed, [int(place not in failed) for place in range(len(block))])
+            yield Block(
+                names, pixels, failed, [int(place not in failed) for place in range(len(block))]
+            )

@@ -42,25 +42,41 @@ class Outcome:
         return "files" if self.images > self.files - self.unusable else "images"
 
 
-def write_predictions(model: TrainedModel, asked: Asked, out: Path, refer_below: float | None = None) -> Outcome:
+def write_predictions(
+    model: TrainedModel, asked: Asked, out: Path, refer_below: float | None = None
+) -> Outcome:
     """Write a CSV with a row for each file, in their order, and return how many there were.
 
-    The probabilities of a file of several images (frames, slices) are the mean of theirs. Columns: ``image``;
-    ``prediction``, the class with the largest probability; ``probability/CLASS`` of each class;
-    ``refer``, ``yes`` where the largest probability is below ``refer_below`` or there is none, empty without a
-    threshold; ``problem``, why there is no prediction; ``images``, how many the file has. Of a multi-label model,
-    ``prediction`` is the classes with a probability of 0.5 or more, separated by ``|``, or ``No Finding``, and
-    ``refer/CLASS`` is ``yes`` where its answer to a class, yes or no, is less probable than that, and ``refer`` where
-    one of these is.
-    The CSV is its owner's alone, and takes the place of another of its name when all of it is written.
+    The probabilities of a file of several images (frames, slices) are the mean of theirs. Columns:
+    ``image``; ``prediction``, the class with the largest probability; ``probability/CLASS`` of each
+    class; ``refer``, ``yes`` where the largest probability is below ``refer_below`` or there is
+    none, empty without a threshold; ``problem``, why there is no prediction; ``images``, how many
+    the file has. Of a multi-label model, ``prediction`` is the classes with a probability of 0.5 or
+    more, separated by ``|``, or ``No Finding``, and ``refer/CLASS`` is ``yes`` where its answer to
+    a class, yes or no, is less probable than that, and ``refer`` where one of these is. The CSV is
+    its owner's alone, and takes the place of another of its name when all of it is written.
     """
-    outcome, device = Outcome(), device_of("auto", "fedward predict")
+    outcome = Outcome()
+    device = device_of("auto", "fedward predict")
     model.to(device)
-    header = ["image", "prediction", *(f"probability/{name}" for name in model.classes), "refer", "problem", "images"]
+    header = [
+        "image",
+        "prediction",
+        *(f"probability/{name}" for name in model.classes),
+        "refer",
+        "problem",
+        "images",
+    ]
     header += [f"refer/{name}" for name in model.classes] if model.multi_label else []
-    text: Any = {"newline": "", "encoding": "utf-8", "errors": "backslashreplace"}  # a file's name may be any bytes
+    text: Any = {
+        "newline": "",
+        "encoding": "utf-8",
+        "errors": "backslashreplace",
+    }  # a file's name may be any bytes
     with whole(out) as partial, open(partial, "w", opener=private.opener, **text) as file:
-        table = csv.writer(file, quoting=csv.QUOTE_ALL)  # as semicolons separate cells in some countries
+        table = csv.writer(
+            file, quoting=csv.QUOTE_ALL
+        )  # as semicolons separate cells in some countries
         table.writerow(header)
         for block in asked.blocks:
             probabilities = _of_files(probabilities_of(model, block.pixels, device), block.counts)
@@ -74,7 +90,9 @@ def write_predictions(model: TrainedModel, asked: Asked, out: Path, refer_below:
     return outcome
 
 
-def probabilities_of(model: TrainedModel, pixels: NDArray[np.uint8], device: torch.device) -> NDArray[np.float32]:
+def probabilities_of(
+    model: TrainedModel, pixels: NDArray[np.uint8], device: torch.device
+) -> NDArray[np.float32]:
     """Return (N, classes) of uint8 images (N, H, W, C); ``model`` is on ``device``."""
     shape = (len(pixels), len(model.classes)) if model.multi_label else len(pixels)
     images = Images(("",) * len(pixels), pixels, np.full(shape, -1))
@@ -94,32 +112,47 @@ class _YesAndNo(nn.Module):
         return torch.cat([logits, -logits], dim=1)
 
 
-def answers_of(model: TrainedModel, pixels: NDArray[np.uint8], device: torch.device) -> NDArray[np.float32]:
-    """Return (N, classes, 2) of a multi-label model: the probabilities of yes and of no to each class.
+def answers_of(
+    model: TrainedModel, pixels: NDArray[np.uint8], device: torch.device
+) -> NDArray[np.float32]:
+    """Return (N, classes, 2) of a multi-label model: the probabilities of yes and of no to each
+    class.
 
-    Both are exact, however small: of a float32 of 1, one less it would be 0. Arguments as of :func:`probabilities_of`.
+    Both are exact, however small: of a float32 of 1, one less it would be 0. Arguments as of
+    :func:`probabilities_of`.
     """
     images = Images(("",) * len(pixels), pixels, np.full((len(pixels), len(model.classes)), -1))
-    found: NDArray[np.float32] = predict(_YesAndNo(model.tempered), Pixels.of(images, device)).numpy()
+    found: NDArray[np.float32] = predict(
+        _YesAndNo(model.tempered), Pixels.of(images, device)
+    ).numpy()
     return np.stack(np.split(found, 2, axis=1), axis=2)
 
 
 def _of_files(probabilities: NDArray[np.float32], counts: Sequence[int]) -> NDArray[np.floating]:
-    """Return the mean (F, classes) of each of the F files that have images, of (N, classes) of all of these."""
+    """Return the mean (F, classes) of each of the F files that have images, of (N, classes) of all
+    of these.
+    """
     sizes = np.array([count for count in counts if count], np.int64)
     if len(sizes) == len(probabilities):
         return probabilities
-    means: NDArray[np.floating] = np.add.reduceat(probabilities, np.cumsum(sizes) - sizes) / sizes[:, None]
+    means: NDArray[np.floating] = (
+        np.add.reduceat(probabilities, np.cumsum(sizes) - sizes) / sizes[:, None]
+    )
     return means
 
 
 def _rows(
-    block: Block, probabilities: NDArray[np.floating], model: TrainedModel, refer_below: float | None
+    block: Block,
+    probabilities: NDArray[np.floating],
+    model: TrainedModel,
+    refer_below: float | None,
 ) -> Iterator[list[str]]:
     answers = zip(probabilities, _confidence(model, probabilities), strict=True)
     for place, name in enumerate(block.names):
-        if problem := block.failed.get(place):
-            refer, each = _refer(0.0, refer_below), [_refer(0.0, refer_below)] * len(model.classes)
+        problem = block.failed.get(place)
+        if problem:
+            refer = _refer(0.0, refer_below)
+            each = [_refer(0.0, refer_below)] * len(model.classes)
             row = [name, "", *("" for _ in model.classes), refer, problem, "0"]
         else:
             found, sure = next(answers)
@@ -141,7 +174,9 @@ def _said(model: TrainedModel, found: NDArray[np.floating]) -> str:
 
 
 def _confidence(model: TrainedModel, probabilities: NDArray[np.floating]) -> NDArray[np.floating]:
-    """Return how sure the model is of each image, (N,): of the answer, or of the one of several it is least sure of."""
+    """Return how sure the model is of each image, (N,): of the answer, or of the one of several it
+    is least sure of.
+    """
     found: NDArray[np.floating] = probabilities.max(axis=1)
     if model.multi_label:
         found = np.maximum(probabilities, 1 - probabilities).min(axis=1)

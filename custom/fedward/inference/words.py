@@ -73,7 +73,9 @@ def _calibration(found: Mapping[str, Any]) -> Iterator[str]:
             yield f"{'':<20}which is worse: use no temperature"
 
 
-def _confusion(rows: Mapping[str, Sequence[int | None]], names: Sequence[str], unit: str) -> Iterator[str]:
+def _confusion(
+    rows: Mapping[str, Sequence[int | None]], names: Sequence[str], unit: str
+) -> Iterator[str]:
     """Yield the confusion matrix; a column has the number of its class, as the names may be long."""
     width = max(4, *(len(str(count)) for row in rows.values() for count in row)) + 1
     yield f"{unit}s by predicted class (columns) and true class (rows)"
@@ -88,7 +90,8 @@ def _confusion(rows: Mapping[str, Sequence[int | None]], names: Sequence[str], u
 
 def _referral(found: Mapping[str, Any]) -> Iterator[str]:
     """Yield what thresholds of ``fedward predict --refer-below`` do, also with the temperature."""
-    after, ways = found["temperature"], [found["referral"]]
+    after = found["temperature"]
+    ways = [found["referral"]]
     title = "referred, accuracy of the others"
     yield f"{'refer below':<15}{title}{'  with the temperature' if after else ''}"
     ways += [after["referral"]] if after else []
@@ -98,11 +101,14 @@ def _referral(found: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _answers(found: Mapping[str, Any]) -> Iterator[str]:
-    """Yield how far the answers yes and no to each class can be trusted, also with the class's temperature."""
+    """Yield how far the answers yes and no to each class can be trusted, also with the class's
+    temperature.
+    """
     after = (found["temperature"] or {"classes": {}})["classes"]
     yield f"{'calibration error, with temperature':<37}refer below {_REFER}: referred, right else"
     for name, of in found["classes"].items():
-        warm, row = after.get(name), next(row for row in of["referral"] if row["below"] == _REFER)
+        warm = after.get(name)
+        row = next(row for row in of["referral"] if row["below"] == _REFER)
         with_it = f"{warm['calibration_error']:.3f} at {warm['value']:.2f}" if warm else "-"
         error = f"{of['calibration_error']:>8.3f}  {with_it}"
         yield f"{error:<37}{row['referred']:>5.0%}  {_number(row['accuracy']):<17}  {name}"
@@ -113,6 +119,7 @@ def _notes(found: Mapping[str, Any]) -> str:
     notes = f"In brackets: 95 % intervals, for {unit} that are independent of each other."
     if found["unit"] == "patient":
         notes += " A patient's answer is the mean of the probabilities of its images."
-    if left := found["not_evaluated"]:
+    left = found["not_evaluated"]
+    if left:
         notes += f" In no number, as there are fewer than {SMALLEST_COUNT} {unit} of them: {listed(left)}."
     return notes

@@ -1,4 +1,6 @@
-"""The methods by name. A new method is one file and one row in :mod:`fedward.registry`, or a package of its own."""
+"""The methods by name. A new method is one file and one row in :mod:`fedward.registry`, or a
+package of its own.
+"""
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
@@ -12,7 +14,9 @@ if TYPE_CHECKING:
 
 
 def settings_of(method: str, options: Mapping[str, Any]) -> "Settings":
-    """Return a method's checked settings; ConfigError for an unknown method, pydantic's error for a wrong value."""
+    """Return a method's checked settings; ConfigError for an unknown method, pydantic's error for a
+    wrong value.
+    """
     return METHODS[method].settings_type.model_validate(dict(options))
 
 

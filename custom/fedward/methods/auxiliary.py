@@ -1,14 +1,22 @@
 """Training the two auxiliary classifiers of MCDAL beside a network.
 
-Cho, Kim, Jung, Kweon: *MCDAL: maximum classifier discrepancy for active learning*, arXiv 2107.11049. The equations are
-in :mod:`fedward.methods.samplers.mcdal`.
+Cho, Kim, Jung, Kweon: *MCDAL: maximum classifier discrepancy for active learning*, arXiv
+2107.11049. The equations are in :mod:`fedward.methods.samplers.mcdal`.
 """
 
 import torch
 from torch import nn
 
 from fedward.methods.fedavg import Supervised
-from fedward.methods.local import Batch, Losses, Objective, RoundInputs, Uses, evaluation_mode, logits_and_features
+from fedward.methods.local import (
+    Batch,
+    Losses,
+    Objective,
+    RoundInputs,
+    Uses,
+    evaluation_mode,
+    logits_and_features,
+)
 from fedward.methods.samplers.mcdal import AuxiliaryHeads, discrepancy, heads_loss
 from fedward.methods.settings import Settings
 
@@ -29,12 +37,15 @@ def heads_of(net: nn.Module) -> AuxiliaryHeads:
 
 
 class SupervisedWithHeads(Objective[torch.optim.Optimizer]):
-    """Cross-entropy of the network and, after each of its steps, two steps of the heads, whose optimiser is its state.
+    """Cross-entropy of the network and, after each of its steps, two steps of the heads, whose
+    optimiser is its state.
 
-    The first minimises ``heads_loss``, the second ``heads_loss - discrepancy``, the discrepancy of unlabelled images,
-    without which it is left out. They see the features of evaluation mode, as when images are chosen.
+    The first minimises ``heads_loss``, the second ``heads_loss - discrepancy``, the discrepancy of
+    unlabelled images, without which it is left out. They see the features of evaluation mode, as
+    when images are chosen.
 
-    Deviates: the authors' features are of training mode, so that unlabelled images move BatchNorm's statistics.
+    Deviates: the authors' features are of training mode, so that unlabelled images move BatchNorm's
+    statistics.
     """
 
     uses = Uses(unlabelled="unlabelled", pace="labelled")
@@ -46,9 +57,13 @@ class SupervisedWithHeads(Objective[torch.optim.Optimizer]):
         """Return the heads' own optimiser."""
         choice = self._settings
         parameters = heads_of(net).parameters()
-        return torch.optim.Adam(parameters, lr=choice.learning_rate, weight_decay=choice.weight_decay)
+        return torch.optim.Adam(
+            parameters, lr=choice.learning_rate, weight_decay=choice.weight_decay
+        )
 
-    def losses(self, net: nn.Module, batch: Batch, inputs: RoundInputs, state: torch.optim.Optimizer) -> Losses:
+    def losses(
+        self, net: nn.Module, batch: Batch, inputs: RoundInputs, state: torch.optim.Optimizer
+    ) -> Losses:
         """Return the losses of the network; none of them is of the heads."""
         return Supervised().losses(net, batch, inputs)
 
@@ -56,11 +71,15 @@ class SupervisedWithHeads(Objective[torch.optim.Optimizer]):
         self, net: nn.Module, batch: Batch, losses: Losses, state: torch.optim.Optimizer
     ) -> torch.optim.Optimizer:
         """Train the heads on the same batch."""
-        labelled, labels, hidden = batch.labelled, batch.labels, batch.weak
+        labelled = batch.labelled
+        labels = batch.labels
+        hidden = batch.weak
         if labelled is None or labels is None:
             return state
         with torch.no_grad(), evaluation_mode(net):
-            logits, features = logits_and_features(net, labelled if hidden is None else torch.cat([labelled, hidden]))
+            logits, features = logits_and_features(
+                net, labelled if hidden is None else torch.cat([labelled, hidden])
+            )
         known = len(labels)
         for part_ways in (False, True) if hidden is not None else (False,):
             first, second = heads_of(net)(features)

@@ -1,6 +1,7 @@
 """FedProx: supervised sites that do not stray far from the model they received.
 
-Li, Sahu, Zaheer, Sanjabi, Talwalkar, Smith: *Federated optimization in heterogeneous networks*, MLSys 2020.
+Li, Sahu, Zaheer, Sanjabi, Talwalkar, Smith: *Federated optimization in heterogeneous networks*,
+MLSys 2020.
 """
 
 from collections.abc import Sequence
@@ -31,10 +32,12 @@ def proximal(parameters: list[Tensor], anchors: list[Tensor]) -> Tensor:
     Returns:
         Scalar >= 0.
 
-    Deviates from common code, which takes the norm of each tensor, or forgets the square: the gradient is then of
-    constant length, however near the net is.
+    Deviates from common code, which takes the norm of each tensor, or forgets the square: the
+    gradient is then of constant length, however near the net is.
     """
-    squares = [(w - anchor.detach()).square().sum() for w, anchor in zip(parameters, anchors, strict=True)]
+    squares = [
+        (w - anchor.detach()).square().sum() for w, anchor in zip(parameters, anchors, strict=True)
+    ]
     return 0.5 * torch.stack(squares).sum()
 
 
@@ -62,7 +65,9 @@ class ProximalSupervised(Objective[list[Tensor]]):
         """Return the parameters received."""
         return [parameter.detach().clone() for parameter in net.parameters()]
 
-    def losses(self, net: nn.Module, batch: Batch, inputs: RoundInputs, state: list[Tensor]) -> Losses:
+    def losses(
+        self, net: nn.Module, batch: Batch, inputs: RoundInputs, state: list[Tensor]
+    ) -> Losses:
         """Return both terms (Li et al., eq. (2))."""
         supervised = Supervised().losses(net, batch, inputs)
         term = self._weight * proximal(list(net.parameters()), state)
@@ -76,7 +81,8 @@ class FedProx(Algorithm[GroupedState]):
     state_type = GroupedState
 
     def __init__(self, settings: FedProxSettings) -> None:
-        self.settings, self.weight = settings, images_of_group
+        self.settings = settings
+        self.weight = images_of_group
         self.requirements = by_distance(settings, "loss_supervised", "loss_proximal")
         self._groups = Groups(settings)
 

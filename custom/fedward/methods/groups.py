@@ -1,4 +1,6 @@
-"""Exchanges with sites that have labels and with sites that have none, and distance-weighted means of their models."""
+"""Exchanges with sites that have labels and with sites that have none, and distance-weighted means
+of their models.
+"""
 
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -15,12 +17,16 @@ from fedward.methods.fedavg import draw_participants
 from fedward.methods.settings import AllImages, Positive
 from fedward.methods.workflow import ClientTask, ClientUpdate, Exchange, Federation, Rounds, State
 
-SUPERVISED, UNSUPERVISED = "supervised", "unsupervised"
+SUPERVISED = "supervised"
+UNSUPERVISED = "unsupervised"
 """Tasks of a site with labels, and of one without."""
-LABELLED, UNLABELLED = "labelled", "unlabelled"
+LABELLED = "labelled"
+UNLABELLED = "unlabelled"
 """The two groups of sites."""
 _SILENT_ROUNDS_IN_A_ROW = 3
-"""Rounds without any average after which a run gives up; unlabelled sites alone could keep it busy for ever."""
+"""Rounds without any average after which a run gives up; unlabelled sites alone could keep it busy
+for ever.
+"""
 
 
 class WFedAvgSettings(AllImages):
@@ -39,11 +45,14 @@ class WFedAvgSettings(AllImages):
     clip_gradient: Positive | None = 5.0
     """Largest gradient norm of a step."""
     warm_up: int = Field(7, ge=0)
-    """Rounds at the start in which only sites with labels train. RSCFed starts from such a model."""
+    """Rounds at the start in which only sites with labels train. RSCFed starts from such a model.
+    """
     distance_scale: float = Field(100.0, ge=0.0)
     """lambda_c of :func:`distance_weights`; with 0 weights are images alone."""
     distance_norm: Literal["sum", "flat"] = "sum"
-    """Distance of two models: the sum of the tensors' norms, or the norm of one long vector, as in the paper."""
+    """Distance of two models: the sum of the tensors' norms, or the norm of one long vector, as in
+    the paper.
+    """
 
 
 @dataclass
@@ -51,15 +60,27 @@ class GroupedState(ServerState):
     """The server's state between two rounds."""
 
     groups: dict[str, str] = field(default_factory=dict)
-    """``labelled`` or ``unlabelled``, as each site's last answer said; sites that never answered are absent."""
+    """``labelled`` or ``unlabelled``, as each site's last answer said; sites that never answered
+    are absent.
+    """
 
     def tasks(self, sites: Iterable[str]) -> dict[str, str]:
-        """Return each site's task by its group; a site that never answered is asked as if it had labels."""
-        return {site: UNSUPERVISED if self.groups.get(site) == UNLABELLED else SUPERVISED for site in sites}
+        """Return each site's task by its group; a site that never answered is asked as if it had
+        labels.
+        """
+        return {
+            site: UNSUPERVISED if self.groups.get(site) == UNLABELLED else SUPERVISED
+            for site in sites
+        }
 
     def untaught(self, tasks: Mapping[str, str], updates: Iterable[ClientUpdate]) -> bool:
-        """Return whether sites that have labels, or may have, were asked and none replied: the model stays then."""
-        asked = any(task == SUPERVISED and self.groups.get(site) != UNLABELLED for site, task in tasks.items())
+        """Return whether sites that have labels, or may have, were asked and none replied: the
+        model stays then.
+        """
+        asked = any(
+            task == SUPERVISED and self.groups.get(site) != UNLABELLED
+            for site, task in tasks.items()
+        )
         return asked and not any(update.labelled for update in updates)
 
 
@@ -72,12 +93,22 @@ Weighting: TypeAlias = Callable[[Sequence[ClientUpdate], Tensor, Tensor], Tensor
 """Replies (K), their images n_k (K,) and distances d_k (K,) to the weights c_k (K,)."""
 
 
-def by_distance(settings: WFedAvgSettings, *losses: str, exchanges: int = 1, reason: str = "") -> Requirements:
-    """Return what a method of groups requires; ``reason``: why single models, also where images alone are weights."""
+def by_distance(
+    settings: WFedAvgSettings, *losses: str, exchanges: int = 1, reason: str = ""
+) -> Requirements:
+    """Return what a method of groups requires; ``reason``: why single models, also where images
+    alone are weights.
+    """
     if not reason and settings.distance_scale:
         reason = "its weights are distances of single sites' models; distance_scale=0 weights by images alone"
     records = frozenset({"groups"})
-    return Requirements(frozenset(losses), records=records, exchanges=exchanges, single_models=reason, weights=reason)
+    return Requirements(
+        frozenset(losses),
+        records=records,
+        exchanges=exchanges,
+        single_models=reason,
+        weights=reason,
+    )
 
 
 class Groups:
@@ -86,25 +117,34 @@ class Groups:
     What happens with fewer replies than asked for:
 
     - some sites fail: the mean is taken over those that replied; a group of one has weight 1
-    - no labelled site replies: the model stays, whatever unlabelled sites have sent, if some were asked
-    - a site gains or loses its labels: from its next answer on, be it an evaluation, it is in its group
+    - no labelled site replies: the model stays, whatever unlabelled sites have sent, if some were
+      asked
+    - a site gains or loses its labels: from its next answer on, be it an evaluation, it is in its
+      group
     - no site has labels: the run ends, naming the sites; also after three rounds without an average
     - late, second, broken reply: as FedAvg
 
-    The weights of one mean, before they are capped and levelled, are by default those of :func:`distance_weights`.
+    The weights of one mean, before they are capped and levelled, are by default those of
+    :func:`distance_weights`.
     """
 
     def __init__(self, settings: WFedAvgSettings, weighting: Weighting | None = None) -> None:
         self._settings = settings
-        self._weights = weighting or (lambda updates, sizes, far: distance_weights(sizes, far, settings.distance_scale))
+        self._weights = weighting or (
+            lambda updates, sizes, far: distance_weights(sizes, far, settings.distance_scale)
+        )
 
     def rounds(self, state: GroupedState, federation: Federation, one_round: OneRound) -> Rounds:
         """Warm up on the sites with labels, then one round of the method after the other."""
         silent = 0
         while state.round < self._settings.rounds:
-            round_, before, known = state.round + 1, state.model, dict(state.groups)
+            round_ = state.round + 1
+            before = state.model
+            known = dict(state.groups)
             warm = round_ <= self._settings.warm_up
-            state.model = yield from (self.supervised_round if warm else one_round)(state, federation)
+            state.model = yield from (self.supervised_round if warm else one_round)(
+                state, federation
+            )
             # A site that says for the first time that it has no labels is not silent.
             silent = silent + 1 if state.model is before and state.groups == known else 0
             _stop_without_labels(state, federation, silent)
@@ -113,36 +153,62 @@ class Groups:
     def supervised_round(
         self, state: GroupedState, federation: Federation, start: State | None = None, part: int = 0
     ) -> ModelOf:
-        """Train the labelled sites, from the global model by default, and average them; without a reply it stays."""
+        """Train the labelled sites, from the global model by default, and average them; without a
+        reply it stays.
+        """
         tasks = dict.fromkeys(self.draw(state, federation, UNLABELLED), SUPERVISED)
         updates = yield from self.ask(state, state.model if start is None else start, tasks, part)
         return self.average(updates, state, federation, LABELLED, part)
 
-    def draw(self, state: GroupedState, federation: Federation, without: str | None = None) -> list[str]:
-        """Draw a round's participants among the sites that are not known to be in the group ``without``."""
-        names = [site for site in federation.sites if without is None or state.groups.get(site) != without]
+    def draw(
+        self, state: GroupedState, federation: Federation, without: str | None = None
+    ) -> list[str]:
+        """Draw a round's participants among the sites that are not known to be in the group
+        ``without``.
+        """
+        names = [
+            site
+            for site in federation.sites
+            if without is None or state.groups.get(site) != without
+        ]
         round_ = state.round + 1
-        return draw_participants(names, self._settings.participants, federation.seed, round_, without or "all")
+        return draw_participants(
+            names, self._settings.participants, federation.seed, round_, without or "all"
+        )
 
     @staticmethod
     def ask(state: GroupedState, model: State, tasks: Mapping[str, str], part: int) -> Answers:
-        """Send a model to sites with their tasks, note their groups, and return the replies that took steps."""
+        """Send a model to sites with their tasks, note their groups, and return the replies that
+        took steps.
+        """
         if not tasks:
             return []
         asked = {site: ClientTask(task) for site, task in tasks.items()}
         updates = yield Exchange(state.round + 1, model, asked, part=part)
-        state.groups |= {update.site: LABELLED if update.labelled else UNLABELLED for update in updates}
+        state.groups |= {
+            update.site: LABELLED if update.labelled else UNLABELLED for update in updates
+        }
         return [update for update in updates if update.steps]
 
     def average(
-        self, updates: Sequence[ClientUpdate], state: GroupedState, federation: Federation, group: str, part: int
+        self,
+        updates: Sequence[ClientUpdate],
+        state: GroupedState,
+        federation: Federation,
+        group: str,
+        part: int,
     ) -> State:
-        """Return ``Σ_k c_k W_k`` of the replies, and log the weights; without replies the global model."""
+        """Return ``Σ_k c_k W_k`` of the replies, and log the weights; without replies the global
+        model.
+        """
         if not updates:
             return state.model
-        choice, sites = self._settings, [update.site for update in updates]
+        choice = self._settings
+        sites = [update.site for update in updates]
         sizes, distances = measure(updates, choice.distance_norm, choice.largest_share)
-        capped = capped_weights(self._weights(updates, sizes, distances), sizes, choice.largest_share)
+        capped = capped_weights(
+            self._weights(updates, sizes, distances), sizes, choice.largest_share
+        )
         weights = levelled_weights(capped.tolist(), sizes.tolist(), federation.effective_replies)
         row = {"sites": sites, "weights": weights, "distances": distances.tolist()}
         federation.record("groups", {"round": state.round + 1, "part": part, "group": group, **row})
@@ -151,9 +217,11 @@ class Groups:
 
 def _stop_without_labels(state: GroupedState, federation: Federation, silent: int) -> None:
     if set(state.groups) == set(federation.sites) and LABELLED not in state.groups.values():
-        found, remedy = "no site has labels", "Give one of them labels (`labelled` in its site file), or add a site."
+        found = "no site has labels"
+        remedy = "Give one of them labels (`labelled` in its site file), or add a site."
     elif silent >= _SILENT_ROUNDS_IN_A_ROW:
-        found, remedy = f"none in {silent} rounds in a row", "Fix the sites, then resume this run folder."
+        found = f"none in {silent} rounds in a row"
+        remedy = "Fix the sites, then resume this run folder."
     else:
         return
     where = f"round {state.round + 1}, sites {', '.join(federation.sites)}"

@@ -1,10 +1,10 @@
 """IsoFed: sites with and without labels are never averaged with each other.
 
-Saha, Mishra, Noble: *Rethinking semi-supervised federated learning: how to co-train fully-labeled and fully-unlabeled
-client imaging data*, MICCAI 2023. In every round the unlabelled sites train first, by mean teacher, and are averaged
-among themselves; the labelled sites start from their average, train with their labels, and are averaged among
-themselves (Sec. 2.4). Before either, a site adapts what it received to its own images by information maximisation
-(Sec. 2.3).
+Saha, Mishra, Noble: *Rethinking semi-supervised federated learning: how to co-train fully-labeled
+and fully-unlabeled client imaging data*, MICCAI 2023. In every round the unlabelled sites train
+first, by mean teacher, and are averaged among themselves; the labelled sites start from their
+average, train with their labels, and are averaged among themselves (Sec. 2.4). Before either, a
+site adapts what it received to its own images by information maximisation (Sec. 2.3).
 """
 
 from collections.abc import Sequence
@@ -19,16 +19,39 @@ from fedward.errors import ConfigError
 from fedward.methods.algorithm import Algorithm
 from fedward.methods.distances import distance_weights, images_of_group, model_distance
 from fedward.methods.fixmatch import FixMatchObjective, FixMatchSettings
-from fedward.methods.groups import LABELLED, UNLABELLED, UNSUPERVISED, GroupedState, Groups, ModelOf, by_distance
+from fedward.methods.groups import (
+    LABELLED,
+    UNLABELLED,
+    UNSUPERVISED,
+    GroupedState,
+    Groups,
+    ModelOf,
+    by_distance,
+)
 from fedward.methods.local import Batch, Losses, Phase, RoundInputs, Stateless, Uses
-from fedward.methods.mean_teacher import MeanTeacher, MeanTeacherSettings, ema, phases_by_group, sharpen
+from fedward.methods.mean_teacher import (
+    MeanTeacher,
+    MeanTeacherSettings,
+    ema,
+    phases_by_group,
+    sharpen,
+)
 from fedward.methods.settings import Positive, StepSize, changed
 from fedward.methods.workflow import Federation, Rounds
 
-__all__ = ["IsoFed", "distance_weights", "ema", "information_maximisation", "model_distance", "sharpen"]
+__all__ = [
+    "IsoFed",
+    "distance_weights",
+    "ema",
+    "information_maximisation",
+    "model_distance",
+    "sharpen",
+]
 
 _SMALLEST = 1e-5
-"""Probabilities below this count as this in a logarithm, as in SHOT: an entropy's slope at 0 is infinite."""
+"""Probabilities below this count as this in a logarithm, as in SHOT: an entropy's slope at 0 is
+infinite.
+"""
 
 
 def information_maximisation(p: Tensor) -> Tensor:
@@ -41,20 +64,25 @@ def information_maximisation(p: Tensor) -> Tensor:
         p: (N, K) floating point probabilities, rows sum to 1, N and K >= 1.
 
     Returns:
-        Scalar with gradient, minus the mutual information of image and class, in [-log K, 0] up to the clamping of
-        probabilities below 1e-5; smallest for sure predictions spread evenly over the classes.
+        Scalar with gradient, minus the mutual information of image and class, in [-log K, 0] up to
+        the clamping of probabilities below 1e-5; smallest for sure predictions spread evenly over
+        the classes.
 
     Raises ConfigError: not two-dimensional, or empty.
 
-    Edge cases: N = 1, equal rows: 0 with a gradient of 0: one image says nothing of others. a probability of 0 or 1:
-    finite value and gradient. NaN: the loss is NaN: a broken net must be noticed.
+    Edge cases: N = 1, equal rows: 0 with a gradient of 0: one image says nothing of others. a
+    probability of 0 or 1: finite value and gradient. NaN: the loss is NaN: a broken net must be
+    noticed.
 
-    Deviates: eq. (4) prints "N is the number of classes". The mean over classes is constant, and the entropy alone
-    would collapse. N counts images.
+    Deviates: eq. (4) prints "N is the number of classes". The mean over classes is constant, and
+    the entropy alone would collapse. N counts images.
     """
     if p.dim() != 2 or not p.numel():
-        where, expected = "isofed.information_maximisation", "probabilities (images, classes), at least one of each"
-        raise ConfigError(where, expected=expected, found=f"{tuple(p.shape)}", remedy="Pass one batch's softmax.")
+        where = "isofed.information_maximisation"
+        expected = "probabilities (images, classes), at least one of each"
+        raise ConfigError(
+            where, expected=expected, found=f"{tuple(p.shape)}", remedy="Pass one batch's softmax."
+        )
     return _entropy(p).mean() - _entropy(p.mean(dim=0))
 
 
@@ -67,22 +95,36 @@ class InformationMaximisation(Stateless):
 
     uses = Uses(labelled=False, unlabelled="all")
 
-    def losses(self, net: nn.Module, batch: Batch, inputs: RoundInputs, state: None = None) -> Losses:
+    def losses(
+        self, net: nn.Module, batch: Batch, inputs: RoundInputs, state: None = None
+    ) -> Losses:
         """Return ``L_IM`` on the weak views; nothing without images."""
         if batch.weak is None:
             return Losses({})
-        return Losses({"loss_information": information_maximisation(torch.softmax(net(batch.weak).float(), dim=1))})
+        return Losses(
+            {
+                "loss_information": information_maximisation(
+                    torch.softmax(net(batch.weak).float(), dim=1)
+                )
+            }
+        )
 
 
 class IsoFedSettings(MeanTeacherSettings, FixMatchSettings):
     """IsoFed's choices."""
 
     adapt: bool = True
-    """Client-adaptive pre-training by information maximisation, in both groups; false is "IsoFed w/o PT"."""
+    """Client-adaptive pre-training by information maximisation, in both groups; false is "IsoFed
+    w/o PT".
+    """
     adaptation_rate: Positive = 0.1
-    """Its learning rate, as a share of that of the training which follows. Not in the paper; SHOT's for a backbone."""
+    """Its learning rate, as a share of that of the training which follows. Not in the paper; SHOT's
+    for a backbone.
+    """
     unlabelled_loss: Literal["mean_teacher", "pseudo_labels"] = "mean_teacher"
-    """What sites without labels learn from: a mean teacher, as in the paper, or pseudo-labels as in ``ssfl``."""
+    """What sites without labels learn from: a mean teacher, as in the paper, or pseudo-labels as in
+    ``ssfl``.
+    """
 
     @property
     def step_sizes(self) -> Sequence[StepSize]:
@@ -95,7 +137,8 @@ class IsoFedSettings(MeanTeacherSettings, FixMatchSettings):
 
     @model_validator(mode="after")
     def _of_one_loss(self) -> "IsoFedSettings":
-        # Not `threshold`: each multi-label job has one, and its error is that IsoFed takes no such job.
+        # Not `threshold`: each multi-label job has one, and its error is that IsoFed takes no such
+        # job.
         of_pseudo_labels = ("pseudo_labels", "pseudo_label_mean", "fairness_weight")
         own = {"mean_teacher": ("temperature", "ema_decay"), "pseudo_labels": of_pseudo_labels}
         for loss, names in own.items():
@@ -111,24 +154,36 @@ class IsoFed(Algorithm[GroupedState]):
     With fewer replies than asked for: see :class:`~fedward.methods.groups.Groups`, and
 
     - no unlabelled site replies, or there is none: the labelled sites start from the global model
-    - no labelled site replies: the model stays: what unlabelled sites sent is never the federation's
+    - no labelled site replies: the model stays: what unlabelled sites sent is never the
+      federation's
     """
 
     settings_type = IsoFedSettings
     state_type = GroupedState
 
     def __init__(self, settings: IsoFedSettings) -> None:
-        self.settings, self.weight = settings, images_of_group
+        self.settings = settings
+        self.weight = images_of_group
         pseudo = settings.unlabelled_loss == "pseudo_labels"
-        losses = ("loss_supervised", "loss_pseudo" if pseudo else "loss_consistency", "loss_information")
+        losses = (
+            "loss_supervised",
+            "loss_pseudo" if pseudo else "loss_consistency",
+            "loss_information",
+        )
         logs = frozenset({"kept"} if pseudo else ())
         self.requirements = replace(by_distance(settings, *losses, exchanges=2), logs=logs)
         self._groups = Groups(settings)
 
     def phases(self, task: str, round_: int, labelled: int) -> Sequence[Phase]:
-        """Return adaptation behind the warm-up, then training: a mean teacher starts as the adapted student does."""
+        """Return adaptation behind the warm-up, then training: a mean teacher starts as the adapted
+        student does.
+        """
         choice = self.settings
-        unlabelled = MeanTeacher(choice) if choice.unlabelled_loss == "mean_teacher" else FixMatchObjective(choice)
+        unlabelled = (
+            MeanTeacher(choice)
+            if choice.unlabelled_loss == "mean_teacher"
+            else FixMatchObjective(choice)
+        )
         training = phases_by_group(choice, task, round_, labelled, unlabelled)
         if not training or not choice.adapt or round_ <= choice.warm_up:
             return training
@@ -140,7 +195,9 @@ class IsoFed(Algorithm[GroupedState]):
         return self._groups.rounds(state, federation, self._in_turn)
 
     def _in_turn(self, state: GroupedState, federation: Federation) -> ModelOf:
-        """Saha et al., MICCAI 2023, Sec. 2.4: the unlabelled group, then the labelled one from its average."""
+        """Saha et al., MICCAI 2023, Sec. 2.4: the unlabelled group, then the labelled one from its
+        average.
+        """
         groups = self._groups
         tasks = dict.fromkeys(groups.draw(state, federation, LABELLED), UNSUPERVISED)
         updates = yield from groups.ask(state, state.model, tasks, 0)

@@ -1,4 +1,6 @@
-"""What a method's local half sees at a site: phases of training, one batch, the phase's inputs, and its losses."""
+"""What a method's local half sees at a site: phases of training, one batch, the phase's inputs, and
+its losses.
+"""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
@@ -25,14 +27,18 @@ class Uses:
     second_view: Literal["none", "weak", "strong"] = "none"
     """What else is made of them besides a weak view: a strong one, or another weak one."""
     pace: Literal["all", "labelled"] = "all"
-    """Which images a site that passes through what it has counts: the more numerous kind, or the labelled ones."""
+    """Which images a site that passes through what it has counts: the more numerous kind, or the
+    labelled ones.
+    """
     received: bool = False
     """Whether the model that the site received answers on the weak views, too."""
 
 
 @dataclass(frozen=True)
 class Batch:
-    """One step's images, float32 (B, C, H, W) in [0, 1], on the device that trains; None where a site has none."""
+    """One step's images, float32 (B, C, H, W) in [0, 1], on the device that trains; None where a
+    site has none.
+    """
 
     labelled: Tensor | None = None
     """Weak views of labelled images, alpha(x)."""
@@ -43,9 +49,13 @@ class Batch:
     strong: Tensor | None = None
     """Second views of the same images: strong, A(u), or weak again, of another draw."""
     peers: Tensor | None = None
-    """(P, B, K) the peers' probabilities on ``weak``, without gradient; None when the site has no peers."""
+    """(P, B, K) the peers' probabilities on ``weak``, without gradient; None when the site has no
+    peers.
+    """
     received: Tensor | None = None
-    """(B, K) probabilities of the model that the site received on ``weak``, without gradient, where they are used."""
+    """(B, K) probabilities of the model that the site received on ``weak``, without gradient, where
+    they are used.
+    """
     which: Tensor | None = None
     """(B,) int64: a number for each unlabelled image, the same in all rounds of a run."""
 
@@ -66,19 +76,25 @@ class RoundInputs:
     class_weights: Tensor
     """(K,) weights of the supervised cross-entropy."""
     steps_before: int = 0
-    """Optimiser steps that earlier rounds of this phase took, as if the site had been there in each of them."""
+    """Optimiser steps that earlier rounds of this phase took, as if the site had been there in each
+    of them.
+    """
     memory: Mapping[str, Mapping[str, Tensor]] = field(default_factory=dict)
-    """Models that the site has kept for itself between rounds, by role. They stay in its own folder."""
+    """Models that the site has kept for itself between rounds, by role. They stay in its own
+    folder.
+    """
     generator: torch.Generator = field(default_factory=torch.Generator)
     """On the CPU: what the objective itself draws at random in this phase."""
     class_counts: Tensor | None = None
     """(K,) labelled images of each class at the site; None: of none."""
     seen_by_losses: LogitRule = unchanged
-    """What losses against labels and pseudo-labels see; see :mod:`fedward.methods.missing_classes`."""
+    """What losses against labels and pseudo-labels see; see :mod:`fedward.methods.missing_classes`.
+    """
     multi_label: bool = False
     """Whether an image may show several classes, or none."""
     smallest_batch: int = 1
-    """Images that pseudo-labels must be kept of, where a site learns from nothing else in a step."""
+    """Images that pseudo-labels must be kept of, where a site learns from nothing else in a step.
+    """
 
 
 @dataclass(frozen=True)
@@ -86,14 +102,19 @@ class Losses:
     """Named scalars of one step."""
 
     terms: dict[str, Tensor]
-    """Name -> (), with gradient: their sum is minimised. Without any, as for an empty batch, no step is taken."""
+    """Name -> (), with gradient: their sum is minimised. Without any, as for an empty batch, no
+    step is taken.
+    """
     logs: dict[str, Tensor] = field(default_factory=dict)
     """Name -> (): only reported."""
     learns: bool | Tensor = True
-    """Whether the terms can move a parameter; a tensor (), bool, where that depends on the step's values. Else no step
-    of the optimiser is taken, as momentum and weight decay would move the net."""
+    """Whether the terms can move a parameter; a tensor (), bool, where that depends on the step's
+    values. Else no step of the optimiser is taken, as momentum and weight decay would move the
+    net."""
     found: dict[str, Tensor] = field(default_factory=dict)
-    """What else :meth:`Objective.after_batch` and ``after_step`` need of this step; it goes nowhere else."""
+    """What else :meth:`Objective.after_batch` and ``after_step`` need of this step; it goes nowhere
+    else.
+    """
 
 
 C = TypeVar("C")
@@ -101,7 +122,9 @@ C = TypeVar("C")
 
 
 class Objective(Protocol[C]):
-    """The local objective of a method. It holds settings only; what changes in a phase is its state, handed on."""
+    """The local objective of a method. It holds settings only; what changes in a phase is its
+    state, handed on.
+    """
 
     uses: Uses = Uses()
     """Which images it looks at."""
@@ -115,7 +138,9 @@ class Objective(Protocol[C]):
         ...
 
     def after_batch(self, losses: Losses, state: C) -> C:
-        """Return the state after a batch with these losses, whether a step follows or not; here the same."""
+        """Return the state after a batch with these losses, whether a step follows or not; here the
+        same.
+        """
         return state
 
     def after_step(self, net: nn.Module, batch: Batch, losses: Losses, state: C) -> C:
@@ -147,7 +172,9 @@ class Measurement:
 
 @dataclass(frozen=True)
 class Phase:
-    """One stretch of a site's round: what is minimised, and how fast. Each has an optimiser of its own."""
+    """One stretch of a site's round: what is minimised, and how fast. Each has an optimiser of its
+    own.
+    """
 
     objective: Objective[Any] | Measurement
     """What is minimised, or measured in place of training."""
@@ -158,7 +185,9 @@ class Phase:
 
 
 def logits_and_features(net: nn.Module, images: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the logits (N, K) of ``net`` and what its classifier received, (N, D), both with gradient."""
+    """Return the logits (N, K) of ``net`` and what its classifier received, (N, D), both with
+    gradient.
+    """
     received: list[Tensor] = []
     classifier: nn.Module = net.classifier  # type: ignore[assignment]
     handle = classifier.register_forward_pre_hook(lambda module, inputs: received.append(inputs[0]))
@@ -174,7 +203,8 @@ class _Answered(nn.Module):
 
     def __init__(self, net: nn.Module, batches: list[Tensor]) -> None:
         super().__init__()
-        self.net, self._batches = net, batches
+        self.net = net
+        self._batches = batches
         logits: Tensor = net(torch.cat(batches))
         self._logits: Sequence[Tensor] = logits.split([len(batch) for batch in batches])
 
@@ -187,14 +217,17 @@ class _Answered(nn.Module):
 
 
 def in_one_pass(net: nn.Module, *batches: Tensor | None) -> nn.Module:
-    """Return ``net``, or one that answers as it does and has computed these batches together, which takes less time.
+    """Return ``net``, or one that answers as it does and has computed these batches together, which
+    takes less time.
 
-    The latter where the network says that it treats every image alone, in training as in evaluation: its class has an
-    attribute ``per_image`` that is true. BatchNorm and dropout do not. Losses and gradients differ by rounding.
+    The latter where the network says that it treats every image alone, in training as in
+    evaluation: its class has an attribute ``per_image`` that is true. BatchNorm and dropout do not.
+    Losses and gradients differ by rounding.
 
     Args:
         net: (N, C, H, W) to (N, K).
-        batches: those that are to have gradients, of one size of images; None where there is no such batch.
+        batches: those that are to have gradients, of one size of images; None where there is no
+            such batch.
     """
     present = [batch for batch in batches if batch is not None]
     return _Answered(net, present) if len(present) > 1 and getattr(net, "per_image", False) else net
@@ -219,7 +252,9 @@ def batch_norms(net: nn.Module) -> list[_BatchNorm]:
 
 
 def training_mode(net: nn.Module, settings: Settings) -> None:
-    """Put a network into training mode, but for BatchNorm whose statistics are to stay as they were received."""
+    """Put a network into training mode, but for BatchNorm whose statistics are to stay as they were
+    received.
+    """
     net.train()
     if settings.batch_statistics == "frozen":
         for norm in batch_norms(net):
@@ -228,7 +263,9 @@ def training_mode(net: nn.Module, settings: Settings) -> None:
 
 @contextmanager
 def statistics_kept(net: nn.Module) -> Iterator[None]:
-    """Leave BatchNorm's running statistics alone; what trains is normalised by its batch all the same."""
+    """Leave BatchNorm's running statistics alone; what trains is normalised by its batch all the
+    same.
+    """
     tracking = [norm for norm in batch_norms(net) if norm.track_running_stats]
     for norm in tracking:
         norm.track_running_stats = False
@@ -240,21 +277,28 @@ def statistics_kept(net: nn.Module) -> Iterator[None]:
 
 
 def strong_pass(net: nn.Module, images: Tensor, settings: Settings) -> Tensor:
-    """Return ``net(images)`` of strong views, which move BatchNorm's statistics only if all views are to."""
+    """Return ``net(images)`` of strong views, which move BatchNorm's statistics only if all views
+    are to.
+    """
     with statistics_kept(net) if settings.batch_statistics == "weak_views" else nullcontext():
         logits: Tensor = net(images)
         return logits
 
 
 def probabilities_of(logits: Tensor, multi_label: bool) -> Tensor:
-    """Return probabilities (N, K) of logits: softmax over the classes, or the sigmoid of each class by itself."""
+    """Return probabilities (N, K) of logits: softmax over the classes, or the sigmoid of each class
+    by itself.
+    """
     return torch.sigmoid(logits) if multi_label else torch.softmax(logits, dim=1)
 
 
-def probabilities_in_evaluation_mode(net: nn.Module, images: Tensor, multi_label: bool = False) -> Tensor:
+def probabilities_in_evaluation_mode(
+    net: nn.Module, images: Tensor, multi_label: bool = False
+) -> Tensor:
     """Return :func:`probabilities_of` ``net(images)``, (N, K), in :func:`evaluation_mode`.
 
-    Pseudo-labels come from the model as it would answer at the bedside, not from one batch's statistics.
+    Pseudo-labels come from the model as it would answer at the bedside, not from one batch's
+    statistics.
     """
     with evaluation_mode(net):
         return probabilities_of(net(images), multi_label)

@@ -1,7 +1,8 @@
-"""The mean teacher of a site without labels: a slow copy of the net labels what the net has to learn.
+"""The mean teacher of a site without labels: a slow copy of the net labels what the net has to
+learn.
 
-Tarvainen and Valpola: *Mean teachers are better role models*, NeurIPS 2017, in the form of RSCFed (Liang et al., CVPR
-2022) and IsoFed (Saha et al., MICCAI 2023, Sec. 2.2).
+Tarvainen and Valpola: *Mean teachers are better role models*, NeurIPS 2017, in the form of RSCFed
+(Liang et al., CVPR 2022) and IsoFed (Saha et al., MICCAI 2023, Sec. 2.2).
 """
 
 import copy
@@ -37,18 +38,24 @@ def sharpen(p: Tensor, temperature: float) -> Tensor:
         temperature: τ > 0; below 1 sharpens, above 1 flattens, 1 normalises only.
 
     Returns:
-        (N, K) in the dtype of ``p``, rows sum to 1, the order of the classes in a row is kept. No gradient.
+        (N, K) in the dtype of ``p``, rows sum to 1, the order of the classes in a row is kept. No
+        gradient.
 
-    Raises ConfigError: not two-dimensional, no class, or a temperature that is not positive and finite.
+    Raises ConfigError: not two-dimensional, no class, or a temperature that is not positive and
+    finite.
 
-    Edge cases: a class of 0: stays 0. small temperature: tends to one-hot; computed in log space, so nothing under- or
-    overflows. a row of zeros, NaN: NaN: a broken net must be noticed. N = 0: empty.
+    Edge cases: a class of 0: stays 0. small temperature: tends to one-hot; computed in log space,
+    so nothing under- or overflows. a row of zeros, NaN: NaN: a broken net must be noticed. N = 0:
+    empty.
 
     Deviates: the paper says the temperature "is increased" to reduce entropy; only τ < 1 does that.
     """
     if p.dim() != 2 or not p.shape[1] or not 0 < temperature < float("inf"):
-        expected, found = "probabilities (images, classes), a temperature > 0", f"{tuple(p.shape)}, {temperature}"
-        raise ConfigError("mean_teacher.sharpen", expected=expected, found=found, remedy="Pass softmax outputs.")
+        expected = "probabilities (images, classes), a temperature > 0"
+        found = f"{tuple(p.shape)}, {temperature}"
+        raise ConfigError(
+            "mean_teacher.sharpen", expected=expected, found=found, remedy="Pass softmax outputs."
+        )
     logarithms = p.log()
     return torch.softmax((logarithms - logarithms.amax(dim=1, keepdim=True)) / temperature, dim=1)
 
@@ -67,14 +74,19 @@ def ema(teacher: nn.Module, student: nn.Module, decay: float) -> None:
 
     Raises ConfigError: a decay out of range, or modules that do not match.
 
-    Deviates: eq. (1) prints α on the student; with its α = 0.999 the teacher would be the student, one step late.
+    Deviates: eq. (1) prints α on the student; with its α = 0.999 the teacher would be the student,
+    one step late.
     """
-    mine, theirs = list[Tensor](teacher.parameters()), list[Tensor](student.parameters())
+    mine = list[Tensor](teacher.parameters())
+    theirs = list[Tensor](student.parameters())
     buffers = list(zip_longest(teacher.buffers(), student.buffers()))
     pairs = [*zip_longest(mine, theirs), *buffers]
-    alike = all(one is not None and other is not None and one.shape == other.shape for one, other in pairs)
+    alike = all(
+        one is not None and other is not None and one.shape == other.shape for one, other in pairs
+    )
     if not 0 <= decay <= 1 or not alike:
-        expected, remedy = "a decay in [0, 1], modules of one architecture", "Make the teacher a copy of the student."
+        expected = "a decay in [0, 1], modules of one architecture"
+        remedy = "Make the teacher a copy of the student."
         found = f"decay {decay}, modules that {'match' if alike else 'do not match'}"
         raise ConfigError("mean_teacher.ema", expected=expected, found=found, remedy=remedy)
     torch._foreach_lerp_(mine, theirs, 1 - decay)
@@ -119,21 +131,26 @@ class MeanTeacher(Objective[Teaching]):
     """Squared distance of the student on strong views to the sharpened teacher on weak views.
 
     ``L_u = λ_u (1/B) Σ_x ‖p̂_t(α(x)) - p_s(A(x))‖²``, the teacher following after every step.
-    Source: Saha et al., MICCAI 2023, Sec. 2.2; RSCFed's code (sum over classes, mean over the batch).
+    Source: Saha et al., MICCAI 2023, Sec. 2.2; RSCFed's code (sum over classes, mean over the
+    batch).
 
-    The step s, on which the teacher's decay depends, counts from the first round as if the site had taken part in all,
-    which needs no memory. s is 1 at the first step; RSCFed's counter is 0 there, so that its first step makes the
-    teacher the student.
+    The step s, on which the teacher's decay depends, counts from the first round as if the site had
+    taken part in all, which needs no memory. s is 1 at the first step; RSCFed's counter is 0 there,
+    so that its first step makes the teacher the student.
 
     Args:
         settings: temperature, decay, weight.
-        lasting: the teacher outlives the round, in the site's memory, and sees weak views as the student does, both as
-            in RSCFed's code; else it starts each round from the model received, as in IsoFed.
+        lasting: the teacher outlives the round, in the site's memory, and sees weak views as the
+            student does, both as in RSCFed's code; else it starts each round from the model
+            received, as in IsoFed.
     """
 
     def __init__(self, settings: MeanTeacherSettings, lasting: bool = False) -> None:
-        self.settings, self.lasting = settings, lasting
-        self.uses = Uses(labelled=False, unlabelled="unlabelled", second_view="weak" if lasting else "strong")
+        self.settings = settings
+        self.lasting = lasting
+        self.uses = Uses(
+            labelled=False, unlabelled="unlabelled", second_view="weak" if lasting else "strong"
+        )
 
     def init(self, net: nn.Module, inputs: RoundInputs) -> Teaching:
         """Make the teacher: a copy of the net, or the one this site remembers."""
@@ -147,8 +164,12 @@ class MeanTeacher(Objective[Teaching]):
         if batch.weak is None or batch.strong is None:
             return Losses({})
         with torch.no_grad():
-            target = sharpen(torch.softmax(state.teacher(batch.weak).float(), dim=1), self.settings.temperature)
-        logits = net(batch.strong) if self.lasting else strong_pass(net, batch.strong, self.settings)
+            target = sharpen(
+                torch.softmax(state.teacher(batch.weak).float(), dim=1), self.settings.temperature
+            )
+        logits = (
+            net(batch.strong) if self.lasting else strong_pass(net, batch.strong, self.settings)
+        )
         distance = (torch.softmax(logits.float(), dim=1) - target).square().sum(dim=1).mean()
         weight = self.settings.unlabelled_weight
         return Losses({"loss_consistency": weight * distance}, learns=weight > 0)
@@ -167,7 +188,9 @@ class MeanTeacher(Objective[Teaching]):
 def phases_by_group(
     settings: MeanTeacherSettings, task: str, round_: int, labelled: int, unlabelled: Objective[Any]
 ) -> Sequence[Phase]:
-    """Return cross-entropy for a site with labels, ``unlabelled`` for one without; nothing for the others' task."""
+    """Return cross-entropy for a site with labels, ``unlabelled`` for one without; nothing for the
+    others' task.
+    """
     if (task == SUPERVISED) != (labelled > 0):
         return []
     if labelled:

@@ -1,4 +1,6 @@
-"""MT+wFedAvg, IsoFed's baseline: sites with and without labels are averaged all at once (Saha et al., MICCAI 2023)."""
+"""MT+wFedAvg, IsoFed's baseline: sites with and without labels are averaged all at once (Saha et
+al., MICCAI 2023).
+"""
 
 from collections.abc import Sequence
 
@@ -11,7 +13,8 @@ from fedward.methods.workflow import Federation, Rounds
 
 
 class MTWFedAvg(Algorithm[GroupedState]):
-    """All sites train from the global model and are averaged together; without labels by a mean teacher of the round.
+    """All sites train from the global model and are averaged together; without labels by a mean
+    teacher of the round.
 
     Fewer replies than asked for: see :class:`~fedward.methods.groups.Groups`.
     """
@@ -20,7 +23,8 @@ class MTWFedAvg(Algorithm[GroupedState]):
     state_type = GroupedState
 
     def __init__(self, settings: MeanTeacherSettings) -> None:
-        self.settings, self.weight = settings, images_of_group
+        self.settings = settings
+        self.weight = images_of_group
         self.requirements = by_distance(settings, "loss_supervised", "loss_consistency")
         self._groups = Groups(settings)
 

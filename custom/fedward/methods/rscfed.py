@@ -1,8 +1,9 @@
 """RSCFed: every round is the mean of several averages over random subsets of the sites.
 
-Liang, Lin, Fu, Zhu, Li: *RSCFed: random sampling consensus federated semi-supervised learning*, CVPR 2022. Each pass
-draws some sites, trains them from the same global model, and averages them by distance (eq. (5)-(7)); the passes'
-averages are averaged plainly (eq. (8)). Sites without labels keep their teacher from round to round.
+Liang, Lin, Fu, Zhu, Li: *RSCFed: random sampling consensus federated semi-supervised learning*,
+CVPR 2022. Each pass draws some sites, trains them from the same global model, and averages them by
+distance (eq. (5)-(7)); the passes' averages are averaged plainly (eq. (8)). Sites without labels
+keep their teacher from round to round.
 """
 
 from collections.abc import Sequence
@@ -34,21 +35,26 @@ class RSCFedSettings(MeanTeacherSettings):
     unlabelled_distance_scale: float = Field(1e4, ge=0.0)
     """lambda_c of a pass without one. Authors' code: 1e4."""
     labelled_factor: Positive = 6.0
-    """Further weight of labelled sites, applied once. Authors' code: 6 for SVHN and CIFAR-10, 200 for skin lesions."""
+    """Further weight of labelled sites, applied once. Authors' code: 6 for SVHN and CIFAR-10, 200
+    for skin lesions.
+    """
 
 
 class RSCFed(Algorithm[GroupedState]):
-    """Random sampling consensus. With fewer replies than asked for: see :class:`~fedward.methods.groups.Groups`.
+    """Random sampling consensus. With fewer replies than asked for: see
+    :class:`~fedward.methods.groups.Groups`.
 
-    A pass to which nobody replies is left out. Where labelled sites were asked in some pass and none replied in any,
-    the model stays; where chance drew none, the mean of the unlabelled ones is taken.
+    A pass to which nobody replies is left out. Where labelled sites were asked in some pass and
+    none replied in any, the model stays; where chance drew none, the mean of the unlabelled ones is
+    taken.
     """
 
     settings_type = RSCFedSettings
     state_type = GroupedState
 
     def __init__(self, settings: RSCFedSettings) -> None:
-        self.settings, self.weight = settings, images_of_group
+        self.settings = settings
+        self.weight = images_of_group
         reason = "each pass weights single sites' models by their distances and groups; fedprox weights by images alone"
         losses = ("loss_supervised", "loss_consistency")
         self.requirements = by_distance(settings, *losses, exchanges=settings.passes, reason=reason)
@@ -56,7 +62,9 @@ class RSCFed(Algorithm[GroupedState]):
 
     def phases(self, task: str, round_: int, labelled: int) -> Sequence[Phase]:
         """Return cross-entropy or the lasting mean teacher."""
-        return phases_by_group(self.settings, task, round_, labelled, MeanTeacher(self.settings, lasting=True))
+        return phases_by_group(
+            self.settings, task, round_, labelled, MeanTeacher(self.settings, lasting=True)
+        )
 
     def rounds(self, state: GroupedState, federation: Federation) -> Rounds:
         """Go through rounds of several passes."""
@@ -64,8 +72,12 @@ class RSCFed(Algorithm[GroupedState]):
 
     def _consensus(self, state: GroupedState, federation: Federation) -> ModelOf:
         """Liang et al., CVPR 2022, Algorithm 1."""
-        consensus, asked, heard = list[State](), dict[str, str](), list[ClientUpdate]()
-        names, count, seed = federation.sites, self.settings.sites_per_pass, federation.seed
+        consensus = list[State]()
+        asked = dict[str, str]()
+        heard = list[ClientUpdate]()
+        names = federation.sites
+        count = self.settings.sites_per_pass
+        seed = federation.seed
         for part in range(self.settings.passes):
             tasks = state.tasks(draw_participants(names, count, seed, state.round + 1, part))
             updates = yield from self._groups.ask(state, state.model, tasks, part)
@@ -80,7 +92,11 @@ class RSCFed(Algorithm[GroupedState]):
     def weights(self, updates: Sequence[ClientUpdate], sizes: Tensor, distances: Tensor) -> Tensor:
         """Return the weights of one pass (K,)."""
         labelled = torch.tensor([update.labelled > 0 for update in updates])
-        scale = self.settings.distance_scale if labelled.any() else self.settings.unlabelled_distance_scale
+        scale = (
+            self.settings.distance_scale
+            if labelled.any()
+            else self.settings.unlabelled_distance_scale
+        )
         weights = distance_weights(sizes, distances, scale)
         if labelled.all() or not labelled.any():
             return weights  # to the last bit those of the other methods, whose warm-up is the same

@@ -25,9 +25,10 @@ class StepSize(NamedTuple):
 class Settings(BaseModel):
     """What the server loop and the local training of every method need.
 
-    Defaults are FedPerl's (Bdair et al., MELBA 2022), except where a field names another value of the paper: with few
-    labels at a site these let methods learn from unlabelled images (docs/methods.md, "How sites train"). FedVC (Hsu et
-    al., 2020) fixes the number of images per site and round, so every participant takes the same number of steps.
+    Defaults are FedPerl's (Bdair et al., MELBA 2022), except where a field names another value of
+    the paper: with few labels at a site these let methods learn from unlabelled images
+    (docs/methods.md, "How sites train"). FedVC (Hsu et al., 2020) fixes the number of images per
+    site and round, so every participant takes the same number of steps.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
@@ -37,24 +38,28 @@ class Settings(BaseModel):
     participants: int | None = Field(3, ge=1)
     """n: sites drawn in each round, uniformly, without replacement; None: all. Paper: 3 of 10."""
     images_per_round: int | None = Field(416, ge=1)
-    """N_VC of FedVC: images of each kind (labelled, unlabelled) a site trains on in one round, about what the authors'
-    smallest client has. None: every site passes through its images, and batches share what is left over."""
+    """N_VC of FedVC: images of each kind (labelled, unlabelled) a site trains on in one round,
+    about what the authors' smallest client has. None: every site passes through its images, and
+    batches share what is left over."""
     local_epochs: int = Field(1, ge=1)
     """Where a site passes through its images, so many times in a round."""
     images_at_most: int | None = Field(None, ge=1)
-    """Where a site passes through its images: it stops after so many, other ones in each round. None: all."""
+    """Where a site passes through its images: it stops after so many, other ones in each round.
+    None: all.
+    """
     batch: int = Field(16, ge=1)
     """B: images of each kind in one step. Paper: 16."""
     optimizer: Optimizer = "adam"
-    """Its moments start anew every round. Paper: Adam. AdamW leaves out biases, scales of normalisation layers and
-    Swin's biases of relative positions from weight decay."""
+    """Its moments start anew every round. Paper: Adam. AdamW leaves out biases, scales of
+    normalisation layers and Swin's biases of relative positions from weight decay."""
     learning_rate: Positive = 5e-5
     """Largest step size. Paper: 5e-5."""
     schedule: Schedule = "cosine"
-    """How the learning rate goes on from round to round: half a cosine down to almost 0 in the last one, or always the
-    same. Paper: constant."""
+    """How the learning rate goes on from round to round: half a cosine down to almost 0 in the last
+    one, or always the same. Paper: constant."""
     round_warm_up: Share = 0.2
-    """Share of the steps of each round over which the learning rate rises to its full size, since moments start anew.
+    """Share of the steps of each round over which the learning rate rises to its full size, since
+    moments start anew.
     Paper: 0."""
     momentum: Share = 0.9
     """Of SGD."""
@@ -63,29 +68,40 @@ class Settings(BaseModel):
     clip_gradient: Positive | None = None
     """Largest gradient norm of a step; none in the paper."""
     class_weighting: Literal["median_frequency", "none"] = "none"
-    """Of the supervised cross-entropy, by the labels at each site. FedPerl's code: median_frequency, with which few
-    labels of a rare class teach a net to see it everywhere."""
+    """Of the supervised cross-entropy, by the labels at each site. FedPerl's code:
+    median_frequency, with which few labels of a rare class teach a net to see it everywhere."""
     missing_classes: MissingClasses = "as_any"
-    """What losses against labels make of classes of which a site has few labels or none: nothing, as in the papers;
-    FedRS's restricted softmax; or the balanced softmax of the site's counts. Predictions stay as they are."""
+    """What losses against labels make of classes of which a site has few labels or none: nothing,
+    as in the papers; FedRS's restricted softmax; or the balanced softmax of the site's counts.
+    Predictions stay as they are."""
     batch_statistics: Literal["weak_views", "all_views", "frozen"] = "weak_views"
-    """Which views move BatchNorm's running statistics, by which models are evaluated and label images: weak ones, so
-    that strong views are normalised by their batch and leave no trace; all, as in FedPerl's code for views that are
-    kept; or none: BatchNorm trains with the statistics of the model received."""
+    """Which views move BatchNorm's running statistics, by which models are evaluated and label
+    images: weak ones, so that strong views are normalised by their batch and leave no trace; all,
+    as in FedPerl's code for views that are kept; or none: BatchNorm trains with the statistics of
+    the model received."""
     largest_share: float = Field(0.5, gt=0.0, le=1.0)
-    """Most of all images, or steps, that one site counts for in an average of three sites or more; 1: no cap."""
+    """Most of all images, or steps, that one site counts for in an average of three sites or more;
+    1: no cap.
+    """
     robust: Literal["no", "median", "trimmed_mean"] = "no"
-    """What replaces the mean of the sites' models, so that hostile ones cannot move it far; each site counts once."""
+    """What replaces the mean of the sites' models, so that hostile ones cannot move it far; each
+    site counts once.
+    """
     trim: float = Field(0.2, ge=0.0, le=0.5)
-    """Share of the sites that the trimmed mean leaves out at either end of each number, rounded up."""
+    """Share of the sites that the trimmed mean leaves out at either end of each number, rounded up.
+    """
     server_optimizer: Literal["average", "momentum", "adam"] = "average"
     """What the server does with the mean of the sites' models: it takes it, or steps towards it."""
     server_learning_rate: Positive = 1.0
-    """Of that step. Adam's is as long however small the update is, and so needs a far lower one, such as 0.01."""
+    """Of that step. Adam's is as long however small the update is, and so needs a far lower one,
+    such as 0.01.
+    """
     server_momentum: float = Field(0.9, ge=0.0, lt=1.0)
     """Of momentum, and of Adam's first moment."""
     average_decay: float = Field(0.0, ge=0.0, lt=1.0)
-    """Of a moving average of the global model over the rounds, which is evaluated and saved in its place; 0: none."""
+    """Of a moving average of the global model over the rounds, which is evaluated and saved in its
+    place; 0: none.
+    """
 
     @property
     def step_sizes(self) -> Sequence[StepSize]:
@@ -115,15 +131,21 @@ class Settings(BaseModel):
     @model_validator(mode="after")
     def _whole_batches(self) -> "Settings":
         if self.images_per_round is not None and self.images_per_round % self.batch:
-            raise ValueError(f"images_per_round={self.images_per_round} must be a multiple of batch={self.batch}")
+            raise ValueError(
+                f"images_per_round={self.images_per_round} must be a multiple of batch={self.batch}"
+            )
         return self
 
 
 def changed(settings: BaseModel, *names: str) -> str:
-    """Return the first of these settings that differs from its default, as ``name=value``; empty where none does."""
+    """Return the first of these settings that differs from its default, as ``name=value``; empty
+    where none does.
+    """
     values = {name: getattr(settings, name) for name in names}
     defaults = type(settings).model_fields
-    return next((f"{name}={value}" for name, value in values.items() if value != defaults[name].default), "")
+    return next(
+        (f"{name}={value}" for name, value in values.items() if value != defaults[name].default), ""
+    )
 
 
 class AllImages(Settings):

@@ -13,17 +13,21 @@ from fedward.methods.workflow import Federation, Rounds
 class SSFL(Algorithm[ServerState]):
     """Federated averaging of FixMatch. With a single site this is FixMatch itself.
 
-    Fewer replies than asked for: as FedAvg, except that a site without labels trains on its pseudo-labels.
+    Fewer replies than asked for: as FedAvg, except that a site without labels trains on its
+    pseudo-labels.
     """
 
     settings_type = FixMatchSettings
     state_type = ServerState
 
     def __init__(self, settings: FixMatchSettings) -> None:
-        self.settings, self.weight = settings, steps_taken
+        self.settings = settings
+        self.weight = steps_taken
         losses = frozenset({"loss_supervised", "loss_pseudo"})
         logs = frozenset({"kept"})
-        self.requirements = Requirements(losses, logs, server_optimizer=True, one_label=settings.one_label)
+        self.requirements = Requirements(
+            losses, logs, server_optimizer=True, one_label=settings.one_label
+        )
 
     def phases(self, task: str, round_: int, labelled: int) -> Sequence[Phase]:
         """Return FixMatch."""

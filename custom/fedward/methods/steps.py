@@ -1,4 +1,6 @@
-"""How many images and steps a phase of a site's round has: the same arithmetic at the site and at the server."""
+"""How many images and steps a phase of a site's round has: the same arithmetic at the site and at
+the server.
+"""
 
 from collections.abc import Sequence
 
@@ -17,7 +19,10 @@ def phase_images(settings: Settings, sizes: Sequence[int]) -> int:
 def most_steps(uses: Uses, settings: Settings, labelled: int, unlabelled: int) -> int:
     """Return how many batches a phase has at a site with so many images."""
     kinds = {"none": 0, "unlabelled": unlabelled, "all": labelled + unlabelled}
-    sizes = [labelled if uses.labelled else 0, *([] if uses.pace == "labelled" else [kinds[uses.unlabelled]])]
+    sizes = [
+        labelled if uses.labelled else 0,
+        *([] if uses.pace == "labelled" else [kinds[uses.unlabelled]]),
+    ]
     return step_count(phase_images(settings, [size for size in sizes if size]), settings.batch)
 
 
@@ -27,10 +32,12 @@ def step_count(images: int, batch: int) -> int:
 
 
 def batch_sizes(images: int, batch: int) -> list[int]:
-    """Return the batches' sizes, which add up to all images, none smaller than ``batch`` where there are that many.
+    """Return the batches' sizes, which add up to all images, none smaller than ``batch`` where
+    there are that many.
 
-    What is left over from whole batches is spread over them, from the first on: a batch of its own would be a step on
-    few images, which a site's update would then tell much of. Sizes differ by one at most.
+    What is left over from whole batches is spread over them, from the first on: a batch of its own
+    would be a step on few images, which a site's update would then tell much of. Sizes differ by
+    one at most.
     """
     steps = step_count(images, batch)
     if not steps:

@@ -39,9 +39,15 @@ class Survey(Algorithm[ServerState]):
 
     def __init__(self, settings: SurveySettings) -> None:
         why = "it averages no models"
-        self.settings, self.weight = settings, nothing
+        self.settings = settings
+        self.weight = nothing
         self.requirements = Requirements(
-            records=frozenset({LOG}), survey=True, single_models=why, weights=why, whole=why, exact=why
+            records=frozenset({LOG}),
+            survey=True,
+            single_models=why,
+            weights=why,
+            whole=why,
+            exact=why,
         )
 
     def start(self, model: State) -> ServerState:
@@ -55,9 +61,17 @@ class Survey(Algorithm[ServerState]):
     def rounds(self, state: ServerState, federation: Federation) -> Rounds:
         """Ask the sites until enough of them have answered, and write down what they say."""
         while state.round < self.settings.rounds:
-            sites = draw_participants(federation.sites, self.settings.participants, federation.seed, 1)
-            updates = yield Exchange(1, {}, {site: ClientTask(SURVEY) for site in sites}, evaluate=False)
-            told = [{"round": 1, "site": update.site, **update.survey} for update in updates if update.survey]
+            sites = draw_participants(
+                federation.sites, self.settings.participants, federation.seed, 1
+            )
+            updates = yield Exchange(
+                1, {}, {site: ClientTask(SURVEY) for site in sites}, evaluate=False
+            )
+            told = [
+                {"round": 1, "site": update.site, **update.survey}
+                for update in updates
+                if update.survey
+            ]
             for row in told:
                 federation.record(LOG, row)
             state.round = int(bool(told))

@@ -1,7 +1,8 @@
 """Distance-weighted federated averaging over sites that have all their labels, or none.
 
-Liang, Lin, Fu, Zhu, Li: *RSCFed*, CVPR 2022, eq. (5)-(7), as used by IsoFed (Saha et al., MICCAI 2023, eq. (2)-(3)).
-A site's own file says whether it has labels: the server learns it from the site's first answer.
+Liang, Lin, Fu, Zhu, Li: *RSCFed*, CVPR 2022, eq. (5)-(7), as used by IsoFed (Saha et al., MICCAI
+2023, eq. (2)-(3)). A site's own file says whether it has labels: the server learns it from the
+site's first answer.
 """
 
 from collections.abc import Sequence
@@ -18,7 +19,8 @@ __all__ = ["WFedAvg", "WFedAvgSettings", "distance_weights", "measure", "model_d
 
 
 class WFedAvg(Algorithm[GroupedState]):
-    """Distance-weighted averaging of supervised sites: the upper bound where all have labels, else the lower one.
+    """Distance-weighted averaging of supervised sites: the upper bound where all have labels, else
+    the lower one.
 
     Fewer replies than asked for: see :class:`~fedward.methods.groups.Groups`.
     """
@@ -27,7 +29,8 @@ class WFedAvg(Algorithm[GroupedState]):
     state_type = GroupedState
 
     def __init__(self, settings: WFedAvgSettings) -> None:
-        self.settings, self.weight = settings, images_of_group
+        self.settings = settings
+        self.weight = images_of_group
         self.requirements = by_distance(settings, "loss_supervised")
         self._groups = Groups(settings)
 

@@ -1,4 +1,5 @@
-"""What a method's server half says to the loop over rounds: an exchange with the sites, and their updates.
+"""What a method's server half says to the loop over rounds: an exchange with the sites, and their
+updates.
 
 A workflow knows tensors and site names only. :mod:`fedward.server` decides how they travel.
 """
@@ -10,11 +11,14 @@ from typing import Any, TypeAlias
 import torch
 
 State: TypeAlias = Mapping[str, torch.Tensor]
-"""A model's state_dict: name -> CPU tensor. May read its tensors lazily from disk, one at a time."""
+"""A model's state_dict: name -> CPU tensor. May read its tensors lazily from disk, one at a time.
+"""
 
 
 SCORE = "score"
-"""Task of an exchange in which sites train nothing, but report how the scores of their images are distributed."""
+"""Task of an exchange in which sites train nothing, but report how the scores of their images are
+distributed.
+"""
 
 SURVEY = "survey"
 """Task of an exchange without a model, in which sites count what their images are."""
@@ -29,7 +33,8 @@ class ClientTask:
     labels: int | None = None
     """How many labels the site is to ask for, where the server decides it."""
     models: Mapping[str, State] = field(default_factory=dict)
-    """Models only this site gets, by role, e.g. ``{"peer0": ...}``; floating-point tensors travel."""
+    """Models only this site gets, by role, e.g. ``{"peer0": ...}``; floating-point tensors travel.
+    """
 
 
 @dataclass(frozen=True)
@@ -45,9 +50,13 @@ class Exchange:
     record: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     """JSON-able rows for the run folder's logs, by log name, such as ``{"peers": {...}}``."""
     part: int = 0
-    """Which exchange of the round this is, from 0: a site asked twice in a round draws other numbers."""
+    """Which exchange of the round this is, from 0: a site asked twice in a round draws other
+    numbers.
+    """
     evaluate: bool = True
-    """Whether the model may be evaluated where its turn has come; one whose classifier is not trained should not."""
+    """Whether the model may be evaluated where its turn has come; one whose classifier is not
+    trained should not.
+    """
     over: bool = False
     """Whether the round's training is over, and its model is only evaluated."""
 
@@ -64,17 +73,24 @@ class ClientUpdate:
     site: str
     """Its name."""
     state: State
-    """The site's model after training (rebuilt by the server as sent model + uploaded difference)."""
+    """The site's model after training (rebuilt by the server as sent model + uploaded difference).
+    """
     labelled: int
     """Number of labelled training images the site holds."""
     unlabelled: int
     """Number of unlabelled training images the site holds."""
     steps: int
-    """Optimiser steps taken; 0 where there was nothing to do, and ``state`` is the model it was sent."""
+    """Optimiser steps taken; 0 where there was nothing to do, and ``state`` is the model it was
+    sent.
+    """
     scores: Sequence[int] = ()
-    """Where the site was asked to score its images: how many have a score in each of equal intervals."""
+    """Where the site was asked to score its images: how many have a score in each of equal
+    intervals.
+    """
     due: int = 0
-    """Labels the site would ask for next if each got its share by size; below 0 if it had more before."""
+    """Labels the site would ask for next if each got its share by size; below 0 if it had more
+    before.
+    """
     survey: Mapping[str, Any] | None = None
     """Where the site was asked to count what its images are: the counts, as JSON."""
 
@@ -93,21 +109,28 @@ class Federation:
     seed: int
     """Of the experiment; derive from it all that the workflow draws (:mod:`fedward.seeds`)."""
     models: Mapping[str, State]
-    """Each site's last accepted model, read lazily from disk; sites that never trained are absent."""
+    """Each site's last accepted model, read lazily from disk; sites that never trained are absent.
+    """
     validate: Callable[[State], float] | None = None
-    """Accuracy in [0, 1] of a model on the server's own validation images, where the server has some."""
+    """Accuracy in [0, 1] of a model on the server's own validation images, where the server has
+    some.
+    """
     record: Callable[[str, dict[str, Any]], None] = lambda log, row: None
     """Add a JSON-able row, which names its round, to a log of the run folder."""
     learn: Callable[[State, int, str, MutableMapping[str, State]], State] | None = None
-    """From a model, a round, a task and a memory, which changes, to the model trained on the server's own images as at
-    a site, where the method wants it."""
+    """From a model, a round, a task and a memory, which changes, to the model trained on the
+    server's own images as at a site, where the method wants it."""
     show: Callable[[State, Mapping[str, Any]], None] | None = None
-    """Keep pictures of the server's own images as a model sees them, and JSON-able facts, where the method wants it."""
+    """Keep pictures of the server's own images as a model sees them, and JSON-able facts, where the
+    method wants it.
+    """
     effective_replies: float = 1.0
     """The effective number of replies that each average must be worth: the last argument of
     :func:`~fedward.methods.aggregation.levelled_weights`."""
     parameters: Collection[str] = ()
-    """Names of the model's parameters, which a server's optimiser steps; its other tensors are averaged."""
+    """Names of the model's parameters, which a server's optimiser steps; its other tensors are
+    averaged.
+    """
 
 
 Rounds: TypeAlias = Generator[Exchange, "list[ClientUpdate]", None]

@@ -13,13 +13,15 @@ RANK = 8
 class AdaptedLinear(nn.Linear):
     """A frozen linear layer and a low-rank change of it: ``y = W x + b + B (A x)``.
 
-    A (r, inputs) is drawn once and frozen with W, B (outputs, r) begins at zero and is all that trains. The mean of
-    several layers' changes is therefore the change by the mean of their B: ``mean(B_i A) = mean(B_i) A``.
+    A (r, inputs) is drawn once and frozen with W, B (outputs, r) begins at zero and is all that
+    trains. The mean of several layers' changes is therefore the change by the mean of their B:
+    ``mean(B_i A) = mean(B_i) A``.
 
-    Source: Hu et al., *LoRA*, ICLR 2022; A frozen as in Sun et al., *Improving LoRA in privacy-preserving federated
-    learning* (FFA-LoRA), ICLR 2024.
+    Source: Hu et al., *LoRA*, ICLR 2022; A frozen as in Sun et al., *Improving LoRA in
+    privacy-preserving federated learning* (FFA-LoRA), ICLR 2024.
 
-    Deviates: LoRA's factor alpha / r is 1. With B alone trained it would only scale steps and weights alike.
+    Deviates: LoRA's factor alpha / r is 1. With B alone trained it would only scale steps and
+    weights alike.
 
     Shape: (..., inputs) to (..., outputs).
     """
@@ -32,13 +34,17 @@ class AdaptedLinear(nn.Linear):
         self.bias = layer.bias
         self.register_parameter("weight", layer.get_parameter("weight"))
         rank = min(RANK, inputs, outputs)
-        self.register_buffer("down", nn.init.kaiming_uniform_(torch.empty(rank, inputs), a=math.sqrt(5)))
+        self.register_buffer(
+            "down", nn.init.kaiming_uniform_(torch.empty(rank, inputs), a=math.sqrt(5))
+        )
         self.up = nn.Linear(rank, outputs, bias=False, device="meta")
         self.up.weight = nn.Parameter(torch.zeros(outputs, rank))
 
     @property
     def weight(self) -> Tensor:  # type: ignore[override]
-        """``W + B A``, for attention that reads weights and does not call the layer, as in BEiT, EVA and Swin v2."""
+        """``W + B A``, for attention that reads weights and does not call the layer, as in BEiT,
+        EVA and Swin v2.
+        """
         change: Tensor = self.up.weight @ self.down
         return self._frozen() + change
 
@@ -57,10 +63,15 @@ def adapt(net: nn.Module, head: nn.Module) -> list[str]:
     """Put an :class:`AdaptedLinear` in place of each linear layer, but for those in ``head``.
 
     Returns:
-        Paths of the new layers' B, in the order of the layers; none where the network has no such layer.
+        Paths of the new layers' B, in the order of the layers; none where the network has no such
+        layer.
     """
     spared = set(head.modules())
-    layers = [(path, each) for path, each in net.named_modules() if type(each) is nn.Linear and each not in spared]
+    layers = [
+        (path, each)
+        for path, each in net.named_modules()
+        if type(each) is nn.Linear and each not in spared
+    ]
     for path, layer in layers:
         parent, _, name = path.rpartition(".")
         setattr(net.get_submodule(parent), name, AdaptedLinear(layer))

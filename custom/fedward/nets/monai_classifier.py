@@ -1,7 +1,7 @@
 """MONAI's classifiers of 2D images, by the names of their classes.
 
-``import monai`` imports most of MONAI's modules twice. So its own search for modules finds none here, which saves half
-of the time. Modules that anybody imports by name come as ever.
+``import monai`` imports most of MONAI's modules twice. So its own search for modules finds none
+here, which saves half of the time. Modules that anybody imports by name come as ever.
 """
 
 import importlib
@@ -18,7 +18,9 @@ from fedward.errors import ConfigError
 if "monai" not in sys.modules:
     with mock.patch.object(pkgutil, "walk_packages", return_value=()):
         importlib.import_module("monai")
-    importlib.import_module("monai.apps")  # the order in which MONAI itself imports them: they need each other
+    importlib.import_module(
+        "monai.apps"
+    )  # the order in which MONAI itself imports them: they need each other
 
 import monai.networks.nets
 
@@ -33,7 +35,8 @@ class MonaiClassifier(nn.Module):
 
     def __init__(self, net: nn.Module, last: str) -> None:
         super().__init__()
-        self.net, self._last = net, last
+        self.net = net
+        self._last = last
 
     @property
     def classifier(self) -> nn.Module:
@@ -49,12 +52,15 @@ class MonaiClassifier(nn.Module):
 def build(name: str, classes: int, channels: int) -> MonaiClassifier:
     """Return a classifier with fresh weights.
 
-    ``name`` is that of a class in ``monai.networks.nets``. Its other arguments have MONAI's defaults.
+    ``name`` is that of a class in ``monai.networks.nets``. Its other arguments have MONAI's
+    defaults.
 
-    Raises ConfigError: no such class, one that needs other arguments, or one whose last linear layer is no classifier.
+    Raises ConfigError: no such class, one that needs other arguments, or one whose last linear
+    layer is no classifier.
     """
     kind = getattr(monai.networks.nets, name, None)
-    where, is_net = f"net monai:{name}", inspect.isclass(kind) and issubclass(kind, nn.Module)
+    where = f"net monai:{name}"
+    is_net = inspect.isclass(kind) and issubclass(kind, nn.Module)
     if kind is None or not is_net or not kind.__module__.startswith("monai.networks.nets."):
         expected = "the name of a network's class in monai.networks.nets"
         raise ConfigError(where, expected=expected, found="none of that name", remedy=_REMEDY)
@@ -62,17 +68,25 @@ def build(name: str, classes: int, channels: int) -> MonaiClassifier:
         net = kind(**_arguments(kind, classes, channels))
     except Exception as error:  # whatever a network raises for arguments it does not take
         expected = "a 2D classifier that needs no arguments but channels and classes"
-        raise ConfigError(where, expected=expected, found=f"{error!r:.300}", remedy=_REMEDY) from error
+        raise ConfigError(
+            where, expected=expected, found=f"{error!r:.300}", remedy=_REMEDY
+        ) from error
     layers = [(path, layer) for path, layer in net.named_modules() if isinstance(layer, nn.Linear)]
     if not layers or layers[-1][1].out_features != classes:
-        expected, found = f"a last linear layer with {classes} outputs", f"{layers[-1][1] if layers else 'none'}"
+        expected = f"a last linear layer with {classes} outputs"
+        found = f"{layers[-1][1] if layers else 'none'}"
         raise ConfigError(where, expected=expected, found=found, remedy=_REMEDY)
     return MonaiClassifier(net, layers[-1][0])
 
 
 def _arguments(kind: type[nn.Module], classes: int, channels: int) -> dict[str, Any]:
     """Return what a network's constructor, or one it hands its arguments on to, is to be told."""
-    known = {"spatial_dims": 2, "in_channels": channels, "out_channels": classes, "num_classes": classes}
+    known = {
+        "spatial_dims": 2,
+        "in_channels": channels,
+        "out_channels": classes,
+        "num_classes": classes,
+    }
     known["pretrained"] = False
     named = {name for base in kind.__mro__ if base is not nn.Module for name in _parameters(base)}
     return {name: value for name, value in known.items() if name in named}

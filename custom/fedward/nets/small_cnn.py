@@ -4,18 +4,20 @@ from torch import Tensor, nn
 
 
 class SmallCNN(nn.Module):
-    """LeNet-size classifier for images of about 28 pixels: 74,832 parameters with 3 channels and 8 classes.
+    """LeNet-size classifier for images of about 28 pixels: 74,832 parameters with 3 channels and 8
+    classes.
 
-    Two 5x5 convolutions (6 and 16 channels), each with ReLU and 2x2 max pooling; linear 120, 84; a projection 84, 256;
-    linear classifier. No normalisation layers, no dropout.
+    Two 5x5 convolutions (6 and 16 channels), each with ReLU and 2x2 max pooling; linear 120, 84; a
+    projection 84, 256; linear classifier. No normalisation layers, no dropout.
 
-    Source: Liang et al., CVPR 2022 (RSCFed), networks/models.py; Saha et al., MICCAI 2023 (IsoFed), Sec. 3.2.
+    Source: Liang et al., CVPR 2022 (RSCFed), networks/models.py; Saha et al., MICCAI 2023 (IsoFed),
+    Sec. 3.2.
 
     Shape: (N, channels, H, W) in [0, 1], H and W at least 16, to (N, classes).
 
-    Deviates: the maps are averaged to 4x4 before the linear layers, which changes nothing at 28x28 and lets one set of
-    weights take other sizes. Inputs are moved to [-1, 1] in place of statistics per data set, which no site should have
-    to publish.
+    Deviates: the maps are averaged to 4x4 before the linear layers, which changes nothing at 28x28
+    and lets one set of weights take other sizes. Inputs are moved to [-1, 1] in place of statistics
+    per data set, which no site should have to publish.
     """
 
     per_image = True

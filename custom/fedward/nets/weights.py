@@ -36,9 +36,13 @@ def find_file(given: WeightsFile, where: str) -> Path:
     folder = os.environ.get(FOLDER)
     path = Path(folder or ".") / given.file
     if not folder or not path.is_file():
-        expected, remedy = f"a file of that name in the folder {FOLDER}", f"Put it there, and set {FOLDER}."
-        raise ConfigError(where, expected=expected, found=f"{folder or 'no such folder'}", remedy=remedy)
-    if (found := file_digest(path)) != given.sha256:  # before anything in it is believed
+        expected = f"a file of that name in the folder {FOLDER}"
+        remedy = f"Put it there, and set {FOLDER}."
+        raise ConfigError(
+            where, expected=expected, found=f"{folder or 'no such folder'}", remedy=remedy
+        )
+    found = file_digest(path)
+    if found != given.sha256:  # before anything in it is believed
         remedy = "Get the file that the job means, or let the job name this one."
         raise ConfigError(where, expected=f"SHA-256 {given.sha256}", found=found, remedy=remedy)
     return path
@@ -46,12 +50,15 @@ def find_file(given: WeightsFile, where: str) -> Path:
 
 @torch.no_grad()
 def load_file(net: nn.Module, name: str, given: WeightsFile) -> None:
-    """Give a network the weights in a file: all of its tensors but the classifier's, which stays fresh.
+    """Give a network the weights in a file: all of its tensors but the classifier's, which stays
+    fresh.
 
-    Names are those of the network's state dict, or timm's. So a file is one of timm's, or ``model.safetensors`` of a
-    run, of SelfFed's pre-training for example. Other tensors in it are left.
+    Names are those of the network's state dict, or timm's. So a file is one of timm's, or
+    ``model.safetensors`` of a run, of SelfFed's pre-training for example. Other tensors in it are
+    left.
 
-    Raises ConfigError: no such file here, another SHA-256, or a tensor that is missing, of another shape or not finite.
+    Raises ConfigError: no such file here, another SHA-256, or a tensor that is missing, of another
+    shape or not finite.
     """
     from safetensors.torch import load_file as read  # here, as few runs need it
 
@@ -68,5 +75,7 @@ def load_file(net: nn.Module, name: str, given: WeightsFile) -> None:
             expected = f"finite numbers of shape {tuple(own.shape)}"
             found = "none" if tensor is None else f"shape {tuple(tensor.shape)}, or others"
             remedy = "Name weights of this network, for images of as many channels."
-            raise ConfigError(f"{where}, tensor {key}", expected=expected, found=found, remedy=remedy)
+            raise ConfigError(
+                f"{where}, tensor {key}", expected=expected, found=found, remedy=remedy
+            )
         own.copy_(tensor)

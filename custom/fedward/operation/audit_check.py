@@ -46,13 +46,16 @@ class Verified:
         log = f"{LOG}: {self.lines} lines, last hash {self.last_hash}"
         found = f"{log}; {self.files} files; {self.answers} lines of sites' logs{later}"
         if self.status == "running":  # of a killed run too, and of one whose end somebody cut off
-            found += ". By run.json the run has not ended: what that file says of its end is not checked"
+            found += (
+                ". By run.json the run has not ended: what that file says of its end is not checked"
+            )
             found += "" if self.files else ", nor are its logs and pages"
         return found
 
 
 def verify(folder: Path, sites: Sequence[Path] = ()) -> Verified:
-    """Check a run folder, or a copy of one without ``models/``, ``rounds/`` and ``server/``, as a job's results are.
+    """Check a run folder, or a copy of one without ``models/``, ``rounds/`` and ``server/``, as a
+    job's results are.
 
     docs/audit.md says what is found, and what is not.
 
@@ -61,14 +64,19 @@ def verify(folder: Path, sites: Sequence[Path] = ()) -> Verified:
         sites: files ``answers/<run id>.jsonl`` out of sites' own folders.
 
     Raises:
-        RunError: names the first line that is wrong, and what is wrong with it; or a file that is not a log.
+        RunError: names the first line that is wrong, and what is wrong with it; or a file that is
+            not a log.
     """
     run = RunFolder.reopen(folder)
     lines, rest = read(folder / LOG)
     rows = check_chain(lines, run.info.id)
     check_end(lines, run.info.audit, LOG, "run.json")
     if rest or not lines:
-        found = "half a line, as a crash leaves it; a resumed run quotes it" if rest else "no line at all"
+        found = (
+            "half a line, as a crash leaves it; a resumed run quotes it"
+            if rest
+            else "no line at all"
+        )
         raise fault(len(lines) + 1, "a whole line", found)
     records = [read_site_log(path, run.info.id) for path in sites]
     try:
@@ -90,7 +98,9 @@ def verify(folder: Path, sites: Sequence[Path] = ()) -> Verified:
         OverflowError,
         RecursionError,
     ) as error:
-        raise fault(len(rows), "lines as this version writes them", f"{type(error).__name__}: {error}") from error
+        raise fault(
+            len(rows), "lines as this version writes them", f"{type(error).__name__}: {error}"
+        ) from error
     answers = sum(len(record.rows) for record in records)
     return Verified(len(rows), str(rows[-1]["hash"]), files, answers, later, run.info.status)
 
@@ -101,12 +111,18 @@ def _check_beginning(info: RunInfo, rows: Sequence[Row]) -> None:
     if digest(info.experiment) != begun["experiment"]:
         found = f"{digest(info.experiment)}: the experiment was changed"
         raise fault(1, f"run.json with the experiment of SHA-256 {begun['experiment']}", found)
-    sites = {*begun["sites"], *(site for row in rows if row["event"] == "joined" for site in row["details"]["sites"])}
+    sites = {
+        *begun["sites"],
+        *(site for row in rows if row["event"] == "joined" for site in row["details"]["sites"]),
+    }
     for name in ("engine", "seed", "versions", "base"):
-        if (found := getattr(info, name)) != (expected := begun.get(name)):
+        found = getattr(info, name)
+        if found != (expected := begun.get(name)):
             raise fault(1, f"run.json with {name} {expected}", f"{found}: it was changed")
     if not set(begun["sites"]) <= set(info.sites) <= sites:
-        raise fault(1, f"run.json with the sites {', '.join(sorted(sites))}", f"{', '.join(info.sites)}")
+        raise fault(
+            1, f"run.json with the sites {', '.join(sorted(sites))}", f"{', '.join(info.sites)}"
+        )
 
 
 def _check_turns(rows: Sequence[Row]) -> None:
@@ -117,22 +133,33 @@ def _check_turns(rows: Sequence[Row]) -> None:
         if row["event"] == "resumed":
             last = (details["round"] + 1, -1)
         elif row["event"] == "asked":
-            if (exchange := (details["round"], details["part"])) <= last:
-                raise fault(row["seq"], f"an exchange after round {last[0]}, part {last[1]}", f"round {exchange[0]}")
+            exchange = (details["round"], details["part"])
+            if exchange <= last:
+                raise fault(
+                    row["seq"],
+                    f"an exchange after round {last[0]}, part {last[1]}",
+                    f"round {exchange[0]}",
+                )
             last = exchange
 
 
 def _check_states(folder: Path, rows: Sequence[Row]) -> None:
     """Compare the states that are there with the last lines that name them."""
-    named = {row["details"]["round"]: row for row in rows if row["event"] in ("committed", "resumed")}
+    named = {
+        row["details"]["round"]: row for row in rows if row["event"] in ("committed", "resumed")
+    }
     for round_, row in sorted(named.items()):
         path = folder / "rounds" / f"{round_:05d}" / "state.safetensors"
         if path.exists() and row["details"]["state"]:  # only the newest are kept
-            _same(row, path.relative_to(folder).as_posix(), row["details"]["state"], file_digest(path))
+            _same(
+                row, path.relative_to(folder).as_posix(), row["details"]["state"], file_digest(path)
+            )
 
 
 def _check_end_of_run(folder: Path, run: RunFolder, rows: Sequence[Row]) -> int:
-    """Compare all files with the lines of the run's end, and return how many there are; none while it goes on."""
+    """Compare all files with the lines of the run's end, and return how many there are; none while
+    it goes on.
+    """
     running = run.info.status == "running"
     end = max((int(row["seq"]) for row in rows if row["event"] == "ended"), default=0)
     if not end:
@@ -143,34 +170,53 @@ def _check_end_of_run(folder: Path, run: RunFolder, rows: Sequence[Row]) -> int:
     reported = rows[end:]
     if any(row["event"] != "reported" for row in reported):
         if not running and any(row["event"] not in ("reported", "joined") for row in reported):
-            raise fault(end + 1, "nothing after the end of the run but its report", "more: lines were added")
+            raise fault(
+                end + 1, "nothing after the end of the run but its report", "more: lines were added"
+            )
         return 0
     row = rows[end - 1]
-    recorded, found = row["details"]["files"], outputs(folder)
+    recorded = row["details"]["files"]
+    found = outputs(folder)
     for name in sorted({*recorded, *found}):
         _same(row, name, recorded.get(name), found.get(name))
     if not running and info_digest(run.info) != row["details"]["run"]:
-        raise fault(end, "run.json as it was at the end of the run", "another: the file was changed")
+        raise fault(
+            end, "run.json as it was at the end of the run", "another: the file was changed"
+        )
     if reported:
         for name, page in (("report", REPORT), ("sheet", SHEET)):
             now = file_digest(folder / page) if (folder / page).exists() else None
             _same(reported[-1], page, reported[-1]["details"].get(name), now)
     elif (folder / REPORT).exists():
-        raise fault(end + 1, f"a line with the hash of {REPORT}", "none; `fedward report` makes it anew, and the line")
+        raise fault(
+            end + 1,
+            f"a line with the hash of {REPORT}",
+            "none; `fedward report` makes it anew, and the line",
+        )
     return len(recorded)
 
 
 def _check_model(folder: Path, run: RunFolder, rows: Sequence[Row], name: str) -> None:
-    """Compare a model with the one that sites were sent after its round, and its sidecar with the experiment."""
+    """Compare a model with the one that sites were sent after its round, and its sidecar with the
+    experiment.
+    """
     about = json.loads((folder / f"{name}.json").read_text(encoding="utf-8"))
     for key in _SIDECAR:
         if about[key] != run.info.experiment[key]:
-            raise fault(1, f"{name}.json with {key} of the experiment", "others: the file was changed")
+            raise fault(
+                1, f"{name}.json with {key} of the experiment", "others: the file was changed"
+            )
     if about.get("base") != run.info.base:
-        raise fault(1, f"{name}.json with base {run.info.base}", f"{about.get('base')}: the file was changed")
+        raise fault(
+            1,
+            f"{name}.json with base {run.info.base}",
+            f"{about.get('base')}: the file was changed",
+        )
     next_, part = evaluation_turn(method_of(run.experiment), about["round"])
     asked = [row for row in rows if row["event"] == "asked" and row["details"]["round"] == next_]
-    later = [row["details"]["part"] for row in asked if row["details"]["part"] >= part]  # a round may leave out a part
+    later = [
+        row["details"]["part"] for row in asked if row["details"]["part"] >= part
+    ]  # a round may leave out a part
     sent = [row for row in asked if row["details"]["part"] == min(later, default=part)]
     file = folder / f"{name}.safetensors"
     if sent:

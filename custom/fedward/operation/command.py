@@ -1,4 +1,5 @@
-"""``fedward doctor``, ``survey``, ``status``, ``report``, ``audit``, ``runs``, ``prune``, ``revoke``.
+"""``fedward doctor``, ``survey``, ``status``, ``report``, ``audit``, ``runs``, ``prune``,
+``revoke``.
 
 Imports nothing heavy before it runs.
 """
@@ -17,10 +18,14 @@ def add_doctor(parser: argparse.ArgumentParser) -> None:
     from fedward.config import DataSpec
 
     add = subcommand(parser, _doctor)
-    add("subject", type=Path, metavar="SITE_FILE|KIT", help="the file that describes a site's data, or a kit's folder")
-    job = (
-        "with a site file: what this job would do there; with a kit: whether it would run this exported job (a folder)"
+    add(
+        "subject",
+        type=Path,
+        metavar="SITE_FILE|KIT",
+        help="the file that describes a site's data, or a kit's folder",
     )
+    job = "with a site file: what this job would do there; "
+    job += "with a kit: whether it would run this exported job (a folder)"
     add("--job", metavar="JOB", help=job)
     data = DataSpec()
     beside = "default: of data.json beside it, or"
@@ -35,29 +40,51 @@ def add_doctor(parser: argparse.ArgumentParser) -> None:
 def add_survey(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of ``survey``."""
     add = subcommand(parser, _survey)
-    add("files", type=Path, nargs="+", metavar="SITE_FILE", help="files that describe sites' data, or a folder of them")
+    add(
+        "files",
+        type=Path,
+        nargs="+",
+        metavar="SITE_FILE",
+        help="files that describe sites' data, or a folder of them",
+    )
     out = "folder for survey.html and survey.json (default: survey)"
     add("--out", type=Path, default=Path("survey"), metavar="FOLDER", help=out)
     size = "height and width in pixels at which images are measured (default: of data.json, or 32)"
     add("--image-size", type=int, metavar="PIXELS", help=size)
     classes = "the job's classes, in its order (default: of data.json, or eight of skin lesions)"
     add("--classes", nargs="+", metavar="CLASS", help=classes)
-    pictures = "show images of each class in the page, which then must stay at the site; of one site alone"
+    pictures = (
+        "show images of each class in the page, which then must stay at the site; of one site alone"
+    )
     add("--pictures", action="store_true", help=pictures)
 
 
 def add_status(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of ``status``."""
     add = subcommand(parser, _status)
-    add("subject", type=Path, metavar="RUN_FOLDER|KIT", help="a run folder, or the startup kit of any user")
-    add("job", nargs="?", metavar="JOB_ID", help="with a kit: only this job (default: all that run)")
+    add(
+        "subject",
+        type=Path,
+        metavar="RUN_FOLDER|KIT",
+        help="a run folder, or the startup kit of any user",
+    )
+    add(
+        "job", nargs="?", metavar="JOB_ID", help="with a kit: only this job (default: all that run)"
+    )
 
 
 def add_report(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of ``report``."""
     add = subcommand(parser, _report)
-    add("run", type=Path, metavar="RUN_FOLDER", help="the run, in whose folder report.html is written")
-    compare = "other runs to set beside it; runs of single sites show what joining brings (default: none)"
+    add(
+        "run",
+        type=Path,
+        metavar="RUN_FOLDER",
+        help="the run, in whose folder report.html is written",
+    )
+    compare = (
+        "other runs to set beside it; runs of single sites show what joining brings (default: none)"
+    )
     add("--compare", type=Path, nargs="+", default=[], metavar="RUN_FOLDER", help=compare)
 
 
@@ -66,24 +93,51 @@ def add_audit(parser: argparse.ArgumentParser) -> None:
     about = "check that a run is as it was written; if not, tell why and exit with 1"
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     add = subcommand(commands.add_parser("verify", help=about), _verify)
-    add("run", type=Path, nargs="?", metavar="RUN_FOLDER", help="the run to check (default: the sites' logs alone)")
-    add("--site", type=Path, nargs="+", default=[], metavar="FILE", help="sites' logs of their answers (default: none)")
+    add(
+        "run",
+        type=Path,
+        nargs="?",
+        metavar="RUN_FOLDER",
+        help="the run to check (default: the sites' logs alone)",
+    )
+    add(
+        "--site",
+        type=Path,
+        nargs="+",
+        default=[],
+        metavar="FILE",
+        help="sites' logs of their answers (default: none)",
+    )
 
 
 def add_runs(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of ``runs``."""
     add = subcommand(parser, _runs)
-    add("folders", type=Path, nargs="+", metavar="FOLDER", help="a run folder, or one with runs below it")
-    add("--json", action="store_true", help="print all that is known of each run as JSON (default: a table)")
+    add(
+        "folders",
+        type=Path,
+        nargs="+",
+        metavar="FOLDER",
+        help="a run folder, or one with runs below it",
+    )
+    add(
+        "--json",
+        action="store_true",
+        help="print all that is known of each run as JSON (default: a table)",
+    )
 
 
 def add_prune(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of ``prune``."""
     add = subcommand(parser, _prune)
-    add("folder", type=Path, metavar="FOLDER", help="a kit, a run folder, or one with runs below it")
+    add(
+        "folder", type=Path, metavar="FOLDER", help="a kit, a run folder, or one with runs below it"
+    )
     age = "only what has not changed for so many days (default: 180d)"
     add("--older-than", type=_days, default=180, metavar="DAYS", help=age)
-    models = "also the models of old runs, whose audit logs then verify no longer (default: models stay)"
+    models = (
+        "also the models of old runs, whose audit logs then verify no longer (default: models stay)"
+    )
     add("--models", action="store_true", help=models)
     add("--delete", action="store_true", help="remove what is listed (default: nothing is changed)")
 
@@ -92,7 +146,12 @@ def add_revoke(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of ``revoke``."""
     add = subcommand(parser, _revoke)
     add("kit", type=Path, metavar="KIT", help="the server's startup kit, where the rule is written")
-    add("names", nargs="+", metavar="USER", help="a user's name as in the certificate, such as lead@hospital-a.org")
+    add(
+        "names",
+        nargs="+",
+        metavar="USER",
+        help="a user's name as in the certificate, such as lead@hospital-a.org",
+    )
 
 
 def _days(text: str) -> int:
@@ -112,7 +171,9 @@ def _runs(options: argparse.Namespace) -> int:
 def _prune(options: argparse.Namespace) -> int:
     from fedward.operation.prune import find, remove
 
-    found, code, total = find(options.folder, options.older_than, options.models), 0, 0
+    found = find(options.folder, options.older_than, options.models)
+    code = 0
+    total = 0
     for item in found.items:
         _print(_size(item.bytes), item.about, options.folder, item.path)
         try:
@@ -125,7 +186,11 @@ def _prune(options: argparse.Namespace) -> int:
     for kept in found.kept:
         _print("stays", kept.reason, options.folder, kept.path)
     done = "removed" if options.delete else "could be removed; nothing was, add --delete"
-    print(f"{_size(total)}  {done}" if found.items else f"nothing to remove is older than {options.older_than} days")
+    print(
+        f"{_size(total)}  {done}"
+        if found.items
+        else f"nothing to remove is older than {options.older_than} days"
+    )
     return code
 
 
@@ -137,7 +202,9 @@ def _revoke(options: argparse.Namespace) -> int:
 
 
 def _print(first: str, about: str, folder: Path, path: Path) -> None:
-    below = path.relative_to(folder) if path.is_relative_to(folder) else path  # the server's jobs lie elsewhere
+    below = (
+        path.relative_to(folder) if path.is_relative_to(folder) else path
+    )  # the server's jobs lie elsewhere
     print(f"{first:>10}  {about}\n{'':12}{one_line(f'{below}')}")
 
 
@@ -153,9 +220,16 @@ def _doctor(options: argparse.Namespace) -> int:
     from fedward.operation.data_spec import data_spec
     from fedward.sites.doctor import run
 
-    if options.job and options.subject.is_file():  # a job imports torch, which a missing file does not need
+    if (
+        options.job and options.subject.is_file()
+    ):  # a job imports torch, which a missing file does not need
         return _with_job(options)
-    spec = data_spec(options.subject.parent, "fedward doctor", classes=options.classes, image_size=options.image_size)
+    spec = data_spec(
+        options.subject.parent,
+        "fedward doctor",
+        classes=options.classes,
+        image_size=options.image_size,
+    )
     return max(run(options.subject, spec, options.out), _look_at_device(options.subject))
 
 
@@ -165,23 +239,35 @@ def _with_job(options: argparse.Namespace) -> int:
     from fedward.sites.doctor import run
 
     if options.image_size or options.classes:
-        expected, remedy = "the job alone", "Leave away --image-size and --classes: the job says both."
-        raise ConfigError("fedward doctor --job", expected=expected, found="other settings beside it", remedy=remedy)
+        expected = "the job alone"
+        remedy = "Leave away --image-size and --classes: the job says both."
+        raise ConfigError(
+            "fedward doctor --job",
+            expected=expected,
+            found="other settings beside it",
+            remedy=remedy,
+        )
     experiment = job_at(options.job, options.subject)
     about = f"In the job {options.job}", lambda data: job_notes(experiment, data)
-    return max(run(options.subject, experiment.data, options.out, about), _look_at_device(options.subject))
+    return max(
+        run(options.subject, experiment.data, options.out, about), _look_at_device(options.subject)
+    )
 
 
 def _survey(options: argparse.Namespace) -> int:
     from fedward.operation.survey import named_files, survey
 
     files = named_files(options.files)
-    print(survey(files, options.out, options.classes, options.image_size, pictures=options.pictures))
+    print(
+        survey(files, options.out, options.classes, options.image_size, pictures=options.pictures)
+    )
     return 0
 
 
 def _look_at_device(site_file: Path) -> int:
-    """Print where a site works; return 1 if that is not there. A file that cannot be read has been reported."""
+    """Print where a site works; return 1 if that is not there. A file that cannot be read has been
+    reported.
+    """
     from fedward.sites.site_file import read_site_file
 
     try:
@@ -206,8 +292,11 @@ def _status(options: argparse.Namespace) -> int:
         with RemoteSession(options.subject) as flare:
             found = status.describe(flare, options.job)
     elif options.job:
-        expected, remedy = "a startup kit, a folder with startup/ in it", "Name the kit, or leave the job away."
-        raise ConfigError("fedward status", expected=expected, found=str(options.subject), remedy=remedy)
+        expected = "a startup kit, a folder with startup/ in it"
+        remedy = "Name the kit, or leave the job away."
+        raise ConfigError(
+            "fedward status", expected=expected, found=str(options.subject), remedy=remedy
+        )
     else:
         from fedward.server.progress import lines, progress
 

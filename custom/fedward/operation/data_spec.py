@@ -11,7 +11,8 @@ from fedward.sites.data_file import read_data_file
 
 
 def data_spec(folder: Path, command: str, **given: Any) -> DataSpec:
-    """Return what ``data.json`` in a folder of site files says, else the defaults, with what is given and not None.
+    """Return what ``data.json`` in a folder of site files says, else the defaults, with what is
+    given and not None.
 
     Raises:
         ConfigError: a value that cannot be; ``command`` begins the place in its text.

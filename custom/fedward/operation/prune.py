@@ -1,7 +1,7 @@
 """What can be removed of old runs and kits, and its removal.
 
-Where something lies decides what it is; no path comes out of a file. Its age is the time of the newest write in it,
-not a date inside a file.
+Where something lies decides what it is; no path comes out of a file. Its age is the time of the
+newest write in it, not a date inside a file.
 """
 
 import json
@@ -64,16 +64,18 @@ class Found(NamedTuple):
 
 
 def find(folder: Path, days: int, models: bool = False) -> Found:
-    """Return what can be removed from a kit, a run folder, or a folder with runs, and what is left for a reason.
+    """Return what can be removed from a kit, a run folder, or a folder with runs, and what is left
+    for a reason.
 
     Args:
-        folder: of a site's or the server's kit; of a run; or with runs below it. Links in it are not followed.
+        folder: of a site's or the server's kit; of a run; or with runs below it. Links in it are
+            not followed.
         days: what was written within so many days stays; at least 1.
         models: also the models of finished runs. Their audit logs then verify no longer.
 
     Raises:
-        ConfigError: the folder is not one of these; or jobs of this kit run in containers, and nothing names where the
-            participant keeps its state.
+        ConfigError: the folder is not one of these; or jobs of this kit run in containers, and
+            nothing names where the participant keeps its state.
     """
     before = time.time() - days * 24 * 3600
     if (folder / "startup").is_dir():
@@ -84,7 +86,10 @@ def find(folder: Path, days: int, models: bool = False) -> Found:
         expected = "a startup kit, a run folder, or a folder with runs"
         remedy = "Name the folder of a kit, or fedward/runs of the server's."
         raise ConfigError(str(folder), expected=expected, found="none of them", remedy=remedy)
-    return Found([each for each in old if isinstance(each, Item)], [each for each in old if isinstance(each, Kept)])
+    return Found(
+        [each for each in old if isinstance(each, Item)],
+        [each for each in old if isinstance(each, Kept)],
+    )
 
 
 def remove(item: Item) -> None:
@@ -105,7 +110,9 @@ def remove(item: Item) -> None:
 
 @contextmanager
 def _opened(root: Path, folder: Path) -> Iterator[int]:
-    """Open a folder step by step from ``root``: whatever is exchanged meanwhile, what is opened stays the same."""
+    """Open a folder step by step from ``root``: whatever is exchanged meanwhile, what is opened
+    stays the same.
+    """
     opened = os.open(root, os.O_RDONLY | os.O_DIRECTORY)
     try:
         for step in folder.relative_to(root).parts:
@@ -120,7 +127,9 @@ def _opened(root: Path, folder: Path) -> Iterator[int]:
         os.close(opened)
 
 
-def _in_runs(root: Path, runs: Iterable[Path], before: float, models: bool) -> Iterator[Item | Kept]:
+def _in_runs(
+    root: Path, runs: Iterable[Path], before: float, models: bool
+) -> Iterator[Item | Kept]:
     wanted = _OF_A_RUN | ({"*.safetensors": "model"} if models else {})
     for run in runs:
         if _newest(run) >= before:
@@ -135,7 +144,8 @@ def _in_runs(root: Path, runs: Iterable[Path], before: float, models: bool) -> I
 
 def _in_kit(kit: Kit, before: float, models: bool) -> Iterator[Item | Kept]:
     if kit.role == "user":
-        expected, found = "the kit of a site or of the server", f"that of {kit.name}, who keeps no runs in it"
+        expected = "the kit of a site or of the server"
+        found = f"that of {kit.name}, who keeps no runs in it"
         remedy = "Name the folder that `fedward submit --out` was given."
         raise ConfigError(f"kit {kit.folder}", expected=expected, found=found, remedy=remedy)
     busy = _job_processes(kit.folder)
@@ -146,10 +156,19 @@ def _in_kit(kit: Kit, before: float, models: bool) -> Iterator[Item | Kept]:
         yield from _in_runs(runs, run_folders(runs), before, models)
         yield from _jobs(job_store(kit), "FLARE's copy of a job and its results", before, running)
         return
-    memories = sorted(path for path in (kit.state / "memory").glob("*") if _RUN.fullmatch(path.name))
-    for path, about in [(kit.state / "cache", "decoded images"), *((path, "memory of a run") for path in memories)]:
+    memories = sorted(
+        path for path in (kit.state / "memory").glob("*") if _RUN.fullmatch(path.name)
+    )
+    for path, about in [
+        (kit.state / "cache", "decoded images"),
+        *((path, "memory of a run") for path in memories),
+    ]:
         if path.exists() and _newest(path) < before:
-            yield Kept(path, "a job runs with this kit") if busy else _item(path, about, kit.state.parent)
+            yield (
+                Kept(path, "a job runs with this kit")
+                if busy
+                else _item(path, about, kit.state.parent)
+            )
 
 
 def _jobs(folder: Path, about: str, before: float, running: Set[str]) -> Iterator[Item | Kept]:
@@ -185,7 +204,8 @@ def _waits(meta: Path) -> bool:
 
 def _job_processes(kit: Path) -> list[list[str]]:
     """Return the command line of each process on this machine that works on a job with a kit."""
-    found, kit = [], kit.resolve()
+    found = []
+    kit = kit.resolve()
     for process in psutil.process_iter(["cmdline"]):
         words = process.info["cmdline"] or []  # none if it has ended since
         works = any(re.search(r"(worker|runner)_process", word) for word in words)

@@ -10,7 +10,8 @@ from fedward.storage.run_folder import RunFolder
 
 
 def rewrite_report(folder: Path, compare: Sequence[Path] = ()) -> Path:
-    """Write ``report.html`` as :func:`~fedward.report.write_report`; the audit log of a run that has ended says so.
+    """Write ``report.html`` as :func:`~fedward.report.write_report`; the audit log of a run that
+    has ended says so.
 
     A run that goes on keeps its log to itself: at its end the report is written again.
     """

@@ -15,10 +15,11 @@ _NAME = re.compile(r"[A-Za-z0-9._@+-]+")
 
 
 def revoke(folder: Path, names: Sequence[str]) -> Path:
-    """Refuse every command of these people at the server, from its next start on; return the changed file.
+    """Refuse every command of these people at the server, from its next start on; return the
+    changed file.
 
-    FLARE has no list of revoked certificates: they still log in, also with a session from before, and each of their
-    commands is refused. Doing it again changes nothing.
+    FLARE has no list of revoked certificates: they still log in, also with a session from before,
+    and each of their commands is refused. Doing it again changes nothing.
 
     Args:
         folder: the server's kit.
@@ -30,14 +31,24 @@ def revoke(folder: Path, names: Sequence[str]) -> Path:
     kit = open_kit(folder)
     if kit.role != "server":
         remedy = "Name the server's. A site is shut out with `nvflare system disable-client`."
-        raise ConfigError(f"kit {folder}", expected="the server's kit", found=f"that of {kit.name}", remedy=remedy)
-    if wrong := [name for name in names if not _NAME.fullmatch(name)]:
-        expected, remedy = "names of letters, digits and . _ @ + -", "Name users as in project.yml."
-        raise ConfigError("fedward revoke", expected=expected, found=", ".join(map(repr, wrong)), remedy=remedy)
+        raise ConfigError(
+            f"kit {folder}", expected="the server's kit", found=f"that of {kit.name}", remedy=remedy
+        )
+    wrong = [name for name in names if not _NAME.fullmatch(name)]
+    if wrong:
+        expected = "names of letters, digits and . _ @ + -"
+        remedy = "Name users as in project.yml."
+        raise ConfigError(
+            "fedward revoke", expected=expected, found=", ".join(map(repr, wrong)), remedy=remedy
+        )
     file = kit.local / "authorization.json"
     rules = read_json(file)
-    with reading(str(file), "permissions by role", "Restore the file from a newly provisioned kit."):
-        rules["permissions"] = {role: _without(rights, names) for role, rights in rules["permissions"].items()}
+    with reading(
+        str(file), "permissions by role", "Restore the file from a newly provisioned kit."
+    ):
+        rules["permissions"] = {
+            role: _without(rights, names) for role, rights in rules["permissions"].items()
+        }
     with replacing(file) as partial:
         partial.write_text(json.dumps(rules, indent=2) + "\n", encoding="utf-8")
     return file

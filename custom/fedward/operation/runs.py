@@ -14,18 +14,27 @@ from fedward.storage.run_folder import RunFolder
 from fedward.terminal import one_line
 
 _WIDTH = 80
-_COLUMNS = {"started": 10, "status": 10, "method": 10, "net": 14, "sites": 5, "rounds": 9, "model": 8, "audit": 6}
+_COLUMNS = {
+    "started": 10,
+    "status": 10,
+    "method": 10,
+    "net": 14,
+    "sites": 5,
+    "rounds": 9,
+    "model": 8,
+    "audit": 6,
+}
 
 
 def runs(folders: Sequence[Path]) -> list[dict[str, Any]]:
     """Return what is known of each run below the folders, the oldest first, JSON-able.
 
-    ``started``, ``status``, ``reason``, ``method``, ``round``, ``rounds``, ``metric``, ``best``, ``last``
-        as in :func:`fedward.server.progress.progress`.
+    ``started``, ``status``, ``reason``, ``method``, ``round``, ``rounds``, ``metric``, ``best``,
+        ``last`` as in :func:`fedward.server.progress.progress`.
     ``folder``, ``job``, ``ended``, ``id``, ``engine``, ``net``, ``seed``, ``sites``, ``versions``
         where it lies, and the name of that folder; what run.json says. ``sites`` are names.
-    ``model``, ``init``
-        SHA-256 of the last model, None if it is not there; of the weights that the run started from, None if fresh.
+    ``model``, ``init`` SHA-256 of the last model, None if it is not there; of the weights that the
+        run started from, None if fresh.
     ``audit``
         ``verified``, or what is wrong with the audit log or the files it names.
     ``error``
@@ -39,7 +48,9 @@ def runs(folders: Sequence[Path]) -> list[dict[str, Any]]:
         below = list(run_folders(folder))
         if not below:
             remedy = "Name a run folder, or one with runs below it, such as fedward/runs of the server's kit."
-            raise ConfigError(str(folder), expected="a run folder, or one with some", found="none", remedy=remedy)
+            raise ConfigError(
+                str(folder), expected="a run folder, or one with some", found="none", remedy=remedy
+            )
         found |= {path.resolve(): _described(path) for path in below}
     return sorted(found.values(), key=lambda run: (run["started"], run["folder"]))
 
@@ -48,13 +59,17 @@ def _described(folder: Path) -> dict[str, Any]:
     about: dict[str, Any] = {"folder": str(folder), "job": folder.name, "started": ""}
     try:
         return {**about, **_read(folder)}
-    except Exception as error:  # whatever is wrong with one of many runs, it must not hide the others
+    except (
+        Exception
+    ) as error:  # whatever is wrong with one of many runs, it must not hide the others
         return {**about, "status": "unreadable", "error": str(error) or type(error).__name__}
 
 
 def _read(folder: Path) -> dict[str, Any]:
-    run, state = RunFolder.reopen(folder), progress(folder)
-    info, model = run.info, folder / "model.safetensors"
+    run = RunFolder.reopen(folder)
+    state = progress(folder)
+    info = run.info
+    model = folder / "model.safetensors"
     try:
         verify(folder)
         audit = "verified"
@@ -77,8 +92,13 @@ def _read(folder: Path) -> dict[str, Any]:
 
 
 def table(found: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Return the runs as a table of at most 80 columns: a row for each, and below it what does not fit."""
-    return [_row({name: name for name in _COLUMNS}), *(line for run in found for line in _lines(run))]
+    """Return the runs as a table of at most 80 columns: a row for each, and below it what does not
+    fit.
+    """
+    return [
+        _row({name: name for name in _COLUMNS}),
+        *(line for run in found for line in _lines(run)),
+    ]
 
 
 def _lines(run: Mapping[str, Any]) -> list[str]:
@@ -96,7 +116,11 @@ def _lines(run: Mapping[str, Any]) -> list[str]:
     version = f"fedward {run['versions'].get('fedward', 'unknown')}"
     weights = f"weights from {run['init'][:8]}" if run["init"] else "fresh weights"
     best = run["best"]
-    judged = f"best {run['metric']} {best['value']:.3f} after round {best['round']}" if best else "not judged"
+    judged = (
+        f"best {run['metric']} {best['value']:.3f} after round {best['round']}"
+        if best
+        else "not judged"
+    )
     below = [*_below(run["folder"]), *_below(f"{judged}; {weights}; {version}")]
     return [_row(cells), *below, *([] if audited else _below(one_line(run["audit"])))]
 
@@ -110,4 +134,6 @@ def _cut(text: str, width: int) -> str:
 
 
 def _below(text: str) -> list[str]:
-    return textwrap.wrap(text, _WIDTH, initial_indent=" " * 11, subsequent_indent=" " * 11, break_on_hyphens=False)
+    return textwrap.wrap(
+        text, _WIDTH, initial_indent=" " * 11, subsequent_indent=" " * 11, break_on_hyphens=False
+    )

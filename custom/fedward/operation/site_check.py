@@ -1,4 +1,6 @@
-"""Sites' own logs, read to check them: each by itself, and against what the server's audit log tells."""
+"""Sites' own logs, read to check them: each by itself, and against what the server's audit log
+tells.
+"""
 
 import json
 import re
@@ -37,7 +39,9 @@ class SiteRecord:
 
     def __str__(self) -> str:
         events = [row["event"] for row in self.rows]
-        counts = ", ".join(f"{events.count(event)} {event}" for event in ("answered", "failed", "refused"))
+        counts = ", ".join(
+            f"{events.count(event)} {event}" for event in ("answered", "failed", "refused")
+        )
         return f"{self.file}: {', '.join(self.sites)}, run {self.run}: {counts}; last hash {self.rows[-1]['hash']}"
 
 
@@ -64,19 +68,29 @@ def read_site_log(file: Path, run: str | None = None) -> SiteRecord:
             continue
         try:
             if row["event"] == "answered":
-                given = [each for each in rows if (each["event"], each["site"]) == ("answered", row.get("site"))]
+                given = [
+                    each
+                    for each in rows
+                    if (each["event"], each["site"]) == ("answered", row.get("site"))
+                ]
                 check_turn(given, row)
         except WireError as error:
-            raise chain.fault(str(file), row["seq"], f"answers in turn: {error.expected}", error.found) from error
+            raise chain.fault(
+                str(file), row["seq"], f"answers in turn: {error.expected}", error.found
+            ) from error
         except (KeyError, TypeError) as error:
-            expected, found = "a line as this version of fedward writes it", f"{type(error).__name__}: {error}"
+            expected = "a line as this version of fedward writes it"
+            found = f"{type(error).__name__}: {error}"
             raise chain.fault(str(file), row["seq"], expected, found) from error
         rows.append(row)
     return SiteRecord(file, start, rows)
 
 
-def check_against(folder: Path, rows: Sequence[Row], record: SiteRecord, algorithm: Algorithm[Any]) -> int:
-    """Compare a site's log with the run of a server, and return how many answers it tells of that come after its end.
+def check_against(
+    folder: Path, rows: Sequence[Row], record: SiteRecord, algorithm: Algorithm[Any]
+) -> int:
+    """Compare a site's log with the run of a server, and return how many answers it tells of that
+    come after its end.
 
     Args:
         folder: the run folder.
@@ -91,47 +105,67 @@ def check_against(folder: Path, rows: Sequence[Row], record: SiteRecord, algorit
     reached: dict[str, Row] = {}
     for row in record.rows:
         _check_request(rows, asked, record, row)
-        line, site = asked[row["last_hash"]], row["site"]
+        line = asked[row["last_hash"]]
+        site = row["site"]
         reached[site] = max(line, reached.get(site, line), key=itemgetter("seq"))
     later = 0
     for before, row in pairwise(rows):
         if row["event"] == "answered":
-            for site in sorted({*row["details"]["replied"], *row["details"]["evaluated"]} & set(reached)):
+            for site in sorted(
+                {*row["details"]["replied"], *row["details"]["evaluated"]} & set(reached)
+            ):
                 if before["seq"] > reached[site]["seq"]:
                     later += 1
                 else:
                     _check_reply(before, row, record, site)
-    _check_numbers(folder, rows, record, algorithm, {site: _exchange(line) for site, line in reached.items()})
+    _check_numbers(
+        folder, rows, record, algorithm, {site: _exchange(line) for site, line in reached.items()}
+    )
     _check_surveys(folder, rows, record, reached)
     return later
 
 
-def _check_request(rows: Sequence[Row], asked: Mapping[str, Row], record: SiteRecord, row: Row) -> None:
+def _check_request(
+    rows: Sequence[Row], asked: Mapping[str, Row], record: SiteRecord, row: Row
+) -> None:
     """Raise unless the server's log holds the request of a site's line, as the site got it."""
     line = asked.get(row["last_hash"])
     if line is None or _exchange(line) != (row["round"], row["part"]):
         raise _contradicted(rows, record, row)
     if row["task"] == DECRYPT:
         return
-    details, site = line["details"], row["site"]
-    sent = {"task": details["tasks"].get(site, "idle"), "model": details["model"], "peers": details["peers"].get(site)}
+    details = line["details"]
+    site = row["site"]
+    sent = {
+        "task": details["tasks"].get(site, "idle"),
+        "model": details["model"],
+        "peers": details["peers"].get(site),
+    }
     for name, value in {**sent, "experiment": rows[0]["details"]["experiment"]}.items():
         if row[name] != value:
-            where = f"the {name} that {site} was sent, {row[name]} ({record.file}, line {row['seq']})"
+            where = (
+                f"the {name} that {site} was sent, {row[name]} ({record.file}, line {row['seq']})"
+            )
             raise fault(line["seq"], where, str(value))
 
 
 def _check_reply(asked: Row, answered: Row, record: SiteRecord, site: str) -> None:
-    """Raise where the server names an answer that the site's log, which reaches beyond it, does not know."""
+    """Raise where the server names an answer that the site's log, which reaches beyond it, does not
+    know.
+    """
     to_it = [row for row in record.rows if (row["site"], row["last_hash"]) == (site, asked["hash"])]
     given = [row for row in to_it if row["event"] == "answered" and row["task"] != DECRYPT]
     if not given:
         expected = f"only answers to requests that {site}'s log knows"
-        raise fault(answered["seq"], expected, f"one to line {asked['seq']}, which it does not know")
+        raise fault(
+            answered["seq"], expected, f"one to line {asked['seq']}, which it does not know"
+        )
     update = answered["details"]["updates"].get(site)
     if update and update not in [row["gave"] for row in given]:
         gave = ", ".join(str(row["gave"]) for row in given)
-        where = f"the update that {site} gave, SHA-256 {gave} ({record.file}, line {given[-1]['seq']})"
+        where = (
+            f"the update that {site} gave, SHA-256 {gave} ({record.file}, line {given[-1]['seq']})"
+        )
         raise fault(answered["seq"], where, update)
 
 
@@ -142,7 +176,8 @@ def _check_numbers(
     algorithm: Algorithm[Any],
     reached: Mapping[str, tuple[int, int]],
 ) -> None:
-    """Raise where metrics.jsonl or binned.jsonl has other numbers of a site than it gave, or lacks some.
+    """Raise where metrics.jsonl or binned.jsonl has other numbers of a site than it gave, or lacks
+    some.
 
     ``reached``: site -> the last exchange, by round and part, that its log knows of.
     """
@@ -155,7 +190,9 @@ def _check_numbers(
                 turn = evaluation_turn(algorithm, round_)
                 if turn > last:
                     continue
-                answers = [row for row in record.rows if row["site"] == site and row["round"] == turn[0]]
+                answers = [
+                    row for row in record.rows if row["site"] == site and row["round"] == turn[0]
+                ]
                 given = {row.get(log) for row in answers if (row["part"] or 0) >= turn[1]} - {None}
                 where = f"{log}.jsonl, round {round_}, {site}"
                 if round_ in told and digest(reported[site, round_]) not in given:
@@ -165,21 +202,28 @@ def _check_numbers(
 
 
 def _evaluations(rows: Sequence[Row], algorithm: Algorithm[Any]) -> set[tuple[str, int]]:
-    """Return (site, round) of each evaluation whose numbers the run must have kept, by the server's own log.
+    """Return (site, round) of each evaluation whose numbers the run must have kept, by the server's
+    own log.
 
     They are in the logs from the next commit on. A run that is resumed drops those of later rounds.
     """
-    kept, open_ = dict[tuple[str, int], int](), dict[tuple[str, int], int]()
+    kept = dict[tuple[str, int], int]()
+    open_ = dict[tuple[str, int], int]()
     for before, row in pairwise(rows):
         details = row["details"]
         if row["event"] == "answered":
             asked, part = _exchange(before)
             for site in details["evaluated"]:
                 open_[site, _model_round(algorithm, asked, part)] = asked
-        elif row["event"] == "committed" or (row["event"] == "ended" and details["status"] == "finished"):
-            kept, open_ = {**kept, **open_}, {}
+        elif row["event"] == "committed" or (
+            row["event"] == "ended" and details["status"] == "finished"
+        ):
+            kept = {**kept, **open_}
+            open_ = {}
         elif row["event"] == "resumed":
-            kept = {evaluation: asked for evaluation, asked in kept.items() if asked <= details["round"]}
+            kept = {
+                evaluation: asked for evaluation, asked in kept.items() if asked <= details["round"]
+            }
             open_ = {}
     return set(kept)
 
@@ -190,12 +234,21 @@ def _model_round(algorithm: Algorithm[Any], asked: int, part: int) -> int:
     return asked if after[0] == asked and after[1] <= part else asked - 1
 
 
-def _check_surveys(folder: Path, rows: Sequence[Row], record: SiteRecord, reached: Collection[str]) -> None:
-    """Raise where surveys.jsonl tells of a site what it did not give, or lacks what the server's log says it gave."""
+def _check_surveys(
+    folder: Path, rows: Sequence[Row], record: SiteRecord, reached: Collection[str]
+) -> None:
+    """Raise where surveys.jsonl tells of a site what it did not give, or lacks what the server's
+    log says it gave.
+    """
     log = folder / "surveys.jsonl"
     lines = map(json.loads, log.read_text(encoding="utf-8").splitlines() if log.exists() else ())
-    told = {row.pop("site"): digest({key: value for key, value in row.items() if key != "round"}) for row in lines}
-    replied = {site for row in rows if row["event"] == "answered" for site in row["details"]["replied"]}
+    told = {
+        row.pop("site"): digest({key: value for key, value in row.items() if key != "round"})
+        for row in lines
+    }
+    replied = {
+        site for row in rows if row["event"] == "answered" for site in row["details"]["replied"]
+    }
     for site in sorted(reached):
         given = {row["survey"] for row in record.rows if row["site"] == site and row.get("survey")}
         found = told.get(site)
@@ -205,7 +258,12 @@ def _check_surveys(folder: Path, rows: Sequence[Row], record: SiteRecord, reache
 
 def _other_numbers(where: str, record: SiteRecord, found: str) -> RunError:
     remedy = "Do not rely on them; ask the site for its own."
-    return RunError(where, expected=f"the numbers that the site gave, by {record.file}", found=found, remedy=remedy)
+    return RunError(
+        where,
+        expected=f"the numbers that the site gave, by {record.file}",
+        found=found,
+        remedy=remedy,
+    )
 
 
 def _metrics(folder: Path) -> dict[tuple[str, int], list[Any]]:
@@ -215,7 +273,9 @@ def _metrics(folder: Path) -> dict[tuple[str, int], list[Any]]:
     """As the first row of a site, round and split says for all."""
     for (site, round_), row in _rows(folder / "metrics.jsonl"):
         if row["split"] in get_args(Split):
-            row["classes"] = classes.setdefault((site, round_, row["split"]), row.get("classes", []))
+            row["classes"] = classes.setdefault(
+                (site, round_, row["split"]), row.get("classes", [])
+            )
             reported.setdefault((site, round_), []).append(row)
     return reported
 
@@ -238,10 +298,19 @@ def _contradicted(rows: Sequence[Row], record: SiteRecord, row: Row) -> RunError
     shown = f"the hash {row['last_hash']}, which {row['site']} was shown ({record.file}, line {row['seq']})"
     wanted = f"{shown} in round {row['round']}, part {row['part']}"
     asked = [line for line in rows if line["event"] == "asked"]
-    if there := [line["seq"] for line in asked if _exchange(line) == exchange]:
-        return fault(there[-1], wanted, "another: this line or one before it was written anew, or some are missing")
-    if None not in exchange and (later := [line["seq"] for line in asked if _exchange(line) > exchange]):
-        return fault(later[0], wanted, "a later round: lines before this one were removed, or never written")
+    there = [line["seq"] for line in asked if _exchange(line) == exchange]
+    if there:
+        return fault(
+            there[-1],
+            wanted,
+            "another: this line or one before it was written anew, or some are missing",
+        )
+    if None not in exchange and (
+        later := [line["seq"] for line in asked if _exchange(line) > exchange]
+    ):
+        return fault(
+            later[0], wanted, "a later round: lines before this one were removed, or never written"
+        )
     return fault(len(rows) + 1, wanted, "the end of the log: it was cut, or the request is missing")
 
 
@@ -251,4 +320,6 @@ def _exchange(row: Row) -> tuple[int, int]:
 
 def _no_log(file: Path, found: str) -> RunError:
     remedy = "Ask a site for answers/<run id>.jsonl of its own folder; the id is in run.json."
-    return RunError(f"site's log {file}", expected="a site's answers in this run", found=found, remedy=remedy)
+    return RunError(
+        f"site's log {file}", expected="a site's answers in this run", found=found, remedy=remedy
+    )

@@ -1,4 +1,6 @@
-"""The check of a site's counts of a model's answers: they obey the small-count rule, and they fit together."""
+"""The check of a site's counts of a model's answers: they obey the small-count rule, and they fit
+together.
+"""
 
 from collections.abc import Sequence
 from typing import NoReturn
@@ -13,9 +15,14 @@ from fedward.protocol.messages import BinnedCounts, Metric
 
 
 def check_binned(
-    where: str, sent: BinnedCounts, metrics: Sequence[Metric], classes: int, multi_label: bool = False
+    where: str,
+    sent: BinnedCounts,
+    metrics: Sequence[Metric],
+    classes: int,
+    multi_label: bool = False,
 ) -> None:
-    """Raise RefusedError unless counts are possible ones of the test images that the metrics are of.
+    """Raise RefusedError unless counts are possible ones of the test images that the metrics are
+    of.
 
     ``classes``: how many the job has.
     """
@@ -25,39 +32,67 @@ def check_binned(
     if multi_label:
         _check_each(where, sent, counts, most)
         return
-    total, wrong = counts.total, counts.images - counts.found
+    total = counts.total
+    wrong = counts.images - counts.found
     _require(where, total <= most, f"no more images than the {most} that metrics are of")
     for name in ("images", "scores", "sure"):
         _enough(f"{where}, {name}", getattr(counts, name))
     cells = [cell[2] for cell in sent.cells]
-    _require(f"{where}, cells", min(cells, default=SMALLEST_COUNT) >= SMALLEST_COUNT, "five images or more")
+    _require(
+        f"{where}, cells",
+        min(cells, default=SMALLEST_COUNT) >= SMALLEST_COUNT,
+        "five images or more",
+    )
     fits = [
         ("found", (wrong >= 0).all()),
         ("mistaken", counts.mistaken.sum() == wrong.sum()),
-        ("cells", (counts.cells.sum(axis=1) <= wrong).all() and (counts.cells.sum(axis=0) <= counts.mistaken).all()),
+        (
+            "cells",
+            (counts.cells.sum(axis=1) <= wrong).all()
+            and (counts.cells.sum(axis=0) <= counts.mistaken).all(),
+        ),
         ("scores", (counts.scores.sum(axis=1) == total).all()),
-        ("inside", (counts.inside <= counts.scores).all() and (counts.inside.sum(axis=1) == counts.images).all()),
+        (
+            "inside",
+            (counts.inside <= counts.scores).all()
+            and (counts.inside.sum(axis=1) == counts.images).all(),
+        ),
         ("sure", counts.sure.sum() == total),
         ("right", (counts.right <= counts.sure).all() and counts.right.sum() == counts.found.sum()),
     ]
     for name, holds in fits:
         _require(f"{where}, {name}", bool(holds), "counts that fit the others")
-    _require(f"{where}, confidence", all(0 <= value <= 1.001 for value in sent.confidence), "numbers from 0 to 1")
+    _require(
+        f"{where}, confidence",
+        all(0 <= value <= 1.001 for value in sent.confidence),
+        "numbers from 0 to 1",
+    )
 
 
 def _check_each(where: str, sent: BinnedCounts, counts: Binned, images: int) -> None:
-    """Raise RefusedError unless each class is counted against its rest, on all of so many images or on none."""
+    """Raise RefusedError unless each class is counted against its rest, on all of so many images or
+    on none.
+    """
     total = counts.scores.sum(axis=1)
-    others, used = total - counts.images, total > 0
+    others = total - counts.images
+    used = total > 0
     for name, sides in (("images", counts.images), ("others", others)):
         enough = (sides[used] >= SMALLEST_COUNT).all() and not sides[~used].any()
-        _require(f"{where}, {name}", bool(enough), f"{SMALLEST_COUNT} images or more of each class that is counted")
+        _require(
+            f"{where}, {name}",
+            bool(enough),
+            f"{SMALLEST_COUNT} images or more of each class that is counted",
+        )
     _enough(f"{where}, scores", counts.scores)
     fits = [
         ("scores", (total[used] == images).all()),
         ("found", (counts.found <= counts.images).all()),
         ("mistaken", (counts.mistaken <= others).all()),
-        ("inside", (counts.inside <= counts.scores).all() and (counts.inside.sum(axis=1) == counts.images).all()),
+        (
+            "inside",
+            (counts.inside <= counts.scores).all()
+            and (counts.inside.sum(axis=1) == counts.images).all(),
+        ),
     ]
     for name, holds in fits:
         _require(f"{where}, {name}", bool(holds), "counts that fit the others")
@@ -80,7 +115,11 @@ def _check_form(where: str, sent: BinnedCounts, classes: int) -> None:
 
 
 def _enough(where: str, counts: NDArray[np.int64]) -> None:
-    _require(where, not ((counts > 0) & (counts < SMALLEST_COUNT)).any(), f"0, or {SMALLEST_COUNT} images or more")
+    _require(
+        where,
+        not ((counts > 0) & (counts < SMALLEST_COUNT)).any(),
+        f"0, or {SMALLEST_COUNT} images or more",
+    )
 
 
 def _length(where: str, values: Sequence[object], length: int) -> None:

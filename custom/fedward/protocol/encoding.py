@@ -1,6 +1,8 @@
-"""Differences of models in a quarter or less than half of their bytes: int8 and float16 with scales, then zlib.
+"""Differences of models in a quarter or less than half of their bytes: int8 and float16 with
+scales, then zlib.
 
-An encoding is one array of bytes (uint8). The first is :data:`VERSION`, the others are a zlib stream of three parts:
+An encoding is one array of bytes (uint8). The first is :data:`VERSION`, the others are a zlib
+stream of three parts:
 
 =========  =========================================================================================================
 scales     float32: of a tensor in int8 one for each row, of a tensor in float16 one
@@ -8,13 +10,14 @@ float16    the values of tensors in float16, divided by their scale
 int8       the values of tensors in int8, divided by the scale of their row
 =========  =========================================================================================================
 
-Tensors follow one another in the order that both ends agree on, and rows are those of the first dimension. All is
-little endian. Of the first two parts all first bytes come first, then all second ones: bytes of a kind compress well.
-Nothing else is said: types and shapes follow from the model, and so does the number of bytes before they are read.
+Tensors follow one another in the order that both ends agree on, and rows are those of the first
+dimension. All is little endian. Of the first two parts all first bytes come first, then all second
+ones: bytes of a kind compress well. Nothing else is said: types and shapes follow from the model,
+and so does the number of bytes before they are read.
 
-float16: the scale is a power of 2 by which the largest value comes below 2^15. Values lose what is beyond 11 bits, and
-no value overflows. int8: the scale is the largest value of the row over 127, and values are off by half a scale at
-most.
+float16: the scale is a power of 2 by which the largest value comes below 2^15. Values lose what is
+beyond 11 bits, and no value overflows. int8: the scale is the largest value of the row over 127,
+and values are off by half a scale at most.
 """
 
 import math
@@ -45,36 +48,48 @@ def encode(tensors: Iterable[np.ndarray], *, int8: bool) -> np.ndarray:
 
     Args:
         tensors: of any shapes; read one at a time.
-        int8: whether tensors of two or more dimensions become int8; all others, and without it all, become float16.
+        int8: whether tensors of two or more dimensions become int8; all others, and without it all,
+            become float16.
 
     Raises:
         WireError: a value that is not finite, or beyond 2^100.
 
-    Edge cases: a row or tensor of zeros: exact. values so small that no scale can hold them: 0. no tensor, or one
-    without elements: fine.
+    Edge cases: a row or tensor of zeros: exact. values so small that no scale can hold them: 0. no
+    tensor, or one without elements: fine.
     """
-    scales, halves, bytes_ = list[np.ndarray](), list[np.ndarray](), list[np.ndarray]()
+    scales = list[np.ndarray]()
+    halves = list[np.ndarray]()
+    bytes_ = list[np.ndarray]()
     for tensor in tensors:
         if not (np.abs(tensor) <= _LARGEST).all():
-            expected, remedy = "finite numbers up to 2^100", "Lower the learning rate, and start a new run."
-            raise WireError("difference of two models", expected=expected, found="others", remedy=remedy)
+            expected = "finite numbers up to 2^100"
+            remedy = "Lower the learning rate, and start a new run."
+            raise WireError(
+                "difference of two models", expected=expected, found="others", remedy=remedy
+            )
         in_rows = int8 and tensor.ndim > 1
         scale, values = _in_int8(tensor) if in_rows else _in_float16(tensor)
         scales.append(scale)
         (bytes_ if in_rows else halves).append(values.ravel())
-    compressor = zlib.compressobj(level=1, strategy=zlib.Z_RLE)  # repeats are rare, so looking for them does not pay
+    compressor = zlib.compressobj(
+        level=1, strategy=zlib.Z_RLE
+    )  # repeats are rare, so looking for them does not pay
     parts = [_planes(scales, "<f4"), _planes(halves, "<f2"), *bytes_]
     stream = [compressor.compress(part.tobytes()) for part in parts]
     return np.frombuffer(b"".join([bytes([VERSION]), *stream, compressor.flush()]), np.uint8)
 
 
-def decode(where: str, encoded: np.ndarray, shapes: Sequence[Shape], *, int8: bool) -> list[np.ndarray]:
-    """Return the float32 tensors of these shapes that :func:`encode` was given, as far as the bytes tell.
+def decode(
+    where: str, encoded: np.ndarray, shapes: Sequence[Shape], *, int8: bool
+) -> list[np.ndarray]:
+    """Return the float32 tensors of these shapes that :func:`encode` was given, as far as the bytes
+    tell.
 
     ``where`` begins the place in an error.
 
     Raises:
-        RefusedError: other than the encoding of such tensors. Not more bytes than these have are decompressed.
+        RefusedError: other than the encoding of such tensors. Not more bytes than these have are
+            decompressed.
     """
     in_rows = [int8 and len(shape) > 1 for shape in shapes]
     sizes = [math.prod(shape) for shape in shapes]
@@ -82,14 +97,18 @@ def decode(where: str, encoded: np.ndarray, shapes: Sequence[Shape], *, int8: bo
     whole = sum(size for size, rows in zip(sizes, in_rows, strict=True) if rows)
     ends = [4 * sum(counts), 4 * sum(counts) + 2 * (sum(sizes) - whole)]
     raw = _decompressed(where, encoded, ends[-1] + whole)
-    scales, halves = _from_planes(raw[: ends[0]], "<f4"), _from_planes(raw[ends[0] : ends[1]], "<f2")
+    scales = _from_planes(raw[: ends[0]], "<f4")
+    halves = _from_planes(raw[ends[0] : ends[1]], "<f2")
     if not ((scales >= 0) & (scales <= _LARGEST)).all() or not np.isfinite(halves).all():
         raise refusal(where, "finite values and scales from 0 to 2^100", "others")
-    bytes_, tensors = raw[ends[1] :].view(np.int8), []
+    bytes_ = raw[ends[1] :].view(np.int8)
+    tensors = []
     for shape, rows, size, count in zip(shapes, in_rows, sizes, counts, strict=True):
         values, rest = np.split(bytes_ if rows else halves, [size])
         scale, scales = np.split(scales, [count])
-        tensors.append((values.reshape(count, size // max(count, 1)) * scale[:, None]).reshape(shape))
+        tensors.append(
+            (values.reshape(count, size // max(count, 1)) * scale[:, None]).reshape(shape)
+        )
         bytes_, halves = (rest, halves) if rows else (bytes_, rest)
     return tensors
 
@@ -121,7 +140,9 @@ def _decompressed(where: str, encoded: np.ndarray, size: int) -> np.ndarray:
     """Return the bytes of the stream; RefusedError unless there are ``size``."""
     largest = size + size // 8 + 64  # of a stream that does not compress
     if encoded.dtype != np.uint8 or encoded.ndim != 1 or not 1 < encoded.size <= largest:
-        raise refusal(where, f"2 to {largest} bytes, as uint8", f"{encoded.dtype} of shape {encoded.shape}")
+        raise refusal(
+            where, f"2 to {largest} bytes, as uint8", f"{encoded.dtype} of shape {encoded.shape}"
+        )
     content = encoded.tobytes()
     if content[0] != VERSION:
         raise refusal(where, f"version {VERSION} of the encoding", f"{content[0]}")

@@ -29,7 +29,11 @@ _LARGEST_NUMBER = int(np.finfo(np.float32).max)
 """Sums and squares of such numbers stay finite in float64."""
 _MOST_NAMES = 50
 """In any part of a message."""
-_FORMS = {"missing": "a value", "extra_forbidden": "no further name", "invalid_key": "no further name"}
+_FORMS = {
+    "missing": "a value",
+    "extra_forbidden": "no further name",
+    "invalid_key": "no further name",
+}
 _FORMS |= {"model_type": "values by name", "list_type": "a list"}
 """Kind of a fault in a message's form -> what was expected."""
 
@@ -37,18 +41,25 @@ _FORMS |= {"model_type": "values by name", "list_type": "a list"}
 class RefusedError(WireError):
     """A message is not what the wire list allows.
 
-    ``found`` quotes it, and must not leave the site whose answer it is; ``where`` and ``expected`` quote nothing.
+    ``found`` quotes it, and must not leave the site whose answer it is; ``where`` and ``expected``
+    quote nothing.
     """
 
 
 @dataclass(frozen=True)
 class Expected:
-    """Says what a value must be, in place of pydantic's own texts: some of those tell what was found."""
+    """Says what a value must be, in place of pydantic's own texts: some of those tell what was
+    found.
+    """
 
     text: str
 
-    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
-        return core_schema.custom_error_schema(handler(source), "expected", custom_error_message=self.text)
+    def __get_pydantic_core_schema__(
+        self, source: Any, handler: GetCoreSchemaHandler
+    ) -> CoreSchema:
+        return core_schema.custom_error_schema(
+            handler(source), "expected", custom_error_message=self.text
+        )
 
 
 def _keeps(rule: Callable[[Any], bool]) -> Callable[[Any], Any]:
@@ -64,9 +75,12 @@ Said = AfterValidator(_keeps(lambda value: value is not None and value is not Fa
 """Of a field that may be left out: where it is there, it says something."""
 _few = _keeps(lambda value: not isinstance(value, dict) or len(value) <= _MOST_NAMES)
 Few = BeforeValidator(_few)
-"""Refuses more names than any message has before each is looked at: describing them would fill the memory."""
+"""Refuses more names than any message has before each is looked at: describing them would fill the
+memory.
+"""
 _NUMBER = BeforeValidator(_keeps(lambda value: isinstance(value, int | float)))
-"""Refuses what pydantic takes for a float because it can be made one, as arrays of one element can."""
+"""Refuses what pydantic takes for a float because it can be made one, as arrays of one element can.
+"""
 
 Text: TypeAlias = Annotated[str, Expected("text")]
 Count: TypeAlias = Annotated[int, Field(ge=0, le=_LARGEST_COUNT), Expected("a count of 0 or more")]
@@ -81,8 +95,12 @@ Number: TypeAlias = Annotated[
     _NUMBER,
     Expected("a finite number"),
 ]
-RunId: TypeAlias = Annotated[str, Field(pattern="^[0-9a-f]{32}$"), Expected("32 hexadecimal digits")]
-Sha256: TypeAlias = Annotated[str, Field(pattern="^[0-9a-f]{64}$"), Expected("64 hexadecimal digits")]
+RunId: TypeAlias = Annotated[
+    str, Field(pattern="^[0-9a-f]{32}$"), Expected("32 hexadecimal digits")
+]
+Sha256: TypeAlias = Annotated[
+    str, Field(pattern="^[0-9a-f]{64}$"), Expected("64 hexadecimal digits")
+]
 
 
 class Part(BaseModel):
@@ -113,11 +131,15 @@ def parse(kind: type[PartT], meta: Any, where: str) -> PartT:
 
 
 def _refused(where: str, fault: ErrorDetails) -> RefusedError:
-    kind, place, found = fault["type"], fault["loc"], shown(fault["input"])
+    kind = fault["type"]
+    place = fault["loc"]
+    found = shown(fault["input"])
     if kind in ("extra_forbidden", "invalid_key"):
         *place, name = place  # type: ignore[assignment]
         found = shown(name)
-    path = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in place).lstrip(".")
+    path = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in place).lstrip(
+        "."
+    )
     return refusal(
         f"{where}, {path}" if path else where,
         fault["msg"] if kind == "expected" else _FORMS.get(kind, "what the wire list allows"),
@@ -127,4 +149,6 @@ def _refused(where: str, fault: ErrorDetails) -> RefusedError:
 
 def refusal(where: str, expected: str, found: str) -> RefusedError:
     """Return the error of a message that cannot be used."""
-    return RefusedError(where, expected=expected, found=found, remedy="The message is not used; see the wire list.")
+    return RefusedError(
+        where, expected=expected, found=found, remedy="The message is not used; see the wire list."
+    )

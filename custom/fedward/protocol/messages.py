@@ -1,8 +1,8 @@
 """What an answer says beside its arrays, as types that are closed to everything else.
 
-Both ends read an answer's meta as one of these models before anything in it is used. What has no name here is refused,
-so labels, ids, paths and pixels cannot leave a site. Checks that need the job or the request are in
-:mod:`fedward.protocol.wire_checks`.
+Both ends read an answer's meta as one of these models before anything in it is used. What has no
+name here is refused, so labels, ids, paths and pixels cannot leave a site. Checks that need the job
+or the request are in :mod:`fedward.protocol.wire_checks`.
 """
 
 from typing import Annotated, Literal, TypeAlias, TypeVar
@@ -40,9 +40,11 @@ class Metric(Part):
 
 
 class BinnedCounts(Part):
-    """Counts of a model's answers on a site's test images; :class:`~fedward.evaluation.binned.Binned` says of what.
+    """Counts of a model's answers on a site's test images;
+    :class:`~fedward.evaluation.binned.Binned` says of what.
 
-    Lists by class are in the job's order. No interval and no cell has fewer than five images, unless it has none.
+    Lists by class are in the job's order. No interval and no cell has fewer than five images,
+    unless it has none.
     """
 
     images: _Counts
@@ -56,7 +58,9 @@ class BinnedCounts(Part):
     confidence: Annotated[list[Number], FailFast(), Expected("finite numbers")]
 
 
-_Fives: TypeAlias = Annotated[int, Field(ge=0, le=10_000_000, multiple_of=5), Expected("a count in fives")]
+_Fives: TypeAlias = Annotated[
+    int, Field(ge=0, le=10_000_000, multiple_of=5), Expected("a count in fives")
+]
 _ListOfFives: TypeAlias = Annotated[list[_Fives], FailFast(), Expected("counts in fives")]
 _Pixels: TypeAlias = Annotated[int, Field(ge=1, le=1_000_000), Expected("a number of pixels")]
 
@@ -90,7 +94,9 @@ class SurveyCounts(Part):
     contrast: _ListOfFives
     repeated: _Fives
     """Validation and test images that are also in another split."""
-    columns: Annotated[dict[str, Annotated[dict[str, _Fives], Few]], Few, Expected("counts in fives by value")]
+    columns: Annotated[
+        dict[str, Annotated[dict[str, _Fives], Few]], Few, Expected("counts in fives by value")
+    ]
 
 
 class LabelCounts(Part):

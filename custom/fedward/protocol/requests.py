@@ -1,4 +1,6 @@
-"""What a request says beside its arrays: the server writes these types, and a site reads them before anything else."""
+"""What a request says beside its arrays: the server writes these types, and a site reads them
+before anything else.
+"""
 
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal, TypeAlias
@@ -24,7 +26,9 @@ from fedward.protocol.fields import (
 DECRYPT = "decrypt"
 """The task of a request that carries a sum of ciphertexts."""
 
-_Name: TypeAlias = Annotated[Text, Field(max_length=100), Expected("a text of at most 100 characters")]
+_Name: TypeAlias = Annotated[
+    Text, Field(max_length=100), Expected("a text of at most 100 characters")
+]
 _AtLeastOne: TypeAlias = Annotated[int, Field(ge=1, le=2**53), Expected("a count of 1 or more")]
 
 
@@ -68,7 +72,9 @@ class DecryptRequest(_Request):
     weight: _AtLeastOne
     """Sum of the weights of the updates."""
     effective: Number
-    """Of how many equally weighted updates the sum is worth: its weight squared over the sum of the squared weights."""
+    """Of how many equally weighted updates the sum is worth: its weight squared over the sum of the
+    squared weights.
+    """
     trained: _Name
     """The task that the updates are of."""
 
@@ -91,8 +97,11 @@ def read_request(meta: Mapping[str, Any]) -> Request:
 
 
 def readable(meta: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the fields of a request that are what they must be, whatever the others are: a log may quote them."""
-    kind, wrong = _kind(meta), set[tuple[int | str, ...]]()
+    """Return the fields of a request that are what they must be, whatever the others are: a log may
+    quote them.
+    """
+    kind = _kind(meta)
+    wrong = set[tuple[int | str, ...]]()
     try:
         kind.model_validate(meta)
     except ValidationError as error:

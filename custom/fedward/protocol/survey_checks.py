@@ -1,4 +1,6 @@
-"""The check of what a site's survey tells: as many numbers as there should be, and no more images than there are."""
+"""The check of what a site's survey tells: as many numbers as there should be, and no more images
+than there are.
+"""
 
 from collections.abc import Sequence
 from typing import NoReturn
@@ -18,7 +20,9 @@ from fedward.protocol.messages import SurveyCounts
 
 
 def check_survey(where: str, sent: SurveyCounts, classes: int) -> None:
-    """Raise RefusedError unless counts are possible ones of a site's images; ``classes``: how many the job has."""
+    """Raise RefusedError unless counts are possible ones of a site's images; ``classes``: how many
+    the job has.
+    """
     for name in ("labelled", "val", "test"):
         _length(f"{where}, {name}", getattr(sent, name), classes)
     most = _at_most([*sent.labelled, sent.unlabelled, *sent.val, *sent.test])
@@ -40,7 +44,10 @@ def check_survey(where: str, sent: SurveyCounts, classes: int) -> None:
 
 
 def _check_sizes(where: str, sent: SurveyCounts, most: int) -> None:
-    if len({(size.width, size.height) for size in sent.sizes}) < len(sent.sizes) or len(sent.sizes) > MOST_SIZES:
+    if (
+        len({(size.width, size.height) for size in sent.sizes}) < len(sent.sizes)
+        or len(sent.sizes) > MOST_SIZES
+    ):
         _refuse(where, f"at most {MOST_SIZES} different ones")
     _sum(where, [size.images for size in sent.sizes], most)
 
@@ -49,12 +56,16 @@ def _check_patients(where: str, sent: SurveyCounts) -> None:
     if not sent.patients:
         return
     _length(where, sent.patients, 3)
-    for found, images in zip(sent.patients, ([*sent.labelled, sent.unlabelled], sent.val, sent.test), strict=True):
+    for found, images in zip(
+        sent.patients, ([*sent.labelled, sent.unlabelled], sent.val, sent.test), strict=True
+    ):
         _sum(where, [found], _at_most(images))
 
 
 def _at_most(told: Sequence[int]) -> int:
-    """Return how many images there may be in fives where each of some counts was rounded down and is told if not 0."""
+    """Return how many images there may be in fives where each of some counts was rounded down and
+    is told if not 0.
+    """
     return in_fives(sum(told) + (SMALLEST_COUNT - 1) * sum(count > 0 for count in told))
 
 

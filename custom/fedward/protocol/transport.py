@@ -15,4 +15,6 @@ class Transport(Protocol):
         """Return the connected sites, sorted by name."""
 
     def exchange(self, requests: dict[str, Message], timeout: int, deliver: Deliver) -> None:
-        """Send every request, call ``deliver(site, answer)`` per answer; return when all came or time is up."""
+        """Send every request, call ``deliver(site, answer)`` per answer; return when all came or
+        time is up.
+        """

@@ -1,15 +1,17 @@
 """The wire list: exactly what may pass between a site and the server, in both engines.
 
-A request carries ``model/<tensor>`` (the global model, float32) and ``<role>`` for each peer: its difference to the
-global model, with matrices in int8 (:mod:`fedward.protocol.encoding`). An answer carries ``diff/<tensor>`` (trained
-minus received, float32), or ``diff`` where the job's updates are float16, and the numbers named in
-:mod:`fedward.protocol.messages`, of its training those that the algorithm declares
-(:class:`~fedward.methods.algorithm.Requirements`). What is not listed is refused by the sender, and again by the
-receiver (:mod:`fedward.protocol.wire_checks`). Integer buffers do not travel. Tensors that a task does not train, or
-that are private to the sites, come down with the model and stay there.
+A request carries ``model/<tensor>`` (the global model, float32) and ``<role>`` for each peer: its
+difference to the global model, with matrices in int8 (:mod:`fedward.protocol.encoding`). An answer
+carries ``diff/<tensor>`` (trained minus received, float32), or ``diff`` where the job's updates are
+float16, and the numbers named in :mod:`fedward.protocol.messages`, of its training those that the
+algorithm declares (:class:`~fedward.methods.algorithm.Requirements`). What is not listed is refused
+by the sender, and again by the receiver (:mod:`fedward.protocol.wire_checks`). Integer buffers do
+not travel. Tensors that a task does not train, or that are private to the sites, come down with the
+model and stay there.
 
-Under secure aggregation an answer carries ``cipher/<number>`` in place of the differences, and the fingerprint of the
-key. A second request carries ``sum/<number>``, and its answer ``mean/<tensor>``. Ciphertexts are bytes, as uint8.
+Under secure aggregation an answer carries ``cipher/<number>`` in place of the differences, and the
+fingerprint of the key. A second request carries ``sum/<number>``, and its answer ``mean/<tensor>``.
+Ciphertexts are bytes, as uint8.
 """
 
 import math
@@ -34,7 +36,9 @@ KEY = "key"
 CIPHER_VALUES = 4096
 """Numbers of an update in one ciphertext."""
 LARGEST_CIPHER = 270_000
-"""Bytes of one ciphertext at most: two polynomials of 8192 coefficients, in two residues of 8 bytes, and headers."""
+"""Bytes of one ciphertext at most: two polynomials of 8192 coefficients, in two residues of 8
+bytes, and headers.
+"""
 UPDATE = "diff"
 """Name of the one array of an update in float16."""
 
@@ -51,10 +55,12 @@ class Message:
     meta: dict[str, Any]
     arrays: Arrays = field(default_factory=dict)
     further: int = 0
-    """Bytes that travelled for this message besides its arrays, as encryption makes them; below 0 where the arrays
-    were decoded."""
+    """Bytes that travelled for this message besides its arrays, as encryption makes them; below 0
+    where the arrays were decoded."""
     received: str | None = None
-    """SHA-256 of the arrays that a site sent, where others stand in their place: the ciphertexts of its update."""
+    """SHA-256 of the arrays that a site sent, where others stand in their place: the ciphertexts of
+    its update.
+    """
 
     @property
     def nbytes(self) -> int:
@@ -63,14 +69,18 @@ class Message:
 
 
 def travelling(state: State, withheld: tuple[str, ...] = ()) -> list[str]:
-    """Return the names of the floating-point tensors, in the model's order, that do not begin as in ``withheld``."""
+    """Return the names of the floating-point tensors, in the model's order, that do not begin as in
+    ``withheld``.
+    """
     return [key for key in state if state[key].is_floating_point() and not key.startswith(withheld)]
 
 
 def flatten(role: str, state: State) -> dict[str, np.ndarray]:
     """Return a model's floating-point tensors as float32 arrays named ``<role>/<tensor>``."""
     return {
-        f"{role}/{key}": tensor.to(torch.float32).numpy() for key, tensor in state.items() if tensor.is_floating_point()
+        f"{role}/{key}": tensor.to(torch.float32).numpy()
+        for key, tensor in state.items()
+        if tensor.is_floating_point()
     }
 
 
@@ -80,13 +90,17 @@ def model_digest(arrays: Arrays) -> str:
 
 
 def peers_digest(arrays: Arrays) -> str | None:
-    """Return the SHA-256 of all peers that a request carries, together and encoded; None if it carries none."""
+    """Return the SHA-256 of all peers that a request carries, together and encoded; None if it
+    carries none.
+    """
     peers = {name: arrays[name] for name in arrays if not name.startswith(("model/", "sum/"))}
     return arrays_digest(peers) if peers else None
 
 
 def sent(arrays: Mapping[str, Arrays]) -> dict[str, Any]:
-    """Return what the requests of an exchange carry: the SHA-256 of the model of all, and site -> that of its peers."""
+    """Return what the requests of an exchange carry: the SHA-256 of the model of all, and site ->
+    that of its peers.
+    """
     first = next(iter(arrays.values()), None)
     peers = {site: peers_digest(models) for site, models in arrays.items()}
     return {
@@ -97,17 +111,31 @@ def sent(arrays: Mapping[str, Arrays]) -> dict[str, Any]:
 
 def norm(arrays: Arrays) -> float:
     """Return the L2 norm over all elements of all arrays, in float64."""
-    return math.hypot(*(float(np.linalg.norm(array.ravel().astype(np.float64))) for array in arrays.values()))
+    return math.hypot(
+        *(float(np.linalg.norm(array.ravel().astype(np.float64))) for array in arrays.values())
+    )
 
 
 def unflatten(role: str, arrays: Arrays, template: State) -> dict[str, torch.Tensor]:
-    """Return the model a message carries as ``<role>/<tensor>``; integer buffers and dtypes are the template's.
+    """Return the model a message carries as ``<role>/<tensor>``; integer buffers and dtypes are the
+    template's.
 
-    Raises WireError when a tensor is missing, has another shape than in the template, or is not in it.
+    Raises WireError when a tensor is missing, has another shape than in the template, or is not in
+    it.
     """
-    state, remedy = {}, "Server and sites must run the same network and the same version of fedward."
-    if more := sorted({name for name in arrays if name.startswith(f"{role}/")} - {f"{role}/{key}" for key in template}):
-        raise WireError(f"tensors of {role}", expected="those that train", found=", ".join(more)[:200], remedy=remedy)
+    state = {}
+    remedy = "Server and sites must run the same network and the same version of fedward."
+    more = sorted(
+        {name for name in arrays if name.startswith(f"{role}/")}
+        - {f"{role}/{key}" for key in template}
+    )
+    if more:
+        raise WireError(
+            f"tensors of {role}",
+            expected="those that train",
+            found=", ".join(more)[:200],
+            remedy=remedy,
+        )
     for key, reference in template.items():
         if not reference.is_floating_point():
             state[key] = reference
@@ -130,14 +158,21 @@ def encode_peer(peer: State, model: State) -> np.ndarray:
 
 
 def decode_peer(role: str, arrays: Arrays, template: State) -> dict[str, torch.Tensor]:
-    """Return the peer that a request carries under ``role``; integer buffers and dtypes are the template's.
+    """Return the peer that a request carries under ``role``; integer buffers and dtypes are the
+    template's.
 
     Raises WireError unless it is the encoding of finite tensors as in the template.
     """
-    names, where = sorted(travelling(template)), f"peer {role}"
-    differences = decode(where, arrays[role], [tuple(template[key].shape) for key in names], int8=True)
+    names = sorted(travelling(template))
+    where = f"peer {role}"
+    differences = decode(
+        where, arrays[role], [tuple(template[key].shape) for key in names], int8=True
+    )
     with np.errstate(over="ignore"):
-        peer = {f"{role}/{key}": arrays[f"model/{key}"] + array for key, array in zip(names, differences, strict=True)}
+        peer = {
+            f"{role}/{key}": arrays[f"model/{key}"] + array
+            for key, array in zip(names, differences, strict=True)
+        }
     if not all(np.isfinite(array).all() for array in peer.values()):
         raise refusal(where, "a model of finite numbers", "others")
     return unflatten(role, peer, template)
@@ -147,7 +182,8 @@ class _Joined(Mapping[str, np.ndarray]):
     """The arrays that all sites share, and those of one site."""
 
     def __init__(self, shared: Arrays, own: Arrays) -> None:
-        self._shared, self._own = shared, own
+        self._shared = shared
+        self._own = own
 
     def __getitem__(self, name: str) -> np.ndarray:
         return self._own[name] if name in self._own else self._shared[name]
@@ -163,24 +199,29 @@ class _Joined(Mapping[str, np.ndarray]):
 def models(exchange: Exchange, evaluate: Iterable[str], keep: Keep) -> dict[str, Arrays]:
     """Return the arrays for each site with a task or in ``evaluate``.
 
-    Those of the global model are shared. Those of one site are encoded, and given to ``keep``, before the next site's
-    are made.
+    Those of the global model are shared. Those of one site are encoded, and given to ``keep``,
+    before the next site's are made.
     """
     arrays: dict[str, Arrays] = {}
     model = flatten("model", exchange.model)
     for site in sorted({*evaluate, *exchange.tasks}):
         own = exchange.tasks[site].models if site in exchange.tasks else {}
-        arrays[site] = _Joined(model, keep({role: encode_peer(own[role], exchange.model) for role in own}))
+        arrays[site] = _Joined(
+            model, keep({role: encode_peer(own[role], exchange.model) for role in own})
+        )
     return arrays
 
 
 def requests(
-    exchange: Exchange, arrays: Mapping[str, Arrays], evaluate: Iterable[str], facts: Mapping[str, Any]
+    exchange: Exchange,
+    arrays: Mapping[str, Arrays],
+    evaluate: Iterable[str],
+    facts: Mapping[str, Any],
 ) -> dict[str, Message]:
     """Return the request to each site.
 
-    ``arrays``: of :func:`models`. ``evaluate``: sites that evaluate the global model. ``facts``: fields of a
-    :class:`~fedward.protocol.requests.TaskRequest` that are the same for all sites.
+    ``arrays``: of :func:`models`. ``evaluate``: sites that evaluate the global model. ``facts``:
+    fields of a :class:`~fedward.protocol.requests.TaskRequest` that are the same for all sites.
     """
     evaluating = set(evaluate)
     messages = {}
@@ -199,9 +240,13 @@ def roles(arrays: Arrays) -> list[str]:
     return sorted({name.split("/", 1)[0] for name in arrays} - {"model"})
 
 
-def difference(trained: State, received: State, withheld: tuple[str, ...] = ()) -> dict[str, np.ndarray]:
+def difference(
+    trained: State, received: State, withheld: tuple[str, ...] = ()
+) -> dict[str, np.ndarray]:
     """Return ``diff/<tensor>`` = trained - received in float32, what a site uploads."""
-    return {f"diff/{key}": _difference(trained, received, key) for key in travelling(received, withheld)}
+    return {
+        f"diff/{key}": _difference(trained, received, key) for key in travelling(received, withheld)
+    }
 
 
 def _difference(state: State, received: State, key: str) -> np.ndarray:
@@ -209,22 +254,30 @@ def _difference(state: State, received: State, key: str) -> np.ndarray:
 
 
 def encode_update(answer: Message) -> Message:
-    """Return an answer with its update in float16, as the one array ``diff``; one without an update as it is."""
+    """Return an answer with its update in float16, as the one array ``diff``; one without an update
+    as it is.
+    """
     if not answer.arrays:
         return answer
-    return Message(answer.meta, {UPDATE: encode((answer.arrays[name] for name in sorted(answer.arrays)), int8=False)})
+    return Message(
+        answer.meta,
+        {UPDATE: encode((answer.arrays[name] for name in sorted(answer.arrays)), int8=False)},
+    )
 
 
 def decode_update(answer: Message, model: Mapping[str, tuple[int, ...]]) -> Message:
-    """Return an answer with its update in float32, as ``diff/<tensor>``; one without an update as it is.
+    """Return an answer with its update in float32, as ``diff/<tensor>``; one without an update as
+    it is.
 
-    ``model``: name -> shape of the tensors that were trained. Raises RefusedError unless the answer carries ``diff``
-    alone, and that is their encoding.
+    ``model``: name -> shape of the tensors that were trained. Raises RefusedError unless the answer
+    carries ``diff`` alone, and that is their encoding.
     """
     if not answer.arrays:
         return answer
     if set(answer.arrays) != {UPDATE}:
-        raise refusal("arrays of an update in float16", UPDATE, ", ".join(sorted(answer.arrays))[:200])
+        raise refusal(
+            "arrays of an update in float16", UPDATE, ", ".join(sorted(answer.arrays))[:200]
+        )
     names = sorted(model)
     tensors = decode("update", answer.arrays[UPDATE], [model[name] for name in names], int8=False)
     arrays = {f"diff/{name}": array for name, array in zip(names, tensors, strict=True)}
@@ -233,7 +286,9 @@ def decode_update(answer: Message, model: Mapping[str, tuple[int, ...]]) -> Mess
 
 
 def rebuild(model: State, answer: Message) -> dict[str, torch.Tensor]:
-    """Return the site's trained model = sent model + uploaded difference; what it did not send is as it was sent."""
+    """Return the site's trained model = sent model + uploaded difference; what it did not send is
+    as it was sent.
+    """
     names = uploaded_names(answer)
     uploaded = unflatten("diff", answer.arrays, {key: model[key] for key in names})
     return {key: model[key] + uploaded[key] if key in uploaded else model[key] for key in model}
@@ -245,7 +300,11 @@ def uploaded_names(answer: Message) -> list[str]:
 
 
 def shapes(request: Message, withheld: tuple[str, ...] = ()) -> dict[str, tuple[int, ...]]:
-    """Return the shape of each tensor that a site sends after training a request's model, in the model's order."""
+    """Return the shape of each tensor that a site sends after training a request's model, in the
+    model's order.
+    """
     arrays = request.arrays
-    model = {name.split("/", 1)[1]: arrays[name].shape for name in arrays if name.startswith("model/")}
+    model = {
+        name.split("/", 1)[1]: arrays[name].shape for name in arrays if name.startswith("model/")
+    }
     return {name: shape for name, shape in model.items() if not name.startswith(withheld)}

@@ -1,7 +1,9 @@
-"""The checks of the wire list: an answer is what may leave a site and what was asked for, or it is refused.
+"""The checks of the wire list: an answer is what may leave a site and what was asked for, or it is
+refused.
 
-The site calls them before it sends, the server before it uses anything. :mod:`fedward.protocol.messages` says what
-an answer may hold at all; what is checked here hangs on the job or the request.
+The site calls them before it sends, the server before it uses anything.
+:mod:`fedward.protocol.messages` says what an answer may hold at all; what is checked here hangs on
+the job or the request.
 """
 
 import math
@@ -29,7 +31,15 @@ from fedward.protocol.messages import (
     WaitingAnswer,
 )
 from fedward.protocol.survey_checks import check_survey
-from fedward.protocol.wire import CIPHER_VALUES, LARGEST_CIPHER, UNTRAINED, Message, norm, shapes, uploaded_names
+from fedward.protocol.wire import (
+    CIPHER_VALUES,
+    LARGEST_CIPHER,
+    UNTRAINED,
+    Message,
+    norm,
+    shapes,
+    uploaded_names,
+)
 from fedward.terminal import shown
 
 _CLASS_METRICS = ("auprc", "auroc", "f1", "support")
@@ -50,11 +60,12 @@ def check_answer(
 ) -> Answer | ErrorAnswer | SurveyAnswer | WaitingAnswer:
     """Return what an answer says, if it holds what the wire list allows and the request asked for.
 
-    Of an ``encrypted`` answer, which has ciphertexts in place of differences, only names and sizes can be checked.
+    Of an ``encrypted`` answer, which has ciphertexts in place of differences, only names and sizes
+    can be checked.
 
-    ``needs``: the algorithm's, which say what does not go up after the task, and which means of its training a site
-    sends. ``classes`` of the job; where it is ``multi_label`` an image may show several. ``metrics``: names of the
-    job's metrics of other packages.
+    ``needs``: the algorithm's, which say what does not go up after the task, and which means of its
+    training a site sends. ``classes`` of the job; where it is ``multi_label`` an image may show
+    several. ``metrics``: names of the job's metrics of other packages.
 
     Raises:
         RefusedError: it does not.
@@ -72,7 +83,14 @@ def check_answer(
         said = _said(Answer, answer, site, round_)
         _check_work(said, request.meta["task"], needs.reported)
         names = (*overall(multi_label), *metrics)
-        _check_metrics(f"metrics of {site}", said.metrics, bool(request.meta["evaluate"]), classes, names, multi_label)
+        _check_metrics(
+            f"metrics of {site}",
+            said.metrics,
+            bool(request.meta["evaluate"]),
+            classes,
+            names,
+            multi_label,
+        )
         if said.binned is not None:
             check_binned(f"counts of {site}", said.binned, said.metrics, len(classes), multi_label)
         _check_update(said, answer, request, encrypted, needs.withheld(request.meta["task"]))
@@ -82,7 +100,9 @@ def check_answer(
 def check_mean(
     answer: Message, site: str, round_: int, model: Mapping[str, tuple[int, ...]]
 ) -> MeanAnswer | ErrorAnswer:
-    """Return what the answer to a sum says; RefusedError unless it is its mean, tensors of the model's shapes alone."""
+    """Return what the answer to a sum says; RefusedError unless it is its mean, tensors of the
+    model's shapes alone.
+    """
     with _nothing_but_refusals(f"answer of {site}"):
         if "error" in answer.meta:
             return _without_arrays(ErrorAnswer, answer, site, round_)
@@ -92,19 +112,27 @@ def check_mean(
 
 @contextmanager
 def _nothing_but_refusals(where: str) -> Iterator[None]:
-    """Turn whatever else a check stumbles over into a refusal: one site's answer must not end the run of all."""
+    """Turn whatever else a check stumbles over into a refusal: one site's answer must not end the
+    run of all.
+    """
     try:
         yield
     except WireError:
         raise
     except Exception as error:
-        raise refusal(where, "what the wire list allows", f"{type(error).__name__}: {error}"[:200]) from error
+        raise refusal(
+            where, "what the wire list allows", f"{type(error).__name__}: {error}"[:200]
+        ) from error
 
 
 def _said(kind: type[ReplyT], answer: Message, site: str, round_: int) -> ReplyT:
     said = parse(kind, answer.meta, f"answer of {site}")
     if (said.site, said.round) != (site, round_):
-        _refuse(f"answer of {site}", f"site {site}, round {round_}", f"site {said.site}, round {said.round}"[:100])
+        _refuse(
+            f"answer of {site}",
+            f"site {site}, round {round_}",
+            f"site {said.site}, round {said.round}"[:100],
+        )
     return said
 
 
@@ -123,8 +151,11 @@ def _check_work(answer: Answer, task: str, scalars: frozenset[str]) -> None:
     _only(f"{where}, train", answer.train, scalars)
 
 
-def _check_update(said: Answer, answer: Message, request: Message, encrypted: bool, withheld: tuple[str, ...]) -> None:
-    site, task = said.site, request.meta["task"]
+def _check_update(
+    said: Answer, answer: Message, request: Message, encrypted: bool, withheld: tuple[str, ...]
+) -> None:
+    site = said.site
+    task = request.meta["task"]
     trained = said.steps > 0 and task not in UNTRAINED
     model = shapes(request, withheld) if trained else {}
     if (said.key is not None) != (sealed := encrypted and trained):
@@ -133,8 +164,13 @@ def _check_update(said: Answer, answer: Message, request: Message, encrypted: bo
     if sealed:
         check_ciphers(f"answer of {site}", "cipher", answer.arrays, model)
         return
-    if kept := [name for name in uploaded_names(answer) if name.startswith(withheld)]:
-        _refuse(f"arrays of {site}", f"none of what does not go up ({', '.join(withheld)})", ", ".join(kept)[:200])
+    kept = [name for name in uploaded_names(answer) if name.startswith(withheld)]
+    if kept:
+        _refuse(
+            f"arrays of {site}",
+            f"none of what does not go up ({', '.join(withheld)})",
+            ", ".join(kept)[:200],
+        )
     _check_arrays(answer, site, "diff", model)
     if said.steps and not trained:
         _refuse(f"answer of {site}, steps", f"0 after the task {task}", f"{said.steps}")
@@ -143,32 +179,50 @@ def _check_update(said: Answer, answer: Message, request: Message, encrypted: bo
 def check_ciphers(
     where: str, role: str, arrays: Mapping[str, np.ndarray], model: Mapping[str, tuple[int, ...]]
 ) -> None:
-    """Raise WireError unless the arrays are ``<role>/00000`` and so on: the ciphertexts of a model of these shapes."""
+    """Raise WireError unless the arrays are ``<role>/00000`` and so on: the ciphertexts of a model
+    of these shapes.
+    """
     values = sum(math.prod(shape) for shape in model.values())
     expected = [f"{role}/{number:05d}" for number in range(math.ceil(values / CIPHER_VALUES))]
     _only(where, arrays, expected)
     for name in expected:
         array = arrays.get(name)
-        if array is None or array.dtype != np.uint8 or array.ndim != 1 or not 0 < array.size <= LARGEST_CIPHER:
+        if (
+            array is None
+            or array.dtype != np.uint8
+            or array.ndim != 1
+            or not 0 < array.size <= LARGEST_CIPHER
+        ):
             found = "nothing" if array is None else f"{array.dtype} of shape {array.shape}"
             _refuse(f"{where}, {name}", f"1 to {LARGEST_CIPHER} bytes, as uint8", found)
 
 
 def check_norm(site: str, answer: Message, model: State, largest: float) -> None:
-    """Raise WireError where an update's L2 norm is over ``largest`` times the model's: one site would decide alone.
+    """Raise WireError where an update's L2 norm is over ``largest`` times the model's: one site
+    would decide alone.
 
     Both norms are over all tensors of the update together, in float64.
     """
     found = norm(answer.arrays)
-    bound = largest * math.hypot(*(float(model[key].double().norm()) for key in uploaded_names(answer)))
+    bound = largest * math.hypot(
+        *(float(model[key].double().norm()) for key in uploaded_names(answer))
+    )
     if found > bound:
-        _refuse(f"update of {site}", f"a norm of at most {bound:.3g} (largest_update = {largest:g})", f"{found:.3g}")
+        _refuse(
+            f"update of {site}",
+            f"a norm of at most {bound:.3g} (largest_update = {largest:g})",
+            f"{found:.3g}",
+        )
 
 
 def labels_asked(labels: int | None, free: int) -> int | None:
-    """Return how many labels a request has a site ask for, None: the site decides; WireError for more than ``free``."""
+    """Return how many labels a request has a site ask for, None: the site decides; WireError for
+    more than ``free``.
+    """
     if labels is not None and labels > free:
-        _refuse("labels in a request", f"at most the {free} images that may be asked about", f"{labels}")
+        _refuse(
+            "labels in a request", f"at most the {free} images that may be asked about", f"{labels}"
+        )
     return labels
 
 
@@ -193,10 +247,16 @@ def _check_metrics(
             _refuse(f"{where}, {split}", "one number of images and one list of classes", "several")
         counted = sum(row.value or 0 for row in of_split if row.name.startswith("support/"))
         if not multi_label and of_split and counted > (images := of_split[0].n):
-            _refuse(f"{where}, {split}", "classes with no more images together than all", f"{counted} of {images}")
+            _refuse(
+                f"{where}, {split}",
+                "classes with no more images together than all",
+                f"{counted} of {images}",
+            )
 
 
-def _check_metric(where: str, row: Metric, classes: frozenset[str], names: Collection[str], fewest_others: int) -> None:
+def _check_metric(
+    where: str, row: Metric, classes: frozenset[str], names: Collection[str], fewest_others: int
+) -> None:
     kind, _, of = row.name.partition("/")
     if row.name not in names and not (kind in _CLASS_METRICS and of in classes):
         expected = f"one of {sorted(names)}, or of {list(_CLASS_METRICS)} and a class of the job"
@@ -214,22 +274,34 @@ def _check_metric(where: str, row: Metric, classes: frozenset[str], names: Colle
         _refuse(f"{where}, {row.name}", "a number from 0 to 1, or nothing", f"{row.value}")
 
 
-def _check_arrays(answer: Message, site: str, role: str, model: Mapping[str, tuple[int, ...]]) -> None:
+def _check_arrays(
+    answer: Message, site: str, role: str, model: Mapping[str, tuple[int, ...]]
+) -> None:
     expected = {f"{role}/{name}": shape for name, shape in model.items()}
     _only(f"arrays of {site}", answer.arrays, expected)
     for name, shape in sorted(expected.items()):
-        where, array = f"array {name} of {site}", answer.arrays.get(name)
+        where = f"array {name} of {site}"
+        array = answer.arrays.get(name)
         if array is None:
             _refuse(where, f"shape {shape}", "nothing")
         if array.shape != shape or array.dtype != np.float32:
             _refuse(where, f"float32 of shape {shape}", f"{array.dtype} of shape {array.shape}")
         if not np.isfinite(array).all():
-            _refuse(where, "finite numbers; NaN or infinity mean that the site's training diverged", "others")
+            _refuse(
+                where,
+                "finite numbers; NaN or infinity mean that the site's training diverged",
+                "others",
+            )
 
 
 def _only(where: str, found: Iterable[Any], allowed: Collection[str]) -> None:
-    if extra := sorted(map(str, set(found) - set(allowed))):
-        _refuse(where, f"only {', '.join(sorted(allowed)) or 'nothing'}", f"also {', '.join(extra)[:200]}")
+    extra = sorted(map(str, set(found) - set(allowed)))
+    if extra:
+        _refuse(
+            where,
+            f"only {', '.join(sorted(allowed)) or 'nothing'}",
+            f"also {', '.join(extra)[:200]}",
+        )
 
 
 def _refuse(where: str, expected: str, found: str) -> NoReturn:

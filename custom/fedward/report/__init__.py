@@ -3,20 +3,21 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from fedward.report.run import Run
+from fedward.runs.run import Run
 from fedward.storage.outputs import REPORT, SHEET
 
 __all__ = ["Run", "write_report"]
 
 
 def write_report(folder: Path, compare: Sequence[Path] = ()) -> Path:
-    """Write ``report.html``, and ``clinician.html`` beside it, into a run folder; return the path of the first.
+    """Write ``report.html``, and ``clinician.html`` beside it, into a run folder; return the path
+    of the first.
 
     Of a survey there is ``report.html`` alone.
 
-    The pages need no network and no other file. The report's one script sorts tables and shows values under the
-    pointer; its policy admits no other. The pages show what the folder holds so far, so a running, killed or failed
-    run has them too.
+    The pages need no network and no other file. The report's one script sorts tables and shows
+    values under the pointer; its policy admits no other. The pages show what the folder holds so
+    far, so a running, killed or failed run has them too.
 
     Args:
         folder: the run folder.
@@ -25,7 +26,9 @@ def write_report(folder: Path, compare: Sequence[Path] = ()) -> Path:
     Raises:
         RunError: a folder is no run folder, or a file in it is broken.
     """
-    from fedward.report.page import render  # here, because figures need matplotlib and a console does not
+    from fedward.report.page import (
+        render,  # here, because figures need matplotlib and a console does not
+    )
     from fedward.report.sheet import render_sheet
     from fedward.report.survey import of_run, render_survey
 
@@ -33,7 +36,10 @@ def write_report(folder: Path, compare: Sequence[Path] = ()) -> Path:
     if run.info.method == "survey":
         pages = {REPORT: render_survey(of_run(run))}
     else:
-        pages = {REPORT: render(run, [Run.load(other) for other in compare]), SHEET: render_sheet(run)}
+        pages = {
+            REPORT: render(run, [Run.load(other) for other in compare]),
+            SHEET: render_sheet(run),
+        }
     for name, page in pages.items():
         partial = folder / f"{name}.partial"
         partial.write_text(page, encoding="utf-8")

@@ -1,4 +1,6 @@
-"""Does joining pay? The federation's model beside those that a site trained alone, from fresh weights or from it."""
+"""Does joining pay? The federation's model beside those that a site trained alone, from fresh
+weights or from it.
+"""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -7,9 +9,10 @@ from statistics import fmean
 from fedward.digests import file_digest
 from fedward.evaluation.intervals import Interval, paired_difference
 from fedward.evaluation.selection import Selection, last_rounds
-from fedward.report.run import Run
-from fedward.report.tables import title_of
-from fedward.report.words import count, named
+from fedward.report.words import named
+from fedward.runs.run import Run
+from fedward.runs.tables import title_of
+from fedward.text import count
 
 
 @dataclass(frozen=True)
@@ -45,7 +48,9 @@ class Alone:
 
     @property
     def gain(self) -> Interval | None:
-        """What joining brings: mean over sites, paired, with its 95 % t interval; None where no site trained alone."""
+        """What joining brings: mean over sites, paired, with its 95 % t interval; None where no
+        site trained alone.
+        """
         return _mean(self.lines, lambda line: line.gain)
 
     @property
@@ -58,10 +63,22 @@ class Alone:
         """Return whether joining and fine-tuning pay, and where they do not."""
         name = title_of(self.metric)
         joining = _judgement(
-            "Joining", "a site's own model", "the federation's", name, self.lines, lambda line: line.gain
+            "Joining",
+            "a site's own model",
+            "the federation's",
+            name,
+            self.lines,
+            lambda line: line.gain,
         )
         last = "the one that a site trained on from it"
-        tuning = _judgement("Fine-tuning", "the federation's model", last, name, self.lines, lambda line: line.tuning)
+        tuning = _judgement(
+            "Fine-tuning",
+            "the federation's model",
+            last,
+            name,
+            self.lines,
+            lambda line: line.tuning,
+        )
         return [*joining, *tuning]
 
 
@@ -78,10 +95,14 @@ def _judgement(
 ) -> list[str]:
     """Return a sentence on one change, or none where no site has both models."""
     changes = {line.site: value for line in lines if (value := change(line)) is not None}
-    if (found := _mean(lines, change)) is None:
+    found = _mean(lines, change)
+    if found is None:
         return []
-    better, worse = sum(value > 0 for value in changes.values()), [site for site, value in changes.items() if value < 0]
-    interval = "" if found.low is None else f" (95 % interval {found.low:+.3f} to {found.high:+.3f})"
+    better = sum(value > 0 for value in changes.values())
+    worse = [site for site, value in changes.items() if value < 0]
+    interval = (
+        "" if found.low is None else f" (95 % interval {found.low:+.3f} to {found.high:+.3f})"
+    )
     lost = f" It costs at {named(worse)}." if worse else ""
     return [
         f"{what} pays at {better} of {count(len(changes), 'site')}: from {before} to {after}, test {metric} changes by "
@@ -101,10 +122,11 @@ def split(run: Run, others: Sequence[Run]) -> tuple[list[Run], list[Run]]:
 
 
 def compared(run: Run, own: Sequence[Run]) -> Alone | None:
-    """Return what joining and fine-tuning bring to the sites with runs of their own; None where none can be paired.
+    """Return what joining and fine-tuning bring to the sites with runs of their own; None where
+    none can be paired.
 
-    A run is fine-tuning if it began with this run's last model. A site whose own run has another number of test images
-    is left out: its images would be others.
+    A run is fine-tuning if it began with this run's last model. A site whose own run has another
+    number of test images is left out: its images would be others.
     """
     metric = run.key_metric
     joined = last_rounds(run.metrics.named(metric), metric)
@@ -112,10 +134,17 @@ def compared(run: Run, own: Sequence[Run]) -> Alone | None:
     weights = file_digest(model) if own and model.exists() else None
     tuned = [other for other in own if weights and (other.info.init or {}).get("sha256") == weights]
     alone, tuned_values = (
-        _by_site(joined, runs, metric) for runs in ([other for other in own if other not in tuned], tuned)
+        _by_site(joined, runs, metric)
+        for runs in ([other for other in own if other not in tuned], tuned)
     )
     lines = [
-        AloneLine(choice.site, choice.images, alone.get(choice.site), choice.test, tuned_values.get(choice.site))
+        AloneLine(
+            choice.site,
+            choice.images,
+            alone.get(choice.site),
+            choice.test,
+            tuned_values.get(choice.site),
+        )
         for choice in sorted(joined.sites, key=lambda choice: run.info.sites.index(choice.site))
         if choice.site in {*alone, *tuned_values} and choice.test is not None
     ]
@@ -123,7 +152,9 @@ def compared(run: Run, own: Sequence[Run]) -> Alone | None:
 
 
 def _by_site(joined: Selection, runs: Sequence[Run], metric: str) -> dict[str, float]:
-    """Return site -> test value, mean of its runs, of those with as many test images as the site has in ``joined``."""
+    """Return site -> test value, mean of its runs, of those with as many test images as the site
+    has in ``joined``.
+    """
     images = {choice.site: choice.images for choice in joined.sites}
     values: dict[str, list[float]] = {}
     for run in runs:

@@ -1,4 +1,6 @@
-"""Clinical numbers of the selected model, per class: of all sites together by adding their counts, and of each site."""
+"""Clinical numbers of the selected model, per class: of all sites together by adding their counts,
+and of each site.
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -10,7 +12,7 @@ from fedward.evaluation import clinical
 from fedward.evaluation.binned import Binned
 from fedward.evaluation.clinical import Rates, Share
 from fedward.report import clinical_figures as figures
-from fedward.report.run import Run
+from fedward.runs.run import Run
 
 WANTED = (0.9, 0.95)
 """Shares of right answers for which a report says how many images to refer."""
@@ -34,7 +36,9 @@ class Trust:
     name: str
     right: Share | None
     refer: tuple[float | None, ...]
-    """Share of images to refer for each of :data:`WANTED`, 0 where all answers reach it; None: no share is enough."""
+    """Share of images to refer for each of :data:`WANTED`, 0 where all answers reach it; None: no
+    share is enough.
+    """
 
 
 @dataclass(frozen=True)
@@ -101,16 +105,29 @@ class Answers:
 
     @property
     def referred(self) -> list[tuple[float, float | None]]:
-        """Return (wanted share of right answers, share of images to refer for it), of those not reached by all."""
+        """Return (wanted share of right answers, share of images to refer for it), of those not
+        reached by all.
+        """
         found = self.accuracy
-        return [(share, clinical.referred_for(self.counts, share)) for share in WANTED if found and found.value < share]
+        return [
+            (share, clinical.referred_for(self.counts, share))
+            for share in WANTED
+            if found and found.value < share
+        ]
 
     @property
     def trust(self) -> list[Trust]:
         """A line for each class of a multi-label model with test images."""
-        each = {line.name: clinical.of_finding(self.counts, self.classes.index(line.name)) for line in self.lines}
+        each = {
+            line.name: clinical.of_finding(self.counts, self.classes.index(line.name))
+            for line in self.lines
+        }
         return [
-            Trust(name, clinical.accuracy(of), tuple(clinical.referred_for(of, wanted) for wanted in WANTED))
+            Trust(
+                name,
+                clinical.accuracy(of),
+                tuple(clinical.referred_for(of, wanted) for wanted in WANTED),
+            )
             for name, of in each.items()
         ]
 
@@ -121,13 +138,18 @@ class Answers:
         return [line.name for line in self.lines if not said[self.classes.index(line.name)]]
 
     def _line(self, place: int) -> ClassRates:
-        return ClassRates(self.classes[place], int(self.counts.images[place]), clinical.rates(self.counts, place))
+        return ClassRates(
+            self.classes[place], int(self.counts.images[place]), clinical.rates(self.counts, place)
+        )
 
     def _row(self, place: int) -> MatrixRow:
-        found, images = int(self.counts.found[place]), int(self.counts.images[place])
+        found = int(self.counts.found[place])
+        images = int(self.counts.images[place])
         cells: list[int | None] = [int(number) or None for number in self.counts.cells[place]]
         cells[place] = found
-        return MatrixRow(self.classes[place], images, tuple(cells), images - sum(filter(None, cells)), place)
+        return MatrixRow(
+            self.classes[place], images, tuple(cells), images - sum(filter(None, cells)), place
+        )
 
 
 @dataclass(frozen=True)
@@ -139,7 +161,9 @@ class Clinical:
 
     @classmethod
     def of(cls, run: Run, round_: int | None) -> "Clinical | None":
-        """Read the counts of the model after ``round_`` rounds; None where no site told any of the run's classes."""
+        """Read the counts of the model after ``round_`` rounds; None where no site told any of the
+        run's classes.
+        """
         rows = [row for row in run.binned(round_) if len(row.images) == len(run.classes)]
         told = {row.site: Binned.read(vars(row)) for row in rows}
         if not told:
@@ -148,15 +172,20 @@ class Clinical:
         return cls(Answers("All sites", run.classes, Binned.added(list(told.values()))), sites)
 
     def pictures(self, multi_label: bool = False) -> Mapping[str, Markup | dict[str, Markup]]:
-        """Return the figures of all sites together; those of the highest probability where there is one right class."""
-        counts, place = self.pooled.counts, self.pooled.classes.index
+        """Return the figures of all sites together; those of the highest probability where there is
+        one right class.
+        """
+        counts = self.pooled.counts
+        place = self.pooled.classes.index
         names = sorted((line.images, line.name) for line in self.pooled.lines)[-_CURVES:]
         shown = [line.name for line in self.pooled.lines if (line.images, line.name) in names]
         roc = {name: clinical.roc(counts, place(name)) for name in shown}
         recall = {name: clinical.precision_recall(counts, place(name)) for name in shown}
         curves = {
             "roc": figures.roc({name: curve for name, curve in roc.items() if curve}),
-            "recall": figures.precision_recall({name: curve for name, curve in recall.items() if curve}),
+            "recall": figures.precision_recall(
+                {name: curve for name, curve in recall.items() if curve}
+            ),
         }
         if multi_label:
             points = {name: clinical.reliability_of(counts, place(name)) for name in shown}

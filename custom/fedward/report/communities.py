@@ -1,4 +1,6 @@
-"""An order of sites in which alike ones are neighbours. scipy has it, too, but its import takes as long as a page."""
+"""An order of sites in which alike ones are neighbours. scipy has it, too, but its import takes as
+long as a page.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,17 +17,20 @@ class _Cluster:
 
     sites: list[int]
     cost: Values
-    """(n, n): least sum of distances between neighbours, from the left to the right end; infinite if impossible."""
+    """(n, n): least sum of distances between neighbours, from the left to the right end; infinite
+    if impossible.
+    """
     orders: dict[tuple[int, int], list[int]]
     """Places of both ends in ``sites`` -> all sites in order."""
 
 
 def community_order(matrix: Sequence[Sequence[float]]) -> list[int]:
-    """Return an order of sites in which alike ones are neighbours: the leaves of average-linkage clustering.
+    """Return an order of sites in which alike ones are neighbours: the leaves of average-linkage
+    clustering.
 
-    Of all orders that the tree admits, neighbours are the most alike in total (Bar-Joseph et al., Bioinformatics 2001,
-    Sec. 3). The matrix is a similarity (S, S), the larger the more alike; it is made symmetric first. NaN, if unknown,
-    counts as not alike at all.
+    Of all orders that the tree admits, neighbours are the most alike in total (Bar-Joseph et al.,
+    Bioinformatics 2001, Sec. 3). The matrix is a similarity (S, S), the larger the more alike; it
+    is made symmetric first. NaN, if unknown, counts as not alike at all.
     """
     values: Values = np.asarray(matrix, dtype=float)
     count = len(values)
@@ -46,12 +51,16 @@ def community_order(matrix: Sequence[Sequence[float]]) -> list[int]:
 
 
 def _joined(a: _Cluster, b: _Cluster, distance: Values) -> _Cluster:
-    """Return both clusters side by side: from a site of ``a`` to its last one, then from one of ``b`` to another."""
+    """Return both clusters side by side: from a site of ``a`` to its last one, then from one of
+    ``b`` to another.
+    """
     step = distance[np.ix_(a.sites, b.sites)]
     to_first = a.cost[:, :, None] + step
     to_end = to_first.min(axis=1)[:, :, None] + b.cost
-    lasts, firsts = to_first.argmin(axis=1), to_end.argmin(axis=1)
-    size, cost = len(a.sites), np.full((len(a.sites) + len(b.sites),) * 2, np.inf)
+    lasts = to_first.argmin(axis=1)
+    firsts = to_end.argmin(axis=1)
+    size = len(a.sites)
+    cost = np.full((len(a.sites) + len(b.sites),) * 2, np.inf)
     cost[:size, size:] = to_end.min(axis=1)
     cost = np.minimum(cost, cost.T)
     orders = {}

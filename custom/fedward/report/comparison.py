@@ -6,8 +6,8 @@ from pathlib import Path
 
 from fedward.evaluation.intervals import Interval, paired_difference
 from fedward.evaluation.selection import Selection, mean
-from fedward.report.run import Run
-from fedward.report.tables import Choices, test_values
+from fedward.runs.run import Run
+from fedward.runs.tables import Choices, test_values
 
 
 @dataclass(frozen=True)
@@ -21,7 +21,9 @@ class Comparison:
     """Macro AUROC on test at the best single round, mean over sites."""
     megabytes: float
     difference: Interval | None
-    """The first run minus this one: test metric over the last rounds, paired over sites with the same images."""
+    """The first run minus this one: test metric over the last rounds, paired over sites with the
+    same images.
+    """
     paired: int
     """Sites in that difference."""
 
@@ -47,14 +49,18 @@ def comparisons(runs: Sequence[Run], metric: str) -> list[Comparison]:
 
 
 def _pairs(a: Selection, b: Selection) -> list[tuple[float, float]]:
-    """Return the values of sites that have as many test images in both: others were not measured on the same ones."""
+    """Return the values of sites that have as many test images in both: others were not measured on
+    the same ones.
+    """
     other = {(choice.site, choice.images): choice.test for choice in b.sites}
     pairs = [(choice.test, other.get((choice.site, choice.images))) for choice in a.sites]
     return [(x, y) for x, y in pairs if x is not None and y is not None]
 
 
 def names(runs: Sequence[Run]) -> list[str]:
-    """Return a short name per run, all different: its title where that is enough, else with :func:`_ends`."""
+    """Return a short name per run, all different: its title where that is enough, else with
+    :func:`_ends`.
+    """
     folders: dict[str, list[Path]] = {}
     for run in runs:
         folders.setdefault(run.title, []).append(run.folder)
@@ -63,13 +69,20 @@ def names(runs: Sequence[Run]) -> list[str]:
 
 
 def _ends(folders: Sequence[Path]) -> list[str]:
-    """Return, in brackets, as much of the paths' ends as tells all folders apart; numbers where one is named twice.
+    """Return, in brackets, as much of the paths' ends as tells all folders apart; numbers where one
+    is named twice.
 
     A single folder needs nothing.
     """
     if len(folders) == 1:
         return [""]
     paths = [folder.resolve().parts for folder in folders]
-    ends = ([str(Path(*parts[-length:])) for parts in paths] for length in range(1, max(map(len, paths)) + 1))
+    ends = (
+        [str(Path(*parts[-length:])) for parts in paths]
+        for length in range(1, max(map(len, paths)) + 1)
+    )
     numbers = [str(number) for number in range(1, len(paths) + 1)]
-    return [f" ({end})" for end in next((found for found in ends if len(set(found)) == len(found)), numbers)]
+    return [
+        f" ({end})"
+        for end in next((found for found in ends if len(set(found)) == len(found)), numbers)
+    ]

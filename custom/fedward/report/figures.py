@@ -8,15 +8,35 @@ import numpy as np
 from markupsafe import Markup
 from matplotlib.figure import Figure
 
-from fedward.report.drawing import FAINT, INK, SERIES, SHADE, WARM, Line, Values, axes_of, bars, svg, xy
+from fedward.report.drawing import (
+    FAINT,
+    INK,
+    SERIES,
+    SHADE,
+    WARM,
+    Line,
+    Values,
+    axes_of,
+    bars,
+    svg,
+    xy,
+)
 from fedward.terminal import shortened
 
 Lines = Mapping[str, Line]
 """Name -> round -> value."""
-_DASHES: tuple[Any, ...] = ("-", (0, (5, 2)), (0, (1, 1.5)), (0, (6, 2, 1, 2)), (0, (3, 1)), (0, (8, 3)))
+_DASHES: tuple[Any, ...] = (
+    "-",
+    (0, (5, 2)),
+    (0, (1, 1.5)),
+    (0, (6, 2, 1, 2)),
+    (0, (3, 1)),
+    (0, (8, 3)),
+)
 _WIDE = 10.6
 """Inches of a figure as wide as the page."""
-_LINES, _DOTS = 30, 2000
+_LINES = 30
+_DOTS = 2000
 """So many lines and dots are drawn at most: a picture has no more pixels, and a page is sent."""
 _TOLD = 12
 """Up to so many lines have their values shown under the pointer."""
@@ -25,7 +45,9 @@ _MANY = 12
 
 
 def convergence(lines: Lines, metric: str, warm_up: int, marked: int | None) -> Markup:
-    """One thin line per site, or of many sites the quartiles; their mean and range; the best single round is marked."""
+    """One thin line per site, or of many sites the quartiles; their mean and range; the best single
+    round is marked.
+    """
     mean = mean_line(lines)
     figure, axes = _wide(3.6, "rounds of training", f"validation {metric}")
     _bands(axes, lines)
@@ -38,7 +60,8 @@ def convergence(lines: Lines, metric: str, warm_up: int, marked: int | None) -> 
     if marked in mean:
         axes.plot([marked], [mean[marked]], "o", color=SERIES[1], markersize=7)
         offset, side = ((-8, 9), "right") if marked > last / 2 else ((8, 9), "left")
-        text, place = f"best single round: {marked}", (marked, mean[marked])
+        text = f"best single round: {marked}"
+        place = (marked, mean[marked])
         axes.annotate(text, place, offset, textcoords="offset points", ha=side, color=INK)
     words = f"Validation {metric} by round: mean over {len(lines)} sites, {mean[last]:.3f} after round {last}"
     told = {"mean": mean, **(lines if len(lines) <= _TOLD else {})}
@@ -71,7 +94,9 @@ def share_kept(lines: Lines, warm_up: int) -> Markup:
     axes.plot(*xy(mean), color=SERIES[2], linewidth=2)
     axes.set_ylim(0, 1.02)
     _warm_up(axes, warm_up, mean, start=0.5)
-    return svg(figure, f"Share of pseudo-labels kept by round, {mean[max(mean)]:.2f} in the last one")
+    return svg(
+        figure, f"Share of pseudo-labels kept by round, {mean[max(mean)]:.2f} in the last one"
+    )
 
 
 def distribution(values: Mapping[str, float], metric: str) -> Markup:
@@ -106,19 +131,31 @@ def durations(seconds: Mapping[int, float]) -> Markup:
     return svg(figure, f"Seconds per round, median {np.median(values):.1f}")
 
 
-def heat_map(sites: Sequence[str], matrix: Sequence[Sequence[float]], words: str, down: str, across: str) -> Markup:
-    """A square table as colours, with numbers while they fit; rows ``down``, columns ``across``, NaN an empty field."""
+def heat_map(
+    sites: Sequence[str], matrix: Sequence[Sequence[float]], words: str, down: str, across: str
+) -> Markup:
+    """A square table as colours, with numbers while they fit; rows ``down``, columns ``across``,
+    NaN an empty field.
+    """
     values = np.asarray(matrix, dtype=float)
     names = [shortened(site, 14) for site in sites]
     figure, axes = _labelled(5.2, 4.6, across, down, max(map(len, names), default=0))
-    lowest, highest = float(np.nanmin(values)), float(np.nanmax(values))
+    lowest = float(np.nanmin(values))
+    highest = float(np.nanmax(values))
     scaled = (values - lowest) / (highest - lowest or 1.0)
     axes.pcolormesh(
-        np.ma.masked_invalid(scaled), cmap=mpl.colormaps["cividis"], vmin=0, vmax=1, edgecolor=SHADE, linewidth=0.4
+        np.ma.masked_invalid(scaled),
+        cmap=mpl.colormaps["cividis"],
+        vmin=0,
+        vmax=1,
+        edgecolor=SHADE,
+        linewidth=0.4,
     )
     if len(sites) <= _MANY:
         for (row, column), value in np.ndenumerate(values):
-            colour = "#111111" if scaled[row, column] > 0.55 else "#ffffff"  # cividis is darkest at 0
+            colour = (
+                "#111111" if scaled[row, column] > 0.55 else "#ffffff"
+            )  # cividis is darkest at 0
             text = f"{value:.2f}".replace("0.", ".", 1) if abs(value) < 1 else f"{value:.1f}"
             text = "" if np.isnan(value) else text
             axes.text(column + 0.5, row + 0.5, text, color=colour, ha="center", va="center")
@@ -139,8 +176,12 @@ def mean_line(lines: Lines) -> dict[int, float]:
     return {r: float(np.mean([line[r] for line in lines.values() if r in line])) for r in rounds}
 
 
-def _labelled(width: float, height: float, across: str, up: str, names: int = 4) -> tuple[Figure, Any]:
-    """Return axes with labels; ``names`` are the characters of their longest tick labels, those across are upright."""
+def _labelled(
+    width: float, height: float, across: str, up: str, names: int = 4
+) -> tuple[Figure, Any]:
+    """Return axes with labels; ``names`` are the characters of their longest tick labels, those
+    across are upright.
+    """
     room = 0.25 + 0.09 * names
     figure, axes = axes_of(width, height, left=room, bottom=room if names > 4 else 0.48)
     axes.set_xlabel(across)
@@ -168,9 +209,14 @@ def _stacked(axes: Any, rounds: Sequence[int], parts: Mapping[str, Sequence[floa
 
 
 def _bands(axes: Any, lines: Lines) -> None:
-    """Shade from the lowest to the highest line; of many lines also from quartile to quartile, darker."""
+    """Shade from the lowest to the highest line; of many lines also from quartile to quartile,
+    darker.
+    """
     at = sorted({r for line in lines.values() for r in line})
-    values = [np.quantile([line[r] for line in lines.values() if r in line], (0, 0.25, 0.75, 1)) for r in at]
+    values = [
+        np.quantile([line[r] for line in lines.values() if r in line], (0, 0.25, 0.75, 1))
+        for r in at
+    ]
     lowest, lower, upper, highest = np.stack(values).T
     axes.fill_between(at, lowest, highest, color=SHADE, linewidth=0)
     if len(lines) > _LINES:
@@ -179,7 +225,8 @@ def _bands(axes: Any, lines: Lines) -> None:
 
 def _one_line_a_run(axes: Any, lines: Lines, named: bool = True, **style: Any) -> None:
     for index, line in enumerate(lines.values()):
-        colour, dash = SERIES[index % len(SERIES)], _DASHES[index % len(_DASHES)]
+        colour = SERIES[index % len(SERIES)]
+        dash = _DASHES[index % len(_DASHES)]
         axes.plot(*xy(line), linewidth=2, color=colour, linestyle=dash, **style)
     if named:  # here, since a label that begins with an underscore would be dropped if it came from its line
         axes.legend(axes.lines, list(lines), frameon=False, labelcolor=INK, loc="lower right")
@@ -189,5 +236,6 @@ def _warm_up(axes: Any, rounds: int, line: Mapping[int, float], start: float = 0
     if rounds > 0:
         end = start + min(rounds, max(line))
         axes.axvspan(start, end, color=WARM, linewidth=0, zorder=0)
-        middle, low = (start + end) / 2, axes.get_xaxis_transform()
+        middle = (start + end) / 2
+        low = axes.get_xaxis_transform()
         axes.text(middle, 0.02, "warm-up", color=INK, ha="center", va="bottom", transform=low)

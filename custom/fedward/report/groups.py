@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from math import nan
 
 from fedward.evaluation.selection import mean
-from fedward.report.run import Run, natural
-from fedward.report.tables import SiteLine
+from fedward.runs.run import Run
+from fedward.runs.tables import SiteLine
+from fedward.text import natural
 
 GROUPS = ("labelled", "unlabelled", "never trained")
 """Kinds of sites, in the order they are shown in."""
@@ -19,11 +20,14 @@ class GroupLine:
 
     site: SiteLine
     weights: Mapping[int, float]
-    """Round -> the site's share of its group's model; rounds it did not contribute to are absent."""
+    """Round -> the site's share of its group's model; rounds it did not contribute to are absent.
+    """
     weight: float | None
     """Mean of those after the warm-up."""
     distance: float | None
-    """Distance of its model from the mean of those it was averaged with, mean over its averages after the warm-up."""
+    """Distance of its model from the mean of those it was averaged with, mean over its averages
+    after the warm-up.
+    """
 
     @property
     def group(self) -> str:
@@ -37,7 +41,8 @@ def group_lines(run: Run, sites: Sequence[SiteLine]) -> list[GroupLine]:
     """Return one line per site, labelled ones first; empty for a run without groups."""
     if not run.groups:
         return []
-    weights, distances = effective_weights(run), _distances(run)
+    weights = effective_weights(run)
+    distances = _distances(run)
     lines = []
     for site in sites:
         line = weights.get(site.site, {})
@@ -49,7 +54,8 @@ def group_lines(run: Run, sites: Sequence[SiteLine]) -> list[GroupLine]:
 def effective_weights(run: Run) -> dict[str, dict[int, float]]:
     """Return site -> round -> its share of the group's model.
 
-    Several averages of one group in one round count equally; a site that is not in one of them has no share in it.
+    Several averages of one group in one round count equally; a site that is not in one of them has
+    no share in it.
     """
     averages = Counter((row.round, row.group) for row in run.groups)
     table: dict[str, dict[int, float]] = {}
@@ -72,17 +78,24 @@ def _distances(run: Run) -> dict[str, list[float]]:
 def peer_bytes(run: Run) -> dict[int, float]:
     """Return round -> bytes of peer models sent down.
 
-    A site's message holds the global model and its peers, all of one size, so p peers are p / (p + 1) of it.
+    A site's message holds the global model and its peers, all of one size, so p peers are p / (p +
+    1) of it.
     """
     total: dict[int, float] = {}
     for row in run.bytes:
-        total[row.round] = total.get(row.round, 0.0) + row.down * row.peer_models / (row.peer_models + 1)
+        total[row.round] = total.get(row.round, 0.0) + row.down * row.peer_models / (
+            row.peer_models + 1
+        )
     return total
 
 
 def frequent_peers(run: Run, most: int) -> list[str]:
-    """Return all sites that a row of peers or the run names; of more than ``most`` those that were peers most often."""
-    everyone = sorted({*run.info.sites, *(site for row in run.peers for site in row.chosen)}, key=natural)
+    """Return all sites that a row of peers or the run names; of more than ``most`` those that were
+    peers most often.
+    """
+    everyone = sorted(
+        {*run.info.sites, *(site for row in run.peers for site in row.chosen)}, key=natural
+    )
     if len(everyone) <= most:
         return everyone
     chosen = Counter(peer for row in run.peers for peers in row.chosen.values() for peer in peers)
@@ -90,11 +103,16 @@ def frequent_peers(run: Run, most: int) -> list[str]:
 
 
 def similarity(run: Run, wanted: Collection[str]) -> tuple[list[str], list[list[float]]]:
-    """Return (sites, S): how alike the models of two sites were when they were compared last; NaN if they never were.
+    """Return (sites, S): how alike the models of two sites were when they were compared last; NaN
+    if they never were.
 
     1 on the diagonal. ``sites`` are those ``wanted`` whose models were compared with another.
     """
-    met = {site for row in run.peers for site in (*row.sites, *(near for each in row.nearest for near in each))}
+    met = {
+        site
+        for row in run.peers
+        for site in (*row.sites, *(near for each in row.nearest for near in each))
+    }
     sites = sorted(met.intersection(wanted), key=natural)
     place = {site: index for index, site in enumerate(sites)}
     matrix = [[1.0 if i == j else nan for j in place] for i in place]
@@ -102,7 +120,8 @@ def similarity(run: Run, wanted: Collection[str]) -> tuple[list[str], list[list[
         for site, nearest, values in zip(row.sites, row.nearest, row.similarity, strict=True):
             pairs = zip(nearest, values, strict=True) if site in place else ()
             for other, value in ((other, value) for other, value in pairs if other in place):
-                i, j = place[site], place[other]
+                i = place[site]
+                j = place[other]
                 matrix[i][j] = matrix[j][i] = value
     return sites, matrix
 
@@ -116,4 +135,6 @@ def peer_shares(run: Run, wanted: Sequence[str]) -> tuple[list[str], list[list[f
     for row in run.peers:
         for site in counts.keys() & row.chosen.keys():
             counts[site].update(row.chosen[site])
-    return list(counts), [[chosen[j] / (chosen.total() or 1) for j in counts] for chosen in counts.values()]
+    return list(counts), [
+        [chosen[j] / (chosen.total() or 1) for j in counts] for chosen in counts.values()
+    ]

@@ -4,9 +4,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from fedward.report.figures import mean_line
-from fedward.report.run import Run
-from fedward.report.words import count
+from fedward.runs.run import Run
 from fedward.storage.rows import QueryRow
+from fedward.text import count
 
 _TOLD = 30
 """Sentences of single sites at most."""
@@ -23,7 +23,9 @@ class LabelLine:
 
 
 def label_lines(run: Run) -> list[LabelLine]:
-    """Return one line per site that answered, in the run's order; empty for a run that buys no labels."""
+    """Return one line per site that answered, in the run's order; empty for a run that buys no
+    labels.
+    """
     by_site: dict[str, list[QueryRow]] = {}
     for row in run.queries:
         by_site.setdefault(row.site, []).append(row)
@@ -32,17 +34,21 @@ def label_lines(run: Run) -> list[LabelLine]:
 
 
 def site_curves(run: Run) -> dict[str, dict[int, float]]:
-    """Return site -> labels bought there -> validation key metric there after the last round trained with so many.
+    """Return site -> labels bought there -> validation key metric there after the last round
+    trained with so many.
 
     A site that got no label has no curve.
     """
-    values, bought = run.series("val", run.key_metric), _bought(run)
+    values = run.series("val", run.key_metric)
+    bought = _bought(run)
     curves = {site: _curve(bought[site], line) for site, line in values.items() if site in bought}
     return {site: curve for site, curve in curves.items() if curve}
 
 
 def overall_curve(run: Run, metric: str) -> dict[int, float]:
-    """Return labels bought at all sites -> mean of a validation metric over sites, as :func:`site_curves`."""
+    """Return labels bought at all sites -> mean of a validation metric over sites, as
+    :func:`site_curves`.
+    """
     bought = _bought(run)
     rounds = sorted({row.round for row in run.queries})
     total = {round_: sum(_at(line, round_) for line in bought.values()) for round_ in rounds}
@@ -68,33 +74,50 @@ def _curve(bought: Mapping[int, int], values: Mapping[int, float]) -> dict[int, 
 
 
 def sentences(run: Run) -> list[str]:
-    """Return what a reader should know of the labels; sites whose questions did not come to their end are named."""
+    """Return what a reader should know of the labels; sites whose questions did not come to their
+    end are named.
+    """
     lines = label_lines(run)
     if not lines:
         return []
     newest = [line.last for line in lines]
-    labelled, bought = sum(row.labelled for row in newest), sum(row.bought for row in newest)
+    labelled = sum(row.labelled for row in newest)
+    bought = sum(row.bought for row in newest)
     images = labelled + sum(row.unlabelled for row in newest)
     found = [
         f"{count(bought, 'label')} came by asking, at {count(len(lines), 'site')}; {labelled} of "
         f"{count(images, 'training image')} had a label at the end."
     ]
-    if told := [row.minutes for row in newest if row.minutes is not None]:
-        which = "" if len(told) == len(lines) else f" at the {count(len(told), 'site')} that told what one costs"
+    told = [row.minutes for row in newest if row.minutes is not None]
+    if told:
+        which = (
+            ""
+            if len(told) == len(lines)
+            else f" at the {count(len(told), 'site')} that told what one costs"
+        )
         found.append(f"They took {sum(told):.0f} minutes of annotation{which}.")
     single = [text for line in lines for text in _of_site(line.site, line.asked, line.last)]
-    more = [f"{len(single) - _TOLD} such sentences on other sites are left out."] if len(single) > _TOLD else []
+    more = (
+        [f"{len(single) - _TOLD} such sentences on other sites are left out."]
+        if len(single) > _TOLD
+        else []
+    )
     return found + single[:_TOLD] + more
 
 
 def _of_site(site: str, asked: int, last: QueryRow) -> list[str]:
-    found, images = [], count(asked, "image")
+    found = []
+    images = count(asked, "image")
     if not asked:
-        found.append(f"{site} asked nobody: it trained with the {count(last.labelled, 'label')} it has.")
+        found.append(
+            f"{site} asked nobody: it trained with the {count(last.labelled, 'label')} it has."
+        )
     elif not last.bought:
         found.append(f"{site} asked about {images} and got no label. Does somebody answer there?")
     elif last.waiting:
         found.append(f"At {site}, {last.waiting} of {images} asked about had no label yet.")
     if last.unusable:
-        found.append(f"At {site}, {count(last.unusable, 'answer')} could not be used; the log there says why.")
+        found.append(
+            f"At {site}, {count(last.unusable, 'answer')} could not be used; the log there says why."
+        )
     return found

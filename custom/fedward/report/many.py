@@ -1,12 +1,14 @@
-"""What a report says of more sites than a person reads one by one: both ends, quartiles, and one long table."""
+"""What a report says of more sites than a person reads one by one: both ends, quartiles, and one
+long table.
+"""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from fedward.report.run import Run
-from fedward.report.tables import Choices, SiteLine, bytes_by_site, test_values
+from fedward.runs.run import Run
+from fedward.runs.tables import Choices, SiteLine, bytes_by_site, test_values
 
 MANY = 30
 """With more sites than this a report shows groups of them."""
@@ -21,7 +23,9 @@ class LongLine:
 
     site: SiteLine
     end: float | None
-    """Test key metric, mean of the last rounds; then at the best single round, and at the site's own best."""
+    """Test key metric, mean of the last rounds; then at the best single round, and at the site's
+    own best.
+    """
     shared: float | None
     best: float | None
     auroc: float | None
@@ -34,8 +38,12 @@ class LongLine:
 def long_lines(run: Run, choices: Choices, sites: Sequence[SiteLine]) -> list[LongLine]:
     """Return a line per site: by rising test value of the selected model, those without one last."""
     values = test_values(run, choices.shared.metric, choices.reported)
-    found = [{choice.site: choice.test for choice in each.sites} for each in (choices.end, choices.shared, choices.own)]
-    auroc, moved = test_values(run, "auroc_macro", choices.reported), bytes_by_site(run)
+    found = [
+        {choice.site: choice.test for choice in each.sites}
+        for each in (choices.end, choices.shared, choices.own)
+    ]
+    auroc = test_values(run, "auroc_macro", choices.reported)
+    moved = bytes_by_site(run)
     lines = []
     for line in sites:
         end, shared, best = (by_site.get(line.site) for by_site in found)
@@ -45,19 +53,28 @@ def long_lines(run: Run, choices: Choices, sites: Sequence[SiteLine]) -> list[Lo
 
 
 def ends(run: Run, choices: Choices, sites: Sequence[SiteLine]) -> list[SiteLine]:
-    """Return the sites a report shows one by one: all, or of many those with the lowest and the highest test values.
+    """Return the sites a report shows one by one: all, or of many those with the lowest and the
+    highest test values.
 
     Where too few have a value, the first of all stand for them.
     """
     if len(sites) <= MANY:
         return list(sites)
     values = test_values(run, choices.shared.metric, choices.reported)
-    measured = sorted((line for line in sites if line.site in values), key=lambda line: values[line.site])
-    return [*measured[:_END], *measured[-_END:]] if len(measured) >= 2 * _END else list(sites[: 2 * _END])
+    measured = sorted(
+        (line for line in sites if line.site in values), key=lambda line: values[line.site]
+    )
+    return (
+        [*measured[:_END], *measured[-_END:]]
+        if len(measured) >= 2 * _END
+        else list(sites[: 2 * _END])
+    )
 
 
 def quartiles(lines: Sequence[LongLine]) -> list[tuple[str, int, list[float]]]:
-    """Return what sites differ in: (what, digits to show, values at :data:`QUARTILES` over the sites that have one)."""
+    """Return what sites differ in: (what, digits to show, values at :data:`QUARTILES` over the
+    sites that have one).
+    """
     columns: Mapping[str, tuple[int, Iterable[float | None]]] = {
         "labelled images": (0, (line.site.labelled for line in lines)),
         "unlabelled images": (0, (line.site.unlabelled for line in lines)),
@@ -74,6 +91,13 @@ def quartiles(lines: Sequence[LongLine]) -> list[tuple[str, int, list[float]]]:
     }
     rows = []
     for name, (digits, values) in columns.items():
-        if known := [value for value in values if value is not None]:
-            rows.append((name, digits, [float(value) for value in np.quantile(known, (0, 0.25, 0.5, 0.75, 1))]))
+        known = [value for value in values if value is not None]
+        if known:
+            rows.append(
+                (
+                    name,
+                    digits,
+                    [float(value) for value in np.quantile(known, (0, 0.25, 0.5, 0.75, 1))],
+                )
+            )
     return rows

@@ -12,13 +12,16 @@ Lines = Mapping[str, Line]
 """Site -> round -> value."""
 
 
-def validation_curves(lines: Lines, mean: Line, best: Mapping[str, int | None]) -> dict[str, Markup]:
+def validation_curves(
+    lines: Lines, mean: Line, best: Mapping[str, int | None]
+) -> dict[str, Markup]:
     """Each site's validation curve over the faint mean of all sites; its ``best`` round is marked."""
     axes = _values_up_to_one(max(*mean, 1))
     axes.plot(*xy(mean), color=FAINT, linewidth=1.4)
 
     def put(site: str) -> str:
-        line, marked = lines[site], best[site]
+        line = lines[site]
+        marked = best[site]
         axes.plot(*xy(line), color=SERIES[0], linewidth=1.6)
         if marked is not None:
             axes.plot([marked], [line[marked]], "o", color=SERIES[1], markersize=5, clip_on=False)
@@ -33,7 +36,9 @@ def label_curves(lines: Lines, last: int) -> dict[str, Markup]:
 
     def put(site: str) -> str:
         line = lines[site]
-        axes.plot(*xy(line), color=SERIES[0], linewidth=1.6, marker="o", markersize=3, clip_on=False)
+        axes.plot(
+            *xy(line), color=SERIES[0], linewidth=1.6, marker="o", markersize=3, clip_on=False
+        )
         most = max(line)
         return f"{site}: {line[most]:.3f} with {most} labels bought"
 
@@ -41,7 +46,9 @@ def label_curves(lines: Lines, last: int) -> dict[str, Markup]:
 
 
 def weights(lines: Lines, colours: Mapping[str, str]) -> dict[str, Markup]:
-    """Each site's share of its average, a bar for each round it contributed to, in the colour of the site."""
+    """Each site's share of its average, a bar for each round it contributed to, in the colour of
+    the site.
+    """
     _, axes = axes_of(2.6, 1.3, left=0.5, bottom=0.26)
     axes.set_ylim(0, max(max(line.values()) for line in lines.values()) * 1.1)
     axes.set_xlim(0.5, max(map(max, lines.values())) + 0.5)
@@ -67,8 +74,11 @@ def _values_up_to_one(last: float) -> Any:
 
 
 def pictures(axes: Any, names: Iterable[str], put: Callable[[str], str]) -> dict[str, Markup]:
-    """Return name -> picture: the axes as they are, and over them what ``put`` puts there and describes in words."""
-    below, found = drawn(axes.figure), {}
+    """Return name -> picture: the axes as they are, and over them what ``put`` puts there and
+    describes in words.
+    """
+    below = drawn(axes.figure)
+    found = {}
     axes.set_axis_off()
     for name in names:
         for artist in (*axes.lines, *axes.collections):

@@ -1,4 +1,6 @@
-"""One self-contained page from run folders: values from tables, sentences from words, pictures from figures."""
+"""One self-contained page from run folders: values from tables, sentences from words, pictures from
+figures.
+"""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeAlias
@@ -8,6 +10,7 @@ from markupsafe import Markup
 from fedward.evaluation.binned import INTERVALS
 from fedward.evaluation.names import overall
 from fedward.evaluation.selection import POOLED
+from fedward.lab.pseudo_labels.quality import judged as judged_pseudo_labels
 from fedward.report import (
     alone,
     clinical,
@@ -18,15 +21,14 @@ from fedward.report import (
     labels,
     many,
     multiples,
-    pseudo_labels,
-    tables,
     verdict,
     words,
 )
 from fedward.report.communities import community_order
 from fedward.report.reconstructions import Reconstructions
-from fedward.report.run import Run
 from fedward.report.template import template
+from fedward.runs import tables
+from fedward.runs.run import Run
 
 FAILURES_SHOWN = 50
 Line: TypeAlias = dict[int, float]
@@ -42,7 +44,8 @@ def _content(run: Run, others: Sequence[Run]) -> dict[str, Any]:
     key = run.key_metric
     choices = tables.Choices.of(run, key)
     sites = tables.site_lines(run)
-    shown, long = many.ends(run, choices, sites), many.long_lines(run, choices, sites)
+    shown = many.ends(run, choices, sites)
+    long = many.long_lines(run, choices, sites)
     answers = clinical.Clinical.of(run, choices.reported)
     own, others = alone.split(run, others)
     joining = alone.compared(run, own)
@@ -98,9 +101,14 @@ def _content(run: Run, others: Sequence[Run]) -> dict[str, Any]:
     }
 
 
-def _first_screen(run: Run, choices: tables.Choices, answers: clinical.Clinical | None) -> dict[str, Any]:
-    """Return what a reader sees before anything else: how the run ended, on which images, and what it is worth."""
-    baseline, (synthetic, origin) = verdict.baseline(run, choices), verdict.origin(run)
+def _first_screen(
+    run: Run, choices: tables.Choices, answers: clinical.Clinical | None
+) -> dict[str, Any]:
+    """Return what a reader sees before anything else: how the run ended, on which images, and what
+    it is worth.
+    """
+    baseline = verdict.baseline(run, choices)
+    (synthetic, origin) = verdict.origin(run)
     return {
         "banner": words.banner(run),
         "synthetic": synthetic,
@@ -114,7 +122,9 @@ def _first_screen(run: Run, choices: tables.Choices, answers: clinical.Clinical 
 
 
 def _protocols(choices: tables.Choices, sites: Sequence[tables.SiteLine]) -> list[tuple[Any, ...]]:
-    """Return, for each site, its line and its choice under each protocol; None for a site never measured."""
+    """Return, for each site, its line and its choice under each protocol; None for a site never
+    measured.
+    """
     selections = (choices.end, choices.shared, choices.own)
     found = [{choice.site: choice for choice in selection.sites} for selection in selections]
     return [(line, *(by_site.get(line.site) for by_site in found)) for line in sites]
@@ -128,10 +138,16 @@ def _total(values: Iterable[int | None]) -> int | None:
 def _distribution(run: Run, choices: tables.Choices) -> Markup | None:
     """Return how the selected model's test values are spread over many sites."""
     values = tables.test_values(run, run.key_metric, choices.reported)
-    return figures.distribution(values, tables.title_of(run.key_metric)) if len(values) > many.MANY else None
+    return (
+        figures.distribution(values, tables.title_of(run.key_metric))
+        if len(values) > many.MANY
+        else None
+    )
 
 
-def _convergence(run: Run, choices: tables.Choices, shown: Sequence[tables.SiteLine]) -> dict[str, Any] | None:
+def _convergence(
+    run: Run, choices: tables.Choices, shown: Sequence[tables.SiteLine]
+) -> dict[str, Any] | None:
     lines = run.series("val", run.key_metric)
     if not lines:
         return None
@@ -140,8 +156,12 @@ def _convergence(run: Run, choices: tables.Choices, shown: Sequence[tables.SiteL
     few = {line.site: lines[line.site] for line in shown if line.site in lines}
     pictures = multiples.validation_curves(few, average, best)
     return {
-        "figure": figures.convergence(lines, tables.title_of(run.key_metric), run.warm_up, choices.shared.round),
-        "multiples": [(site, best[site], max(line.values()), pictures[site]) for site, line in few.items()],
+        "figure": figures.convergence(
+            lines, tables.title_of(run.key_metric), run.warm_up, choices.shared.round
+        ),
+        "multiples": [
+            (site, best[site], max(line.values()), pictures[site]) for site, line in few.items()
+        ],
     }
 
 
@@ -156,26 +176,36 @@ def _peers(run: Run) -> dict[str, Any] | None:
     matrix = [[similarity[i][j] for j in order] for i in order]
     title = f"Similarity of the sites' models, up to round {newest.round}"
     names, shares = groups.peer_shares(run, central)
-    at = sorted(range(len(names)), key=lambda i: sites.index(names[i]) if names[i] in sites else len(sites))
-    chosen, frequency = [names[i] for i in at], [[shares[i][j] for j in at] for i in at]
+    at = sorted(
+        range(len(names)), key=lambda i: sites.index(names[i]) if names[i] in sites else len(sites)
+    )
+    chosen = [names[i] for i in at]
+    frequency = [[shares[i][j] for j in at] for i in at]
     helped = "Share of a site's peers that were each other site"
     return {
         "newest": newest,
         "most": len(central) if len(run.info.sites) > len(central) else None,
         "similarity": sites and figures.heat_map(sites, matrix, title, "site", "site"),
-        "chosen": any(map(any, shares)) and figures.heat_map(chosen, frequency, helped, "helped", "peer"),
+        "chosen": any(map(any, shares))
+        and figures.heat_map(chosen, frequency, helped, "helped", "peer"),
     }
 
 
-def _groups(run: Run, sites: Sequence[tables.SiteLine], few: Sequence[tables.SiteLine]) -> dict[str, Any] | None:
+def _groups(
+    run: Run, sites: Sequence[tables.SiteLine], few: Sequence[tables.SiteLine]
+) -> dict[str, Any] | None:
     lines = groups.group_lines(run, sites)
-    contributed, names = [line for line in lines if line.weights], {line.site for line in few}
+    contributed = [line for line in lines if line.weights]
+    names = {line.site for line in few}
     if not contributed:
         return None
     shown = [line for line in contributed if line.site.site in names] or contributed[: many.MANY]
-    colours = dict(zip(groups.GROUPS, (drawing.SERIES[0], drawing.SERIES[1], drawing.FAINT), strict=True))
+    colours = dict(
+        zip(groups.GROUPS, (drawing.SERIES[0], drawing.SERIES[1], drawing.FAINT), strict=True)
+    )
     pictures = multiples.weights(
-        {line.site.site: line.weights for line in shown}, {line.site.site: colours[line.group] for line in shown}
+        {line.site.site: line.weights for line in shown},
+        {line.site.site: colours[line.group] for line in shown},
     )
     return {
         "lines": [line for line in lines if line.site.site in names],
@@ -184,7 +214,9 @@ def _groups(run: Run, sites: Sequence[tables.SiteLine], few: Sequence[tables.Sit
     }
 
 
-def _labels(run: Run, others: Sequence[Run], shown: Sequence[tables.SiteLine]) -> dict[str, Any] | None:
+def _labels(
+    run: Run, others: Sequence[Run], shown: Sequence[tables.SiteLine]
+) -> dict[str, Any] | None:
     lines = labels.label_lines(run)
     if not lines:
         return None
@@ -202,18 +234,28 @@ def _labels(run: Run, others: Sequence[Run], shown: Sequence[tables.SiteLine]) -
 
 
 def _kept(run: Run) -> dict[str, Any] | None:
-    """Return the figure of pseudo labels, and the mean share kept in the first and the last measured round."""
+    """Return the figure of pseudo labels, and the mean share kept in the first and the last
+    measured round.
+    """
     lines = run.series("train", "kept")
     if not lines:
         return None
     mean = figures.mean_line(lines)
-    return {"figure": figures.share_kept(lines, run.warm_up), "first": mean[min(mean)], "last": mean[max(mean)]}
+    return {
+        "figure": figures.share_kept(lines, run.warm_up),
+        "first": mean[min(mean)],
+        "last": mean[max(mean)],
+    }
 
 
 def _judged(run: Run) -> dict[str, Any] | None:
     """Return what the sites noted of their pseudo-labels, where that lies in the run folder."""
-    found = pseudo_labels.judged(run)
-    return None if found is None else {"figure": figures.kept_classes(found.rounds, found.kept), **vars(found)}
+    found = judged_pseudo_labels(run)
+    return (
+        None
+        if found is None
+        else {"figure": figures.kept_classes(found.rounds, found.kept), **vars(found)}
+    )
 
 
 def _cost(run: Run) -> dict[str, Any] | None:
@@ -222,7 +264,9 @@ def _cost(run: Run) -> dict[str, Any] | None:
         return None
     peers = groups.peer_bytes(run)
     parts = {
-        "global model, down": [(row.bytes_down - peers.get(row.round, 0.0)) / 1e6 for row in rounds],
+        "global model, down": [
+            (row.bytes_down - peers.get(row.round, 0.0)) / 1e6 for row in rounds
+        ],
         "peers, down": [peers.get(row.round, 0.0) / 1e6 for row in rounds],
         "updates, up": [row.bytes_up / 1e6 for row in rounds],
     }
@@ -238,7 +282,9 @@ def _cost(run: Run) -> dict[str, Any] | None:
 
 
 def _comparison(run: Run, others: Sequence[Run]) -> Markup | None:
-    means = _by_name(run, others, lambda each: figures.mean_line(each.series("val", run.key_metric)))
+    means = _by_name(
+        run, others, lambda each: figures.mean_line(each.series("val", run.key_metric))
+    )
     return figures.comparison(means, tables.title_of(run.key_metric)) if others and means else None
 
 
@@ -250,10 +296,16 @@ def _by_name(run: Run, others: Sequence[Run], line_of: Callable[[Run], Line]) ->
 
 
 def _used(run: Run) -> Mapping[str, Any]:
-    """Return the experiment, without what is drawn for sites that have no images if all have said that they have."""
+    """Return the experiment, without what is drawn for sites that have no images if all have said
+    that they have.
+    """
     told = run.info.synthetic
     own = bool(told) and not any(told.values())
-    return {name: value for name, value in run.info.experiment.items() if not (own and name == "synthetic")}
+    return {
+        name: value
+        for name, value in run.info.experiment.items()
+        if not (own and name == "synthetic")
+    }
 
 
 def _settings(experiment: Mapping[str, Any], prefix: str = "") -> list[tuple[str, str]]:
@@ -263,5 +315,10 @@ def _settings(experiment: Mapping[str, Any], prefix: str = "") -> list[tuple[str
         if isinstance(value, Mapping) and value:
             pairs += _settings(value, f"{prefix}{name}.")
         else:
-            pairs.append((prefix + name, ", ".join(map(str, value)) if isinstance(value, list) else str(value)))
+            pairs.append(
+                (
+                    prefix + name,
+                    ", ".join(map(str, value)) if isinstance(value, list) else str(value),
+                )
+            )
     return pairs

@@ -1,14 +1,17 @@
-"""One page for clinicians: what the model does, on whose images, how good it is, when to ask a human, its limits."""
+"""One page for clinicians: what the model does, on whose images, how good it is, when to ask a
+human, its limits.
+"""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from fedward.errors import quoted
-from fedward.report import tables, verdict, words
+from fedward.report import verdict, words
 from fedward.report.clinical import WANTED, Answers, ClassRates, Clinical
-from fedward.report.run import Run
 from fedward.report.template import template
+from fedward.runs import tables
+from fedward.runs.run import Run
 
 _LINES = 12
 """So many classes fit the page, those with the most test images first."""
@@ -24,8 +27,10 @@ def render_sheet(run: Run) -> str:
 
 
 def _content(run: Run) -> dict[str, Any]:
-    choices, sites = tables.Choices.of(run, run.key_metric), tables.site_lines(run)
-    found, (synthetic, origin) = Clinical.of(run, choices.reported), verdict.origin(run)
+    choices = tables.Choices.of(run, run.key_metric)
+    sites = tables.site_lines(run)
+    found = Clinical.of(run, choices.reported)
+    (synthetic, origin) = verdict.origin(run)
     every = found.pooled.lines if found else []
     shown = sorted(every, key=lambda line: -line.images)[:_LINES]
     return {
@@ -39,10 +44,16 @@ def _content(run: Run) -> dict[str, Any]:
         "sites": sites,
         "labelled": sum(line.labelled or 0 for line in sites),
         "unlabelled": sum(line.unlabelled or 0 for line in sites),
-        "verdict": verdict.verdict(run, choices, verdict.baseline(run, choices), found.pooled.never if found else ()),
+        "verdict": verdict.verdict(
+            run, choices, verdict.baseline(run, choices), found.pooled.never if found else ()
+        ),
         "clinical": found,
-        "referred": {share: wanted for wanted, share in found.pooled.referred if share is not None} if found else {},
-        "findings": _findings(found.pooled, [line.name for line in shown]) if found and run.multi_label else None,
+        "referred": {share: wanted for wanted, share in found.pooled.referred if share is not None}
+        if found
+        else {},
+        "findings": _findings(found.pooled, [line.name for line in shown])
+        if found and run.multi_label
+        else None,
         "lines": [line for line in every if line in shown],
         "left_out": len(every) - len(shown),
         "differ": _differ(run, choices.reported, found.sites if found else ()),
@@ -52,7 +63,9 @@ def _content(run: Run) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Findings:
-    """The findings of a multi-label model by what a human has to read, so that ``wanted`` of its answers are right."""
+    """The findings of a multi-label model by what a human has to read, so that ``wanted`` of its
+    answers are right.
+    """
 
     wanted: float
     alone: Sequence[str]
@@ -74,14 +87,20 @@ def _findings(answers: Answers, shown: Collection[str]) -> Findings:
 
 
 def _differ(run: Run, round_: int | None, sites: Sequence[Answers]) -> str | None:
-    """Return at which sites the model is worst and best, of 100 answers or pairs; None for fewer than two sites."""
+    """Return at which sites the model is worst and best, of 100 answers or pairs; None for fewer
+    than two sites.
+    """
     shares = {answers.name: answers.accuracy.value for answers in sites if answers.accuracy}
-    what, of = "it is right", f"100 {run.unit}s"
+    what = "it is right"
+    of = f"100 {run.unit}s"
     if run.multi_label:
-        shares, what, of = tables.test_values(run, "auroc_macro", round_), "it ranks the right one higher", "100 pairs"
+        shares = tables.test_values(run, "auroc_macro", round_)
+        what = "it ranks the right one higher"
+        of = "100 pairs"
     if len(shares) < 2:
         return None
-    worst, best = min(shares, key=shares.__getitem__), max(shares, key=shares.__getitem__)
+    worst = min(shares, key=shares.__getitem__)
+    best = max(shares, key=shares.__getitem__)
     low, high = (f"{shares[site] * 100:.0f}" for site in (worst, best))
     if low == high:
         return f"Sites are alike: {what} for {low} of {of} at each."

@@ -1,4 +1,6 @@
-"""What the sites hold, on one page: tables, histograms side by side, and what follows from them for a training."""
+"""What the sites hold, on one page: tables, histograms side by side, and what follows from them for
+a training.
+"""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -12,14 +14,19 @@ from fedward.report import verdict, words
 from fedward.report.drawing import INK, SERIES, axes_of
 from fedward.report.many import MANY
 from fedward.report.multiples import pictures
-from fedward.report.run import Run, natural
 from fedward.report.survey_words import conclusions, flags, median
 from fedward.report.template import template
+from fedward.runs.run import Run
 from fedward.storage.rows import SurveyRow
+from fedward.text import natural
 
 _LEVELS = 4
 """Shades of a table's cells."""
-SPLITS = {"labelled": "Training images with a label", "val": "Validation images", "test": "Test images"}
+SPLITS = {
+    "labelled": "Training images with a label",
+    "val": "Validation images",
+    "test": "Test images",
+}
 
 
 @dataclass(frozen=True)
@@ -37,12 +44,15 @@ class Surveyed:
     failed: Mapping[str, str] = field(default_factory=dict)
     """Site -> why it has told nothing."""
     sheet: Sequence[tuple[str, Sequence[str]]] = ()
-    """Title and pictures, as data URIs, of each row of a contact sheet; a page with one stays at its site."""
+    """Title and pictures, as data URIs, of each row of a contact sheet; a page with one stays at
+    its site.
+    """
 
 
 def of_run(run: Run) -> Surveyed:
     """Return what a survey's run folder holds, made of the sites' answers alone."""
-    info, (synthetic, origin) = run.info, verdict.origin(run)
+    info = run.info
+    (synthetic, origin) = verdict.origin(run)
     about = f"seed {info.seed} · engine {info.engine} · started {info.started} · {info.status}"
     failed = {site: reason for row in run.rounds for site, reason in row.failed.items()}
     told = {row.site for row in run.surveys}
@@ -68,7 +78,10 @@ def render_survey(surveyed: Surveyed) -> str:
         "flags": flags(rows, surveyed.classes),
         "total": {name: sum(sum(getattr(row, name)) for row in rows) for name in SPLITS},
         "unlabelled": sum(row.unlabelled for row in rows),
-        "splits": [(name, title, *_by_class(rows, name, len(surveyed.classes))) for name, title in SPLITS.items()],
+        "splits": [
+            (name, title, *_by_class(rows, name, len(surveyed.classes)))
+            for name, title in SPLITS.items()
+        ],
         "sides": _sides(rows),
         "brightness": _histograms(rows[:MANY], lambda row: row.brightness, BRIGHTNESS),
         "contrast": _histograms(rows[:MANY], lambda row: row.contrast, CONTRAST),
@@ -91,10 +104,18 @@ def _by_class(
 
 
 def _histograms(
-    rows: Sequence[SurveyRow], counts_of: Callable[[SurveyRow], Sequence[int]], edges: Sequence[float]
+    rows: Sequence[SurveyRow],
+    counts_of: Callable[[SurveyRow], Sequence[int]],
+    edges: Sequence[float],
 ) -> list[tuple[str, float, Markup]]:
-    """Return site, median and picture: the site's shares as bars, those of all sites together as a line."""
-    shares = {row.site: np.array(counts_of(row)) / sum(counts_of(row)) for row in rows if any(counts_of(row))}
+    """Return site, median and picture: the site's shares as bars, those of all sites together as a
+    line.
+    """
+    shares = {
+        row.site: np.array(counts_of(row)) / sum(counts_of(row))
+        for row in rows
+        if any(counts_of(row))
+    }
     if not shares:
         return []
     total = np.sum([counts_of(row) for row in rows], axis=0)
@@ -106,8 +127,12 @@ def _histograms(
     axes.locator_params(axis="x", nbins=3)
 
     def put(site: str) -> str:
-        axes.fill_between(edges, np.append(shares[site], 0), step="post", color=SERIES[0], linewidth=0)
-        axes.plot(edges, np.append(total / total.sum(), 0), drawstyle="steps-post", color=INK, linewidth=1)
+        axes.fill_between(
+            edges, np.append(shares[site], 0), step="post", color=SERIES[0], linewidth=0
+        )
+        axes.plot(
+            edges, np.append(total / total.sum(), 0), drawstyle="steps-post", color=INK, linewidth=1
+        )
         return f"{site}: median {median(counts_by_site[site], edges):.2f}"
 
     counts_by_site = {row.site: counts_of(row) for row in rows}
@@ -116,8 +141,13 @@ def _histograms(
 
 
 def _sides(rows: Sequence[SurveyRow]) -> tuple[list[str], list[tuple[str, tuple[int, ...]]]]:
-    """Return the intervals of the shorter side from the first to the last that has images, and the sites' counts."""
-    names = [*(f"{low} to {high - 1}" for low, high in pairwise(SIDES[:-1])), f"{SIDES[-2]} or more"]
+    """Return the intervals of the shorter side from the first to the last that has images, and the
+    sites' counts.
+    """
+    names = [
+        *(f"{low} to {high - 1}" for low, high in pairwise(SIDES[:-1])),
+        f"{SIDES[-2]} or more",
+    ]
     used = [place for place in range(len(names)) if any(row.sides[place] for row in rows)]
     shown = slice(used[0], used[-1] + 1) if used else slice(0)
     return names[shown], [(row.site, tuple(row.sides[shown])) for row in rows]
@@ -131,5 +161,11 @@ def _columns(rows: Sequence[SurveyRow]) -> list[tuple[str, list[str], list[tuple
         telling = [row for row in rows if name in row.columns]
         found = {value for row in telling for value in row.columns[name]}
         values = sorted(found, key=lambda value: (value == OTHERS, natural(value)))
-        tables.append((name, values, [(row.site, [row.columns[name].get(v, 0) for v in values]) for row in telling]))
+        tables.append(
+            (
+                name,
+                values,
+                [(row.site, [row.columns[name].get(v, 0) for v in values]) for row in telling],
+            )
+        )
     return tables

@@ -1,4 +1,6 @@
-"""What a survey means for a training, in sentences: what the sites hold together, and what to look at first."""
+"""What a survey means for a training, in sentences: what the sites hold together, and what to look
+at first.
+"""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
@@ -6,13 +8,17 @@ import numpy as np
 
 from fedward.errors import quoted
 from fedward.evaluation.in_fives import BRIGHTNESS, CONTRAST, SIDES
-from fedward.report.words import count
 from fedward.storage.rows import SurveyRow
+from fedward.text import count
 
 _SCARCE = 20
 """Labelled images of a class at all sites below which it is called scarce."""
-_DARK, _FLAT, _SMALL = 0.1, 0.03, 2.0
-"""How far a site's median may be from that of others: in brightness, contrast, and doublings of the shorter side."""
+_DARK = 0.1
+_FLAT = 0.03
+_SMALL = 2.0
+"""How far a site's median may be from that of others: in brightness, contrast, and doublings of the
+shorter side.
+"""
 _NAMED = 6
 """So many names stand in a sentence."""
 
@@ -21,7 +27,8 @@ def conclusions(rows: Sequence[SurveyRow], classes: Sequence[str]) -> list[str]:
     """Return what the sites hold together; nothing where no site has answered."""
     if not rows:
         return []
-    by_class, labelled = _labelled(rows), sum(_labelled(rows))
+    by_class = _labelled(rows)
+    labelled = sum(_labelled(rows))
     images = labelled + sum(row.unlabelled for row in rows)
     val, test = (sum(sum(getattr(row, name)) for row in rows) for name in ("val", "test"))
     found = [
@@ -32,18 +39,28 @@ def conclusions(rows: Sequence[SurveyRow], classes: Sequence[str]) -> list[str]:
     if labelled:
         most = int(np.argmax(by_class))
         share = _percent(by_class[most], labelled)
-        found.append(f"{classes[most]} is the commonest class, with {share} of the labels: a model must beat that.")
+        found.append(
+            f"{classes[most]} is the commonest class, with {share} of the labels: a model must beat that."
+        )
     return found
 
 
 def flags(rows: Sequence[SurveyRow], classes: Sequence[str]) -> list[str]:
     """Return what may spoil a training or its numbers, most important first."""
     several = [*_unlike(rows), *_lonely(rows, classes)] if len(rows) > 1 else []
-    return [*_scarce(rows, classes), *_missing(rows, classes), *_repeated(rows), *_parts(rows), *several]
+    return [
+        *_scarce(rows, classes),
+        *_missing(rows, classes),
+        *_repeated(rows),
+        *_parts(rows),
+        *several,
+    ]
 
 
 def median(counts: Sequence[int], edges: Sequence[float]) -> float:
-    """Return the median of what is counted in intervals, as if evenly spread in each; counts are not all 0."""
+    """Return the median of what is counted in intervals, as if evenly spread in each; counts are
+    not all 0.
+    """
     sums = np.cumsum([0, *counts])
     return float(np.interp(sums[-1] / 2, sums, edges))
 
@@ -61,7 +78,10 @@ def _scarce(rows: Sequence[SurveyRow], classes: Sequence[str]) -> list[str]:
     unlabelled = [name for name, number in counts.items() if not number and name in held]
     scarce = [f"{name} ({number})" for name, number in counts.items() if 0 < number < _SCARCE]
     told = [
-        (nowhere, "No site tells of images of {}: leave such classes out of the job, or have some labelled."),
+        (
+            nowhere,
+            "No site tells of images of {}: leave such classes out of the job, or have some labelled.",
+        ),
         (
             unlabelled,
             "No site tells of labelled training images of {}: no labels, or fewer than five patients at each.",
@@ -82,11 +102,14 @@ def _held(rows: Sequence[SurveyRow], classes: Sequence[str]) -> list[str]:
 
 
 def _missing(rows: Sequence[SurveyRow], classes: Sequence[str]) -> list[str]:
-    """Return which classes a site has in no split, a sentence for each set of sites that lack the same."""
+    """Return which classes a site has in no split, a sentence for each set of sites that lack the
+    same.
+    """
     lacking: dict[tuple[str, ...], list[str]] = {}
     known = _held(rows, classes) if rows else []
     for row in rows:
-        if names := tuple(name for name in known if name not in _held([row], classes)):
+        names = tuple(name for name in known if name not in _held([row], classes))
+        if names:
             lacking.setdefault(names, []).append(row.site)
     return [
         f"{_list(sites)} {_has(sites)} no {_list(names, 'or')}: no labels, or fewer than five patients in each split."
@@ -110,7 +133,15 @@ def _unlike(rows: Sequence[SurveyRow]) -> list[str]:
     """Return which sites' images differ from those of the others."""
     sides = np.log2(SIDES).tolist()
     found = [
-        *_far(rows, lambda row: row.brightness, BRIGHTNESS, _DARK, "darker", "brighter", lambda at: f"{at:.2f}"),
+        *_far(
+            rows,
+            lambda row: row.brightness,
+            BRIGHTNESS,
+            _DARK,
+            "darker",
+            "brighter",
+            lambda at: f"{at:.2f}",
+        ),
         *_far(
             rows,
             lambda row: row.contrast,
@@ -120,11 +151,21 @@ def _unlike(rows: Sequence[SurveyRow]) -> list[str]:
             "of more contrast",
             lambda at: f"{at:.2f}",
         ),
-        *_far(rows, lambda row: row.sides, sides, _SMALL, "smaller", "larger", lambda at: f"about {2**at:.0f} pixels"),
+        *_far(
+            rows,
+            lambda row: row.sides,
+            sides,
+            _SMALL,
+            "smaller",
+            "larger",
+            lambda at: f"about {2**at:.0f} pixels",
+        ),
     ]
     grey = [row.site for row in rows if row.grey > row.colour]
     if grey and len(grey) < len(rows):
-        found.append(f"Most images of {_list(grey)} are grey, those of the other sites are in colour.")
+        found.append(
+            f"Most images of {_list(grey)} are grey, those of the other sites are in colour."
+        )
     return found
 
 
@@ -137,7 +178,9 @@ def _far(
     more: str,
     told: Callable[[float], str],
 ) -> Iterator[str]:
-    """Yield a sentence for each site whose median is ``limit`` or more from the middle site's; of two, the other's."""
+    """Yield a sentence for each site whose median is ``limit`` or more from the middle site's; of
+    two, the other's.
+    """
     medians = {row.site: median(counts_of(row), edges) for row in rows if any(counts_of(row))}
     for site, here in medians.items():
         compared = [value for other, value in medians.items() if len(medians) > 2 or other != site]

@@ -1,4 +1,6 @@
-"""The templates of a run's pages, with how they write numbers, and the one script that they may run."""
+"""The templates of a run's pages, with how they write numbers, and the one script that they may
+run.
+"""
 
 import re
 from base64 import b64encode
@@ -25,7 +27,12 @@ def template(name: str) -> Template:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {"num": _number, "mb": _megabytes, "percent": _percent, "upfirst": _upfirst}
+    environment.filters |= {
+        "num": _number,
+        "mb": _megabytes,
+        "percent": _percent,
+        "upfirst": _upfirst,
+    }
     environment.filters |= {"mean": mean, "headings": _headings}
     script = files("fedward.report").joinpath("report.js").read_text(encoding="utf-8")
     digest = b64encode(sha256(script.encode()).digest()).decode()
@@ -46,7 +53,9 @@ def _megabytes(count: float) -> str:
 
 
 def _upfirst(text: str) -> str:
-    """Return the text with a capital first letter and the rest as it is: macro AUROC is no Macro auroc."""
+    """Return the text with a capital first letter and the rest as it is: macro AUROC is no Macro
+    auroc.
+    """
     return text[:1].upper() + text[1:]
 
 

@@ -1,4 +1,6 @@
-"""The first things a reader must know: is the model of any use, on whose images, and where does it fail."""
+"""The first things a reader must know: is the model of any use, on whose images, and where does it
+fail.
+"""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -7,9 +9,10 @@ from typing import Literal
 from fedward.evaluation.intervals import Interval, mean_and_interval, proportion_interval
 from fedward.evaluation.selection import Selection, kept_round, mean
 from fedward.report.comparison import Comparison
-from fedward.report.run import Run
-from fedward.report.tables import Choices, test_values, title_of
-from fedward.report.words import count, named
+from fedward.report.words import named
+from fedward.runs.run import Run
+from fedward.runs.tables import Choices, test_values, title_of
+from fedward.text import count
 
 _CHANCE = 0.5
 """AUROC of guessing."""
@@ -19,7 +22,9 @@ _COMPARED = 5
 
 @dataclass(frozen=True)
 class Baseline:
-    """The selected model's accuracy on all test images, beside that of always answering the commonest class."""
+    """The selected model's accuracy on all test images, beside that of always answering the
+    commonest class.
+    """
 
     round: int
     accuracy: float
@@ -54,31 +59,46 @@ class Verdict:
 
 
 def baseline(run: Run, choices: Choices) -> Baseline | None:
-    """Return how the selected model compares with no model; None where it, or no class of it, was measured."""
+    """Return how the selected model compares with no model; None where it, or no class of it, was
+    measured.
+    """
     round_ = choices.reported
     found = kept_round(run.metrics.named("accuracy"), "accuracy", round_)
     images = sum(choice.images for choice in found.sites if choice.test is not None)
-    support = {name: round(sum(test_values(run, f"support/{name}", round_).values())) for name in run.classes}
+    support = {
+        name: round(sum(test_values(run, f"support/{name}", round_).values()))
+        for name in run.classes
+    }
     if round_ is None or found.pooled is None or not images or not any(support.values()):
         return None
     low, high = proportion_interval(found.pooled, images)
     common = max(support, key=support.__getitem__)
-    missed = {name: number for name, number in support.items() if number and not _recognised(run, name, round_)}
-    return Baseline(round_, found.pooled, low, high, images, common, support[common] / images, missed)
+    missed = {
+        name: number
+        for name, number in support.items()
+        if number and not _recognised(run, name, round_)
+    }
+    return Baseline(
+        round_, found.pooled, low, high, images, common, support[common] / images, missed
+    )
 
 
 def _recognised(run: Run, name: str, round_: int) -> bool:
     return any(test_values(run, f"f1/{name}", round_).values())
 
 
-def verdict(run: Run, choices: Choices, found: Baseline | None, never: Collection[str] = ()) -> Verdict | None:
+def verdict(
+    run: Run, choices: Choices, found: Baseline | None, never: Collection[str] = ()
+) -> Verdict | None:
     """Return what a reader must know of the selected model; None where it cannot be judged.
 
-    Where an image may show several classes, or none, it is by the AUROC: see :func:`_of_several`. Else:
+    Where an image may show several classes, or none, it is by the AUROC: see :func:`_of_several`.
+    Else:
 
-    good: more images are labelled rightly than by always answering the commonest class, by the whole interval, and of
-    every class some are recognised. poor: neither that, nor is the balanced accuracy above that of guessing. mixed:
-    all else. ``never``: classes that are known to be never predicted.
+    good: more images are labelled rightly than by always answering the commonest class, by the
+    whole interval, and of every class some are recognised. poor: neither that, nor is the balanced
+    accuracy above that of guessing. mixed: all else. ``never``: classes that are known to be never
+    predicted.
     """
     if run.multi_label:
         return _of_several(run, choices.reported, never)
@@ -107,8 +127,8 @@ def verdict(run: Run, choices: Choices, found: Baseline | None, never: Collectio
 def _of_several(run: Run, round_: int | None, never: Collection[str]) -> Verdict | None:
     """Return what a reader must know of a multi-label model; None where it cannot be judged.
 
-    good: its macro AUROC is above chance, by the interval over sites, so is the mean AUROC of each class, and it says
-    each class of some images. mixed: the first alone. poor: else.
+    good: its macro AUROC is above chance, by the interval over sites, so is the mean AUROC of each
+    class, and it says each class of some images. mixed: the first alone. poor: else.
     """
     values = test_values(run, "auroc_macro", round_)
     if not values or run.info.untrained:
@@ -117,7 +137,9 @@ def _of_several(run: Run, round_: int | None, never: Collection[str]) -> Verdict
     interval = hundred = ""
     if found.low is not None and found.high is not None:
         interval = f" (95 % interval over sites {found.low:.3f} to {found.high:.3f})"
-        hundred = f" (95 % interval over sites {_of_hundred(found.low)} to {_of_hundred(found.high)})"
+        hundred = (
+            f" (95 % interval over sites {_of_hundred(found.low)} to {_of_hundred(found.high)})"
+        )
     told = (
         f"The macro AUROC of the selected model (round {round_}) is {found.mean:.3f} on average over "
         f"{count(found.n, 'site')}{interval}. Guessing would reach 0.5."
@@ -128,7 +150,9 @@ def _of_several(run: Run, round_: int | None, never: Collection[str]) -> Verdict
     )
     if (found.mean if found.low is None else found.low) <= _CHANCE:
         return Verdict("poor", "Of no use: not better than guessing.", told, plain)
-    by_class = {name: mean(test_values(run, f"auroc/{name}", round_).values()) for name in run.classes}
+    by_class = {
+        name: mean(test_values(run, f"auroc/{name}", round_).values()) for name in run.classes
+    }
     guessed = [name for name, value in by_class.items() if value is not None and value <= _CHANCE]
     but = [f"not for {', '.join(guessed)}"] if guessed else []
     but += [f"it says of no image that it shows {', '.join(never)}"] if never else []
@@ -138,19 +162,30 @@ def _of_several(run: Run, round_: int | None, never: Collection[str]) -> Verdict
 
 
 def _missed(missed: Mapping[str, int], never: Collection[str], unit: str) -> str:
-    """Return a sentence of the classes that are never predicted, and one of those whose images are never recognised."""
+    """Return a sentence of the classes that are never predicted, and one of those whose images are
+    never recognised.
+    """
     predicted_never = [(name, number) for name, number in missed.items() if name in never]
-    unsaid = ", ".join(f"“{name}” ({count(number, f'test {unit}')})" for name, number in predicted_never)
-    blind = ", ".join(f"“{name}” ({number})" for name, number in missed.items() if name not in never)
+    unsaid = ", ".join(
+        f"“{name}” ({count(number, f'test {unit}')})" for name, number in predicted_never
+    )
+    blind = ", ".join(
+        f"“{name}” ({number})" for name, number in missed.items() if name not in never
+    )
     return (f" It never predicts {unsaid}." if unsaid else "") + (
         f" It recognises none of the test {unit}s of {blind}." if blind else ""
     )
 
 
 def _tells_apart(run: Run, round_: int) -> bool:
-    """Return whether balanced accuracy is above that of guessing at most sites, by its interval over sites."""
+    """Return whether balanced accuracy is above that of guessing at most sites, by its interval
+    over sites.
+    """
     values = test_values(run, "balanced_accuracy", round_)
-    guessing = {site: 1 / max(len(run.at(site, "test", round_)["balanced_accuracy"].classes), 1) for site in values}
+    guessing = {
+        site: 1 / max(len(run.at(site, "test", round_)["balanced_accuracy"].classes), 1)
+        for site in values
+    }
     if not values:
         return False
     found = mean_and_interval([value - guessing[site] for site, value in values.items()])
@@ -158,9 +193,11 @@ def _tells_apart(run: Run, round_: int) -> bool:
 
 
 def over_sites(selection: Selection) -> Interval | None:
-    """Return the mean of a selection's test values with its 95 % t interval over sites, a score's within its bounds.
+    """Return the mean of a selection's test values with its 95 % t interval over sites, a score's
+    within its bounds.
 
-    None without a value. Without an interval where all sites have the same value: it would have no width.
+    None without a value. Without an interval where all sites have the same value: it would have no
+    width.
     """
     values = [choice.test for choice in selection.sites if choice.test is not None]
     return _of_sites(values, selection.metric) if values else None
@@ -172,7 +209,9 @@ def _of_sites(values: Sequence[float], metric: str) -> Interval:
 
 
 def worst(selection: Selection) -> tuple[str, float, int] | None:
-    """Return the site with the lowest test value, that value, and its test images; None where no two sites differ."""
+    """Return the site with the lowest test value, that value, and its test images; None where no
+    two sites differ.
+    """
     measured = [(choice.test, choice) for choice in selection.sites if choice.test is not None]
     if len({value for value, _ in measured}) < 2:
         return None
@@ -181,17 +220,37 @@ def worst(selection: Selection) -> tuple[str, float, int] | None:
 
 
 def headline(choices: Choices, compared: Sequence[Comparison], unit: str) -> list[str]:
-    """Return the run's result, how it differs from the results of other runs, and where it is worst."""
-    end, name = choices.end, title_of(choices.end.metric)
-    if (found := over_sites(end)) is None:
+    """Return the run's result, how it differs from the results of other runs, and where it is
+    worst.
+    """
+    end = choices.end
+    name = title_of(choices.end.metric)
+    found = over_sites(end)
+    if found is None:
         return []
     rounds = ", ".join(map(str, end.rounds))
-    when = f"Over the last evaluations (rounds {rounds})" if end.rounds[1:] else f"After round {rounds}"
-    interval = "" if found.low is None else f" (95 % interval over sites {found.low:.3f} to {found.high:.3f})"
-    pooled = "" if end.pooled is None else f", and {end.pooled:.3f} where each {unit} of all sites counts once"
+    when = (
+        f"Over the last evaluations (rounds {rounds})"
+        if end.rounds[1:]
+        else f"After round {rounds}"
+    )
+    interval = (
+        ""
+        if found.low is None
+        else f" (95 % interval over sites {found.low:.3f} to {found.high:.3f})"
+    )
+    pooled = (
+        ""
+        if end.pooled is None
+        else f", and {end.pooled:.3f} where each {unit} of all sites counts once"
+    )
     result = f"{when}, test {name} is {found.mean:.3f} on average over sites{interval}{pooled}."
     lowest = worst(end)
-    where = [f"It is worst at {lowest[0]}: {lowest[1]:.3f} ({count(lowest[2], f'test {unit}')})."] if lowest else []
+    where = (
+        [f"It is worst at {lowest[0]}: {lowest[1]:.3f} ({count(lowest[2], f'test {unit}')})."]
+        if lowest
+        else []
+    )
     return [result, *differences(compared, end.metric), *where]
 
 
@@ -203,14 +262,17 @@ def differences(lines: Sequence[Comparison], metric: str) -> list[str]:
 
 def _difference(own: Comparison, other: Comparison, metric: str) -> str:
     name = own.name
-    if (found := other.difference) is None:
+    found = other.difference
+    if found is None:
         return f"{name} and {other.name} have no site with the same test images, so their difference is not known."
     what = f"in test {title_of(metric)} over the last rounds, paired over {count(other.paired, 'site')}"
     return f"{name} minus {other.name}: {_signed(found)} {what}.{_clearly(found)}{_lengths(own, other)}"
 
 
 def _lengths(own: Comparison, other: Comparison) -> str:
-    ends = {line.name: line.choices.end.rounds[-1] for line in (own, other) if line.choices.end.rounds}
+    ends = {
+        line.name: line.choices.end.rounds[-1] for line in (own, other) if line.choices.end.rounds
+    }
     if len(set(ends.values())) < 2:
         return ""
     each = " and ".join(f"{name} has {count(rounds, 'round')}" for name, rounds in ends.items())
@@ -218,14 +280,22 @@ def _lengths(own: Comparison, other: Comparison) -> str:
 
 
 def _signed(found: Interval) -> str:
-    interval = "" if found.low is None else f" (95 % interval {found.low:+.3f} to {found.high:+.3f})"
+    interval = (
+        "" if found.low is None else f" (95 % interval {found.low:+.3f} to {found.high:+.3f})"
+    )
     return f"{found.mean:+.3f}{interval}"
 
 
 def _clearly(found: Interval) -> str:
     if found.low is None or found.high is None:
         return ""
-    return " Clearly better." if found.low > 0 else " Clearly worse." if found.high < 0 else " No clear difference."
+    return (
+        " Clearly better."
+        if found.low > 0
+        else " Clearly worse."
+        if found.high < 0
+        else " No clear difference."
+    )
 
 
 def origin(run: Run) -> tuple[str, str]:
@@ -237,7 +307,11 @@ def origin(run: Run) -> tuple[str, str]:
     drawn = [site for site, synthetic in told.items() if synthetic]
     if drawn:
         every = len(drawn) == len(told)
-        who = f"all {count(len(told), 'site')}" if every else f"{len(drawn)} of {count(len(told), 'site')}"
+        who = (
+            f"all {count(len(told), 'site')}"
+            if every
+            else f"{len(drawn)} of {count(len(told), 'site')}"
+        )
         which = "" if every else f" ({named(drawn)})"
         return (
             f"Synthetic data: {who}{which} worked on images that fedward draws. These numbers say how the software "
@@ -245,7 +319,10 @@ def origin(run: Run) -> tuple[str, str]:
             "",
         )
     if told:
-        return "", f"Data: images of their own at {count(len(told), 'site')}, as each site said. No synthetic images."
+        return (
+            "",
+            f"Data: images of their own at {count(len(told), 'site')}, as each site said. No synthetic images.",
+        )
     return "", "This run does not record whether its images were synthetic."
 
 

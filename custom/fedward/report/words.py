@@ -7,8 +7,9 @@ from statistics import fmean
 from fedward.errors import listed
 from fedward.evaluation.intervals import proportion_interval
 from fedward.report.groups import GroupLine
-from fedward.report.run import Run
-from fedward.report.tables import Choices, SiteLine, test_values, title_of, took_no_step
+from fedward.runs.run import Run
+from fedward.runs.tables import Choices, SiteLine, test_values, title_of, took_no_step
+from fedward.text import count
 
 _CLOSE = 0.05
 """Half of an interval within which it does not matter which round is selected."""
@@ -21,18 +22,24 @@ _LISTED = 5
 
 
 def banner(run: Run) -> str | None:
-    """Return what a reader must know first about a run that did not end well; None for one that did."""
+    """Return what a reader must know first about a run that did not end well; None for one that
+    did.
+    """
     if run.info.status == "finished":
         return None
     rounds = max((row.round for row in run.rounds), default=0)
     done = f"{count(rounds, 'round')} on record"
     if run.info.status == "failed":
-        return f"This run failed, with {done}: {run.info.summary.reason or 'no reason was recorded'}"
+        return (
+            f"This run failed, with {done}: {run.info.summary.reason or 'no reason was recorded'}"
+        )
     return f"This run has not finished, with {done}: it is still going on, or it was killed. Numbers are provisional."
 
 
 def findings(run: Run, choices: Choices, sites: Sequence[SiteLine]) -> list[str]:
-    """Return what else there is to know of the results, most important first; fewer where less was measured."""
+    """Return what else there is to know of the results, most important first; fewer where less was
+    measured.
+    """
     found = [
         nothing_to_judge(run.info.untrained),
         _ranking(run, choices),
@@ -57,7 +64,9 @@ def nothing_to_judge(untrained: Sequence[str]) -> str | None:
     """
     if not untrained:
         return None
-    return f"The {_parts(untrained)} has not been trained in this run, so there is nothing to judge."
+    return (
+        f"The {_parts(untrained)} has not been trained in this run, so there is nothing to judge."
+    )
 
 
 def _parts(names: Sequence[str]) -> str:
@@ -69,7 +78,11 @@ def _ranking(run: Run, choices: Choices) -> str | None:
     if not values:
         return None
     average = fmean(values.values())
-    pair = "with a finding and one without it" if run.multi_label else "of a diagnosis and one of another"
+    pair = (
+        "with a finding and one without it"
+        if run.multi_label
+        else "of a diagnosis and one of another"
+    )
     before = _before(run, "auroc_macro") if choices.shared.metric == "auroc_macro" else ""
     return (
         f"On average over {count(len(values), 'site')}, the selected model (round {choices.reported}) has a macro "
@@ -93,7 +106,9 @@ def _before(run: Run, metric: str) -> str:
 
 
 def kept_at_sites(run: Run) -> str | None:
-    """Return which tensors each site trained for itself, and what that means for the numbers; None without any."""
+    """Return which tensors each site trained for itself, and what that means for the numbers; None
+    without any.
+    """
     if not run.info.private or run.info.untrained:
         return None
     what = _parts(run.info.private)
@@ -104,10 +119,13 @@ def kept_at_sites(run: Run) -> str | None:
 
 
 def _protocols(choices: Choices) -> str | None:
-    shared, own = choices.shared, choices.own
+    shared = choices.shared
+    own = choices.own
     if shared.round is None or shared.test is None or own.test is None or shared.val is None:
         return None
-    untrained = " It is the model before training: no round improved on it." if shared.round == 0 else ""
+    untrained = (
+        " It is the model before training: no round improved on it." if shared.round == 0 else ""
+    )
     return (
         f"Round {shared.round} was selected because its mean validation {title_of(shared.metric)} is the highest "
         f"({shared.val:.3f}). Were each site to keep the round best on its own validation data, as some papers "
@@ -116,10 +134,16 @@ def _protocols(choices: Choices) -> str | None:
 
 
 def _selected_by_luck(choices: Choices, images: int, unit: str) -> str | None:
-    """Return that no or few validation images choose a round; None where there are enough to tell rounds apart."""
+    """Return that no or few validation images choose a round; None where there are enough to tell
+    rounds apart.
+    """
     if not images and choices.last.round is not None:
         return f"No site reports validation {unit}s, of five or more in a class, so no round was chosen by them."
-    if not images or choices.shared.round is None or (half := 0.5 - proportion_interval(0.5, images)[0]) <= _CLOSE:
+    if (
+        not images
+        or choices.shared.round is None
+        or (half := 0.5 - proportion_interval(0.5, images)[0]) <= _CLOSE
+    ):
         return None
     return (
         f"There are {count(images, f'validation {unit}')} to select a round by: an accuracy on so few may be off by "
@@ -128,7 +152,9 @@ def _selected_by_luck(choices: Choices, images: int, unit: str) -> str | None:
 
 
 def _one_class(run: Run, sites: Sequence[SiteLine]) -> str | None:
-    """Name the sites whose validation images show a single class; None without such a site, or in a multi-label job."""
+    """Name the sites whose validation images show a single class; None without such a site, or in a
+    multi-label job.
+    """
     if run.multi_label or not (found := [line.site for line in sites if line.val_classes == 1]):
         return None
     where = named(found) if len(found) <= _NAMED else count(len(found), "site")
@@ -151,7 +177,8 @@ def _last(run: Run, choices: Choices) -> str | None:
 
 
 def _not_evaluated(run: Run) -> str | None:
-    if not (not_evaluated := run.info.summary.not_evaluated):
+    not_evaluated = run.info.summary.not_evaluated
+    if not not_evaluated:
         return None
     where = f"{len(not_evaluated)} of {count(len(run.info.sites), 'site')} ({named(list(not_evaluated))})"
     return f"The final model was not evaluated at {where}, which its numbers leave out."
@@ -160,7 +187,8 @@ def _not_evaluated(run: Run) -> str | None:
 def _coverage(sites: Sequence[SiteLine], unit: str) -> str | None:
     absent = {line.site: line.absent for line in sites if line.absent}
     untold = {line.site: line.untold for line in sites if line.untold}
-    lack, has = "lacks" if len(absent) == 1 else "lack", "has" if len(untold) == 1 else "have"
+    lack = "lacks" if len(absent) == 1 else "lack"
+    has = "has" if len(untold) == 1 else "have"
     told = (
         (absent, f"{lack} test {unit}s of some classes, which their averages leave out"),
         (untold, f"{has} none of some classes, or too few to tell their number"),
@@ -201,11 +229,16 @@ def grouping(run: Run, lines: Sequence[GroupLine]) -> str:
     kinds = {row.group for row in run.groups}
     inside = {site for row in run.groups for site in row.sites}
     labelled, unlabelled = (
-        named([line.site.site for line in lines if line.group == group and line.site.site in inside])
+        named(
+            [line.site.site for line in lines if line.group == group and line.site.site in inside]
+        )
         for group in ("labelled", "unlabelled")
     )
     most = max(Counter(row.round for row in run.groups).values())
-    passes = f" A round's model is the mean of up to {most} such averages, each over some of the sites." * (most > 1)
+    passes = (
+        f" A round's model is the mean of up to {most} such averages, each over some of the sites."
+        * (most > 1)
+    )
     if all(line.group == "labelled" for line in lines):
         return f"All sites have labels ({labelled}) and were averaged together.{passes}"
     if "all" in kinds:
@@ -236,7 +269,8 @@ def named(sites: Sequence[str]) -> str:
 
 def spread(values: dict[str, float]) -> str:
     """Return the lowest and highest value with their sites."""
-    low, high = min(values, key=values.__getitem__), max(values, key=values.__getitem__)
+    low = min(values, key=values.__getitem__)
+    high = max(values, key=values.__getitem__)
     if f"{values[low]:.3f}" == f"{values[high]:.3f}":
         return f"{values[low]:.3f} at each"
     return f"lowest {values[low]:.3f} at {low}, highest {values[high]:.3f} at {high}"
@@ -256,9 +290,8 @@ def nobody_asked(enough: Mapping[str, str]) -> str:
 
 def more_sites(number: int) -> str:
     """Return how many of so many sites a terminal leaves out; empty if all are shown."""
-    return f"and {count(number - MOST_SITES, 'more site')}, which the run folder names" if number > MOST_SITES else ""
-
-
-def count(number: int, noun: str) -> str:
-    """Return e.g. ``1 site`` or ``3 sites``."""
-    return f"{number} {noun}{'' if number == 1 else 's'}"
+    return (
+        f"and {count(number - MOST_SITES, 'more site')}, which the run folder names"
+        if number > MOST_SITES
+        else ""
+    )

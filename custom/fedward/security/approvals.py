@@ -1,7 +1,8 @@
-"""Jobs that wait for a site's administrator, and those that are approved: a file for each, in the site's own folder.
+"""Jobs that wait for a site's administrator, and those that are approved: a file for each, in the
+site's own folder.
 
-A job is known by the digest of its experiment (:attr:`fedward.config.Experiment.digest`): another value of one setting
-is another job.
+A job is known by the digest of its experiment (:attr:`fedward.config.Experiment.digest`): another
+value of one setting is another job.
 """
 
 import json
@@ -38,7 +39,8 @@ class Entry:
 class Approvals:
     """The files ``<folder>/<digest>.json``, for their owner's eyes alone.
 
-    A file that others may write to, or that is a link, is believed by nobody: reading it raises ConfigError.
+    A file that others may write to, or that is a link, is believed by nobody: reading it raises
+    ConfigError.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -68,11 +70,15 @@ class Approvals:
         """Return whether a job is approved; one that is not is noted, with its settings."""
         known = self.entry(experiment.digest)
         if known.experiment is None:
-            self._write(Entry(known.digest, now(), known.approved, experiment.model_dump(mode="json")))
+            self._write(
+                Entry(known.digest, now(), known.approved, experiment.model_dump(mode="json"))
+            )
         return known.approved is not None
 
     def approve(self, digest: str) -> Entry:
-        """Let a job run from its next request on; one that has not asked yet is approved in advance."""
+        """Let a job run from its next request on; one that has not asked yet is approved in
+        advance.
+        """
         known = self.entry(digest)
         self._write(approved := Entry(digest, known.asked, now(), known.experiment))
         return approved
@@ -85,7 +91,12 @@ class Approvals:
         """
         known = self.entry(digest)
         if known.approved is None:
-            raise ConfigError(f"job {digest}", expected="an approved one", found="none", remedy="Nothing was changed.")
+            raise ConfigError(
+                f"job {digest}",
+                expected="an approved one",
+                found="none",
+                remedy="Nothing was changed.",
+            )
         self._path(digest).unlink()
 
     def _write(self, entry: Entry) -> None:
@@ -98,9 +109,12 @@ class Approvals:
 
     def _path(self, digest: str) -> Path:
         if not re.fullmatch(r"[0-9a-f]{64}", digest):
-            expected, found = "the digest of a job, all 64 hexadecimal digits", f"{len(digest)} characters"
+            expected = "the digest of a job, all 64 hexadecimal digits"
+            found = f"{len(digest)} characters"
             remedy = "Copy it whole from `fedward approve KIT`."
-            raise ConfigError(f"job {digest[:100]!r}", expected=expected, found=found, remedy=remedy)
+            raise ConfigError(
+                f"job {digest[:100]!r}", expected=expected, found=found, remedy=remedy
+            )
         return self._folder / f"{digest}.json"
 
 
@@ -110,10 +124,15 @@ def _no_link(name: str, flags: int) -> int:
 
 def _require_own(path: Path, status: os.stat_result) -> None:
     kind = stat.S_ISREG(status.st_mode) or stat.S_ISDIR(status.st_mode)
-    if not kind or status.st_mode & (stat.S_IWGRP | stat.S_IWOTH) or status.st_uid not in (0, os.geteuid()):
+    if (
+        not kind
+        or status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+        or status.st_uid not in (0, os.geteuid())
+    ):
         raise _untrusted(path, "one that others may write to, or a link")
 
 
 def _untrusted(path: Path, found: str) -> ConfigError:
-    expected, remedy = "a file of this account, which nobody else may write to", "Remove it, and approve the job again."
+    expected = "a file of this account, which nobody else may write to"
+    remedy = "Remove it, and approve the job again."
     return ConfigError(f"approval {path}", expected=expected, found=found, remedy=remedy)

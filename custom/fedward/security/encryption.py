@@ -1,13 +1,16 @@
-"""Updates as CKKS ciphertexts that can be added without the key, and sums that are decrypted exactly.
+"""Updates as CKKS ciphertexts that can be added without the key, and sums that are decrypted
+exactly.
 
-Cheon, Kim, Kim, Song: *Homomorphic encryption for arithmetic of approximate numbers*, ASIACRYPT 2017, as computed by
-TenSEAL on Microsoft SEAL, with the contexts that NVIDIA FLARE's ``HEBuilder`` puts into startup kits.
+Cheon, Kim, Kim, Song: *Homomorphic encryption for arithmetic of approximate numbers*, ASIACRYPT
+2017, as computed by TenSEAL on Microsoft SEAL, with the contexts that NVIDIA FLARE's ``HEBuilder``
+puts into startup kits.
 
-CKKS answers with a small error, and who sees both a ciphertext and the error of its decryption can compute the key (Li
-and Micciancio, *On the security of homomorphic encryption on approximate numbers*, EUROCRYPT 2021). The server sees
-both. So what is encrypted here are whole numbers ``round(weight * update * 2^20)``, and a decrypted sum is rounded to
-whole numbers again: the error, far below a half, is gone before anything leaves. A sum is exact, whatever the order of
-its terms, and equal at every site.
+CKKS answers with a small error, and who sees both a ciphertext and the error of its decryption can
+compute the key (Li and Micciancio, *On the security of homomorphic encryption on approximate
+numbers*, EUROCRYPT 2021). The server sees both. So what is encrypted here are whole numbers
+``round(weight * update * 2^20)``, and a decrypted sum is rounded to whole numbers again: the error,
+far below a half, is gone before anything leaves. A sum is exact, whatever the order of its terms,
+and equal at every site.
 """
 
 import hashlib
@@ -21,20 +24,29 @@ from fedward.errors import ConfigError, WireError
 from fedward.protocol.wire import CIPHER_VALUES, LARGEST_CIPHER
 
 FRACTION_BITS = 20
-"""A number of a mean is off by at most ``2^-21`` divided by the sites' mean weight, and by one float32 rounding."""
+"""A number of a mean is off by at most ``2^-21`` divided by the sites' mean weight, and by one
+float32 rounding.
+"""
 LARGEST_NUMBER = 2**41
-"""Of a site's whole numbers: an update times its weight stays below 2^21. 64 such sites still add up exactly."""
+"""Of a site's whole numbers: an update times its weight stays below 2^21. 64 such sites still add
+up exactly.
+"""
 _FURTHEST = 0.25
 """A decrypted number may be off a whole one by no more than this: honest sums are not, by far."""
-_DEGREE, _COEFFICIENTS, _SCALE = 2 * CIPHER_VALUES, (60, 40, 40), 2.0**40
+_DEGREE = 2 * CIPHER_VALUES
+_COEFFICIENTS = (60, 40, 40)
+_SCALE = 2.0**40
 """``HEBuilder``'s defaults: more than 128 bits of security (homomorphicencryption.org, 2018)."""
 _INSTALL = "Install it at the server and all sites: pip install 'fedward[he]'."
 SAME_CONTEXT = "Give every site the client_context.tenseal of the same provisioning."
-_PROVISION = "Provision with HEBuilder, as docs/privacy.md says, and hand out the contexts it makes."
+_PROVISION = (
+    "Provision with HEBuilder, as docs/privacy.md says, and hand out the contexts it makes."
+)
 
 
 class SiteKey:
-    """What the sites share and the server must not have: encrypts updates, and decrypts sums of them.
+    """What the sites share and the server must not have: encrypts updates, and decrypts sums of
+    them.
 
     Args:
         content: a serialised TenSEAL context with its secret key, ``client_context.tenseal``.
@@ -53,7 +65,8 @@ class SiteKey:
             raise _unfit("client_context.tenseal", fit, "others")
 
     def encrypt(self, update: Mapping[str, np.ndarray], weight: int) -> dict[str, np.ndarray]:
-        """Return ``weight * update`` as ``cipher/00000`` and so on, 4096 numbers each, bytes as uint8.
+        """Return ``weight * update`` as ``cipher/00000`` and so on, 4096 numbers each, bytes as
+        uint8.
 
         Args:
             update: finite float32 arrays; their order counts.
@@ -76,16 +89,21 @@ class SiteKey:
         """Return a sum's whole numbers (4096 a ciphertext) as int64.
 
         Raises:
-            WireError: it is no sum of so many ciphertexts of this key: one is damaged, or of another key.
+            WireError: it is no sum of so many ciphertexts of this key: one is damaged, or of
+                another key.
         """
         return np.concatenate([self._decrypt(cipher, terms * LARGEST_NUMBER) for cipher in ciphers])
 
     def _is_exact(self) -> bool:
-        """Return whether the largest numbers come back as they were, from ciphertexts of the size the wire allows."""
+        """Return whether the largest numbers come back as they were, from ciphertexts of the size
+        the wire allows.
+        """
         probe = np.where(np.arange(CIPHER_VALUES) % 3, LARGEST_NUMBER, -LARGEST_NUMBER)
         try:
             cipher = self._encrypt(probe)
-            return cipher.size <= LARGEST_CIPHER and np.array_equal(self._decrypt(cipher, LARGEST_NUMBER), probe)
+            return cipher.size <= LARGEST_CIPHER and np.array_equal(
+                self._decrypt(cipher, LARGEST_NUMBER), probe
+            )
         except (RuntimeError, ValueError, WireError):
             return False
 
@@ -100,7 +118,9 @@ class SiteKey:
         if not bool(((np.abs(whole) <= largest) & (np.abs(numbers - whole) <= _FURTHEST)).all()):
             expected = "whole numbers of the size of updates"
             found = "others: a ciphertext is damaged, or made with another key"
-            raise WireError("sum of ciphertexts", expected=expected, found=found, remedy=SAME_CONTEXT)
+            raise WireError(
+                "sum of ciphertexts", expected=expected, found=found, remedy=SAME_CONTEXT
+            )
         return np.asarray(whole, dtype=np.int64)
 
 
@@ -117,7 +137,9 @@ class Adder:
     def __init__(self, content: bytes) -> None:
         self._context = _load(content, "server_context.tenseal")
         if self._context.has_secret_key():
-            raise _unfit("server_context.tenseal", "no secret key: the server could read every update", "one")
+            raise _unfit(
+                "server_context.tenseal", "no secret key: the server could read every update", "one"
+            )
 
     def read(self, site: str, ciphers: Mapping[str, np.ndarray]) -> list[Any]:
         """Return a site's ciphertexts, in the order of their names, as what :meth:`add` takes.
@@ -125,7 +147,9 @@ class Adder:
         Raises:
             WireError: one that is damaged, as far as that can be seen without the key.
         """
-        return [_vector(self._context, ciphers[name], f"{name} of {site}") for name in sorted(ciphers)]
+        return [
+            _vector(self._context, ciphers[name], f"{name} of {site}") for name in sorted(ciphers)
+        ]
 
     @staticmethod
     def add(one: Sequence[Any], other: Sequence[Any]) -> list[Any]:
@@ -135,14 +159,20 @@ class Adder:
     @staticmethod
     def write(total: Sequence[Any]) -> dict[str, np.ndarray]:
         """Return a sum as ``sum/00000`` and so on, bytes as uint8."""
-        return {f"sum/{number:05d}": np.frombuffer(vector.serialize(), np.uint8) for number, vector in enumerate(total)}
+        return {
+            f"sum/{number:05d}": np.frombuffer(vector.serialize(), np.uint8)
+            for number, vector in enumerate(total)
+        }
 
 
-def mean_of(numbers: np.ndarray, weight: int, model: Mapping[str, tuple[int, ...]]) -> Iterator[tuple[str, np.ndarray]]:
+def mean_of(
+    numbers: np.ndarray, weight: int, model: Mapping[str, tuple[int, ...]]
+) -> Iterator[tuple[str, np.ndarray]]:
     """Yield (name, float32 array) of the weighted mean of updates.
 
     Args:
-        numbers: int64, the decrypted sum, in the order of ``model``; what is behind the last tensor is not read.
+        numbers: int64, the decrypted sum, in the order of ``model``; what is behind the last tensor
+            is not read.
         weight: sum of the weights, > 0.
         model: name -> shape.
     """
@@ -155,7 +185,9 @@ def mean_of(numbers: np.ndarray, weight: int, model: Mapping[str, tuple[int, ...
 
 
 def new_contexts() -> tuple[bytes, bytes]:
-    """Return (server's context, sites' context) of a new key, serialised as ``HEBuilder`` does; for one process."""
+    """Return (server's context, sites' context) of a new key, serialised as ``HEBuilder`` does; for
+    one process.
+    """
     tenseal = _tenseal()
     context = tenseal.context(
         tenseal.SCHEME_TYPE.CKKS,
@@ -175,7 +207,9 @@ def _tenseal() -> Any:
         import tenseal
     except ImportError as error:
         found = str(error)
-        raise ConfigError("secure_aggregation", expected="the package tenseal", found=found, remedy=_INSTALL) from error
+        raise ConfigError(
+            "secure_aggregation", expected="the package tenseal", found=found, remedy=_INSTALL
+        ) from error
     return tenseal
 
 
@@ -191,7 +225,11 @@ def _vector(context: Any, cipher: np.ndarray, where: str) -> Any:
     try:
         vector = _tenseal().ckks_vector_from(context, cipher.tobytes())
         scales = [part.scale for part in vector.ciphertext()]
-        found = "" if (vector.size(), scales) == (CIPHER_VALUES, [_SCALE]) else f"{vector.size()}, scales {scales}"
+        found = (
+            ""
+            if (vector.size(), scales) == (CIPHER_VALUES, [_SCALE])
+            else f"{vector.size()}, scales {scales}"
+        )
     except (RuntimeError, ValueError) as error:
         found = str(error)
     if found:

@@ -1,4 +1,5 @@
-"""The server's half of secure aggregation: a transport whose answers carry the mean of all updates, and no single one.
+"""The server's half of secure aggregation: a transport whose answers carry the mean of all updates,
+and no single one.
 
 The server's loop and the methods notice nothing: the mean of equal models is that model.
 """
@@ -58,7 +59,8 @@ class _Sum:
 
 
 class EncryptedTransport:
-    """Adds the encrypted updates as they arrive, has the sites decrypt the sum, and delivers its mean for each of them.
+    """Adds the encrypted updates as they arrive, has the sites decrypt the sum, and delivers its
+    mean for each of them.
 
     ====================================  ==========================================================================
     fewer updates than ``smallest_sum``   nothing is decrypted, and each of them counts as failed
@@ -71,14 +73,24 @@ class EncryptedTransport:
     second answer of a site               not used
     ====================================  ==========================================================================
 
-    ``inner`` carries the messages. ``sums/`` in the run folder notes whose updates were in each decrypted sum.
+    ``inner`` carries the messages. ``sums/`` in the run folder notes whose updates were in each
+    decrypted sum.
     """
 
     def __init__(
-        self, inner: Transport, experiment: Experiment, algorithm: Algorithm[Any], adder: Adder, folder: Path
+        self,
+        inner: Transport,
+        experiment: Experiment,
+        algorithm: Algorithm[Any],
+        adder: Adder,
+        folder: Path,
     ) -> None:
-        self._inner, self._experiment, self._adder, self._folder = inner, experiment, adder, folder
-        self._weight, self._requirements = algorithm.weight, algorithm.requirements
+        self._inner = inner
+        self._experiment = experiment
+        self._adder = adder
+        self._folder = folder
+        self._weight = algorithm.weight
+        self._requirements = algorithm.requirements
         self._claims = Claims(algorithm)
 
     def sites(self) -> list[str]:
@@ -86,13 +98,17 @@ class EncryptedTransport:
         return self._inner.sites()
 
     def exchange(self, requests: dict[str, Message], timeout: int, deliver: Deliver) -> None:
-        """Send every request and deliver the answers: those without update at once, the others after decryption.
+        """Send every request and deliver the answers: those without update at once, the others
+        after decryption.
 
         Raises:
-            RunError: tasks that withhold different tensors: their updates do not add up. What ``inner`` raises.
+            RunError: tasks that withhold different tensors: their updates do not add up. What
+                ``inner`` raises.
         """
         _check_tasks({request.meta["task"] for request in requests.values()}, self._requirements)
-        sums, pending, spec = dict[str, _Sum](), set(requests), self._experiment
+        sums = dict[str, _Sum]()
+        pending = set(requests)
+        spec = self._experiment
 
         def collect(site: str, answer: Message) -> None:
             if site not in pending:
@@ -101,12 +117,15 @@ class EncryptedTransport:
             if not answer.arrays:
                 deliver(site, answer)  # checked by the server's loop
                 return
-            request, listed = requests[site], (self._requirements, spec.data.classes, spec.metrics)
+            request = requests[site]
+            listed = (self._requirements, spec.data.classes, spec.metrics)
             try:
                 said = wire_checks.check_answer(answer, site, request, *listed, encrypted=True)
                 assert isinstance(said, Answer), "no other carries arrays"
                 self._claims.check(said, request.meta)
-                self._add(sums.setdefault(str(said.key), _Sum()), said, answer, request.meta["task"])
+                self._add(
+                    sums.setdefault(str(said.key), _Sum()), said, answer, request.meta["task"]
+                )
             except WireError as error:
                 deliver(site, _failed(site, request, str(error)))
 
@@ -122,9 +141,13 @@ class EncryptedTransport:
         total.total = self._adder.add(total.total, ciphers) if total.total else ciphers
         meta = {name: value for name, value in answer.meta.items() if name != wire.KEY}
         total.weights.append(self._weight(task, said.labelled, said.unlabelled, said.steps))
-        total.answers[said.site] = Message(meta, further=answer.nbytes, received=arrays_digest(answer.arrays))
+        total.answers[said.site] = Message(
+            meta, further=answer.nbytes, received=arrays_digest(answer.arrays)
+        )
 
-    def _finish(self, total: _Sum, requests: dict[str, Message], timeout: int, deliver: Deliver) -> None:
+    def _finish(
+        self, total: _Sum, requests: dict[str, Message], timeout: int, deliver: Deliver
+    ) -> None:
         try:
             mean = self._decrypt(total, requests, timeout)
         except (WireError, _NoMeanError) as error:
@@ -135,11 +158,14 @@ class EncryptedTransport:
         for site, answer in total.answers.items():
             deliver(site, Message(answer.meta, mean, answer.further - size, answer.received))
 
-    def _decrypt(self, total: _Sum, requests: dict[str, Message], timeout: int) -> dict[str, np.ndarray]:
+    def _decrypt(
+        self, total: _Sum, requests: dict[str, Message], timeout: int
+    ) -> dict[str, np.ndarray]:
         """Return the mean as ``diff/<tensor>``, in which all sites agree."""
         if len(total.sites) < (smallest := self._experiment.smallest_sum):
             raise _no_mean(f"{smallest} or more encrypted updates", f"{len(total.sites)}")
-        effective, least = effective_number(total.weights), self._experiment.effective_replies
+        effective = effective_number(total.weights)
+        least = self._experiment.effective_replies
         if effective < least:
             expected = f"updates that are worth {least:.3g} equally weighted ones: minimum_replies is {smallest}"
             raise _no_mean(expected, f"{effective:.3g} (weights {total.weights})", _EQUAL)
@@ -148,7 +174,9 @@ class EncryptedTransport:
         model = wire.shapes(first, self._requirements.withheld(task))
         meta = {name: value for name, value in first.meta.items() if name != "labels"}
         meta |= {"task": DECRYPT, "evaluate": False}
-        asked = DecryptRequest(**meta, sites=len(total.sites), weight=total.weight, effective=effective, trained=task)
+        asked = DecryptRequest(
+            **meta, sites=len(total.sites), weight=total.weight, effective=effective, trained=task
+        )
         self._keep(asked.round, asked.part, total)
         request = Message(asked.model_dump(exclude_unset=True), self._adder.write(total.total))
         means: dict[str, dict[str, np.ndarray]] = {}
@@ -180,23 +208,33 @@ class EncryptedTransport:
             groups = " against ".join(", ".join(sorted(sites)) for sites in witnesses.values())
             raise _no_mean("one mean from all sites", f"different ones: {groups}")
         if sum(map(len, witnesses.values())) < _WITNESSES:
-            reasons = "; ".join(f"{site}: {reason}" for site, reason in sorted(failed.items())) or "no answer in time"
+            reasons = (
+                "; ".join(f"{site}: {reason}" for site, reason in sorted(failed.items()))
+                or "no answer in time"
+            )
             raise _no_mean(f"the mean from {_WITNESSES} sites or more", reasons)
         ((_, mean),) = means.items()
         return {f"diff/{name}": array for name, array in mean.items()}
 
     def _keep(self, round_: int, part: int, total: _Sum) -> None:
-        """Note which sites' updates are in a sum before it is sent, or refuse another sum for the same exchange."""
+        """Note which sites' updates are in a sum before it is sent, or refuse another sum for the
+        same exchange.
+        """
         path = self._folder / "sums" / f"{round_:05d}-{part:03d}.json"
         terms = {"sites": total.sites, "weight": total.weight}
         if not path.exists():
             save_json(path, terms)
         elif (before := json.loads(path.read_text(encoding="utf-8"))) != terms:
-            raise _no_mean(f"the updates that were decrypted before an interruption, {before}", f"others, {terms}")
+            raise _no_mean(
+                f"the updates that were decrypted before an interruption, {before}",
+                f"others, {terms}",
+            )
 
 
 def _of_most_sites(sums: Sequence[_Sum]) -> tuple[_Sum | None, list[str]]:
-    """Return the sum that most sites are in, None if that is not one only, and the sites that are not in it."""
+    """Return the sum that most sites are in, None if that is not one only, and the sites that are
+    not in it.
+    """
     ordered = sorted(sums, key=lambda total: len(total.sites), reverse=True)
     if not ordered or (len(ordered) > 1 and len(ordered[0].sites) == len(ordered[1].sites)):
         return None, sorted(site for total in sums for site in total.sites)
@@ -204,13 +242,23 @@ def _of_most_sites(sums: Sequence[_Sum]) -> tuple[_Sum | None, list[str]]:
 
 
 def _other_key(chosen: _Sum | None) -> str:
-    expected = f"an update encrypted with the key of {', '.join(chosen.sites)}" if chosen else "one key at most sites"
-    return str(RunError("encrypted update", expected=expected, found="another key", remedy=SAME_CONTEXT))
+    expected = (
+        f"an update encrypted with the key of {', '.join(chosen.sites)}"
+        if chosen
+        else "one key at most sites"
+    )
+    return str(
+        RunError("encrypted update", expected=expected, found="another key", remedy=SAME_CONTEXT)
+    )
 
 
 def _check_tasks(tasks: Collection[str], requirements: Requirements) -> None:
-    """Raise RunError where the updates of an exchange are of different tensors: a sum would mix them up."""
-    kept = {task: requirements.withheld(task) for task in sorted(tasks) if task not in wire.UNTRAINED}
+    """Raise RunError where the updates of an exchange are of different tensors: a sum would mix
+    them up.
+    """
+    kept = {
+        task: requirements.withheld(task) for task in sorted(tasks) if task not in wire.UNTRAINED
+    }
     if len(set(kept.values())) > 1:
         found = ", ".join(f"{task}: {' '.join(names) or 'none'}" for task, names in kept.items())
         remedy = "Let the method ask for them in different parts of the round, or turn secure_aggregation off."

@@ -1,6 +1,8 @@
-"""A site's privacy ledger: every noisy update it released, over all jobs, and the rule that says when to stop.
+"""A site's privacy ledger: every noisy update it released, over all jobs, and the rule that says
+when to stop.
 
-It has a line for each release, and notices when lines are missing (:mod:`fedward.security.kept_chain`).
+It has a line for each release, and notices when lines are missing
+(:mod:`fedward.security.kept_chain`).
 """
 
 import json
@@ -26,11 +28,14 @@ PRIVACY = LedgerKind(
 )
 
 _HIGHEST = {"clip": 1e6, "noise_multiplier": 1e6, "delta": 1e-4, "max_epsilon": 20.0}
-"""What a rule may name at most. No update is longer than that ``clip``. ``delta`` is the chance that nothing is
-promised. ``max_epsilon`` bounds how often more likely an update may look after all releases: at 20, 485 million times.
+"""What a rule may name at most. No update is longer than that ``clip``. ``delta`` is the chance
+that nothing is promised. ``max_epsilon`` bounds how often more likely an update may look after all
+releases: at 20, 485 million times.
 """
 _HUGE = 1e6
-"""Sensitivity in units of the noise beyond which epsilon, about half its square, is as good as infinite."""
+"""Sensitivity in units of the noise beyond which epsilon, about half its square, is as good as
+infinite.
+"""
 _MANY = 10**9
 """Releases that are counted no further."""
 
@@ -41,8 +46,8 @@ class Rule:
 
     Args:
         clip: largest L2 norm of an update, over all its tensors together; in (0, 1e6].
-        noise_multiplier: standard deviation of the noise in units of ``clip``; at most 1e6, and so large that one
-            release costs no more than ``max_epsilon``.
+        noise_multiplier: standard deviation of the noise in units of ``clip``; at most 1e6, and so
+            large that one release costs no more than ``max_epsilon``.
         delta: for which epsilon is computed; in (0, 1e-4].
         max_epsilon: of all releases together; in (0, 20].
 
@@ -58,15 +63,25 @@ class Rule:
     def __post_init__(self) -> None:
         for name, highest in _HIGHEST.items():
             value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= highest:
+            if (
+                isinstance(value, bool)
+                or not isinstance(value, int | float)
+                or not 0 < value <= highest
+            ):
                 raise _wrong(name, f"a number above 0, at most {highest:g}", repr(value))
-        if (cost := epsilon([self.noise_multiplier], self.delta)) > self.max_epsilon:
+        cost = epsilon([self.noise_multiplier], self.delta)
+        if cost > self.max_epsilon:
             wanted = f"noise of which one release costs at most epsilon {self.max_epsilon:g}"
-            raise _wrong("noise_multiplier", wanted, f"{self.noise_multiplier:g}: one costs {cost:.4g}")
+            raise _wrong(
+                "noise_multiplier", wanted, f"{self.noise_multiplier:g}: one costs {cost:.4g}"
+            )
 
     def left(self, spent: Sequence[float]) -> int:
-        """Return how many further releases the rule allows, after those with these noise multipliers; at most 1e9."""
-        used, each = _mu(spent), 2 / self.noise_multiplier
+        """Return how many further releases the rule allows, after those with these noise
+        multipliers; at most 1e9.
+        """
+        used = _mu(spent)
+        each = 2 / self.noise_multiplier
 
         def total(further: int) -> float:
             return _epsilon(math.hypot(used, math.sqrt(further) * each), self.delta)
@@ -93,10 +108,12 @@ def ledger_file(folder: Path, site: str) -> Path:
 
 
 def epsilon(noise_multipliers: Sequence[float], delta: float) -> float:
-    """Return the epsilon of releases with these noise multipliers, each of any update of norm <= clip.
+    """Return the epsilon of releases with these noise multipliers, each of any update of norm <=
+    clip.
 
-    Two such updates differ by up to 2 clip, so a release is a Gaussian mechanism with multiplier ``z / 2``; releases
-    compose to one with ``(sum (2 / z)^2)^(-1/2)``, also when a release depends on those before.
+    Two such updates differ by up to 2 clip, so a release is a Gaussian mechanism with multiplier
+    ``z / 2``; releases compose to one with ``(sum (2 / z)^2)^(-1/2)``, also when a release depends
+    on those before.
 
     Raises:
         ConfigError: the package dp-accounting is missing.
@@ -105,12 +122,14 @@ def epsilon(noise_multipliers: Sequence[float], delta: float) -> float:
 
 
 def enter(path: Path, release: Mapping[str, Any], rule: Rule) -> dict[str, Any]:
-    """Append a release to a ledger, and return its line: ``release``, and what all of them have spent.
+    """Append a release to a ledger, and return its line: ``release``, and what all of them have
+    spent.
 
-    It is on the disk when this returns. A ledger of an earlier version, which is no chain, becomes one.
+    It is on the disk when this returns. A ledger of an earlier version, which is no chain, becomes
+    one.
 
-    ``path`` is made if there is none, readable for its owner alone. ``release``: JSON values that describe it.
-    ``rule``: what it was made with, and what all releases together may spend.
+    ``path`` is made if there is none, readable for its owner alone. ``release``: JSON values that
+    describe it. ``rule``: what it was made with, and what all releases together may spend.
 
     Raises:
         BudgetUsedError: it would spend too much; nothing was written.
@@ -127,13 +146,18 @@ def enter(path: Path, release: Mapping[str, Any], rule: Rule) -> dict[str, Any]:
             raise BudgetUsedError(epsilon(spent, rule.delta), cost, rule)
         if earlier:
             _adopt(ledger, earlier)
-        made_with = {"clip": rule.clip, "noise_multiplier": rule.noise_multiplier, "delta": rule.delta}
+        made_with = {
+            "clip": rule.clip,
+            "noise_multiplier": rule.noise_multiplier,
+            "delta": rule.delta,
+        }
         made_with["sigma"] = rule.clip * rule.noise_multiplier
         return ledger.add({**release, **made_with, "releases": len(spent) + 1, "epsilon": cost})
 
 
 def spent(path: Path) -> list[float]:
-    """Return the noise multipliers of a ledger's releases, the oldest first; none where there is no ledger.
+    """Return the noise multipliers of a ledger's releases, the oldest first; none where there is no
+    ledger.
 
     Raises:
         DataError: the ledger is not what was written.
@@ -144,7 +168,9 @@ def spent(path: Path) -> list[float]:
 
 
 def half_line(path: Path) -> bytes:
-    """Return what a crash left of a line at a ledger's end; it counts for nothing. Empty: all lines are whole."""
+    """Return what a crash left of a line at a ledger's end; it counts for nothing. Empty: all lines
+    are whole.
+    """
     return read(path)[1]
 
 
@@ -157,8 +183,11 @@ def _epsilon(mu: float, delta: float) -> float:
     try:
         import dp_accounting  # noqa: F401
     except ImportError as error:
-        expected, remedy = "the package dp-accounting", "Install it at this site: pip install 'fedward[privacy]'."
-        raise ConfigError("GaussianUpdateFilter", expected=expected, found=str(error), remedy=remedy) from error
+        expected = "the package dp-accounting"
+        remedy = "Install it at this site: pip install 'fedward[privacy]'."
+        raise ConfigError(
+            "GaussianUpdateFilter", expected=expected, found=str(error), remedy=remedy
+        ) from error
     if mu > _HUGE:
         return math.inf
     return _of_gaussian(mu, delta) if mu else 0.0
@@ -172,12 +201,14 @@ def _of_gaussian(mu: float, delta: float) -> float:
 
 
 def _unchained(ledger: KeptChain) -> list[dict[str, Any]] | None:
-    """Return the lines of a ledger as versions before the chain wrote it: it has no end, or one of no line.
+    """Return the lines of a ledger as versions before the chain wrote it: it has no end, or one of
+    no line.
 
     None for any other.
 
     Raises:
-        DataError: it is a link, or the site's log of answers knows of a line: that ledger was a chain.
+        DataError: it is a link, or the site's log of answers knows of a line: that ledger was a
+            chain.
     """
     ledger.check_files()
     known = ledger.known()
@@ -201,7 +232,9 @@ def _multipliers(ledger: KeptChain, rows: Sequence[Mapping[str, Any]]) -> list[f
             continue  # half a line that a crash left: its update did not leave
         value = row.get("noise_multiplier")
         if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < 1e300:
-            raise ledger.refused(ledger.path, f"a noise multiplier above 0 in line {number}", repr(value))
+            raise ledger.refused(
+                ledger.path, f"a noise multiplier above 0 in line {number}", repr(value)
+            )
         found.append(float(value))
     return found
 
@@ -209,7 +242,9 @@ def _multipliers(ledger: KeptChain, rows: Sequence[Mapping[str, Any]]) -> list[f
 def _adopt(ledger: KeptChain, rows: Sequence[Mapping[str, Any]]) -> None:
     """Replace a ledger by a chain of its lines, in one step."""
     if not ledger.end():
-        ledger.keep_end({"lines": 0, "last_hash": ledger.path.name})  # first, so that no chain is ever without an end
+        ledger.keep_end(
+            {"lines": 0, "last_hash": ledger.path.name}
+        )  # first, so that no chain is ever without an end
     with replacing(ledger.path) as partial:
         chain = Chain(partial, ledger.path.name)
         for row in rows:
@@ -218,4 +253,6 @@ def _adopt(ledger: KeptChain, rows: Sequence[Mapping[str, Any]]) -> None:
 
 def _wrong(name: str, expected: str, found: str) -> ConfigError:
     remedy = "Correct the filter's args in the site's privacy.json."
-    return ConfigError(f"GaussianUpdateFilter, {name}", expected=expected, found=found, remedy=remedy)
+    return ConfigError(
+        f"GaussianUpdateFilter, {name}", expected=expected, found=found, remedy=remedy
+    )

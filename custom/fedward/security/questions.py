@@ -1,7 +1,8 @@
 """How many labels all runs together have asked a site for: a ledger over all jobs, and a limit.
 
-A line says that a query of a run asks for labels, and is on the disk before anybody is asked. A run that is continued
-asks again: its queries count once. The ledger notices when lines are missing (:mod:`fedward.security.kept_chain`).
+A line says that a query of a run asks for labels, and is on the disk before anybody is asked. A run
+that is continued asks again: its queries count once. The ledger notices when lines are missing
+(:mod:`fedward.security.kept_chain`).
 """
 
 import secrets
@@ -35,7 +36,8 @@ def questions_file(folder: Path, site: str) -> Path:
 
 
 def grant(path: Path, query: Query, labels: int, most: int | None) -> int:
-    """Return for how many of its labels a query may ask if all runs together ask for ``most``, and count them.
+    """Return for how many of its labels a query may ask if all runs together ask for ``most``, and
+    count them.
 
     What the query has been granted before is not counted again. Jobs may run at the same time.
 
@@ -58,7 +60,9 @@ def grant(path: Path, query: Query, labels: int, most: int | None) -> int:
 
 
 def granted(path: Path) -> dict[Query, int]:
-    """Return how many labels each query may ask for; nothing where there is no ledger; raises as :func:`grant`."""
+    """Return how many labels each query may ask for; nothing where there is no ledger; raises as
+    :func:`grant`.
+    """
     with locked(path):
         ledger = KeptChain(path, QUESTIONS)
         _adopt(ledger)

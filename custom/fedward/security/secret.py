@@ -1,8 +1,10 @@
-"""A site's secret, on which its random draws depend, so that nobody else can tell which images a step was of.
+"""A site's secret, on which its random draws depend, so that nobody else can tell which images a
+step was of.
 
-The order of images, their views, masks, dropout, and the random part of a query for labels come from the job's seed,
-the site's name and the round, all of which a lead knows, and from this secret, which never leaves the site's folder. It
-stays the same over all jobs, so that a round that is repeated has the same draws.
+The order of images, their views, masks, dropout, and the random part of a query for labels come
+from the job's seed, the site's name and the round, all of which a lead knows, and from this secret,
+which never leaves the site's folder. It stays the same over all jobs, so that a round that is
+repeated has the same draws.
 """
 
 import secrets
@@ -27,8 +29,8 @@ def site_secret(folder: Path) -> bytes:
     Processes that ask at the same time get the same one.
 
     Raises:
-        ConfigError: the file cannot be read, is a link, has another length, or gives rights to others than
-            its owner.
+        ConfigError: the file cannot be read, is a link, has another length, or gives rights to
+            others than its owner.
     """
     path = folder / FILE
     if not path.is_symlink() and not path.exists():
@@ -40,13 +42,21 @@ def site_secret(folder: Path) -> bytes:
         content = path.read_bytes()
     except OSError as error:
         expected = f"a file of {BYTES} bytes"
-        raise ConfigError(where, expected=expected, found=reason_of(error), remedy=remedy) from error
+        raise ConfigError(
+            where, expected=expected, found=reason_of(error), remedy=remedy
+        ) from error
     if not stat.S_ISREG(found.st_mode) or len(content) != BYTES:
         kind = f"{len(content)} bytes" if stat.S_ISREG(found.st_mode) else "no plain file"
         raise ConfigError(where, expected=f"a file of {BYTES} bytes", found=kind, remedy=remedy)
-    if mode := stat.S_IMODE(found.st_mode) & (stat.S_IRWXG | stat.S_IRWXO):
+    mode = stat.S_IMODE(found.st_mode) & (stat.S_IRWXG | stat.S_IRWXO)
+    if mode:
         remedy = f"Others may know it: remove it between two runs, or chmod 600 {path.name} if nobody has looked."
-        raise ConfigError(where, expected="a file of its owner alone", found=f"mode bits {mode:03o}", remedy=remedy)
+        raise ConfigError(
+            where,
+            expected="a file of its owner alone",
+            found=f"mode bits {mode:03o}",
+            remedy=remedy,
+        )
     return content
 
 

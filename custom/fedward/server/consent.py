@@ -1,4 +1,6 @@
-"""The server's side of sites' policies: who refuses a run's job, and whose administrator has not approved it yet."""
+"""The server's side of sites' policies: who refuses a run's job, and whose administrator has not
+approved it yet.
+"""
 
 from collections.abc import Collection, Mapping
 from time import sleep
@@ -9,7 +11,7 @@ from fedward.storage.info import Summary
 from fedward.storage.run_folder import RunFolder
 
 if TYPE_CHECKING:
-    from fedward.report.listener import Listener
+    from fedward.console.listener import Listener
 
 _LONGEST_PAUSE = 30
 """Seconds after which sites that wait for approval are asked again."""
@@ -23,7 +25,9 @@ class Consent:
     """Keeps account of both for one run, and reports them."""
 
     def __init__(self, run: RunFolder, console: "Listener") -> None:
-        self._run, self._console, self._minimum = run, console, run.experiment.minimum_replies
+        self._run = run
+        self._console = console
+        self._minimum = run.experiment.minimum_replies
         self._refused: dict[str, str] = {}
         self._pauses = 0
 
@@ -36,9 +40,12 @@ class Consent:
         """Note who accepted and who refused (site -> reason) in an exchange.
 
         Raises:
-            RunRefusedError: too few sites are left. A policy that forbids a job forbids it the next time too.
+            RunRefusedError: too few sites are left. A policy that forbids a job forbids it the next
+                time too.
         """
-        self._refused = {site: why for site, why in self._refused.items() if site not in replied} | dict(refused)
+        self._refused = {
+            site: why for site, why in self._refused.items() if site not in replied
+        } | dict(refused)
         if len(self._run.sites) - len(self._refused) >= self._minimum:
             return
         self._run.flush()
@@ -53,8 +60,12 @@ class Consent:
         self._pauses += 1
 
     def report(self, waiting: Mapping[str, str]) -> None:
-        """Say in run.json and on the console which sites wait for approval of which job, where that has changed."""
+        """Say in run.json and on the console which sites wait for approval of which job, where that
+        has changed.
+        """
         if waiting == self._run.info.summary.waiting:
             return
-        self._run.set_status("running", Summary(waiting=dict(sorted(waiting.items()))) if waiting else Summary())
+        self._run.set_status(
+            "running", Summary(waiting=dict(sorted(waiting.items()))) if waiting else Summary()
+        )
         self._console.waiting(waiting)

@@ -1,4 +1,6 @@
-"""What a method's workflow may use of the server: its sites, their models, and images of the server's own."""
+"""What a method's workflow may use of the server: its sites, their models, and images of the
+server's own.
+"""
 
 from collections.abc import Mapping, MutableMapping
 from dataclasses import replace
@@ -20,7 +22,8 @@ _SHOWN = 6
 
 
 def federation_of(algorithm: Algorithm[Any], run: RunFolder, images: PublicImages) -> Federation:
-    """Return the federation of a run, with what the method needs of the network and of the server's own images.
+    """Return the federation of a run, with what the method needs of the network and of the server's
+    own images.
 
     Raises:
         ConfigError: the server has no such images.
@@ -28,7 +31,9 @@ def federation_of(algorithm: Algorithm[Any], run: RunFolder, images: PublicImage
     """
 
     def record(log: str, row: dict[str, Any]) -> None:
-        if not run.experiment.secure_aggregation:  # else the method measures the mean, and would record it of each site
+        if (
+            not run.experiment.secure_aggregation
+        ):  # else the method measures the mean, and would record it of each site
             run.record(log, row)
 
     def learn(model: State, round_: int, task: str, memory: MutableMapping[str, State]) -> State:
@@ -38,7 +43,9 @@ def federation_of(algorithm: Algorithm[Any], run: RunFolder, images: PublicImage
         return trained
 
     least = run.experiment.effective_replies
-    federation = Federation(run.sites, run.experiment.seed, run.models, record=record, effective_replies=least)
+    federation = Federation(
+        run.sites, run.experiment.seed, run.models, record=record, effective_replies=least
+    )
     if not algorithm.settings.takes_mean:
         net = Networks(run.experiment, algorithm, torch.device("cpu"))[0]
         names = frozenset(name for name, _ in net.named_parameters(remove_duplicate=False))

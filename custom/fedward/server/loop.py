@@ -1,4 +1,6 @@
-"""The server's loop over the rounds of a run: what the method's workflow wants is exchanged, recorded and committed."""
+"""The server's loop over the rounds of a run: what the method's workflow wants is exchanged,
+recorded and committed.
+"""
 
 import logging
 import time
@@ -9,6 +11,7 @@ from statistics import fmean
 from typing import Any
 
 from fedward.config import Experiment
+from fedward.console.listener import Listener, Start
 from fedward.errors import ConfigError, RunError
 from fedward.methods import method_of
 from fedward.methods.aggregation import moving_average
@@ -16,7 +19,6 @@ from fedward.methods.algorithm import Algorithm, evaluation_turn
 from fedward.methods.workflow import ClientUpdate, Exchange, Rounds, State
 from fedward.protocol import wire
 from fedward.protocol.transport import Transport
-from fedward.report.listener import Listener, Start
 from fedward.server.consent import Consent
 from fedward.server.exchange import Communicator, Result
 from fedward.server.federation import federation_of
@@ -61,17 +63,18 @@ def run_experiment(  # noqa: PLR0913 - named choices of one run
         report: writes the report into the folder of a run that has ended.
         resume: continue from the last finished round. Weights equal those of an undisturbed run.
         site_folders: where the server's own public images may lie, if the method uses some.
-        init: a finished run's weights, used wherever name and shape are the same. A resumed run needs them only if it
-            was interrupted before its first commit.
+        init: a finished run's weights, used wherever name and shape are the same. A resumed run
+            needs them only if it was interrupted before its first commit.
         watch: called with the run folder after every commit and change of status.
         run_id: of a new run, 32 hexadecimal digits that no other run has; drawn by default.
 
     Raises:
-        RunRefusedError: the policies of so many sites forbid the job that ``minimum_replies`` cannot come.
-        RunError: no usable replies in three exchanges in a row; no round that changed the model; the folder does not
-            fit ``experiment`` or ``init``, or another process writes it.
-        ConfigError: the settings cannot work: an unknown network, fewer sites than replies needed, no images of the
-            server's own where the method needs some, or ``init`` cannot be used.
+        RunRefusedError: the policies of so many sites forbid the job that ``minimum_replies``
+            cannot come.
+        RunError: no usable replies in three exchanges in a row; no round that changed the model;
+            the folder does not fit ``experiment`` or ``init``, or another process writes it.
+        ConfigError: the settings cannot work: an unknown network, fewer sites than replies needed,
+            no images of the server's own where the method needs some, or ``init`` cannot be used.
     """
     algorithm = method_of(experiment)
     limit_threads(1)  # sums round alike on every machine
@@ -79,14 +82,22 @@ def run_experiment(  # noqa: PLR0913 - named choices of one run
     first = None if resume else _prepared(experiment, algorithm, transport.sites(), images, init)
     with sole_writer(folder):
         if resume:
-            run = RunFolder.reopen(folder, experiment, algorithm.requirements.records, transport.sites())
+            run = RunFolder.reopen(
+                folder, experiment, algorithm.requirements.records, transport.sites()
+            )
             if init:
                 init.check(folder, run.info)
         else:
             assert first is not None
             facts = (first.taken, first.base)
             run = RunFolder.create(
-                folder, experiment, algorithm.requirements, transport.sites(), engine, *facts, run_id
+                folder,
+                experiment,
+                algorithm.requirements,
+                transport.sites(),
+                engine,
+                *facts,
+                run_id,
             )
         run.watch = watch or run.watch
         if run.finished:
@@ -106,7 +117,11 @@ def run_experiment(  # noqa: PLR0913 - named choices of one run
             console.closing(run.path, summary, algorithm.requirements.untrained)
         except BaseException as error:
             # Ctrl-C and an abort count too: the folder must not claim that the run still goes on.
-            why = "interrupted" if isinstance(error, KeyboardInterrupt) else str(error) or type(error).__name__
+            why = (
+                "interrupted"
+                if isinstance(error, KeyboardInterrupt)
+                else str(error) or type(error).__name__
+            )
             summary = Summary(reason=why, **loop.consent.refused)
             run.set_status("failed", summary)
             try:
@@ -119,31 +134,44 @@ def run_experiment(  # noqa: PLR0913 - named choices of one run
 
 
 def _prepared(
-    experiment: Experiment, algorithm: Algorithm[Any], sites: Sequence[str], images: PublicImages, init: Source | None
+    experiment: Experiment,
+    algorithm: Algorithm[Any],
+    sites: Sequence[str],
+    images: PublicImages,
+    init: Source | None,
 ) -> FirstModel:
     """Return what a new run starts from; ConfigError leaves no folder."""
     if len(sites) < experiment.minimum_replies:
-        expected, found = f"at most the number of sites, {len(sites)}", str(experiment.minimum_replies)
+        expected = f"at most the number of sites, {len(sites)}"
+        found = str(experiment.minimum_replies)
         remedy = "Lower it, or run with more sites."
         raise ConfigError("minimum_replies", expected=expected, found=found, remedy=remedy)
     if not images.there:
         images.require(algorithm.requirements.server_images)
-    return initial_model(experiment, Weights.of(init.files, init.facts) if init else None, algorithm)
+    return initial_model(
+        experiment, Weights.of(init.files, init.facts) if init else None, algorithm
+    )
 
 
 def _check_base(run: RunFolder) -> None:
     """Raise RunError where what was frozen in a run that is continued is another here."""
     if run.info.base and (found := initial_model(run.experiment, None).base) != run.info.base:
         remedy = "Continue it with the weights and packages it began with, or begin anew."
-        where, expected = f"run folder {run.path}, frozen part", f"SHA-256 {run.info.base}"
+        where = f"run folder {run.path}, frozen part"
+        expected = f"SHA-256 {run.info.base}"
         raise RunError(where, expected=expected, found=f"{found}", remedy=remedy)
 
 
 class _Loop:
     """Goes through the rounds of one run."""
 
-    def __init__(self, algorithm: Algorithm[Any], run: RunFolder, transport: Transport, console: Listener) -> None:
-        self._experiment, self._algorithm, self._run, self._console = run.experiment, algorithm, run, console
+    def __init__(
+        self, algorithm: Algorithm[Any], run: RunFolder, transport: Transport, console: Listener
+    ) -> None:
+        self._experiment = run.experiment
+        self._algorithm = algorithm
+        self._run = run
+        self._console = console
         self.consent = Consent(run, console)
         self._communicator = Communicator(algorithm, run, transport, self.consent, console)
         self._evaluated_round = -1
@@ -154,20 +182,29 @@ class _Loop:
         self._labelled: dict[str, int] = {}
         """Site -> labelled images, by its last answer."""
         self._values: Mapping[str, float | None] = {}
-        """Site -> key metric of the model that was evaluated between two rounds: the next one's row shows it."""
+        """Site -> key metric of the model that was evaluated between two rounds: the next one's row
+        shows it.
+        """
 
     def first_state(self, first: State | None, init: Source | None) -> Any:
         """Return the state to go on from, and print what runs; ``first`` is the model of a new run."""
-        run, algorithm = self._run, self._algorithm
+        run = self._run
+        algorithm = self._algorithm
         state = run.restore(algorithm.state_type)
         facts = None if state else run.info.init
         if state is None:
             if first is None:  # the run was interrupted before its first commit
-                weights = Weights.of(init.files if init else Path(facts["folder"]), facts) if facts else None
+                weights = (
+                    Weights.of(init.files if init else Path(facts["folder"]), facts)
+                    if facts
+                    else None
+                )
                 first = initial_model(self._experiment, weights, algorithm).state
             state = algorithm.start(first)
         taken = (facts["folder"], described(facts)) if facts else None
-        self._console.header(Start(self._experiment, run.sites, algorithm.settings.rounds, state.round, taken))
+        self._console.header(
+            Start(self._experiment, run.sites, algorithm.settings.rounds, state.round, taken)
+        )
         return state
 
     def go_through(self, state: Any, rounds: Rounds) -> None:
@@ -182,45 +219,73 @@ class _Loop:
             with suppress(StopIteration):
                 exchange = rounds.send(updates)
             if state.round != before:
-                if decay := self._algorithm.settings.average_decay:
+                decay = self._algorithm.settings.average_decay
+                if decay:
                     state.average = moving_average(state.average, state.model, decay, state.round)
                     self._evaluate_average(state, exchange)
                 self._run.commit(state.round, state)
 
     def finish(self, state: Any) -> Summary:
         """Evaluate the last model, save it, and return what the run came to."""
-        run, failed = self._run, dict[str, str]()
+        run = self._run
+        failed = dict[str, str]()
         """Site -> why it did not evaluate the last model."""
         if self._algorithm.requirements.survey:
             run.set_status("finished", summary := Summary(rounds=state.round))
             return summary
         if not self._algorithm.requirements.untrained:
-            failed = self._carry_out(Exchange(state.round + 1, state.evaluated, {}), run.sites).failed
+            failed = self._carry_out(
+                Exchange(state.round + 1, state.evaluated, {}), run.sites
+            ).failed
         run.save_global("model", state.evaluated, {"round": state.round})
         run.models.clear()
         if wire.model_digest(wire.flatten("model", state.evaluated)) == run.first_model:
             found = f"the one it began with: {self._why_nothing()}"
             remedy = f"See in rounds.jsonl why; {_FIX}, and start a new run in another folder."
-            raise RunError(f"run {run.path}", expected="a model that some round changed", found=found, remedy=remedy)
+            raise RunError(
+                f"run {run.path}",
+                expected="a model that some round changed",
+                found=found,
+                remedy=remedy,
+            )
         best_round, best_value = run.best() or (None, None)
         summary = Summary(
-            rounds=state.round, best_round=best_round, best_value=best_value, not_evaluated=dict(sorted(failed.items()))
+            rounds=state.round,
+            best_round=best_round,
+            best_value=best_value,
+            not_evaluated=dict(sorted(failed.items())),
         )
-        if enough := enough_labels(run.path, self._experiment):
+        enough = enough_labels(run.path, self._experiment)
+        if enough:
             summary = summary.model_copy(update={"enough_labels": enough})
         run.set_status("finished", summary)
         return summary
 
     def _evaluate_average(self, state: Any, following: Exchange | None) -> None:
-        """Let all sites evaluate the average after a round, if it is its turn; the last one is evaluated at the end."""
+        """Let all sites evaluate the average after a round, if it is its turn; the last one is
+        evaluated at the end.
+        """
         round_, part = evaluation_turn(self._algorithm, state.round)
-        if following is not None and following.evaluate and state.round % self._experiment.evaluate_every == 0:
-            self._carry_out(Exchange(round_, state.average, {}, part=part, over=True), self._run.sites)
+        if (
+            following is not None
+            and following.evaluate
+            and state.round % self._experiment.evaluate_every == 0
+        ):
+            self._carry_out(
+                Exchange(round_, state.average, {}, part=part, over=True), self._run.sites
+            )
 
     def _exchange(self, exchange: Exchange) -> list[ClientUpdate]:
-        """Carry out one exchange; where it is due, the model that the round starts from is evaluated with it."""
-        first, self._evaluated_round = exchange.round != self._evaluated_round, exchange.round
-        evaluate = exchange.evaluate and first and (exchange.round - 1) % self._experiment.evaluate_every == 0
+        """Carry out one exchange; where it is due, the model that the round starts from is
+        evaluated with it.
+        """
+        first = exchange.round != self._evaluated_round
+        self._evaluated_round = exchange.round
+        evaluate = (
+            exchange.evaluate
+            and first
+            and (exchange.round - 1) % self._experiment.evaluate_every == 0
+        )
         evaluate &= evaluation_turn(self._algorithm, exchange.round - 1) == (exchange.round, 0)
         result = self._carry_out(exchange, self._run.sites if evaluate else [])
         refused = {site: result.failed[site] for site in result.refused}
@@ -234,7 +299,8 @@ class _Loop:
         return [update for _, update in sorted(result.updates.items())]
 
     def _carry_out(self, exchange: Exchange, evaluate: Sequence[str]) -> Result:
-        started, metric = time.perf_counter(), self._experiment.key_metric
+        started = time.perf_counter()
+        metric = self._experiment.key_metric
         result = self._communicator.exchange(exchange, evaluate)
         seconds = time.perf_counter() - started
         self._labelled |= {site: answer.labelled for site, answer in result.answers.items()}
@@ -246,9 +312,15 @@ class _Loop:
             self._values = values
         elif exchange.tasks:  # the evaluation after the last round is no round
             self._failed = result.failed
-            kept = [answer.train["kept"] for answer in result.answers.values() if "kept" in answer.train]
+            kept = [
+                answer.train["kept"] for answer in result.answers.values() if "kept" in answer.train
+            ]
             row = record_round(self._run, exchange, result, seconds)
-            found = {site: float(value) for site, value in (values or self._values).items() if value is not None}
+            found = {
+                site: float(value)
+                for site, value in (values or self._values).items()
+                if value is not None
+            }
             self._console.round(row, found, fmean(kept) if kept else None)
             self._values = {}
         return result

@@ -1,4 +1,6 @@
-"""Metrics for Prometheus: files for node exporter's textfile collector, each written anew as a whole."""
+"""Metrics for Prometheus: files for node exporter's textfile collector, each written anew as a
+whole.
+"""
 
 import logging
 import os
@@ -16,7 +18,9 @@ PREFIX = "fedward_"
 """Of every metric's name and of every file."""
 
 _KEPT = 30 * 24 * 3600.0
-"""Seconds after its last change for which a job's file is kept: a run that died is to be seen, but not for ever."""
+"""Seconds after its last change for which a job's file is kept: a run that died is to be seen, but
+not for ever.
+"""
 
 Values: TypeAlias = dict[tuple[str, ...], float]
 
@@ -37,7 +41,8 @@ class Family(NamedTuple):
 class MetricsFolder:
     """The folder that node exporter reads.
 
-    Every account that may enter the folder can read its files, whatever the umask: the exporter has its own account.
+    Every account that may enter the folder can read its files, whatever the umask: the exporter has
+    its own account.
 
     Args:
         path: an existing folder, where node exporter's ``--collector.textfile.directory`` looks.
@@ -49,22 +54,34 @@ class MetricsFolder:
     def __init__(self, path: Path) -> None:
         if not path.is_dir():
             remedy = "Make it, or name another in FEDWARD_METRICS."
-            raise ConfigError("folder of metrics", expected="an existing folder", found=str(path), remedy=remedy)
+            raise ConfigError(
+                "folder of metrics", expected="an existing folder", found=str(path), remedy=remedy
+            )
         try:
             import prometheus_client  # noqa: F401 - it is optional, and missing is better said now
         except ModuleNotFoundError as error:
-            where, remedy = "metrics for Prometheus", "Install it here: pip install 'fedward[monitoring]'."
-            raise ConfigError(where, expected="the package prometheus-client", found="none", remedy=remedy) from error
+            where = "metrics for Prometheus"
+            remedy = "Install it here: pip install 'fedward[monitoring]'."
+            raise ConfigError(
+                where, expected="the package prometheus-client", found="none", remedy=remedy
+            ) from error
         self.path = path
 
     def file(self, *names: str) -> Path:
         """Return the path of a file; names may hold any characters."""
-        return self.path / f"{PREFIX}{'_'.join(re.sub(r'[^A-Za-z0-9.-]', '_', name) for name in names)}.prom"
+        return (
+            self.path
+            / f"{PREFIX}{'_'.join(re.sub(r'[^A-Za-z0-9.-]', '_', name) for name in names)}.prom"
+        )
 
-    def write(self, file: Path, families: Iterable[Family], labels: Mapping[str, str] | None = None) -> None:
-        """Write a file anew, with further ``labels`` on each sample; a reader sees the old one or the new one.
+    def write(
+        self, file: Path, families: Iterable[Family], labels: Mapping[str, str] | None = None
+    ) -> None:
+        """Write a file anew, with further ``labels`` on each sample; a reader sees the old one or
+        the new one.
 
-        A file that cannot be written is logged as a warning: nothing that is watched may end because of it.
+        A file that cannot be written is logged as a warning: nothing that is watched may end
+        because of it.
         """
         try:
             self._write(file, text(families, labels or {}))
@@ -101,7 +118,8 @@ def text(families: Iterable[Family], labels: Mapping[str, str]) -> bytes:
 
 class _Collected:
     def __init__(self, families: Iterable[Family], labels: Mapping[str, str]) -> None:
-        self._families, self._labels = list(families), labels
+        self._families = list(families)
+        self._labels = labels
 
     def collect(self) -> Iterator[Any]:
         """Yield one family of samples a name."""

@@ -1,4 +1,6 @@
-"""How far a run is, from its folder alone: for a person at the server, an admin's kit, and monitoring."""
+"""How far a run is, from its folder alone: for a person at the server, an admin's kit, and
+monitoring.
+"""
 
 import textwrap
 from collections.abc import Mapping
@@ -8,12 +10,13 @@ from typing import Any
 from fedward.errors import RunError, reason_of
 from fedward.evaluation.selection import MetricRow, mean_over_sites
 from fedward.methods import settings_of
-from fedward.report.words import MOST_SITES, count, more_sites, nobody_asked
+from fedward.report.words import MOST_SITES, more_sites, nobody_asked
 from fedward.server.questions import enough_labels
 from fedward.storage import audit
 from fedward.storage.lock import is_held
 from fedward.storage.rows import RoundRow, read_rows
 from fedward.storage.run_folder import RunFolder
+from fedward.text import count
 
 WIDTH = 80
 
@@ -47,15 +50,27 @@ def progress(run_folder: Path) -> dict[str, Any]:
     try:
         return _progress(RunFolder.reopen(run_folder))
     except (KeyError, TypeError, ValueError) as error:
-        where, found = f"run folder {run_folder}", reason_of(error)
-        remedy = "Restore the folder from a copy, or read it with the version of fedward that wrote it."
-        raise RunError(where, expected="files as a run writes them", found=found, remedy=remedy) from error
+        where = f"run folder {run_folder}"
+        found = reason_of(error)
+        remedy = (
+            "Restore the folder from a copy, or read it with the version of fedward that wrote it."
+        )
+        raise RunError(
+            where, expected="files as a run writes them", found=found, remedy=remedy
+        ) from error
 
 
 def _progress(run: RunFolder) -> dict[str, Any]:
-    info, experiment, rounds = run.info, run.experiment, list(read_rows(run.path / "rounds.jsonl", RoundRow, []))
-    newest, committed = next(audit.rows(run.path), None), next(audit.rows(run.path, "committed"), None)
-    done = committed["details"]["round"] if committed else max((row.round for row in rounds), default=0)
+    info = run.info
+    experiment = run.experiment
+    rounds = list(read_rows(run.path / "rounds.jsonl", RoundRow, []))
+    newest = next(audit.rows(run.path), None)
+    committed = next(audit.rows(run.path, "committed"), None)
+    done = (
+        committed["details"]["round"]
+        if committed
+        else max((row.round for row in rounds), default=0)
+    )
     return {
         "status": "stopped" if info.status == "running" and not is_held(run.path) else info.status,
         "reason": info.summary.reason,
@@ -89,14 +104,20 @@ def _under_way(last: Mapping[str, Any]) -> dict[str, Any] | None:
         return None
     details = last["details"]
     asked = sorted({*details["tasks"], *details["evaluate"]})
-    return {"round": details["round"], "part": details["part"], "asked": asked, "since": last["time"]}
+    return {
+        "round": details["round"],
+        "part": details["part"],
+        "asked": asked,
+        "since": last["time"],
+    }
 
 
 def _key_metric(run: RunFolder, metric: str) -> dict[str, Any]:
     # A long run has hundreds of thousands of rows: most are told apart before they are parsed.
     rows = read_rows(run.path / "metrics.jsonl", MetricRow, [], containing=metric)
     values = mean_over_sites(rows, metric)
-    best, last = run.best(), max(values, default=None)
+    best = run.best()
+    last = max(values, default=None)
     return {
         "metric": metric,
         "best": best and {"round": best[0], "value": best[1]},
@@ -113,37 +134,55 @@ def lines(state: Mapping[str, Any]) -> list[str]:
     found += _item("started", f"{_when(state['started'])}, last written {_when(state['written'])}")
     if state["seconds_per_round"] is not None:
         found += _item("a round", f"{state['seconds_per_round']:.1f} s")
-    if now := state["under_way"]:
+    now = state["under_way"]
+    if now:
         asked = now["asked"]
         who = ", ".join(asked) if len(asked) <= MOST_SITES else count(len(asked), "site")
         found += _item("now", f"round {now['round']}: {who} asked at {_when(now['since'])}")
     for site, digest in list(state["waiting"].items())[:MOST_SITES]:
         found += _item("waiting", f"for approval: {site}, job {digest}")
     found += _item("", more_sites(len(state["waiting"])))
-    if last := state["exchange"]:
+    last = state["exchange"]
+    if last:
         counts = f"{len(last['asked'])} asked, {len(last['replied'])} replied, {len(last['failed'])} failed"
         found += _item("exchange", f"round {last['round']}: {counts}, {last['seconds']:.1f} s")
         found += _reasons(last["failed"])
     for name in ("best", "last"):
-        if value := state[name]:
-            found += _item(name, f"{state['metric']} {value['value']:.3f} after {count(value['round'], 'round')}")
+        value = state[name]
+        if value:
+            found += _item(
+                name,
+                f"{state['metric']} {value['value']:.3f} after {count(value['round'], 'round')}",
+            )
     found += _item("labels", nobody_asked(state["enough_labels"]))
-    if missing := state["not_evaluated"]:
+    missing = state["not_evaluated"]
+    if missing:
         found += _item("missing", f"evaluation of the last model, at {count(len(missing), 'site')}")
         found += _reasons(missing)
-    return found + _item("traffic", f"{state['bytes_down'] / 1e6:.1f} MB down, {state['bytes_up'] / 1e6:.1f} MB up")
+    return found + _item(
+        "traffic", f"{state['bytes_down'] / 1e6:.1f} MB down, {state['bytes_up'] / 1e6:.1f} MB up"
+    )
 
 
 def round_lines(state: Mapping[str, Any], first: int) -> list[str]:
-    """Return what :func:`progress` tells of the rounds from ``first`` to the last committed one, of 80 columns at most.
+    """Return what :func:`progress` tells of the rounds from ``first`` to the last committed one, of
+    80 columns at most.
 
     One line, and one more for each site of the last exchange that did not answer.
     """
-    done = f"round {state['round']}" if first >= state["round"] else f"rounds {first} to {state['round']}"
+    done = (
+        f"round {state['round']}"
+        if first >= state["round"]
+        else f"rounds {first} to {state['round']}"
+    )
     facts = []
-    if exchange := state["exchange"]:
-        facts.append(f"{len(exchange['replied'])} of {count(len(exchange['asked']), 'site')} replied")
-    if last := state["last"]:
+    exchange = state["exchange"]
+    if exchange:
+        facts.append(
+            f"{len(exchange['replied'])} of {count(len(exchange['asked']), 'site')} replied"
+        )
+    last = state["last"]
+    if last:
         facts.append(f"{state['metric']} {last['value']:.3f} (round {last['round']})")
     if exchange:
         facts.append(f"{exchange['seconds']:.1f} s")
@@ -157,7 +196,11 @@ def _when(time: str) -> str:
 
 
 def _reasons(failed: Mapping[str, str]) -> list[str]:
-    shown = [line for site, reason in sorted(failed.items())[:MOST_SITES] for line in _item("", f"{site}: {reason}")]
+    shown = [
+        line
+        for site, reason in sorted(failed.items())[:MOST_SITES]
+        for line in _item("", f"{site}: {reason}")
+    ]
     return shown + _item("", more_sites(len(failed)))
 
 

@@ -23,44 +23,66 @@ from fedward.training.networks import Networks
 
 
 def refuse_sites_file(sites: Sequence[str], site_folders: Sequence[Path]) -> None:
-    """Raise ConfigError where the server's file is also that of a site: its images would be called public."""
+    """Raise ConfigError where the server's file is also that of a site: its images would be called
+    public.
+    """
     own = find_site_file(SERVER, site_folders)
     if own is None:
         return
     for site in sites:
-        if (file := find_site_file(site, site_folders)) and file.samefile(own):
-            where, remedy = f"the server's own images, {own}", f"Let {SERVER}.yaml name public images, or remove it."
+        file = find_site_file(site, site_folders)
+        if file and file.samefile(own):
+            where = f"the server's own images, {own}"
+            remedy = f"Let {SERVER}.yaml name public images, or remove it."
             raise ConfigError(
-                where, expected="a file that is no site's", found=f"that of {site}, {file}", remedy=remedy
+                where,
+                expected="a file that is no site's",
+                found=f"that of {site}, {file}",
+                remedy=remedy,
             )
 
 
 class PublicImages:
-    """Images on which the server evaluates models, from which it learns without labels, or which a report shows.
+    """Images on which the server evaluates models, from which it learns without labels, or which a
+    report shows.
 
-    They are read at first use, from ``server.yaml`` in one of ``site_folders``; ``folder`` is for decoded images.
+    They are read at first use, from ``server.yaml`` in one of ``site_folders``; ``folder`` is for
+    decoded images.
     """
 
     def __init__(
-        self, experiment: Experiment, algorithm: Algorithm[Any], folder: Path, site_folders: Sequence[Path]
+        self,
+        experiment: Experiment,
+        algorithm: Algorithm[Any],
+        folder: Path,
+        site_folders: Sequence[Path],
     ) -> None:
-        self._experiment, self._algorithm = experiment, algorithm
+        self._experiment = experiment
+        self._algorithm = algorithm
         self._source = DataSource(SERVER, experiment, folder, site_folders)
 
     @cached_property
     def learner(self) -> Learner:
-        """Trains on training and validation images, as labels are not looked at, and evaluates on the latter."""
+        """Trains on training and validation images, as labels are not looked at, and evaluates on
+        the latter.
+        """
         data = self._source.read()
         networks = Networks(self._experiment, self._algorithm, device_of(data.device, SERVER))
         features = stored_features(networks.on_images, self._experiment, self._source.features)
-        images = DeviceData(data, networks.device, ("labelled", "unlabelled", "val"), features=features)
+        images = DeviceData(
+            data, networks.device, ("labelled", "unlabelled", "val"), features=features
+        )
         draws = Draws(self._experiment.seed)
         return Learner(SERVER, self._experiment, self._algorithm, networks, images, draws)
 
     @property
     def there(self) -> bool:
-        """Whether the server has a file of its own, or synthetic images among sites that have nothing else either."""
-        synthetic = self._experiment.synthetic is not None and not site_files(self._source.site_folders)
+        """Whether the server has a file of its own, or synthetic images among sites that have
+        nothing else either.
+        """
+        synthetic = self._experiment.synthetic is not None and not site_files(
+            self._source.site_folders
+        )
         return synthetic or self._source.file is not None
 
     @property
@@ -86,7 +108,8 @@ class PublicImages:
     def learn(
         self, model: State, round_: int, task: str, memory: MutableMapping[str, State]
     ) -> tuple[State, dict[str, float]]:
-        """Train a model as a site does for a task; return it with the mean losses. ``memory`` is changed.
+        """Train a model as a site does for a task; return it with the mean losses. ``memory`` is
+        changed.
 
         Raises WorkError if the loss is no longer finite.
         """
@@ -94,19 +117,32 @@ class PublicImages:
             with threads_limited(self.learner.images.data.threads):
                 trained, _, means = self.learner.train(model, [], round_, task=task, memory=memory)
         except WorkError as error:
-            where, remedy = f"{SERVER}, {task}, round {round_}", "Lower contrastive_rate or set clip_gradient."
-            raise WorkError(where, expected=error.expected, found=error.found, remedy=remedy) from error
+            where = f"{SERVER}, {task}, round {round_}"
+            remedy = "Lower contrastive_rate or set clip_gradient."
+            raise WorkError(
+                where, expected=error.expected, found=error.found, remedy=remedy
+            ) from error
         return trained, means
 
     def first(self, count: int) -> Tensor:
-        """Return float32 (N, C, H, W) in [0, 1] on the CPU: the first validation images, then others; N <= count."""
+        """Return float32 (N, C, H, W) in [0, 1] on the CPU: the first validation images, then
+        others; N <= count.
+        """
         data = self._experiment.data
-        parts = [self.learner.images[name] for name in ("val", "labelled", "unlabelled")] if self.there else []
+        parts = (
+            [self.learner.images[name] for name in ("val", "labelled", "unlabelled")]
+            if self.there
+            else []
+        )
         taken = [part.take(torch.arange(min(len(part), count))).cpu() for part in parts]
-        return torch.cat([torch.empty(0, data.channels, data.image_size, data.image_size), *taken])[:count]
+        return torch.cat([torch.empty(0, data.channels, data.image_size, data.image_size), *taken])[
+            :count
+        ]
 
     def pictures(self, model: State, images: Tensor) -> dict[str, Tensor]:
-        """Return the method's pictures of a model's work on images, by name: each (N, C, H, W) on the CPU."""
+        """Return the method's pictures of a model's work on images, by name: each (N, C, H, W) on
+        the CPU.
+        """
         if self._algorithm.pictures is None:
             return {}
         networks = self.learner.networks
@@ -114,6 +150,11 @@ class PublicImages:
         return {name: picture.cpu() for name, picture in made.items()}
 
     def _lacks(self, wanted: str, instead: str) -> ConfigError:
-        found = f"{SERVER}.yaml names none" if self.there else f"no file {SERVER}.yaml and no synthetic images"
-        where, remedy = f"method {self._experiment.method}", f"Give the server such a file, or set {instead}."
+        found = (
+            f"{SERVER}.yaml names none"
+            if self.there
+            else f"no file {SERVER}.yaml and no synthetic images"
+        )
+        where = f"method {self._experiment.method}"
+        remedy = f"Give the server such a file, or set {instead}."
         return ConfigError(where, expected=wanted, found=found, remedy=remedy)

@@ -9,10 +9,11 @@ from fedward.storage.rows import QueryRow, read_rows
 
 
 def enough_labels(folder: Path, experiment: Experiment) -> dict[str, str]:
-    """Return site -> why nobody is asked there, of the sites that have asked about no image and have labels enough.
+    """Return site -> why nobody is asked there, of the sites that have asked about no image and
+    have labels enough.
 
-    It is empty for a run that buys no labels. A site that stands here asks about nothing in later rounds either, as it
-    has reached the job's ``target_fraction`` with the labels it began with.
+    It is empty for a run that buys no labels. A site that stands here asks about nothing in later
+    rounds either, as it has reached the job's ``target_fraction`` with the labels it began with.
 
     Args:
         folder: of a run, in whatever state.
@@ -21,10 +22,13 @@ def enough_labels(folder: Path, experiment: Experiment) -> dict[str, str]:
     Raises:
         RunError: a line of the folder's log of questions is broken.
     """
-    target: float | None = getattr(settings_of(experiment.method, experiment.options), "target_fraction", None)
+    target: float | None = getattr(
+        settings_of(experiment.method, experiment.options), "target_fraction", None
+    )
     if target is None:
         return {}
-    asked, last = Counter[str](), dict[str, QueryRow]()
+    asked = Counter[str]()
+    last = dict[str, QueryRow]()
     for row in read_rows(folder / "queries.jsonl", QueryRow, []):
         asked[row.site] += row.asked
         last[row.site] = row

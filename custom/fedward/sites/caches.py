@@ -1,7 +1,8 @@
-"""Arrays that can be made again, in a folder that stays small: the newest files are kept, and those in use.
+"""Arrays that can be made again, in a folder that stays small: the newest files are kept, and those
+in use.
 
-Jobs choose the size of images, and each size makes another file. A file is whole or not there, and never changes. Locks
-are the operating system's (flock) and end with the process that holds them.
+Jobs choose the size of images, and each size makes another file. A file is whole or not there, and
+never changes. Locks are the operating system's (flock) and end with the process that holds them.
 """
 
 import fcntl
@@ -22,7 +23,8 @@ import numpy.typing as npt
 from fedward import private
 
 KEPT = 3
-"""Files that stay, those in use besides: jobs of a few sizes may take turns without decoding again."""
+"""Files that stay, those in use besides: jobs of a few sizes may take turns without decoding again.
+"""
 
 BUILDING = ".building-"
 """How the name of a folder begins in which a file is being made."""
@@ -32,7 +34,9 @@ T = TypeVar("T", bound=np.generic)
 
 
 class Cache(NamedTuple):
-    """A folder, and how many files stay in it, those in use besides; None: all, where others empty it."""
+    """A folder, and how many files stay in it, those in use besides; None: all, where others empty
+    it.
+    """
 
     folder: Path
     kept: int | None = KEPT
@@ -58,13 +62,19 @@ def write(
     dtype: type[T],
     notes: Callable[[], Mapping[str, Any]],
 ) -> npt.NDArray[T]:
-    """Stream arrays (n, *shape) to the file ``target`` (``.npy``), one after the other, and return it as a memmap.
+    """Stream arrays (n, *shape) to the file ``target`` (``.npy``), one after the other, and return
+    it as a memmap.
 
-    ``notes``: what is to be known of it, asked for once all is written. They go first, so that whoever sees the array
-    finds them. Processes that write the same file at the same time end with one whole file. Raises OSError.
+    ``notes``: what is to be known of it, asked for once all is written. They go first, so that
+    whoever sees the array finds them. Processes that write the same file at the same time end with
+    one whole file. Raises OSError.
     """
-    with building(target.parent), tempfile.TemporaryDirectory(dir=target.parent, prefix=BUILDING) as folder:
-        whole, about = Path(folder) / "array.npy", Path(folder) / "notes.json"
+    with (
+        building(target.parent),
+        tempfile.TemporaryDirectory(dir=target.parent, prefix=BUILDING) as folder,
+    ):
+        whole = Path(folder) / "array.npy"
+        about = Path(folder) / "notes.json"
         count = 0
         with whole.open("wb") as file:
             _header(file, (0, *shape), dtype)
@@ -72,7 +82,9 @@ def write(
                 file.write(block.tobytes())
                 count += len(block)
             file.seek(0)
-            _header(file, (count, *shape), dtype)  # as long as the first: numpy leaves room for more rows
+            _header(
+                file, (count, *shape), dtype
+            )  # as long as the first: numpy leaves room for more rows
         array = _map(whole, dtype)  # before others see the file, and might remove it
         about.write_text(json.dumps({"crc32": _checksum(array), **notes()}))
         private.shut(Path(folder))
@@ -95,7 +107,9 @@ def _checksum(array: npt.NDArray[Any], block: int = 256) -> int:
 
 def _map(file: Path, dtype: type[T]) -> npt.NDArray[T]:
     with file.open("rb") as opened:
-        fcntl.flock(opened, fcntl.LOCK_SH)  # the mapping duplicates the descriptor, and so holds the lock until it ends
+        fcntl.flock(
+            opened, fcntl.LOCK_SH
+        )  # the mapping duplicates the descriptor, and so holds the lock until it ends
         np.lib.format.read_magic(opened)
         shape, _, found = np.lib.format.read_array_header_1_0(opened)
         if found != dtype:
@@ -112,9 +126,11 @@ def building(folder: Path) -> Iterator[None]:
 
 @contextmanager
 def alone(target: Path) -> Iterator[None]:
-    """Keep other processes from making the file ``target`` until this one has, or wait for them. Raises OSError.
+    """Keep other processes from making the file ``target`` until this one has, or wait for them.
+    Raises OSError.
 
-    The lock's file is removed at the end. Two that are let in all the same make the file twice, and end with one.
+    The lock's file is removed at the end. Two that are let in all the same make the file twice, and
+    end with one.
     """
     lock = target.with_suffix(".lock")
     with open(lock, "wb", opener=private.opener) as opened:
@@ -126,10 +142,11 @@ def alone(target: Path) -> Iterator[None]:
 
 
 def keep_newest(folder: Path, kept: int | None = KEPT) -> None:
-    """Remove all but the newest ``kept`` files and those that a process has mapped, and what a killed process has left.
+    """Remove all but the newest ``kept`` files and those that a process has mapped, and what a
+    killed process has left.
 
-    The newest is the one last passed to :func:`touch`. None keeps all. What cannot be removed is left. Whoever opens a
-    file in the moment of its removal reads it to the end, or makes it anew.
+    The newest is the one last passed to :func:`touch`. None keeps all. What cannot be removed is
+    left. Whoever opens a file in the moment of its removal reads it to the end, or makes it anew.
     """
     old = [] if kept is None else sorted(folder.glob("*.npy"), key=_age)[kept:]
     for file in old:

@@ -14,10 +14,13 @@ if TYPE_CHECKING:
     from fedward.config import DataSpec
 
 
-def site_problems(names: Sequence[str], folders: Sequence[Path], spec: "DataSpec") -> dict[str, str]:
+def site_problems(
+    names: Sequence[str], folders: Sequence[Path], spec: "DataSpec"
+) -> dict[str, str]:
     """Return site -> what is wrong, of each site whose file is missing or cannot be used.
 
-    That is a file that cannot be read, labels that the job has not, or too many rows without an image or a known label.
+    That is a file that cannot be read, labels that the job has not, or too many rows without an
+    image or a known label.
 
     Args:
         names: of the sites.
@@ -48,7 +51,8 @@ def opened(site_file: Path) -> str:
 def _check(name: str, folders: Sequence[Path], spec: "DataSpec") -> None:
     path = find_site_file(name, folders)
     if path is None:
-        where, remedy = ", ".join(map(str, folders)), "Write it, or leave --sites away."
+        where = ", ".join(map(str, folders))
+        remedy = "Write it, or leave --sites away."
         raise DataError(where, expected=f"a file {name}.yaml", found="none", remedy=remedy)
     file = read_site_file(path)
     check_label_fields(file, spec.classes, spec.multi_label)

@@ -1,4 +1,6 @@
-"""What a folder of site files says about the images of all sites, for jobs that say nothing of their own."""
+"""What a folder of site files says about the images of all sites, for jobs that say nothing of
+their own.
+"""
 
 import json
 from pathlib import Path
@@ -25,5 +27,7 @@ def read_data_file(folder: Path) -> dict[str, Any] | None:
         content = reason_of(error)
     if not isinstance(content, dict):
         remedy = "Let `fedward partition` write it again, or delete it and name all with --set data.NAME=VALUE."
-        raise DataError(f"{path}", expected="a JSON object", found=f"{content!r:.200}", remedy=remedy)
+        raise DataError(
+            f"{path}", expected="a JSON object", found=f"{content!r:.200}", remedy=remedy
+        )
     return content

@@ -1,7 +1,7 @@
 """One image file to the uint8 array that a network is shown.
 
-This file stands alone, with NumPy and Pillow: an exported bundle takes a copy of it along (docs/model.md), so that its
-pixels are those of the training.
+This file stands alone, with NumPy and Pillow: an exported bundle takes a copy of it along
+(docs/model.md), so that its pixels are those of the training.
 """
 
 import warnings
@@ -19,10 +19,24 @@ from PIL.TiffImagePlugin import BITSPERSAMPLE, TiffImageFile
 Pixels: TypeAlias = npt.NDArray[np.uint8]
 
 FORMATS = ("PNG", "JPEG", "TIFF", "BMP", "PPM")
-"""Formats that are read, by what a file begins with, whatever its name ends in. Pillow knows many more. For EPS it
-would start Ghostscript, which runs the program that such a file is."""
+"""Formats that are read, by what a file begins with, whatever its name ends in. Pillow knows many
+more. For EPS it would start Ghostscript, which runs the program that such a file is."""
 ENDINGS = frozenset(
-    {".png", ".jpg", ".jpeg", ".jpe", ".jfif", ".tif", ".tiff", ".bmp", ".dib", ".pbm", ".pgm", ".ppm", ".pnm"}
+    {
+        ".png",
+        ".jpg",
+        ".jpeg",
+        ".jpe",
+        ".jfif",
+        ".tif",
+        ".tiff",
+        ".bmp",
+        ".dib",
+        ".pbm",
+        ".pgm",
+        ".ppm",
+        ".pnm",
+    }
 )
 """Of their files' names, in lower case."""
 
@@ -48,7 +62,8 @@ class Unreadable(BadRow):
 
 @contextmanager
 def as_bad_row(what: str) -> Iterator[None]:
-    """Turn an exception of a library that reads ``what`` into BadRow, or Unreadable where the machine failed.
+    """Turn an exception of a library that reads ``what`` into BadRow, or Unreadable where the
+    machine failed.
 
     It names the exception's type alone: its message may repeat parts of the header.
     """
@@ -57,20 +72,26 @@ def as_bad_row(what: str) -> Iterator[None]:
     except BadRow:
         raise
     except Exception as error:
-        raise _kind(error)(f"expected {what}, found one that cannot be read ({type(error).__name__})") from None
+        raise _kind(error)(
+            f"expected {what}, found one that cannot be read ({type(error).__name__})"
+        ) from None
 
 
 def _kind(error: Exception) -> type[BadRow]:
-    """Return whether the machine failed or the file; errors about a file's content, Pillow's too, carry no number."""
-    machine = isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno is not None)
+    """Return whether the machine failed or the file; errors about a file's content, Pillow's too,
+    carry no number.
+    """
+    machine = isinstance(error, MemoryError) or (
+        isinstance(error, OSError) and error.errno is not None
+    )
     return Unreadable if machine else BadRow
 
 
 def decode(path: Path, size: int, channels: int) -> Pixels:
     """Read one image file as uint8 (size, size, channels).
 
-    Grey becomes RGB or RGB becomes grey (ITU-R 601 luma). The picture is squashed to a square with an antialiased
-    bilinear filter.
+    Grey becomes RGB or RGB becomes grey (ITU-R 601 luma). The picture is squashed to a square with
+    an antialiased bilinear filter.
 
     Raises:
         Unreadable: as :func:`open_image`.
@@ -82,7 +103,8 @@ def decode(path: Path, size: int, channels: int) -> Pixels:
 
 
 def opened(path: Path) -> Image.Image:
-    """Open an image file of one of :data:`FORMATS` without reading its pixels; raises what Pillow raises.
+    """Open an image file of one of :data:`FORMATS` without reading its pixels; raises what Pillow
+    raises.
 
     This is the one place at which fedward opens image files with Pillow.
     """
@@ -92,32 +114,38 @@ def opened(path: Path) -> Image.Image:
 def open_image(path: Path, smallest: int | None = None) -> Image.Image:
     """Read one image file with 8 bits a channel.
 
-    The EXIF orientation is applied if it can be read. Transparency is composited on black. Grey of 16 bits, 32 bits or
-    floats is scaled from its own minimum..maximum to 0..255: the range of a detector is rarely that of its container.
-    Colour of 16 bits a channel is refused: Pillow reads the upper eight alone, in which 12 bits are nearly black.
+    The EXIF orientation is applied if it can be read. Transparency is composited on black. Grey of
+    16 bits, 32 bits or floats is scaled from its own minimum..maximum to 0..255: the range of a
+    detector is rarely that of its container. Colour of 16 bits a channel is refused: Pillow reads
+    the upper eight alone, in which 12 bits are nearly black.
 
     Args:
         path: of the file.
-        smallest: a JPEG may be read at a fraction of its size, but with no side below this; by default it is not.
+        smallest: a JPEG may be read at a fraction of its size, but with no side below this; by
+            default it is not.
 
     Raises:
         Unreadable: the machine failed to read the file, or had too little memory.
-        BadRow: the file is no image of :data:`FORMATS`, is cut short, is too large (Pillow's limit), has colours of 16
-            bits, or cannot be decoded for whatever else.
+        BadRow: the file is no image of :data:`FORMATS`, is cut short, is too large (Pillow's
+            limit), has colours of 16 bits, or cannot be decoded for whatever else.
     """
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("error", Image.DecompressionBombWarning)
             with opened(path) as image:
                 if smallest:
-                    image.draft(None, (smallest, smallest))  # skip detail that a resize would average away
+                    image.draft(
+                        None, (smallest, smallest)
+                    )  # skip detail that a resize would average away
                 if _deep_colour(image):
                     raise BadRow("expected colours of 8 bits a channel, found 16: convert to 8 bit")
                 image.load()
                 return _eight_bits(_upright(image))
     except BadRow:
         raise
-    except Exception as error:  # whatever a decoder makes of one damaged file, the others are still good
+    except (
+        Exception
+    ) as error:  # whatever a decoder makes of one damaged file, the others are still good
         raise _kind(error)(f"expected a whole image, found {_why(error)}") from None
 
 
@@ -132,7 +160,9 @@ def _why(error: Exception) -> str:
 
 def as_image(pixels: Pixels) -> Image.Image:
     """Return uint8 (H, W), (H, W, 1) or (H, W, 3) as a Pillow image."""
-    return Image.fromarray(np.ascontiguousarray(pixels[..., 0] if pixels.shape[2:] == (1,) else pixels))
+    return Image.fromarray(
+        np.ascontiguousarray(pixels[..., 0] if pixels.shape[2:] == (1,) else pixels)
+    )
 
 
 def is_blank(pixels: Pixels) -> bool:
@@ -151,7 +181,9 @@ def check_not_blank(pixels: Pixels) -> None:
 
 
 def fit(image: Image.Image, size: int, channels: int) -> Pixels:
-    """Return an 8-bit Pillow image as uint8 (size, size, channels): converted, then squashed to the square."""
+    """Return an 8-bit Pillow image as uint8 (size, size, channels): converted, then squashed to the
+    square.
+    """
     converted = image.convert("L" if channels == 1 else "RGB")
     if converted.size != (size, size):
         converted = converted.resize((size, size), Image.Resampling.BILINEAR)
@@ -159,7 +191,9 @@ def fit(image: Image.Image, size: int, channels: int) -> Pixels:
 
 
 def _deep_colour(image: Image.Image) -> bool:
-    """Return whether Pillow will drop the lower half of an image's 16 bits; to be asked before it is loaded."""
+    """Return whether Pillow will drop the lower half of an image's 16 bits; to be asked before it
+    is loaded.
+    """
     if image.mode.startswith(("I", "F")):
         return False
     if isinstance(image, TiffImageFile):
@@ -178,7 +212,8 @@ def _upright(image: Image.Image) -> Image.Image:
 def _eight_bits(image: Image.Image) -> Image.Image:
     if image.mode.startswith(("I", "F")):
         values = np.asarray(image, np.float64)
-        low, high = float(values.min()), float(values.max())
+        low = float(values.min())
+        high = float(values.max())
         if not np.isfinite([low, high]).all():
             raise BadRow("expected finite pixel values, found NaN or infinity")
         scaled = (values - low) * (255 / (high - low) if high > low else 0)

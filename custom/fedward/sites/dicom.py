@@ -1,4 +1,5 @@
-"""One DICOM file to the 8-bit images that a network is shown: its frame, or chosen ones of several, grey or colour.
+"""One DICOM file to the 8-bit images that a network is shown: its frame, or chosen ones of several,
+grey or colour.
 
 Messages from here repeat no text of a header: they may reach a log.
 """
@@ -25,14 +26,31 @@ _COLOUR = ("RGB", "YBR_FULL", "YBR_FULL_422", "YBR_ICT", "YBR_RCT", "PALETTE COL
 PHOTOMETRIC = (*_GREY, *_COLOUR)
 """Photometric interpretations that are read."""
 _PALETTES = [
-    f"{colour}PaletteColorLookupTable{part}" for colour in ("Red", "Green", "Blue") for part in ("Descriptor", "Data")
+    f"{colour}PaletteColorLookupTable{part}"
+    for colour in ("Red", "Green", "Blue")
+    for part in ("Descriptor", "Data")
 ] + [f"Segmented{colour}PaletteColorLookupTableData" for colour in ("Red", "Green", "Blue")]
 _NEEDED = [
-    *("Rows", "Columns", "NumberOfFrames", "SamplesPerPixel", "PlanarConfiguration", "PhotometricInterpretation"),
-    *("BitsAllocated", "BitsStored", "HighBit", "PixelRepresentation", "PixelData"),
-    *("RescaleSlope", "RescaleIntercept", "ModalityLUTSequence"),
-    *("WindowCenter", "WindowWidth", "VOILUTFunction", "VOILUTSequence"),
-    *("SharedFunctionalGroupsSequence", "PerFrameFunctionalGroupsSequence"),
+    "Rows",
+    "Columns",
+    "NumberOfFrames",
+    "SamplesPerPixel",
+    "PlanarConfiguration",
+    "PhotometricInterpretation",
+    "BitsAllocated",
+    "BitsStored",
+    "HighBit",
+    "PixelRepresentation",
+    "PixelData",
+    "RescaleSlope",
+    "RescaleIntercept",
+    "ModalityLUTSequence",
+    "WindowCenter",
+    "WindowWidth",
+    "VOILUTFunction",
+    "VOILUTSequence",
+    "SharedFunctionalGroupsSequence",
+    "PerFrameFunctionalGroupsSequence",
     *_PALETTES,
 ]
 """All of a header that is read; a patient's data is not among it."""
@@ -52,7 +70,9 @@ def pydicom() -> Any:
     try:
         import pydicom as library
     except ImportError:
-        raise Unreadable("found a DICOM file, and no pydicom: pip install 'fedward[dicom]'") from None
+        raise Unreadable(
+            "found a DICOM file, and no pydicom: pip install 'fedward[dicom]'"
+        ) from None
     library.config.settings.reading_validation_mode = library.config.IGNORE
     for name in ("pydicom", "openjpeg", "libjpeg"):
         logging.getLogger(name).setLevel(logging.CRITICAL + 1)
@@ -68,15 +88,17 @@ def open_dicom(path: Path, window: Window | None = None) -> Image.Image:
 def open_frames(
     path: Path, window: Window | None = None, frames: Frames | None = None
 ) -> Iterator[tuple[int | None, Image.Image]]:
-    """Yield the images of a DICOM file, of mode ``L`` or ``RGB``, with the numbers of their frames from 0.
+    """Yield the images of a DICOM file, of mode ``L`` or ``RGB``, with the numbers of their frames
+    from 0.
 
     The number of the only frame of a file is None.
 
-    Grey: stored values become those of the modality (slope and intercept, or table). The window then maps them to
-    0..255 and cuts off what is outside (DICOM PS3.3, C.11.2). It is the site's, else the file's own table or first
-    window, else the whole range of the stored bits. MONOCHROME1 is inverted, so that the lowest value is black or
-    white as the file says. Colour becomes RGB, its stored bits 8. Where frames have slopes and windows of their own
-    (functional groups), these count.
+    Grey: stored values become those of the modality (slope and intercept, or table). The window
+    then maps them to 0..255 and cuts off what is outside (DICOM PS3.3, C.11.2). It is the site's,
+    else the file's own table or first window, else the whole range of the stored bits. MONOCHROME1
+    is inverted, so that the lowest value is black or white as the file says. Colour becomes RGB,
+    its stored bits 8. Where frames have slopes and windows of their own (functional groups), these
+    count.
 
     Args:
         path: of the file.
@@ -84,27 +106,38 @@ def open_frames(
         frames: which of a file of several; None: such a file is refused.
 
     Raises:
-        Unreadable: the machine failed to read the file, has too little memory, or lacks pydicom or what decodes it.
-        BadRow: the file holds no image, or several frames that are not wanted; it is damaged, too large (Pillow's
-            limit), of another size than its header says, or of a kind that is not read.
+        Unreadable: the machine failed to read the file, has too little memory, or lacks pydicom or
+            what decodes it.
+        BadRow: the file holds no image, or several frames that are not wanted; it is damaged, too
+            large (Pillow's limit), of another size than its header says, or of a kind that is not
+            read.
     """
     with as_bad_row("a whole DICOM image"):
         dataset, count = _checked(path, frames is not None)
         for index in frames.chosen(count) if frames and count > 1 else (0,):
-            yield index if count > 1 else None, as_image(eight_bits(_frame(dataset, index, count, window)))
+            yield (
+                index if count > 1 else None,
+                as_image(eight_bits(_frame(dataset, index, count, window))),
+            )
 
 
 def open_frame(path: Path, index: int, window: Window | None = None) -> Image.Image:
-    """Read one frame of a DICOM file of several, by its number from 0; errors as of :func:`open_frames`."""
+    """Read one frame of a DICOM file of several, by its number from 0; errors as of
+    :func:`open_frames`.
+    """
     with as_bad_row("a whole DICOM image"):
         dataset, count = _checked(path, several=True)
         if not 0 <= index < count or count == 1:
-            raise BadRow(f"expected one of several frames, found another number, and {count} in the file")
+            raise BadRow(
+                f"expected one of several frames, found another number, and {count} in the file"
+            )
         return as_image(eight_bits(_frame(dataset, index, count, window)))
 
 
 def count_frames(path: Path) -> int:
-    """Return how many frames a DICOM file has, by its header alone; errors as of :func:`open_frames`."""
+    """Return how many frames a DICOM file has, by its header alone; errors as of
+    :func:`open_frames`.
+    """
     with as_bad_row("a whole DICOM image"):
         return int(read_header(path, ["NumberOfFrames"]).get("NumberOfFrames") or 1)
 
@@ -118,8 +151,12 @@ def open_values(path: Path) -> npt.NDArray[np.float32]:
     """
     dataset, count = _checked(path, several=False)
     if dataset.PhotometricInterpretation != "MONOCHROME2":
-        raise BadRow("expected grey slices whose lowest value is black (MONOCHROME2), found another interpretation")
-    values = pydicom().pixels.apply_modality_lut(_stored(dataset, 0, count), _with_own_window(dataset, 0))
+        raise BadRow(
+            "expected grey slices whose lowest value is black (MONOCHROME2), found another interpretation"
+        )
+    values = pydicom().pixels.apply_modality_lut(
+        _stored(dataset, 0, count), _with_own_window(dataset, 0)
+    )
     return np.asarray(values, np.float32)
 
 
@@ -132,12 +169,16 @@ def read_header(path: Path, tags: list[str] | None = None) -> Any:
     """
     library = pydicom()
     if library.filereader.read_file_meta_info(path).get("TransferSyntaxUID") == _DEFLATED:
-        raise BadRow("expected DICOM with a header that is not compressed, found a deflated one: export it without")
+        raise BadRow(
+            "expected DICOM with a header that is not compressed, found a deflated one: export it without"
+        )
     return library.dcmread(path, specific_tags=tags, stop_before_pixels=True)
 
 
 def _checked(path: Path, several: bool) -> tuple[Any, int]:
-    """Return what is needed of a file, once its size and kind are known to be good, and how many frames it has."""
+    """Return what is needed of a file, once its size and kind are known to be good, and how many
+    frames it has.
+    """
     header = read_header(path, _NEEDED)
     if "Rows" not in header or "Columns" not in header:
         raise BadRow("expected a DICOM image, found another DICOM object")
@@ -145,12 +186,17 @@ def _checked(path: Path, several: bool) -> tuple[Any, int]:
     if count > 1 and not several:
         remedy = "to use them, write frames: {at_most: 8} into the site file (fedward partition --frames 8)"
         raise BadRow(f"expected a 2D image, found a DICOM file of {count} frames: {remedy}")
-    size, limit = _size(header), Image.MAX_IMAGE_PIXELS or math.inf
+    size = _size(header)
+    limit = Image.MAX_IMAGE_PIXELS or math.inf
     if not 0 < size[0] * size[1] <= limit:
         raise BadRow(f"expected at most {limit} pixels, found {size[0]} x {size[1]}")
     grey = header.get("PhotometricInterpretation") in _GREY
-    if header.get("PhotometricInterpretation") not in PHOTOMETRIC or (grey and header.SamplesPerPixel != 1):
-        raise BadRow("expected a grey, RGB, YBR or palette image, found another photometric interpretation")
+    if header.get("PhotometricInterpretation") not in PHOTOMETRIC or (
+        grey and header.SamplesPerPixel != 1
+    ):
+        raise BadRow(
+            "expected a grey, RGB, YBR or palette image, found another photometric interpretation"
+        )
     if header.BitsAllocated not in (8, 16):
         raise BadRow(f"expected 8 or 16 bits a value, found {int(header.BitsAllocated)}")
     dataset = pydicom().dcmread(path, specific_tags=_NEEDED)
@@ -161,7 +207,8 @@ def _checked(path: Path, several: bool) -> tuple[Any, int]:
 
 def _frame(dataset: Any, index: int, count: int, window: Window | None) -> npt.NDArray[Any]:
     """Return a frame as values in 0..1, (H, W) or (H, W, 3)."""
-    stored, own = _stored(dataset, index, count), _with_own_window(dataset, index)
+    stored = _stored(dataset, index, count)
+    own = _with_own_window(dataset, index)
     grey = dataset.PhotometricInterpretation in _GREY
     shown = _grey(own, stored, window) if grey else _colour(own, stored)
     if not np.isfinite(shown).all():
@@ -176,8 +223,12 @@ def _stored(dataset: Any, index: int, count: int) -> npt.NDArray[Any]:
 
 
 def _with_own_window(dataset: Any, index: int) -> Any:
-    """Return the header with the slope and the window that functional groups say of a frame, the frame's own last."""
-    shared, own = (dataset.get(f"{kind}FunctionalGroupsSequence") or () for kind in ("Shared", "PerFrame"))
+    """Return the header with the slope and the window that functional groups say of a frame, the
+    frame's own last.
+    """
+    shared, own = (
+        dataset.get(f"{kind}FunctionalGroupsSequence") or () for kind in ("Shared", "PerFrame")
+    )
     groups_of_it = (*shared[:1], *own[index : index + 1])
     if not groups_of_it:
         return dataset
@@ -187,15 +238,22 @@ def _with_own_window(dataset: Any, index: int) -> Any:
     for groups in groups_of_it:
         for name in ("PixelValueTransformationSequence", "FrameVOILUTSequence"):
             for item in groups.get(name) or ():
-                found.update({element.tag: element for element in item if element.keyword in _OF_FRAMES})
+                found.update(
+                    {element.tag: element for element in item if element.keyword in _OF_FRAMES}
+                )
     return found
 
 
 def _check_frame(dataset: Any, index: int, count: int) -> None:
-    """Refuse compressed pixels that nothing here decodes, or that would be larger than the header says."""
+    """Refuse compressed pixels that nothing here decodes, or that would be larger than the header
+    says.
+    """
     if not pydicom().pixels.get_decoder(dataset.file_meta.TransferSyntaxUID).is_available:
-        raise Unreadable("found a compressed DICOM file, and nothing that decodes it: pip install 'fedward[dicom]'")
-    frame, size = pydicom().encaps.get_frame(dataset.PixelData, index, number_of_frames=count), _size(dataset)
+        raise Unreadable(
+            "found a compressed DICOM file, and nothing that decodes it: pip install 'fedward[dicom]'"
+        )
+    frame = pydicom().encaps.get_frame(dataset.PixelData, index, number_of_frames=count)
+    size = _size(dataset)
     if "JPEG" in dataset.file_meta.TransferSyntaxUID.name and (found := _size_of(frame)) != size:
         expected = f"a compressed image of {size[0]} x {size[1]}, as the header says"
         raise BadRow(f"expected {expected}, found {found[0]} x {found[1]}")
@@ -242,20 +300,27 @@ def _grey(dataset: Any, stored: npt.NDArray[Any], window: Window | None) -> npt.
 def file_window(dataset: Any) -> Window | None:
     """Return the first window of a header; None if there is none that can be used."""
     found = [dataset.get(name) for name in ("WindowCenter", "WindowWidth")]
-    first = [value[0] if isinstance(value, list | pydicom().multival.MultiValue) else value for value in found]
+    first = [
+        value[0] if isinstance(value, list | pydicom().multival.MultiValue) else value
+        for value in found
+    ]
     if first[0] is None or first[1] is None:
         return None
-    centre, width = float(first[0]), float(first[1])
+    centre = float(first[0])
+    width = float(first[1])
     return (centre, width) if math.isfinite(centre) and math.isfinite(width) and width > 0 else None
 
 
 def _range(dataset: Any) -> list[float]:
-    """Return the lowest and the highest value that the stored bits can have, after the modality rescale."""
+    """Return the lowest and the highest value that the stored bits can have, after the modality
+    rescale.
+    """
     if dataset.get("ModalityLUTSequence"):
         return [0, 2 ** int(dataset.ModalityLUTSequence[0].LUTDescriptor[2]) - 1]
     levels = 2 ** int(dataset.BitsStored)
     lowest = -levels // 2 if dataset.PixelRepresentation else 0
-    slope, intercept = float(dataset.get("RescaleSlope", 1)), float(dataset.get("RescaleIntercept", 0))
+    slope = float(dataset.get("RescaleSlope", 1))
+    intercept = float(dataset.get("RescaleIntercept", 0))
     return sorted(slope * value + intercept for value in (lowest, lowest + levels - 1))
 
 

@@ -1,4 +1,6 @@
-"""What a site should know about its data before it joins: counts, what was rejected, leaks, and a contact sheet."""
+"""What a site should know about its data before it joins: counts, what was rejected, leaks, and a
+contact sheet.
+"""
 
 import hashlib
 from collections import defaultdict
@@ -49,14 +51,21 @@ class Report:
 
     def text(self) -> str:
         """Return the report for an 80-column terminal."""
-        data, most = self.data, 20
+        data = self.data
+        most = 20
         train = len(data.labelled) + len(data.unlabelled)
         share = f"{len(data.labelled) / train:.0%}" if train else "-"
         height, width, channels = data.labelled.pixels.shape[1:]
         size = f"{height}x{width}, {'grey' if channels == 1 else 'RGB'}"
-        rejected = [f"row {row.row} ({row.sample_id}): {row.reason}" for row in data.rejected[:most]]
+        rejected = [
+            f"row {row.row} ({row.sample_id}): {row.reason}" for row in data.rejected[:most]
+        ]
         more = [f"and {len(data.rejected) - most} more"] if len(data.rejected) > most else []
-        lines = [f"{data.site}: {sum(map(len, _sets(data).values()))} images, {size}", "", *_table(data)]
+        lines = [
+            f"{data.site}: {sum(map(len, _sets(data).values()))} images, {size}",
+            "",
+            *_table(data),
+        ]
         lines += ["", f"labels seen: {len(data.labelled)} of {train} training images ({share})"]
         for title, items in (
             ("LEAKS (must be fixed)", self.leaks),
@@ -75,9 +84,9 @@ class Report:
 def examine(site_file: Path, spec: "DataSpec", cache: Path | None = None) -> Report:
     """Load a site and look for what would spoil its training or its numbers.
 
-    A leak is an image whose pixels (as the network sees them) occur in two of train, val and test, or a patient, by
-    the headers of DICOM files, who does. Notes: one class
-    only, classes absent or tiny in a split, duplicates within a split, classes of which no label is seen.
+    A leak is an image whose pixels (as the network sees them) occur in two of train, val and test,
+    or a patient, by the headers of DICOM files, who does. Notes: one class only, classes absent or
+    tiny in a split, duplicates within a split, classes of which no label is seen.
 
     Raises:
         DataError: as :func:`fedward.sites.load_site`.
@@ -87,16 +96,24 @@ def examine(site_file: Path, spec: "DataSpec", cache: Path | None = None) -> Rep
     file = read_site_file(site_file)
     if not isinstance(file, ManifestSite):
         return Report(data, tuple(leaks), tuple(_notes(data) + repeats))
-    files = {entry.sample_id: entry.path for entry in read_entries(file, spec.classes, spec.multi_label)[0]}
+    files = {
+        entry.sample_id: entry.path
+        for entry in read_entries(file, spec.classes, spec.multi_label)[0]
+    }
     paths = {sample: path for sample, path in files.items() if is_dicom(path) or series_files(path)}
     dicom = [each for path in paths.values() for each in series_files(path) or [path]]
     headers = header_notes(dicom, file.window is not None) if dicom else []
     headers += identifying_notes(files, file.rendering)
-    return Report(data, tuple(leaks + _patients(data, paths)), tuple(_notes(data) + repeats), tuple(headers))
+    return Report(
+        data, tuple(leaks + _patients(data, paths)), tuple(_notes(data) + repeats), tuple(headers)
+    )
 
 
 def run(
-    site_file: Path, spec: "DataSpec", out: Path, job: tuple[str, Callable[[SiteData], Sequence[str]]] | None = None
+    site_file: Path,
+    spec: "DataSpec",
+    out: Path,
+    job: tuple[str, Callable[[SiteData], Sequence[str]]] | None = None,
 ) -> int:
     """Print the report of a site and write ``<site>-contact-sheet.png`` into ``out``.
 
@@ -122,27 +139,36 @@ def run(
 def contact_sheet(data: SiteData, path: Path, columns: int = 12, tile: int = 72) -> None:
     """Write a PNG of what the network will see.
 
-    One row for each class with labelled images (green frames), one of unlabelled images (grey), then validation
-    (blue) and test (violet); the first images of each, with their counts.
+    One row for each class with labelled images (green frames), one of unlabelled images (grey),
+    then validation (blue) and test (violet); the first images of each, with their counts.
     """
     seen = data.labelled
     shown = {name: shows(seen.labels, index) for index, name in enumerate(data.classes)}
     shown |= {NO_FINDING: shows_none(seen.labels)} if seen.labels.ndim == 2 else {}
     rows = [(name, seen, np.flatnonzero(images), "#2e9e4f") for name, images in shown.items()]
     sets = _sets(data)
-    rows += [(name, sets[name], np.arange(len(sets[name])), colour) for name, colour in _FRAMES.items()]
+    rows += [
+        (name, sets[name], np.arange(len(sets[name])), colour) for name, colour in _FRAMES.items()
+    ]
     rows = [row for row in rows if len(row[2])]
     widest = max((ImageFont.load_default().getlength(name) for name, *_ in rows), default=0)
-    margin, step = max(96, ceil(widest) + 12), tile + 8
+    margin = max(96, ceil(widest) + 12)
+    step = tile + 8
     sheet = Image.new("RGB", (margin + columns * step, 24 + max(len(rows), 1) * step), "white")
     pen = ImageDraw.Draw(sheet)
-    pen.text((6, 6), f"{data.site}: green = labelled, grey = unlabelled, blue = val, violet = test", fill="black")
+    pen.text(
+        (6, 6),
+        f"{data.site}: green = labelled, grey = unlabelled, blue = val, violet = test",
+        fill="black",
+    )
     for row, (name, images, chosen, colour) in enumerate(rows):
         top = 24 + row * step
         pen.text((6, top + tile // 2 - 12), f"{name}\n{len(chosen)} images", fill="black")
         for column, image in enumerate(images.pixels[chosen[:columns]]):
             left = margin + column * step
-            pen.rectangle((left - 2, top - 2, left + tile + 1, top + tile + 1), outline=colour, width=2)
+            pen.rectangle(
+                (left - 2, top - 2, left + tile + 1, top + tile + 1), outline=colour, width=2
+            )
             sheet.paste(as_image(image).resize((tile, tile), Image.Resampling.NEAREST), (left, top))
     path.parent.mkdir(parents=True, exist_ok=True)
     with open(path, "wb", opener=private.opener) as file:
@@ -150,11 +176,18 @@ def contact_sheet(data: SiteData, path: Path, columns: int = 12, tile: int = 72)
 
 
 def _sets(data: SiteData) -> dict[str, Images]:
-    return {"labelled": data.labelled, "unlabelled": data.unlabelled, "val": data.val, "test": data.test}
+    return {
+        "labelled": data.labelled,
+        "unlabelled": data.unlabelled,
+        "val": data.val,
+        "test": data.test,
+    }
 
 
 def _table(data: SiteData) -> list[str]:
-    """Return a line for each class and one for all; of unlabelled images there is only the number of all."""
+    """Return a line for each class and one for all; of unlabelled images there is only the number
+    of all.
+    """
     sets = {name: _sets(data)[name] for name in ("labelled", "val", "test", "unlabelled")}
     split = [sets[name].labels for name in ("labelled", "val", "test")]
     counts = [class_counts(labels, len(data.classes)) for labels in split]
@@ -165,7 +198,9 @@ def _table(data: SiteData) -> list[str]:
     names = [shortened(name, _WIDTH - 4 * 12 - 2) for name, *_ in rows]
     width = max(12, *map(len, names)) + 2
     lines = zip(names, rows, strict=True)
-    return [f"{name:<{width}}" + "".join(f"{cell:>12}" for cell in cells) for name, (_, *cells) in lines]
+    return [
+        f"{name:<{width}}" + "".join(f"{cell:>12}" for cell in cells) for name, (_, *cells) in lines
+    ]
 
 
 def _duplicates(data: SiteData) -> tuple[list[str], list[str]]:
@@ -184,7 +219,9 @@ def _duplicates(data: SiteData) -> tuple[list[str], list[str]]:
 
 
 def _patients(data: SiteData, paths: Mapping[str, Path]) -> list[str]:
-    """Return the patients, by the headers of DICOM files, who are in several of train, val and test."""
+    """Return the patients, by the headers of DICOM files, who are in several of train, val and
+    test.
+    """
     listed = [
         (name if name in ("val", "test") else "train", sample)
         for name, images in _sets(data).items()
@@ -192,7 +229,9 @@ def _patients(data: SiteData, paths: Mapping[str, Path]) -> list[str]:
         if sample in paths
     ]
     places: dict[int, dict[str, str]] = defaultdict(dict)
-    for (split, sample), patient in zip(listed, patient_numbers(paths[sample] for _, sample in listed), strict=True):
+    for (split, sample), patient in zip(
+        listed, patient_numbers(paths[sample] for _, sample in listed), strict=True
+    ):
         if patient is not None:
             places[patient].setdefault(split, sample)
     return [
@@ -203,14 +242,21 @@ def _patients(data: SiteData, paths: Mapping[str, Path]) -> list[str]:
 
 
 def _file_of(image: str, files: Mapping[str, Path]) -> str:
-    """Return the sample id of the file that an image is of: itself, or what comes before the number of its frame."""
+    """Return the sample id of the file that an image is of: itself, or what comes before the number
+    of its frame.
+    """
     return image if image in files else image.rpartition("#")[0]
 
 
 def _notes(data: SiteData) -> list[str]:
     notes = []
     places = range(len(data.classes))
-    present = {place for place in places for images in _sets(data).values() if shows(images.labels, place).any()}
+    present = {
+        place
+        for place in places
+        for images in _sets(data).values()
+        if shows(images.labels, place).any()
+    }
     if len(present) == 1:
         notes.append(f"the site has one class only: {data.classes[min(present)]}")
     absent = [name for index, name in enumerate(data.classes) if index not in present]
@@ -226,5 +272,7 @@ def _notes(data: SiteData) -> list[str]:
             small = ", ".join(f"{counts[index]} of {quoted(data.classes[index])}" for index in rare)
             notes.append(f"{name}: fewer than {TINY} {unit} of a class: {small}")
     if not len(data.labelled):
-        notes.append("no training label is seen: the site can only take part in methods for unlabelled sites")
+        notes.append(
+            "no training label is seen: the site can only take part in methods for unlabelled sites"
+        )
     return notes

@@ -1,4 +1,6 @@
-"""What a site's files say of its images besides pixels and labels: sizes on disk, patients, chosen columns."""
+"""What a site's files say of its images besides pixels and labels: sizes on disk, patients, chosen
+columns.
+"""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -44,13 +46,17 @@ def read_facts(file: ManifestSite | NpzSite, classes: Sequence[str]) -> Mapping[
     facts = dict[str, Fact]()
     for entry in read_entries(file, classes)[0]:
         told = tuple(entry.cells[column] for column in file.survey_columns)
-        facts[entry.sample_id] = Fact(_size(entry.path), entry.group if file.columns.group else "", told)
+        facts[entry.sample_id] = Fact(
+            _size(entry.path), entry.group if file.columns.group else "", told
+        )
     return facts
 
 
 def _of_arrays(file: NpzSite) -> dict[str, Fact]:
     facts = dict[str, Fact]()
-    for split in SPLITS if file.indices is None else [name for name in SPLITS if file.indices.get(name)]:
+    for split in (
+        SPLITS if file.indices is None else [name for name in SPLITS if file.indices.get(name)]
+    ):
         images, _ = read_split(file, split)
         fact = Fact(Size(images.shape[2], images.shape[1], images.shape[3:] != (3,)))
         facts |= {f"{split}-{index}": fact for index in range(len(images))}
@@ -65,5 +71,7 @@ def _size(path: Path) -> Size | None:
             return Size(int(header.Columns), int(header.Rows), kind.startswith("MONOCHROME"))
         with opened(path) as image:
             return Size(*image.size, image.mode[0] in "1LIF")
-    except Exception:  # whatever a damaged header leads to: where the pixels are read the site hears of it
+    except (
+        Exception
+    ):  # whatever a damaged header leads to: where the pixels are read the site hears of it
         return None

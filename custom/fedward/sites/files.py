@@ -20,7 +20,9 @@ def series_files(folder: Path) -> list[Path]:
 
 
 def is_volume(path: Path) -> bool:
-    """Return whether a path is a NIfTI volume, by the ending of its name, or a folder, which is one of a series."""
+    """Return whether a path is a NIfTI volume, by the ending of its name, or a folder, which is one
+    of a series.
+    """
     return path.name.lower().endswith((".nii", ".nii.gz")) or path.is_dir()
 
 

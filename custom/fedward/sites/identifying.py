@@ -1,4 +1,5 @@
-"""What may name a person in image files that are not DICOM, for the site's own console: fields with text, and pictures.
+"""What may name a person in image files that are not DICOM, for the site's own console: fields with
+text, and pictures.
 
 Only names of fields and counts are told, never a value.
 """
@@ -20,20 +21,26 @@ from fedward.sites.volumes import nibabel
 _LOOKED_AT = 200
 """Files whose pictures are searched for text, spread evenly."""
 _EXIF = (
-    *("Artist", "Copyright", "ImageDescription", "UserComment", "HostComputer", "DateTime", "DateTimeOriginal"),
-    *(
-        "CameraOwnerName",
-        "BodySerialNumber",
-        "ImageUniqueID",
-        "XPAuthor",
-        "XPComment",
-        "XPTitle",
-        "GPSInfo",
-        "MakerNote",
-    ),
+    "Artist",
+    "Copyright",
+    "ImageDescription",
+    "UserComment",
+    "HostComputer",
+    "DateTime",
+    "DateTimeOriginal",
+    "CameraOwnerName",
+    "BodySerialNumber",
+    "ImageUniqueID",
+    "XPAuthor",
+    "XPComment",
+    "XPTitle",
+    "GPSInfo",
+    "MakerNote",
 )
 _NIFTI = ("descrip", "aux_file", "intent_name", "db_name")
-_LINES, _JUMPS, _STEP = (5, 60), 8, 128
+_LINES = (5, 60)
+_JUMPS = 8
+_STEP = 128
 """Rows of a line of text, jumps of brightness in each, and how large a jump is, of 255."""
 
 
@@ -53,7 +60,8 @@ def identifying_notes(files: Mapping[str, Path], rendering: Rendering) -> list[s
             "and sends nothing of them. Remove them before the files go anywhere."
         )
     looked = [list(files)[place] for place in evenly(range(len(files)), _LOOKED_AT)]
-    if suspects := [name for name in looked if _shows_text(files[name], rendering)]:
+    suspects = [name for name in looked if _shows_text(files[name], rendering)]
+    if suspects:
         notes.append(
             f"Text seems to be within the picture of {len(suspects)} of {len(looked)} files looked at, such as "
             f"{', '.join(suspects[:3])}. Leave out or mask those with names or dates: a network learns them."
@@ -62,20 +70,32 @@ def identifying_notes(files: Mapping[str, Path], rendering: Rendering) -> list[s
 
 
 def _fields(path: Path) -> set[str]:
-    """Return the names of a file's fields that hold text; none of DICOM files, whose tags are told in full."""
+    """Return the names of a file's fields that hold text; none of DICOM files, whose tags are told
+    in full.
+    """
     try:
         if is_volume(path):
             header = nibabel().load(path).header
-            filled = {f"NIfTI {name}" for name in _NIFTI if name in header and bytes(header[name]).strip(b"\0 ")}
+            filled = {
+                f"NIfTI {name}"
+                for name in _NIFTI
+                if name in header and bytes(header[name]).strip(b"\0 ")
+            }
             return filled | ({"NIfTI extension"} if list(header.extensions) else set())
         if is_dicom(path):
             return set()
         with opened(path) as image:
             exif = image.getexif()
             tags = {ExifTags.TAGS.get(tag, "") for tag in (*exif, *exif.get_ifd(ExifTags.IFD.Exif))}
-            texts = {key for key, value in image.info.items() if isinstance(value, str) or key in ("xmp", "comment")}
+            texts = {
+                key
+                for key, value in image.info.items()
+                if isinstance(value, str) or key in ("xmp", "comment")
+            }
             kind = image.format or "other"
-        return {f"EXIF {name}" for name in tags if name in _EXIF} | ({f"{kind} text"} if texts else set())
+        return {f"EXIF {name}" for name in tags if name in _EXIF} | (
+            {f"{kind} text"} if texts else set()
+        )
     except Exception:  # whatever is wrong with the file is told where the image is read
         return set()
 
@@ -91,8 +111,9 @@ def _shows_text(path: Path, rendering: Rendering) -> bool:
 def has_text_lines(grey: npt.NDArray[np.uint8]) -> bool:
     """Return whether a picture (H, W) has rows like a line of text.
 
-    These are 5 to 60 rows one above the other, each with eight or more jumps by half the greys within two pixels, and
-    fewer in the rows above and below. Text that is small, faint or upright is not found, and grids are.
+    These are 5 to 60 rows one above the other, each with eight or more jumps by half the greys
+    within two pixels, and fewer in the rows above and below. Text that is small, faint or upright
+    is not found, and grids are.
     """
     steps = np.abs(grey[:, 2:].astype(np.int16) - grey[:, :-2]) > _STEP
     begins = steps & ~np.pad(steps, ((0, 0), (1, 0)))[:, :-1]

@@ -1,4 +1,6 @@
-"""Image files to uint8 arrays: decoded once, resized, cached on disk, and opened as a memmap ever after."""
+"""Image files to uint8 arrays: decoded once, resized, cached on disk, and opened as a memmap ever
+after.
+"""
 
 import hashlib
 import json
@@ -30,15 +32,17 @@ class _Failure(NamedTuple):
     may_pass: bool
 
 
-def open_parts(path: Path, rendering: Rendering = PLAIN, neighbours: bool = False) -> Iterator[tuple[str, Image.Image]]:
+def open_parts(
+    path: Path, rendering: Rendering = PLAIN, neighbours: bool = False
+) -> Iterator[tuple[str, Image.Image]]:
     """Yield the images of a file of any kind, in their own size, by what follows the file's name.
 
-    DICOM is known by its content, volumes by their names, a DICOM series is a folder, all else is read as Pillow does.
-    Of a file with one image nothing follows its name.
+    DICOM is known by its content, volumes by their names, a DICOM series is a folder, all else is
+    read as Pillow does. Of a file with one image nothing follows its name.
 
     Raises:
-        BadRow: as :func:`fedward.sites.decoding.open_image`, :func:`fedward.sites.dicom.open_frames` and
-            :func:`fedward.sites.volumes.open_slices`.
+        BadRow: as :func:`fedward.sites.decoding.open_image`,
+            :func:`fedward.sites.dicom.open_frames` and :func:`fedward.sites.volumes.open_slices`.
     """
     if is_volume(path):
         read = read_series if path.is_dir() else read_nifti
@@ -56,17 +60,24 @@ def open_file(path: Path, rendering: Rendering = PLAIN) -> Image.Image:
     return next(image for _, image in open_parts(path, rendering))
 
 
-def decode_file(path: Path, size: int, channels: int, rendering: Rendering = PLAIN) -> dict[str, Pixels]:
-    """Read the images of a file as :func:`fedward.sites.decoding.decode`, by what follows the file's name.
+def decode_file(
+    path: Path, size: int, channels: int, rendering: Rendering = PLAIN
+) -> dict[str, Pixels]:
+    """Read the images of a file as :func:`fedward.sites.decoding.decode`, by what follows the
+    file's name.
 
-    Of volumes and with three channels, an image is a slice between its neighbours. Blank frames are left out.
+    Of volumes and with three channels, an image is a slice between its neighbours. Blank frames are
+    left out.
 
     Raises:
         BadRow: as :func:`open_parts`, or every image shows one constant value.
     """
     if not is_volume(path) and not is_dicom(path):
         return {"": decode(path, size, channels)}
-    parts = {part: fit(image, size, channels) for part, image in open_parts(path, rendering, channels == 3)}
+    parts = {
+        part: fit(image, size, channels)
+        for part, image in open_parts(path, rendering, channels == 3)
+    }
     shown = {part: pixels for part, pixels in parts.items() if not is_blank(pixels)}
     if not shown:
         raise BadRow("expected an image, found a blank one: every pixel is the same")
@@ -74,7 +85,12 @@ def decode_file(path: Path, size: int, channels: int, rendering: Rendering = PLA
 
 
 def decode_files(
-    paths: Sequence[Path], size: int, channels: int, cache: Path | None, site: str, rendering: Rendering = PLAIN
+    paths: Sequence[Path],
+    size: int,
+    channels: int,
+    cache: Path | None,
+    site: str,
+    rendering: Rendering = PLAIN,
 ) -> Decoded:
     """Decode many files, once.
 
@@ -82,11 +98,12 @@ def decode_files(
         paths: files that exist, or folders of a DICOM series.
         size: height and width of the result.
         channels: 1 or 3.
-        cache: folder for the decoded pixels; None keeps them in memory only. The name of a cache is a hash of the file
-            list (paths, sizes, modification times), size, channels, rendering and format version. It is written to a
-            temporary file and moved into place, so processes that build it at the same time end with the same whole
-            file; a damaged one (length or checksum) is built again, and so is one without a file that the machine
-            could not read then and can now. The newest caches of a folder stay, and those in use
+        cache: folder for the decoded pixels; None keeps them in memory only. The name of a cache is
+            a hash of the file list (paths, sizes, modification times), size, channels, rendering
+            and format version. It is written to a temporary file and moved into place, so processes
+            that build it at the same time end with the same whole file; a damaged one (length or
+            checksum) is built again, and so is one without a file that the machine could not read
+            then and can now. The newest caches of a folder stay, and those in use
             (:func:`fedward.sites.caches.keep_newest`).
         site: name for messages.
         rendering: how files become images.
@@ -106,7 +123,9 @@ def decode_files(
         return isinstance(again, _Failure) and again.may_pass
 
     def good() -> Iterator[Pixels]:
-        with ThreadPoolExecutor(1 if rendering.slices else _THREADS) as pool:  # one volume at a time in memory
+        with ThreadPoolExecutor(
+            1 if rendering.slices else _THREADS
+        ) as pool:  # one volume at a time in memory
             for index, result in enumerate(pool.map(read, range(len(paths)))):
                 if isinstance(result, _Failure):
                     failed[index] = result
@@ -124,22 +143,31 @@ def decode_files(
             private.make_folder(cache)
             target = cache / f"{_key(paths, size, channels, rendering)}.npy"
             known = _open(target, shape, len(paths))
-            if known and all(still_fails(index) for index, failure in known[1].items() if failure.may_pass):
+            if known and all(
+                still_fails(index) for index, failure in known[1].items() if failure.may_pass
+            ):
                 pixels, failed, parts = known
             else:
-                pixels = caches.write(target, good(), shape, np.uint8, lambda: {"failed": failed, "parts": parts})
+                pixels = caches.write(
+                    target, good(), shape, np.uint8, lambda: {"failed": failed, "parts": parts}
+                )
             caches.touch(target)
             caches.keep_newest(cache)
         except OSError as error:
-            where, remedy = f"site {site}, cache {cache}", "Name another cache folder."
-            raise DataError(where, expected="room to write", found=str(error), remedy=remedy) from None
+            where = f"site {site}, cache {cache}"
+            remedy = "Name another cache folder."
+            raise DataError(
+                where, expected="room to write", found=str(error), remedy=remedy
+            ) from None
     reasons = {index: failure.reason for index, failure in failed.items()}
     return Decoded(pixels, reasons, [parts.get(index, []) for index in range(len(paths))])
 
 
 def _key(paths: Sequence[Path], size: int, channels: int, rendering: Rendering) -> str:
     files = [file for path in paths for file in (path, *series_files(path))]
-    states = [(str(file), state.st_size, state.st_mtime_ns) for file in files for state in (file.stat(),)]
+    states = [
+        (str(file), state.st_size, state.st_mtime_ns) for file in files for state in (file.stat(),)
+    ]
     told = [_FORMAT, size, channels, rendering.plain(), states]
     return hashlib.sha256(json.dumps(told).encode()).hexdigest()[:32]
 
@@ -148,12 +176,17 @@ def _open(
     target: Path, shape: tuple[int, int, int], files: int
 ) -> tuple[Pixels, dict[int, _Failure], dict[int, list[str]]] | None:
     try:
-        if (known := caches.read(target, np.uint8)) is None or known[0].shape[1:] != shape:
+        known = caches.read(target, np.uint8)
+        if known is None or known[0].shape[1:] != shape:
             return None
         pixels, notes = known
         failed = {int(index): _Failure(*failure) for index, failure in notes["failed"].items()}
-        parts = {int(index): [str(part) for part in listed] for index, listed in notes["parts"].items()}
-        whole = set(failed) | set(parts) == set(range(files)) and sum(map(len, parts.values())) == len(pixels)
+        parts = {
+            int(index): [str(part) for part in listed] for index, listed in notes["parts"].items()
+        }
+        whole = set(failed) | set(parts) == set(range(files)) and sum(
+            map(len, parts.values())
+        ) == len(pixels)
         return (pixels, failed, parts) if whole else None
     except (ValueError, KeyError, TypeError, AttributeError):
         return None

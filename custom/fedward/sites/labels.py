@@ -1,4 +1,6 @@
-"""What an image shows: one class; or in a multi-label job any number of the classes, of which none is an answer too."""
+"""What an image shows: one class; or in a multi-label job any number of the classes, of which none
+is an answer too.
+"""
 
 from typing import TYPE_CHECKING
 
@@ -9,8 +11,8 @@ if TYPE_CHECKING:
     from fedward.sites.data import Labels
 
 NO_FINDING = "No Finding"
-"""In a multi-label job: how a site says that an image shows none of the classes. ChestX-ray14 and CheXpert write it
-so. An empty cell says that nobody has labelled the image."""
+"""In a multi-label job: how a site says that an image shows none of the classes. ChestX-ray14 and
+CheXpert write it so. An empty cell says that nobody has labelled the image."""
 SEPARATOR = "|"
 """Between the findings in a cell."""
 
@@ -40,9 +42,9 @@ def class_counts(labels: "Labels", classes: int) -> npt.NDArray[np.int64]:
 def strata(labels: "Labels") -> npt.NDArray[np.int64]:
     """Return by what images are divided evenly, (N,): the class of each, -1 of one without a label.
 
-    Of several classes it is the one that the fewest of these images show, as rare ones are the hardest to divide; where
-    an image shows none, it is K. Source: Sechidis et al., *On the stratification of multi-label data*, ECML PKDD 2011,
-    who divide the rarest class first.
+    Of several classes it is the one that the fewest of these images show, as rare ones are the
+    hardest to divide; where an image shows none, it is K. Source: Sechidis et al., *On the
+    stratification of multi-label data*, ECML PKDD 2011, who divide the rarest class first.
     """
     if labels.ndim == 1:
         return labels

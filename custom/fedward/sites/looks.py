@@ -1,4 +1,6 @@
-"""How eight diagnoses look under a dermatoscope, and what cameras make of it: the numbers behind the drawing."""
+"""How eight diagnoses look under a dermatoscope, and what cameras make of it: the numbers behind
+the drawing.
+"""
 
 from dataclasses import dataclass
 from typing import TypeAlias
@@ -8,7 +10,9 @@ Colour: TypeAlias = tuple[float, float, float]
 
 @dataclass(frozen=True)
 class Spots:
-    """Round structures inside a lesion: globules, milia-like dots, lacunae, ovoid nests, dotted vessels."""
+    """Round structures inside a lesion: globules, milia-like dots, lacunae, ovoid nests, dotted
+    vessels.
+    """
 
     count: int
     size: float
@@ -57,14 +61,34 @@ class Look:
 
 
 LOOKS: dict[str, Look] = {
-    "MEL": Look(0.34, 0.22, 0.17, 0.12, 0.09, 0.10, 0.8, 0.56, 0.22, 0.07, 0.5, 0.40, 0.8, streaks=0.7, veil=0.75),
+    "MEL": Look(
+        0.34,
+        0.22,
+        0.17,
+        0.12,
+        0.09,
+        0.10,
+        0.8,
+        0.56,
+        0.22,
+        0.07,
+        0.5,
+        0.40,
+        0.8,
+        streaks=0.7,
+        veil=0.75,
+    ),
     "NV": Look(0.55, 0.36, 0.24, 0.42, 0.26, 0.17, 0.4, 0.46, 0.05, 0.09, 0.75, 0.27, 0.1),
     "BCC": Look(0.80, 0.56, 0.52, 0.72, 0.46, 0.46, 0.4, 0.48, 0.13, 0.12, 0, 0.3, 0, vessels=0.85),
-    "AK": Look(0.78, 0.47, 0.42, 0.84, 0.62, 0.54, 0.6, 0.56, 0.16, 0.26, 0.35, 0.2, 0.4, scale=0.6),
+    "AK": Look(
+        0.78, 0.47, 0.42, 0.84, 0.62, 0.54, 0.6, 0.56, 0.16, 0.26, 0.35, 0.2, 0.4, scale=0.6
+    ),
     "BKL": Look(0.58, 0.44, 0.30, 0.44, 0.31, 0.20, 0.5, 0.50, 0.09, 0.03, 0, 0.3, 0.2, ridges=0.8),
     "DF": Look(0.64, 0.43, 0.34, 0.54, 0.33, 0.26, 0.3, 0.38, 0.05, 0.16, 0.5, 0.20, 0.1, scar=0.9),
     "VASC": Look(0.58, 0.13, 0.20, 0.38, 0.07, 0.22, 0.5, 0.38, 0.08, 0.05, 0, 0.3, 0),
-    "SCC": Look(0.76, 0.40, 0.36, 0.62, 0.26, 0.22, 0.5, 0.52, 0.17, 0.13, 0, 0.3, 0, scar=0.5, scale=0.35),
+    "SCC": Look(
+        0.76, 0.40, 0.36, 0.62, 0.26, 0.22, 0.5, 0.52, 0.17, 0.13, 0, 0.3, 0, scar=0.5, scale=0.35
+    ),
 }
 """Diagnosis -> its look, after the structures of the revised pattern analysis of dermoscopy."""
 
@@ -82,7 +106,9 @@ SPOTS: dict[str, tuple[Spots, ...]] = {
 
 @dataclass(frozen=True)
 class Style:
-    """A site's camera: colour gains, brightness exponent, dark corners, blur (pixels), noise, zoom, hair, gel."""
+    """A site's camera: colour gains, brightness exponent, dark corners, blur (pixels), noise, zoom,
+    hair, gel.
+    """
 
     gains: Colour = (1.0, 1.0, 1.0)
     gamma: float = 1.0

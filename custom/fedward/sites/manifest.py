@@ -1,4 +1,6 @@
-"""A site whose data is a CSV and a folder of images: read, checked row by row, split by group, decoded."""
+"""A site whose data is a CSV and a folder of images: read, checked row by row, split by group,
+decoded.
+"""
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -49,10 +51,14 @@ class Entry:
         return Rejected(self.line, self.sample_id, reason, counted)
 
 
-def load_manifest(file: ManifestSite, spec: "DataSpec", decode: Callable[[Sequence[Path]], Decoded]) -> Listed:
+def load_manifest(
+    file: ManifestSite, spec: "DataSpec", decode: Callable[[Sequence[Path]], Decoded]
+) -> Listed:
     """Read the rows of the site, and its images by ``decode``; see :func:`fedward.sites.load_site`."""
     entries, rejected, total = _entries(file, spec.classes, spec.multi_label)
-    entries = sorted(_with_splits(entries, file), key=lambda entry: (SPLITS.index(entry.split), entry.sample_id))
+    entries = sorted(
+        _with_splits(entries, file), key=lambda entry: (SPLITS.index(entry.split), entry.sample_id)
+    )
     unlabelled = [entry for entry in entries if entry.split != "train" and not entry.labelled]
     used = [entry for entry in entries if entry.split == "train" or entry.labelled]
     found = [entry for entry in used if not entry.missing]
@@ -65,7 +71,10 @@ def load_manifest(file: ManifestSite, spec: "DataSpec", decode: Callable[[Sequen
     rejected += [entry.rejected(NO_LABEL_TO_EVALUATE, counted=False) for entry in unlabelled]
     # Files that cannot be read are dropped last, so that fixing one moves no other image.
     images = {entry.line: of_file for entry, of_file in zip(found, parts, strict=True)}
-    rows = [Row(entry.sample_id, entry.label, entry.split, entry.group, images.get(entry.line, [])) for entry in used]
+    rows = [
+        Row(entry.sample_id, entry.label, entry.split, entry.group, images.get(entry.line, []))
+        for entry in used
+    ]
     return Listed(rows, pixels, rejected, total)
 
 
@@ -75,8 +84,8 @@ def read_entries(
     """Read the CSV and check every row, without opening an image.
 
     Returns:
-        The usable rows, whose files exist; the rejected rows; and the number of rows the site selects (both together,
-        without rows that may be another site's).
+        The usable rows, whose files exist; the rejected rows; and the number of rows the site
+        selects (both together, without rows that may be another site's).
 
     Raises:
         DataError: the CSV cannot be used at all, or the selection is empty.
@@ -86,27 +95,39 @@ def read_entries(
     return [entry for entry in entries if not entry.missing], sorted(rejected), total
 
 
-def _entries(file: ManifestSite, classes: Sequence[str], multi_label: bool) -> tuple[list[Entry], list[Rejected], int]:
+def _entries(
+    file: ManifestSite, classes: Sequence[str], multi_label: bool
+) -> tuple[list[Entry], list[Rejected], int]:
     """Return what :func:`read_entries` does, but rows without a file among the usable ones."""
     check_places(file)
     columns = file.columns
     if isinstance(columns.label, tuple) and not multi_label:
-        where, expected = f"site {file.site}, field columns.label", "one column, as the job has one label an image"
+        where = f"site {file.site}, field columns.label"
+        expected = "one column, as the job has one label an image"
         remedy = "Name it, or let images have several labels with --set data.multi_label=true."
-        raise DataError(where, expected=expected, found=f"{len(columns.label)} columns", remedy=remedy)
+        raise DataError(
+            where, expected=expected, found=f"{len(columns.label)} columns", remedy=remedy
+        )
     records, rejected = read_table(file.manifest, _named_columns(file), file.site)
     if file.where or file.share:  # nobody knows whose a malformed row is
         rejected = [row._replace(counted=False) for row in rejected]
     records = _selected(records, file, multi_label)
     total = len(records) + sum(row.counted for row in rejected)
     if not total:
-        found, remedy = "none that the site file selects", "Check 'where', 'ignore_labels' and the CSV."
-        raise DataError(f"site {file.site}, {file.manifest}", expected="at least one row", found=found, remedy=remedy)
+        found = "none that the site file selects"
+        remedy = "Check 'where', 'ignore_labels' and the CSV."
+        raise DataError(
+            f"site {file.site}, {file.manifest}",
+            expected="at least one row",
+            found=found,
+            remedy=remedy,
+        )
     entries: dict[str, Entry] = {}
     for record in records:
         try:
             entry = _check(record, file, classes, multi_label)
-            if same := entries.get(entry.sample_id):
+            same = entries.get(entry.sample_id)
+            if same:
                 raise BadRow(f"expected a sample_id of its own, found that of line {same.line}")
         except BadRow as problem:
             rejected.append(Rejected(record.line, record.cells[columns.sample_id], str(problem)))
@@ -124,13 +145,16 @@ def _named_columns(file: ManifestSite) -> list[str]:
 
 
 def listed_images(file: ManifestSite) -> int:
-    """Return how many of the site's rows name an image that is there, whatever their labels; no image is opened.
+    """Return how many of the site's rows name an image that is there, whatever their labels; no
+    image is opened.
 
-    Rows are the site's by ``where``. Which ones ``share`` leaves to it is known with a job's labels only.
+    Rows are the site's by ``where``. Which ones ``share`` leaves to it is known with a job's labels
+    only.
 
     Raises:
-        DataError: folder or CSV are not there, the CSV cannot be read or lacks a column, or more than
-            ``max_rejected`` of the rows have no image, with ``share`` all of them; the first with the reason.
+        DataError: folder or CSV are not there, the CSV cannot be read or lacks a column, or more
+            than ``max_rejected`` of the rows have no image, with ``share`` all of them; the first
+            with the reason.
     """
     check_places(file)
     records, _ = read_table(file.manifest, _named_columns(file), file.site)
@@ -143,8 +167,11 @@ def listed_images(file: ManifestSite) -> int:
             missing.append(f"line {record.line}: {problem}")
     allowed = len(records) - 1 if file.share else file.max_rejected * len(records)
     if len(missing) > allowed or not records:
-        where, expected = f"site {file.site}, {file.manifest}", f"rows whose images lie in {file.folder}"
-        found = f"{len(missing)} of {len(records)} that do not" + "".join(f"; {reason}" for reason in missing[:1])
+        where = f"site {file.site}, {file.manifest}"
+        expected = f"rows whose images lie in {file.folder}"
+        found = f"{len(missing)} of {len(records)} that do not" + "".join(
+            f"; {reason}" for reason in missing[:1]
+        )
         remedy = "Fix the rows, or the field folder of the site file."
         raise DataError(where, expected=expected, found=found, remedy=remedy)
     return len(records) - len(missing)
@@ -161,7 +188,8 @@ def _selected(records: list[Record], file: ManifestSite, multi_label: bool) -> l
     ]
     if file.share is None:
         return chosen
-    groups, labels = [_group(record, file) for record in chosen], [SEPARATOR.join(said(record)) for record in chosen]
+    groups = [_group(record, file) for record in chosen]
+    labels = [SEPARATOR.join(said(record)) for record in chosen]
     parts = even_parts(groups, labels, file.share[1], file.split.seed)
     return [record for record, part in zip(chosen, parts, strict=True) if part == file.share[0] - 1]
 
@@ -175,7 +203,8 @@ def _group(record: Record, file: ManifestSite) -> str:
 
 
 def _check(record: Record, file: ManifestSite, classes: Sequence[str], multi_label: bool) -> Entry:
-    cells, columns = record.cells, file.columns
+    cells = record.cells
+    columns = file.columns
     if not cells[columns.sample_id]:
         raise BadRow("expected a sample_id, found none")
     label = read_label(record, columns.label, file.labels, classes, multi_label)
@@ -183,9 +212,11 @@ def _check(record: Record, file: ManifestSite, classes: Sequence[str], multi_lab
     if split is not None and split.lower() not in SPLITS:
         raise BadRow(f"expected a split among {', '.join(SPLITS)}, found {split!r}")
     try:
-        path, missing = locate(file.folder, cells[columns.image]), ""
+        path = locate(file.folder, cells[columns.image])
+        missing = ""
     except BadRow as problem:
-        path, missing = file.folder, str(problem)
+        path = file.folder
+        missing = str(problem)
     return Entry(
         line=record.line,
         sample_id=cells[columns.sample_id],
@@ -214,8 +245,11 @@ def _with_splits(entries: list[Entry], file: ManifestSite) -> list[Entry]:
 
 def _check_no_leak(entries: list[Entry], file: ManifestSite) -> None:
     splits = Counter(group for group, _ in {(entry.group, entry.split) for entry in entries})
-    if leaking := sorted(group for group, count in splits.items() if count > 1):
+    leaking = sorted(group for group, count in splits.items() if count > 1)
+    if leaking:
         where = f"site {file.site}, {file.manifest}, column {file.columns.split or 'split'}"
-        found = f"groups in several: {', '.join(leaking[:5])}" + f" and {len(leaking) - 5} more" * (len(leaking) > 5)
+        found = f"groups in several: {', '.join(leaking[:5])}" + f" and {len(leaking) - 5} more" * (
+            len(leaking) > 5
+        )
         remedy = "Move each of these groups to one split: results on known patients say nothing about new ones."
         raise DataError(where, expected="each group in one split", found=found, remedy=remedy)

@@ -1,4 +1,6 @@
-"""A site whose data is a file in the MedMNIST layout (Yang et al., 2023): arrays of images and labels by split."""
+"""A site whose data is a file in the MedMNIST layout (Yang et al., 2023): arrays of images and
+labels by split.
+"""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -19,12 +21,16 @@ if TYPE_CHECKING:
 
 
 def load_npz(file: NpzSite, spec: "DataSpec") -> Listed:
-    """Read the site's images; see :func:`fedward.sites.load_site`. Sample ids are ``<split>-<index in the file>``."""
+    """Read the site's images; see :func:`fedward.sites.load_site`. Sample ids are ``<split>-<index
+    in the file>``.
+    """
     rows: list[Row] = []
     pixels: list[Pixels] = []
     rejected: list[Rejected] = []
     total = 0
-    for split in SPLITS if file.indices is None else [name for name in SPLITS if file.indices.get(name)]:
+    for split in (
+        SPLITS if file.indices is None else [name for name in SPLITS if file.indices.get(name)]
+    ):
         images, labels = read_split(file, split, spec.multi_label)
         wanted = _wanted(file, split, labels)
         total += len(wanted)
@@ -52,14 +58,18 @@ def load_npz(file: NpzSite, spec: "DataSpec") -> Listed:
 
 
 def fitted(image: Pixels, spec: "DataSpec") -> Pixels:
-    """Return an image of a file, uint8 (H, W) or (H, W, C), as the network sees it; BadRow where it is blank."""
+    """Return an image of a file, uint8 (H, W) or (H, W, C), as the network sees it; BadRow where it
+    is blank.
+    """
     pixels = fit(as_image(image), spec.image_size, spec.channels)
     check_not_blank(pixels)
     return pixels
 
 
 def _label(given: npt.NDArray[np.int64], file: NpzSite, spec: "DataSpec") -> Label:
-    """Return the label of an image by what the file holds: a number (), or 0 and 1 of each column (C,)."""
+    """Return the label of an image by what the file holds: a number (), or 0 and 1 of each column
+    (C,).
+    """
     if not spec.multi_label:
         number = int(given)
         if number not in file.labels:
@@ -68,21 +78,25 @@ def _label(given: npt.NDArray[np.int64], file: NpzSite, spec: "DataSpec") -> Lab
     if (given == -1).all():
         return (-1,) * len(spec.classes)
     if not np.isin(given, (0, 1)).all():
-        raise BadRow(f"expected 0 or 1 in each column, or -1 in all of them, found {given.tolist()}")
+        raise BadRow(
+            f"expected 0 or 1 in each column, or -1 in all of them, found {given.tolist()}"
+        )
     shown = {name for number, name in file.labels.items() if given[number]}
     return tuple(int(name in shown) for name in spec.classes)
 
 
 def read_split(file: NpzSite, split: str, multi_label: bool = False) -> tuple[Pixels, Labels]:
-    """Return the arrays that hold one split: uint8 images (N, H, W) or (N, H, W, 3), int64 labels (N,).
+    """Return the arrays that hold one split: uint8 images (N, H, W) or (N, H, W, 3), int64 labels
+    (N,).
 
     In a multi-label job labels are (N, C) of 0 and 1, and the site file says what each column is.
 
-    Where a site file lists ``indices``, a split without arrays of its own is a part of the training images, or of
-    images that have no splits.
+    Where a site file lists ``indices``, a split without arrays of its own is a part of the training
+    images, or of images that have no splits.
 
     Raises:
-        DataError: no such file or arrays, pickled content, other shapes or types, labels of the other kind.
+        DataError: no such file or arrays, pickled content, other shapes or types, labels of the
+            other kind.
     """
     check_places(file)
     prefixes = [f"{split}_", *(() if file.indices is None else ("train_", ""))]
@@ -102,15 +116,20 @@ def check_layout(file: NpzSite, multi_label: bool) -> None:
 
 
 def labels_in(file: NpzSite) -> int:
-    """Return how many labels the file holds, of all its splits, whatever their kind; no image is read.
+    """Return how many labels the file holds, of all its splits, whatever their kind; no image is
+    read.
 
     Raises:
         DataError: it is not there, cannot be read, or holds no labels.
     """
-    if found := _labels(file):
+    found = _labels(file)
+    if found:
         return sum(map(len, found.values()))
-    where, expected = f"site {file.site}, {file.file}", "an npz file with train_labels or labels"
-    raise DataError(where, expected=expected, found="none", remedy="Fetch the file again, or name another.")
+    where = f"site {file.site}, {file.file}"
+    expected = "an npz file with train_labels or labels"
+    raise DataError(
+        where, expected=expected, found="none", remedy="Fetch the file again, or name another."
+    )
 
 
 def _labels(file: NpzSite) -> dict[str, npt.NDArray[Any]]:
@@ -121,8 +140,11 @@ def _labels(file: NpzSite) -> dict[str, npt.NDArray[Any]]:
             names = [f"{split}{'_' * bool(split)}labels" for split in (*SPLITS, "")]
             return {name: arrays[name] for name in names if name in arrays}
     except Exception as error:  # as in read_arrays
-        where, remedy = f"site {file.site}, {file.file}", "Fetch the file again, or name another."
-        raise DataError(where, expected="an npz file", found=reason_of(error), remedy=remedy) from None
+        where = f"site {file.site}, {file.file}"
+        remedy = "Fetch the file again, or name another."
+        raise DataError(
+            where, expected="an npz file", found=reason_of(error), remedy=remedy
+        ) from None
 
 
 def _flat(labels: npt.NDArray[Any]) -> npt.NDArray[Any]:
@@ -136,17 +158,23 @@ def _check_kind(file: NpzSite, split: str, labels: npt.NDArray[Any], multi_label
         where = f"site {file.site}, {file.file}, {split}{'_' * bool(split)}labels"
         raise DataError(where, expected=kinds[multi_label], found=f"{labels.shape}", remedy=remedy)
     if multi_label and set(file.labels) != (columns := set(range(labels.shape[1]))):
-        expected, found = f"the class of each column from 0 to {max(columns)}", ", ".join(map(str, file.labels))
+        expected = f"the class of each column from 0 to {max(columns)}"
+        found = ", ".join(map(str, file.labels))
         remedy = "Leave the name of a column empty where the job has no such class."
-        raise DataError(f"site {file.site}, field labels", expected=expected, found=found, remedy=remedy)
+        raise DataError(
+            f"site {file.site}, field labels", expected=expected, found=found, remedy=remedy
+        )
 
 
 def read_arrays(path: Path, prefixes: Sequence[str], where: str) -> tuple[Pixels, Labels]:
-    """Return images and labels, (N,) or (N, C), of the first prefix under which the file has images."""
+    """Return images and labels, (N,) or (N, C), of the first prefix under which the file has
+    images.
+    """
     try:
         with np.load(path, allow_pickle=False) as arrays:
             prefix = next((start for start in prefixes if f"{start}images" in arrays), prefixes[0])
-            images, labels = arrays[f"{prefix}images"], arrays[f"{prefix}labels"]
+            images = arrays[f"{prefix}images"]
+            labels = arrays[f"{prefix}labels"]
     except Exception as error:  # broken bytes end in a dozen kinds, from the archive, its compression and the header
         expected = f"an npz file with {prefixes[0]}images and {prefixes[0]}labels"
         remedy = "Fetch the file again, or name another."
@@ -155,9 +183,13 @@ def read_arrays(path: Path, prefixes: Sequence[str], where: str) -> tuple[Pixels
     each = labels.ndim in (1, 2) and labels.shape[:1] == images.shape[:1]
     whole = each and np.issubdtype(labels.dtype, np.integer)
     if not (pictures and whole):
-        expected = "uint8 images (N, H, W) or (N, H, W, 1 or 3), and whole-number labels (N,) or (N, C)"
+        expected = (
+            "uint8 images (N, H, W) or (N, H, W, 1 or 3), and whole-number labels (N,) or (N, C)"
+        )
         found = f"images {images.dtype} {images.shape}, labels {labels.dtype} {labels.shape}"
-        raise DataError(where, expected=expected, found=found, remedy="Use a file of 2D images with labels.")
+        raise DataError(
+            where, expected=expected, found=found, remedy="Use a file of 2D images with labels."
+        )
     return images, _flat(labels.astype(np.int64))
 
 
@@ -170,16 +202,23 @@ def are_pictures(images: npt.NDArray[Any]) -> bool:
 def _wanted(file: NpzSite, split: str, labels: Labels) -> list[int]:
     if file.indices is not None:
         wanted = file.indices.get(split, ())
-        if wanted and (min(wanted) < 0 or max(wanted) >= len(labels) or len(set(wanted)) < len(wanted)):
-            expected, remedy = (
-                f"different numbers from 0 to {len(labels) - 1}",
-                "Write the site file for this file anew.",
-            )
+        if wanted and (
+            min(wanted) < 0 or max(wanted) >= len(labels) or len(set(wanted)) < len(wanted)
+        ):
+            expected = f"different numbers from 0 to {len(labels) - 1}"
+            remedy = "Write the site file for this file anew."
             found = f"{len(wanted)} numbers from {min(wanted)} to {max(wanted)}"
-            raise DataError(f"site {file.site}, field indices.{split}", expected=expected, found=found, remedy=remedy)
+            raise DataError(
+                f"site {file.site}, field indices.{split}",
+                expected=expected,
+                found=found,
+                remedy=remedy,
+            )
         return sorted(wanted)
     if file.share is None:
         return list(range(len(labels)))
     part, parts = file.share
-    owner = even_parts([f"{split}-{index}" for index in range(len(labels))], strata(labels), parts, file.split.seed)
+    owner = even_parts(
+        [f"{split}-{index}" for index in range(len(labels))], strata(labels), parts, file.split.seed
+    )
     return np.flatnonzero(owner == part - 1).tolist()

@@ -8,7 +8,9 @@ import numpy.typing as npt
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 Window: TypeAlias = tuple[float, float]
-"""Centre and width of the values that are shown, after the modality rescale: in Hounsfield units for CT."""
+"""Centre and width of the values that are shown, after the modality rescale: in Hounsfield units
+for CT.
+"""
 Values: TypeAlias = npt.NDArray[np.float32]
 Affine: TypeAlias = npt.NDArray[np.float64]
 Percentile: TypeAlias = Annotated[float, Field(ge=0, le=100)]
@@ -32,7 +34,9 @@ class Frames(_Part):
 
 
 class Slices(_Part):
-    """Which slices of a volume become images, and how they are shown where the site names no window."""
+    """Which slices of a volume become images, and how they are shown where the site names no
+    window.
+    """
 
     axis: Literal["axial", "coronal", "sagittal"] = "axial"
     at_most: int = Field(16, ge=1)
@@ -81,18 +85,23 @@ class Volume(NamedTuple):
     values: Values
     """(x, y, z) in the order of the file."""
     affine: Affine | None
-    """(4, 4) from indices to RAS; None: the file does not say, and z is the order of slices as they are shown."""
+    """(4, 4) from indices to RAS; None: the file does not say, and z is the order of slices as they
+    are shown.
+    """
     window: tuple[Window, str] | None = None
     """Of the file, with the name of its VOI function; None: it has none, or several."""
 
 
 def windowed(values: npt.NDArray[Any], window: Window, function: str) -> npt.NDArray[Any]:
-    """Return values as 0..1 by a VOI function: LINEAR, LINEAR_EXACT or SIGMOID (DICOM PS3.3, C.11.2.1)."""
+    """Return values as 0..1 by a VOI function: LINEAR, LINEAR_EXACT or SIGMOID (DICOM PS3.3,
+    C.11.2.1).
+    """
     centre, width = window
     if function == "SIGMOID":
         return np.asarray(1 / (1 + np.exp(np.clip(-4 * (values - centre) / width, -500, 500))))
     if function == "LINEAR" and width > 1:
-        centre, width = centre - 0.5, width - 1
+        centre = centre - 0.5
+        width = width - 1
     return np.clip((values - centre) / width + 0.5, 0, 1)
 
 

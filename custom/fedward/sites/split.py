@@ -1,4 +1,6 @@
-"""Who is in which split, and whose label is seen: whole groups, stratified by class, the same in every row order."""
+"""Who is in which split, and whose label is seen: whole groups, stratified by class, the same in
+every row order.
+"""
 
 import hashlib
 from collections.abc import Sequence
@@ -14,14 +16,15 @@ Whole: TypeAlias = npt.NDArray[np.int64]
 def group_split(groups: Sequence[str], labels: Whole, shares: Sequence[float], seed: int) -> Whole:
     """Give every row one of ``len(shares)`` parts; all rows of a group get the same part.
 
-    Groups are taken class by class in an order hashed from (seed, group name), each by the part that is furthest behind
-    its share of that class. A part is therefore off its share by less than the largest group per class, a class's only
-    group goes to the largest share, and a group's size has no say in where it goes.
+    Groups are taken class by class in an order hashed from (seed, group name), each by the part
+    that is furthest behind its share of that class. A part is therefore off its share by less than
+    the largest group per class, a class's only group goes to the largest share, and a group's size
+    has no say in where it goes.
 
     Args:
         groups: N group names.
-        labels: int64 (N,), -1 = none. A group's class is its commonest label (ties: the lowest index); groups without
-            any label are a class of their own.
+        labels: int64 (N,), -1 = none. A group's class is its commonest label (ties: the lowest
+            index); groups without any label are a class of their own.
         shares: at least one, none negative, summing to 1 within 1e-6.
         seed: another seed gives another split.
 
@@ -46,13 +49,17 @@ def group_split(groups: Sequence[str], labels: Whole, shares: Sequence[float], s
     for g in order:
         have = filled.setdefault(int(kinds[g]), [0.0] * len(shares))
         reach = sum(have) + sizes[g]
-        part[g] = max(range(len(shares)), key=lambda p: (shares[p] > 0, shares[p] * reach - have[p]))
+        part[g] = max(
+            range(len(shares)), key=lambda p: (shares[p] > 0, shares[p] * reach - have[p])
+        )
         have[part[g]] += sizes[g]
     return part[member]
 
 
 def even_parts(groups: Sequence[str], labels: npt.ArrayLike, parts: int, seed: int) -> Whole:
-    """Cut rows into equal parts as :func:`group_split`; ``labels`` (N,) may be of any kind that sorts."""
+    """Cut rows into equal parts as :func:`group_split`; ``labels`` (N,) may be of any kind that
+    sorts.
+    """
     codes = np.unique(labels, return_inverse=True)[1].astype(np.int64)
     return group_split(groups, codes, [1 / parts] * parts, seed)
 
@@ -78,8 +85,9 @@ def _rank(seed: int, name: str) -> bytes:
 def labelled_share(labels: Whole, share: float, rng: np.random.Generator) -> npt.NDArray[np.bool_]:
     """Choose which of a site's labels are seen: a share of each class, by largest remainder.
 
-    ``round(share * n)`` labels are chosen among the n known ones; every class present gets at least one if share > 0
-    (a class nobody labelled cannot be learnt), so rare classes may push the total above that.
+    ``round(share * n)`` labels are chosen among the n known ones; every class present gets at least
+    one if share > 0 (a class nobody labelled cannot be learnt), so rare classes may push the total
+    above that.
 
     Args:
         labels: int64 (N,), -1 = none (never chosen).

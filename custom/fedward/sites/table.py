@@ -1,4 +1,6 @@
-"""A hospital's CSV as it comes: four encodings, four delimiters, rows that are too short or too long."""
+"""A hospital's CSV as it comes: four encodings, four delimiters, rows that are too short or too
+long.
+"""
 
 import csv
 import io
@@ -25,15 +27,18 @@ class Record:
 
 
 def read_table(path: Path, needed: Sequence[str], site: str) -> tuple[list[Record], list[Rejected]]:
-    """Read a CSV in UTF-8 (with or without BOM), UTF-16 (with BOM) or cp1252, separated by ``, ; | tab``.
+    """Read a CSV in UTF-8 (with or without BOM), UTF-16 (with BOM) or cp1252, separated by ``, ; |
+    tab``.
 
-    The delimiter is the one that makes every needed column appear in the first line. Empty lines are skipped; a row
-    with more or fewer cells than the header is rejected, named by its cell in the first needed column if it has one. A
-    line number counts from the header (1); of a row with line breaks in its cells it is the first. Columns without a
-    name may repeat, as spreadsheets write them behind the last one.
+    The delimiter is the one that makes every needed column appear in the first line. Empty lines
+    are skipped; a row with more or fewer cells than the header is rejected, named by its cell in
+    the first needed column if it has one. A line number counts from the header (1); of a row with
+    line breaks in its cells it is the first. Columns without a name may repeat, as spreadsheets
+    write them behind the last one.
 
     Raises:
-        DataError: no such file, an unknown encoding, no or repeated or missing columns, or broken quoting.
+        DataError: no such file, an unknown encoding, no or repeated or missing columns, or broken
+            quoting.
     """
     where = f"site {site}, {path}"
     text = _decode(path, where)
@@ -51,10 +56,13 @@ def read_table(path: Path, needed: Sequence[str], site: str) -> tuple[list[Recor
                 records.append(Record(line, dict(zip(header, cells, strict=True))))
             elif any(cells):
                 name = "".join(cells[name_at : name_at + 1])
-                rejected.append(Rejected(line, name, f"expected {len(header)} cells, found {len(cells)}"))
+                rejected.append(
+                    Rejected(line, name, f"expected {len(header)} cells, found {len(cells)}")
+                )
             line = reader.line_num + 1
     except csv.Error as error:
-        where, remedy = f"{where}, line {reader.line_num}", "Fix the quoting there."
+        where = f"{where}, line {reader.line_num}"
+        remedy = "Fix the quoting there."
         raise DataError(where, expected="a CSV row", found=str(error), remedy=remedy) from None
     return records, rejected
 
@@ -70,7 +78,8 @@ def _decode(path: Path, where: str) -> str:
     try:
         content = path.read_bytes()
     except OSError as error:
-        found, remedy = error.strerror or str(error), "Fix the path in the site file."
+        found = error.strerror or str(error)
+        remedy = "Fix the path in the site file."
         raise DataError(where, expected="a CSV file", found=found, remedy=remedy) from None
     encodings = ["utf-16"] if content[:2] in (b"\xff\xfe", b"\xfe\xff") else ["utf-8-sig", "cp1252"]
     for encoding in encodings:
@@ -80,27 +89,44 @@ def _decode(path: Path, where: str) -> str:
             continue
         if "\0" not in text:
             return text
-    expected, remedy = "text in UTF-8, UTF-16 or cp1252", "Save the CSV again as UTF-8."
+    expected = "text in UTF-8, UTF-16 or cp1252"
+    remedy = "Save the CSV again as UTF-8."
     raise DataError(where, expected=expected, found="other bytes", remedy=remedy)
 
 
 def _delimiter(text: str, needed: Sequence[str], where: str) -> str:
     headers = {mark: _header(text, mark) for mark in _DELIMITERS}
-    best = max(_DELIMITERS, key=lambda mark: (len(set(needed) & set(headers[mark])), len(headers[mark])))
+    best = max(
+        _DELIMITERS, key=lambda mark: (len(set(needed) & set(headers[mark])), len(headers[mark]))
+    )
     header = headers[best]
-    if missing := [name for name in needed if name not in header]:
+    missing = [name for name in needed if name not in header]
+    if missing:
         found = f"{', '.join(header) or 'nothing':.500} (missing: {', '.join(missing)})"
         remedy = "Name the site's columns under 'columns' in the site file."
-        raise DataError(f"{where}, line 1", expected=f"columns {', '.join(needed)}", found=found, remedy=remedy)
-    if repeated := sorted({name for name in header if name and header.count(name) > 1}):
+        raise DataError(
+            f"{where}, line 1", expected=f"columns {', '.join(needed)}", found=found, remedy=remedy
+        )
+    repeated = sorted({name for name in header if name and header.count(name) > 1})
+    if repeated:
         found = f"{', '.join(repeated)} more than once"
-        raise DataError(f"{where}, line 1", expected="each column once", found=found, remedy="Rename or drop a column.")
+        raise DataError(
+            f"{where}, line 1",
+            expected="each column once",
+            found=found,
+            remedy="Rename or drop a column.",
+        )
     return best
 
 
 def _header(text: str, mark: str) -> list[str]:
-    """Return the column names where ``mark`` is the delimiter; none where a name would be longer than a cell may be."""
+    """Return the column names where ``mark`` is the delimiter; none where a name would be longer
+    than a cell may be.
+    """
     try:
-        return [name.strip() for name in next(csv.reader(io.StringIO(text, newline=""), delimiter=mark), [])]
+        return [
+            name.strip()
+            for name in next(csv.reader(io.StringIO(text, newline=""), delimiter=mark), [])
+        ]
     except csv.Error:
         return []

@@ -1,4 +1,6 @@
-"""What a row of a site's CSV says of its image: a class, findings in one cell, or a column for each finding."""
+"""What a row of a site's CSV says of its image: a class, findings in one cell, or a column for each
+finding.
+"""
 
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, TypeAlias
@@ -12,30 +14,46 @@ if TYPE_CHECKING:
     from fedward.sites.table import Record
 
 Column: TypeAlias = str | tuple[str, ...] | None
-"""That of the label, if there is one; or in a multi-label job columns of 0 and 1, of which each is a finding."""
+"""That of the label, if there is one; or in a multi-label job columns of 0 and 1, of which each is
+a finding.
+"""
 _CELLS = {"0": 0, "0.0": 0, "1": 1, "1.0": 1}
 """Of a column for each finding."""
 
 
 def words(record: "Record", column: Column, multi_label: bool) -> list[str]:
-    """Return what a row of a CSV says of its image, in the site's words; an empty one where it says nothing."""
+    """Return what a row of a CSV says of its image, in the site's words; an empty one where it says
+    nothing.
+    """
     if not isinstance(column, tuple):
-        return [part.strip() for part in record.cell(column).split(SEPARATOR)] if multi_label else [record.cell(column)]
+        return (
+            [part.strip() for part in record.cell(column).split(SEPARATOR)]
+            if multi_label
+            else [record.cell(column)]
+        )
     found = [name for name in column if _CELLS.get(record.cells[name])]
     return found or [NO_FINDING if any(record.cells[name] for name in column) else ""]
 
 
 def read_label(
-    record: "Record", column: Column, called: Mapping[str, str], classes: Sequence[str], multi_label: bool
+    record: "Record",
+    column: Column,
+    called: Mapping[str, str],
+    classes: Sequence[str],
+    multi_label: bool,
 ) -> Label:
-    """Return the label of a row; BadRow where it is none of the job. ``called``: the site's word -> the class."""
+    """Return the label of a row; BadRow where it is none of the job. ``called``: the site's word ->
+    the class.
+    """
     if isinstance(column, tuple):
         check_columns(record, column)
     found = words(record, column, multi_label)
     names = {called.get(word, word) for word in found} - {""}
     allowed = {*classes, NO_FINDING} if multi_label else {*classes}
     if names - allowed:
-        raise BadRow(f"expected a label among {listed([*called, *classes])}, found {SEPARATOR.join(found)!r}")
+        raise BadRow(
+            f"expected a label among {listed([*called, *classes])}, found {SEPARATOR.join(found)!r}"
+        )
     if not multi_label:
         return classes.index(names.pop()) if names else -1
     if NO_FINDING in found and len(found) > 1:
@@ -48,4 +66,6 @@ def check_columns(record: "Record", columns: Sequence[str]) -> None:
     cells = {name: record.cells[name] for name in columns}
     if any(cells.values()) and (wrong := [name for name in columns if cells[name] not in _CELLS]):
         found = f"{cells[wrong[0]]!r} for {wrong[0]}"
-        raise BadRow(f"expected 0 or 1 for each finding, or an empty cell for all of them, found {found}")
+        raise BadRow(
+            f"expected 0 or 1 for each finding, or an empty cell for all of them, found {found}"
+        )

@@ -1,8 +1,9 @@
 """The audit log: what a run decided and when, in lines that each hold the hash of the line before.
 
-``audit.jsonl`` in the run folder is written line by line, at once and to the disk, and never cut. It is a
-:mod:`chain <fedward.storage.chain>` that starts from the run's id. A line has besides ``time`` (UTC), ``event``,
-``details`` and ``salt`` (random: a site that is shown a hash cannot guess the line).
+``audit.jsonl`` in the run folder is written line by line, at once and to the disk, and never cut.
+It is a :mod:`chain <fedward.storage.chain>` that starts from the run's id. A line has besides
+``time`` (UTC), ``event``, ``details`` and ``salt`` (random: a site that is shown a hash cannot
+guess the line).
 
 ==============  =====================================================================================================
 event           details
@@ -26,7 +27,7 @@ event           details
 
 import secrets
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -40,11 +41,13 @@ _FIELDS = {"seq", "time", "event", "details", "salt", "previous", "hash"}
 
 def now() -> str:
     """Return the time in UTC, to the second."""
-    return datetime.now(timezone.utc).isoformat(timespec="seconds")
+    return datetime.now(UTC).isoformat(timespec="seconds")
 
 
 def small(value: Any) -> Any:
-    """Return a row of another log with each matrix (a list of lists) replaced by its :func:`digest`."""
+    """Return a row of another log with each matrix (a list of lists) replaced by its
+    :func:`digest`.
+    """
     if isinstance(value, Mapping):
         return {key: small(entry) for key, entry in value.items()}
     if isinstance(value, list | tuple) and any(isinstance(entry, list | tuple) for entry in value):
@@ -53,7 +56,8 @@ def small(value: Any) -> Any:
 
 
 class AuditLog:
-    """Writer of one run's log; opening it changes nothing but what a crash or a stranger has left wrong.
+    """Writer of one run's log; opening it changes nothing but what a crash or a stranger has left
+    wrong.
 
     ==================================  =================================================================
     found when opened or before a line  done
@@ -89,7 +93,8 @@ class AuditLog:
 
 
 def rows(run: Path, *events: str) -> Iterator[dict[str, Any]]:
-    """Yield the content of the whole lines of a run's log, the newest first; of these ``events`` alone if any.
+    """Yield the content of the whole lines of a run's log, the newest first; of these ``events``
+    alone if any.
 
     Whether a line stands in its place is open.
     """
@@ -103,18 +108,24 @@ def _contents(lines: Iterable[bytes], events: Collection[str]) -> Iterator[dict[
 
 
 def oldest(run: Path, event: str) -> dict[str, Any] | None:
-    """Return the content of the first whole line of an event in a run's log, as :func:`rows`; None if there is none."""
+    """Return the content of the first whole line of an event in a run's log, as :func:`rows`; None
+    if there is none.
+    """
     return next(_contents(chain.read(run / LOG)[0], (event,)), None)
 
 
 def check_chain(lines: Sequence[bytes], run: str) -> list[dict[str, Any]]:
-    """Return the lines' content; RunError names the first that is not what was written, or not where it was written."""
+    """Return the lines' content; RunError names the first that is not what was written, or not
+    where it was written.
+    """
     rows = []
     for number, row in enumerate(chain.checked(lines, run, LOG), 1):
         if set(row) != _FIELDS:
             raise fault(number, f"the fields {', '.join(sorted(_FIELDS))}", ", ".join(sorted(row)))
         if row["event"] == "damaged":
-            raise fault(number, "an unbroken log when the run was resumed", str(row["details"]["found"]))
+            raise fault(
+                number, "an unbroken log when the run was resumed", str(row["details"]["found"])
+            )
         rows.append(row)
     return rows
 

@@ -1,10 +1,11 @@
 """Chains: append-only files of JSON lines that each hold the hash of the line before.
 
-A line is canonical JSON with ``seq`` (from 1), ``previous`` (the hash of the line before; in the first line a name that
-the file starts from), ``hash`` (the SHA-256 of the canonical JSON of all the rest), and what its writer adds.
+A line is canonical JSON with ``seq`` (from 1), ``previous`` (the hash of the line before; in the
+first line a name that the file starts from), ``hash`` (the SHA-256 of the canonical JSON of all the
+rest), and what its writer adds.
 
-Five files are chains: the server's audit log, a site's log of its answers, its privacy ledger, and its ledgers of
-questions and of sums.
+Five files are chains: the server's audit log, a site's log of its answers, its privacy ledger, and
+its ledgers of questions and of sums.
 """
 
 import hashlib
@@ -22,25 +23,33 @@ _PRIVATE = 0o600
 
 
 class Chain:
-    """Writer of one chain. Opening it changes nothing, and believes the lines that are there: :func:`checked` does not.
+    """Writer of one chain. Opening it changes nothing, and believes the lines that are there:
+    :func:`checked` does not.
 
-    Two processes may write one file: each opens it anew within :func:`fedward.storage.lock.locked` for every line.
+    Two processes may write one file: each opens it anew within :func:`fedward.storage.lock.locked`
+    for every line.
 
     Args:
         path: the file; need not exist. It is made readable for its owner alone.
         start: what the first line names as ``previous``.
-        torn: makes the content of a line from the text of half a line, which a crash left at the end. Nothing had
-            relied on it. The next :meth:`add` puts that line in its place.
+        torn: makes the content of a line from the text of half a line, which a crash left at the
+            end. Nothing had relied on it. The next :meth:`add` puts that line in its place.
     """
 
     def __init__(
-        self, path: Path, start: str, torn: Callable[[str], Mapping[str, Any]] = lambda text: {"torn": text}
+        self,
+        path: Path,
+        start: str,
+        torn: Callable[[str], Mapping[str, Any]] = lambda text: {"torn": text},
     ) -> None:
-        self._path, self._torn = path, torn
-        self._lines, self.last_hash = 0, start
+        self._path = path
+        self._torn = torn
+        self._lines = 0
+        self.last_hash = start
         lines, _ = read(path)
         if lines:
-            self._lines, self.last_hash = len(lines), _hash_of(lines[-1])
+            self._lines = len(lines)
+            self.last_hash = _hash_of(lines[-1])
 
     @property
     def end(self) -> dict[str, Any]:
@@ -48,15 +57,23 @@ class Chain:
         return {"lines": self._lines, "last_hash": self.last_hash}
 
     def add(self, content: Mapping[str, Any]) -> dict[str, Any]:
-        """Write one line to the disk and return it; ``content`` has no ``seq``, ``previous`` or ``hash`` of its own."""
+        """Write one line to the disk and return it; ``content`` has no ``seq``, ``previous`` or
+        ``hash`` of its own.
+        """
         if not ends_whole(self._path):
             lines, rest = read(self._path)
-            with replacing(self._path) as partial:  # in one step: a crash here must not lose the half line
+            with replacing(
+                self._path
+            ) as partial:  # in one step: a crash here must not lose the half line
                 append(partial, b"".join(line + b"\n" for line in lines), _PRIVATE)
-                row = self._append(partial, self._torn(rest.decode("utf-8", errors="backslashreplace")))
-            self._lines, self.last_hash = row["seq"], row["hash"]
+                row = self._append(
+                    partial, self._torn(rest.decode("utf-8", errors="backslashreplace"))
+                )
+            self._lines = row["seq"]
+            self.last_hash = row["hash"]
         row = self._append(self._path, content)
-        self._lines, self.last_hash = row["seq"], row["hash"]
+        self._lines = row["seq"]
+        self.last_hash = row["hash"]
         return row
 
     def _append(self, path: Path, content: Mapping[str, Any]) -> dict[str, Any]:
@@ -67,63 +84,85 @@ class Chain:
 
 
 class Checked:
-    """Reader of a chain that grows: each line is parsed and checked once, unless what lies before it has changed.
+    """Reader of a chain that grows: each line is parsed and checked once, unless what lies before
+    it has changed.
 
     ``path``, ``start`` and ``name`` are those of :class:`Chain` and :func:`checked`.
     """
 
     def __init__(self, path: Path, start: str, name: str) -> None:
-        self._path, self._start, self._name = path, start, name
-        self._lines, self._rows = list[bytes](), list[dict[str, Any]]()
+        self._path = path
+        self._start = start
+        self._name = name
+        self._lines = list[bytes]()
+        self._rows = list[dict[str, Any]]()
 
     def rows(self) -> list[dict[str, Any]]:
         """Return the content of all whole lines; RunError names the first that is wrong."""
         lines, _ = read(self._path)
         if lines[: len(self._lines)] != self._lines:
-            self._lines, self._rows = [], []
+            self._lines = []
+            self._rows = []
         self._rows = [*self._rows, *checked(lines, self._start, self._name, self._rows)]
         self._lines = lines
         return self._rows
 
 
 def read(path: Path) -> tuple[list[bytes], bytes]:
-    """Return a chain's whole lines, without their newlines, and what follows the last newline; nothing of no file."""
+    """Return a chain's whole lines, without their newlines, and what follows the last newline;
+    nothing of no file.
+    """
     *lines, rest = (path.read_bytes() if path.exists() else b"").split(b"\n")
     return lines, rest
 
 
 def parse(line: bytes) -> dict[str, Any] | None:
-    """Return a line's content; None unless it is canonical JSON, has a ``seq``, and ``hash`` is that of the rest."""
+    """Return a line's content; None unless it is canonical JSON, has a ``seq``, and ``hash`` is
+    that of the rest.
+    """
     try:
         row = json.loads(line)
     except (ValueError, RecursionError):
         return None
-    if not isinstance(row, dict) or canonical(row).encode() != line or not isinstance(row.get("seq"), int):
+    if (
+        not isinstance(row, dict)
+        or canonical(row).encode() != line
+        or not isinstance(row.get("seq"), int)
+    ):
         return None
-    return row if row.get("hash") == digest({key: row[key] for key in row if key != "hash"}) else None
+    return (
+        row if row.get("hash") == digest({key: row[key] for key in row if key != "hash"}) else None
+    )
 
 
 def checked(
     lines: Sequence[bytes], start: str, name: str, known: Sequence[Mapping[str, Any]] = ()
 ) -> Iterator[dict[str, Any]]:
-    """Yield the content of a chain's lines, as long as each is what was written, where it was written.
+    """Yield the content of a chain's lines, as long as each is what was written, where it was
+    written.
 
-    ``start``: what the first line names as ``previous``. ``name``: of the file. ``known``: the content of the first
-    lines, if they have been checked before; they are not yielded. RunError names the first line that is wrong.
+    ``start``: what the first line names as ``previous``. ``name``: of the file. ``known``: the
+    content of the first lines, if they have been checked before; they are not yielded. RunError
+    names the first line that is wrong.
     """
     previous = known[-1]["hash"] if known else start
     for number, line in enumerate(lines[len(known) :], len(known) + 1):
         row = parse(line)
         if row is None:
-            raise fault(name, number, "what its hash was made of", "something else: the line was changed")
+            raise fault(
+                name, number, "what its hash was made of", "something else: the line was changed"
+            )
         if row["seq"] != number or row.get("previous") != previous:
             raise _misplaced(name, number, row, lines)
         yield row
         previous = row["hash"]
 
 
-def check_end(lines: Sequence[bytes], end: Mapping[str, Any] | None, name: str, source: str) -> None:
-    """Raise RunError if lines of a file ``name`` are missing that ``source`` knows of, or others stand in their place.
+def check_end(
+    lines: Sequence[bytes], end: Mapping[str, Any] | None, name: str, source: str
+) -> None:
+    """Raise RunError if lines of a file ``name`` are missing that ``source`` knows of, or others
+    stand in their place.
 
     ``end``: an earlier :attr:`Chain.end`, kept in ``source``; None checks nothing.
     """
@@ -144,7 +183,8 @@ def fault(name: str, number: int, expected: str, found: str) -> RunError:
 
 
 def _misplaced(name: str, number: int, row: Mapping[str, Any], lines: Sequence[bytes]) -> RunError:
-    expected, seq = f"line {number}, after the one before it", row["seq"]
+    expected = f"line {number}, after the one before it"
+    seq = row["seq"]
     if seq == number == 1:
         return fault(name, number, "the first line of this run", "one of another run")
     if seq == number:
@@ -158,7 +198,9 @@ def _misplaced(name: str, number: int, row: Mapping[str, Any], lines: Sequence[b
 
 
 def ends_whole(path: Path) -> bool:
-    """Return whether a file is empty, absent, or ends with a newline: a crash may leave half a line."""
+    """Return whether a file is empty, absent, or ends with a newline: a crash may leave half a
+    line.
+    """
     if not path.exists() or not path.stat().st_size:
         return True
     with path.open("rb") as file:

@@ -1,4 +1,6 @@
-"""Models on disk, read back one tensor at a time: server memory stays flat however many sites there are."""
+"""Models on disk, read back one tensor at a time: server memory stays flat however many sites there
+are.
+"""
 
 import json
 import os
@@ -42,8 +44,8 @@ _LARGEST_SIDE = 2**40
 class StoredState(Mapping[str, torch.Tensor]):
     """A model in a safetensors file; each access reads that one tensor from disk.
 
-    The header is parsed once: ``safe_open`` would do so for every tensor, and a file it keeps open stays mapped, so
-    that the pages read would count as memory.
+    The header is parsed once: ``safe_open`` would do so for every tensor, and a file it keeps open
+    stays mapped, so that the pages read would count as memory.
     """
 
     def __init__(self, path: Path) -> None:
@@ -53,20 +55,30 @@ class StoredState(Mapping[str, torch.Tensor]):
             header = file.read(min(length, _LONGEST_HEADER))
         self._start = 8 + length
         try:
-            with safe_open(path, "np"):  # which compares shapes, types and offsets with each other and with the file
+            with safe_open(
+                path, "np"
+            ):  # which compares shapes, types and offsets with each other and with the file
                 self._header = json.loads(header)
-            # The file sorts its tensors; the model's own order, which layer moments rely on, is kept beside them.
+            # The file sorts its tensors; the model's own order, which layer moments rely on, is
+            # kept beside them.
             self._keys: list[str] = json.loads(self._header["__metadata__"]["order"])
             if sorted(self._keys) != sorted(self._header.keys() - {"__metadata__"}):
                 raise ValueError("other tensors than the order names")
-            if max((max(self._header[key]["shape"], default=0) for key in self._keys), default=0) > _LARGEST_SIDE:
+            if (
+                max((max(self._header[key]["shape"], default=0) for key in self._keys), default=0)
+                > _LARGEST_SIDE
+            ):
                 raise ValueError("a shape that no tensor has")
-            if unknown := {self._header[key]["dtype"] for key in self._keys} - _DTYPES.keys():
+            unknown = {self._header[key]["dtype"] for key in self._keys} - _DTYPES.keys()
+            if unknown:
                 raise ValueError(f"types {unknown}")
         except (ValueError, KeyError, TypeError, RecursionError, SafetensorError) as error:
-            expected, found = "a safetensors file that fedward wrote", f"another one ({type(error).__name__})"
+            expected = "a safetensors file that fedward wrote"
+            found = f"another one ({type(error).__name__})"
             remedy = "Restore the file, or start a new run; nothing in it was run or used."
-            raise RunError(f"model {path}", expected=expected, found=found, remedy=remedy) from error
+            raise RunError(
+                f"model {path}", expected=expected, found=found, remedy=remedy
+            ) from error
 
     def __getitem__(self, key: str) -> torch.Tensor:
         entry = self._header[key]
@@ -78,7 +90,8 @@ class StoredState(Mapping[str, torch.Tensor]):
         finally:
             os.close(file)
         if read != tensor.nbytes:
-            where, remedy = f"tensor {key} in {self._path}", "The file is damaged; restore it, or start a new run."
+            where = f"tensor {key} in {self._path}"
+            remedy = "The file is damaged; restore it, or start a new run."
             raise RunError(where, expected=f"{tensor.nbytes} bytes", found=f"{read}", remedy=remedy)
         return tensor
 
@@ -94,7 +107,9 @@ class StoredState(Mapping[str, torch.Tensor]):
 
 
 def save_model(path: Path, state: State) -> None:
-    """Write a model atomically, onto the disk: a reader sees the old file or the new one, never half of one."""
+    """Write a model atomically, onto the disk: a reader sees the old file or the new one, never
+    half of one.
+    """
     make_folder(path.parent)
     with replacing(path) as partial:
         _write(partial, state)
@@ -127,7 +142,8 @@ def by_role(tensors: Mapping[str, torch.Tensor]) -> dict[str, dict[str, torch.Te
 
 
 class SiteModels(Mapping[str, State]):
-    """Each site's newest model, as ``<folder>/<site>/<round>.safetensors``; others may not look into the folder.
+    """Each site's newest model, as ``<folder>/<site>/<round>.safetensors``; others may not look
+    into the folder.
 
     The folder is listed once: with thousands of sites each look would take longer than a round.
     """
@@ -152,7 +168,9 @@ class SiteModels(Mapping[str, State]):
         return StoredState(path)
 
     def forget_after(self, round_: int) -> None:
-        """Drop models newer than ``round_``: a run resumed there must not see what an interrupted round left."""
+        """Drop models newer than ``round_``: a run resumed there must not see what an interrupted
+        round left.
+        """
         for site in list(self._rounds):
             for newer in [each for each in self._rounds[site] if each > round_]:
                 self.forget(site, newer)
@@ -165,13 +183,17 @@ class SiteModels(Mapping[str, State]):
             self._rounds[site] = left
 
     def prune(self, round_: int) -> None:
-        """Drop all models of a site before its newest after ``round_`` rounds: a resumed run needs no others."""
+        """Drop all models of a site before its newest after ``round_`` rounds: a resumed run needs
+        no others.
+        """
         for site in [site for site, rounds in self._rounds.items() if len(rounds) > 1]:
             for old in [each for each in self._rounds[site] if each <= round_][:-1]:
                 self.forget(site, old)
 
     def clear(self) -> None:
-        """Drop all models: who fetches a finished run must not get single hospitals' models with it."""
+        """Drop all models: who fetches a finished run must not get single hospitals' models with
+        it.
+        """
         shutil.rmtree(self._folder, ignore_errors=True)
         self._rounds.clear()
 
@@ -186,13 +208,16 @@ class SiteModels(Mapping[str, State]):
 
     def _path(self, site: str, round_: int) -> Path:
         if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", site):
-            expected, remedy = "a name of letters, digits, '.', '_' and '-'", "Rename the site: a folder has its name."
+            expected = "a name of letters, digits, '.', '_' and '-'"
+            remedy = "Rename the site: a folder has its name."
             raise RunError(f"site {site!r}", expected=expected, found=repr(site), remedy=remedy)
         return self._folder / site / f"{round_:05d}.safetensors"
 
 
 def save_state(folder: Path, state: Any) -> None:
-    """Save a workflow's state atomically, onto the disk: mappings of tensors as safetensors, all else as JSON."""
+    """Save a workflow's state atomically, onto the disk: mappings of tensors as safetensors, all
+    else as JSON.
+    """
     partial = folder.with_name(folder.name + ".partial")
     shutil.rmtree(partial, ignore_errors=True)
     make_folder(partial)
@@ -200,21 +225,27 @@ def save_state(folder: Path, state: Any) -> None:
     models: dict[str, State] = {}
     for item in fields(state):
         value = getattr(state, item.name)
-        if isinstance(value, Mapping) and all(isinstance(entry, torch.Tensor) for entry in value.values()):
+        if isinstance(value, Mapping) and all(
+            isinstance(entry, torch.Tensor) for entry in value.values()
+        ):
             models[item.name] = value
         else:
             numbers[item.name] = value
     names = {name: list(state) for name, state in models.items()}
     _write(partial / "state.safetensors", flat(models))
     sync(partial / "state.safetensors")
-    save_json(partial / "state.json", {"format": FORMAT, "numbers": numbers, "tensors": names})  # and both files' names
+    save_json(
+        partial / "state.json", {"format": FORMAT, "numbers": numbers, "tensors": names}
+    )  # and both files' names
     shutil.rmtree(folder, ignore_errors=True)
     os.replace(partial, folder)
     sync(folder.parent)
 
 
 def load_state(folder: Path, kind: type[StateT]) -> StateT:
-    """Load what :func:`save_state` saved; raise RunError when the folder was written by another format or method."""
+    """Load what :func:`save_state` saved; raise RunError when the folder was written by another
+    format or method.
+    """
     content = json.loads((folder / "state.json").read_text(encoding="utf-8"))
     stored = StoredState(folder / "state.safetensors")
     values = dict(content["numbers"])
@@ -224,6 +255,8 @@ def load_state(folder: Path, kind: type[StateT]) -> StateT:
     if content.get("format") != FORMAT or set(values) != expected:
         wanted = f"format {FORMAT} with {sorted(expected)}"
         found = f"format {content.get('format')} with {sorted(values)}"
-        remedy = "Resume with the method and the version of fedward that wrote it, or start a new run."
+        remedy = (
+            "Resume with the method and the version of fedward that wrote it, or start a new run."
+        )
         raise RunError(f"state in {folder}", expected=wanted, found=found, remedy=remedy)
     return kind(**values)

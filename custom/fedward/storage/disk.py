@@ -1,4 +1,6 @@
-"""Writes that last: what was written is on the disk when a call returns, even if the power fails right after."""
+"""Writes that last: what was written is on the disk when a call returns, even if the power fails
+right after.
+"""
 
 import errno
 import os
@@ -20,7 +22,9 @@ def sync(path: Path) -> None:
 
 
 def make_folder(folder: Path, mode: int = 0o777) -> None:
-    """Make a folder and those it lies in, with ``mode`` less the umask; one that is there stays as it is."""
+    """Make a folder and those it lies in, with ``mode`` less the umask; one that is there stays as
+    it is.
+    """
     if not folder.is_dir():
         make_folder(folder.parent, mode)
         folder.mkdir(mode=mode, exist_ok=True)
@@ -28,10 +32,12 @@ def make_folder(folder: Path, mode: int = 0o777) -> None:
 
 
 def replace(partial: Path, path: Path) -> None:
-    """Put a whole file in the place of another: who reads, or loses power, has the old one or the new one.
+    """Put a whole file in the place of another: who reads, or loses power, has the old one or the
+    new one.
 
     Raises:
-        OSError: there is a device or a pipe in that place, which would be gone for all programs of the machine.
+        OSError: there is a device or a pipe in that place, which would be gone for all programs of
+            the machine.
     """
     if path.exists() and not (path.is_file() or path.is_dir()):
         raise OSError(errno.EINVAL, "it is a device or a pipe, and not a file", str(path))
@@ -42,7 +48,9 @@ def replace(partial: Path, path: Path) -> None:
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """Yield where to write a file that takes the place of ``path`` at the end of the block, as :func:`replace` does."""
+    """Yield where to write a file that takes the place of ``path`` at the end of the block, as
+    :func:`replace` does.
+    """
     partial = path.with_name(f"{path.name}.partial")
     partial.unlink(missing_ok=True)  # a link would be followed
     yield partial

@@ -55,15 +55,24 @@ class RunInfo(_Closed):
     experiment: dict[str, Any]
     summary: Summary = Summary()
     init: dict[str, Any] | None = None
-    """The weights it started from, where these were not fresh; see :mod:`fedward.storage.initial`."""
+    """The weights it started from, where these were not fresh; see :mod:`fedward.storage.initial`.
+    """
     base: str | None = None
-    """SHA-256 of what is frozen in the network, which its models leave out; none where all of it trains."""
+    """SHA-256 of what is frozen in the network, which its models leave out; none where all of it
+    trains.
+    """
     private: Names = ()
-    """How the names of tensors begin that each site trained and kept; untrained in the run's models."""
+    """How the names of tensors begin that each site trained and kept; untrained in the run's
+    models.
+    """
     untrained: Names = ()
-    """How the names of tensors begin that no round of the run trains, though its results hang on them."""
+    """How the names of tensors begin that no round of the run trains, though its results hang on
+    them.
+    """
     synthetic: dict[str, bool] = {}
-    """Site -> whether its images were drawn by fedward, as the site said. A site that never answered is not in it."""
+    """Site -> whether its images were drawn by fedward, as the site said. A site that never
+    answered is not in it.
+    """
     ended: str | None = None
     audit: dict[str, Any] | None = None
     """Where the audit log ends."""
@@ -77,8 +86,8 @@ def read_info(folder: Path) -> RunInfo:
     """Return what a run folder's run.json says.
 
     Raises:
-        RunError: there is none, it is broken, or of another format; or a pipe or a device lies in the folder: whoever
-            reads it would never come to its end.
+        RunError: there is none, it is broken, or of another format; or a pipe or a device lies in
+            the folder: whoever reads it would never come to its end.
     """
     file = folder / "run.json"
     _check_kinds(folder)
@@ -86,8 +95,10 @@ def read_info(folder: Path) -> RunInfo:
         content = json.loads(file.read_text(encoding="utf-8"))
         if not isinstance(content, dict):
             raise ValueError(f"a {type(content).__name__}, not what a run is")
-        if (found := content.get("format", FORMAT)) != FORMAT or isinstance(found, bool):
-            quoted, remedy = f"format {found!r}"[:100], "Open this run with the fedward version that wrote it."
+        found = content.get("format", FORMAT)
+        if found != FORMAT or isinstance(found, bool):
+            quoted = f"format {found!r}"[:100]
+            remedy = "Open this run with the fedward version that wrote it."
             raise RunError(str(file), expected=f"format {FORMAT}", found=quoted, remedy=remedy)
         return RunInfo.model_validate(content)
     except (OSError, ValueError, RecursionError) as error:
@@ -95,12 +106,21 @@ def read_info(folder: Path) -> RunInfo:
         if isinstance(error, ValidationError):
             faults = error.errors(include_url=False, include_input=False)
             quoted = f"no or a broken {', '.join(dict.fromkeys(str(fault['loc'][0]) for fault in faults))}"
-        where, remedy = f"run folder {folder}", "Name the folder of a run that has begun."
-        raise RunError(where, expected="a readable run.json", found=quoted, remedy=remedy) from error
+        where = f"run folder {folder}"
+        remedy = "Name the folder of a run that has begun."
+        raise RunError(
+            where, expected="a readable run.json", found=quoted, remedy=remedy
+        ) from error
 
 
 def _check_kinds(folder: Path) -> None:
     for path in folder.iterdir() if folder.is_dir() else ():
         if path.exists() and not (path.is_file() or path.is_dir()):
-            where, remedy = f"run folder {folder}", "Remove it, or fetch the run again."
-            raise RunError(where, expected="files and folders", found=f"{path.name}, which is neither", remedy=remedy)
+            where = f"run folder {folder}"
+            remedy = "Remove it, or fetch the run again."
+            raise RunError(
+                where,
+                expected="files and folders",
+                found=f"{path.name}, which is neither",
+                remedy=remedy,
+            )

@@ -1,4 +1,6 @@
-"""One writer at a time: a job that was believed lost may still be writing when its successor starts."""
+"""One writer at a time: a job that was believed lost may still be writing when its successor
+starts.
+"""
 
 import fcntl
 import logging
@@ -16,19 +18,32 @@ _log = logging.getLogger(__name__)
 
 @contextmanager
 def sole_writer(folder: Path, patience: float = 60.0) -> Iterator[None]:
-    """Hold a folder, made if there is none, for this process; the operating system lets go when the process dies.
+    """Hold a folder, made if there is none, for this process; the operating system lets go when the
+    process dies.
 
-    Raises RunError if another process holds it for ``patience`` seconds; the log says once that this one waits.
+    Raises RunError if another process holds it for ``patience`` seconds; the log says once that
+    this one waits.
     """
     folder.mkdir(parents=True, exist_ok=True)
     with _opened(folder, os.O_RDWR | os.O_CREAT) as file:
-        since, taken = time.monotonic(), _taken(file)
+        since = time.monotonic()
+        taken = _taken(file)
         if not taken:
-            _log.warning("run folder %s: another process writes it; waiting up to %g s for it to end", folder, patience)
+            _log.warning(
+                "run folder %s: another process writes it; waiting up to %g s for it to end",
+                folder,
+                patience,
+            )
         while not taken:
             if time.monotonic() - since >= patience:
-                found, remedy = f"another process that writes it, for {patience:g} s", "Wait for its end, or stop it."
-                raise RunError(f"run folder {folder}", expected="to be its only writer", found=found, remedy=remedy)
+                found = f"another process that writes it, for {patience:g} s"
+                remedy = "Wait for its end, or stop it."
+                raise RunError(
+                    f"run folder {folder}",
+                    expected="to be its only writer",
+                    found=found,
+                    remedy=remedy,
+                )
             time.sleep(_TICK)
             taken = _taken(file)
         yield
@@ -36,9 +51,11 @@ def sole_writer(folder: Path, patience: float = 60.0) -> Iterator[None]:
 
 @contextmanager
 def locked(path: Path) -> Iterator[None]:
-    """Wait until no other process is within a file's lock, then hold it; its folder is made if there is none.
+    """Wait until no other process is within a file's lock, then hold it; its folder is made if
+    there is none.
 
-    The lock is a file of its own, ``.<name>.lock``: a chain is replaced where a crash has left half a line.
+    The lock is a file of its own, ``.<name>.lock``: a chain is replaced where a crash has left half
+    a line.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     with _opened(path, os.O_RDWR | os.O_CREAT) as file:

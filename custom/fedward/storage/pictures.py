@@ -16,11 +16,13 @@ FOLDER = "reconstructions"
 
 
 def save_pictures(run: Path, pictures: Mapping[str, Tensor], facts: Mapping[str, Any]) -> None:
-    """Write ``reconstructions/<number>-<name>.png``, numbers from 1, and ``about.json``; all of it or nothing.
+    """Write ``reconstructions/<number>-<name>.png``, numbers from 1, and ``about.json``; all of it
+    or nothing.
 
     Args:
         run: the run folder.
-        pictures: name -> (N, C, H, W) in [0, 1] on the CPU, C 1 or 3, N the same for all; empty where there are none.
+        pictures: name -> (N, C, H, W) in [0, 1] on the CPU, C 1 or 3, N the same for all; empty
+            where there are none.
         facts: JSON-able, for ``about.json``, which also says ``names`` and ``images``.
     """
     folder = run / FOLDER
@@ -31,7 +33,10 @@ def save_pictures(run: Path, pictures: Mapping[str, Tensor], facts: Mapping[str,
         for number, image in enumerate(images, 1):
             _picture(image).save(partial / f"{number}-{name}.png")
     count = len(next(iter(pictures.values()), ()))
-    save_json(partial / "about.json", {"format": FORMAT, **facts, "names": list(pictures), "images": count})
+    save_json(
+        partial / "about.json",
+        {"format": FORMAT, **facts, "names": list(pictures), "images": count},
+    )
     shutil.rmtree(folder, ignore_errors=True)
     os.replace(partial, folder)
 

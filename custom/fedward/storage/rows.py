@@ -21,7 +21,9 @@ _CountsByClass: TypeAlias = Annotated[tuple[_Counts, ...], Field(strict=False)]
 @with_config(CLOSED)
 @dataclass(frozen=True)
 class BinnedRow:
-    """One row of binned.jsonl: a site's counts of a model's answers; see :class:`~fedward.evaluation.binned.Binned`."""
+    """One row of binned.jsonl: a site's counts of a model's answers; see
+    :class:`~fedward.evaluation.binned.Binned`.
+    """
 
     round: int
     """The model is the global one after so many rounds."""
@@ -61,13 +63,17 @@ class RoundRow:
 @with_config(CLOSED)
 @dataclass(frozen=True)
 class PeerRow:
-    """One row of peers.jsonl: which models were most like those of the participants, and whose model went to whom."""
+    """One row of peers.jsonl: which models were most like those of the participants, and whose
+    model went to whom.
+    """
 
     round: int
     sites: Names
     """Participants with a known model."""
     nearest: Annotated[tuple[Names, ...], Field(strict=False)]
-    """For each of them, at most thirty sites with the models most like its own, by falling similarity."""
+    """For each of them, at most thirty sites with the models most like its own, by falling
+    similarity.
+    """
     similarity: Annotated[tuple[_Numbers, ...], Field(strict=False)]
     """How alike each of these models is."""
     chosen: Mapping[str, Names]
@@ -76,9 +82,14 @@ class PeerRow:
     """True when peers travel as one averaged model."""
 
     def __post_init__(self) -> None:
-        sites, nearest, similarity = len(self.sites), *([*map(len, rows)] for rows in (self.nearest, self.similarity))
+        sites, nearest, similarity = (
+            len(self.sites),
+            *([*map(len, rows)] for rows in (self.nearest, self.similarity)),
+        )
         if nearest != similarity or len(nearest) != sites:
-            raise ValueError(f"{sites} sites, {sum(nearest)} sites near them, {sum(similarity)} similarities")
+            raise ValueError(
+                f"{sites} sites, {sum(nearest)} sites near them, {sum(similarity)} similarities"
+            )
 
 
 @with_config(CLOSED)
@@ -106,7 +117,9 @@ class GroupRow:
 @with_config(CLOSED)
 @dataclass(frozen=True)
 class QueryRow:
-    """One row of queries.jsonl: a site's labels in one round of active learning; see ``messages.LabelCounts``."""
+    """One row of queries.jsonl: a site's labels in one round of active learning; see
+    ``messages.LabelCounts``.
+    """
 
     round: int
     site: str
@@ -146,7 +159,9 @@ class ByteRow:
 @with_config(CLOSED)
 @dataclass(frozen=True)
 class SurveyRow:
-    """One row of surveys.jsonl: what one site's images are, in fives; see ``messages.SurveyCounts``."""
+    """One row of surveys.jsonl: what one site's images are, in fives; see
+    ``messages.SurveyCounts``.
+    """
 
     round: int
     site: str
@@ -169,13 +184,17 @@ class SurveyRow:
 @with_config(CLOSED)
 @dataclass(frozen=True)
 class PseudoLabelRow:
-    """What a site notes for itself of one training: how good its pseudo-labels are, by labels that the run hides."""
+    """What a site notes for itself of one training: how good its pseudo-labels are, by labels that
+    the run hides.
+    """
 
     round: int
     part: int
     """Which of a round's exchanges, from 0."""
     kept: Mapping[str, int]
-    """Class -> pseudo-labels of this class that were used, over all steps: an image counts each time."""
+    """Class -> pseudo-labels of this class that were used, over all steps: an image counts each
+    time.
+    """
     kept_right: int
     """How many of these are right."""
     labelled: int
@@ -188,7 +207,16 @@ class PseudoLabelRow:
 
 
 Row: TypeAlias = (
-    MetricRow | BinnedRow | RoundRow | PeerRow | GroupRow | QueryRow | BudgetRow | ByteRow | SurveyRow | PseudoLabelRow
+    MetricRow
+    | BinnedRow
+    | RoundRow
+    | PeerRow
+    | GroupRow
+    | QueryRow
+    | BudgetRow
+    | ByteRow
+    | SurveyRow
+    | PseudoLabelRow
 )
 RowT = TypeVar("RowT", bound=Row)
 
@@ -204,16 +232,23 @@ LOGS: Mapping[str, type[Row]] = {
     "surveys": SurveyRow,
 }
 """Name of a log, without ``.jsonl`` -> type of its rows."""
-_ADAPTERS: dict[Any, TypeAdapter[Any]] = {kind: TypeAdapter(kind) for kind in (*LOGS.values(), PseudoLabelRow)}
+_ADAPTERS: dict[Any, TypeAdapter[Any]] = {
+    kind: TypeAdapter(kind) for kind in (*LOGS.values(), PseudoLabelRow)
+}
 
 
 def written(row: Row) -> str:
     """Return a row as a line of its log; a list of no classes is not written."""
-    return json.dumps({name: value for name, value in vars(row).items() if name != "classes" or value}) + "\n"
+    return (
+        json.dumps({name: value for name, value in vars(row).items() if name != "classes" or value})
+        + "\n"
+    )
 
 
 def row_of(kind: type[RowT], line: str) -> RowT:
-    """Return a row that is written as JSON; ValueError, which names the first wrong value, where it is none."""
+    """Return a row that is written as JSON; ValueError, which names the first wrong value, where it
+    is none.
+    """
     try:
         row: RowT = _ADAPTERS[kind].validate_json(line)
         return row
@@ -222,13 +257,17 @@ def row_of(kind: type[RowT], line: str) -> RowT:
         raise ValueError(str(first)) from None
 
 
-def read_rows(path: Path, kind: type[RowT], notes: list[str], containing: str = "") -> Iterator[RowT]:
-    """Yield the rows of a log, none where there is no file; RunError names the number of a broken line.
+def read_rows(
+    path: Path, kind: type[RowT], notes: list[str], containing: str = ""
+) -> Iterator[RowT]:
+    """Yield the rows of a log, none where there is no file; RunError names the number of a broken
+    line.
 
-    A last line that is cut off, by a kill or because it is still being written, is left out. Numbers that are not
-    finite are None. Both are added to ``notes`` at the end.
+    A last line that is cut off, by a kill or because it is still being written, is left out.
+    Numbers that are not finite are None. Both are added to ``notes`` at the end.
 
-    ``containing``: only rows whose line holds this text are parsed, of logs with hundreds of thousands of rows.
+    ``containing``: only rows whose line holds this text are parsed, of logs with hundreds of
+    thousands of rows.
     """
     if not path.exists():
         return
@@ -239,12 +278,21 @@ def read_rows(path: Path, kind: type[RowT], notes: list[str], containing: str = 
             if containing not in line:
                 continue
             try:
-                yield row_of(kind, json.dumps(decode(line)) if "NaN" in line or "Infinity" in line else line)
+                yield row_of(
+                    kind, json.dumps(decode(line)) if "NaN" in line or "Infinity" in line else line
+                )
             except (ValueError, RecursionError) as error:
                 if not line.endswith("\n"):
-                    notes.append(f"{path.name}: the last line is cut off and left out; the run was probably killed.")
+                    notes.append(
+                        f"{path.name}: the last line is cut off and left out; the run was probably killed."
+                    )
                     break
-                found, remedy = f"line {number}: {error}", "Restore the file from a copy, or remove the broken line."
-                raise RunError(str(path), expected="the run folder's format", found=found, remedy=remedy) from error
+                found = f"line {number}: {error}"
+                remedy = "Restore the file from a copy, or remove the broken line."
+                raise RunError(
+                    str(path), expected="the run folder's format", found=found, remedy=remedy
+                ) from error
     if strange:
-        notes.append(f"{path.name}: {len(strange)} values are not finite and are shown as not available.")
+        notes.append(
+            f"{path.name}: {len(strange)} values are not finite and are shown as not available."
+        )

@@ -11,14 +11,16 @@ from fedward.storage.checkpoint import save_json
 
 
 class SavedStates:
-    """A run's folder ``rounds/``: for each state ``NNNNN/``, and the lengths of the logs in ``NNNNN.logs.json``.
+    """A run's folder ``rounds/``: for each state ``NNNNN/``, and the lengths of the logs in
+    ``NNNNN.logs.json``.
 
     Args:
         run: the run folder.
     """
 
     def __init__(self, run: Path) -> None:
-        self._run, self._rounds = run, run / "rounds"
+        self._run = run
+        self._rounds = run / "rounds"
 
     def rounds(self) -> list[int]:
         """Return the rounds after which there is a state, the oldest first."""
@@ -38,14 +40,18 @@ class SavedStates:
 
     def keep_lengths(self, round_: int, logs: Iterable[str]) -> None:
         """Note how long the logs are with the rows up to a round."""
-        save_json(self._lengths_file(round_), {name: self.log(name).stat().st_size for name in logs})
+        save_json(
+            self._lengths_file(round_), {name: self.log(name).stat().st_size for name in logs}
+        )
 
     def lengths(self, round_: int) -> dict[str, int]:
         """Return log -> its bytes with the rows up to a round."""
         return dict(json.loads(self._lengths_file(round_).read_text(encoding="utf-8")))
 
     def drop_all_but(self, number: int) -> int:
-        """Drop all but so many newest states, and return the round of the oldest that is left; there must be one."""
+        """Drop all but so many newest states, and return the round of the oldest that is left;
+        there must be one.
+        """
         rounds = self.rounds()
         for old in rounds[:-number]:
             shutil.rmtree(self.folder(old))
@@ -59,7 +65,11 @@ class SavedStates:
         """
         try:
             json.loads((self.folder(round_) / "state.json").read_text(encoding="utf-8"))
-            short = [name for name, length in self.lengths(round_).items() if self.log(name).stat().st_size < length]
+            short = [
+                name
+                for name, length in self.lengths(round_).items()
+                if self.log(name).stat().st_size < length
+            ]
             found = self.digest(round_)
         except (OSError, ValueError, TypeError) as error:
             return f"{type(error).__name__}: {error}"
@@ -80,7 +90,9 @@ class SavedStates:
 
 
 def recorded_states(run: Path) -> dict[int, str | None]:
-    """Return round -> hash of its state by the audit log; going back to a round takes later ones back."""
+    """Return round -> hash of its state by the audit log; going back to a round takes later ones
+    back.
+    """
     states: dict[int, str | None] = {}
     for row in audit.rows(run, "committed", "resumed"):
         if not states or row["details"]["round"] < min(states):

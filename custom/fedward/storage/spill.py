@@ -1,4 +1,6 @@
-"""Arrays that wait on the disk until they are read, in a file without a name: it is gone with the process."""
+"""Arrays that wait on the disk until they are read, in a file without a name: it is gone with the
+process.
+"""
 
 import os
 from collections.abc import Iterator, Mapping
@@ -13,22 +15,29 @@ from fedward.errors import RunError
 
 
 class Spill:
-    """A file in ``folder`` to which arrays are added; it is closed once nobody can read them any more."""
+    """A file in ``folder`` to which arrays are added; it is closed once nobody can read them any
+    more.
+    """
 
     def __init__(self, folder: Path) -> None:
         self._file = TemporaryFile(dir=folder)  # noqa: SIM115 - closed with this object
         finalize(self, self._file.close)
 
     def put(self, arrays: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:
-        """Write arrays and return them as a mapping that reads an array whenever it is asked for; any thread may."""
+        """Write arrays and return them as a mapping that reads an array whenever it is asked for;
+        any thread may.
+        """
         return _Stored(self, {name: self._write(array) for name, array in arrays.items()})
 
     def read(self, place: "_Place") -> np.ndarray:
         """Return an array as it was written; RunError where the file is shorter."""
         content = os.pread(self._file.fileno(), place.nbytes, place.start)
         if len(content) < place.nbytes:
-            expected, remedy = f"{place.nbytes} bytes", "Look at the disk of the run folder, and resume the run."
-            raise RunError("request on the disk", expected=expected, found=f"{len(content)}", remedy=remedy)
+            expected = f"{place.nbytes} bytes"
+            remedy = "Look at the disk of the run folder, and resume the run."
+            raise RunError(
+                "request on the disk", expected=expected, found=f"{len(content)}", remedy=remedy
+            )
         return np.frombuffer(content, place.dtype).reshape(place.shape)
 
     def _write(self, array: np.ndarray) -> "_Place":
@@ -50,7 +59,8 @@ class _Place:
 
 class _Stored(Mapping[str, np.ndarray]):
     def __init__(self, spill: Spill, places: Mapping[str, _Place]) -> None:
-        self._spill, self._places = spill, places
+        self._spill = spill
+        self._places = places
 
     def __getitem__(self, name: str) -> np.ndarray:
         return self._spill.read(self._places[name])

@@ -18,10 +18,12 @@ from fedward.training.machine import has_bfloat16
 from fedward.views import VIEWS, Views
 
 _CHUNK_IMAGES = 256
-"""Images whose views are drawn and made in one go: large enough to amortise, small enough for memory. Another number
-gives other views."""
+"""Images whose views are drawn and made in one go: large enough to amortise, small enough for
+memory. Another number gives other views."""
 FORWARD_BATCH = {"cpu": 64, "cuda": 256}
-"""Images of a pass without gradient, by kind of device: larger batches leave a CPU's cache, smaller ones a GPU idle."""
+"""Images of a pass without gradient, by kind of device: larger batches leave a CPU's cache, smaller
+ones a GPU idle.
+"""
 
 _STRONG_TOO = Uses(second_view="strong")
 
@@ -64,14 +66,18 @@ def is_multi_label(images: Samples) -> bool:
 
 @dataclass(frozen=True)
 class Pixels:
-    """A site's images on the device that trains, decoded once: uint8 (N, C, H, W), labels as of Samples."""
+    """A site's images on the device that trains, decoded once: uint8 (N, C, H, W), labels as of
+    Samples.
+    """
 
     pixels: Tensor
     labels: Tensor
 
     @classmethod
     def of(cls, images: Images, device: torch.device) -> "Pixels":
-        """Return a site's images on ``device``; on the CPU they are those of ``images``, not copied."""
+        """Return a site's images on ``device``; on the CPU they are those of ``images``, not
+        copied.
+        """
         pixels = torch.from_numpy(np.require(images.pixels, requirements="W")).permute(0, 3, 1, 2)
         return cls(pixels.to(device), torch.tensor(images.labels, device=device))
 
@@ -81,11 +87,16 @@ class Pixels:
         filled = [part for part in parts if len(part)]
         if len(filled) == 1:
             return filled[0]
-        return cls(torch.cat([part.pixels for part in parts]), torch.cat([part.labels for part in parts]))
+        return cls(
+            torch.cat([part.pixels for part in parts]), torch.cat([part.labels for part in parts])
+        )
 
     def split(self, sizes: list[int]) -> list["Pixels"]:
         """Return views of as many images each as ``sizes`` say, which add up to all."""
-        return [Pixels(*both) for both in zip(self.pixels.split(sizes), self.labels.split(sizes), strict=True)]
+        return [
+            Pixels(*both)
+            for both in zip(self.pixels.split(sizes), self.labels.split(sizes), strict=True)
+        ]
 
     def __len__(self) -> int:
         return len(self.pixels)
@@ -101,16 +112,19 @@ class Pixels:
 
 
 class RoundBatches:
-    """The batches of one phase of a site's round: an iterable of :class:`Batch`, whose length is the number of steps.
+    """The batches of one phase of a site's round: an iterable of :class:`Batch`, whose length is
+    the number of steps.
 
-    FedVC draws the images (without replacement while they last); without a fixed number a site passes through what it
-    has, the smaller of two kinds repeated in fresh orders. No batch is smaller than the settings say, unless the site
-    has fewer images. The peers are frozen for the round, so their predictions on the weak views are computed for many
-    steps at once: the numbers that a forward pass per step would give.
+    FedVC draws the images (without replacement while they last); without a fixed number a site
+    passes through what it has, the smaller of two kinds repeated in fresh orders. No batch is
+    smaller than the settings say, unless the site has fewer images. The peers are frozen for the
+    round, so their predictions on the weak views are computed for many steps at once: the numbers
+    that a forward pass per step would give.
 
     Args:
         labelled, unlabelled: the site's images; an empty or absent part gives batches without it.
-        peers: networks in evaluation mode; the last is that of the model received, if ``uses`` wants its answers.
+        peers: networks in evaluation mode; the last is that of the model received, if ``uses``
+            wants its answers.
         settings: batch size and images per round.
         draws, stream: what draws at random, and (site, round, ...); equal ones give equal batches.
         views: how pictures are varied.
@@ -137,7 +151,9 @@ class RoundBatches:
         self._received = uses.received
         self._strong = uses.second_view != "none"
         self._plain = uses.labelled_view == "none"
-        counted = (self._labelled,) if uses.pace == "labelled" else (self._labelled, self._unlabelled)
+        counted = (
+            (self._labelled,) if uses.pace == "labelled" else (self._labelled, self._unlabelled)
+        )
         self.images = phase_images(settings, [len(pixels) for pixels in counted if pixels])
         """Images of each kind in the phase."""
         self._sizes = batch_sizes(self.images, settings.batch)
@@ -161,12 +177,19 @@ class RoundBatches:
                 parts |= self._labelled_parts(self._labelled, labelled_order[window])
             if self._unlabelled:
                 parts |= self._unlabelled_parts(self._unlabelled, unlabelled_order[window])
-            split = [tensor.split(sizes, dim=1 if name == "peers" else 0) for name, tensor in parts.items()]
+            split = [
+                tensor.split(sizes, dim=1 if name == "peers" else 0)
+                for name, tensor in parts.items()
+            ]
             for tensors in zip(*split, strict=True):
                 yield Batch(**dict(zip(parts, tensors, strict=True)))
 
     def _order(self, kind: str, pixels: Samples | None) -> Tensor:
-        return virtual_client(len(pixels), self.images, self._generators[kind]) if pixels else torch.empty(0)
+        return (
+            virtual_client(len(pixels), self.images, self._generators[kind])
+            if pixels
+            else torch.empty(0)
+        )
 
     def _labelled_parts(self, pixels: Samples, index: Tensor) -> dict[str, Tensor]:
         labels = pixels.labels[index.to(pixels.labels.device)]
@@ -177,7 +200,10 @@ class RoundBatches:
 
     def _unlabelled_parts(self, pixels: Samples, index: Tensor) -> dict[str, Tensor]:
         images = pixels.originals(index)
-        parts = {"weak": self._views.weak(images, self._generators["weak"]), "which": index.to(pixels.labels.device)}
+        parts = {
+            "weak": self._views.weak(images, self._generators["weak"]),
+            "which": index.to(pixels.labels.device),
+        }
         if self._strong:
             parts["strong"] = self._views.strong(images, self._generators["strong"])
         if self._peers:
@@ -192,7 +218,9 @@ class RoundBatches:
 
 @torch.no_grad()
 def predictions(nets: Sequence[nn.Module], images: Tensor, multi_label: bool = False) -> Tensor:
-    """Return float32 probabilities (P, N, K) of P >= 1 frozen networks on (N, C, H, W) images, N >= 1."""
+    """Return float32 probabilities (P, N, K) of P >= 1 frozen networks on (N, C, H, W) images, N >=
+    1.
+    """
     parts = images.split(FORWARD_BATCH[images.device.type])
     with torch.autocast(images.device.type, torch.bfloat16, enabled=has_bfloat16(images.device)):
         logits = (torch.cat([net(part) for part in parts]).float() for net in nets)

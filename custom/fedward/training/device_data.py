@@ -12,10 +12,12 @@ from fedward.training.batches import Pixels, Samples
 
 
 class DeviceData:
-    """The parts of a site's data on one device. A part is copied there at its first use, unless it is ``copied``.
+    """The parts of a site's data on one device. A part is copied there at its first use, unless it
+    is ``copied``.
 
-    The part ``all`` is the ``whole``. The labels of one object never change: :meth:`relabelled` returns another.
-    ``features``: what stands for the images, of :func:`fedward.training.features.stored_features`.
+    The part ``all`` is the ``whole``. The labels of one object never change: :meth:`relabelled`
+    returns another. ``features``: what stands for the images, of
+    :func:`fedward.training.features.stored_features`.
     """
 
     def __init__(
@@ -26,13 +28,20 @@ class DeviceData:
         copied: Mapping[str, Samples] | None = None,
         features: Callable[[SiteData], Callable[[Images], Samples]] | None = None,
     ) -> None:
-        self.data, self._device, self._whole, self._features = data, device, whole, features
+        self.data = data
+        self._device = device
+        self._whole = whole
+        self._features = features
         self._parts = dict(copied or {})
 
     @cached_property
     def of(self) -> Callable[[Images], Samples]:
         """What gives some of the images as the part that trains takes them."""
-        return self._features(self.data) if self._features else lambda images: Pixels.of(images, self._device)
+        return (
+            self._features(self.data)
+            if self._features
+            else lambda images: Pixels.of(images, self._device)
+        )
 
     def __getitem__(self, part: str) -> Samples:
         """Return ``labelled``, ``unlabelled``, ``all``, ``val`` or ``test``."""
@@ -40,9 +49,13 @@ class DeviceData:
             sizes = [len(self[name]) for name in self._whole]
             parts = [self[name] for name in self._whole]
             whole = type(parts[0]).together(parts)
-            self._parts |= {"all": whole, **dict(zip(self._whole, whole.split(sizes), strict=True))}  # kept once
+            self._parts |= {
+                "all": whole,
+                **dict(zip(self._whole, whole.split(sizes), strict=True)),
+            }  # kept once
         elif part not in self._parts:
-            images, refused = getattr(self.data, part), self.data.refused
+            images = getattr(self.data, part)
+            refused = self.data.refused
             if part == "unlabelled" and refused:
                 images = images.named([name for name in images.ids if name not in refused])
             self._parts[part] = self.of(images)
@@ -50,7 +63,9 @@ class DeviceData:
 
     @cached_property
     def class_weights(self) -> torch.Tensor:
-        """(K,) float32 weights of the supervised loss by the labels, as ``methods.fedavg`` computes them."""
+        """(K,) float32 weights of the supervised loss by the labels, as ``methods.fedavg`` computes
+        them.
+        """
         return class_weights(self.class_counts).to(self._device)
 
     @cached_property
@@ -59,7 +74,9 @@ class DeviceData:
         return torch.from_numpy(class_counts(self.data.labelled.labels, len(self.data.classes)))
 
     def relabelled(self, data: SiteData) -> "DeviceData":
-        """Return the tensors of the same images with other labels; validation and test images are not copied again."""
+        """Return the tensors of the same images with other labels; validation and test images are
+        not copied again.
+        """
         held_out = {name: part for name, part in self._parts.items() if name in ("val", "test")}
         other = DeviceData(data, self._device, self._whole, held_out, self._features)
         other.of = self.of

@@ -1,4 +1,6 @@
-"""A network's predictions on a site's images. Imports no MONAI: most visits to a site evaluate and do not train."""
+"""A network's predictions on a site's images. Imports no MONAI: most visits to a site evaluate and
+do not train.
+"""
 
 from collections.abc import Callable
 
@@ -11,9 +13,13 @@ from fedward.training.batches import FORWARD_BATCH, Samples, is_multi_label
 
 @torch.no_grad()
 def predict(
-    net: nn.Module, pixels: Samples, batch: int | None = None, view: Callable[[Tensor], Tensor] = lambda images: images
+    net: nn.Module,
+    pixels: Samples,
+    batch: int | None = None,
+    view: Callable[[Tensor], Tensor] = lambda images: images,
 ) -> Tensor:
-    """Return (N, K) float32 CPU probabilities of ``net`` in evaluation mode on a site's images, or a view of each.
+    """Return (N, K) float32 CPU probabilities of ``net`` in evaluation mode on a site's images, or
+    a view of each.
 
     N may be 0; ``batch`` is :data:`~fedward.training.batches.FORWARD_BATCH` unless given.
     """

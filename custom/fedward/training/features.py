@@ -1,8 +1,8 @@
 """Features of a frozen encoder: computed once for each image and view, and kept at the site.
 
-An image's features hang on nothing but the image, the encoder and how views are made. The name of a file says all of
-that (:func:`_key`), the images in it are known by their own hashes, and no file is ever changed. So whatever is another
-is computed anew, and what is the same is read.
+An image's features hang on nothing but the image, the encoder and how views are made. The name of a
+file says all of that (:func:`_key`), the images in it are known by their own hashes, and no file is
+ever changed. So whatever is another is computed anew, and what is the same is read.
 """
 
 import hashlib
@@ -39,21 +39,27 @@ _Pixels: TypeAlias = npt.NDArray[np.uint8]
 
 @dataclass(frozen=True)
 class Features:
-    """Stored features of N images in place of their pixels: rows of a table (R, D) float16, and labels as of Samples.
+    """Stored features of N images in place of their pixels: rows of a table (R, D) float16, and
+    labels as of Samples.
 
-    An image has one row for itself, at ``first`` (N,), and behind it, if it trains, one for each of its views.
+    An image has one row for itself, at ``first`` (N,), and behind it, if it trains, one for each of
+    its views.
     """
 
     table: Tensor
     first: Tensor
     labels: Tensor
     views: int
-    """Rows behind the first one: weak views, then as many strong ones; 0 of images that do not train."""
+    """Rows behind the first one: weak views, then as many strong ones; 0 of images that do not
+    train.
+    """
 
     @classmethod
     def together(cls, parts: Sequence["Features"]) -> "Features":
         """Return the images of all parts, which have one table, as one."""
-        first, labels = (torch.cat([getattr(part, name) for part in parts]) for name in ("first", "labels"))
+        first, labels = (
+            torch.cat([getattr(part, name) for part in parts]) for name in ("first", "labels")
+        )
         return cls(parts[0].table, first, labels, parts[0].views)
 
     def split(self, sizes: list[int]) -> list["Features"]:
@@ -119,7 +125,8 @@ class Encoder:
     plain: bool = False
 
     def table(self, data: SiteData) -> Callable[[Images], Features]:
-        """Return what gives a site's images as features. Those that are not stored yet are computed and stored.
+        """Return what gives a site's images as features. Those that are not stored yet are computed
+        and stored.
 
         Raises:
             ConfigError: the network does something behind its classifier.
@@ -134,8 +141,11 @@ class Encoder:
             for name, pixels in zip(images.ids, images.pixels, strict=True):
                 found = hashlib.sha256(pixels.tobytes()).hexdigest()
                 if hashes.setdefault(name, found) != found:
-                    where, remedy = f"site {data.site}", "Give each image an id of its own."
-                    raise DataError(where, expected="every id once", found=f"{name!r} twice", remedy=remedy)
+                    where = f"site {data.site}"
+                    remedy = "Give each image an id of its own."
+                    raise DataError(
+                        where, expected="every id once", found=f"{name!r} twice", remedy=remedy
+                    )
                 wanted.setdefault(found, (pixels, 1 + views))  # those that train come first
         array, first = self._stored({each: wanted[each] for each in sorted(wanted)})
         with warnings.catch_warnings():  # the array is read-only, and nobody writes into the tensor
@@ -154,17 +164,22 @@ class Encoder:
     @cached_property
     def key(self) -> str:
         """Hash of all that an image's features hang on besides the image."""
-        spec, views = self.experiment, VIEWS.extension(self.experiment.data.views)
+        spec = self.experiment
+        views = VIEWS.extension(self.experiment.data.views)
         facts = {
             "format": _FORMAT,
-            "net": str(NETWORKS.extension(spec.net) or spec.net) if spec.net in NETWORKS else spec.net,
+            "net": str(NETWORKS.extension(spec.net) or spec.net)
+            if spec.net in NETWORKS
+            else spec.net,
             "encoder": self.part.base,
             "layer": "what the classifier receives",
             "dtype": "float16",
             "size": [spec.data.image_size, spec.data.channels],
             "views": [spec.data.views, str(views), spec.stored_views],
             "machine": [self._device.type, torch.get_num_threads()],
-            "versions": {name: version(name) for name in ("fedward", "timm", "torch", *self._of_monai)},
+            "versions": {
+                name: version(name) for name in ("fedward", "timm", "torch", *self._of_monai)
+            },
         }
         return digest(facts)[:32]
 
@@ -187,7 +202,8 @@ class Encoder:
 
     def _stored(self, wanted: Mapping[str, tuple[_Pixels, int]]) -> tuple[_Array, dict[str, int]]:
         """Return the table, and hash of an image -> its first row."""
-        rows, end = dict[str, list[int]](), 0
+        rows = dict[str, list[int]]()
+        end = 0
         for name, (_, count) in wanted.items():
             rows[name], end = [end, count], end + count
         private.make_folder(self.cache.folder)
@@ -198,17 +214,23 @@ class Encoder:
                 array = _read(target, rows)  # another process may have made it
                 if array is None:
                     width = (self._width(),)
-                    array = caches.write(target, self._rows(wanted), width, np.float16, lambda: {"rows": rows})
+                    array = caches.write(
+                        target, self._rows(wanted), width, np.float16, lambda: {"rows": rows}
+                    )
         caches.touch(target)
         caches.keep_newest(*self.cache)
         return array, {name: start for name, (start, _) in rows.items()}
 
     def _rows(self, wanted: Mapping[str, tuple[_Pixels, int]]) -> Iterator[_Array]:
-        """Yield the rows (n, D) of each image; those in another file of the same key are not computed again."""
+        """Yield the rows (n, D) of each image; those in another file of the same key are not
+        computed again.
+        """
         older = dict[str, _Array]()
         for file in sorted(self.cache.folder.glob(f"{self.key}-*.npy")):
-            if found := caches.read(file, np.float16):
-                array, rows = np.asarray(found[0]), found[1]["rows"]  # slices of a memmap are slow to make
+            found = caches.read(file, np.float16)
+            if found:
+                array = np.asarray(found[0])
+                rows = found[1]["rows"]  # slices of a memmap are slow to make
                 for name in wanted.keys() & rows.keys():
                     start, count = rows[name]
                     if count > len(older.get(name, ())):
@@ -220,33 +242,53 @@ class Encoder:
     @torch.no_grad()
     def _encoded(self, pixels: _Pixels, name: str, trains: bool) -> _Array:
         """Return the rows of one image: the same, bit for bit, whatever other images there are."""
-        image = torch.from_numpy(pixels.copy()).permute(2, 0, 1).unsqueeze(0).to(self._device).float().div_(255)
-        batches, (weak, strong) = [image], VIEWS[self.experiment.data.views]
+        image = (
+            torch.from_numpy(pixels.copy())
+            .permute(2, 0, 1)
+            .unsqueeze(0)
+            .to(self._device)
+            .float()
+            .div_(255)
+        )
+        batches = [image]
+        (weak, strong) = VIEWS[self.experiment.data.views]
         if trains:
             numbers = range(self.experiment.stored_views)
-            views = [weak(image, torch_generator(0, "features", name, "weak", number)) for number in numbers]
-            views += [strong(image, torch_generator(0, "features", name, "strong", number)) for number in numbers]
+            views = [
+                weak(image, torch_generator(0, "features", name, "weak", number))
+                for number in numbers
+            ]
+            views += [
+                strong(image, torch_generator(0, "features", name, "strong", number))
+                for number in numbers
+            ]
             batches.append(torch.cat(views))
         features = torch.cat([self._features(batch) for batch in batches]).to(torch.float16).cpu()
         if not bool(features.isfinite().all()):
-            where, expected = f"net {self.experiment.net}, features", "numbers below 65504, the largest of float16"
+            where = f"net {self.experiment.net}, features"
+            expected = "numbers below 65504, the largest of float16"
             remedy = "Choose another network, or another part of it with trainable."
             raise WorkError(where, expected=expected, found="others", remedy=remedy)
         return features.numpy()
 
     def _features(self, images: Tensor) -> Tensor:
-        return logits_and_features(self.part, images.contiguous(memory_format=torch.channels_last))[1]
+        return logits_and_features(self.part, images.contiguous(memory_format=torch.channels_last))[
+            1
+        ]
 
     @torch.no_grad()
     def _width(self) -> int:
-        """Return D; ConfigError unless the classifier makes the network's logits of features (1, D)."""
+        """Return D; ConfigError unless the classifier makes the network's logits of features (1,
+        D).
+        """
         data = self.experiment.data
         black = torch.zeros(1, data.channels, data.image_size, data.image_size, device=self._device)
         logits, features = logits_and_features(self.part.eval(), black)
         if features.dim() != 2 or not torch.allclose(self.part.classifier(features), logits):
             expected = "a classifier of features (N, D) whose logits are those of the network"
             found = f"features {tuple(features.shape[1:])}, or other logits"
-            where, remedy = f"net {self.experiment.net}, trainable=head", "Choose another network, or trainable=last:1."
+            where = f"net {self.experiment.net}, trainable=head"
+            remedy = "Choose another network, or trainable=last:1."
             raise ConfigError(where, expected=expected, found=found, remedy=remedy)
         return features.shape[1]
 

@@ -1,4 +1,6 @@
-"""Training and evaluation of one model on one set of images: at a site, at the server, in each of several processes."""
+"""Training and evaluation of one model on one set of images: at a site, at the server, in each of
+several processes.
+"""
 
 import time
 from collections.abc import Callable, Iterable, MutableMapping, Sequence
@@ -44,7 +46,9 @@ class Evaluation(NamedTuple):
     Where the job evaluates by patient, all numbers here are of patients.
     """
     binned: dict[str, Any] | None
-    """Counts of its answers on the test images (``binned_counts``); None where there are none to tell."""
+    """Counts of its answers on the test images (``binned_counts``); None where there are none to
+    tell.
+    """
 
 
 class LocalUpdate(NamedTuple):
@@ -107,9 +111,12 @@ class Learner:
 
         Raises WorkError: aborted, or the loss is no longer finite.
         """
-        started, steps, means = time.perf_counter(), 0, dict[str, float]()
+        started = time.perf_counter()
+        steps = 0
+        means = dict[str, float]()
         known = {} if memory is None else memory
-        net, device = self.networks.load(model), self.networks.device
+        net = self.networks.load(model)
+        device = self.networks.device
         committee = [self.networks.load(peer, place).eval() for place, peer in enumerate(peers, 1)]
         stream: tuple[int | str, ...] = (self.name, round_, part) if part else (self.name, round_)
         # One GPU is named, as a look at another would take up memory there.
@@ -126,11 +133,15 @@ class Learner:
                 generator = self.draws.torch_generator(*purpose, "mask")
                 counts = self.images.class_counts.to(device)
                 rule = rule_of(self._settings.missing_classes, counts)
-                before, several = (round_ - 1) * len(batches), self._multi_label
+                before = (round_ - 1) * len(batches)
+                several = self._multi_label
                 given = (self._class_weights(), before, known, generator, counts, rule, several)
                 inputs = RoundInputs(*given, smallest_batch=self.smallest_batch)
-                trained = self.run_phase(net, batches, phase, inputs, self._settings, device=device, aborted=aborted)
-                steps, means = steps + trained.steps, means | trained.means
+                trained = self.run_phase(
+                    net, batches, phase, inputs, self._settings, device=device, aborted=aborted
+                )
+                steps = steps + trained.steps
+                means = means | trained.means
                 known.update(trained.memory)
         if not steps:
             return LocalUpdate(model, 0, means)
@@ -139,21 +150,33 @@ class Learner:
 
     def evaluate(self, model: State, splits: Iterable[str] = ("val", "test")) -> Evaluation:
         """Return what ``model`` is on splits of the images."""
-        net, data, rows, binned = self.networks.load(model), self.images.data, list[dict[str, Any]](), None
+        net = self.networks.load(model)
+        data = self.images.data
+        rows = list[dict[str, Any]]()
+        binned = None
         extra = {name: METRICS[name] for name in self.experiment.metrics}
         for split in splits:
-            outputs, labels = unit_answers(predict(net, self.images[split]).numpy(), getattr(data, split))
+            outputs, labels = unit_answers(
+                predict(net, self.images[split]).numpy(), getattr(data, split)
+            )
             if self._multi_label:
-                found, count = multi_label_metrics(outputs, labels, data.classes), one_versus_rest
+                found = multi_label_metrics(outputs, labels, data.classes)
+                count = one_versus_rest
             else:
-                found, count = classification_metrics(outputs, labels, data.classes, extra), binned_counts
+                found = classification_metrics(outputs, labels, data.classes, extra)
+                count = binned_counts
             rows += [{"split": split, **row} for row in found]
             binned = count(outputs, labels) if split == "test" else binned
         return Evaluation(rows, binned)
 
-    def _batches(self, phase: Phase, peers: Sequence[nn.Module], stream: tuple[int | str, ...]) -> RoundBatches:
-        uses, spec = phase.objective.uses, self.experiment
-        views = stored_views(spec.stored_views) if spec.trainable == HEAD else VIEWS[spec.data.views]
+    def _batches(
+        self, phase: Phase, peers: Sequence[nn.Module], stream: tuple[int | str, ...]
+    ) -> RoundBatches:
+        uses = phase.objective.uses
+        spec = self.experiment
+        views = (
+            stored_views(spec.stored_views) if spec.trainable == HEAD else VIEWS[spec.data.views]
+        )
         return RoundBatches(
             self.images["labelled"] if uses.labelled else None,
             None if uses.unlabelled == "none" else self.images[uses.unlabelled],
@@ -176,6 +199,7 @@ class Learner:
 
     @property
     def _settings(self) -> Settings:
-        # The copy is not validated: the images of a round need not be a multiple of the larger batch.
+        # The copy is not validated: the images of a round need not be a multiple of the larger
+        # batch.
         settings = self.algorithm.settings
         return settings if self.batch is None else settings.model_copy(update={"batch": self.batch})

@@ -1,9 +1,10 @@
 """MONAI's trainer, without the rest of MONAI.
 
-``import monai`` imports all of MONAI and what that can use: seconds, where the trainer itself runs in a tenth of one.
-So the trainer's files are loaded with stand-ins for the packages that they name and do not use here. All of it leaves
-``sys.modules`` again: whoever imports MONAI or ignite later gets them whole, with a trainer class of their own. If they
-are there already, or the trainer cannot be loaded so, it is the ordinary one.
+``import monai`` imports all of MONAI and what that can use: seconds, where the trainer itself runs
+in a tenth of one. So the trainer's files are loaded with stand-ins for the packages that they name
+and do not use here. All of it leaves ``sys.modules`` again: whoever imports MONAI or ignite later
+gets them whole, with a trainer class of their own. If they are there already, or the trainer cannot
+be loaded so, it is the ordinary one.
 """
 
 import importlib
@@ -16,9 +17,16 @@ from typing import Any, NoReturn
 from unittest import mock
 
 _NAMED = (
-    *("ignite.contrib", "ignite.distributed", "ignite.handlers", "ignite.metrics"),
-    *("monai.data", "monai.inferers", "monai.networks.utils", "monai.transforms"),
-    *("monai.utils.jupyter_utils", "monai.utils.profiling"),
+    "ignite.contrib",
+    "ignite.distributed",
+    "ignite.handlers",
+    "ignite.metrics",
+    "monai.data",
+    "monai.inferers",
+    "monai.networks.utils",
+    "monai.transforms",
+    "monai.utils.jupyter_utils",
+    "monai.utils.profiling",
 )
 
 
@@ -32,12 +40,16 @@ class _Named(ModuleType):
 
 
 def _refuse(kind: type, *_: Any, **__: Any) -> NoReturn:
-    raise NotImplementedError(f"{kind.__module__}.{kind.__name__} is not loaded with MONAI's trainer alone")
+    raise NotImplementedError(
+        f"{kind.__module__}.{kind.__name__} is not loaded with MONAI's trainer alone"
+    )
 
 
 @contextmanager
 def _alone() -> Iterator[None]:
-    """Import with stand-ins, and without MONAI's search for its own modules; then take what came out again."""
+    """Import with stand-ins, and without MONAI's search for its own modules; then take what came
+    out again.
+    """
     before = set(sys.modules)
     sys.modules.update({name: _Named(name) for name in _NAMED if name not in before})
     try:

@@ -17,10 +17,12 @@ from fedward.nets.trainable import ALL, HEAD, Head, TrainablePart
 
 
 class Networks:
-    """A network for the model that is trained or evaluated, and one for each peer. Each is built at its first use.
+    """A network for the model that is trained or evaluated, and one for each peer. Each is built at
+    its first use.
 
-    An experiment names it, an algorithm may add modules, and ``prepare`` is called on each new one. Where a part of it
-    is frozen, a model is the tensors of the other part; where that is the head alone, the networks take features.
+    An experiment names it, an algorithm may add modules, and ``prepare`` is called on each new one.
+    Where a part of it is frozen, a model is the tensors of the other part; where that is the head
+    alone, the networks take features.
     """
 
     def __init__(
@@ -31,7 +33,9 @@ class Networks:
         prepare: Callable[[nn.Module], nn.Module] = lambda net: net,
     ) -> None:
         self.device = device
-        self._experiment, self._extend, self._prepare = experiment, algorithm.extend, prepare
+        self._experiment = experiment
+        self._extend = algorithm.extend
+        self._prepare = prepare
         self._nets: dict[int, nn.Module] = {}
 
     def __getitem__(self, place: int) -> nn.Module:
@@ -42,18 +46,29 @@ class Networks:
 
     def _first(self) -> nn.Module:
         net = self.on_images
-        return Head(net) if isinstance(net, TrainablePart) and self._experiment.trainable == HEAD else net
+        return (
+            Head(net)
+            if isinstance(net, TrainablePart) and self._experiment.trainable == HEAD
+            else net
+        )
 
     @cached_property
     def on_images(self) -> nn.Module:
         """The network of place 0 as it takes images; it has the weights loaded there last."""
-        spec, data = self._experiment, self._experiment.data
-        pretrained = spec.trainable != ALL and spec.pretrained  # else all weights come with the model
+        spec = self._experiment
+        data = self._experiment.data
+        pretrained = (
+            spec.trainable != ALL and spec.pretrained
+        )  # else all weights come with the model
         of_data = (len(data.classes), data.channels)
         net = build(spec.net, *of_data, pretrained, spec.seed, self._extend, spec.trainable)
         require_logits(net, spec.net, *of_data, data.image_size)
         net = net.to(self.device, memory_format=torch.channels_last)  # type: ignore[call-overload]
-        return net.of(self._prepare(net.whole)) if isinstance(net, TrainablePart) else self._prepare(net)
+        return (
+            net.of(self._prepare(net.whole))
+            if isinstance(net, TrainablePart)
+            else self._prepare(net)
+        )
 
     @cached_property
     def base(self) -> str | None:
@@ -64,11 +79,15 @@ class Networks:
         return net.base if isinstance(net, TrainablePart) else None
 
     def require_base(self, expected: str | None) -> None:
-        """Raise WorkError unless ``expected``, the server's word, is the SHA-256 of what is frozen here."""
+        """Raise WorkError unless ``expected``, the server's word, is the SHA-256 of what is frozen
+        here.
+        """
         if expected != self.base:
             where = f"net {self._experiment.net}, its frozen part"
             remedy = "Server and sites need the same weights of it, and the same versions of fedward, timm and torch."
-            raise WorkError(where, expected=f"SHA-256 {expected}", found=f"{self.base}", remedy=remedy)
+            raise WorkError(
+                where, expected=f"SHA-256 {expected}", found=f"{self.base}", remedy=remedy
+            )
 
     def load(self, state: State, place: int = 0) -> nn.Module:
         """Return the network of a place with the weights of ``state``."""
@@ -77,6 +96,8 @@ class Networks:
 
     @cached_property
     def template(self) -> State:
-        """Names, shapes and dtypes of a model's tensors; the values are those that were loaded or trained last."""
+        """Names, shapes and dtypes of a model's tensors; the values are those that were loaded or
+        trained last.
+        """
         state: State = self[0].state_dict()
         return state

@@ -13,7 +13,9 @@ _KINDS = {"adam": torch.optim.Adam, "adamw": torch.optim.AdamW, "sgd": torch.opt
 
 
 def optimizer_of(net: nn.Module, settings: Settings, learning_rate: float) -> torch.optim.Optimizer:
-    """Return an optimiser that has seen no step, for all parameters of a network. AdamW decays matrices alone."""
+    """Return an optimiser that has seen no step, for all parameters of a network. AdamW decays
+    matrices alone.
+    """
     options = {"lr": learning_rate, "weight_decay": settings.weight_decay, "fused": True}
     if settings.optimizer == "sgd":
         options["momentum"] = settings.momentum
@@ -24,7 +26,8 @@ def optimizer_of(net: nn.Module, settings: Settings, learning_rate: float) -> to
 
 @cache
 def _plain(kind: Any) -> Any:
-    """Return an optimiser of torch without the marks for its compiler, to set which torch imports all of that.
+    """Return an optimiser of torch without the marks for its compiler, to set which torch imports
+    all of that.
 
     That takes as long as torch itself, and 85 MB. The numbers are the same.
     """
@@ -33,8 +36,12 @@ def _plain(kind: Any) -> Any:
 
 
 def _decayed_apart(net: nn.Module) -> list[dict[str, Any]]:
-    """Return two groups of parameters: matrices and kernels, which decay, and biases and scales, which do not."""
+    """Return two groups of parameters: matrices and kernels, which decay, and biases and scales,
+    which do not.
+    """
     groups: dict[bool, list[nn.Parameter]] = {True: [], False: []}
     for name, parameter in net.named_parameters():
-        groups[parameter.dim() > 1 and not name.endswith("relative_position_bias_table")].append(parameter)
+        groups[parameter.dim() > 1 and not name.endswith("relative_position_bias_table")].append(
+            parameter
+        )
     return [{"params": groups[True]}, {"params": groups[False], "weight_decay": 0.0}]

@@ -36,7 +36,8 @@ def observe(
         images: those that may be chosen; without any, nothing is computed.
         taken: those that have labels, and those that wait for one.
         uses: what is looked at.
-        nets: ``local`` or ``global`` -> the network with these weights; it may be one that is loaded anew each time.
+        nets: ``local`` or ``global`` -> the network with these weights; it may be one that is
+            loaded anew each time.
         of: gives images as the networks take them.
         view: how a picture is varied, where the sampler looks at views: that of training.
         on_images: a network of ``nets`` as one that takes images.
@@ -60,8 +61,12 @@ def observe(
     if uses.features in ("local", "global"):
         net = nets(uses.features)
         _, features = outputs.get(uses.features) or _outputs(net, of(images))
-        centres = [_outputs(net, of(each))[1] for each in taken if len(each)] if uses.labelled else []
-        pool = replace(pool, features=features, labelled=torch.cat(centres) if centres else torch.empty(0, 0))
+        centres = (
+            [_outputs(net, of(each))[1] for each in taken if len(each)] if uses.labelled else []
+        )
+        pool = replace(
+            pool, features=features, labelled=torch.cat(centres) if centres else torch.empty(0, 0)
+        )
     return pool
 
 
@@ -70,22 +75,31 @@ def _members(samples: Samples, uses: Uses, nets: Callable[[str], nn.Module]) -> 
     for name in uses.models:
         net = nets(name)
         if uses.heads:
-            outputs = [torch.stack([logits, *heads_of(net)(features)]) for logits, features in _batches(net, samples)]
+            outputs = [
+                torch.stack([logits, *heads_of(net)(features)])
+                for logits, features in _batches(net, samples)
+            ]
             yield torch.cat(outputs, dim=1).float().softmax(dim=2).cpu()
         else:
             yield predict(net, samples).unsqueeze(0)
 
 
-def _varied(images: Images, uses: Uses, nets: Callable[[str], nn.Module], view: View) -> Iterator[Tensor]:
+def _varied(
+    images: Images, uses: Uses, nets: Callable[[str], nn.Module], view: View
+) -> Iterator[Tensor]:
     """Yield probabilities (T, N, K) of views of the images, for each model those by number."""
 
     def varied(pictures: Tensor, number: int) -> Tensor:
-        return alike(view, pictures, torch_generator(number, "view"))  # the same for all pictures in every query
+        return alike(
+            view, pictures, torch_generator(number, "view")
+        )  # the same for all pictures in every query
 
     for name in uses.models:
         net = nets(name)
         pixels = Pixels.of(images, next(net.parameters()).device)
-        yield torch.stack([predict(net, pixels, view=partial(varied, number=n)) for n in range(uses.views)])
+        yield torch.stack(
+            [predict(net, pixels, view=partial(varied, number=n)) for n in range(uses.views)]
+        )
 
 
 def _outputs(net: nn.Module, samples: Samples) -> tuple[Tensor, Tensor]:

@@ -45,13 +45,15 @@ def train(
 ) -> Trained:
     """Train ``net`` in place for one phase of a federated round and return the means of its losses.
 
-    A phase that measures goes once through the batches, each of which counts as a step, and has no losses.
+    A phase that measures goes once through the batches, each of which counts as a step, and has no
+    losses.
 
-    The optimiser starts anew, as in FedPerl's rounds, and its learning rate rises over its first steps. The forward
-    passes run in bfloat16 on a GPU that has it, elsewhere in float32: an older GPU would need float16 and a scaled
-    loss. A batch with nothing to learn from, as the objective says (no labelled images, no pseudo-label kept, no
-    peers), changes no parameter and is no step: Adam would else move by momentum. BatchNorm's statistics follow its
-    images all the same, as far as the settings let them.
+    The optimiser starts anew, as in FedPerl's rounds, and its learning rate rises over its first
+    steps. The forward passes run in bfloat16 on a GPU that has it, elsewhere in float32: an older
+    GPU would need float16 and a scaled loss. A batch with nothing to learn from, as the objective
+    says (no labelled images, no pseudo-label kept, no peers), changes no parameter and is no step:
+    Adam would else move by momentum. BatchNorm's statistics follow its images all the same, as far
+    as the settings let them.
 
     Args:
         net: on ``device``.
@@ -59,11 +61,13 @@ def train(
         phase, inputs, settings: what is minimised, what stays fixed, and how.
         device: where to train.
         aborted: asked before every step; True ends the training.
-        shared: of several processes, :func:`~fedward.training.distributed.sharing.parallel` of ``net``.
+        shared: of several processes, :func:`~fedward.training.distributed.sharing.parallel` of
+            ``net``.
 
     Raises WorkError: aborted, or the loss is no longer finite.
     """
-    objective, parameters = phase.objective, list(net.parameters())
+    objective = phase.objective
+    parameters = list(net.parameters())
     if isinstance(objective, Measurement):
         objective.measure(net, batches)
         return Trained(len(batches), {}, {})
@@ -71,17 +75,27 @@ def train(
     training_mode(net, settings)
     state = objective.init(net, inputs)
     optimizer = optimizer_of(net, settings, phase.learning_rate)
-    sums, steps = dict[str, Tensor](), 0  # the sums stay on the device, so that no step waits for one
+    sums = dict[str, Tensor]()
+    steps = 0  # the sums stay on the device, so that no step waits for one
 
     compute = shared or (lambda losses_of: losses_of(net))
 
     def step(engine: Any, batch: Batch) -> None:
         nonlocal steps, state
         if aborted():
-            raise WorkError("training", expected="to finish the round", found="an abort", remedy="The run was stopped.")
+            raise WorkError(
+                "training",
+                expected="to finish the round",
+                found="an abort",
+                remedy="The run was stopped.",
+            )
         with torch.autocast(device.type, torch.bfloat16, enabled=has_bfloat16(device)):
             losses = compute(lambda trained: objective.losses(trained, batch, inputs, state))
-            total = torch.stack(list(losses.terms.values())).sum() if losses.terms else torch.zeros((), device=device)
+            total = (
+                torch.stack(list(losses.terms.values())).sum()
+                if losses.terms
+                else torch.zeros((), device=device)
+            )
         for name, value in {"loss": total, **losses.terms, **losses.logs}.items():
             sums[name] = sums.get(name, 0.0) + value.detach().float()
         state = objective.after_batch(losses, state)
@@ -90,7 +104,9 @@ def train(
         optimizer.zero_grad(set_to_none=True)
         total.backward()
         for group in optimizer.param_groups:
-            group["lr"] = phase.learning_rate * warm_up_factor(steps, len(batches), settings.round_warm_up)
+            group["lr"] = phase.learning_rate * warm_up_factor(
+                steps, len(batches), settings.round_warm_up
+            )
         if settings.clip_gradient is not None:
             nn.utils.clip_grad_norm_(parameters, settings.clip_gradient)
         optimizer.step()
@@ -98,8 +114,12 @@ def train(
         state = objective.after_step(net, batch, losses, state)
 
     epoch: dict[str, Any] = {"max_epochs": 1, "data_loader": batches, "epoch_length": len(batches)}
-    trainer = Trainer(device=device, **epoch, prepare_batch=lambda batch, *_: batch, iteration_update=step)
-    trainer.logger.setLevel(logging.CRITICAL)  # its lines would bury the table; what it raises says what was wrong
+    trainer = Trainer(
+        device=device, **epoch, prepare_batch=lambda batch, *_: batch, iteration_update=step
+    )
+    trainer.logger.setLevel(
+        logging.CRITICAL
+    )  # its lines would bury the table; what it raises says what was wrong
     trainer.run()
     means = {name: float(total) / len(batches) for name, total in sums.items()}
     if not all(map(math.isfinite, means.values())):

@@ -18,7 +18,8 @@ def alike(view: View, images: Tensor, generator: torch.Generator) -> Tensor:
         images: (N, C, H, W) as the view takes them; N may be 0.
         generator: CPU generator, left as one image leaves it.
     """
-    state, views = generator.get_state(), []
+    state = generator.get_state()
+    views = []
     for image in images.split(1):
         generator.set_state(state)
         views.append(view(image, generator))

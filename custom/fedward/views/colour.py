@@ -1,8 +1,9 @@
 """Photometric operations on a batch, one strength per image.
 
-Every function takes images (N, C, H, W) float in [0, 1], C = 1 or 3, and ``value`` (N, 1, 1, 1), and returns new images
-in [0, 1]. Definitions are those of Pillow's ImageOps and ImageEnhance, without the rounding to 256 levels except where
-levels are the operation's subject (equalize, posterize). Grey images: saturation leaves them as they are.
+Every function takes images (N, C, H, W) float in [0, 1], C = 1 or 3, and ``value`` (N, 1, 1, 1),
+and returns new images in [0, 1]. Definitions are those of Pillow's ImageOps and ImageEnhance,
+without the rounding to 256 levels except where levels are the operation's subject (equalize,
+posterize). Grey images: saturation leaves them as they are.
 """
 
 import torch
@@ -13,16 +14,21 @@ LUMA = (0.299, 0.587, 0.114)  # ITU-R 601-2, as Pillow's mode "L"
 
 def autocontrast(images: Tensor, value: Tensor) -> Tensor:
     """Stretch each channel to [0, 1]; a channel of one value stays. ``value`` is not used."""
-    low, high = images.amin((2, 3), keepdim=True), images.amax((2, 3), keepdim=True)
+    low = images.amin((2, 3), keepdim=True)
+    high = images.amax((2, 3), keepdim=True)
     flat = high == low
     return images.sub(low.masked_fill(flat, 0)).div_((high - low).masked_fill(flat, 1))
 
 
 def equalize(images: Tensor, value: Tensor) -> Tensor:
-    """Flatten each channel's histogram of 256 levels; too few pixels or levels: as it is. ``value`` is not used."""
+    """Flatten each channel's histogram of 256 levels; too few pixels or levels: as it is. ``value``
+    is not used.
+    """
     levels = images.mul(255).round_().int().flatten(2).flatten(0, 1)  # (N*C, H*W)
     channels, pixels = levels.shape
-    levels += 256 * torch.arange(channels, dtype=torch.int32, device=levels.device)[:, None]  # 256 bins a channel
+    levels += (
+        256 * torch.arange(channels, dtype=torch.int32, device=levels.device)[:, None]
+    )  # 256 bins a channel
     counts = torch.bincount(levels.flatten(), minlength=256 * channels).view(channels, 256)
     upto = counts.cumsum(1)
     below = upto - counts
@@ -31,7 +37,9 @@ def equalize(images: Tensor, value: Tensor) -> Tensor:
     grey = torch.arange(256, device=levels.device)
     table = torch.where(step > 0, ((below + step // 2) // step.clamp(min=1)).clamp_(max=255), grey)
     # int32 and index_select: several times faster on a CPU than int64 or fancy indexing.
-    return table.to(images.dtype).div_(255).flatten().index_select(0, levels.flatten()).view_as(images)
+    return (
+        table.to(images.dtype).div_(255).flatten().index_select(0, levels.flatten()).view_as(images)
+    )
 
 
 def solarize(images: Tensor, value: Tensor) -> Tensor:
@@ -62,7 +70,9 @@ def brightness(images: Tensor, value: Tensor) -> Tensor:
 
 
 def sharpness(images: Tensor, value: Tensor) -> Tensor:
-    """Scale the distance to the smoothed image: 0 = smooth, 1 = as it is, above = sharper. The border stays."""
+    """Scale the distance to the smoothed image: 0 = smooth, 1 = as it is, above = sharper. The
+    border stays.
+    """
     sharp = images.clone()
     if min(images.shape[2:]) < 3:
         return sharp
@@ -77,7 +87,9 @@ def _grey(images: Tensor) -> Tensor:
     """Return the luminance (N, 1, H, W)."""
     if images.shape[1] == 1:
         return images
-    red, green, blue = images[:, 0:1], images[:, 1:2], images[:, 2:3]
+    red = images[:, 0:1]
+    green = images[:, 1:2]
+    blue = images[:, 2:3]
     return (red * LUMA[0]).add_(green, alpha=LUMA[1]).add_(blue, alpha=LUMA[2])
 
 

@@ -5,11 +5,14 @@ from torch import Tensor
 from torch.nn import functional as F
 
 
-def affine(angle: Tensor, shear_x: Tensor, shear_y: Tensor, shift_x: Tensor, shift_y: Tensor) -> Tensor:
+def affine(
+    angle: Tensor, shear_x: Tensor, shear_y: Tensor, shift_x: Tensor, shift_y: Tensor
+) -> Tensor:
     """Return matrices (..., 3, 3) that map output positions to input positions.
 
-    Positions are measured from the image's centre, in image sides: x right, y down. The entries are those of the single
-    operations laid over each other: exact where only one argument differs from zero, or only rotation and shift.
+    Positions are measured from the image's centre, in image sides: x right, y down. The entries are
+    those of the single operations laid over each other: exact where only one argument differs from
+    zero, or only rotation and shift.
 
     Args:
         angle: (...) radians; a positive angle turns the picture clockwise on the screen.
@@ -18,8 +21,10 @@ def affine(angle: Tensor, shear_x: Tensor, shear_y: Tensor, shift_x: Tensor, shi
         shift_x: (...) share of the width by which the picture moves left.
         shift_y: (...) share of the height by which the picture moves up.
     """
-    cos, sin = angle.cos(), angle.sin()
-    zero, one = torch.zeros_like(angle), torch.ones_like(angle)
+    cos = angle.cos()
+    sin = angle.sin()
+    zero = torch.zeros_like(angle)
+    one = torch.ones_like(angle)
     rows = (cos, sin + shear_x, shift_x, -sin + shear_y, cos, shift_y, zero, zero, one)
     return torch.stack(rows, dim=-1).reshape(*angle.shape, 3, 3)
 
@@ -38,16 +43,23 @@ def warp(images: Tensor, matrices: Tensor, fill: float | None = None) -> Tensor:
     height, width = images.shape[-2:]
     grid = _grid(matrices.to(images), height, width)
     if fill is None:
-        mirrored = F.grid_sample(images, grid, mode="bilinear", padding_mode="reflection", align_corners=False)
+        mirrored = F.grid_sample(
+            images, grid, mode="bilinear", padding_mode="reflection", align_corners=False
+        )
         return mirrored.clamp_(0, 1)
     # grid_sample pads with zeros only: move the fill level there and back.
-    padded = F.grid_sample(images - fill, grid, mode="bilinear", padding_mode="zeros", align_corners=False)
+    padded = F.grid_sample(
+        images - fill, grid, mode="bilinear", padding_mode="zeros", align_corners=False
+    )
     return padded.add_(fill).clamp_(0, 1)
 
 
 def _grid(matrices: Tensor, height: int, width: int) -> Tensor:
-    """Return the sampling grid (N, H, W, 2); as a broadcast sum, several times faster than F.affine_grid."""
-    # Pixel centres in [-1, 1]. Turns are made in pixels, so that pictures that are not square keep their angles.
+    """Return the sampling grid (N, H, W, 2); as a broadcast sum, several times faster than
+    F.affine_grid.
+    """
+    # Pixel centres in [-1, 1]. Turns are made in pixels, so that pictures that are not square keep
+    # their angles.
     x = (torch.arange(width, device=matrices.device, dtype=matrices.dtype) * 2 + 1) / width - 1
     y = (torch.arange(height, device=matrices.device, dtype=matrices.dtype) * 2 + 1) / height - 1
     along_x, along_y, offset = (column[:, None, None] for column in matrices[:, :2].unbind(2))

@@ -10,7 +10,8 @@ from fedward.views.strong import strong
 from fedward.views.types import Views
 from fedward.views.weak import weak
 
-OPS, TURN = 2, math.radians(30)  # RandAugment's own, of Cubuk et al., where FedPerl turns all the way round
+OPS = 2
+TURN = math.radians(30)  # RandAugment's own, of Cubuk et al., where FedPerl turns all the way round
 
 
 def _cropped(flip: bool) -> Views:
@@ -26,12 +27,14 @@ def _cropped(flip: bool) -> Views:
 
 
 ROTATION_INVARIANT = Views(weak, strong)
-"""The default: pictures without an up or a left (dermoscopy, pathology). They are flipped both ways and turned all the
-way round."""
+"""The default: pictures without an up or a left (dermoscopy, pathology). They are flipped both ways
+and turned all the way round."""
 MIRRORED = _cropped(flip=True)
 """Left and right are alike, but crops are to be cheap and turns small (blood cells, BloodMNIST)."""
 UPRIGHT = _cropped(flip=False)
-"""Left and right mean something (chest X-ray, CT: the side of the heart or the liver). Nothing is flipped.
+"""Left and right mean something (chest X-ray, CT: the side of the heart or the liver). Nothing is
+flipped.
 
-In this one and the one before, a strong view's rotation turns by at most 30 degrees; one image in 169 draws it twice.
+In this one and the one before, a strong view's rotation turns by at most 30 degrees; one image in
+169 draws it twice.
 """

@@ -8,15 +8,17 @@ from torch import Tensor
 from fedward.views.geometry import affine, warp
 from fedward.views.types import check
 
-TURN = math.radians(20)  # FedPerl's transforms; its shift is ours, as in the random crop of FixMatch
+TURN = math.radians(
+    20
+)  # FedPerl's transforms; its shift is ours, as in the random crop of FixMatch
 SHIFT = 0.06
 
 
 def weak(images: Tensor, generator: torch.Generator) -> Tensor:
     """Return one weak view of every image, each with its own draw.
 
-    Horizontal and vertical flip with probability 1/2, rotation uniform in +-20 degrees, shifts uniform in +-6 % of the
-    side, in one bilinear resampling that mirrors the image at its borders.
+    Horizontal and vertical flip with probability 1/2, rotation uniform in +-20 degrees, shifts
+    uniform in +-6 % of the side, in one bilinear resampling that mirrors the image at its borders.
 
     Source: Bdair et al., MELBA 2022 (FedPerl), Sec. 3: flips and rotation.
 
@@ -29,12 +31,15 @@ def weak(images: Tensor, generator: torch.Generator) -> Tensor:
 
     Raises DataError: images of another shape or dtype.
 
-    Deviates: the shift is an addition. The authors' code has a colour jitter, which the paper does not mention.
+    Deviates: the shift is an addition. The authors' code has a colour jitter, which the paper does
+    not mention.
     """
     check(images)
     turn, shift_x, shift_y, flip_x, flip_y = torch.rand(5, len(images), generator=generator)
     no_shear = torch.zeros(len(images))
-    matrices = affine(_signed(turn) * TURN, no_shear, no_shear, _signed(shift_x) * SHIFT, _signed(shift_y) * SHIFT)
+    matrices = affine(
+        _signed(turn) * TURN, no_shear, no_shear, _signed(shift_x) * SHIFT, _signed(shift_y) * SHIFT
+    )
     matrices[:, 0] *= torch.where(flip_x < 0.5, -1, 1)[:, None]
     matrices[:, 1] *= torch.where(flip_y < 0.5, -1, 1)[:, None]
     return warp(images, matrices)

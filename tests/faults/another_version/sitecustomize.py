@@ -1,4 +1,6 @@
-"""Lets a participant's processes take themselves for another version of fedward: FEDWARD_PRETENDED names it."""
+"""Lets a participant's processes take themselves for another version of fedward: FEDWARD_PRETENDED
+names it.
+"""
 
 import os
 

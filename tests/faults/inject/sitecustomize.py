@@ -1,8 +1,10 @@
-"""Faults at exact points of a running federation, by a plan; Python imports this module by itself when it starts.
+"""Faults at exact points of a running federation, by a plan; Python imports this module by itself
+when it starts.
 
-``FEDWARD_FAULTS`` names a folder with ``plan.json``: a list of faults, each armed once the one before has happened. A
-fault happens in the process whose command line it names, before or after the n-th call of a function, counted from the
-moment it is armed, over all processes. That it has happened is a file, so that no process started again repeats it.
+``FEDWARD_FAULTS`` names a folder with ``plan.json``: a list of faults, each armed once the one
+before has happened. A fault happens in the process whose command line it names, before or after the
+n-th call of a function, counted from the moment it is armed, over all processes. That it has
+happened is a file, so that no process started again repeats it.
 """
 
 import functools
@@ -52,8 +54,14 @@ def happen(index, fault):
     time.sleep(fault["delay"])
     number = {"kill": signal.SIGKILL, "hang": signal.SIGSTOP}[fault["action"]]
     pids = [int(path.name) for path in Path("/proc").iterdir() if path.name.isdigit()]
-    ours = [pid for pid in pids if str(FOLDER.parent) in command_line(pid)]  # others may run on this machine
-    victims = [pid for pid in ours if any(re.search(victim, command_line(pid)) for victim in fault["victims"])]
+    ours = [
+        pid for pid in pids if str(FOLDER.parent) in command_line(pid)
+    ]  # others may run on this machine
+    victims = [
+        pid
+        for pid in ours
+        if any(re.search(victim, command_line(pid)) for victim in fault["victims"])
+    ]
     for pid in sorted(victims, key=lambda pid: pid == os.getpid()):  # itself last
         os.kill(pid, number)
 

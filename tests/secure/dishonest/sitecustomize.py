@@ -1,7 +1,8 @@
 """A server that asks more than its job does; Python imports this module by itself when it starts.
 
-``FEDWARD_DISHONEST`` names a folder. While it holds a file ``armed``, the server's job process sends each site further
-requests after its second round, and writes what they answered into ``answers.json``.
+``FEDWARD_DISHONEST`` names a folder. While it holds a file ``armed``, the server's job process
+sends each site further requests after its second round, and writes what they answered into
+``answers.json``.
 """
 
 import importlib.abc
@@ -30,26 +31,40 @@ ASKED = {
     "another model in the round before": (lambda meta: {**meta, "round": 1}, 1),
     "another run": (lambda meta: {**meta, "run": "f" * 32}, 1),
     "other settings": (lambda meta: {**meta, "experiment": "0" * 64}, 0),
-    "another version": (lambda meta: {**meta, "versions": {**meta["versions"], "fedward": "0.0.1"}}, 0),
+    "another version": (
+        lambda meta: {**meta, "versions": {**meta["versions"], "fedward": "0.0.1"}},
+        0,
+    ),
 }
 
 
 def spoil(module):
     """Let ``exchange`` ask for more behind the driver's back."""
-    honest, message = module.FlareTransport.exchange, module.Message
+    honest = module.FlareTransport.exchange
+    message = module.Message
 
     def exchange(self, requests, timeout, deliver):
         honest(self, requests, timeout, deliver)
         found = {}
-        if any(request.meta["round"] == 2 for request in requests.values()) and (FOLDER / "armed").exists():
+        if (
+            any(request.meta["round"] == 2 for request in requests.values())
+            and (FOLDER / "armed").exists()
+        ):
             for name, (change, more) in ASKED.items():
                 arrays = {
-                    site: {key: a + more for key, a in request.arrays.items()} for site, request in requests.items()
+                    site: {key: a + more for key, a in request.arrays.items()}
+                    for site, request in requests.items()
                 }
-                asked = {site: message(change(request.meta), arrays[site]) for site, request in requests.items()}
+                asked = {
+                    site: message(change(request.meta), arrays[site])
+                    for site, request in requests.items()
+                }
                 answers = {}
                 honest(self, asked, timeout, answers.setdefault)
-                found[name] = {site: [answer.meta.get("error"), len(answer.arrays)] for site, answer in answers.items()}
+                found[name] = {
+                    site: [answer.meta.get("error"), len(answer.arrays)]
+                    for site, answer in answers.items()
+                }
             (FOLDER / "answers.json").write_text(json.dumps(found))
 
     module.FlareTransport.exchange = exchange

@@ -1,8 +1,8 @@
 """The queue as files for other programs and other people, and their answers as files back.
 
-``csv``: one file, a row for each decision and each image that still waits. ``label-studio``: a folder with tasks for
-what waits, results for what is decided, the labelling configuration and the pictures. ``monai-label``: a datastore
-folder as MONAI Label's server keeps it.
+``csv``: one file, a row for each decision and each image that still waits. ``label-studio``: a
+folder with tasks for what waits, results for what is decided, the labelling configuration and the
+pictures. ``monai-label``: a datastore folder as MONAI Label's server keeps it.
 """
 
 from collections.abc import Callable, Sequence
@@ -18,7 +18,8 @@ FORMS = ("csv", "label-studio", "monai-label")
 
 
 def read(path: Path) -> Return:
-    """Read a file or folder that came back: a folder is MONAI Label's, ``.json`` Label Studio's, anything else a CSV.
+    """Read a file or folder that came back: a folder is MONAI Label's, ``.json`` Label Studio's,
+    anything else a CSV.
 
     Raises:
         DataError: it cannot be read at all.
@@ -33,7 +34,9 @@ def written(path: Path) -> float:
     return (path / monai_label.INDEX if path.is_dir() else path).stat().st_mtime
 
 
-def write(form: str, path: Path, content: Content, classes: Sequence[str], picture: Callable[[str], bytes]) -> Exported:
+def write(
+    form: str, path: Path, content: Content, classes: Sequence[str], picture: Callable[[str], bytes]
+) -> Exported:
     """Write the queue in one of :data:`FORMS`; see :meth:`fedward.annotation.Queue.export`."""
     with appears_whole(path) as target:
         if form == "csv":

@@ -19,7 +19,9 @@ from fedward.terminal import one_line
 
 @dataclass(frozen=True)
 class Content:
-    """The state of a queue: what waits (in the order of asking), all decisions, the newest request by id, its rules."""
+    """The state of a queue: what waits (in the order of asking), all decisions, the newest request
+    by id, its rules.
+    """
 
     pending: Sequence[Request]
     decisions: Sequence[Decision]
@@ -35,12 +37,18 @@ class Content:
     def about(self, sample_id: str) -> dict[str, Any]:
         """Return what asked for an image at last; nothing if nobody did."""
         request = self.requests.get(sample_id)
-        return {name: getattr(request, name) for name in ("strategy", "round", "score", "run")} if request else {}
+        return (
+            {name: getattr(request, name) for name in ("strategy", "round", "score", "run")}
+            if request
+            else {}
+        )
 
 
 @dataclass(frozen=True)
 class Exported:
-    """What an export holds; ``unseen`` are ids of which there is no picture, and why. They are left out of it."""
+    """What an export holds; ``unseen`` are ids of which there is no picture, and why. They are left
+    out of it.
+    """
 
     path: Path
     images: int
@@ -51,15 +59,17 @@ class Exported:
         lines = [f"{self.path}: {self.images} images"]
         if self.unseen:
             lines += ["", f"Without a picture, left out: {len(self.unseen)}"]
-            lines += [f"  - {one_line(f'{sample_id}: {reason}')}" for sample_id, reason in self.unseen]
+            lines += [
+                f"  - {one_line(f'{sample_id}: {reason}')}" for sample_id, reason in self.unseen
+            ]
         return "\n".join(lines)
 
 
 def stem(sample_id: str) -> str:
     """Return a file name without ending for an id: the same each time, different for different ids.
 
-    Letters, digits, ``-``, ``_`` and ``~`` stay, the rest is percent-encoded; dots too, because MONAI Label takes an
-    ending out of the middle of a name. A long id becomes its SHA-256.
+    Letters, digits, ``-``, ``_`` and ``~`` stay, the rest is percent-encoded; dots too, because
+    MONAI Label takes an ending out of the middle of a name. A long id becomes its SHA-256.
     """
     encoded = quote(sample_id, safe="").replace(".", "%2E")
     return encoded if len(encoded) <= 200 else hashlib.sha256(sample_id.encode()).hexdigest()
@@ -68,9 +78,12 @@ def stem(sample_id: str) -> str:
 def write_pictures(
     folder: Path, sample_ids: Sequence[str], picture: Callable[[str], bytes]
 ) -> tuple[list[str], list[tuple[str, str]]]:
-    """Write ``<stem>.png`` for each id; return the ids written, and those that cannot be, with the reasons."""
+    """Write ``<stem>.png`` for each id; return the ids written, and those that cannot be, with the
+    reasons.
+    """
     folder.mkdir(parents=True)
-    shown, unseen = [], []
+    shown = []
+    unseen = []
     for sample_id in sample_ids:
         try:
             content = picture(sample_id)
@@ -84,7 +97,8 @@ def write_pictures(
 
 @contextmanager
 def appears_whole(path: Path) -> Iterator[Path]:
-    """Yield a path to write a file or folder to, beside ``path``; it becomes ``path`` when the block ends well.
+    """Yield a path to write a file or folder to, beside ``path``; it becomes ``path`` when the
+    block ends well.
 
     It is its owner's alone, whatever the umask.
 
@@ -93,8 +107,11 @@ def appears_whole(path: Path) -> Iterator[Path]:
         DataError: the disk does not take it.
     """
     if path.exists() or path.is_symlink():
-        expected, remedy = "a new file or folder", "Name another."
-        raise ConfigError(f"export {path}", expected=expected, found="one that exists", remedy=remedy)
+        expected = "a new file or folder"
+        remedy = "Name another."
+        raise ConfigError(
+            f"export {path}", expected=expected, found="one that exists", remedy=remedy
+        )
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=path.parent, prefix=".exporting-") as folder:
@@ -102,5 +119,8 @@ def appears_whole(path: Path) -> Iterator[Path]:
             private.shut(Path(folder))
             os.rename(Path(folder) / path.name, path)
     except OSError as error:
-        found, remedy = error.strerror or str(error), "Name another place, or make room."
-        raise DataError(f"export {path}", expected="room to write", found=found, remedy=remedy) from None
+        found = error.strerror or str(error)
+        remedy = "Name another place, or make room."
+        raise DataError(
+            f"export {path}", expected="room to write", found=found, remedy=remedy
+        ) from None

@@ -10,7 +10,17 @@ from fedward.errors import DataError
 from fedward.sites.table import read_table
 from fedward.spreadsheet import as_it_was, inert
 
-_COLUMNS = ("sample_id", "label", "annotator", "time", "status", "strategy", "round", "score", "run")
+_COLUMNS = (
+    "sample_id",
+    "label",
+    "annotator",
+    "time",
+    "status",
+    "strategy",
+    "round",
+    "score",
+    "run",
+)
 
 
 def write(path: Path, content: Content) -> int:
@@ -20,10 +30,16 @@ def write(path: Path, content: Content) -> int:
         The number of images.
     """
     rows = [
-        {"sample_id": each.sample_id, "status": "pending"} | content.about(each.sample_id) for each in content.pending
+        {"sample_id": each.sample_id, "status": "pending"} | content.about(each.sample_id)
+        for each in content.pending
     ]
     for each in content.decisions:
-        said = {"label": each.text, "annotator": each.annotator, "time": each.time, "status": "decided"}
+        said = {
+            "label": each.text,
+            "annotator": each.annotator,
+            "time": each.time,
+            "status": "decided",
+        }
         rows.append({"sample_id": each.sample_id} | said | content.about(each.sample_id))
     with path.open("w", newline="", encoding="utf-8") as file:
         # All quoted: a spreadsheet that splits cells at semicolons would find a formula inside one.
@@ -34,10 +50,11 @@ def write(path: Path, content: Content) -> int:
 
 
 def read(path: Path) -> Return:
-    """Read a CSV with the columns ``sample_id`` and ``label``; ``annotator`` and ``time`` are used where they are.
+    """Read a CSV with the columns ``sample_id`` and ``label``; ``annotator`` and ``time`` are used
+    where they are.
 
-    Encodings and delimiters are those of a site's manifest: what a spreadsheet makes of the file is understood. The
-    quote before what looks like a formula is taken away again.
+    Encodings and delimiters are those of a site's manifest: what a spreadsheet makes of the file is
+    understood. The quote before what looks like a formula is taken away again.
 
     Raises:
         DataError: the file cannot be read, or lacks a column.
@@ -45,13 +62,18 @@ def read(path: Path) -> Return:
     try:
         require_file(path)
     except OSError as error:
-        expected, remedy = "a CSV file", "Send back the exported CSV with 'label' filled in."
-        raise DataError(f"returned file {path}", expected=expected, found=f"{error.strerror}", remedy=remedy) from None
+        expected = "a CSV file"
+        remedy = "Send back the exported CSV with 'label' filled in."
+        raise DataError(
+            f"returned file {path}", expected=expected, found=f"{error.strerror}", remedy=remedy
+        ) from None
     try:
         records, rejected = read_table(path, ("sample_id", "label"), "annotation")
     except DataError as error:
         remedy = "Send back the exported CSV with 'label' filled in."
-        raise DataError(f"returned file {path}", expected=error.expected, found=error.found, remedy=remedy) from None
+        raise DataError(
+            f"returned file {path}", expected=error.expected, found=error.found, remedy=remedy
+        ) from None
     answers = [
         Returned(
             where=f"line {record.line}",
@@ -63,5 +85,7 @@ def read(path: Path) -> Return:
         for record in records
     ]
     given = [answer for answer in answers if answer.label]
-    refused = [Refused(f"line {problem.row}", problem.sample_id, problem.reason) for problem in rejected]
+    refused = [
+        Refused(f"line {problem.row}", problem.sample_id, problem.reason) for problem in rejected
+    ]
     return Return("CSV", given, refused, open=len(answers) - len(given))

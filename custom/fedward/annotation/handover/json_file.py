@@ -19,9 +19,11 @@ def read_json(path: Path, kind: type, expected: str) -> Any:
         content = json.loads(path.read_text("utf-8-sig"))
         found = type(content).__name__
     except OSError as error:
-        content, found = None, error.strerror or str(error)
+        content = None
+        found = error.strerror or str(error)
     except (ValueError, RecursionError) as error:
-        content, found = None, f"{type(error).__name__}: {error}"
+        content = None
+        found = f"{type(error).__name__}: {error}"
     if not isinstance(content, kind):
         remedy = "Export it again from the other program."
         raise DataError(f"returned file {path}", expected=expected, found=found, remedy=remedy)
@@ -29,7 +31,9 @@ def read_json(path: Path, kind: type, expected: str) -> Any:
 
 
 def text(value: object) -> str:
-    """Return a JSON text or number as text, anything else as nothing; half a surrogate pair becomes ``?``."""
+    """Return a JSON text or number as text, anything else as nothing; half a surrogate pair becomes
+    ``?``.
+    """
     if isinstance(value, bool) or not isinstance(value, str | int | float):
         return ""
     return str(value).strip().encode("utf-8", "replace").decode()

@@ -1,8 +1,10 @@
-"""Label Studio's JSON: tasks with scores out, annotations back (https://labelstud.io/guide/task_format).
+"""Label Studio's JSON: tasks with scores out, annotations back
+(https://labelstud.io/guide/task_format).
 
-Label Studio accepts scores of predictions from 0 to 1 only, so they are scaled there; ``data.score`` has the strategy's
-own. Its server shows pictures from a local folder when LABEL_STUDIO_LOCAL_FILES_SERVING_ENABLED is true and
-LABEL_STUDIO_LOCAL_FILES_DOCUMENT_ROOT names the folder in which the export lies.
+Label Studio accepts scores of predictions from 0 to 1 only, so they are scaled there;
+``data.score`` has the strategy's own. Its server shows pictures from a local folder when
+LABEL_STUDIO_LOCAL_FILES_SERVING_ENABLED is true and LABEL_STUDIO_LOCAL_FILES_DOCUMENT_ROOT names
+the folder in which the export lies.
 """
 
 import json
@@ -19,11 +21,15 @@ from fedward.annotation.records import Decision, Refused, Request, Return, Retur
 from fedward.annotation.rules import Rules
 from fedward.sites.labels import NO_FINDING, SEPARATOR
 
-_CONTROL, _OBJECT = "class", "image"
+_CONTROL = "class"
+_OBJECT = "image"
 
 
-def write(folder: Path, name: str, content: Content, classes: Sequence[str], shown: Collection[str]) -> None:
-    """Write ``tasks.json`` (waiting), ``results.json`` (decided) and ``label_config.xml`` of the images shown.
+def write(
+    folder: Path, name: str, content: Content, classes: Sequence[str], shown: Collection[str]
+) -> None:
+    """Write ``tasks.json`` (waiting), ``results.json`` (decided) and ``label_config.xml`` of the
+    images shown.
 
     ``name`` is the folder's own in the end.
     """
@@ -57,18 +63,26 @@ def _prediction(request: Request, scale: Callable[[float], float]) -> dict[str, 
     if request.score is None:
         return {}
     version = f"{request.strategy}, round {request.round}"
-    return {"predictions": [{"model_version": version, "score": scale(request.score), "result": []}]}
+    return {
+        "predictions": [{"model_version": version, "score": scale(request.score), "result": []}]
+    }
 
 
 def _scale(scores: Iterable[float | None]) -> Callable[[float], float]:
     known = [score for score in scores if score is not None]
-    low, high = min(known, default=0.0), max(known, default=0.0)
+    low = min(known, default=0.0)
+    high = max(known, default=0.0)
     return lambda score: (score - low) / (high - low) if high > low else 1.0
 
 
 def _annotation(decision: Decision, rules: Rules) -> dict[str, Any]:
     said = decision.text.split(SEPARATOR) if rules.multi_label else [decision.text]
-    choice = {"from_name": _CONTROL, "to_name": _OBJECT, "type": "choices", "value": {"choices": said}}
+    choice = {
+        "from_name": _CONTROL,
+        "to_name": _OBJECT,
+        "type": "choices",
+        "value": {"choices": said},
+    }
     return {
         "completed_by": {"email": decision.annotator},
         "created_at": decision.time,
@@ -80,7 +94,9 @@ def _annotation(decision: Decision, rules: Rules) -> dict[str, Any]:
 
 def _configuration(classes: Sequence[str], rules: Rules) -> str:
     labels, how = ([*classes, NO_FINDING], "multiple") if rules.multi_label else (classes, "single")
-    choices = "".join(f"    <Choice value={quoteattr(name)}/>\n" for name in [*labels, *rules.no_class])
+    choices = "".join(
+        f"    <Choice value={quoteattr(name)}/>\n" for name in [*labels, *rules.no_class]
+    )
     return (
         "<View>\n"
         f'  <Image name="{_OBJECT}" value="${_OBJECT}" zoom="true" zoomControl="true"/>\n'
@@ -90,7 +106,8 @@ def _configuration(classes: Sequence[str], rules: Rules) -> str:
 
 
 def read(path: Path) -> Return:
-    """Read an export in Label Studio's JSON format: each annotation is an answer of the user who completed it.
+    """Read an export in Label Studio's JSON format: each annotation is an answer of the user who
+    completed it.
 
     A task without annotations, and a skipped one, is open.
 
@@ -110,11 +127,14 @@ def read(path: Path) -> Return:
         done = [each for each in annotations if not part(each, "was_cancelled")]
         left += not done
         for annotation in done:
-            if not (choices := _choices(annotation)):
+            choices = _choices(annotation)
+            if not choices:
                 refused.append(Refused(where, sample_id, "expected a class, found none"))
                 continue
             time = text(part(annotation, "updated_at")) or text(part(annotation, "created_at"))
-            answers.append(Returned(where, sample_id, SEPARATOR.join(choices), _annotator(annotation), time))
+            answers.append(
+                Returned(where, sample_id, SEPARATOR.join(choices), _annotator(annotation), time)
+            )
     return Return("Label Studio", answers, refused, left)
 
 

@@ -1,8 +1,9 @@
-"""A folder as MONAI Label's local datastore keeps it: ``datastore_v2.json``, ``images/``, ``labels/final/``.
+"""A folder as MONAI Label's local datastore keeps it: ``datastore_v2.json``, ``images/``,
+``labels/final/``.
 
-MONAI Label has no format of its own for the class of an image: the class stands in the ``info`` of the final label,
-where clients put what they know (``params`` of the REST call that saves a label), and in the label's JSON file. Of
-several annotators' decisions a datastore holds one: the newest.
+MONAI Label has no format of its own for the class of an image: the class stands in the ``info`` of
+the final label, where clients put what they know (``params`` of the REST call that saves a label),
+and in the label's JSON file. Of several annotators' decisions a datastore holds one: the newest.
 """
 
 import json
@@ -24,7 +25,10 @@ _LABELS = Path("labels") / "final"
 def write(folder: Path, content: Content, shown: Collection[str]) -> None:
     """Write the index and the labels of the images shown."""
     # A class before "cannot tell", then the newest; `decisions` has the newest first.
-    said = sorted(content.decisions, key=lambda decision: (not decision.adjudicates, decision.kind == CANNOT_TELL))
+    said = sorted(
+        content.decisions,
+        key=lambda decision: (not decision.adjudicates, decision.kind == CANNOT_TELL),
+    )
     newest = {decision.sample_id: decision for decision in reversed(said)}
     (folder / _LABELS).mkdir(parents=True)
     index = {
@@ -32,13 +36,19 @@ def write(folder: Path, content: Content, shown: Collection[str]) -> None:
         "description": "Images that federated active learning asks about",
         "images_dir": "images",
         "labels_dir": "labels",
-        "objects": {stem(each): _object(folder, each, content.about(each), newest.get(each)) for each in shown},
+        "objects": {
+            stem(each): _object(folder, each, content.about(each), newest.get(each))
+            for each in shown
+        },
     }
     (folder / INDEX).write_text(json.dumps(index, indent=2), "utf-8")
 
 
-def _object(folder: Path, sample_id: str, about: dict[str, Any], decision: Decision | None) -> dict[str, Any]:
-    name, labels = stem(sample_id), {}
+def _object(
+    folder: Path, sample_id: str, about: dict[str, Any], decision: Decision | None
+) -> dict[str, Any]:
+    name = stem(sample_id)
+    labels = {}
     if decision:
         said = {"label": decision.text, "annotator": decision.annotator, "time": decision.time}
         (folder / _LABELS / f"{name}.json").write_text(json.dumps(said), "utf-8")
@@ -56,7 +66,9 @@ def read(folder: Path) -> Return:
     index = read_json(folder / INDEX, dict, f"a MONAI Label datastore with {INDEX}")
     objects = index.get("objects")
     if not isinstance(objects, dict):
-        where, found, remedy = f"returned folder {folder}", type(objects).__name__, "Send back the whole datastore."
+        where = f"returned folder {folder}"
+        found = type(objects).__name__
+        remedy = "Send back the whole datastore."
         raise DataError(where, expected="'objects' in its index", found=found, remedy=remedy)
     answers: list[Returned] = []
     refused: list[Refused] = []
@@ -70,18 +82,30 @@ def read(folder: Path) -> Return:
         info = part(final, "info")
         said = info if text(part(info, "label")) else _file(folder, index, name, final)
         if not text(part(said, "label")):
-            refused.append(Refused(name, sample_id, "expected a class as 'label' of the final label, found none"))
+            refused.append(
+                Refused(
+                    name, sample_id, "expected a class as 'label' of the final label, found none"
+                )
+            )
             continue
         time = text(part(said, "time")) or _seconds(part(info, "ts"))
-        answers.append(Returned(name, sample_id, text(said["label"]), text(part(said, "annotator")), time))
+        answers.append(
+            Returned(name, sample_id, text(said["label"]), text(part(said, "annotator")), time)
+        )
     return Return("MONAI Label", answers, refused, left)
 
 
 def _file(folder: Path, index: dict[str, Any], name: str, final: object) -> Any:
-    """Return what the label's own file says; nothing if it is no JSON, or would lie outside the datastore."""
+    """Return what the label's own file says; nothing if it is no JSON, or would lie outside the
+    datastore.
+    """
     labels = (folder / (text(index.get("labels_dir")) or "labels") / "final").resolve()
     path = labels / f"{name}{text(part(final, 'ext'))}"
-    if path.suffix != ".json" or not labels.is_relative_to(folder.resolve()) or path.resolve().parent != labels:
+    if (
+        path.suffix != ".json"
+        or not labels.is_relative_to(folder.resolve())
+        or path.resolve().parent != labels
+    ):
         return None
     try:
         return read_json(path, dict, "a label")

@@ -1,4 +1,6 @@
-"""What a file that came back must be before it is read: a file, and no larger than a queue can need."""
+"""What a file that came back must be before it is read: a file, and no larger than a queue can
+need.
+"""
 
 import stat
 from pathlib import Path
@@ -11,7 +13,8 @@ def require_file(path: Path) -> None:
     """Refuse what cannot be read to its end.
 
     Raises:
-        OSError: there is nothing, or a pipe, a device or a folder, or it has more than :data:`LARGEST` bytes.
+        OSError: there is nothing, or a pipe, a device or a folder, or it has more than
+            :data:`LARGEST` bytes.
     """
     state = path.stat()
     if not stat.S_ISREG(state.st_mode):

@@ -6,7 +6,15 @@ from dataclasses import asdict, dataclass
 from typing import Annotated, Any, Literal, TypeAlias
 
 from flask import Flask, Response, abort, jsonify, render_template, request
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    TypeAdapter,
+    ValidationError,
+    model_validator,
+)
 from pydantic_core import PydanticCustomError
 from werkzeug.exceptions import HTTPException
 
@@ -150,16 +158,24 @@ class Page:
         """Return one of the site's images as PNG."""
         how = _Drawn.model_validate(request.args.to_dict())
         return self._of_image(
-            lambda name: Response(self.pictures.png(name, how.longest, how.window), mimetype="image/png")
+            lambda name: Response(
+                self.pictures.png(name, how.longest, how.window), mimetype="image/png"
+            )
         )
 
     def levels(self) -> Answer:
-        """Return the range of values of a grey image, and the window it is shown with; null for colour."""
-        return self._of_image(lambda name: jsonify((found := self.pictures.levels(name)) and asdict(found)))
+        """Return the range of values of a grey image, and the window it is shown with; null for
+        colour.
+        """
+        return self._of_image(
+            lambda name: jsonify((found := self.pictures.levels(name)) and asdict(found))
+        )
 
     def _of_image(self, what: Callable[[str], Response]) -> Answer:
         sample_id = request.args.get("id", "")
-        if sample_id not in self.pictures.ids or not self.pictures.belongs(sample_id, self.desk.asked()):
+        if sample_id not in self.pictures.ids or not self.pictures.belongs(
+            sample_id, self.desk.asked()
+        ):
             return _sorry("There is no such image here.", 404)
         try:
             return what(sample_id)
@@ -170,14 +186,20 @@ class Page:
     def answer(self) -> Answer:
         """Store an answer, and return what waits then."""
         body = _Answer.model_validate_json(request.get_data())
-        if body.sample_id not in self.pictures.ids or body.kind not in ("label", "skip", *self.desk.rules.no_class):
+        if body.sample_id not in self.pictures.ids or body.kind not in (
+            "label",
+            "skip",
+            *self.desk.rules.no_class,
+        ):
             return _sorry(_FOREIGN, 400)
         if not self.desk.asked().intersection(self.desk.rules.together(body.sample_id)):
             raise Stale(body.annotator, "Nobody has asked about this image. Nothing was changed.")
         said = body.model_dump()
         if body.label is not None:
             try:
-                said["label"] = self.desk.rules.label(body.label, {name: name for name in self.pictures.classes})
+                said["label"] = self.desk.rules.label(
+                    body.label, {name: name for name in self.pictures.classes}
+                )
             except ValueError:
                 return _sorry(_FOREIGN, 400)
         self.desk.answer(Message(**said))
@@ -190,7 +212,9 @@ class Page:
 
     def stale(self, error: Stale) -> Answer:
         """Return why nothing was changed, and what waits now."""
-        return jsonify({"message": str(error), "view": self._seen(self.desk.view(error.annotator))}), 409
+        return jsonify(
+            {"message": str(error), "view": self._seen(self.desk.view(error.annotator))}
+        ), 409
 
     def refuse(self, error: HTTPException) -> tuple[str | Response, int]:
         """Return a sentence instead of the page or its data."""
@@ -202,7 +226,9 @@ class Page:
         return jsonify(self._seen(self.desk.view(annotator, showing, again=again)))
 
     def _seen(self, view: View) -> dict[str, Any]:
-        """Return a view with what the site has of its image: chosen cells of the CSV, and the images of its group."""
+        """Return a view with what the site has of its image: chosen cells of the CSV, and the
+        images of its group.
+        """
         if view.image is None:
             return asdict(view) | {"facts": [], "group": [], "more": 0, "slice": None}
         name = view.image.sample_id
@@ -213,10 +239,16 @@ class Page:
         return asdict(view) | shown | {"slice": asdict(place) if place else None}
 
     def _choices(self) -> list[dict[str, str]]:
-        words, classes = self.pictures.words, self.pictures.classes
+        words = self.pictures.words
+        classes = self.pictures.classes
         keys = [*KEYS, *[""] * len(classes)]
         return [
-            {"name": name, "key": key, "title": words[name].title or name, "definition": words[name].definition}
+            {
+                "name": name,
+                "key": key,
+                "title": words[name].title or name,
+                "definition": words[name].definition,
+            }
             for name, key in zip(classes, keys, strict=False)
         ]
 
@@ -233,7 +265,10 @@ def _not_understood(error: ValidationError) -> Answer:
 
 def _not_stored(error: DataError) -> Answer:
     _log.error("%s", error)
-    return _sorry("The queue cannot be used. Please tell your IT: the window of “fedward annotate” says why.", 503)
+    return _sorry(
+        "The queue cannot be used. Please tell your IT: the window of “fedward annotate” says why.",
+        503,
+    )
 
 
 def _sorry(text: str, code: int) -> tuple[Response, int]:

@@ -1,4 +1,6 @@
-"""Connections to the page: a time and a size for each request, and a number for those who have not shown the token."""
+"""Connections to the page: a time and a size for each request, and a number for those who have not
+shown the token.
+"""
 
 import io
 import socket
@@ -17,7 +19,8 @@ if TYPE_CHECKING:
     from _typeshed import ReadableBuffer, WriteableBuffer
 
 LONGEST_REQUEST = 15.0
-"""Seconds in which a request must have arrived, and in which each part of an answer must be taken."""
+"""Seconds in which a request must have arrived, and in which each part of an answer must be taken.
+"""
 LARGEST_REQUEST = 256 * 1024
 """Bytes of a request. Line, headers and body are each limited to less."""
 MOST_STRANGERS = 64
@@ -27,10 +30,13 @@ _PART = 64 * 1024
 
 
 class _Incoming(io.RawIOBase):
-    """What a connection sends: ends after so many bytes, and raises TimeoutError after so many seconds."""
+    """What a connection sends: ends after so many bytes, and raises TimeoutError after so many
+    seconds.
+    """
 
     def __init__(self, connection: socket.socket) -> None:
-        self._connection, self._left = connection, LARGEST_REQUEST
+        self._connection = connection
+        self._left = LARGEST_REQUEST
         self._end = time.monotonic() + LONGEST_REQUEST
 
     def readable(self) -> bool:
@@ -47,7 +53,9 @@ class _Incoming(io.RawIOBase):
 
 
 class _Outgoing(io.BufferedIOBase):
-    """What a connection is sent: the time limit is for each part, as a large image may be long on its way."""
+    """What a connection is sent: the time limit is for each part, as a large image may be long on
+    its way.
+    """
 
     def __init__(self, connection: socket.socket) -> None:
         self._connection = connection
@@ -71,7 +79,8 @@ class Handler(WSGIRequestHandler):
     def setup(self) -> None:
         """Read and write within limits."""
         super().setup()
-        self.rfile, self.wfile = io.BufferedReader(_Incoming(self.connection)), _Outgoing(self.connection)
+        self.rfile = io.BufferedReader(_Incoming(self.connection))
+        self.wfile = _Outgoing(self.connection)
 
     def parse_request(self) -> bool:
         """Return whether there is a request; one whose address cannot be taken apart is none."""
@@ -137,4 +146,7 @@ class Server(ThreadedWSGIServer):
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """Say that a connection failed, in a line: what it sent is not printed."""
-        print(f"fedward annotate: a connection failed: {type(sys.exception()).__name__}", file=sys.stderr)
+        print(
+            f"fedward annotate: a connection failed: {type(sys.exception()).__name__}",
+            file=sys.stderr,
+        )

@@ -1,4 +1,6 @@
-"""Who may talk to the page: the holder of the address, from this page, by a name that cannot be rebound."""
+"""Who may talk to the page: the holder of the address, from this page, by a name that cannot be
+rebound.
+"""
 
 import hmac
 import ipaddress
@@ -31,13 +33,15 @@ def is_loopback(host: str) -> bool:
 
 
 class Guard:
-    """Checks every request before the application sees it, and puts the security headers on every answer.
+    """Checks every request before the application sees it, and puts the security headers on every
+    answer.
 
-    The token comes once, in the address. From then on a request needs two things that are made of it. A cookie, which
-    no script can read. And a secret, which the page got with the token and keeps for its own origin: browsers send
-    cookies to every port of a machine, so another account's server there can learn the cookie, and the secret it
-    cannot. Of the two secrets one is for images, whose addresses hold it, and opens nothing else. A request must name
-    the machine by a name that no foreign DNS can point here (DNS rebinding): ``localhost``, an IP address, the host
+    The token comes once, in the address. From then on a request needs two things that are made of
+    it. A cookie, which no script can read. And a secret, which the page got with the token and
+    keeps for its own origin: browsers send cookies to every port of a machine, so another account's
+    server there can learn the cookie, and the secret it cannot. Of the two secrets one is for
+    images, whose addresses hold it, and opens nothing else. A request must name the machine by a
+    name that no foreign DNS can point here (DNS rebinding): ``localhost``, an IP address, the host
     that was bound or the machine's own name.
 
     Args:
@@ -48,8 +52,13 @@ class Guard:
     def __init__(self, token: str, host: str) -> None:
         self._token = token
         self._public = not is_loopback(host)
-        self._names = _LOCAL_NAMES | {host.lower()} | ({socket.gethostname().lower()} if self._public else set())
-        # Browsers share cookies between the ports of a host: two pages on one machine need names of their own.
+        self._names = (
+            _LOCAL_NAMES
+            | {host.lower()}
+            | ({socket.gethostname().lower()} if self._public else set())
+        )
+        # Browsers share cookies between the ports of a host: two pages on one machine need names of
+        # their own.
         self._cookie = f"fedward_{sha256(token.encode()).hexdigest()[:12]}"
         self._cookie_value = self._made_for(b"cookie")
         self.form_secret = self._made_for(b"form")
@@ -71,7 +80,9 @@ class Guard:
             return
         if not (self.brings_token() or self._has_cookie()):
             abort(403)
-        if not ((request.endpoint in _SHELL and request.method in ("GET", "HEAD")) or self._from_page()):
+        if not (
+            (request.endpoint in _SHELL and request.method in ("GET", "HEAD")) or self._from_page()
+        ):
             abort(403)
         request.environ.get(ADMIT, _nobody)()
 

@@ -18,8 +18,9 @@ from fedward.errors import ConfigError
 class Token:
     """The token of a run of the page, kept beside the queue while it runs.
 
-    A page that ends well forgets it. One that was killed finds it again, so that tabs which are still open go on, and
-    send what they could not. One that others could read, or that is a link, is replaced: somebody may know it.
+    A page that ends well forgets it. One that was killed finds it again, so that tabs which are
+    still open go on, and send what they could not. One that others could read, or that is a link,
+    is replaced: somebody may know it.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -36,7 +37,11 @@ class Token:
         try:
             with open(self._path, "rb", opener=_no_link) as file:
                 state = os.fstat(file.fileno())
-                alone = stat.S_ISREG(state.st_mode) and not state.st_mode & 0o077 and state.st_uid == os.geteuid()
+                alone = (
+                    stat.S_ISREG(state.st_mode)
+                    and not state.st_mode & 0o077
+                    and state.st_uid == os.geteuid()
+                )
                 return file.read(1000).decode("ascii") if alone else ""
         except (OSError, ValueError):
             return ""
@@ -62,14 +67,17 @@ def listen(host: str, port: int) -> socket.socket:
     try:
         return socket.create_server((host, port), family=family)
     except (OSError, OverflowError) as error:
-        where, found = f"fedward annotate, {host} port {port}", getattr(error, "strerror", None) or str(error)
+        where = f"fedward annotate, {host} port {port}"
+        found = getattr(error, "strerror", None) or str(error)
         expected = "an address of this machine and a free port"
         remedy = "Name another with --port, or --port 0 for any free one."
         raise ConfigError(where, expected=expected, found=found, remedy=remedy) from None
 
 
 def address(listening: socket.socket, token: str) -> str:
-    """Return the page's address, token included; a server at all of the machine's addresses has the machine's name."""
+    """Return the page's address, token included; a server at all of the machine's addresses has the
+    machine's name.
+    """
     host, port = listening.getsockname()[:2]
     host = socket.gethostname() if host in ("0.0.0.0", "::") else host
     return f"http://{f'[{host}]' if ':' in host else host}:{port}/?token={token}"

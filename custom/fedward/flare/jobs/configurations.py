@@ -1,8 +1,8 @@
 """The configuration of a job for the server and for sites, and the experiment that stands in it.
 
-An experiment stands in a job once: as the arguments of the controller, in the server's file. Sites have that file
-too, and their executor reads it. Light to import: the parent process of each participant compares every job's
-configuration with these.
+An experiment stands in a job once: as the arguments of the controller, in the server's file. Sites
+have that file too, and their executor reads it. Light to import: the parent process of each
+participant compares every job's configuration with these.
 """
 
 import json
@@ -11,14 +11,24 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from fedward.errors import ConfigError
-from fedward.flare.classes import AVERAGING, CONTROLLERS, EXECUTOR, FOREIGN, MLFLOW, TENSORBOARD, TO_SERVER, WANDB
+from fedward.flare.classes import (
+    AVERAGING,
+    CONTROLLERS,
+    EXECUTOR,
+    FOREIGN,
+    MLFLOW,
+    TENSORBOARD,
+    TO_SERVER,
+    WANDB,
+)
 from fedward.flare.shareables import TASK
 from fedward.tracking import FOLDER
 
 if TYPE_CHECKING:
     from fedward.config import Experiment
 
-SERVER, CLIENT = "config_fed_server.json", "config_fed_client.json"
+SERVER = "config_fed_server.json"
+CLIENT = "config_fed_client.json"
 """The files' names, in an app's folder ``config``."""
 
 WEIGHTS = ("model.safetensors", "model.json")
@@ -31,14 +41,18 @@ _EVENT = "analytix_log_stats"
 """FLARE's event of a scalar, under which sites send theirs."""
 METRICS_AT_SERVER = f"fed.{_EVENT}"
 """The same event at the server, where the sites' scalars arrive."""
-_GONE, _LEAD = 30.0, 5.0
-"""Seconds after the server misses a site's heartbeats until its tasks end, and that each later one waits for it."""
+_GONE = 30.0
+_LEAD = 5.0
+"""Seconds after the server misses a site's heartbeats until its tasks end, and that each later one
+waits for it.
+"""
 
 
 def server_config(
     path: str, args: Mapping[str, Any], interval: float, tracking: Mapping[str, Any] | None = None
 ) -> dict[str, Any]:
-    """Return the server's file for a controller (class path and arguments); idle sites wait ``interval`` seconds.
+    """Return the server's file for a controller (class path and arguments); idle sites wait
+    ``interval`` seconds.
 
     ``tracking`` receives the sites' scalars; see :func:`receiver`. The default is TensorBoard.
     """
@@ -58,14 +72,17 @@ def client_config(interval: float) -> dict[str, Any]:
         "format_version": 2,
         "default_task_fetch_interval": interval,
         "executors": [{"tasks": [TASK], "executor": {"path": EXECUTOR, "args": {}}}],
-        "components": [{"id": "to_server", "path": TO_SERVER, "args": {"events_to_convert": [_EVENT]}}],
+        "components": [
+            {"id": "to_server", "path": TO_SERVER, "args": {"events_to_convert": [_EVENT]}}
+        ],
     }
 
 
 def receiver(tracking: Tracking, job: str = "") -> dict[str, Any]:
     """Return the server's component that receives the sites' scalars; each is FLARE's own.
 
-    MLflow writes a database into the job's results, Weights & Biases offline files: none sends anything anywhere.
+    MLflow writes a database into the job's results, Weights & Biases offline files: none sends
+    anything anywhere.
     """
     wandb = {"project": "fedward", "group": job, "name": job, "job_type": "federation"}
     receivers: dict[Tracking, tuple[str, dict[str, Any]]] = {
@@ -80,17 +97,21 @@ def receiver(tracking: Tracking, job: str = "") -> dict[str, Any]:
 def controller(experiment: "Experiment") -> tuple[str, dict[str, Any]]:
     """Return (path, arguments) of the controller that runs an experiment.
 
-    All settings of the method are written out, also those that have their defaults: what a job does can be read in
-    it, and no other version's defaults change it.
+    All settings of the method are written out, also those that have their defaults: what a job does
+    can be read in it, and no other version's defaults change it.
     """
     from fedward.methods import METHODS, settings_of
 
     method = experiment.method
     settings = settings_of(method, experiment.options).model_dump(mode="json")
     shared = experiment.model_dump(mode="json", exclude={"method", "options"})
-    if taken := ", ".join({"method", "experiment", "init"} & set(settings)):
-        where, remedy = f"settings of {method}", "Give the setting another name."
-        raise ConfigError(where, expected="no name of a controller's own", found=taken, remedy=remedy)
+    taken = ", ".join({"method", "experiment", "init"} & set(settings))
+    if taken:
+        where = f"settings of {method}"
+        remedy = "Give the setting another name."
+        raise ConfigError(
+            where, expected="no name of a controller's own", found=taken, remedy=remedy
+        )
     if method in CONTROLLERS:
         return CONTROLLERS[method], {**settings, "experiment": shared}
     path = AVERAGING if method in METHODS.builtin else FOREIGN
@@ -98,36 +119,45 @@ def controller(experiment: "Experiment") -> tuple[str, dict[str, Any]]:
 
 
 def described(method: str, arguments: Mapping[str, Any], where: str) -> dict[str, Any]:
-    """Return the experiment that a controller's arguments describe, unchecked; the inverse of :func:`controller`.
+    """Return the experiment that a controller's arguments describe, unchecked; the inverse of
+    :func:`controller`.
 
-    The argument ``init`` is left out. Raises ConfigError, which names ``where``: ``experiment`` is no mapping, or says
-    what the other arguments say.
+    The argument ``init`` is left out. Raises ConfigError, which names ``where``: ``experiment`` is
+    no mapping, or says what the other arguments say.
     """
     shared = arguments.get("experiment", {})
     if not isinstance(shared, Mapping) or {"method", "options"} & set(shared):
         expected = "an argument experiment that is a mapping, without method and options"
         remedy = "The controller's class says the method, its other arguments are the options."
         raise ConfigError(where, expected=expected, found=f"{shared!r:.80}", remedy=remedy)
-    settings = {name: value for name, value in arguments.items() if name not in ("experiment", "init")}
+    settings = {
+        name: value for name, value in arguments.items() if name not in ("experiment", "init")
+    }
     return {**shared, "method": method, "options": settings}
 
 
 def experiment_in(config: Path) -> "Experiment":
-    """Return the experiment of a job's app, from its folder ``config``; ConfigError: it is missing or wrong."""
+    """Return the experiment of a job's app, from its folder ``config``; ConfigError: it is missing
+    or wrong.
+    """
     from fedward.config import Experiment
 
     return Experiment.parse(described_in(config), _WHERE)
 
 
 def described_in(config: Path) -> dict[str, Any]:
-    """Return the same as plain JSON values, unchecked: to check it, the packages that it names are imported."""
+    """Return the same as plain JSON values, unchecked: to check it, the packages that it names are
+    imported.
+    """
     try:
         (workflow,) = json.loads((config / SERVER).read_text(encoding="utf-8"))["workflows"]
-        path, arguments = str(workflow["path"]), dict(workflow["args"])
+        path = str(workflow["path"])
+        arguments = dict(workflow["args"])
         named = {path: method for method, path in CONTROLLERS.items()}
         method = str(arguments.pop("method") if path in (AVERAGING, FOREIGN) else named[path])
     except (OSError, KeyError, TypeError, ValueError) as error:
-        expected, found = "one controller of fedward, with its arguments", f"{type(error).__name__}: {error}"
+        expected = "one controller of fedward, with its arguments"
+        found = f"{type(error).__name__}: {error}"
         remedy = "Export the job with `fedward jobs`, and send it as it is."
         raise ConfigError(_WHERE, expected=expected, found=found, remedy=remedy) from error
     return described(method, arguments, _WHERE)

@@ -20,13 +20,15 @@ from fedward.flare.jobs.configurations import (
 )
 from fedward.jobs import JOBS, simulated_sites
 
-POLLING, CLINICAL_POLLING = 0.1, 1.0
+POLLING = 0.1
+CLINICAL_POLLING = 1.0
 """Seconds between two questions of an idle site for work; hospitals' rounds take minutes."""
 
 SCRIPT = "job.py"
 """Runs a shipped job as a FLARE recipe; no part of the job, so that it is never sent."""
 
-_APP, _SERVER_APP = "app", "app_server"
+_APP = "app"
+_SERVER_APP = "app_server"
 """The app of all, and that of the server alone where it has one of its own."""
 
 MARKER = Path(__file__).with_name("custom") / "README.txt"
@@ -43,20 +45,23 @@ def job_files(
 ) -> dict[str, str]:
     """Return a job as {path inside the job folder: text}; equal arguments give equal bytes.
 
-    The research flavour names its sites, because only then does the simulator start that many by itself. That of a
-    shipped job has the script ``job.py``, which runs it as a FLARE recipe. The clinical flavour goes to every connected
-    site, carries no code and no synthetic images, and asks for the privacy scope ``clinical``.
+    The research flavour names its sites, because only then does the simulator start that many by
+    itself. That of a shipped job has the script ``job.py``, which runs it as a FLARE recipe. The
+    clinical flavour goes to every connected site, carries no code and no synthetic images, and asks
+    for the privacy scope ``clinical``.
 
-    A job that starts from a finished run has two apps, since FLARE would send weights in an app for all to every site.
-    The server's has the weights (:func:`export_job`), the sites' a copy of the server's file, in which their executor
-    reads the experiment. Such a job names its sites: FLARE knows no app for all sites without the server.
+    A job that starts from a finished run has two apps, since FLARE would send weights in an app for
+    all to every site. The server's has the weights (:func:`export_job`), the sites' a copy of the
+    server's file, in which their executor reads the experiment. Such a job names its sites: FLARE
+    knows no app for all sites without the server.
 
     Args:
         experiment: what to run.
         name: the job's.
         clinical: the flavour.
         sites: where the job goes; by default to all that are connected, or those of the simulation.
-        init: ``folder`` and ``sha256`` of the weights it starts from; see :mod:`fedward.storage.initial`.
+        init: ``folder`` and ``sha256`` of the weights it starts from; see
+            :mod:`fedward.storage.initial`.
         tracking: who receives the sites' scalars at the server.
 
     Raises:
@@ -64,7 +69,9 @@ def job_files(
     """
     if clinical and tracking != "tensorboard":
         remedy = "A kit admits no other receiver; use it in simulations."
-        raise ConfigError("tracking of a clinical job", expected="tensorboard", found=tracking, remedy=remedy)
+        raise ConfigError(
+            "tracking of a clinical job", expected="tensorboard", found=tracking, remedy=remedy
+        )
     if clinical:
         experiment = experiment.model_copy(update={"synthetic": None})
     elif not sites:
@@ -87,7 +94,9 @@ def job_files(
         f"{_APP}/config/{CLIENT}": client_config(interval),
     }
     if init:
-        files[f"{server}/config/{SERVER}"] = server_config(path, {**args, "init": dict(init)}, interval, received)
+        files[f"{server}/config/{SERVER}"] = server_config(
+            path, {**args, "init": dict(init)}, interval, received
+        )
     texts = {file: json.dumps(content, indent=2) + "\n" for file, content in files.items()}
     if not clinical:
         marker = MARKER.read_text(encoding="utf-8")
@@ -109,20 +118,26 @@ def export_job(
 
     Args, where not as in :func:`job_files`:
         out: the job folder; what an earlier export left there is replaced.
-        init: folder of a finished run. The job carries its last model, and needs the folder no more.
+        init: folder of a finished run. The job carries its last model, and needs the folder no
+            more.
 
     Raises:
-        ConfigError: as :func:`job_files`, or the weights are missing, do not fit or lie in the job folder itself;
-            nothing is written or deleted then.
+        ConfigError: as :func:`job_files`, or the weights are missing, do not fit or lie in the job
+            folder itself; nothing is written or deleted then.
     """
     facts = None
     if init:
-        from fedward.storage.initial import Weights, initial_model  # with torch, which no other export needs
+        from fedward.storage.initial import (  # with torch, which no other export needs
+            Weights,
+            initial_model,
+        )
 
         if any((init / name).resolve().is_relative_to(out.resolve()) for name in WEIGHTS):
             expected = "a folder outside the job folder, whose files are replaced"
             remedy = "Export the job into another folder, or move the run's folder elsewhere first."
-            raise ConfigError(f"--init {init}", expected=expected, found=f"one in {out}", remedy=remedy)
+            raise ConfigError(
+                f"--init {init}", expected=expected, found=f"one in {out}", remedy=remedy
+            )
         weights = Weights.of(init)
         initial_model(experiment, weights)
         facts = weights.facts
@@ -137,8 +152,12 @@ def export_job(
 
 
 def stale_jobs(folder: Path) -> list[str]:
-    """Return the names of shipped jobs that ``folder`` lacks or has otherwise, and of jobs that are not shipped."""
-    exported = {path.name for path in folder.iterdir() if path.is_dir()} if folder.is_dir() else set()
+    """Return the names of shipped jobs that ``folder`` lacks or has otherwise, and of jobs that are
+    not shipped.
+    """
+    exported = (
+        {path.name for path in folder.iterdir() if path.is_dir()} if folder.is_dir() else set()
+    )
     fresh = {name for name, job in JOBS.items() if _read(folder / name) == job_files(job(), name)}
     return sorted((exported | set(JOBS)) - fresh)
 
@@ -169,9 +188,12 @@ if __name__ == "__main__":
 
 def _read(job: Path) -> dict[str, str]:
     return {
-        path.relative_to(job).as_posix(): path.read_text(encoding="utf-8", errors="replace")  # weights are no text
+        path.relative_to(job).as_posix(): path.read_text(
+            encoding="utf-8", errors="replace"
+        )  # weights are no text
         for path in job.rglob("*")
-        if path.is_file() and not path.name.startswith(".__nvfl")  # left behind where FLARE signed a submitted job
+        if path.is_file()
+        and not path.name.startswith(".__nvfl")  # left behind where FLARE signed a submitted job
     }
 
 
@@ -180,6 +202,7 @@ def _deploy_map(server: str, sites: Sequence[str]) -> dict[str, list[str]]:
         return {_APP: ["server", *sites] if sites else ["@ALL"]}
     if sites:
         return {server: ["server"], _APP: list(sites)}
-    expected, found = "the names of the sites it goes to", "none"
+    expected = "the names of the sites it goes to"
+    found = "none"
     remedy = "Name them with --sites: FLARE would send the weights in a job for all sites to each of them."
     raise ConfigError("clinical job with --init", expected=expected, found=found, remedy=remedy)

@@ -1,7 +1,8 @@
-"""An experiment as a FLARE recipe, for ``SimEnv``, ``PocEnv`` and ``ProdEnv``, and the command line of ``job.py``.
+"""An experiment as a FLARE recipe, for ``SimEnv``, ``PocEnv`` and ``ProdEnv``, and the command line
+of ``job.py``.
 
-Importing this module imports ``nvflare.recipe``, which takes ``--export`` and ``--export-dir`` out of ``sys.argv``; the
-fedward command therefore never does.
+Importing this module imports ``nvflare.recipe``, which takes ``--export`` and ``--export-dir`` out
+of ``sys.argv``; the fedward command therefore never does.
 """
 
 import argparse
@@ -33,10 +34,13 @@ class FedwardRecipe(Recipe):  # type: ignore[misc]
     Args:
         experiment: what to run.
         name: the job's name; the method's by default.
-        tracking: who receives the sites' scalars at the server. MLflow and Weights & Biases must be installed there.
+        tracking: who receives the sites' scalars at the server. MLflow and Weights & Biases must be
+            installed there.
     """
 
-    def __init__(self, experiment: Experiment, name: str = "", tracking: Tracking = "tensorboard") -> None:
+    def __init__(
+        self, experiment: Experiment, name: str = "", tracking: Tracking = "tensorboard"
+    ) -> None:
         super().__init__(_Job(name or experiment.method, experiment, tracking))
 
     def process_env(self, env: ExecEnv) -> None:
@@ -53,7 +57,8 @@ class _Job(FedJob):  # type: ignore[misc]
 
     def to(self, obj: Any, target: str, *_: Any, **__: Any) -> NoReturn:
         """Refuse a further part."""
-        expected, found = "the parts of a job as `fedward jobs` writes them", f"{type(obj).__name__} for {target}"
+        expected = "the parts of a job as `fedward jobs` writes them"
+        found = f"{type(obj).__name__} for {target}"
         remedy = "Change the experiment's settings or the recipe's tracking instead."
         raise ConfigError(f"recipe {self.name}", expected=expected, found=found, remedy=remedy)
 
@@ -61,7 +66,9 @@ class _Job(FedJob):  # type: ignore[misc]
 class _Folder(FedJobConfig):  # type: ignore[misc]
     def __init__(self, name: str, experiment: Experiment, tracking: Tracking) -> None:
         super().__init__(name, min_clients=experiment.minimum_replies)
-        self.experiment, self.tracking, self.clinical = experiment, tracking, False
+        self.experiment = experiment
+        self.tracking = tracking
+        self.clinical = False
 
     def generate_job_config(self, job_root: str) -> None:
         """Write the job's folder into another one; FLARE calls this to export and to send a job."""
@@ -71,20 +78,36 @@ class _Folder(FedJobConfig):  # type: ignore[misc]
 
 
 def options() -> argparse.Namespace:
-    """Read the command line of a ``job.py``; ``policy`` says whether sites run the job whose own policy counts."""
-    parser = argparse.ArgumentParser(description="Run this job in FLARE's simulator (SimEnv), or elsewhere.")
+    """Read the command line of a ``job.py``; ``policy`` says whether sites run the job whose own
+    policy counts.
+    """
+    parser = argparse.ArgumentParser(
+        description="Run this job in FLARE's simulator (SimEnv), or elsewhere."
+    )
     where = parser.add_mutually_exclusive_group()
-    where.add_argument("--poc", action="store_true", help="PocEnv: a server and all sites, each in its own process")
-    where.add_argument("--kit", type=Path, help="ProdEnv: a running federation; startup kit of a lead or project admin")
-    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="such as rounds=5")
-    parser.add_argument("--tracking", choices=get_args(Tracking), default="tensorboard", help="default: tensorboard")
+    where.add_argument(
+        "--poc", action="store_true", help="PocEnv: a server and all sites, each in its own process"
+    )
+    where.add_argument(
+        "--kit",
+        type=Path,
+        help="ProdEnv: a running federation; startup kit of a lead or project admin",
+    )
+    parser.add_argument(
+        "--set", action="append", default=[], metavar="KEY=VALUE", help="such as rounds=5"
+    )
+    parser.add_argument(
+        "--tracking", choices=get_args(Tracking), default="tensorboard", help="default: tensorboard"
+    )
     chosen = parser.parse_args()
     chosen.policy = chosen.poc or chosen.kit is not None
     return chosen
 
 
 def environment(chosen: argparse.Namespace, experiment: Experiment) -> ExecEnv:
-    """Return the environment that a command line asks for, with the experiment's own sites if it simulates them."""
+    """Return the environment that a command line asks for, with the experiment's own sites if it
+    simulates them.
+    """
     if chosen.kit:
         return ProdEnv(str(chosen.kit), username=open_kit(chosen.kit, "user").name)
     sites = simulated_sites(experiment)
@@ -104,7 +127,9 @@ def execute(recipe: Recipe, env: ExecEnv) -> Path:
     finally:
         env.stop()
     run = result / ("server/simulate_job" if isinstance(env, SimEnv) else "workspace") / "fedward"
-    if found := unfinished(run):
-        where, remedy = f"job {recipe.name}", f"See the logs in {result}."
+    found = unfinished(run)
+    if found:
+        where = f"job {recipe.name}"
+        remedy = f"See the logs in {result}."
         raise RunError(where, expected="a finished run", found=found, remedy=remedy)
     return run

@@ -1,4 +1,6 @@
-"""Which jobs of a run its supervisor has stopped, and why: a file beside the results, which outlives the supervisor."""
+"""Which jobs of a run its supervisor has stopped, and why: a file beside the results, which
+outlives the supervisor.
+"""
 
 import json
 from dataclasses import dataclass, field
@@ -22,7 +24,9 @@ class Record:
 
     @classmethod
     def of(cls, out: Path, run: str) -> "Record":
-        """Return the record of a run whose results go to ``out``; ConfigError: its file cannot be read."""
+        """Return the record of a run whose results go to ``out``; ConfigError: its file cannot be
+        read.
+        """
         file = out / f"{run}.stopped.json"
         if not file.exists():
             return cls(file)

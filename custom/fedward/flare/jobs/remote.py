@@ -1,8 +1,10 @@
-"""FLARE's session in a process of its own: each question to the server is answered in time, or the process is killed.
+"""FLARE's session in a process of its own: each question to the server is answered in time, or the
+process is killed.
 
-FLARE's threads wait for ever for a server that stands still, even while a session is being closed, and nothing in the
-same process can end them. Questions and answers go through pipes, one line of JSON each. What FLARE prints goes into a
-log of that process. If the process dies, the error quotes the end of this log.
+FLARE's threads wait for ever for a server that stands still, even while a session is being closed,
+and nothing in the same process can end them. Questions and answers go through pipes, one line of
+JSON each. What FLARE prints goes into a log of that process. If the process dies, the error quotes
+the end of this log.
 """
 
 import json
@@ -38,7 +40,9 @@ UPLOAD = 300.0
 """Seconds for a job on its way to the server."""
 
 STANDSTILL = 60.0
-"""Seconds without a further byte after which a download is given up. The server packs the results in that time, too."""
+"""Seconds without a further byte after which a download is given up. The server packs the results
+in that time, too.
+"""
 
 _GOODBYE = 3.0
 """Seconds for a logout and the end of the process."""
@@ -64,8 +68,9 @@ class RemoteSession:
 
     Raises:
         ConfigError: the folder is not the kit of a user.
-        UnreachableError: the server does not answer in time, or does not accept the kit. Every method raises it too if
-            the server cannot be reached. The session is then of no further use.
+        UnreachableError: the server does not answer in time, or does not accept the kit. Every
+            method raises it too if the server cannot be reached. The session is then of no further
+            use.
     """
 
     def __init__(self, kit: Path) -> None:
@@ -83,7 +88,10 @@ class RemoteSession:
                 stdout=self._log,
                 stderr=self._log,
                 pass_fds=[theirs],
-                env={**os.environ, "PYTHONSAFEPATH": "1"},  # it imports nothing from the working directory
+                env={
+                    **os.environ,
+                    "PYTHONSAFEPATH": "1",
+                },  # it imports nothing from the working directory
                 start_new_session=True,  # Ctrl-C does not reach it, and all its children can be killed at once
             )
         finally:
@@ -97,7 +105,12 @@ class RemoteSession:
     def __enter__(self) -> "RemoteSession":
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        at: TracebackType | None,
+    ) -> None:
         self.close()
 
     def close(self) -> None:
@@ -176,7 +189,9 @@ class RemoteSession:
             raise self._died(name) from error
 
     def _answer(self, name: str, waiting: Callable[[], float]) -> Any:
-        """Return the answer to the last question; ``waiting`` returns how many seconds longer to wait for it."""
+        """Return the answer to the last question; ``waiting`` returns how many seconds longer to
+        wait for it.
+        """
         answer = json.loads(self._line(name, waiting))
         if "error" not in answer:
             return answer["answer"]
@@ -195,7 +210,9 @@ class RemoteSession:
                 left = waiting()
                 if left <= 0:
                     self._kill()
-                    raise self._unreachable("an answer from the server", f"none to {name} in time; it may stand still")
+                    raise self._unreachable(
+                        "an answer from the server", f"none to {name} in time; it may stand still"
+                    )
                 if selector.select(min(left, 1.0)):
                     found = os.read(self._answers, 1 << 16)
                     if not found:
@@ -211,11 +228,15 @@ class RemoteSession:
         return lambda: end - time.monotonic()
 
     def _died(self, name: str) -> UnreachableError:
-        """Return the error about a process that has ended by itself; it quotes the last lines of the log."""
+        """Return the error about a process that has ended by itself; it quotes the last lines of
+        the log.
+        """
         self._log.seek(0)
         last = self._log.read()[-1000:].decode(errors="replace").strip().splitlines()[-3:]
         self._kill()
-        return self._unreachable("an answer from FLARE", f"its process ended at {name}: {' '.join(last) or 'no word'}")
+        return self._unreachable(
+            "an answer from FLARE", f"its process ended at {name}: {' '.join(last) or 'no word'}"
+        )
 
     def _unreachable(self, expected: str, found: str) -> UnreachableError:
         remedy = "Check that the server runs, and the kit with `fedward doctor KIT`. Jobs at the server may go on."
@@ -223,7 +244,8 @@ class RemoteSession:
 
     def _kill(self) -> None:
         """End the process and all that it started, at once."""
-        if process := self._process:
+        process = self._process
+        if process:
             if process.poll() is None:
                 os.killpg(process.pid, signal.SIGKILL)
                 process.wait()
@@ -236,7 +258,9 @@ class RemoteSession:
 
 
 class _Growing:
-    """How many seconds longer to wait for files that are arriving: ``STANDSTILL`` from when they last grew."""
+    """How many seconds longer to wait for files that are arriving: ``STANDSTILL`` from when they
+    last grew.
+    """
 
     def __init__(self, folders: list[Path]) -> None:
         self._folders = folders

@@ -1,8 +1,9 @@
-"""The process in which a FLARE session lives: ``python -m fedward.flare.jobs.session_process USER KIT ANSWERS``.
+"""The process in which a FLARE session lives: ``python -m fedward.flare.jobs.session_process USER
+KIT ANSWERS``.
 
-Its standard input brings questions, one line ``[name, argument, ...]`` each. To the file descriptor ``ANSWERS`` it
-writes a line ``{"answer": ...}`` or ``{"error": [kind, text]}`` for the login, and one for each question. When its
-input ends, so does the process, whatever FLARE's threads wait for.
+Its standard input brings questions, one line ``[name, argument, ...]`` each. To the file descriptor
+``ANSWERS`` it writes a line ``{"answer": ...}`` or ``{"error": [kind, text]}`` for the login, and
+one for each question. When its input ends, so does the process, whatever FLARE's threads wait for.
 """
 
 import json
@@ -30,7 +31,10 @@ def _system_info(session: Session, arguments: list[str]) -> object:
     return {
         "status": found.server_info.status,
         "start_time": found.server_info.start_time,
-        "clients": [{"name": one.name, "last_connect_time": one.last_connect_time} for one in found.client_info],
+        "clients": [
+            {"name": one.name, "last_connect_time": one.last_connect_time}
+            for one in found.client_info
+        ],
         "jobs": [{"job_id": one.job_id, "app_name": one.app_name} for one in found.job_info],
     }
 
@@ -56,7 +60,9 @@ def main(user: str, kit: str, out: TextIO) -> None:
     Thread(target=_read, args=[questions], daemon=True).start()
     try:
         session = Session(username=user, startup_path=kit)
-        session.try_connect(_CONNECT)  # FLARE's new_secure_session would close it on failure, and wait for ever
+        session.try_connect(
+            _CONNECT
+        )  # FLARE's new_secure_session would close it on failure, and wait for ever
     except Exception as error:  # FLARE's have no common base
         _tell(out, {"error": [type(error).__name__, str(error)]})
         return
@@ -72,7 +78,9 @@ def main(user: str, kit: str, out: TextIO) -> None:
 
 
 def _read(questions: "SimpleQueue[str | None]") -> None:
-    """Pass questions on; end the process soon after the last one, as FLARE's threads may wait for ever."""
+    """Pass questions on; end the process soon after the last one, as FLARE's threads may wait for
+    ever.
+    """
     for line in sys.stdin:
         questions.put(line)
     questions.put(None)

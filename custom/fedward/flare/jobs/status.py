@@ -1,4 +1,6 @@
-"""How far a federation's running jobs are, asked by any of its users; each job's controller answers from its folder."""
+"""How far a federation's running jobs are, asked by any of its users; each job's controller answers
+from its folder.
+"""
 
 from collections.abc import Mapping
 from datetime import datetime
@@ -14,7 +16,9 @@ from fedward.server import progress
 from fedward.terminal import one_line
 
 LOST = RunStatus.ABANDONED.value
-"""What a server that starts calls a job that ran when the server ended; FLARE itself gives no job this status."""
+"""What a server that starts calls a job that ran when the server ended; FLARE itself gives no job
+this status.
+"""
 
 _HOW_LOST = "lost: the server ended while it ran"
 _STARTING = "starting"
@@ -23,14 +27,18 @@ _BEFORE = (RunStatus.SUBMITTED.value, RunStatus.APPROVED.value, RunStatus.DISPAT
 """What FLARE says of a job that does not run yet."""
 
 STATS = "fedward"
-"""The group of FLARE's job statistics (`show_stats JOB_ID server`) in which the controller puts the progress."""
+"""The group of FLARE's job statistics (`show_stats JOB_ID server`) in which the controller puts the
+progress.
+"""
 
 
 def job_progress(flare: RemoteSession, job_id: str) -> dict[str, Any] | None:
-    """Return the progress of a running job (see :func:`fedward.server.progress.progress`), None before it begins.
+    """Return the progress of a running job (see :func:`fedward.server.progress.progress`), None
+    before it begins.
 
     Raises:
-        RunError: no such job, one that does not run, one that is not of this package, or a run folder that is broken.
+        RunError: no such job, one that does not run, one that is not of this package, or a run
+            folder that is broken.
     """
     where = f"job {job_id}"
     try:
@@ -38,7 +46,8 @@ def job_progress(flare: RemoteSession, job_id: str) -> dict[str, Any] | None:
     except (JobNotRunning, JobNotFound) as error:  # FLARE says both of a job that is about to run
         raise _not_running(flare, job_id) from error
     if "error" in found:
-        expected, remedy = "a run folder at the server that can be read", "Look at the folder on the server."
+        expected = "a run folder at the server that can be read"
+        remedy = "Look at the folder on the server."
         raise RunError(where, expected=expected, found=found["error"], remedy=remedy)
     return found or None
 
@@ -50,12 +59,16 @@ def _not_running(flare: RemoteSession, job_id: str) -> RunError:
     expected = "a running job"
     status = str(meta["status"])
     if status in _BEFORE:
-        return RunError(where, expected=expected, found=_STARTING, remedy="Ask again in some seconds.")
+        return RunError(
+            where, expected=expected, found=_STARTING, remedy="Ask again in some seconds."
+        )
     if status == RunStatus.RUNNING.value:
         server = flare.get_system_info()
         if _began(meta) >= float(server.server_info.start_time or 0):
             found = _STARTING if any(job.job_id == job_id for job in server.job_info) else "ending"
-            return RunError(where, expected=expected, found=found, remedy="Ask again in some seconds.")
+            return RunError(
+                where, expected=expected, found=found, remedy="Ask again in some seconds."
+            )
     if status in (LOST, RunStatus.RUNNING.value):
         status = _HOW_LOST
     remedy = f"Its sender fetches what it has done, or continues it, with `fedward submit --continue {run_of(meta)}`."
@@ -72,7 +85,9 @@ def _meta(flare: RemoteSession, job_id: str) -> dict[str, Any]:
         return flare.get_job_meta(job_id)
     except JobNotFound as error:
         remedy = "`fedward status KIT` lists those that run."
-        raise RunError(f"job {job_id}", expected="a job of this federation", found="none", remedy=remedy) from error
+        raise RunError(
+            f"job {job_id}", expected="a job of this federation", found="none", remedy=remedy
+        ) from error
 
 
 def has_ended(meta: Mapping[str, Any]) -> bool:
@@ -86,10 +101,12 @@ def run_of(meta: Mapping[str, Any]) -> str:
 
 
 def describe(flare: RemoteSession, job_id: str | None = None) -> list[str]:
-    """Return the progress of one job, or of all that wait, run or were lost, as text of at most 80 columns.
+    """Return the progress of one job, or of all that wait, run or were lost, as text of at most 80
+    columns.
 
     Raises:
-        RunError: as :func:`job_progress`, about the one job. If it is all of them, an error is a line of the text.
+        RunError: as :func:`job_progress`, about the one job. If it is all of them, an error is a
+            line of the text.
     """
     if job_id:
         return [f"job {job_id}", *_lines(flare, job_id)]
@@ -108,11 +125,15 @@ def describe(flare: RemoteSession, job_id: str | None = None) -> list[str]:
 
 
 def _headline(job: Mapping[str, Any]) -> str:
-    return f"job {job['job_id']}  {one_line(job['job_name'])}".rstrip()  # the name is its lead's choice
+    return (
+        f"job {job['job_id']}  {one_line(job['job_name'])}".rstrip()
+    )  # the name is its lead's choice
 
 
 def _sent_after(other: Mapping[str, Any], job: Mapping[str, Any]) -> bool:
-    """Return whether the other job has the same name and was sent later: it probably takes this one's place."""
+    """Return whether the other job has the same name and was sent later: it probably takes this
+    one's place.
+    """
     return bool(other["job_name"] == job["job_name"] and other["submit_time"] > job["submit_time"])
 
 

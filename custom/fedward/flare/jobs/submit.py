@@ -36,12 +36,14 @@ def session(kit: Path) -> Iterator[RemoteSession]:
 def submit(flare: RemoteSession, job: Path, run: str | None = None) -> str:
     """Submit a job folder and return the job's id.
 
-    ``run`` names the run that the job begins or continues. What is sent is a copy without ``job.py``, since FLARE
-    writes signatures into the folder.
+    ``run`` names the run that the job begins or continues. What is sent is a copy without
+    ``job.py``, since FLARE writes signatures into the folder.
     """
     meta = job_meta(job)
     with TemporaryDirectory() as folder:
-        copy = shutil.copytree(job, Path(folder) / job.resolve().name, ignore=shutil.ignore_patterns(SCRIPT))
+        copy = shutil.copytree(
+            job, Path(folder) / job.resolve().name, ignore=shutil.ignore_patterns(SCRIPT)
+        )
         if run:
             meta["custom_props"] = {**meta.get("custom_props", {}), RUN: run}
             (copy / "meta.json").write_text(json.dumps(meta), encoding="utf-8")
@@ -52,7 +54,9 @@ def submit(flare: RemoteSession, job: Path, run: str | None = None) -> str:
         except Exception as error:  # FLARE's have no common base
             found = f"{type(error).__name__}: {error}"
             remedy = "Correct the job, or submit it as a user with the role lead."
-            raise RunError(f"job {job}", expected="a job the server takes", found=found, remedy=remedy) from error
+            raise RunError(
+                f"job {job}", expected="a job the server takes", found=found, remedy=remedy
+            ) from error
 
 
 def job_meta(job: Path) -> dict[str, Any]:
@@ -65,7 +69,9 @@ def job_meta(job: Path) -> dict[str, Any]:
         return dict(meta)
 
 
-def wait(flare: RemoteSession, job_id: str, timeout: float = 0.0, told: "Told | None" = None) -> dict[str, Any]:
+def wait(
+    flare: RemoteSession, job_id: str, timeout: float = 0.0, told: "Told | None" = None
+) -> dict[str, Any]:
     """Wait until a job ends, well or not, and return what FLARE says of it.
 
     Args:
@@ -92,17 +98,20 @@ def wait(flare: RemoteSession, job_id: str, timeout: float = 0.0, told: "Told | 
         if told:
             told.look(flare, job_id, system)
         if timeout and time.monotonic() > end:
-            expected, found = f"its end within {timeout:g} s", "a job that goes on"
+            expected = f"its end within {timeout:g} s"
+            found = "a job that goes on"
             remedy = f"Fetch it later with `fedward submit --continue {run_of(meta)}`, or stop it with abort_job."
             raise RunError(f"job {job_id}", expected=expected, found=found, remedy=remedy)
         time.sleep(POLL)
 
 
-def fetch(flare: RemoteSession, meta: Mapping[str, Any], out: Path, lost: Sequence[str] = ()) -> Path:
+def fetch(
+    flare: RemoteSession, meta: Mapping[str, Any], out: Path, lost: Sequence[str] = ()
+) -> Path:
     """Download a job's results into ``out`` and return the run folder in them.
 
-    What counts is the status in ``run.json``: FLARE calls a job complete that trained nothing, and abnormal one that
-    has finished all rounds while a site was away.
+    What counts is the status in ``run.json``: FLARE calls a job complete that trained nothing, and
+    abnormal one that has finished all rounds while a site was away.
 
     Args:
         flare: session of the job's submitter.
@@ -117,11 +126,19 @@ def fetch(flare: RemoteSession, meta: Mapping[str, Any], out: Path, lost: Sequen
     go_on = f"`fedward submit --continue {run_of(meta)}` goes on from the last round."
     if meta["status"] == LOST:
         found = "one that was lost: the server ended, and was started again"
-        raise RunError(f"job {job_id}", expected="a job that its server ends", found=found, remedy=f"Now {go_on}")
+        raise RunError(
+            f"job {job_id}",
+            expected="a job that its server ends",
+            found=found,
+            remedy=f"Now {go_on}",
+        )
     flare.download_job_result(job_id, str(out))
     run = results(out, meta)
-    if found := unfinished(run):
-        reported = "; ".join([str(meta.get("status")), *map(str, meta.get("job_deploy_detail") or [])])
+    found = unfinished(run)
+    if found:
+        reported = "; ".join(
+            [str(meta.get("status")), *map(str, meta.get("job_deploy_detail") or [])]
+        )
         remedy = f"See the logs in {out / job_id}; a site's refusal is in its log.txt. Once that is mended, {go_on}"
         found = "; ".join([*lost, f"{found} (FLARE: {reported})"])
         raise RunError(f"job {job_id}", expected="a finished run", found=found, remedy=remedy)
@@ -132,7 +149,8 @@ def unfinished(run: Path) -> str:
     """Return what ``run.json`` says instead of finished; empty if the run has finished."""
     try:
         info = json.loads((run / "run.json").read_text(encoding="utf-8"))
-        status, reason = info["status"], info["summary"].get("reason")
+        status = info["status"]
+        reason = info["summary"].get("reason")
         return "" if status == "finished" else f"{status}: {reason}" if reason else str(status)
     except FileNotFoundError:
         return f"no run at all: {_reason_of_none(run)}"

@@ -1,4 +1,6 @@
-"""What the sender of a job is told while it runs: a line for each round, and each site that falls silent or returns."""
+"""What the sender of a job is told while it runs: a line for each round, and each site that falls
+silent or returns.
+"""
 
 import time
 from collections.abc import Callable, Collection
@@ -17,11 +19,13 @@ _SILENT = 30.0
 """Seconds without a heartbeat, which comes every 10, after which a site is called silent."""
 
 _LONGEST_GAP = 5.0
-"""Seconds between two looks that count as silence at most: a server that stood still heard of nobody in that time."""
+"""Seconds between two looks that count as silence at most: a server that stood still heard of
+nobody in that time.
+"""
 
 _PAUSE = 10.0
-"""The wait before a job's rounds are asked for again, as a multiple of the time that the last answer took: the server
-reads the whole run folder for each."""
+"""The wait before a job's rounds are asked for again, as a multiple of the time that the last
+answer took: the server reads the whole run folder for each."""
 
 
 @dataclass
@@ -69,7 +73,9 @@ class Told:
         self._due = 0.0
         self._waiting = set()
 
-    def look(self, flare: RemoteSession, job_id: str, system: SystemInfo, sites: Collection[str] = ()) -> None:
+    def look(
+        self, flare: RemoteSession, job_id: str, system: SystemInfo, sites: Collection[str] = ()
+    ) -> None:
         """Look at the sites' contacts and, if due, at the job's progress.
 
         ``sites``: those of the job; empty: all that are connected.
@@ -79,7 +85,9 @@ class Told:
         if began < self._due or not any(job.job_id == job_id for job in system.job_info):
             return
         state = None
-        with suppress(Exception):  # FLARE's have no common base; if the server is lost, the next question fails
+        with suppress(
+            Exception
+        ):  # FLARE's have no common base; if the server is lost, the next question fails
             state = job_progress(flare, job_id)
         ended = time.monotonic()
         self._due = ended + _PAUSE * (ended - began)
@@ -90,7 +98,11 @@ class Told:
         now = time.monotonic()
         gap = 0.0 if self._looked is None else min(now - self._looked, _LONGEST_GAP)
         self._looked = now
-        heard = {one.name: one.last_connect_time for one in system.client_info if not sites or one.name in sites}
+        heard = {
+            one.name: one.last_connect_time
+            for one in system.client_info
+            if not sites or one.name in sites
+        }
         for name, last in heard.items():
             self._contacts.setdefault(name, _Contact(last))
         for name, contact in self._contacts.items():
@@ -104,7 +116,9 @@ class Told:
             contact.silence += gap
             if contact.silence >= _SILENT and not contact.told:
                 contact.told = True
-                self.say(f"{name} is lost: the server has not heard of it for {contact.silence:.0f} s")
+                self.say(
+                    f"{name} is lost: the server has not heard of it for {contact.silence:.0f} s"
+                )
 
     def _tell(self, state: dict[str, Any]) -> None:
         self.state = state

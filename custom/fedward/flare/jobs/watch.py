@@ -18,12 +18,12 @@ _SURE = 3
 """Looks in a row at which a site must be idle before the job is started again for it."""
 
 _SURE_OF_A_MEMBER = 30
-"""The same for a site that was at work and has not been seen away since: where somebody stops the job, its sites are
-idle one after the other while the server's process still runs."""
+"""The same for a site that was at work and has not been seen away since: where somebody stops the
+job, its sites are idle one after the other while the server's process still runs."""
 
 _OVERDUE = 15
-"""Looks in a row at which a job has no process any more, after which FLARE's word on its end is not awaited: it waits
-up to 15 minutes for that of a site that hangs."""
+"""Looks in a row at which a job has no process any more, after which FLARE's word on its end is not
+awaited: it waits up to 15 minutes for that of a site that hangs."""
 
 LOST_WITH_SERVER = "lost with the server"
 STOPPED = "stopped by somebody else"
@@ -54,7 +54,8 @@ class Watch:
     """Looks in a row without a process of the job, after it had one."""
 
     def look(self, flare: RemoteSession) -> dict[str, Any] | None:
-        """Return what FLARE says of the job at its end, with a ``status`` of ours where FLARE does not know it.
+        """Return what FLARE says of the job at its end, with a ``status`` of ours where FLARE does
+        not know it.
 
         None while the job goes on. It is stopped once a site is sure to lack it.
         """
@@ -67,7 +68,8 @@ class Watch:
                 return {**meta, "status": LOST_WITH_SERVER}
             self.server_start = server.server_info.start_time  # the new server has yet to start it
         if any(job.job_id == self.job_id for job in server.job_info):
-            self._seen, self._gone = True, 0
+            self._seen = True
+            self._gone = 0
             self.told.look(flare, self.job_id, server, self.named)
             self._call_idle_sites(flare)
         elif self._seen:
@@ -86,12 +88,23 @@ class Watch:
     def _call_idle_sites(self, flare: RemoteSession) -> None:
         try:
             rows = flare.get_client_job_status() or []
-        except (NoClientsAvailable, RuntimeError):  # no site is connected; or none of those that are has answered
+        except (
+            NoClientsAvailable,
+            RuntimeError,
+        ):  # no site is connected; or none of those that are has answered
             rows = []
-        except UnreachableError:  # the server waits for a silent site longer than FLARE's session for the server
+        except (
+            UnreachableError
+        ):  # the server waits for a silent site longer than FLARE's session for the server
             rows = []
-        working = {row[MetaKey.CLIENT_NAME] for row in rows if row.get(MetaKey.JOB_ID) == self.job_id}
-        free = {row[MetaKey.CLIENT_NAME] for row in rows if row.get(MetaKey.STATUS) == MetaStatusValue.NO_JOBS}
+        working = {
+            row[MetaKey.CLIENT_NAME] for row in rows if row.get(MetaKey.JOB_ID) == self.job_id
+        }
+        free = {
+            row[MetaKey.CLIENT_NAME]
+            for row in rows
+            if row.get(MetaKey.STATUS) == MetaStatusValue.NO_JOBS
+        }
         if self.named:
             free &= self.named
         self.members |= working
@@ -106,10 +119,14 @@ class Watch:
         return _SURE_OF_A_MEMBER if name in self.members - self._away else _SURE
 
     def _goes_on(self, flare: RemoteSession) -> bool:
-        """Return whether the job's own process says that its run goes on: it knows of an abort before FLARE tells."""
+        """Return whether the job's own process says that its run goes on: it knows of an abort
+        before FLARE tells.
+        """
         try:
             state = job_progress(flare, self.job_id)
-        except Exception:  # FLARE's have no common base; if the server is lost, the next question fails
+        except (
+            Exception
+        ):  # FLARE's have no common base; if the server is lost, the next question fails
             return False
         return state is None or state["status"] == "running"
 

@@ -1,1 +1,3 @@
-"""Startup kits: the rules provisioning writes into them, their checks, and what reads them beside a job."""
+"""Startup kits: the rules provisioning writes into them, their checks, and what reads them beside a
+job.
+"""

@@ -1,7 +1,9 @@
-"""What a job may bring to a participant: the configuration that ``fedward jobs`` writes, and at the server weights.
+"""What a job may bring to a participant: the configuration that ``fedward jobs`` writes, and at the
+server weights.
 
-The list of an app's files is checked before anything is unpacked. The files and their content are checked before they
-come to the place from which the job would run. A refusal goes to the job's lead, with the name of the participant.
+The list of an app's files is checked before anything is unpacked. The files and their content are
+checked before they come to the place from which the job would run. A refusal goes to the job's
+lead, with the name of the participant.
 """
 
 import io
@@ -35,7 +37,8 @@ _LARGEST = 1 << 20
 """Bytes of a file that is not the weights; an exported configuration has a few thousand."""
 
 _LONGEST_TEXT = 200
-"""Characters of what was found that an error repeats: the job's lead chose them, others read them."""
+"""Characters of what was found that an error repeats: the job's lead chose them, others read them.
+"""
 
 CONFIGS: dict[Role, str] = {"site": CLIENT, "server": SERVER}
 """Whose configuration -> the name of its file."""
@@ -44,7 +47,9 @@ _PATHS = {"path", "class_path"}
 """Keys by which a configuration names a class."""
 
 _NAMES_CLASS = _PATHS | {"name", "class_attributes"}
-"""Keys by which FLARE takes a value among the arguments for a class to build, or for the arguments themselves."""
+"""Keys by which FLARE takes a value among the arguments for a class to build, or for the arguments
+themselves.
+"""
 
 _CONTROLLERS = {*CONTROLLERS.values(), AVERAGING, FOREIGN}
 
@@ -61,11 +66,12 @@ _INTERVAL = (0.05, 60.0)
 def check(app: Path, role: Role) -> None:
     """Look at the files of an app, and at the configuration for a site or the server.
 
-    A site checks the server's configuration as well, because its executor reads the experiment there.
+    A site checks the server's configuration as well, because its executor reads the experiment
+    there.
 
     Raises:
-        ConfigError: a file or folder that no export has, a link, a file that is too large, or a configuration that
-            differs from an exported one in more than the experiment.
+        ConfigError: a file or folder that no export has, a link, a file that is too large, or a
+            configuration that differs from an exported one in more than the experiment.
     """
     _check_files(app, role)
     sides: tuple[Role, ...] = ("site", "server") if role == "site" else ("server",)
@@ -81,8 +87,8 @@ def check_archive(archive: object, role: Role) -> None:
         role: whose kit it is for: at the server an app may hold the weights that a run starts from.
 
     Raises:
-        ConfigError: it is not a zip file, or it holds a file that no export has, a name twice, or a file that is too
-            large.
+        ConfigError: it is not a zip file, or it holds a file that no export has, a name twice, or a
+            file that is too large.
     """
     if not isinstance(archive, bytes):
         raise refused("app", "a zip file", f"a {type(archive).__name__}")
@@ -91,7 +97,9 @@ def check_archive(archive: object, role: Role) -> None:
             entries = opened.infolist()
     except (BadZipFile, OSError, ValueError, NotImplementedError) as error:
         raise refused("app", "a zip file", f"{type(error).__name__}: {error}") from error
-    sizes = {entry.filename.rstrip("/"): None if entry.is_dir() else entry.file_size for entry in entries}
+    sizes = {
+        entry.filename.rstrip("/"): None if entry.is_dir() else entry.file_size for entry in entries
+    }
     if len(sizes) < len(entries):
         raise refused("app", "each file once", "a name that comes twice")
     folder_is_listed = FOLDER in sizes and sizes[FOLDER] is None
@@ -110,7 +118,9 @@ def check_files(sizes: Mapping[str, int | None], role: Role) -> None:
     Raises:
         ConfigError: a file that no export has, or one that is too large.
     """
-    strangers = sorted(name for name, size in sizes.items() if size is None or name not in _KNOWN[role])
+    strangers = sorted(
+        name for name, size in sizes.items() if size is None or name not in _KNOWN[role]
+    )
     if strangers:
         files = ", ".join(sorted(_KNOWN[role] - _SIGNATURES))
         named = [name for name in strangers if PurePath(name).name not in _SIGNATURE] or strangers
@@ -126,7 +136,11 @@ def _check_configuration(app: Path, side: Role) -> None:
         content = json.loads((app / file).read_text(encoding="utf-8"), object_pairs_hook=_unique)
         problem = _differences(content, side)
     except (OSError, ValueError, RecursionError) as error:
-        found = "no such file" if isinstance(error, FileNotFoundError) else f"{type(error).__name__}: {error}"
+        found = (
+            "no such file"
+            if isinstance(error, FileNotFoundError)
+            else f"{type(error).__name__}: {error}"
+        )
         raise refused(f"app, file {file}", "plain JSON in UTF-8, each key once", found) from error
     if problem:
         raise refused(f"app, file {file}", "what `fedward jobs` writes for an experiment", problem)
@@ -174,10 +188,12 @@ def _from_export(content: Any, side: Role) -> str:
         interval = content["server"]["task_request_interval"]
         if workflow["path"] not in _CONTROLLERS:
             return "a workflow that is no controller"
-        if problem := _arguments(workflow["args"]):
+        problem = _arguments(workflow["args"])
+        if problem:
             return problem
         exported = server_config(workflow["path"], workflow["args"], interval)
-    if others := sorted(key for key in {*content, *exported} if content.get(key) != exported.get(key)):
+    others = sorted(key for key in {*content, *exported} if content.get(key) != exported.get(key))
+    if others:
         return f"other values of {', '.join(others)}"
     if not _INTERVAL[0] <= interval <= _INTERVAL[1]:
         return f"{interval!r} seconds between two questions for work"
@@ -185,14 +201,20 @@ def _from_export(content: Any, side: Role) -> str:
 
 
 def _arguments(args: dict[str, Any]) -> str:
-    """Return what is wrong with a controller's arguments, such as one from which FLARE would build something.
+    """Return what is wrong with a controller's arguments, such as one from which FLARE would build
+    something.
 
-    Names and values of a method's own settings are for the controller, and at a site the executor, to check: that
-    takes torch.
+    Names and values of a method's own settings are for the controller, and at a site the executor,
+    to check: that takes torch.
     """
     experiment = args["experiment"]
     unknown = {name for name in args if not name.isidentifier()} | _NAMES_CLASS & set(args)
-    unknown |= {name for value in args.values() if isinstance(value, dict) for name in _NAMES_CLASS & set(value)}
+    unknown |= {
+        name
+        for value in args.values()
+        if isinstance(value, dict)
+        for name in _NAMES_CLASS & set(value)
+    }
     unknown |= set(experiment) - _EXPERIMENT
     for part, model in _PARTS.items():
         unknown |= set(experiment.get(part) or ()) - set(model.model_fields)

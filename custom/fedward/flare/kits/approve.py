@@ -1,4 +1,6 @@
-"""What a site's administrator does about jobs that wait: looks at them, approves them, takes an approval back."""
+"""What a site's administrator does about jobs that wait: looks at them, approves them, takes an
+approval back.
+"""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -16,7 +18,9 @@ from fedward.security.policy import FILE, Circumstances, Policy, findings, read_
 from fedward.terminal import printable
 
 _OF_A_REQUEST = ("minimum_sites", "noise", "starting_weights")
-"""Rules that a job's settings say nothing of; the site has checked them before it asked for approval."""
+"""Rules that a job's settings say nothing of; the site has checked them before it asked for
+approval.
+"""
 
 _WIDTH = 80
 _LONGEST_NAME = 26
@@ -24,9 +28,12 @@ _LONGEST_NAME = 26
 
 
 def listed(folder: Path) -> Iterator[str]:
-    """Yield the lines that tell of all jobs a site's kit knows: since when, their settings, and what each rule says."""
+    """Yield the lines that tell of all jobs a site's kit knows: since when, their settings, and
+    what each rule says.
+    """
     kit = open_kit(folder, "site")
-    policy, entries = read_policy(kit.local / FILE), approvals(kit).entries()
+    policy = read_policy(kit.local / FILE)
+    entries = approvals(kit).entries()
     for entry in entries:
         yield from _lines(entry, policy)
     if not entries:
@@ -36,7 +43,9 @@ def listed(folder: Path) -> Iterator[str]:
 def approve(folder: Path, digest: str) -> str:
     """Approve a job at a site, and say so."""
     entry = approvals(open_kit(folder, "site")).approve(digest)
-    return f"job {digest} is approved" + ("" if entry.asked else " in advance: it has not asked to run here yet")
+    return f"job {digest} is approved" + (
+        "" if entry.asked else " in advance: it has not asked to run here yet"
+    )
 
 
 def withdraw(folder: Path, digest: str) -> str:
@@ -62,18 +71,24 @@ def _lines(entry: Entry, policy: Policy) -> Iterator[str]:
 def differences(experiment: Experiment) -> list[tuple[str, str, str]]:
     """Return each setting of a clinical job that is not the default, as (name, value, default).
 
-    Names are those that ``--set`` takes. Values are JSON, as one line. A default is that of the experiment or, for a
-    setting of the method, the method's. It is empty where there is none, as for an entry of a mapping.
+    Names are those that ``--set`` takes. Values are JSON, as one line. A default is that of the
+    experiment or, for a setting of the method, the method's. It is empty where there is none, as
+    for an entry of a mapping.
     """
-    asked, default = _flat(experiment), _flat(_usual(experiment))
-    default |= dict(_leaves({name: Experiment.model_fields[name].default for name in ("net", "trainable")}))
+    asked = _flat(experiment)
+    default = _flat(_usual(experiment))
+    default |= dict(
+        _leaves({name: Experiment.model_fields[name].default for name in ("net", "trainable")})
+    )
     default |= dict(_leaves({"data": DataSpec().model_dump(mode="json")}))
     names = [name for name in asked if asked[name] != default.get(name)]
     return [(name, asked[name], default.get(name, "")) for name in names]
 
 
 def _usual(experiment: Experiment) -> Experiment:
-    """Return the method with all defaults on such images and such a network, on which some of the defaults hang."""
+    """Return the method with all defaults on such images and such a network, on which some of the
+    defaults hang.
+    """
     given = experiment.model_dump(include={"method", "data", "net", "trainable"})
     return Experiment(**given, synthetic=None)  # of which a clinical job has none
 
@@ -99,6 +114,8 @@ def _table(rows: list[tuple[str, str, str]]) -> Iterator[str]:
     first = min(max(len(name) for name, *_ in cells), _LONGEST_NAME)
     other = (_WIDTH - len("    ") - first - 2 * len("  ")) // 2
     for row in cells:
-        columns = [wrap(cell, width) for cell, width in zip(row, (first, other, other), strict=True)]
+        columns = [
+            wrap(cell, width) for cell, width in zip(row, (first, other, other), strict=True)
+        ]
         for name, value, default in zip_longest(*columns, fillvalue=""):
             yield f"    {name:<{first}}  {value:<{other}}  {default}".rstrip()

@@ -1,4 +1,6 @@
-"""What FLARE builds first in every process of a kit: the check of jobs' apps, and what else guards that process."""
+"""What FLARE builds first in every process of a kit: the check of jobs' apps, and what else guards
+that process.
+"""
 
 from pathlib import Path
 from typing import Any
@@ -15,13 +17,16 @@ from fedward.flare.kits.app_check import check
 
 
 class AppCheck(AppValidator):  # type: ignore[misc]
-    """Refuses an app with any other file, or another configuration, than the export's; the kits name it.
+    """Refuses an app with any other file, or another configuration, than the export's; the kits
+    name it.
 
-    FLARE builds it in each process of a kit before it opens a connection. It therefore also puts the gate for messages
-    and the deployer into that process (:mod:`fedward.flare.kits.gate`, :mod:`fedward.flare.kits.deployer`).
+    FLARE builds it in each process of a kit before it opens a connection. It therefore also puts
+    the gate for messages and the deployer into that process (:mod:`fedward.flare.kits.gate`,
+    :mod:`fedward.flare.kits.deployer`).
 
-    FLARE looks at an app's configuration before it asks a validator, and reads it as HOCON or YAML too, where a file
-    may include others and addresses. Therefore every file is read as JSON in a process that has this check.
+    FLARE looks at an app's configuration before it asks a validator, and reads it as HOCON or YAML
+    too, where a file may include others and addresses. Therefore every file is read as JSON in a
+    process that has this check.
 
     Args:
         role: whose kit it is, ``site`` or ``server``.

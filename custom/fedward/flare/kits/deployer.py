@@ -1,7 +1,9 @@
-"""How a job's app comes to a participant: unpacked aside, checked whole, and moved into its place only then.
+"""How a job's app comes to a participant: unpacked aside, checked whole, and moved into its place
+only then.
 
-FLARE 2.9 unpacks an app where it will run, checks it there, and deletes it if a check refuses it. If a step raises,
-nothing is deleted: a stranger's files stay on a path from which FLARE's processes import.
+FLARE 2.9 unpacks an app where it will run, checks it there, and deletes it if a check refuses it.
+If a step raises, nothing is deleted: a stranger's files stay on a path from which FLARE's processes
+import.
 """
 
 import copy
@@ -35,8 +37,8 @@ _ASIDE = ".deploy-"
 """Beginning of the names of folders in which apps are unpacked."""
 
 _ID_LENGTH = len(str(UUID(int=0)))
-"""Characters of a job's id, and of the name of a folder in which an app is unpacked: a path that fits there fits in the
-app's place too."""
+"""Characters of a job's id, and of the name of a folder in which an app is unpacked: a path that
+fits there fits in the app's place too."""
 
 _SUBMITTERS = {"lead", "project_admin"}
 """Roles of the people whose jobs may run."""
@@ -45,7 +47,9 @@ _one_at_a_time = threading.Lock()
 
 
 def install() -> None:
-    """Replace the ``deploy`` of FLARE's deployer, which server and sites use, by the one of this module."""
+    """Replace the ``deploy`` of FLARE's deployer, which server and sites use, by the one of this
+    module.
+    """
     AppDeployer.deploy = deploy
 
 
@@ -58,9 +62,11 @@ def deploy(
     app_data: bytes,
     fl_ctx: FLContext,
 ) -> str:
-    """Stand in for ``AppDeployer.deploy``: put a job's app into its place, or return why it is refused.
+    """Stand in for ``AppDeployer.deploy``: put a job's app into its place, or return why it is
+    refused.
 
-    Whatever goes wrong, nothing of the app is left. What is refused stands in the audit log with its submitter.
+    Whatever goes wrong, nothing of the app is left. What is refused stands in the audit log with
+    its submitter.
 
     Args:
         workspace: the participant's.
@@ -84,7 +90,9 @@ def deploy(
     return problem
 
 
-def _put(workspace: Workspace, job_id: str, job_meta: dict[str, Any], app_name: str, app_data: bytes) -> None:
+def _put(
+    workspace: Workspace, job_id: str, job_meta: dict[str, Any], app_name: str, app_data: bytes
+) -> None:
     if not is_job_id(job_id):
         raise refused("job", "an id as FLARE makes them", repr(job_id))
     scope = job_meta.get(JobMetaKey.SCOPE, "")
@@ -106,13 +114,18 @@ def _put(workspace: Workspace, job_id: str, job_meta: dict[str, Any], app_name: 
 
 
 def _checked(workspace: Workspace, app: Path, job_meta: dict[str, Any]) -> dict[str, Any]:
-    """Check an app's signature, its content and its signers' rights; return what FLARE is to know of the job."""
+    """Check an app's signature, its content and its signers' rights; return what FLARE is to know
+    of the job.
+    """
     root = workspace.get_file_path_in_startup("rootCA.pem")
     verified, signers = verify_folder_signature_and_get_signers(str(app), root)
     if not verified or not signers:
         raise refused("app", "a valid signature of its submitter", "none")
-    if strangers := [f"{name} ({role})" for name, _, role in signers if role not in _SUBMITTERS]:
-        raise refused("app", f"signed by a {' or '.join(sorted(_SUBMITTERS))}", ", ".join(strangers))
+    strangers = [f"{name} ({role})" for name, _, role in signers if role not in _SUBMITTERS]
+    if strangers:
+        raise refused(
+            "app", f"signed by a {' or '.join(sorted(_SUBMITTERS))}", ", ".join(strangers)
+        )
     problem, properties = AppAuthzService.validate_app(str(app))
     if problem:
         raise _RefusedByFlareError(problem)
@@ -123,7 +136,11 @@ def _checked(workspace: Workspace, app: Path, job_meta: dict[str, Any]) -> dict[
         meta[AppValidationKey.BYOC] = True
     for name, org, role in signers:
         authorized, problem = AppAuthzService.authorize_app_info(
-            app_info=properties, submitter_name=name, submitter_org=org, submitter_role=role, job_meta=meta
+            app_info=properties,
+            submitter_name=name,
+            submitter_org=org,
+            submitter_role=role,
+            job_meta=meta,
         )
         if problem or not authorized:
             raise _RefusedByFlareError(problem or "not authorized")

@@ -1,20 +1,26 @@
-"""Which messages FLARE's processes accept, and from whom: decided by the connection, before anything is decoded.
+"""Which messages FLARE's processes accept, and from whom: decided by the connection, before
+anything is decoded.
 
-FLARE 2.9 passes a message on to whichever cell its header names, once the sender has a token. A site's process obeys
-whoever reaches it, because it checks rights only if the sender's own header asks for that. Whoever holds a startup kit,
-of any role, can therefore have a command run at every hospital. Both ends are closed here:
+FLARE 2.9 passes a message on to whichever cell its header names, once the sender has a token. A
+site's process obeys whoever reaches it, because it checks rights only if the sender's own header
+asks for that. Whoever holds a startup kit, of any role, can therefore have a command run at every
+hospital. Both ends are closed here:
 
-- A cell accepts a message only from the neighbours that a federation of fedward has: a site from its server and its own
-  jobs, the server from sites, users and its own jobs. FLARE has compared a neighbour's name with the certificate of its
-  connection. The headers are the sender's own words, and must agree with that name.
+- A cell accepts a message only from the neighbours that a federation of fedward has: a site from
+  its server and its own jobs, the server from sites, users and its own jobs. FLARE has compared a
+  neighbour's name with the certificate of its connection. The headers are the sender's own words,
+  and must agree with that name.
 - The server forwards nothing from one site or user to another.
-- A request is accepted only if :data:`REQUESTS` names it for this receiver and this sender. FLARE's own diagnosis of
-  networks, with which anybody could stop a cell or give it another server, is not among them.
-- A site's process takes :data:`RIGHTS` from its server and no others, and checks the user's right to each itself.
+- A request is accepted only if :data:`REQUESTS` names it for this receiver and this sender. FLARE's
+  own diagnosis of networks, with which anybody could stop a cell or give it another server, is not
+  among them.
+- A site's process takes :data:`RIGHTS` from its server and no others, and checks the user's right
+  to each itself.
 
-A refused message gets no answer. A command of the server that a site does not obey is answered with the reason. Each
-refusal stands in the audit log of the participant that refused, with its sender. :func:`install` puts all of this into
-a process. docs/threat_model.md says what FLARE does by itself, in which versions.
+A refused message gets no answer. A command of the server that a site does not obey is answered with
+the reason. Each refusal stands in the audit log of the participant that refused, with its sender.
+:func:`install` puts all of this into a process. docs/threat_model.md says what FLARE does by
+itself, in which versions.
 """
 
 import logging
@@ -38,7 +44,12 @@ from nvflare.apis.shareable import Shareable, make_reply
 from nvflare.app_opt.job_launcher.workspace_cell_transfer import WORKSPACE_TRANSFER_CHANNEL
 from nvflare.fuel.f3.cellnet import cell as flares_cell
 from nvflare.fuel.f3.cellnet.core_cell import CoreCell
-from nvflare.fuel.f3.cellnet.defs import CellChannel, CellChannelTopic, MessageHeaderKey, MessageType
+from nvflare.fuel.f3.cellnet.defs import (
+    CellChannel,
+    CellChannelTopic,
+    MessageHeaderKey,
+    MessageType,
+)
 from nvflare.fuel.f3.cellnet.defs import ReturnCode as CellReturnCode
 from nvflare.fuel.f3.cellnet.fqcn import FQCN, FqcnInfo
 from nvflare.fuel.f3.cellnet.identity import get_param
@@ -82,19 +93,30 @@ from fedward.flare.jobs.configurations import METRICS_AT_SERVER
 from fedward.flare.kits.app_check import check_archive
 
 Place = Literal["server", "server job", "site", "site job", "user"]
-"""What a cell is: the process of a server or a site, the process of one of its jobs, or somebody's console."""
+"""What a cell is: the process of a server or a site, the process of one of its jobs, or somebody's
+console.
+"""
 
 Request = tuple[str, str]
-"""Channel and topic, as a callback is registered for; the topic ``*`` stands for every topic of its channel."""
+"""Channel and topic, as a callback is registered for; the topic ``*`` stands for every topic of its
+channel.
+"""
 
 _ALWAYS: Mapping[Request, tuple[Place, ...]] = {
     (STREAM_CHANNEL, STREAM_ACK_TOPIC): ("server", "server job", "site", "site job", "user"),
     (STREAM_CHANNEL, STREAM_ERROR_TOPIC): ("server", "server job", "site", "site job", "user"),
     (CellChannel.RETURN_ONLY, "*"): ("server", "server job", "site", "site job", "user"),
-    (CellChannel.CELLNET, CellChannelTopic.Bye): ("server", "server job", "site", "site job", "user"),
+    (CellChannel.CELLNET, CellChannelTopic.Bye): (
+        "server",
+        "server job",
+        "site",
+        "site job",
+        "user",
+    ),
 }
-"""What belongs to messages that were accepted: acknowledgements, errors and answers of streams, and leave-taking.
-Each neighbour may send them; they reach nothing but the sender's own streams and requests that wait for an answer."""
+"""What belongs to messages that were accepted: acknowledgements, errors and answers of streams, and
+leave-taking. Each neighbour may send them; they reach nothing but the sender's own streams and
+requests that wait for an answer."""
 
 REQUESTS: Mapping[Place, Mapping[Request, tuple[Place, ...]]] = {
     "server": {
@@ -136,13 +158,16 @@ REQUESTS: Mapping[Place, Mapping[Request, tuple[Place, ...]]] = {
         (OBJ_DOWNLOADER_CHANNEL, "*"): ("server job", "site"),
     },
 }
-"""Receiver -> the requests that it accepts -> from whom. A topic's own entry takes precedence over that of its channel.
+"""Receiver -> the requests that it accepts -> from whom. A topic's own entry takes precedence over
+that of its channel.
 
-A console sends the files of jobs as streams of FLARE's own kind. A job's process at a site asks whether the server's is
-ready and still runs, and sends its metrics there as events (:data:`EVENTS`). The server's says when the run has ended.
+A console sends the files of jobs as streams of FLARE's own kind. A job's process at a site asks
+whether the server's is ready and still runs, and sends its metrics there as events
+(:data:`EVENTS`). The server's says when the run has ended.
 
-Models travel as downloads. The address of a download is a secret that an earlier request has told. Where FLARE starts a
-container for each job, the job's process fetches its files from its own site or server over the workspace channel."""
+Models travel as downloads. The address of a download is a secret that an earlier request has told.
+Where FLARE starts a container for each job, the job's process fetches its files from its own site
+or server over the workspace channel."""
 
 RIGHTS: Mapping[str, str | None] = {
     TrainingTopic.CHECK_RESOURCE: None,
@@ -155,22 +180,29 @@ RIGHTS: Mapping[str, str | None] = {
     TrainingTopic.SHUTDOWN: AdminCommandNames.SHUTDOWN,
     TrainingTopic.RESTART: AdminCommandNames.RESTART,
 }
-"""What a site's process does for its server -> the right that a user needs by the site's own ``authorization.json``.
+"""What a site's process does for its server -> the right that a user needs by the site's own
+``authorization.json``.
 
-None: the server does it by itself in the course of a job, which the site has checked at its deployment. FLARE's other
-commands (a shell, deletion of folders, logging, statistics of processes) do not exist at a site."""
+None: the server does it by itself in the course of a job, which the site has checked at its
+deployment. FLARE's other commands (a shell, deletion of folders, logging, statistics of processes)
+do not exist at a site."""
 
 EVENTS = frozenset({METRICS_AT_SERVER})
-"""What a site may let happen in the server's process of its job. FLARE would let it be any event, such as the one by
-which a component ends the run, or the one that the server's start consists of."""
+"""What a site may let happen in the server's process of its job. FLARE would let it be any event,
+such as the one by which a component ends the run, or the one that the server's start consists
+of."""
 
 _CLIENT_TYPES: Mapping[Place, str] = {"site": ClientType.REGULAR, "user": ClientType.ADMIN}
-"""As what each may register at the server: FLARE would take a person for a site that takes part in jobs."""
+"""As what each may register at the server: FLARE would take a person for a site that takes part in
+jobs.
+"""
 
 _REGISTER: Request = (CellChannel.SERVER_MAIN, CellChannelTopic.Register)
 
 _NAMES_NO_JOB = TrainingTopic.CANCEL_RESOURCE
-"""Gives back what a check of resources has reserved, by that check's token: FLARE's server names no job with it."""
+"""Gives back what a check of resources has reserved, by that check's token: FLARE's server names no
+job with it.
+"""
 
 _FETCHING_PREFIX = "ws_transfer_"
 """Beginning of the name of a job's cell while it fetches its files."""
@@ -182,7 +214,8 @@ _WINDOW_SECONDS = 60.0
 """How long refusals of one sender are counted together."""
 
 _WRITTEN_IN_FULL = 20
-"""Refusals of one sender in a window that are written one by one: a flood must not fill the disk."""
+"""Refusals of one sender in a window that are written one by one: a flood must not fill the disk.
+"""
 
 _LONGEST_NAME = 80
 """Characters of a sender's name and of an action in the log."""
@@ -195,18 +228,24 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Arrival:
-    """A message at the cell that has just received it: what the connection shows, and what the headers say."""
+    """A message at the cell that has just received it: what the connection shows, and what the
+    headers say.
+    """
 
     receiver: str
     """Name of the cell."""
     neighbour: str
-    """Name of the cell at the other end of the connection, which FLARE has compared with its certificate."""
+    """Name of the cell at the other end of the connection, which FLARE has compared with its
+    certificate.
+    """
     certificate: str | None
     """The common name in that certificate; None: the connection shows none."""
     passive: bool
     """Whether the neighbour opened the connection."""
     clear: bool
-    """Whether the connection stays within the machine and is not encrypted, as in kits of earlier versions."""
+    """Whether the connection stays within the machine and is not encrypted, as in kits of earlier
+    versions.
+    """
     origin: str
     destination: str
     request: Request | None
@@ -214,20 +253,28 @@ class Arrival:
     foreign_address: bool
     """Whether the receiver is told to open a connection to an address in the message."""
     client: str | None = None
-    """As whom the sender registers at the server, leaves it or sends its heartbeat; None: the message does not say."""
+    """As whom the sender registers at the server, leaves it or sends its heartbeat; None: the
+    message does not say.
+    """
     client_type: str | None = None
     """As what it registers."""
     stream_to: str | None = None
-    """To which cell the receiver sends the stream that is acknowledged; None: no stream that goes on."""
+    """To which cell the receiver sends the stream that is acknowledged; None: no stream that goes
+    on.
+    """
 
     @property
     def sender(self) -> str:
-        """Who sent it, for people: the name in the certificate; without one, what the cell calls itself."""
+        """Who sent it, for people: the name in the certificate; without one, what the cell calls
+        itself.
+        """
         return self.certificate or f"{self.neighbour}, without a certificate"
 
 
 def place_of(name: str) -> Place | None:
-    """Return what the cell of that name is; None: nothing that a federation of fedward has, such as a relay."""
+    """Return what the cell of that name is; None: nothing that a federation of fedward has, such as
+    a relay.
+    """
     if is_valid_admin_client_name(name):
         return "user"
     path = FQCN.split(name)
@@ -240,7 +287,9 @@ def place_of(name: str) -> Place | None:
 
 
 def is_job_id(text: Any) -> bool:
-    """Return whether a text is a job's id as FLARE makes them. Nothing else may name a job's folder."""
+    """Return whether a text is a job's id as FLARE makes them. Nothing else may name a job's
+    folder.
+    """
     try:
         return isinstance(text, str) and str(uuid.UUID(text)) == text
     except ValueError:
@@ -250,7 +299,8 @@ def is_job_id(text: Any) -> bool:
 def refusal(message: Arrival) -> str:
     """Return why a message is refused; empty if it is accepted."""
     for check in (_connection_refused, _route_refused, _request_refused):
-        if reason := check(message):
+        reason = check(message)
+        if reason:
             return reason
     return ""
 
@@ -314,7 +364,9 @@ def _is_neighbour(message: Arrival) -> bool:
 
 
 def _may_speak_for(message: Arrival) -> bool:
-    """Return whether the neighbour passes on messages of the cell that the header names as their origin."""
+    """Return whether the neighbour passes on messages of the cell that the header names as their
+    origin.
+    """
     here = place_of(message.receiver)
     beside = place_of(message.neighbour)
     if here == "server":
@@ -332,14 +384,18 @@ def _may_speak_for(message: Arrival) -> bool:
 
 
 def _is_on_the_way(message: Arrival) -> bool:
-    """Return whether the receiver lies between the origin and the destination: one of them is on the server's side."""
+    """Return whether the receiver lies between the origin and the destination: one of them is on
+    the server's side.
+    """
     here = place_of(message.receiver)
     origin = place_of(message.origin)
     target = place_of(message.destination)
     sites = ("site", "site job")
     servers = ("server", "server job")
     if here == "server":
-        return (origin in sites and target == "server job") or (origin == "server job" and target in sites)
+        return (origin in sites and target == "server job") or (
+            origin == "server job" and target in sites
+        )
     if here == "site":
         own_target = _family(message.destination) == message.receiver
         own_origin = _family(message.origin) == message.receiver
@@ -365,7 +421,9 @@ def _senders(receiver: Place, request: Request) -> tuple[Place, ...]:
     return accepted.get(request) or accepted.get((channel, "*")) or ()
 
 
-def arrival_of(receiver: str, endpoint: Endpoint, connection: Connection, message: Message) -> Arrival:
+def arrival_of(
+    receiver: str, endpoint: Endpoint, connection: Connection, message: Message
+) -> Arrival:
     """Return what the gate looks at of a message that a connection has brought."""
     properties = connection.get_conn_properties() or {}
     certificate = properties.get(DriverParams.PEER_CN.value)
@@ -402,22 +460,29 @@ def _within_machine(connection: Connection) -> bool:
     """Return whether both ends of a connection without encryption lie on this machine."""
     security = get_param(connection.connector.params, DriverParams.CONNECTION_SECURITY)
     properties = connection.get_conn_properties() or {}
-    ends = [str(properties.get(end.value, "")) for end in (DriverParams.LOCAL_ADDR, DriverParams.PEER_ADDR)]
+    ends = [
+        str(properties.get(end.value, ""))
+        for end in (DriverParams.LOCAL_ADDR, DriverParams.PEER_ADDR)
+    ]
     return security == ConnectionSecurity.CLEAR and all(end.startswith(_LOOPBACK) for end in ends)
 
 
 def _streamed(message: Message) -> Request:
-    """Return the request that a part of a stream belongs to; a part that ends a stream with an error calls nothing."""
+    """Return the request that a part of a stream belongs to; a part that ends a stream with an
+    error calls nothing.
+    """
     if message.get_header(StreamHeaderKey.ERROR_MSG):
         return STREAM_CHANNEL, STREAM_ERROR_TOPIC
-    return str(message.get_header(StreamHeaderKey.CHANNEL)), str(message.get_header(StreamHeaderKey.TOPIC))
+    return str(message.get_header(StreamHeaderKey.CHANNEL)), str(
+        message.get_header(StreamHeaderKey.TOPIC)
+    )
 
 
 def _stream_to(message: Message) -> str | None:
     """Return to whom this process sends the stream that a message is about.
 
-    FLARE numbers its streams one after another and takes an acknowledgement, or an error in it, from anybody: whoever
-    knows the number of one stream could end those to others.
+    FLARE numbers its streams one after another and takes an acknowledgement, or an error in it,
+    from anybody: whoever knows the number of one stream could end those to others.
     """
     stream = ByteStreamer.tx_task_map.get(message.get_header(StreamHeaderKey.STREAM_ID))
     return str(stream.target) if stream else None
@@ -426,8 +491,8 @@ def _stream_to(message: Message) -> str | None:
 class Refusals:
     """Writes what was refused into the log and the audit log, with its sender.
 
-    Of a flood only the first refusals are written. How many followed is written with the sender's next refusal after
-    the window.
+    Of a flood only the first refusals are written. How many followed is written with the sender's
+    next refusal after the window.
     """
 
     def __init__(self) -> None:
@@ -465,7 +530,9 @@ class _Window:
 
 
 def _printable(text: str) -> str:
-    """Return a text of the sender's choice without what would write further lines into a log, or move a terminal."""
+    """Return a text of the sender's choice without what would write further lines into a log, or
+    move a terminal.
+    """
     return text.encode("unicode_escape").decode("ascii")
 
 
@@ -486,8 +553,9 @@ refusals = Refusals()
 def install() -> None:
     """Put the gate into this process, for all its cells; a second call changes nothing.
 
-    The app check of a kit does so (:mod:`fedward.flare.kits.apps`): FLARE builds it in every process of a kit, those of
-    jobs too, before it opens a connection. The simulator has no app check.
+    The app check of a kit does so (:mod:`fedward.flare.kits.apps`): FLARE builds it in every
+    process of a kit, those of jobs too, before it opens a connection. The simulator has no app
+    check.
     """
     if CoreCell._process_received_msg is not _receive:
         CoreCell._process_received_msg = _receive
@@ -507,14 +575,19 @@ _FLARES_HEAR = ServerCommandAgent._aux_communicate
 
 
 def _receive(cell: CoreCell, endpoint: Endpoint, connection: Connection, message: Message) -> None:
-    """Stand in for ``CoreCell._process_received_msg``, which FLARE calls for each message before it is decoded."""
+    """Stand in for ``CoreCell._process_received_msg``, which FLARE calls for each message before it
+    is decoded.
+    """
     if not isinstance(connection, NullConnection):  # that is a cell's message to itself
         try:
             arrival = arrival_of(cell.get_fqcn(), endpoint, connection, message)
-        except Exception as error:  # whatever its sender made of it: what the gate cannot read does not pass
+        except (
+            Exception
+        ) as error:  # whatever its sender made of it: what the gate cannot read does not pass
             refusals.note(endpoint.name, "message", f"it cannot be read: {type(error).__name__}")
             return
-        if reason := refusal(arrival):
+        reason = refusal(arrival)
+        if reason:
             action = ":".join(arrival.request) if arrival.request else "answer"
             refusals.note(arrival.sender, action, reason)
             return
@@ -522,15 +595,20 @@ def _receive(cell: CoreCell, endpoint: Endpoint, connection: Connection, message
 
 
 def _register(agent: FedAdminAgent, processor: RequestProcessor) -> None:
-    """Stand in for ``FedAdminAgent.register_processor``: a site has no others than those of :data:`RIGHTS`."""
+    """Stand in for ``FedAdminAgent.register_processor``: a site has no others than those of
+    :data:`RIGHTS`.
+    """
     if set(processor.get_topics()) <= set(RIGHTS):
         _FLARES_REGISTER(agent, processor)
 
 
 def _obey(agent: FedAdminAgent, request: Message) -> Message:
-    """Stand in for ``FedAdminAgent._dispatch_request``, which checks rights only if the sender's header asks for it."""
+    """Stand in for ``FedAdminAgent._dispatch_request``, which checks rights only if the sender's
+    header asks for it.
+    """
     command = request.payload
-    if reason := _forbidden(command):
+    reason = _forbidden(command)
+    if reason:
         topic = type(command).__name__
         user = ""
         if isinstance(command, Command):
@@ -561,11 +639,17 @@ def _not_entitled(command: Command, right: str) -> str:
     )
     if error:
         return str(error)
-    return "" if authorized else f"this site's authorization.json does not give {user.name!r} the right to {right}"
+    return (
+        ""
+        if authorized
+        else f"this site's authorization.json does not give {user.name!r} the right to {right}"
+    )
 
 
 def _unfit(app: Any) -> str:
-    """Return why an app is refused by its list of files: FLARE unpacks it, to check its signature, before any check."""
+    """Return why an app is refused by its list of files: FLARE unpacks it, to check its signature,
+    before any check.
+    """
     try:
         check_archive(app, "site")
     except ConfigError as error:
@@ -574,27 +658,38 @@ def _unfit(app: Any) -> str:
 
 
 def _person(command: Command, kind: Literal["USER", "SUBMITTER"]) -> Person:
-    """Return who gave a command, or whose job it is about, as the server says; it has checked their certificates."""
+    """Return who gave a command, or whose job it is about, as the server says; it has checked their
+    certificates.
+    """
     name, org, role = (getattr(RequestHeader, f"{kind}_{part}") for part in ("NAME", "ORG", "ROLE"))
-    return Person(command.get_header(name, ""), command.get_header(org, ""), command.get_header(role, ""))
+    return Person(
+        command.get_header(name, ""), command.get_header(org, ""), command.get_header(role, "")
+    )
 
 
 def _hear(agent: ServerCommandAgent, request: Message) -> Message:
     """Stand in for ``ServerCommandAgent._aux_communicate``, which takes a site's word for its name.
 
-    Under another's name a site would say that this one is still there, and send metrics as this one's.
+    Under another's name a site would say that this one is still there, and send metrics as this
+    one's.
     """
     site = _family(str(request.get_header(MessageHeaderKey.ORIGIN, "")))
     said = request.payload
-    name = said.get_peer_prop(ReservedKey.IDENTITY_NAME, None) if isinstance(said, Shareable) else None
+    name = (
+        said.get_peer_prop(ReservedKey.IDENTITY_NAME, None) if isinstance(said, Shareable) else None
+    )
     if name == site:
         return _FLARES_HEAR(agent, request)
-    refusals.note(site, str(request.get_header(MessageHeaderKey.TOPIC)), f"it calls itself {name!r}")
+    refusals.note(
+        site, str(request.get_header(MessageHeaderKey.TOPIC)), f"it calls itself {name!r}"
+    )
     return new_cell_message({MessageHeaderKey.RETURN_CODE: CellReturnCode.INVALID_REQUEST}, None)
 
 
 def _happen(runner: FedEventRunner, topic: str, request: Shareable, fl_ctx: FLContext) -> Shareable:
-    """Stand in for ``FedEventRunner._receive``: sites cause no other events than those of :data:`EVENTS`."""
+    """Stand in for ``FedEventRunner._receive``: sites cause no other events than those of
+    :data:`EVENTS`.
+    """
     event = request.get_header(FedEventHeader.EVENT_TYPE)
     if isinstance(event, str) and event in EVENTS:
         return _FLARES_HAPPEN(runner, topic, request, fl_ctx)
@@ -603,14 +698,18 @@ def _happen(runner: FedEventRunner, topic: str, request: Shareable, fl_ctx: FLCo
 
 
 def _ends_for_a_message(_: FqcnInfo) -> bool:
-    """Stand in for ``_is_server_job_cell``, by which FLARE picks the processes that one message may end.
+    """Stand in for ``_is_server_job_cell``, by which FLARE picks the processes that one message may
+    end.
 
-    The server's process of a job would end itself for an answer that cannot be decoded, from whichever site, and for
-    one site's word that a message is too large for it. Either way that message is lost, and nothing else.
+    The server's process of a job would end itself for an answer that cannot be decoded, from
+    whichever site, and for one site's word that a message is too large for it. Either way that
+    message is lost, and nothing else.
     """
     return False
 
 
 def _no_diagnosis(_: NetManager) -> CommandModuleSpec:
-    """Stand in for ``NetManager.get_spec``: the console has no commands that list, stop or redirect cells."""
+    """Stand in for ``NetManager.get_spec``: the console has no commands that list, stop or redirect
+    cells.
+    """
     return CommandModuleSpec(name="cellnet", cmd_specs=[])

@@ -1,7 +1,9 @@
-"""Whether a participant is connected: ``python3 -m fedward.flare.kits.health [KIT]``, by default ``FEDWARD_KIT``.
+"""Whether a participant is connected: ``python3 -m fedward.flare.kits.health [KIT]``, by default
+``FEDWARD_KIT``.
 
-For the health checks of containers and service managers. What counts is the last contact, which the participant's own
-process writes down (:mod:`fedward.flare.kits.presence`): a connection that stands may lead nowhere.
+For the health checks of containers and service managers. What counts is the last contact, which the
+participant's own process writes down (:mod:`fedward.flare.kits.presence`): a connection that stands
+may lead nowhere.
 """
 
 import os
@@ -19,7 +21,8 @@ KIT = "FEDWARD_KIT"
 
 
 def connected(kit: Kit) -> tuple[bool, str]:
-    """Return whether a site's server answers it, or a server's own process holds its port; and what shows it.
+    """Return whether a site's server answers it, or a server's own process holds its port; and what
+    shows it.
 
     Raises:
         ConfigError: what the participant's process has written cannot be read.
@@ -36,9 +39,15 @@ def connected(kit: Kit) -> tuple[bool, str]:
     if presence.port != kit.port:
         return False, f"its process does not hold port {kit.port}"
     now = time.time()
-    silent = [f"{name} {now - last:.0f} s" for name, last in sorted(presence.sites.items()) if now - last > RECENT]
+    silent = [
+        f"{name} {now - last:.0f} s"
+        for name, last in sorted(presence.sites.items())
+        if now - last > RECENT
+    ]
     sites = f"{len(presence.sites) - len(silent)} of {len(presence.sites)} sites in contact"
-    return True, f"port {kit.port}, {sites}" + (f"; silent for {', '.join(silent)}" if silent else "")
+    return True, f"port {kit.port}, {sites}" + (
+        f"; silent for {', '.join(silent)}" if silent else ""
+    )
 
 
 def is_older(kit: Kit) -> bool:

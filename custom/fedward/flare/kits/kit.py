@@ -15,7 +15,11 @@ from fedward.flare.places import resources, state_folder
 
 STARTUP = "startup"
 Role = Literal["site", "server", "user"]
-_CONFIGS: dict[str, Role] = {"fed_client.json": "site", "fed_server.json": "server", "fed_admin.json": "user"}
+_CONFIGS: dict[str, Role] = {
+    "fed_client.json": "site",
+    "fed_server.json": "server",
+    "fed_admin.json": "user",
+}
 UNPACK_AGAIN = "Unpack the kit again as it was handed out."
 """What to do about missing or damaged files."""
 
@@ -64,12 +68,16 @@ class Kit:
 
     @property
     def state(self) -> Path:
-        """Folder with what the participant keeps; ConfigError: jobs run in containers, and nothing names it."""
+        """Folder with what the participant keeps; ConfigError: jobs run in containers, and nothing
+        names it.
+        """
         return state_folder(self.folder)
 
     @property
     def resources(self) -> Path:
-        """The file that says what may run: the participant's own, else the one that the kit came with."""
+        """The file that says what may run: the participant's own, else the one that the kit came
+        with.
+        """
         return resources(self.folder)
 
     @property
@@ -89,7 +97,9 @@ class Kit:
 
     @property
     def trusted(self) -> Path:
-        """What the server's certificate is checked against: with plain TLS a proxy's authority may stand in."""
+        """What the server's certificate is checked against: with plain TLS a proxy's authority may
+        stand in.
+        """
         own = self.startup / "customRootCA.pem"
         return own if self.security == "tls" and own.is_file() else self.root
 
@@ -106,21 +116,31 @@ def open_kit(folder: Path, role: Role | None = None) -> Kit:
     """
     present = [file for name in _CONFIGS if (file := folder / STARTUP / name).is_file()]
     if len(present) != 1:
-        expected, found = f"one of {', '.join(_CONFIGS)} in {STARTUP}/", ", ".join(file.name for file in present)
-        raise ConfigError(f"kit {folder}", expected=expected, found=found or "none", remedy=UNPACK_AGAIN)
-    actual, content = _CONFIGS[present[0].name], read_json(present[0])
+        expected = f"one of {', '.join(_CONFIGS)} in {STARTUP}/"
+        found = ", ".join(file.name for file in present)
+        raise ConfigError(
+            f"kit {folder}", expected=expected, found=found or "none", remedy=UNPACK_AGAIN
+        )
+    actual = _CONFIGS[present[0].name]
+    content = read_json(present[0])
     if role not in (None, actual):
         remedy = f"Name the folder of a {role}'s kit."
-        raise ConfigError(f"kit {folder}", expected=f"a {role}'s", found=f"a {actual}'s", remedy=remedy)
+        raise ConfigError(
+            f"kit {folder}", expected=f"a {role}'s", found=f"a {actual}'s", remedy=remedy
+        )
     with reading(str(present[0]), "the project, the server and the participant", UNPACK_AGAIN):
         return _kit(folder, actual, content)
 
 
 def job_store(kit: Kit) -> Path:
-    """Return the folder in which a server keeps jobs and their results; ConfigError: its rules name none."""
+    """Return the folder in which a server keeps jobs and their results; ConfigError: its rules name
+    none.
+    """
     remedy = "Restore it from a newly provisioned kit."
     with reading(str(kit.resources), "a component job_manager with its folder, uri_root", remedy):
-        (manager,) = (part for part in read_json(kit.resources)["components"] if part["id"] == "job_manager")
+        (manager,) = (
+            part for part in read_json(kit.resources)["components"] if part["id"] == "job_manager"
+        )
         return Path(manager["args"]["uri_root"])
 
 
@@ -130,7 +150,9 @@ def reading(where: str, expected: str, remedy: str) -> Iterator[None]:
     try:
         yield
     except (AttributeError, LookupError, OSError, TypeError, ValueError) as error:
-        raise ConfigError(where, expected=expected, found=f"{type(error).__name__}: {error}", remedy=remedy) from error
+        raise ConfigError(
+            where, expected=expected, found=f"{type(error).__name__}: {error}", remedy=remedy
+        ) from error
 
 
 def read_json(path: Path) -> dict[str, Any]:
@@ -145,16 +167,25 @@ def read_json(path: Path) -> dict[str, Any]:
 def _kit(folder: Path, role: Role, content: dict[str, Any]) -> Kit:
     if role == "user":
         own = content["admin"]
-        name, project, identity = own["username"], own["project_name"], own["server_identity"]
-        scheme, host, port = own["scheme"], own["host"], own["port"]
+        name = own["username"]
+        project = own["project_name"]
+        identity = own["server_identity"]
+        scheme = own["scheme"]
+        host = own["host"]
+        port = own["port"]
     else:
         server = content["servers"][0]
-        project, service = server["name"], server["service"]
-        scheme, (host, _, port) = service.get("scheme", "grpc"), service["target"].rpartition(":")
+        project = server["name"]
+        service = server["service"]
+        scheme = service.get("scheme", "grpc")
+        (host, _, port) = service["target"].rpartition(":")
         if role == "server":
-            own, name, identity = server, server["admin_server"], server["admin_server"]
+            own = server
+            name = server["admin_server"]
+            identity = server["admin_server"]
         else:
-            own, identity = content["client"], server.get("identity")
+            own = content["client"]
+            identity = server.get("identity")
             name = own["fqsn"].rpartition(".")[-1]  # the last of a chain of relays
     security = own.get("connection_security") or "mtls"
     return Kit(folder, role, name, project, scheme, host, int(port), identity or host, security)

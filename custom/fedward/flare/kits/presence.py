@@ -1,8 +1,8 @@
 """What a participant's own process writes about its connection, for health checks.
 
-A site's heartbeat counts when the server has answered it: an open connection may lead nowhere. A server counts as
-present while its own process holds its port and keeps writing so. At its start a server also looks at its port, and
-closes the jobs that it lost when it ended.
+A site's heartbeat counts when the server has answered it: an open connection may lead nowhere. A
+server counts as present while its own process holds its port and keeps writing so. At its start a
+server also looks at its port, and closes the jobs that it lost when it ended.
 """
 
 import json
@@ -31,7 +31,9 @@ from fedward.flare.places import STATE, named_folder
 from fedward.storage.disk import make_folder, replacing
 
 RECENT = 45.0
-"""Seconds for which a contact counts. Heartbeats come every 10 seconds, and FLARE waits up to 30 for an answer."""
+"""Seconds for which a contact counts. Heartbeats come every 10 seconds, and FLARE waits up to 30
+for an answer.
+"""
 
 _LOOK_INTERVAL = 5.0
 """Seconds between two of a server's looks at its own port and its sites."""
@@ -57,15 +59,23 @@ class Presence:
     port: int | None
     """At a server: the port that its own process holds; None: it holds none. At a site: None."""
     sites: Mapping[str, float]
-    """At a server: site -> when the server last heard of it, in seconds since 1970. At a site: empty."""
+    """At a server: site -> when the server last heard of it, in seconds since 1970. At a site:
+    empty.
+    """
 
     @classmethod
     def of(cls, kit: Kit) -> "Presence | None":
-        """Return what a kit's process has written; None if it never has. ConfigError: the file cannot be read."""
+        """Return what a kit's process has written; None if it never has. ConfigError: the file
+        cannot be read.
+        """
         file = _file(kit)
         if not file.exists():
             return None
-        with reading(str(file), "a participant's last contact", "Remove it; a participant that runs writes it again."):
+        with reading(
+            str(file),
+            "a participant's last contact",
+            "Remove it; a participant that runs writes it again.",
+        ):
             content = read_json(file)
             sites = {str(name): float(last) for name, last in content["sites"].items()}
             return cls(float(content["written"]), content["port"], sites)
@@ -84,8 +94,9 @@ class Presence:
 class KitPresence(FLComponent):  # type: ignore[misc]
     """Writes ``presence.json`` into a participant's own folder; stands in a kit's resources.
 
-    A server ends at once, with one line, if another process holds its port. At its start it closes the jobs that ran
-    when it ended: FLARE would call them running for ever, and nobody could abort them.
+    A server ends at once, with one line, if another process holds its port. At its start it closes
+    the jobs that ran when it ended: FLARE would call them running for ever, and nobody could abort
+    them.
     """
 
     def __init__(self) -> None:
@@ -120,11 +131,15 @@ class KitPresence(FLComponent):  # type: ignore[misc]
                 with writing:
                     _write(kit, Presence(time.time(), None, {}))
 
-        cell.core_cell.add_incoming_reply_filter(CellChannel.SERVER_MAIN, CellChannelTopic.HEART_BEAT, answered)
+        cell.core_cell.add_incoming_reply_filter(
+            CellChannel.SERVER_MAIN, CellChannelTopic.HEART_BEAT, answered
+        )
 
 
 def end_if_taken(port: int) -> None:
-    """End this process if another one holds the port: FLARE would log that the server has started, and try for ever."""
+    """End this process if another one holds the port: FLARE would log that the server has started,
+    and try for ever.
+    """
     for _ in range(_PORT_LOOKS):  # a socket that is just being opened does not show its process yet
         own = _own()
         others = [pid for pid in _holders(port) if pid not in own]
@@ -148,7 +163,9 @@ def close_lost_jobs(fl_ctx: FLContext) -> None:
 
 
 def _watch_server(kit: Kit, engine: Any) -> None:
-    """Write again and again whether this process holds its port, and when each site was last heard of."""
+    """Write again and again whether this process holds its port, and when each site was last heard
+    of.
+    """
     while True:
         try:
             end_if_taken(kit.port)
@@ -167,7 +184,9 @@ def _holders(port: int) -> list[int | None]:
 
 
 def _own() -> set[int | None]:
-    """Return this process and all that it has started: one that was just forked has its sockets too."""
+    """Return this process and all that it has started: one that was just forked has its sockets
+    too.
+    """
     return {os.getpid(), *(child.pid for child in psutil.Process().children(recursive=True))}
 
 

@@ -1,4 +1,6 @@
-"""FedAL's rounds: FedAvg whose sites buy labels at fixed rounds (Deng et al., arXiv 2406.11310, Alg. 1)."""
+"""FedAL's rounds: FedAvg whose sites buy labels at fixed rounds (Deng et al., arXiv 2406.11310,
+Alg. 1).
+"""
 
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass, field
@@ -31,14 +33,17 @@ def labels_at_present(task: str, labelled: int, unlabelled: int, steps: int) -> 
 
 
 class FedAL(Algorithm[FedALState]):
-    """FedAvg on the images that are labelled so far, weighted by their number; with FixMatch on the others, if wanted.
+    """FedAvg on the images that are labelled so far, weighted by their number; with FixMatch on the
+    others, if wanted.
 
     With fewer replies than asked for: as FedAvg, and
 
-    - a site misses a query: it asks for what it missed at its next one; after the last, in its next round
-    - a site reports no scores: it gets none of a budget that goes by scores, and what it would have had later; after
-      the last query this is its share by size
-    - a site has not trained before: the global model stands for its own in the ensemble; its log says so
+    - a site misses a query: it asks for what it missed at its next one; after the last, in its next
+      round
+    - a site reports no scores: it gets none of a budget that goes by scores, and what it would have
+      had later; after the last query this is its share by size
+    - a site has not trained before: the global model stands for its own in the ensemble; its log
+      says so
     - labels do not come: the site trains on those it has, or waits first, as its site file says
     """
 
@@ -47,7 +52,8 @@ class FedAL(Algorithm[FedALState]):
     active: ActiveLearning
 
     def __init__(self, settings: ActiveSettings) -> None:
-        self.settings, self.weight = settings, labels_at_present
+        self.settings = settings
+        self.weight = labels_at_present
         self.active = ActiveLearning(settings)
         self._heads = self.active.sampler.uses.heads
         self._by_score = settings.budget == "by_score"
@@ -61,13 +67,22 @@ class FedAL(Algorithm[FedALState]):
             server_optimizer=True,
             one_label=settings.one_label,
             exchanges=2 if self._by_score else 1,
-            one_process="the sampler trains auxiliary heads beside the network" if self._heads else "",
+            one_process="the sampler trains auxiliary heads beside the network"
+            if self._heads
+            else "",
             per_class=(f"{HEADS}.",),
         )
 
     def phases(self, task: str, round_: int, labelled: int) -> Sequence[Phase]:
-        """Return the training of the loss that is set, on labelled images or on all, and of heads if there are some."""
-        return [Phase(self._objective(round_), rate_of_round(self.settings.learning_rate, round_, self.settings))]
+        """Return the training of the loss that is set, on labelled images or on all, and of heads
+        if there are some.
+        """
+        return [
+            Phase(
+                self._objective(round_),
+                rate_of_round(self.settings.learning_rate, round_, self.settings),
+            )
+        ]
 
     def _objective(self, round_: int) -> Objective[Any]:
         if self._heads:
@@ -77,16 +92,24 @@ class FedAL(Algorithm[FedALState]):
         return FixMatchObjective(self.settings) if self.settings.unlabelled_weight else Supervised()
 
     def rounds(self, state: FedALState, federation: Federation) -> Rounds:
-        """Deng et al., Alg. 1; where the budget goes by scores, a query is preceded by a look at them."""
+        """Deng et al., Alg. 1; where the budget goes by scores, a query is preceded by a look at
+        them.
+        """
         while state.round < self.settings.rounds:
             round_ = state.round + 1
             task = self.active.task(round_)
-            sites = draw_participants(federation.sites, self.settings.participants, federation.seed, round_)
+            sites = draw_participants(
+                federation.sites, self.settings.participants, federation.seed, round_
+            )
             if self._by_score and task == QUERY:
                 updates = yield from self._query_by_scores(state, sites, federation.sites)
             else:
-                updates = yield Exchange(round_, state.model, {site: ClientTask(task) for site in sites})
-            mean = mean_of(updates, task, self.weight, self.settings, state.model, federation.effective_replies)
+                updates = yield Exchange(
+                    round_, state.model, {site: ClientTask(task) for site in sites}
+                )
+            mean = mean_of(
+                updates, task, self.weight, self.settings, state.model, federation.effective_replies
+            )
             advance(state, mean, self.settings, federation.parameters)
             state.round = round_
 
@@ -95,20 +118,27 @@ class FedAL(Algorithm[FedALState]):
     ) -> Generator[Exchange, list[ClientUpdate], list[ClientUpdate]]:
         round_ = state.round + 1
         if round_ > 1 + self.settings.steps * self.settings.query_every:
-            # Its share by size: for the few that missed the last query, all would have to score once more.
+            # Its share by size: for the few that missed the last query, all would have to score
+            # once more.
             late = {site: ClientTask(QUERY if site in state.missed else "train") for site in sites}
             return (yield Exchange(round_, state.model, late))
         scored = yield Exchange(round_, state.model, {site: ClientTask(SCORE) for site in sites})
         budgets = divide(scored)
         tasks = {site: ClientTask(QUERY, labels=budgets.get(site, 0)) for site in sites}
-        updates = yield Exchange(round_, state.model, tasks, record={"budgets": {"labels": budgets}}, part=1)
-        took_part = {update.site for update in scored if any(update.scores)} & {update.site for update in updates}
+        updates = yield Exchange(
+            round_, state.model, tasks, record={"budgets": {"labels": budgets}}, part=1
+        )
+        took_part = {update.site for update in scored if any(update.scores)} & {
+            update.site for update in updates
+        }
         state.missed = sorted(set(everyone) - took_part)
         return updates
 
 
 def divide(updates: Sequence[ClientUpdate]) -> dict[str, int]:
-    """Return how many labels each site is to ask for: together as many as by size, and where scores are highest."""
+    """Return how many labels each site is to ask for: together as many as by size, and where scores
+    are highest.
+    """
     scored = [update for update in updates if update.scores]
     budget = max(0, sum(update.due for update in scored))
     return allocate_by_counts({update.site: update.scores for update in scored}, budget)

@@ -1,7 +1,8 @@
-"""Images of a pool that look like no labelled one: another part of the body, a ruler, a black frame.
+"""Images of a pool that look like no labelled one: another part of the body, a ruler, a black
+frame.
 
-Sun, Ming, Zhu, Li: *Out-of-distribution detection with deep nearest neighbors*, ICML 2022. It needs few labels, no
-class of its own, and nothing of other sites.
+Sun, Ming, Zhu, Li: *Out-of-distribution detection with deep nearest neighbors*, ICML 2022. It needs
+few labels, no class of its own, and nothing of other sites.
 """
 
 import torch
@@ -16,14 +17,17 @@ USES = Uses(features="global")
 """What it looks at."""
 _ROWS_AT_ONCE = 1024
 _STEPS = 10**6
-"""Distances are compared in such steps of 1, so that equal images are 0 apart whatever rounding does."""
+"""Distances are compared in such steps of 1, so that equal images are 0 apart whatever rounding
+does.
+"""
 
 
 @torch.no_grad()
 def nearest_distances(features: Tensor, others: Tensor | None = None) -> Tensor:
     """Return how far each image is from the nearest of others: ``d_i = 1 - max_j cos(x_i, o_j)``.
 
-    Source: Sun et al., ICML 2022, with k = 1; their Euclidean distance of features of length 1 is ``√(2 d)``.
+    Source: Sun et al., ICML 2022, with k = 1; their Euclidean distance of features of length 1 is
+    ``√(2 d)``.
 
     Args:
         features: x (N, D) finite float32.
@@ -34,7 +38,8 @@ def nearest_distances(features: Tensor, others: Tensor | None = None) -> Tensor:
 
     Edge cases: a feature vector of 0 is 1 away from all. N = 0: empty.
     """
-    images, known = F.normalize(features, dim=1), F.normalize(features if others is None else others, dim=1)
+    images = F.normalize(features, dim=1)
+    known = F.normalize(features if others is None else others, dim=1)
     found = []
     for rows in torch.arange(len(images)).split(_ROWS_AT_ONCE):
         cosines = images[rows] @ known.T
@@ -46,12 +51,13 @@ def nearest_distances(features: Tensor, others: Tensor | None = None) -> Tensor:
 
 
 def out_of_distribution(pool: Pool) -> dict[str, float]:
-    """Return the images farther from all labelled ones than any of these is from the rest of them, with the distance.
+    """Return the images farther from all labelled ones than any of these is from the rest of them,
+    with the distance.
 
     ``x`` is refused if ``d(x, labelled) > max_l d(l, labelled without l)``.
 
-    Of L labelled images drawn by chance and one more, each is as likely as any other to be the farthest from the rest,
-    so that about one rightful image in L is refused.
+    Of L labelled images drawn by chance and one more, each is as likely as any other to be the
+    farthest from the rest, so that about one rightful image in L is refused.
 
     Args:
         pool: with what :data:`USES` names.
@@ -71,4 +77,7 @@ def out_of_distribution(pool: Pool) -> dict[str, float]:
         return {}
     largest = nearest_distances(pool.labelled).max()
     distances = nearest_distances(pool.features, pool.labelled)
-    return {pool.ids[place]: float(distances[place]) for place in (distances > largest).nonzero().flatten().tolist()}
+    return {
+        pool.ids[place]: float(distances[place])
+        for place in (distances > largest).nonzero().flatten().tolist()
+    }

@@ -1,18 +1,30 @@
 """FedPerl: sites that resemble each other teach each other.
 
-Bdair, Navab, Albarqouni: *Semi-supervised federated peer learning for skin lesion classification*, MELBA 2022. The
-server describes each site's last model by the moments of its tensors (Sec. 2.3.1) and gives every site the models most
-similar to its own, averaged into one anonymous peer (Alg. 1, eq. (6)). The site labels its unlabelled images together
-with them (eq. (5), (7)) while staying close to their predictions (eq. (8)). Policies drop a peer again (Sec. 2.3.5).
+Bdair, Navab, Albarqouni: *Semi-supervised federated peer learning for skin lesion classification*,
+MELBA 2022. The server describes each site's last model by the moments of its tensors (Sec. 2.3.1)
+and gives every site the models most similar to its own, averaged into one anonymous peer (Alg. 1,
+eq. (6)). The site labels its unlabelled images together with them (eq. (5), (7)) while staying
+close to their predictions (eq. (8)). Policies drop a peer again (Sec. 2.3.5).
 """
 
 from fedward.methods.fedperl.algorithm import FedPerl, FedPerlState
 from fedward.methods.fedperl.peers import anonymise, random_peers, top_peers
-from fedward.methods.fedperl.policies import gated_similarity_policy, gated_validation_policy, validation_policy
+from fedward.methods.fedperl.policies import (
+    gated_similarity_policy,
+    gated_validation_policy,
+    validation_policy,
+)
 from fedward.methods.fedperl.pseudo_labels import FedPerlObjective, consistency, pseudo_label
 from fedward.methods.fedperl.settings import FedPerlSettings
 from fedward.methods.fedperl.similarity import layer_moments, similarity
 
-__all__ = ["FedPerl", "FedPerlObjective", "FedPerlSettings", "FedPerlState", "consistency", "pseudo_label"]
+__all__ = [
+    "FedPerl",
+    "FedPerlObjective",
+    "FedPerlSettings",
+    "FedPerlState",
+    "consistency",
+    "pseudo_label",
+]
 __all__ += ["anonymise", "layer_moments", "random_peers", "similarity", "top_peers"]
 __all__ += ["gated_similarity_policy", "gated_validation_policy", "validation_policy"]

@@ -10,7 +10,11 @@ from torch import Tensor
 from fedward.methods.algorithm import Algorithm, Requirements, ServerState
 from fedward.methods.fedavg import draw_participants, mean_of, steps_taken
 from fedward.methods.fedperl.peers import anonymise, random_peers, top_peers
-from fedward.methods.fedperl.policies import gated_similarity_policy, gated_validation_policy, validation_policy
+from fedward.methods.fedperl.policies import (
+    gated_similarity_policy,
+    gated_validation_policy,
+    validation_policy,
+)
 from fedward.methods.fedperl.pseudo_labels import FedPerlObjective
 from fedward.methods.fedperl.settings import FedPerlSettings
 from fedward.methods.fedperl.similarity import layer_moments, similarity
@@ -21,7 +25,9 @@ from fedward.methods.workflow import ClientTask, Exchange, Federation, Rounds, S
 from fedward.seeds import torch_generator
 
 _LOGGED = 30
-"""So many sites most like a participant are in the log of peers: its rows do not grow with the federation."""
+"""So many sites most like a participant are in the log of peers: its rows do not grow with the
+federation.
+"""
 
 
 @dataclass
@@ -31,9 +37,12 @@ class FedPerlState(ServerState):
     seen: list[str] = field(default_factory=list)
     """The sites that have trained, sorted."""
     rows: Mapping[str, Tensor] = field(default_factory=dict)
-    """Their ``moments`` (M, 2L), in this order: one tensor, since there may be thousands of sites."""
+    """Their ``moments`` (M, 2L), in this order: one tensor, since there may be thousands of sites.
+    """
     accuracy: dict[str, float] = field(default_factory=dict)
-    """Accuracy of each site's last model on the server's validation images, if a policy asks for it."""
+    """Accuracy of each site's last model on the server's validation images, if a policy asks for
+    it.
+    """
 
     @property
     def moments(self) -> dict[str, Tensor]:
@@ -44,7 +53,9 @@ class FedPerlState(ServerState):
         """Put moments (2L,) of sites in the place of those of their models before, if any."""
         if not moments:
             return
-        place = {site: index for index, site in enumerate([*self.seen, *moments])}  # the later one of two
+        place = {
+            site: index for index, site in enumerate([*self.seen, *moments])
+        }  # the later one of two
         self.seen = sorted(place)
         rows = torch.cat([*self.rows.values(), torch.stack(list(moments.values()))])
         self.rows = {"moments": rows[[place[site] for site in self.seen]]}
@@ -65,7 +76,8 @@ class FedPerl(Algorithm[FedPerlState]):
     state_type = FedPerlState
 
     def __init__(self, settings: FedPerlSettings) -> None:
-        self.settings, self.weight = settings, steps_taken
+        self.settings = settings
+        self.weight = steps_taken
         validates = settings.policy in ("validation", "gated_validation")
         self.requirements = Requirements(
             frozenset({"loss_supervised", "loss_pseudo", "loss_consistency"}),
@@ -88,13 +100,19 @@ class FedPerl(Algorithm[FedPerlState]):
         """Bdair et al., MELBA 2022, Algorithm 1."""
         while state.round < self.settings.rounds:
             round_ = state.round + 1
-            sites = draw_participants(federation.sites, self.settings.participants, federation.seed, round_)
+            sites = draw_participants(
+                federation.sites, self.settings.participants, federation.seed, round_
+            )
             peers, record = self.choose_peers(sites, round_, state, federation)
-            # No name for the work: its models, one or more a site, are freed before the next round makes new ones.
+            # No name for the work: its models, one or more a site, are freed before the next round
+            # makes new ones.
             updates = yield Exchange(
                 round_,
                 state.model,
-                {site: ClientTask(models=self.peer_models(peers[site], federation)) for site in sites},
+                {
+                    site: ClientTask(models=self.peer_models(peers[site], federation))
+                    for site in sites
+                },
                 record,
             )
             least = federation.effective_replies
@@ -103,21 +121,30 @@ class FedPerl(Algorithm[FedPerlState]):
             trained = [update for update in updates if update.steps]
             state.remember({update.site: layer_moments(update.state) for update in trained})
             if federation.validate is not None:
-                state.accuracy |= {update.site: federation.validate(update.state) for update in trained}
+                state.accuracy |= {
+                    update.site: federation.validate(update.state) for update in trained
+                }
             state.round = round_
 
     def choose_peers(
         self, sites: Sequence[str], round_: int, state: FedPerlState, federation: Federation
     ) -> tuple[dict[str, list[str]], dict[str, Any]]:
-        """Return each site's peers Omega by name, and a row for the log of peers (none during the warm-up)."""
-        choice, seen, chosen = self.settings, state.seen, dict[str, list[str]]({site: [] for site in sites})
+        """Return each site's peers Omega by name, and a row for the log of peers (none during the
+        warm-up).
+        """
+        choice = self.settings
+        seen = state.seen
+        chosen = dict[str, list[str]]({site: [] for site in sites})
         if round_ <= choice.warm_up or not seen:
             return chosen, {}
         index = {site: place for place, site in enumerate(seen)}
         known = [site for site in sorted(sites) if site in index]
-        matrix = similarity(state.rows["moments"], choice.similarity_scale, [index[site] for site in known])
+        matrix = similarity(
+            state.rows["moments"], choice.similarity_scale, [index[site] for site in known]
+        )
         accuracy = {index[site]: value for site, value in state.accuracy.items()}
-        nearest, values = list[list[str]](), list[list[float]]()
+        nearest = list[list[str]]()
+        values = list[list[float]]()
         for site, row in zip(known, matrix, strict=True):
             generator = torch_generator(federation.seed, "peers", round_, site)
             closest = _closest(row, index[site], max(choice.committee, _LOGGED))
@@ -144,7 +171,8 @@ class FedPerl(Algorithm[FedPerlState]):
         accuracy: Mapping[int, float],
         generator: torch.Generator,
     ) -> list[int]:
-        choice, peers = self.settings, list(closest[: self.settings.committee])
+        choice = self.settings
+        peers = list(closest[: self.settings.committee])
         if choice.peers == "random":
             peers = random_peers(site, choice.committee, range(len(similarities)), generator)
         if choice.policy == "validation":
@@ -152,7 +180,8 @@ class FedPerl(Algorithm[FedPerlState]):
         if choice.policy == "gated_validation":
             return gated_validation_policy(peers, accuracy, choice.gate)
         if choice.policy == "gated_similarity":
-            # Min-max scaled features of fewer than three sites are 0, 1 or constant: no gate can use them.
+            # Min-max scaled features of fewer than three sites are 0, 1 or constant: no gate can
+            # use them.
             enough = len(similarities) > 2
             return gated_similarity_policy(peers, similarities, site, choice.gate) if enough else []
         return peers
@@ -160,12 +189,18 @@ class FedPerl(Algorithm[FedPerlState]):
 
 def _closest(similarities: Tensor, site: int, count: int) -> list[int]:
     """Return :func:`top_peers` of a site among all others, without sorting them all."""
-    lowest = similarities.topk(min(count + 1, len(similarities))).values[-1]  # one more: the site is in its own row
-    return top_peers(similarities, site, count, (similarities >= lowest).nonzero().flatten().tolist())
+    lowest = similarities.topk(min(count + 1, len(similarities))).values[
+        -1
+    ]  # one more: the site is in its own row
+    return top_peers(
+        similarities, site, count, (similarities >= lowest).nonzero().flatten().tolist()
+    )
 
 
 def _lone_peers(settings: FedPerlSettings) -> str:
-    """Return the setting by which a peer may be no mean of two sites or more; empty where none can be."""
+    """Return the setting by which a peer may be no mean of two sites or more; empty where none can
+    be.
+    """
     if not settings.committee:
         return ""
     if not settings.anonymise:

@@ -18,34 +18,43 @@ def top_peers(similarity: Tensor, site: int, committee: int, seen: Collection[in
     Source: Bdair et al., MELBA 2022, Alg. 1.
 
     Args:
-        similarity: ω_m (M,), the site's row of :func:`fedward.methods.fedperl.similarity`, finite where used.
+        similarity: ω_m (M,), the site's row of :func:`fedward.methods.fedperl.similarity`, finite
+            where used.
         site: index m in [0, M).
         committee: T >= 0.
-        seen: indices in [0, M) of the sites the server holds a model of; m itself may be among them.
+        seen: indices in [0, M) of the sites the server holds a model of; m itself may be among
+            them.
 
     Returns:
-        At most T distinct indices, never m, by falling similarity and, where equal, by rising index.
+        At most T distinct indices, never m, by falling similarity and, where equal, by rising
+        index.
 
     Raises ConfigError: a site outside the row, a negative T, a similarity that is NaN or infinite.
 
-    Edge cases: fewer than T others seen: all of them. nobody else seen, or T = 0: none: the site trains without a peer.
+    Edge cases: fewer than T others seen: all of them. nobody else seen, or T = 0: none: the site
+    trains without a peer.
 
-    Deviates: in the authors' code unseen sites stay eligible, with similarity 0, and a site that has never trained gets
-    random peers.
+    Deviates: in the authors' code unseen sites stay eligible, with similarity 0, and a site that
+    has never trained gets random peers.
     """
     candidates = _candidates(site, committee, seen)
-    if (largest := max([site, *candidates])) >= len(similarity):
+    largest = max([site, *candidates])
+    if largest >= len(similarity):
         raise _bad_site("top_peers", largest)
     values = similarity[candidates]
-    if broken := (~values.isfinite()).nonzero().flatten().tolist():
+    broken = (~values.isfinite()).nonzero().flatten().tolist()
+    if broken:
         where = f"fedperl.top_peers, sites {site} and {candidates[broken[0]]}"
-        remedy, found = "Use a row of fedperl.similarity.", f"{values[broken[0]]}"
+        remedy = "Use a row of fedperl.similarity."
+        found = f"{values[broken[0]]}"
         raise ConfigError(where, expected="a finite similarity", found=found, remedy=remedy)
     order: list[int] = values.argsort(descending=True, stable=True)[:committee].tolist()
     return [candidates[position] for position in order]
 
 
-def random_peers(site: int, committee: int, seen: Collection[int], generator: torch.Generator) -> list[int]:
+def random_peers(
+    site: int, committee: int, seen: Collection[int], generator: torch.Generator
+) -> list[int]:
     """Choose peers at random: the baseline of :func:`top_peers`.
 
     Source: Bdair et al., MELBA 2022, the "random peers" row of the results.
@@ -61,21 +70,28 @@ def random_peers(site: int, committee: int, seen: Collection[int], generator: to
 
     Raises ConfigError: a negative index or a negative T.
 
-    Deviates: the authors' code draws T of all seen sites, the site itself among them, and so may return fewer than T.
+    Deviates: the authors' code draws T of all seen sites, the site itself among them, and so may
+    return fewer than T.
     """
     candidates = _candidates(site, committee, seen)
-    order: list[int] = torch.randperm(len(candidates), generator=generator, device=generator.device).tolist()
+    order: list[int] = torch.randperm(
+        len(candidates), generator=generator, device=generator.device
+    ).tolist()
     return [candidates[position] for position in order[:committee]]
 
 
 class _Mean(Mapping[str, Tensor]):
-    """The mean of models, each tensor computed when it is read: one for every site would fill the server's memory."""
+    """The mean of models, each tensor computed when it is read: one for every site would fill the
+    server's memory.
+    """
 
     def __init__(self, states: Sequence[State]) -> None:
         self._states = states
 
     def __getitem__(self, key: str) -> Tensor:
-        return weighted_average([{key: state[key]} for state in self._states], [1.0] * len(self._states))[key]
+        return weighted_average(
+            [{key: state[key]} for state in self._states], [1.0] * len(self._states)
+        )[key]
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._states[0])
@@ -91,20 +107,25 @@ def anonymise(states: Sequence[State]) -> State:
     Source: Bdair et al., MELBA 2022, eq. (6), Alg. 1.
 
     Args:
-        states: one or more state_dicts with equal keys, shapes and dtypes, possibly lazy (read tensor by tensor).
+        states: one or more state_dicts with equal keys, shapes and dtypes, possibly lazy (read
+            tensor by tensor).
 
     Returns:
-        A state_dict that reads and averages a tensor whenever it is asked for; parameters and BatchNorm statistics
-        averaged, integer tensors those of the first state.
+        A state_dict that reads and averages a tensor whenever it is asked for; parameters and
+        BatchNorm statistics averaged, integer tensors those of the first state.
 
-    Raises ConfigError: no state, or states with other keys; when a tensor is read, other shapes or dtypes.
+    Raises ConfigError: no state, or states with other keys; when a tensor is read, other shapes or
+    dtypes.
 
-    Edge cases: one peer: an exact copy of its model: nothing is anonymous about it. no peer: refused: where nobody is
-    left, the workflow sends no model. order: irrelevant up to the last bit, integer tensors excepted.
+    Edge cases: one peer: an exact copy of its model: nothing is anonymous about it. no peer:
+    refused: where nobody is left, the workflow sends no model. order: irrelevant up to the last
+    bit, integer tensors excepted.
     """
     where = "fedperl.anonymise"
     if not states:
-        raise ConfigError(where, expected="one or more states", found="0 states", remedy="Send no model instead.")
+        raise ConfigError(
+            where, expected="one or more states", found="0 states", remedy="Send no model instead."
+        )
     require_keys(where, states)
     return _Mean(states)
 
@@ -122,4 +143,6 @@ def _candidates(site: int, committee: int, seen: Collection[int]) -> list[int]:
 
 def _bad_site(where: str, index: int) -> ConfigError:
     remedy = "Pass indices of models with a known similarity."
-    return ConfigError(f"fedperl.{where}", expected="the index of a site", found=f"{index}", remedy=remedy)
+    return ConfigError(
+        f"fedperl.{where}", expected="the index of a site", found=f"{index}", remedy=remedy
+    )

@@ -1,7 +1,8 @@
-"""FedPerl's dynamic policies: which of the chosen peers may teach a site this round (Bdair et al., MELBA 2022).
+"""FedPerl's dynamic policies: which of the chosen peers may teach a site this round (Bdair et al.,
+MELBA 2022).
 
-Each filters peers, which come and go as site indices in the order of choice; possibly none is left. The authors'
-released code holds none of the policies: they follow the paper's text, Sec. 2.3.5.
+Each filters peers, which come and go as site indices in the order of choice; possibly none is left.
+The authors' released code holds none of the policies: they follow the paper's text, Sec. 2.3.5.
 """
 
 from collections.abc import Mapping, Sequence
@@ -33,7 +34,9 @@ def validation_policy(peers: Sequence[int], accuracy: Accuracy, site: int) -> li
     return [peer for peer in peers if _accuracy_of(peer, accuracy) >= own]
 
 
-def gated_validation_policy(peers: Sequence[int], accuracy: Accuracy, threshold: float) -> list[int]:
+def gated_validation_policy(
+    peers: Sequence[int], accuracy: Accuracy, threshold: float
+) -> list[int]:
     """Keep the peers that are accurate enough.
 
     ``Ω = {n in peers : V_acc(C_n) >= ρ}``.
@@ -50,21 +53,24 @@ def gated_validation_policy(peers: Sequence[int], accuracy: Accuracy, threshold:
     return [peer for peer in peers if _accuracy_of(peer, accuracy) >= threshold]
 
 
-def gated_similarity_policy(peers: Sequence[int], similarity: Tensor, site: int, threshold: float) -> list[int]:
+def gated_similarity_policy(
+    peers: Sequence[int], similarity: Tensor, site: int, threshold: float
+) -> list[int]:
     """Keep the peers that are similar enough to the site.
 
     ``Ω = {n in peers : ω_mn >= ρ}``.
     Source: Bdair et al., MELBA 2022, Sec. 2.3.5 (ρ of 0.75, 0.85 and 0.95).
 
     Args:
-        similarity: ω_m (M,) in [-1, 1], the site's row of :func:`fedward.methods.fedperl.similarity`.
+        similarity: ω_m (M,) in [-1, 1], the site's row of
+            :func:`fedward.methods.fedperl.similarity`.
         site: index m in [0, M).
         threshold: ρ in [-1, 1].
 
     Raises ConfigError: the site or a peer is outside the row.
 
-    Edge cases: exactly ρ: kept. NaN: not kept. fewer than three sites: min-max scaled similarities are degenerate, and
-    the workflow does not gate by them.
+    Edge cases: exactly ρ: kept. NaN: not kept. fewer than three sites: min-max scaled similarities
+    are degenerate, and the workflow does not gate by them.
     """
     for index in (site, *peers):
         if not 0 <= index < len(similarity):
@@ -80,4 +86,6 @@ def _accuracy_of(index: int, accuracy: Accuracy) -> float:
 
 def _unknown(policy: str, index: int, found: str) -> ConfigError:
     remedy = "Filter only peers that the server holds a model of."
-    return ConfigError(f"fedperl {policy}, site {index}", expected="a known site", found=found, remedy=remedy)
+    return ConfigError(
+        f"fedperl {policy}, site {index}", expected="a known site", found=found, remedy=remedy
+    )

@@ -1,4 +1,6 @@
-"""FedPerl at a site: labels made together with its peers (Bdair et al., MELBA 2022, eq. (5), (7) and (8))."""
+"""FedPerl at a site: labels made together with its peers (Bdair et al., MELBA 2022, eq. (5), (7)
+and (8)).
+"""
 
 from typing import Literal
 
@@ -8,7 +10,12 @@ from torch import Tensor, nn
 from fedward.errors import ConfigError
 from fedward.methods.fedperl.settings import FedPerlSettings
 from fedward.methods.fixmatch import FixMatchObjective
-from fedward.methods.local import Batch, RoundInputs, probabilities_in_evaluation_mode, probabilities_of
+from fedward.methods.local import (
+    Batch,
+    RoundInputs,
+    probabilities_in_evaluation_mode,
+    probabilities_of,
+)
 from fedward.methods.pseudo_labels import PseudoLabels, Statistics, labeller
 
 
@@ -24,29 +31,40 @@ def pseudo_label(
         local: p_loc (N, K) floating point in [0, 1], the site's own probabilities on the weak view.
         peers: p_t (P, N, K) floating point in [0, 1], those of the P >= 0 peer models received.
         threshold: τ in [0, 1]; up to P + 1 for a sum.
-        combine: "mean" compares the mean with τ, as the authors' code does; "sum" the sum, as the paper prints.
+        combine: "mean" compares the mean with τ, as the authors' code does; "sum" the sum, as the
+            paper prints.
 
     Returns:
-        labels (N,) int64 in [0, K), keep (N,) bool, as :func:`fedward.methods.pseudo_labels.labeller.pseudo_label`.
+        labels (N,) int64 in [0, K), keep (N,) bool, as
+        :func:`fedward.methods.pseudo_labels.labeller.pseudo_label`.
 
-    Raises ConfigError: shapes that do not belong together, a threshold out of range, or an unknown ``combine``.
+    Raises ConfigError: shapes that do not belong together, a threshold out of range, or an unknown
+    ``combine``.
 
-    Edge cases: P = 0: exactly FixMatch on ``local``. equal peers and local: "mean" is FixMatch on ``local`` up to
-    rounding. NaN in any p_i: not kept: a broken peer cannot label.
+    Edge cases: P = 0: exactly FixMatch on ``local``. equal peers and local: "mean" is FixMatch on
+    ``local`` up to rounding. NaN in any p_i: not kept: a broken peer cannot label.
 
-    Deviates: eq. (5) and (7) compare the sum of T + 1 probabilities with τ, which τ = 0.6 would pass nearly always, as
-    its maximum is at least (T + 1) / K; the authors' code divides by T + 1. The sum stays available.
+    Deviates: eq. (5) and (7) compare the sum of T + 1 probabilities with τ, which τ = 0.6 would
+    pass nearly always, as its maximum is at least (T + 1) / K; the authors' code divides by T + 1.
+    The sum stays available.
     """
     scores = committee_mean(local, peers)
     if combine == "sum":
         return labeller.pseudo_label(scores, threshold / (len(peers) + 1))
     if combine != "mean":
-        raise ConfigError("fedperl.pseudo_label", expected='"mean" or "sum"', found=repr(combine), remedy="Choose one.")
+        raise ConfigError(
+            "fedperl.pseudo_label",
+            expected='"mean" or "sum"',
+            found=repr(combine),
+            remedy="Choose one.",
+        )
     return labeller.pseudo_label(scores, threshold)
 
 
 def committee_mean(local: Tensor, peers: Tensor) -> Tensor:
-    """Return the mean over the site and its peers (N, K): q of :func:`pseudo_label`, with its arguments and errors."""
+    """Return the mean over the site and its peers (N, K): q of :func:`pseudo_label`, with its
+    arguments and errors.
+    """
     _require_peers("fedperl.committee_mean", local, peers)
     return torch.cat([local.unsqueeze(0), peers]).mean(dim=0)
 
@@ -58,7 +76,8 @@ def consistency(local: Tensor, peers: Tensor) -> Tensor:
     Source: Bdair et al., MELBA 2022, eq. (8).
 
     Args:
-        local: p_loc (N, K) floating point, the site's probabilities on the weak view, with gradient.
+        local: p_loc (N, K) floating point, the site's probabilities on the weak view, with
+            gradient.
         peers: p_t (P, N, K) floating point, P >= 0.
 
     Returns:
@@ -66,11 +85,12 @@ def consistency(local: Tensor, peers: Tensor) -> Tensor:
 
     Raises ConfigError: shapes that do not belong together.
 
-    Edge cases: P = 0, or N = 0: 0 with a gradient of 0. peers equal to local: 0. NaN, infinity: the loss is not finite:
-    a broken net is noticed.
+    Edge cases: P = 0, or N = 0: 0 with a gradient of 0. peers equal to local: 0. NaN, infinity: the
+    loss is not finite: a broken net is noticed.
 
-    Deviates: the authors' code detaches both sides, so that the term never trains the net, and skips it where no
-    pseudo-label is kept. Eq. (8) is minimised over the local weights, which is done here, on every image.
+    Deviates: the authors' code detaches both sides, so that the term never trains the net, and
+    skips it where no pseudo-label is kept. Eq. (8) is minimised over the local weights, which is
+    done here, on every image.
     """
     _require_peers("fedperl.consistency", local, peers)
     return (local - peers.detach()).square().sum() / max(peers.numel(), 1)
@@ -86,7 +106,9 @@ class FedPerlObjective(FixMatchObjective):
     ) -> tuple[Tensor, dict[str, Tensor]]:
         """Stay close to the peers (eq. (8))."""
         choice = self.settings
-        with torch.set_grad_enabled(self.follows(peers)):  # else the weak views need no backward pass
+        with torch.set_grad_enabled(
+            self.follows(peers)
+        ):  # else the weak views need no backward pass
             several = inputs.multi_label
             if choice.batch_statistics_for_labels:
                 local = probabilities_of(net(weak), several)
@@ -96,9 +118,14 @@ class FedPerlObjective(FixMatchObjective):
             return local, {}
         return local, {"loss_consistency": choice.consistency_weight * consistency(local, peers)}
 
-    def label(self, local: Tensor, batch: Batch, known: Statistics, inputs: RoundInputs) -> PseudoLabels:
-        """Label together with the peers (eq. (5), (7)): a labeller is given the mean over all of them."""
-        choice, peers = self.settings, local.new_empty((0, *local.shape)) if batch.peers is None else batch.peers
+    def label(
+        self, local: Tensor, batch: Batch, known: Statistics, inputs: RoundInputs
+    ) -> PseudoLabels:
+        """Label together with the peers (eq. (5), (7)): a labeller is given the mean over all of
+        them.
+        """
+        choice = self.settings
+        peers = local.new_empty((0, *local.shape)) if batch.peers is None else batch.peers
         if choice.combine == "sum":  # of probabilities, which no labeller takes
             return PseudoLabels(*pseudo_label(local, peers, choice.threshold, choice.combine))
         return super().label(committee_mean(local, peers), batch, known, inputs)
@@ -111,5 +138,8 @@ class FedPerlObjective(FixMatchObjective):
 
 def _require_peers(where: str, local: Tensor, peers: Tensor) -> None:
     if local.dim() != 2 or peers.shape[1:] != local.shape:
-        expected, found = "probabilities (N, K) and peers (P, N, K)", f"{tuple(local.shape)} and {tuple(peers.shape)}"
-        raise ConfigError(where, expected=expected, found=found, remedy="Predict the same images with all models.")
+        expected = "probabilities (N, K) and peers (P, N, K)"
+        found = f"{tuple(local.shape)} and {tuple(peers.shape)}"
+        raise ConfigError(
+            where, expected=expected, found=found, remedy="Predict the same images with all models."
+        )

@@ -1,4 +1,6 @@
-"""What a site tells of its features: their class shares, sums and second moments, as tensors beside the network's."""
+"""What a site tells of its features: their class shares, sums and second moments, as tensors beside
+the network's.
+"""
 
 from collections.abc import Iterable
 
@@ -16,11 +18,12 @@ NAME = "moments"
 class Moments(nn.Module):
     """Sums over N images of what a classifier of K classes receives, x (D,), each divided by N.
 
-    ``shares`` (K,): ``N_c / N``. ``sums`` (K, D): ``Σ_{i in c} x_i / N``. ``products`` (D (D + 1) / 2,): the upper
-    triangle of ``Σ_i x_i x_iᵀ / N``, row by row. All are float32 buffers.
+    ``shares`` (K,): ``N_c / N``. ``sums`` (K, D): ``Σ_{i in c} x_i / N``. ``products`` (D (D + 1) /
+    2,): the upper triangle of ``Σ_i x_i x_iᵀ / N``, row by row. All are float32 buffers.
 
-    The mean of several sites' moments by their numbers of images is that of all images together. A new one has those
-    of equally common classes and features of mean 0 and variance 1: by its norm updates are judged.
+    The mean of several sites' moments by their numbers of images is that of all images together. A
+    new one has those of equally common classes and features of mean 0 and variance 1: by its norm
+    updates are judged.
     """
 
     shares: Tensor
@@ -41,22 +44,28 @@ def add_moments(net: nn.Module) -> None:
     """
     classifier = getattr(net, "classifier", None)
     if not isinstance(classifier, nn.Linear) or classifier.bias is None:
-        expected, found = "a network whose classifier is a linear layer with a bias", type(classifier).__name__
+        expected = "a network whose classifier is a linear layer with a bias"
+        found = type(classifier).__name__
         remedy = "Choose another network, or another method."
         raise ConfigError("oneshot, classifier", expected=expected, found=found, remedy=remedy)
     net.add_module(NAME, Moments(classifier.out_features, classifier.in_features))
 
 
 class Measured(Measurement):
-    """The moments of a site's labelled images. Sums are in float64 on the CPU, so that every device's are equal."""
+    """The moments of a site's labelled images. Sums are in float64 on the CPU, so that every
+    device's are equal.
+    """
 
     uses = Uses(labelled_view="none")
 
     def measure(self, net: nn.Module, batches: Iterable[Batch]) -> None:
-        """Put the moments of all batches, features (B, D) with labels (B,), in place of the network's."""
+        """Put the moments of all batches, features (B, D) with labels (B,), in place of the
+        network's.
+        """
         moments: Moments = net.get_submodule(NAME)  # type: ignore[assignment]
         classes, width = moments.sums.shape
-        counts, sums = torch.zeros(classes, dtype=torch.float64), torch.zeros(classes, width, dtype=torch.float64)
+        counts = torch.zeros(classes, dtype=torch.float64)
+        sums = torch.zeros(classes, width, dtype=torch.float64)
         products = torch.zeros(width, width, dtype=torch.float64)
         for batch in batches:
             assert batch.labelled is not None

@@ -1,7 +1,9 @@
-"""Distribution alignment: answers are weighted so that their mean is what the site's labels let expect.
+"""Distribution alignment: answers are weighted so that their mean is what the site's labels let
+expect.
 
-Berthelot et al.: *ReMixMatch: semi-supervised learning with distribution alignment and augmentation anchoring*, ICLR
-2020, Sec. 3.1; with FixMatch's threshold and hard labels as in microsoft/Semi-supervised-learning.
+Berthelot et al.: *ReMixMatch: semi-supervised learning with distribution alignment and augmentation
+anchoring*, ICLR 2020, Sec. 3.1; with FixMatch's threshold and hard labels as in
+microsoft/Semi-supervised-learning.
 """
 
 import torch
@@ -22,7 +24,9 @@ from fedward.methods.pseudo_labels.labeller import (
 DECAY = 0.99
 """m of the moving average of answers. Paper: the mean of the last 128 batches."""
 LARGEST_RATIO = 10.0
-"""Of a class's share among labels to that among answers, and of the inverse: few labels are no exact prior."""
+"""Of a class's share among labels to that among answers, and of the inverse: few labels are no
+exact prior.
+"""
 _EPSILON = 1e-6
 """Authors' code: what is added to both shares."""
 
@@ -42,8 +46,14 @@ def smoothed_shares(counts: Tensor) -> Tensor:
     Raises ConfigError: not one-dimensional, no class.
     """
     if counts.dim() != 1 or not len(counts):
-        expected, found = "a count for each class", f"{tuple(counts.shape)}"
-        raise ConfigError("aligned.smoothed_shares", expected=expected, found=found, remedy="Count labels by class.")
+        expected = "a count for each class"
+        found = f"{tuple(counts.shape)}"
+        raise ConfigError(
+            "aligned.smoothed_shares",
+            expected=expected,
+            found=found,
+            remedy="Count labels by class.",
+        )
     more = counts.to(torch.float32) + 1
     return more / more.sum()
 
@@ -56,22 +66,27 @@ def align(probabilities: Tensor, target: Tensor, model: Tensor) -> Tensor:
     Source: Berthelot et al., ICLR 2020, Sec. 3.1; the authors' code (ε).
 
     Args:
-        probabilities: q (N, K) floating point in [0, 1], rows sum to a positive number.
-        target, model: (K,) floating point, shares of the classes that are expected, and among answers so far.
+        probabilities: q (N, K) floating point in [0, 1], rows sum to a positive number. target,
+        model: (K,) floating point, shares of the classes that are expected, and among answers so
+        far.
 
     Returns:
         (N, K), rows sum to 1. No gradient.
 
     Raises ConfigError: shapes that do not belong together.
 
-    Edge cases: equal shares: q up to rounding. a class of 0 in q: stays 0. NaN: its row is NaN. N = 0: empty.
+    Edge cases: equal shares: q up to rounding. a class of 0 in q: stays 0. NaN: its row is NaN. N =
+    0: empty.
 
     Deviates: the ratio is bounded. With few labels or answers a share is far from exact.
     """
     require_rows("aligned.align", probabilities)
     if not target.shape == model.shape == probabilities.shape[1:]:
-        expected, found = f"two rows of {probabilities.shape[1]}", f"{tuple(target.shape)}, {tuple(model.shape)}"
-        raise ConfigError("aligned.align", expected=expected, found=found, remedy="Pass a share for each class.")
+        expected = f"two rows of {probabilities.shape[1]}"
+        found = f"{tuple(target.shape)}, {tuple(model.shape)}"
+        raise ConfigError(
+            "aligned.align", expected=expected, found=found, remedy="Pass a share for each class."
+        )
     ratio = ((target + _EPSILON) / (model + _EPSILON)).clamp(1 / LARGEST_RATIO, LARGEST_RATIO)
     weighted = probabilities * ratio
     return weighted / weighted.sum(dim=1, keepdim=True)
@@ -80,8 +95,8 @@ def align(probabilities: Tensor, target: Tensor, model: Tensor) -> Tensor:
 class Aligned(Labeller):
     """FixMatch on aligned answers. A site without labels, which expects nothing, is FixMatch.
 
-    The shares among answers are a moving average over the round's batches whose first value is the target, and which a
-    batch joins after it has been labelled: a round begins with FixMatch.
+    The shares among answers are a moving average over the round's batches whose first value is the
+    target, and which a batch joins after it has been labelled: a round begins with FixMatch.
     """
 
     def __init__(self, threshold: float) -> None:
@@ -96,7 +111,9 @@ class Aligned(Labeller):
         return {"target": target, "model": target, "weight": torch.full_like(target[0], 1 - DECAY)}
 
     @torch.no_grad()
-    def label(self, probabilities: Tensor, received: Tensor | None, known: Statistics) -> PseudoLabels:
+    def label(
+        self, probabilities: Tensor, received: Tensor | None, known: Statistics
+    ) -> PseudoLabels:
         """Align by the batches before this one, then keep what reaches the threshold."""
         if not known or not len(probabilities):
             return PseudoLabels(*pseudo_label(probabilities, self._threshold), statistics=known)

@@ -1,8 +1,9 @@
-"""CBAFed: classes that a site has often need more confidence, and rare ones are taken as second choice.
+"""CBAFed: classes that a site has often need more confidence, and rare ones are taken as second
+choice.
 
-Li, Li, Wang: *Class balanced adaptive pseudo labeling for federated semi-supervised learning*, CVPR 2023; the authors'
-code, minglllli/CBAFed. There the server adds the counts of all sites up. Here each site goes by its own, so that no
-count leaves it.
+Li, Li, Wang: *Class balanced adaptive pseudo labeling for federated semi-supervised learning*, CVPR
+2023; the authors' code, minglllli/CBAFed. There the server adds the counts of all sites up. Here
+each site goes by its own, so that no count leaves it.
 """
 
 from collections.abc import Mapping
@@ -24,9 +25,13 @@ from fedward.methods.pseudo_labels.labeller import (
 HIGHEST = 0.95
 """Of all thresholds. Authors' code: 0.9 for skin lesions and SVHN, else 0.95."""
 TAIL = 0.3
-"""A class with less than this of an equal share is rare. Authors' code: 0.03 with a mean share of 0.1."""
+"""A class with less than this of an equal share is rare. Authors' code: 0.03 with a mean share of
+0.1.
+"""
 COUNTS = "pseudo_label_counts"
-"""Role in a site's memory: ``{"kept": (K,)}``, pseudo-labels of each class that its last round kept."""
+"""Role in a site's memory: ``{"kept": (K,)}``, pseudo-labels of each class that its last round
+kept.
+"""
 
 
 @torch.no_grad()
@@ -44,8 +49,14 @@ def shares_of_ten(counts: Tensor) -> Tensor:
     Raises ConfigError: not one-dimensional, no class.
     """
     if counts.dim() != 1 or not len(counts):
-        expected, found = "a count for each class", f"{tuple(counts.shape)}"
-        raise ConfigError("balanced.shares_of_ten", expected=expected, found=found, remedy="Count labels by class.")
+        expected = "a count for each class"
+        found = f"{tuple(counts.shape)}"
+        raise ConfigError(
+            "balanced.shares_of_ten",
+            expected=expected,
+            found=found,
+            remedy="Count labels by class.",
+        )
     total = counts.sum()
     even = torch.full_like(counts, 1.0, dtype=torch.float32)
     known = torch.where(total > 0, counts.to(torch.float32), even)
@@ -56,7 +67,8 @@ def shares_of_ten(counts: Tensor) -> Tensor:
 def balanced_thresholds(shares: Tensor, base: float, highest: float = HIGHEST) -> Tensor:
     """Return a threshold for each class: the higher, the more of the site's labels are of it.
 
-    ``T_c = min(π̂_c + T_base - std(π̂), T_cap)``, and no less than 0; the deviation is that of a sample.
+    ``T_c = min(π̂_c + T_base - std(π̂), T_cap)``, and no less than 0; the deviation is that of a
+    sample.
     Source: Li et al., CVPR 2023, the authors' code.
 
     Args:
@@ -71,17 +83,25 @@ def balanced_thresholds(shares: Tensor, base: float, highest: float = HIGHEST) -
     Edge cases: one class: its deviation is 0.
     """
     if shares.dim() != 1 or not len(shares) or not 0 <= base <= 1 or not 0 <= highest <= 1:
-        expected, found = "a share for each class, two numbers in [0, 1]", f"{tuple(shares.shape)}, {base}, {highest}"
-        raise ConfigError("balanced.thresholds", expected=expected, found=found, remedy="Set the method's threshold.")
+        expected = "a share for each class, two numbers in [0, 1]"
+        found = f"{tuple(shares.shape)}, {base}, {highest}"
+        raise ConfigError(
+            "balanced.thresholds",
+            expected=expected,
+            found=found,
+            remedy="Set the method's threshold.",
+        )
     deviation = shares.std(correction=min(1, len(shares) - 1))
     return (shares + base - deviation).clamp(0.0, highest)
 
 
 @torch.no_grad()
 def rescue(probabilities: Tensor, thresholds: Tensor, tail: Tensor) -> tuple[Tensor, Tensor]:
-    """Keep what reaches the threshold of its class, and what does not if its second choice is a rare class.
+    """Keep what reaches the threshold of its class, and what does not if its second choice is a
+    rare class.
 
-    ``keep_i = [q_i,ŷ >= T_ŷ]``; else, with ŷ₂ the second most probable class, ``[ŷ₂ in S]``, labelled ŷ₂.
+    ``keep_i = [q_i,ŷ >= T_ŷ]``; else, with ŷ₂ the second most probable class, ``[ŷ₂ in S]``,
+    labelled ŷ₂.
     Source: Li et al., CVPR 2023, the authors' code.
 
     Args:
@@ -94,15 +114,22 @@ def rescue(probabilities: Tensor, thresholds: Tensor, tail: Tensor) -> tuple[Ten
 
     Raises ConfigError: shapes that do not belong together, or ``tail`` is not bool.
 
-    Edge cases: no rare class: :func:`~fedward.methods.pseudo_labels.labeller.pseudo_label`. one class: there is no
-    second choice. NaN in a row: not kept. ties: the lower class index is the first choice. N = 0: two empty tensors.
+    Edge cases: no rare class: :func:`~fedward.methods.pseudo_labels.labeller.pseudo_label`. one
+    class: there is no second choice. NaN in a row: not kept. ties: the lower class index is the
+    first choice. N = 0: two empty tensors.
 
     Deviates: the code compares with ``>``.
     """
     labels, keep = pseudo_label(probabilities, thresholds)
     if tail.shape != thresholds.shape or tail.dtype != torch.bool:
-        expected, found = f"{len(thresholds)} bools", f"{tail.dtype} {tuple(tail.shape)}"
-        raise ConfigError("balanced.rescue", expected=expected, found=found, remedy="Say of each class if it is rare.")
+        expected = f"{len(thresholds)} bools"
+        found = f"{tail.dtype} {tuple(tail.shape)}"
+        raise ConfigError(
+            "balanced.rescue",
+            expected=expected,
+            found=found,
+            remedy="Say of each class if it is rare.",
+        )
     if len(tail) == 1:
         return labels, keep
     others = probabilities.scatter(1, labels.unsqueeze(1), -1.0)
@@ -112,7 +139,9 @@ def rescue(probabilities: Tensor, thresholds: Tensor, tail: Tensor) -> tuple[Ten
 
 
 class Balanced(Labeller):
-    """Thresholds by the site's own labels and the pseudo-labels of its last round, fixed for a round."""
+    """Thresholds by the site's own labels and the pseudo-labels of its last round, fixed for a
+    round.
+    """
 
     def __init__(self, threshold: float) -> None:
         self._threshold = threshold
@@ -125,11 +154,15 @@ class Balanced(Labeller):
         return {"before": before, "kept": torch.zeros_like(before)}
 
     @torch.no_grad()
-    def label(self, probabilities: Tensor, received: Tensor | None, known: Statistics) -> PseudoLabels:
+    def label(
+        self, probabilities: Tensor, received: Tensor | None, known: Statistics
+    ) -> PseudoLabels:
         """Keep sure and rescued labels, and count both."""
         require_rows("balanced.label", probabilities)
         shares = shares_of_ten(known["before"])
-        labels, keep = rescue(probabilities, balanced_thresholds(shares, self._threshold), shares < TAIL / 10)
+        labels, keep = rescue(
+            probabilities, balanced_thresholds(shares, self._threshold), shares < TAIL / 10
+        )
         kept = known["kept"].index_add(0, labels, keep.to(known["kept"].dtype))
         return PseudoLabels(labels, keep, statistics={**known, "kept": kept})
 

@@ -1,7 +1,7 @@
 """AIFT: images whose augmented views are uncertain and contradict each other.
 
-Zhou, Shin, Zhang, Gurudu, Gotway, Liang: *Fine-tuning convolutional neural networks for biomedical image analysis:
-actively and incrementally*, CVPR 2017.
+Zhou, Shin, Zhang, Gurudu, Gotway, Liang: *Fine-tuning convolutional neural networks for biomedical
+image analysis: actively and incrementally*, CVPR 2017.
 """
 
 import math
@@ -48,8 +48,8 @@ def majority(p: Tensor, share: float) -> Tensor:
 
     Edge cases: classes equally probable: the lowest index. α = 1: all views.
 
-    Deviates: the paper has two classes, and keeps the views above or below 1/2: the same for K = 2. It rounds α m up,
-    the authors' demo to the nearest number.
+    Deviates: the paper has two classes, and keeps the views above or below 1/2: the same for K = 2.
+    It rounds α m up, the authors' demo to the nearest number.
     """
     kept = max(1, math.ceil(share * len(p) - 1e-9))  # 0.28 times 25 is a little more than 7
     dominant = mean_over_models(p).argmax(dim=1)
@@ -62,8 +62,10 @@ def majority(p: Tensor, share: float) -> Tensor:
 def entropy_and_diversity(p: Tensor, entropy_weight: float, diversity_weight: float) -> Tensor:
     """Return how uncertain the views of an image are, and how far from each other.
 
-    ``Σ_{j,l} R_jl`` with ``R_jj = -λ_1 Σ_c p_c^j log p_c^j`` and ``R_jl = λ_2 Σ_c (p_c^j - p_c^l) log(p_c^j / p_c^l)``.
-    Source: Zhou et al., CVPR 2017, eq. (3), summed over all entries as in Alg. 1: each pair counts twice.
+    ``Σ_{j,l} R_jl`` with ``R_jj = -λ_1 Σ_c p_c^j log p_c^j`` and ``R_jl = λ_2 Σ_c (p_c^j - p_c^l)
+    log(p_c^j / p_c^l)``.
+    Source: Zhou et al., CVPR 2017, eq. (3), summed over all entries as in Alg. 1: each pair counts
+    twice.
 
     Args:
         p: (m, N, K) floating point probabilities, m and K >= 1.
@@ -72,8 +74,8 @@ def entropy_and_diversity(p: Tensor, entropy_weight: float, diversity_weight: fl
     Returns:
         (N,) float64 >= 0. O(m² N K).
 
-    Edge cases: one view, or equal views: λ_1 times the sum of their entropies. K = 1: 0. a probability of 0: counts as
-    2^-52 in the logarithm, so that the score stays finite.
+    Edge cases: one view, or equal views: λ_1 times the sum of their entropies. K = 1: 0. a
+    probability of 0: counts as 2^-52 in the logarithm, so that the score stays finite.
     """
     p = p.to(torch.float64)
     logarithms = p.clamp_min(_SMALLEST).log()
@@ -82,7 +84,9 @@ def entropy_and_diversity(p: Tensor, entropy_weight: float, diversity_weight: fl
         if one == other:
             total -= entropy_weight * (p[one] * logarithms[one]).sum(dim=1)
         else:
-            total += diversity_weight * ((p[one] - p[other]) * (logarithms[one] - logarithms[other])).sum(dim=1)
+            total += diversity_weight * (
+                (p[one] - p[other]) * (logarithms[one] - logarithms[other])
+            ).sum(dim=1)
     return total
 
 
@@ -100,4 +104,6 @@ class AIFT(ScoreSampler):
     def scores(self, probabilities: Tensor) -> Tensor:
         """Return the sum of the matrix R of each image's majority."""
         kept = majority(probabilities, self.settings.majority)
-        return entropy_and_diversity(kept, self.settings.entropy_weight, self.settings.diversity_weight)
+        return entropy_and_diversity(
+            kept, self.settings.entropy_weight, self.settings.diversity_weight
+        )

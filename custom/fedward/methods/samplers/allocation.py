@@ -22,7 +22,8 @@ def has_bounded_scores(sampler: Sampler) -> bool:
 
 
 def score_counts(sampler: ScoreSampler, pool: Pool, classes: int) -> list[int]:
-    """Return how many images of a pool have a score in each of :data:`SCORE_INTERVALS` equal intervals.
+    """Return how many images of a pool have a score in each of :data:`SCORE_INTERVALS` equal
+    intervals.
 
     Args:
         sampler: one that :func:`has_bounded_scores`.
@@ -30,15 +31,19 @@ def score_counts(sampler: ScoreSampler, pool: Pool, classes: int) -> list[int]:
         classes: K >= 2, which the bounds depend on.
 
     Returns:
-        Counts from the lowest interval to the highest; a score at a bound, or beyond it, lies in the outermost.
+        Counts from the lowest interval to the highest; a score at a bound, or beyond it, lies in
+        the outermost.
 
     Raises:
         ConfigError: the sampler's scores have no bounds.
         DataError: the pool is not what the sampler uses, or holds NaN.
     """
-    where, bounds = f"sampler {sampler.name}", sampler.score_range(2 if pool.multi_label else classes)
+    where = f"sampler {sampler.name}"
+    bounds = sampler.score_range(2 if pool.multi_label else classes)
     if bounds is None:
-        raise ConfigError(where, expected="scores with bounds", found="none", remedy="Take fedal or margin.")
+        raise ConfigError(
+            where, expected="scores with bounds", found="none", remedy="Take fedal or margin."
+        )
     if not pool.ids:
         return [0] * SCORE_INTERVALS
     low, high = bounds
@@ -51,15 +56,15 @@ def score_counts(sampler: ScoreSampler, pool: Pool, classes: int) -> list[int]:
 def counts_in_fives(counts: Sequence[int]) -> list[int]:
     """Return counts in which images appear five at a time, so that no number is about fewer.
 
-    ``c_i' = 5 (⌊C_i / 5⌋ - ⌊C_{i+1} / 5⌋)`` with ``C_i = Σ_{j >= i} c_j``: from the highest score down, each five
-    images are counted in the interval of the lowest of them.
+    ``c_i' = 5 (⌊C_i / 5⌋ - ⌊C_{i+1} / 5⌋)`` with ``C_i = Σ_{j >= i} c_j``: from the highest score
+    down, each five images are counted in the interval of the lowest of them.
 
     Args:
         counts: numbers of images from the lowest interval to the highest.
 
     Returns:
-        Multiples of 5 of the same length, which sum to ``5 ⌊N / 5⌋`` for N images. Above any score at most four images
-        fewer are reported than there are, and never more.
+        Multiples of 5 of the same length, which sum to ``5 ⌊N / 5⌋`` for N images. Above any score
+        at most four images fewer are reported than there are, and never more.
     """
     above = [0, *accumulate(reversed(counts))]
     fives = [SMALLEST_GROUP * (number // SMALLEST_GROUP) for number in above]
@@ -71,7 +76,10 @@ def allocate_by_counts(counts: Mapping[str, Sequence[int]], budget: int) -> dict
 
     ``counts`` are of equal length by site name, from the lowest interval to the highest.
     """
-    places = {site: torch.arange(len(each)).repeat_interleave(torch.tensor(each)) for site, each in counts.items()}
+    places = {
+        site: torch.arange(len(each)).repeat_interleave(torch.tensor(each))
+        for site, each in counts.items()
+    }
     return allocate(places, budget)
 
 
@@ -84,13 +92,15 @@ def allocate(scores: Mapping[str, Tensor], budget: int) -> dict[str, int]:
     Each site then chooses its a^m highest, and all sites together have chosen the highest of all.
 
     Args:
-        scores: finite (N_m,) by site name, comparable between sites: of one sampler, with models trained alike.
+        scores: finite (N_m,) by site name, comparable between sites: of one sampler, with models
+            trained alike.
         budget: at least 0.
 
     Returns:
-        Counts by site, in name order; they sum to min(budget, Σ N_m), and no site is asked for more than it has. Where
-        scores tie at the end of the budget, sites get one in turn, by name: equal sites differ by at most one. The
-        order of sites or images does not matter. O(n log n) for n images.
+        Counts by site, in name order; they sum to min(budget, Σ N_m), and no site is asked for more
+        than it has. Where scores tie at the end of the budget, sites get one in turn, by name:
+        equal sites differ by at most one. The order of sites or images does not matter. O(n log n)
+        for n images.
 
     Raises:
         ConfigError: a negative budget.
@@ -99,10 +109,16 @@ def allocate(scores: Mapping[str, Tensor], budget: int) -> dict[str, int]:
     Edge cases: no site: nothing. budget 0, all pools empty: 0 for every site.
     """
     if budget < 0:
-        raise ConfigError("allocate", expected="a budget >= 0", found=f"{budget}", remedy="Give a budget of 0 or more.")
+        raise ConfigError(
+            "allocate",
+            expected="a budget >= 0",
+            found=f"{budget}",
+            remedy="Give a budget of 0 or more.",
+        )
     for site, values in scores.items():
         if values.dim() != 1 or not bool(values.isfinite().all()):
-            expected, remedy = "one finite score for each image", "Score the pool again with a model that works."
+            expected = "one finite score for each image"
+            remedy = "Score the pool again with a model that works."
             found = f"{tuple(values.shape)}, {int((~values.isfinite()).sum())} of them not finite"
             raise DataError(f"site {site}, scores", expected=expected, found=found, remedy=remedy)
     pools = {site: scores[site].to("cpu", torch.float64) for site in sorted(scores)}

@@ -46,22 +46,25 @@ class Sampler:
         Args:
             pool: the site's unlabelled images, with what :attr:`uses` names.
             budget: at least 0.
-            generator: the only source of chance, of :func:`fedward.seeds.torch_generator`; many samplers need none.
+            generator: the only source of chance, of :func:`fedward.seeds.torch_generator`; many
+                samplers need none.
 
         Returns:
-            Exactly min(budget, N) distinct ids of the pool, the most wanted first. Equal pools and equal generators
-            give equal ids, in whatever order the pool lists its images; images that a sampler finds equal are taken
-            by rising id.
+            Exactly min(budget, N) distinct ids of the pool, the most wanted first. Equal pools and
+            equal generators give equal ids, in whatever order the pool lists its images; images
+            that a sampler finds equal are taken by rising id.
 
         Raises:
             ConfigError: a negative budget.
             DataError: the pool is not what :attr:`uses` asks for, or holds NaN; see
                 :func:`fedward.methods.samplers.pool.checked`.
 
-        Edge cases: empty pool: nothing, whatever else is missing. budget 0: nothing, but the pool is checked.
+        Edge cases: empty pool: nothing, whatever else is missing. budget 0: nothing, but the pool
+        is checked.
         """
         if budget < 0:
-            where, remedy = f"site {pool.site}, sampler {self.name}", "Ask for 0 or more labels."
+            where = f"site {pool.site}, sampler {self.name}"
+            remedy = "Ask for 0 or more labels."
             raise ConfigError(where, expected="a budget >= 0", found=f"{budget}", remedy=remedy)
         if not pool.ids:
             return []
@@ -92,7 +95,8 @@ class ScoreSampler(Sampler):
     def scores_of(self, pool: Pool) -> Tensor:
         """Return (N,) the scores of a checked pool's images.
 
-        In a multi-label job each class is a prediction of two answers, and ``s(x) = (1/K) Σ_c s(p_c(x), 1 - p_c(x))``.
+        In a multi-label job each class is a prediction of two answers, and ``s(x) = (1/K) Σ_c
+        s(p_c(x), 1 - p_c(x))``.
         """
         p = pool.probabilities
         if not pool.multi_label:
@@ -118,5 +122,7 @@ class Random(Sampler):
 
 def shuffled(things: Sequence[T], generator: torch.Generator) -> list[T]:
     """Return things in an order drawn from the generator."""
-    order: list[int] = torch.randperm(len(things), generator=generator, device=generator.device).tolist()
+    order: list[int] = torch.randperm(
+        len(things), generator=generator, device=generator.device
+    ).tolist()
     return [things[index] for index in order]

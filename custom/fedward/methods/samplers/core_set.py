@@ -1,6 +1,7 @@
 """Core-set: images that leave no other far from a labelled one.
 
-Sener, Savarese: *Active learning for convolutional neural networks: a core-set approach*, ICLR 2018.
+Sener, Savarese: *Active learning for convolutional neural networks: a core-set approach*, ICLR
+2018.
 """
 
 import math
@@ -18,8 +19,11 @@ _TAKEN = -1.0
 
 
 @torch.no_grad()
-def k_centre_greedy(features: Tensor, labelled: Tensor, budget: int, generator: torch.Generator) -> list[int]:
-    """Choose the image farthest from all centres, again and again; each chosen one is a centre from then on.
+def k_centre_greedy(
+    features: Tensor, labelled: Tensor, budget: int, generator: torch.Generator
+) -> list[int]:
+    """Choose the image farthest from all centres, again and again; each chosen one is a centre from
+    then on.
 
     ``u = argmax_{i not in s} min_{j in s} ‖x_i - x_j‖_2``,  ``s <- s ∪ {u}``.
     Source: Sener, Savarese, ICLR 2018, Alg. 1.
@@ -31,13 +35,16 @@ def k_centre_greedy(features: Tensor, labelled: Tensor, budget: int, generator: 
         generator: draws the first centre where there is none.
 
     Returns:
-        min(budget, N) distinct positions in [0, N) in the order chosen; where equally far, the lowest position. Squared
-        distances are rounded to about 1e-7 of the features' squared norms, and compared as they are.
-        O((L + budget) N D) operations, and O(N) memory beside the features.
+        min(budget, N) distinct positions in [0, N) in the order chosen; where equally far, the
+        lowest position. Squared distances are rounded to about 1e-7 of the features' squared norms,
+        and compared as they are. O((L + budget) N D) operations, and O(N) memory beside the
+        features.
 
-    Edge cases: L = 0: the first is drawn at random. equal images: 0 apart, up to rounding: chosen last.
+    Edge cases: L = 0: the first is drawn at random. equal images: 0 apart, up to rounding: chosen
+    last.
     """
-    norms, nearest = _squared_norms(features), torch.full((len(features),), math.inf)
+    norms = _squared_norms(features)
+    nearest = torch.full((len(features),), math.inf)
     for start in range(0, len(labelled), _CENTRES_AT_ONCE):
         block = labelled[start : start + _CENTRES_AT_ONCE]
         nearest = torch.minimum(nearest, _squared_distances(features, norms, block).amin(dim=1))
@@ -47,7 +54,9 @@ def k_centre_greedy(features: Tensor, labelled: Tensor, budget: int, generator: 
             centre = int(nearest.argmax())
         else:
             centre = int(torch.randint(len(features), (1,), generator=generator))
-        nearest = torch.minimum(nearest, _squared_distances(features, norms, features[[centre]]).squeeze(1))
+        nearest = torch.minimum(
+            nearest, _squared_distances(features, norms, features[[centre]]).squeeze(1)
+        )
         nearest[centre] = _TAKEN
         chosen.append(centre)
     return chosen

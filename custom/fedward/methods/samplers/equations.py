@@ -1,4 +1,6 @@
-"""FedAL's equations (Deng et al., arXiv 2406.11310): the score of an image, the choice, and how many a step asks."""
+"""FedAL's equations (Deng et al., arXiv 2406.11310): the score of an image, the choice, and how
+many a step asks.
+"""
 
 from collections.abc import Hashable, Sequence
 from itertools import pairwise
@@ -23,18 +25,23 @@ def ensemble_entropy(p: Tensor) -> Tensor:
     Source: Deng et al., arXiv 2406.11310, eq. (3); there the ensemble is {φ_m, ψ}.
 
     Args:
-        p: (T, N, K) floating point probabilities of T >= 1 models, K >= 1, rows sum to 1 (not checked).
+        p: (T, N, K) floating point probabilities of T >= 1 models, K >= 1, rows sum to 1 (not
+            checked).
 
     Returns:
         H (N,) float64 in [0, log K], without gradient. O(T N K).
 
     Raises ConfigError: not three-dimensional, no model, or no class.
 
-    Edge cases: N = 0: empty. K = 1: 0. a probability of 0: adds 0. NaN: the row's H is NaN; :func:`select` refuses it.
+    Edge cases: N = 0: empty. K = 1: 0. a probability of 0: adds 0. NaN: the row's H is NaN;
+    :func:`select` refuses it.
     """
     if p.dim() != 3 or not p.shape[0] or not p.shape[2]:
-        expected, remedy = "probabilities (models, images, classes), models, classes >= 1", "Stack the models' softmax."
-        raise ConfigError("fedal.ensemble_entropy", expected=expected, found=f"{tuple(p.shape)}", remedy=remedy)
+        expected = "probabilities (models, images, classes), models, classes >= 1"
+        remedy = "Stack the models' softmax."
+        raise ConfigError(
+            "fedal.ensemble_entropy", expected=expected, found=f"{tuple(p.shape)}", remedy=remedy
+        )
     terms: Tensor = torch.special.entr(mean_over_models(p))
     return terms.sum(dim=1)
 
@@ -42,7 +49,8 @@ def ensemble_entropy(p: Tensor) -> Tensor:
 def mean_over_models(p: Tensor) -> Tensor:
     """Return ``(1/T) Σ_t p_t`` (...) in float64 of p (T, ...), T >= 1.
 
-    Added one by one: torch's own sum may round equal images differently by where they stand, and so break ties.
+    Added one by one: torch's own sum may round equal images differently by where they stand, and so
+    break ties.
     """
     total = torch.zeros(p.shape[1:], dtype=torch.float64, device=p.device)
     for member in p:
@@ -53,8 +61,8 @@ def mean_over_models(p: Tensor) -> Tensor:
 def annotation_budget(pool: int, initial: int, target_fraction: float, steps: int) -> list[int]:
     """Return how many images a site labels in each step.
 
-    ``a^{m,k} = A_k - A_{k-1}`` with ``A_k = round(k (round(γ N_m) - n_0) / G)``, a half rounded up, for k = 1 ... G; in
-    ``round(γ N_m)`` a half goes to the even number, as Python rounds.
+    ``a^{m,k} = A_k - A_{k-1}`` with ``A_k = round(k (round(γ N_m) - n_0) / G)``, a half rounded up,
+    for k = 1 ... G; in ``round(γ N_m)`` a half goes to the even number, as Python rounds.
     Source: Deng et al., arXiv 2406.11310, eq. (1), with the share γ of Tables 3 and 4.
 
     Args:
@@ -68,16 +76,19 @@ def annotation_budget(pool: int, initial: int, target_fraction: float, steps: in
 
     Raises ConfigError: a number out of range, or more labelled at the start than at the end.
 
-    Edge cases: the target is reached already: zeros. fewer images than steps: ones among zeros. N_m = 0: zeros.
+    Edge cases: the target is reached already: zeros. fewer images than steps: ones among zeros. N_m
+    = 0: zeros.
 
-    Deviates: eq. (1) multiplies γ by the unlabelled images alone and does not round. With the first 10 % labelled and
-    γ = 0.5 it would end at 55 % of the data, where the tables say 50 %.
+    Deviates: eq. (1) multiplies γ by the unlabelled images alone and does not round. With the first
+    10 % labelled and γ = 0.5 it would end at 55 % of the data, where the tables say 50 %.
     """
     where = "fedal.annotation_budget"
     if not 0 <= initial <= pool or steps < 1 or not 0 <= target_fraction <= 1:
         expected = "0 <= initial <= pool, 0 <= target_fraction <= 1, steps >= 1"
         found = f"initial {initial}, pool {pool}, target_fraction {target_fraction}, steps {steps}"
-        raise ConfigError(where, expected=expected, found=found, remedy="Fix the schedule of active learning.")
+        raise ConfigError(
+            where, expected=expected, found=found, remedy="Fix the schedule of active learning."
+        )
     total = round(target_fraction * pool) - initial
     if total < 0:
         expected = f"at most {initial + total} images labelled at the start, {target_fraction:.3g} of {pool}"
@@ -101,7 +112,8 @@ def select(scores: Tensor, ids: Sequence[Id], budget: int) -> list[Id]:
     Returns:
         min(budget, N) distinct ids by falling score; where equal, in the order given. O(N log N).
 
-    Raises ConfigError: not one score for each id, a negative budget, an id twice, a score that is NaN or infinite.
+    Raises ConfigError: not one score for each id, a negative budget, an id twice, a score that is
+    NaN or infinite.
 
     Edge cases: N = 0, or budget = 0: nothing. budget >= N: all of them, highest first.
 
@@ -111,13 +123,17 @@ def select(scores: Tensor, ids: Sequence[Id], budget: int) -> list[Id]:
     if scores.dim() != 1 or len(scores) != len(ids) or budget < 0:
         expected = f"one score for each of {len(ids)} ids, and a budget >= 0"
         found = f"scores {tuple(scores.shape)}, budget {budget}"
-        raise ConfigError(where, expected=expected, found=found, remedy="Score the images of the pool, each once.")
+        raise ConfigError(
+            where, expected=expected, found=found, remedy="Score the images of the pool, each once."
+        )
     if len(set(ids)) != len(ids):
-        found, remedy = f"{len(set(ids))} different ones of {len(ids)}", "Drop the repeated images from the pool."
+        found = f"{len(set(ids))} different ones of {len(ids)}"
+        remedy = "Drop the repeated images from the pool."
         raise ConfigError(where, expected="every id once", found=found, remedy=remedy)
     if not bool(scores.isfinite().all()):
         broken = int((~scores.isfinite()).nonzero()[0])
-        found, remedy = f"{scores[broken].item()} for {ids[broken]!r}", "The model is broken: use an earlier one."
+        found = f"{scores[broken].item()} for {ids[broken]!r}"
+        remedy = "The model is broken: use an earlier one."
         raise ConfigError(where, expected="finite scores", found=found, remedy=remedy)
     order: list[int] = scores.argsort(descending=True, stable=True)[:budget].tolist()
     return [ids[position] for position in order]

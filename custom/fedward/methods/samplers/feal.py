@@ -1,8 +1,10 @@
-"""FEAL: images that the global model does not know and both models doubt, thinned where many are alike.
+"""FEAL: images that the global model does not know and both models doubt, thinned where many are
+alike.
 
-Chen, Ma, Cui, Xia: *Think twice before selection: federated evidential active learning for medical image analysis with
-domain shifts*, CVPR 2024, arXiv 2312.02567. Logits are evidence for classes, so that a model answers with a Dirichlet
-distribution. :mod:`fedward.methods.evidential` is the loss by which models learn it.
+Chen, Ma, Cui, Xia: *Think twice before selection: federated evidential active learning for medical
+image analysis with domain shifts*, CVPR 2024, arXiv 2312.02567. Logits are evidence for classes, so
+that a model answers with a Dirichlet distribution. :mod:`fedward.methods.evidential` is the loss by
+which models learn it.
 """
 
 import torch
@@ -16,7 +18,9 @@ from fedward.methods.samplers.pool import Pool, Uses
 _ROWS_AT_ONCE = 256
 """Rows of the largest matrix of cosines; its columns are the pool."""
 _COSINE_STEPS = 2**20
-"""Cosines are compared in such steps of 1, so that equal images are equally near whatever rounding does."""
+"""Cosines are compared in such steps of 1, so that equal images are equally near whatever rounding
+does.
+"""
 
 
 class FEALSettings(SamplerSettings):
@@ -29,16 +33,19 @@ class FEALSettings(SamplerSettings):
 
 
 def concentration(logits: Tensor) -> Tensor:
-    """Return the Dirichlet distribution that logits stand for: ``α = max(z, 0) + 1`` of the same shape, with gradient.
+    """Return the Dirichlet distribution that logits stand for: ``α = max(z, 0) + 1`` of the same
+    shape, with gradient.
 
-    Source: Chen et al., CVPR 2024; authors' code. Strength ``S = Σ_c α_c``, mean probabilities ``α / S``.
+    Source: Chen et al., CVPR 2024; authors' code. Strength ``S = Σ_c α_c``, mean probabilities ``α
+    / S``.
     """
     return logits.relu() + 1
 
 
 @torch.no_grad()
 def expected_entropy(alpha: Tensor) -> Tensor:
-    """Return the mean entropy of the class probabilities that a Dirichlet distribution allows, in nats.
+    """Return the mean entropy of the class probabilities that a Dirichlet distribution allows, in
+    nats.
 
     ``U_ale = Σ_c (α_c / S) (ψ(S + 1) - ψ(α_c + 1))``, the aleatoric uncertainty.
     Source: Chen et al., CVPR 2024; authors' code.
@@ -58,9 +65,11 @@ def expected_entropy(alpha: Tensor) -> Tensor:
 
 @torch.no_grad()
 def differential_entropy(alpha: Tensor) -> Tensor:
-    """Return the entropy of a Dirichlet distribution itself: the higher, the less evidence there is for any class.
+    """Return the entropy of a Dirichlet distribution itself: the higher, the less evidence there is
+    for any class.
 
-    ``U_epi = Σ_c lnΓ(α_c) - lnΓ(S) + (S - K) ψ(S) - Σ_c (α_c - 1) ψ(α_c)``, the epistemic uncertainty.
+    ``U_epi = Σ_c lnΓ(α_c) - lnΓ(S) + (S - K) ψ(S) - Σ_c (α_c - 1) ψ(α_c)``, the epistemic
+    uncertainty.
     Source: Chen et al., CVPR 2024; authors' code.
 
     Args:
@@ -72,7 +81,8 @@ def differential_entropy(alpha: Tensor) -> Tensor:
     Edge cases: K = 1: 0. N = 0: empty. NaN stays NaN.
     """
     alpha = alpha.to(torch.float64)
-    strength, classes = alpha.sum(dim=1), alpha.shape[1]
+    strength = alpha.sum(dim=1)
+    classes = alpha.shape[1]
     normaliser = torch.lgamma(alpha).sum(dim=1) - torch.lgamma(strength)
     terms = ((alpha - 1) * torch.digamma(alpha)).sum(dim=1)
     return normaliser + (strength - classes) * torch.digamma(strength) - terms
@@ -89,7 +99,8 @@ def calibrated_uncertainty(local: Tensor, glob: Tensor) -> Tensor:
         local, glob: α (N, K) of the site's own model and of the global one, K >= 1.
 
     Returns:
-        (N,) float64 in [0, 2 log K]; 0 for the image that the global model knows best. Scores hang on the N images
+        (N,) float64 in [0, 2 log K]; 0 for the image that the global model knows best. Scores hang
+        on the N images
         together: those of different pools cannot be compared.
 
     Edge cases: one image, or images equally known: the scale is 1. N = 0: empty.
@@ -103,11 +114,14 @@ def calibrated_uncertainty(local: Tensor, glob: Tensor) -> Tensor:
 
 
 @torch.no_grad()
-def relaxed(order: Tensor, features: Tensor, budget: int, neighbours: int, similarity: float) -> list[int]:
+def relaxed(
+    order: Tensor, features: Tensor, budget: int, neighbours: int, similarity: float
+) -> list[int]:
     """Choose in the order given, but one image of a dense region only.
 
-    Of image i, N_i are its n nearest other images whose cosine is above the threshold. It is taken unless N_i has n
-    images and one of them is taken already. Source: Chen et al., CVPR 2024; authors' code.
+    Of image i, N_i are its n nearest other images whose cosine is above the threshold. It is taken
+    unless N_i has n images and one of them is taken already. Source: Chen et al., CVPR 2024;
+    authors' code.
 
     Args:
         order: (N,) int64, positions from the most wanted to the least.
@@ -116,21 +130,25 @@ def relaxed(order: Tensor, features: Tensor, budget: int, neighbours: int, simil
         neighbours, similarity: n >= 1 and the threshold.
 
     Returns:
-        min(budget, N) distinct positions: those taken, in order, and where they are too few the images left out, in
-        the same order. Where equally near, the lowest position is nearer. O(M N D) for the M images looked at, in
-        blocks of 256 rows, so O(N) memory beside the features.
+        min(budget, N) distinct positions: those taken, in order, and where they are too few the
+        images left out, in the same order. Where equally near, the lowest position is nearer. O(M N
+        D) for the M images looked at, in blocks of 256 rows, so O(N) memory beside the features.
 
     Edge cases: n >= N: the first of the order. a feature vector of 0: no image is alike.
 
-    Deviates: the authors' code fills up by position, and takes the first of the sorted neighbours for the image
-    itself, which among equal images may be another.
+    Deviates: the authors' code fills up by position, and takes the first of the sorted neighbours
+    for the image itself, which among equal images may be another.
     """
-    units, chosen, left_out = F.normalize(features, dim=1), list[int](), list[int]()
+    units = F.normalize(features, dim=1)
+    chosen = list[int]()
+    left_out = list[int]()
     taken = set[int]()
     for block in order.split(_ROWS_AT_ONCE):
         if len(chosen) >= budget:
             break
-        for position, near in zip(block.tolist(), _alike(units, block, neighbours, similarity), strict=True):
+        for position, near in zip(
+            block.tolist(), _alike(units, block, neighbours, similarity), strict=True
+        ):
             dense = len(near) == neighbours
             if dense and not taken.isdisjoint(near):
                 left_out.append(position)
@@ -143,21 +161,28 @@ def relaxed(order: Tensor, features: Tensor, budget: int, neighbours: int, simil
 def _alike(units: Tensor, rows: Tensor, neighbours: int, similarity: float) -> list[list[int]]:
     """Return for each of the rows the positions of at most so many nearest others that are alike."""
     cosines = units[rows] @ units.T
-    cosines[torch.arange(len(rows)), rows] = -2.0  # below any cosine: an image is not its own neighbour
+    cosines[
+        torch.arange(len(rows)), rows
+    ] = -2.0  # below any cosine: an image is not its own neighbour
     steps = (cosines * _COSINE_STEPS).round_().long()
-    ranked = (steps * len(units) - torch.arange(len(units))).topk(min(neighbours, len(units)), dim=1).indices
+    ranked = (
+        (steps * len(units) - torch.arange(len(units)))
+        .topk(min(neighbours, len(units)), dim=1)
+        .indices
+    )
     alike = steps.gather(1, ranked) > similarity * _COSINE_STEPS
     return [row[near].tolist() for row, near in zip(ranked, alike, strict=True)]
 
 
 class FEAL(Sampler):
-    """Calibrated uncertainty of both models, relaxed by what the site's own model feeds its classifier.
+    """Calibrated uncertainty of both models, relaxed by what the site's own model feeds its
+    classifier.
 
-    Works with models that learned by cross-entropy, too: their logits then stand for evidence, though nothing taught
-    them how much of it there is.
+    Works with models that learned by cross-entropy, too: their logits then stand for evidence,
+    though nothing taught them how much of it there is.
 
-    Deviates: the authors compare features of EfficientNet's last block, pooled to 3 by 3; here they are those before
-    the classifier, which every network has.
+    Deviates: the authors compare features of EfficientNet's last block, pooled to 3 by 3; here they
+    are those before the classifier, which every network has.
     """
 
     name = "feal"

@@ -17,19 +17,26 @@ _DIVERGED = "The model is broken: use one that has not diverged."
 
 @dataclass(frozen=True)
 class Uses:
-    """What a sampler looks at; a site computes nothing else for it. Models predict in evaluation mode."""
+    """What a sampler looks at; a site computes nothing else for it. Models predict in evaluation
+    mode.
+    """
 
     models: tuple[Literal["local", "global"], ...] = ()
-    """Whose probabilities: the site's own model as it left the last training, the global one, or both in this order."""
+    """Whose probabilities: the site's own model as it left the last training, the global one, or
+    both in this order.
+    """
     views: int = 0
-    """Augmented views of each image that the one model predicts, alike for all images. 0: the image as it is."""
+    """Augmented views of each image that the one model predicts, alike for all images. 0: the image
+    as it is.
+    """
     heads: bool = False
     """Followed by the probabilities of the model's two auxiliary heads."""
     outputs: Literal["probabilities", "logits"] = "probabilities"
     """Of the models; logits only of images as they are, and without heads."""
     features: Literal["none", "local", "global", "image"] = "none"
-    """``local``, ``global``: what the site's own model, or the global one, feeds its classifier; ``image``: of the
-    picture itself, by :func:`fedward.methods.samplers.suggestive.principal_axes`."""
+    """``local``, ``global``: what the site's own model, or the global one, feeds its classifier;
+    ``image``: of the picture itself, by
+    :func:`fedward.methods.samplers.suggestive.principal_axes`."""
     labelled: bool = True
     """Whether a model's features are those of labelled images, too."""
 
@@ -66,10 +73,12 @@ class Pool:
 
 @torch.no_grad()
 def checked(pool: Pool, uses: Uses, sampler: str) -> Pool:
-    """Return the pool by rising id, on the CPU, with probabilities and logits in float64 and features in float32.
+    """Return the pool by rising id, on the CPU, with probabilities and logits in float64 and
+    features in float32.
 
-    Raises DataError: an id twice; shapes that do not belong together; probabilities that are NaN, negative, or no
-    distribution; logits or features that are not finite. The error names the site and the first such image.
+    Raises DataError: an id twice; shapes that do not belong together; probabilities that are NaN,
+    negative, or no distribution; logits or features that are not finite. The error names the site
+    and the first such image.
     """
     where = f"site {pool.site}, sampler {sampler}"
     if len(set(pool.ids)) != len(pool.ids):
@@ -80,7 +89,9 @@ def checked(pool: Pool, uses: Uses, sampler: str) -> Pool:
     if uses.members and uses.outputs == "logits":
         ordered = replace(ordered, logits=_logits(ordered, order, uses.members, where))
     elif uses.members:
-        ordered = replace(ordered, probabilities=_probabilities(ordered, order, uses.members, where))
+        ordered = replace(
+            ordered, probabilities=_probabilities(ordered, order, uses.members, where)
+        )
     if uses.features != "none":
         features, labelled = _features(ordered, order, where)
         ordered = replace(ordered, features=features, labelled=labelled)
@@ -90,9 +101,11 @@ def checked(pool: Pool, uses: Uses, sampler: str) -> Pool:
 def _probabilities(pool: Pool, order: Sequence[int], members: int, where: str) -> Tensor:
     probabilities = _outputs(pool.probabilities, "probabilities", order, members, where)
     if pool.multi_label:
-        good, expected = (probabilities <= 1).all(dim=2), "probabilities in [0, 1]"  # False for NaN
+        good = (probabilities <= 1).all(dim=2)
+        expected = "probabilities in [0, 1]"  # False for NaN
     else:
-        good, expected = (probabilities.sum(dim=2) - 1).abs() <= _SUM_TOLERANCE, "probabilities that sum to 1"
+        good = (probabilities.sum(dim=2) - 1).abs() <= _SUM_TOLERANCE
+        expected = "probabilities that sum to 1"
     usable = (good & (probabilities >= 0).all(dim=2)).all(dim=0)
     remedy = "The model is broken, or these are logits: use softmax outputs of a model that has not diverged."
     _require_rows(usable, pool.ids, where, expected, remedy)
@@ -111,27 +124,47 @@ def _outputs(given: Tensor, what: str, order: Sequence[int], members: int, where
     shape = given.shape
     if len(shape) != 3 or shape[:2] != (members, len(order)) or not shape[2]:
         expected = f"{what} ({members}, {len(order)}, K >= 1)"
-        _refuse(where, expected, f"{tuple(shape)}", "Predict each image of the pool once with each member.")
+        _refuse(
+            where,
+            expected,
+            f"{tuple(shape)}",
+            "Predict each image of the pool once with each member.",
+        )
     return given.detach().to("cpu", torch.float64)[:, order]
 
 
 def _features(pool: Pool, order: Sequence[int], where: str) -> tuple[Tensor, Tensor]:
-    shape, labelled = pool.features.shape, pool.labelled
+    shape = pool.features.shape
+    labelled = pool.labelled
     known = labelled.numel() == 0 or (labelled.dim() == 2 and labelled.shape[1:] == shape[1:])
     if len(shape) != 2 or shape[0] != len(order) or not shape[1] or not known:
         found = f"{tuple(shape)}, and {tuple(labelled.shape)} of labelled images"
-        _refuse(where, f"features ({len(order)}, D >= 1)", found, "Describe each image of the pool once.")
-    features, labelled = (each.detach().to("cpu", torch.float32) for each in (pool.features[order], labelled))
+        _refuse(
+            where,
+            f"features ({len(order)}, D >= 1)",
+            found,
+            "Describe each image of the pool once.",
+        )
+    features, labelled = (
+        each.detach().to("cpu", torch.float32) for each in (pool.features[order], labelled)
+    )
     _require_rows(features.isfinite().all(dim=1), pool.ids, where, "finite features", _DIVERGED)
     if not bool(labelled.isfinite().all()):
         _refuse(where, "finite features", "others, of labelled images", _DIVERGED)
     return features, labelled.reshape(-1, shape[1])
 
 
-def _require_rows(usable: Tensor, ids: Sequence[str], where: str, expected: str, remedy: str) -> None:
+def _require_rows(
+    usable: Tensor, ids: Sequence[str], where: str, expected: str, remedy: str
+) -> None:
     if not bool(usable.all()):
         broken = (~usable).nonzero().flatten().tolist()
-        _refuse(where, expected, f"others for {len(broken)} of {len(ids)} images, first {ids[broken[0]]!r}", remedy)
+        _refuse(
+            where,
+            expected,
+            f"others for {len(broken)} of {len(ids)} images, first {ids[broken[0]]!r}",
+            remedy,
+        )
 
 
 def _refuse(where: str, expected: str, found: str, remedy: str) -> None:

@@ -1,4 +1,6 @@
-"""Samplers by how unsure predictions are, or how far apart: entropy of one model or two, margin, BALD."""
+"""Samplers by how unsure predictions are, or how far apart: entropy of one model or two, margin,
+BALD.
+"""
 
 import math
 
@@ -15,7 +17,8 @@ def margin(p: Tensor) -> Tensor:
     """Return how close the two most probable classes are.
 
     ``s(x) = p_(2)(x) - p_(1)(x)``, the second largest probability less the largest.
-    Source: Scheffer, Decomain, Wrobel: *Active hidden Markov models for information extraction*, IDA 2001.
+    Source: Scheffer, Decomain, Wrobel: *Active hidden Markov models for information extraction*,
+    IDA 2001.
 
     Args:
         p: (T, N, K) probabilities of T >= 1 models, which are averaged; K >= 1.
@@ -33,9 +36,10 @@ def margin(p: Tensor) -> Tensor:
 def bald(p: Tensor) -> Tensor:
     """Return how much the label of an image says about which model is right.
 
-    ``I(y; φ | x) = H(p̄) - (1/T) Σ_t H(p_t)``, the Jensen-Shannon divergence of the T predictions, in nats.
-    Source: Houlsby, Huszár, Ghahramani, Lengyel: *Bayesian active learning for classification and preference learning*,
-    arXiv 1112.5745, eq. (2).
+    ``I(y; φ | x) = H(p̄) - (1/T) Σ_t H(p_t)``, the Jensen-Shannon divergence of the T predictions,
+    in nats.
+    Source: Houlsby, Huszár, Ghahramani, Lengyel: *Bayesian active learning for classification and
+    preference learning*, arXiv 1112.5745, eq. (2).
 
     Args:
         p: (T, N, K) probabilities of T >= 1 models, K >= 1.
@@ -46,11 +50,15 @@ def bald(p: Tensor) -> Tensor:
     Edge cases: T = 1 or K = 1: 0. N = 0: empty. NaN stays NaN.
     """
     single = torch.stack([ensemble_entropy(member.unsqueeze(0)) for member in p])
-    return (ensemble_entropy(p) - mean_over_models(single)).clamp_min(0.0)  # rounding may leave -1e-17
+    return (ensemble_entropy(p) - mean_over_models(single)).clamp_min(
+        0.0
+    )  # rounding may leave -1e-17
 
 
 class FedAL(ScoreSampler):
-    """Entropy of the mean of the site's own model and the global one (Deng et al., arXiv 2406.11310, eq. (3)-(4))."""
+    """Entropy of the mean of the site's own model and the global one (Deng et al., arXiv
+    2406.11310, eq. (3)-(4)).
+    """
 
     name = "fedal"
     uses = Uses(models=("local", "global"))
@@ -96,8 +104,9 @@ class Margin(ScoreSampler):
 class BALD(ScoreSampler):
     """Disagreement of the site's own model and the global one, without their common doubt.
 
-    Deviates: usually the committee is one net with dropout left on (Gal, Islam, Ghahramani, ICML 2017). The networks of
-    this package have no dropout, so all its members would agree; a federation has two models at hand.
+    Deviates: usually the committee is one net with dropout left on (Gal, Islam, Ghahramani, ICML
+    2017). The networks of this package have no dropout, so all its members would agree; a
+    federation has two models at hand.
     """
 
     name = "bald"

@@ -14,26 +14,34 @@ def gain_recession_weights(sizes: Tensor, participations: Tensor, beta: float) -
 
     Args:
         sizes: n_k (K,), numbers of images, finite, >= 0, not all 0; K >= 1.
-        participations: F_k (K,), accepted answers of the site in earlier rounds of the phase, finite, >= 0; 0 at the
-            first.
+        participations: F_k (K,), accepted answers of the site in earlier rounds of the phase,
+            finite, >= 0; 0 at the first.
         beta: β in (0, 1]; 1 is federated averaging by size.
 
     Returns:
-        (K,) float64 in [0, 1], sum 1. A number added to every F_k changes nothing, to the last bit; where all are equal
-        it is exactly ``n_k / Σ_s n_s``.
+        (K,) float64 in [0, 1], sum 1. A number added to every F_k changes nothing, to the last bit;
+        where all are equal it is exactly ``n_k / Σ_s n_s``.
 
     Raises ConfigError: shapes that differ, or a number out of range.
 
-    Edge cases: size 0: 0, and its F_k does not matter. large F_k: the site that took part least has the factor 1.
+    Edge cases: size 0: 0, and its F_k does not matter. large F_k: the site that took part least has
+    the factor 1.
 
-    Deviates: eq. (7) does not divide by the sum, and so shrinks the model itself: with β = 0.9 and all sites in every
-    round, less than 1 % is left of it after 10 rounds. Whether F_k counts the present round then makes no difference.
+    Deviates: eq. (7) does not divide by the sum, and so shrinks the model itself: with β = 0.9 and
+    all sites in every round, less than 1 % is left of it after 10 rounds. Whether F_k counts the
+    present round then makes no difference.
     """
-    n, times = sizes.to(torch.float64), participations.to(torch.float64)
+    n = sizes.to(torch.float64)
+    times = participations.to(torch.float64)
     numbers = torch.cat([n.flatten(), times.flatten()])
-    fits = n.dim() == 1 and n.shape == times.shape and bool((numbers.isfinite() & (numbers >= 0)).all())
+    fits = (
+        n.dim() == 1
+        and n.shape == times.shape
+        and bool((numbers.isfinite() & (numbers >= 0)).all())
+    )
     if not fits or not bool((n > 0).any()) or not 0 < beta <= 1:
-        where, remedy = "selffed.gain_recession_weights", "Weight only replies that were accepted."
+        where = "selffed.gain_recession_weights"
+        remedy = "Weight only replies that were accepted."
         expected = "as many finite participations >= 0 as sizes >= 0, not all sizes 0, and a beta in (0, 1]"
         found = f"sizes {sizes.tolist()}, participations {participations.tolist()}, beta {beta}"
         raise ConfigError(where, expected=expected, found=found, remedy=remedy)

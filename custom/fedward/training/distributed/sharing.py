@@ -1,8 +1,10 @@
-"""One batch shared by several processes: each computes some of its rows, and all see the whole batch's outputs.
+"""One batch shared by several processes: each computes some of its rows, and all see the whole
+batch's outputs.
 
-Losses here are no plain means over images (some divide by what was kept, or by a sum of weights), so that a mean of
-the processes' own losses would be another loss. A shared network answers for the whole batch in every process: rows are
-computed once, outputs (N, K), which are small, are exchanged, and each process takes the same loss of all of them.
+Losses here are no plain means over images (some divide by what was kept, or by a sum of weights),
+so that a mean of the processes' own losses would be another loss. A shared network answers for the
+whole batch in every process: rows are computed once, outputs (N, K), which are small, are
+exchanged, and each process takes the same loss of all of them.
 """
 
 import sys
@@ -21,24 +23,33 @@ from torch.nn.parallel import DistributedDataParallel
 from fedward.methods.local import Losses, batch_norms
 
 _PATIENCE = timedelta(minutes=30)
-"""How long a process waits for the others, which may still be reading images; one that died ends all at once."""
+"""How long a process waits for the others, which may still be reading images; one that died ends
+all at once.
+"""
 
 
 @contextmanager
 def group(folder: Path, rank: int, processes: int, kind: str = "cpu") -> Iterator[torch.device]:
-    """Join the processes of one machine, by a file in ``folder``, and yield the CPU, or for ``cuda`` this one's GPU."""
+    """Join the processes of one machine, by a file in ``folder``, and yield the CPU, or for
+    ``cuda`` this one's GPU.
+    """
     cuda = kind == "cuda"
     device = torch.device("cuda", rank) if cuda else torch.device("cpu")
     if cuda:
         torch.cuda.set_device(device)
-    backend, meeting = "nccl" if cuda else "gloo", f"file://{folder / 'store'}"
-    dist.init_process_group(backend, init_method=meeting, rank=rank, world_size=processes, timeout=_PATIENCE)
+    backend = "nccl" if cuda else "gloo"
+    meeting = f"file://{folder / 'store'}"
+    dist.init_process_group(
+        backend, init_method=meeting, rank=rank, world_size=processes, timeout=_PATIENCE
+    )
     yield device
     dist.destroy_process_group()  # not after an error: it could wait for the others
 
 
 def rows_of(rank: int, images: int, processes: int) -> slice:
-    """Return the rows of a batch that a process computes: sizes differ by one at most, and may be 0."""
+    """Return the rows of a batch that a process computes: sizes differ by one at most, and may be
+    0.
+    """
     each, more = divmod(images, processes)
     start = rank * each + min(rank, more)
     return slice(start, start + each + (rank < more))
@@ -57,11 +68,14 @@ class _Gather(torch.autograd.Function):
         padded[: len(own)] = own
         parts = [torch.empty_like(padded) for _ in rows]
         dist.all_gather(parts, padded)
-        return torch.cat([part[: row.stop - row.start] for part, row in zip(parts, rows, strict=True)])
+        return torch.cat(
+            [part[: row.stop - row.start] for part, row in zip(parts, rows, strict=True)]
+        )
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
-        """Return the gradient of this process's rows, N-fold: the mean over N processes is then the whole gradient.
+        """Return the gradient of this process's rows, N-fold: the mean over N processes is then the
+        whole gradient.
 
         What a loss takes from the parameters directly (a proximal term) every process has in full.
         """
@@ -71,7 +85,8 @@ class _Gather(torch.autograd.Function):
 class _Rows:
     """Hooks that give a network this process's rows of its input, and return the outputs of all.
 
-    A process without rows computes an image of zeros, which BatchNorm does not see, and returns nothing of it.
+    A process without rows computes an image of zeros, which BatchNorm does not see, and returns
+    nothing of it.
     """
 
     def __init__(self) -> None:
@@ -104,14 +119,18 @@ def has_batch_norm(net: nn.Module) -> bool:
 
 
 def share(net: nn.Module) -> nn.Module:
-    """Return a network that still takes (N, C, H, W) and returns (N, K), but computes a share of the rows here.
+    """Return a network that still takes (N, C, H, W) and returns (N, K), but computes a share of
+    the rows here.
 
-    The same module, but for BatchNorm, which becomes SyncBatchNorm. Names of tensors stay, and copies of the network
-    are shared too. All processes must call it with equal batches, in equal order; a batch may have fewer images than
-    there are processes. Dropout draws other masks than in one process.
+    The same module, but for BatchNorm, which becomes SyncBatchNorm. Names of tensors stay, and
+    copies of the network are shared too. All processes must call it with equal batches, in equal
+    order; a batch may have fewer images than there are processes. Dropout draws other masks than in
+    one process.
     """
     if has_batch_norm(net):
-        from timm.layers import convert_sync_batchnorm  # torch's own would lose the activation in timm's BatchNorm
+        from timm.layers import (
+            convert_sync_batchnorm,  # torch's own would lose the activation in timm's BatchNorm
+        )
 
         net = convert_sync_batchnorm(net)
     rows = _Rows()
@@ -124,7 +143,9 @@ def share(net: nn.Module) -> nn.Module:
 
 
 class _Step(nn.Module):
-    """A loss of a network as a module, because DistributedDataParallel wants to see one forward pass a step."""
+    """A loss of a network as a module, because DistributedDataParallel wants to see one forward
+    pass a step.
+    """
 
     def __init__(self, net: nn.Module) -> None:
         super().__init__()
@@ -135,10 +156,12 @@ class _Step(nn.Module):
 
 
 def parallel(net: nn.Module, image: Tensor) -> DistributedDataParallel:
-    """Return what takes losses of a shared network, so that gradients become the mean over the processes.
+    """Return what takes losses of a shared network, so that gradients become the mean over the
+    processes.
 
-    Buffers are equal already and not sent around. Parameters that a step leaves unused are looked for, which costs
-    time, only in a network that has some: a masked Swin's decoder plays no part in its logits.
+    Buffers are equal already and not sent around. Parameters that a step leaves unused are looked
+    for, which costs time, only in a network that has some: a masked Swin's decoder plays no part in
+    its logits.
 
     Args:
         net: as :func:`share` returned it.
@@ -155,15 +178,18 @@ def parallel(net: nn.Module, image: Tensor) -> DistributedDataParallel:
 
 class _Parallel(DistributedDataParallel):
     def _run_ddp_forward(self, *inputs: Any) -> Any:
-        return self.module(*inputs)  # torch's own notes for its compiler who runs, and imports that first
+        return self.module(
+            *inputs
+        )  # torch's own notes for its compiler who runs, and imports that first
 
 
 @contextmanager
 def _without_compiler() -> Iterator[None]:
-    """Answer what DistributedDataParallel asks torch's compiler, whether that adds gradients up: no.
+    """Answer what DistributedDataParallel asks torch's compiler, whether that adds gradients up:
+    no.
 
-    Else torch would import the compiler for it, in every process of every exchange, which takes as long as torch
-    itself.
+    Else torch would import the compiler for it, in every process of every exchange, which takes as
+    long as torch itself.
     """
     if "torch._dynamo" not in sys.modules:
         vars(torch)["_dynamo"] = SimpleNamespace(utils=SimpleNamespace(get_optimize_ddp_mode=str))

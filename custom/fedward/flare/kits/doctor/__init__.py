@@ -26,7 +26,9 @@ from fedward.flare.kits.kit import Kit, open_kit
 
 
 def examine(folder: Path, job_folder: Path | None = None) -> tuple[str, list[Row]]:
-    """Return a headline and the findings about a kit and, if one is named, about a job that shall run with it."""
+    """Return a headline and the findings about a kit and, if one is named, about a job that shall
+    run with it.
+    """
     installed = f"fedward {version('fedward')}, nvflare {version('nvflare')}, Python {platform.python_version()}"
     versions = done("versions", installed)
     try:
@@ -34,7 +36,9 @@ def examine(folder: Path, job_folder: Path | None = None) -> tuple[str, list[Row
     except ConfigError as error:
         return f"startup kit {folder}", [broken("layout", error), versions]
     own = [layout.complete(kit), *certificates.check(kit)]
-    credentials = not any(row.status == "failed" for row in own if row.name in ("layout", *certificates.NEEDED))
+    credentials = not any(
+        row.status == "failed" for row in own if row.name in ("layout", *certificates.NEEDED)
+    )
     return str(kit), [*own, *network.check(kit, credentials), *_rules(kit, job_folder), versions]
 
 

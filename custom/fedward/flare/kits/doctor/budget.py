@@ -1,4 +1,6 @@
-"""Checks of the noise a site adds to its updates: what a release costs, what is spent, and what is left."""
+"""Checks of the noise a site adds to its updates: what a release costs, what is spent, and what is
+left.
+"""
 
 from pathlib import Path
 
@@ -11,7 +13,9 @@ from fedward.security.ledger import Rule, epsilon, half_line, ledger_file, spent
 
 
 def check(kit: Kit) -> list[Row]:
-    """Return a row for each noise filter in a site's scopes, or one for a ledger that cannot be used."""
+    """Return a row for each noise filter in a site's scopes, or one for a ledger that cannot be
+    used.
+    """
     try:
         rules = noise_rules(kit)
     except ConfigError:
@@ -26,15 +30,20 @@ def check(kit: Kit) -> list[Row]:
     except DataError as error:
         return [broken("noise", error)]
     rows = [_row(scope, rule, used) for scope, rule in rules]
-    if torn := half_line(file):
+    torn = half_line(file)
+    if torn:
         found = f"{file.name} ends in half a line of {len(torn)} bytes, which a crash left"
-        remedy = "Nothing: no update left with it, it does not count, and the next release quotes it."
+        remedy = (
+            "Nothing: no update left with it, it does not count, and the next release quotes it."
+        )
         rows.append(warning("ledger", expected="whole lines", found=found, remedy=remedy))
     return rows
 
 
 def noise_rules(kit: Kit) -> list[tuple[str, Rule]]:
-    """Return (scope, rule) of each noise filter of a site; raises ConfigError where its rules cannot be read."""
+    """Return (scope, rule) of each noise filter of a site; raises ConfigError where its rules
+    cannot be read.
+    """
     return [
         (scope.name, each.rule)
         for scope in scopes(kit).name_to_scopes.values()
@@ -45,12 +54,16 @@ def noise_rules(kit: Kit) -> list[tuple[str, Rule]]:
 
 
 def ledger(kit: Kit) -> Path:
-    """Return a site's ledger; raises ConfigError where jobs run in containers, and nothing names its folder."""
+    """Return a site's ledger; raises ConfigError where jobs run in containers, and nothing names
+    its folder.
+    """
     return ledger_file(kit.state, kit.name)
 
 
 def _row(scope: str, rule: Rule, used: list[float]) -> Row:
-    each, total, left = epsilon([rule.noise_multiplier], rule.delta), epsilon(used, rule.delta), rule.left(used)
+    each = epsilon([rule.noise_multiplier], rule.delta)
+    total = epsilon(used, rule.delta)
+    left = rule.left(used)
     found = (
         f"{scope}: one release costs epsilon {each:.3g}, {len(used)} have spent {total:.4g} "
         f"of {rule.max_epsilon:g} at delta {rule.delta:g}, {left} are left"

@@ -1,6 +1,6 @@
 """Checks of a kit's own key and certificates; no network is needed."""
 
-from datetime import datetime, timedelta, timezone
+from datetime import UTC, datetime, timedelta
 
 from cryptography import x509
 from cryptography.exceptions import InvalidSignature
@@ -20,13 +20,18 @@ _NEW_KIT = "Ask the project's administrator for a new kit."
 
 
 def check(kit: Kit, now: datetime | None = None) -> list[Row]:
-    """Look at key, certificate and authority as they are at ``now`` (default: the time on this machine)."""
-    now = now or datetime.now(timezone.utc)
+    """Look at key, certificate and authority as they are at ``now`` (default: the time on this
+    machine).
+    """
+    now = now or datetime.now(UTC)
     rows = [_mode(kit)] if kit.key.is_file() else []
     if not all(path.is_file() for path in (kit.key, kit.certificate, kit.root)):
         return [*rows, skipped("certificate", "files are missing")]
     try:
-        own, root = (x509.load_pem_x509_certificate(path.read_bytes()) for path in (kit.certificate, kit.root))
+        own, root = (
+            x509.load_pem_x509_certificate(path.read_bytes())
+            for path in (kit.certificate, kit.root)
+        )
     except (ValueError, OSError) as error:
         return [*rows, _unreadable("certificate", error)]
     return [
@@ -53,7 +58,9 @@ def _mode(kit: Kit) -> Row:
     if not mode & 0o077:
         return done("private key", found)
     remedy = f"chmod 600 {kit.key.relative_to(kit.folder)}; if others may have read it, ask for a new kit."
-    return failed("private key", expected="mode 0600: its owner's alone", found=found, remedy=remedy)
+    return failed(
+        "private key", expected="mode 0600: its owner's alone", found=found, remedy=remedy
+    )
 
 
 def _pair(kit: Kit, own: x509.Certificate) -> Row:
@@ -63,7 +70,8 @@ def _pair(kit: Kit, own: x509.Certificate) -> Row:
         return _unreadable("key pair", error)
     if key.public_key() == own.public_key():
         return done("key pair", f"{kit.key.name} belongs to {kit.certificate.name}")
-    expected, found = f"the key of {kit.certificate.name}", "the key of another certificate"
+    expected = f"the key of {kit.certificate.name}"
+    found = "the key of another certificate"
     remedy = "Do not mix files of two kits; unpack this one again."
     return failed("key pair", expected=expected, found=found, remedy=remedy)
 
@@ -80,9 +88,11 @@ def _signed(own: x509.Certificate, root: x509.Certificate) -> Row:
 
 
 def _owner(kit: Kit, own: x509.Certificate) -> Row:
-    if (name := name_in(own.subject)) == kit.name:
+    name = name_in(own.subject)
+    if name == kit.name:
         return done("owner", name)
-    expected, found = f"a certificate made out to {kit.name}", name or "no name"
+    expected = f"a certificate made out to {kit.name}"
+    found = name or "no name"
     remedy = f"The server refuses a name that the certificate does not bear. {_NEW_KIT}"
     return failed("owner", expected=expected, found=found, remedy=remedy)
 
@@ -91,14 +101,17 @@ def _validity(name: str, certificate: x509.Certificate, now: datetime) -> Row:
     end = certificate.not_valid_after_utc
     found = f"{(end - now).days} days, until {end:%Y-%m-%d}"
     if end < now:
-        return failed(name, expected="not expired", found=f"expired on {end:%Y-%m-%d}", remedy=_NEW_KIT)
+        return failed(
+            name, expected="not expired", found=f"expired on {end:%Y-%m-%d}", remedy=_NEW_KIT
+        )
     if end - now < _SOON:
         return warning(name, expected=f"{_SOON.days} days or more", found=found, remedy=_NEW_KIT)
     return done(name, found)
 
 
 def _clock(own: x509.Certificate, root: x509.Certificate, now: datetime) -> Row:
-    start, form = max(own.not_valid_before_utc, root.not_valid_before_utc), "%Y-%m-%d %H:%M:%S UTC"
+    start = max(own.not_valid_before_utc, root.not_valid_before_utc)
+    form = "%Y-%m-%d %H:%M:%S UTC"
     if now < start:
         expected = f"a time after the certificates were made, {start:{form}}"
         remedy = "Set the clock of this machine, or of the one that made the kit."
@@ -109,4 +122,6 @@ def _clock(own: x509.Certificate, root: x509.Certificate, now: datetime) -> Row:
 
 def _unreadable(name: str, error: Exception) -> Row:
     found = one_line(str(error)) or type(error).__name__
-    return failed(name, expected="a PEM file without a password", found=found, remedy="Unpack the kit again.")
+    return failed(
+        name, expected="a PEM file without a password", found=found, remedy="Unpack the kit again."
+    )

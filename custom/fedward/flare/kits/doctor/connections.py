@@ -1,4 +1,6 @@
-"""Checks how a participant's own processes reach each other: with certificates, or open to others on the machine."""
+"""Checks how a participant's own processes reach each other: with certificates, or open to others
+on the machine.
+"""
 
 from typing import Any
 

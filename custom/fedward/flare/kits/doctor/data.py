@@ -11,16 +11,30 @@ from fedward.sites.site_file import SERVER, find_site_file
 
 
 def check(kit: Kit) -> list[Row]:
-    """Open what the file in ``local`` names; images and labels are looked at by the check of a site file."""
+    """Open what the file in ``local`` names; images and labels are looked at by the check of a site
+    file.
+    """
     site = kit.role == "site"
     file = find_site_file(kit.name if site else SERVER, [kit.local])
     if file:
-        more = f"check it too: fedward doctor {file.name}" if site else "the server's own images, which are public"
+        more = (
+            f"check it too: fedward doctor {file.name}"
+            if site
+            else "the server's own images, which are public"
+        )
         return [_opened(kit, file, more)]
     if not site:
         return []  # few jobs need images at the server
-    expected, found = "local/fedward_site.yaml, which names this site's data", "no such file: clinical jobs fail here"
-    return [warning("data", expected=expected, found=found, remedy="Write it, and check it with fedward doctor.")]
+    expected = "local/fedward_site.yaml, which names this site's data"
+    found = "no such file: clinical jobs fail here"
+    return [
+        warning(
+            "data",
+            expected=expected,
+            found=found,
+            remedy="Write it, and check it with fedward doctor.",
+        )
+    ]
 
 
 def _opened(kit: Kit, file: Path, more: str) -> Row:
@@ -30,5 +44,7 @@ def _opened(kit: Kit, file: Path, more: str) -> Row:
         if not is_prepared(kit):
             return broken("data", error)
         remedy = "Where jobs run in containers, the paths are those in there: look whether they are mounted."
-        return warning("data", expected=error.expected, found=f"{error.where}: {error.found}", remedy=remedy)
+        return warning(
+            "data", expected=error.expected, found=f"{error.where}: {error.found}", remedy=remedy
+        )
     return done("data", f"local/{file.name}: {found}\n{more}")

@@ -24,7 +24,14 @@ def check(kit: Kit, folder: Path) -> list[Row]:
         meta = read_json(folder / "meta.json")
         app = app_of(kit, meta)
         if app is None:
-            return [warning("job", expected=f"a job for {kit.name}", found="one for other sites", remedy=_EXPORT)]
+            return [
+                warning(
+                    "job",
+                    expected=f"a job for {kit.name}",
+                    found="one for other sites",
+                    remedy=_EXPORT,
+                )
+            ]
         config = read_json(folder / app / "config" / CONFIGS[kit.side])
         rows = [done("job", f"{meta.get('name', folder.name)}, app {app}")]
         if kit.role == "site":
@@ -37,9 +44,13 @@ def check(kit: Kit, folder: Path) -> list[Row]:
 def app_of(kit: Kit, meta: dict[str, Any]) -> str | None:
     """Return the app that the job sends to the kit's participant."""
     me = "server" if kit.role == "server" else kit.name
-    with reading("meta.json", "a deploy_map that names sites for each app", "Export the job again."):
+    with reading(
+        "meta.json", "a deploy_map that names sites for each app", "Export the job again."
+    ):
         for app, places in meta["deploy_map"].items():
-            sites = places.get("sites") or places.get("targets") if isinstance(places, dict) else places
+            sites = (
+                places.get("sites") or places.get("targets") if isinstance(places, dict) else places
+            )
             if any(site == me or site.casefold() == ALL_SITES.casefold() for site in sites or []):
                 return str(app)
     return None
@@ -63,10 +74,16 @@ def _scope(kit: Kit, scope: str) -> Row:
         found = f"{asked}, and no such file: FLARE runs the job without filters"
         remedy = "Write the file, so that this site decides what jobs may do."
         return warning("job scope", expected=f"a scope of {SCOPES}", found=found, remedy=remedy)
-    if here := manager.get_scope(scope):
+    here = manager.get_scope(scope)
+    if here:
         return done("job scope", here.name if scope else f"none named, so the default, {here.name}")
     remedy = f"The job is refused here. Change its meta.json, or allow the scope in {SCOPES}."
-    return failed("job scope", expected=f"one of {', '.join(manager.name_to_scopes)}", found=asked, remedy=remedy)
+    return failed(
+        "job scope",
+        expected=f"one of {', '.join(manager.name_to_scopes)}",
+        found=asked,
+        remedy=remedy,
+    )
 
 
 def _image(kit: Kit, meta: dict[str, Any]) -> Row:
@@ -74,11 +91,18 @@ def _image(kit: Kit, meta: dict[str, Any]) -> Row:
     if not AppAuthzService.derive_local_app_info({}, meta, kit.name).get(AppValidationKey.BYOC):
         return done("own code", "none: the job brings no image")
     _, roles = may_bring_code(kit)
-    found = "an image or path of its own in launcher_spec, which could do anything with the site's data"
+    found = (
+        "an image or path of its own in launcher_spec, which could do anything with the site's data"
+    )
     if roles:
         expected = f"none; by this site's rules it may come from: {', '.join(roles)}"
         return warning("own code", expected=expected, found=found, remedy=_EXPORT)
-    return failed("own code", expected="none: this site's rules let nobody bring code", found=found, remedy=_EXPORT)
+    return failed(
+        "own code",
+        expected="none: this site's rules let nobody bring code",
+        found=found,
+        remedy=_EXPORT,
+    )
 
 
 def _classes(kit: Kit, config: dict[str, Any]) -> Row:
@@ -88,8 +112,12 @@ def _classes(kit: Kit, config: dict[str, Any]) -> Row:
         if isinstance(part, dict)
     ]
     named = [part for part, path in parts if isinstance(path, str) or {"id", "name"} <= {*part}]
-    if refused := sorted({reason for part in named if (reason := refusal(kit, part))}):
+    refused = sorted({reason for part in named if (reason := refusal(kit, part))})
+    if refused:
         expected = "classes of this site's allow list"
         remedy = f"The job fails here. Ask for one that was exported with fedward jobs; the list is in {RULES}."
         return failed("job classes", expected=expected, found="; ".join(refused), remedy=remedy)
-    return done("job classes", f"it runs {', '.join(sorted(path for _, path in parts if path))}, and no other")
+    return done(
+        "job classes",
+        f"it runs {', '.join(sorted(path for _, path in parts if path))}, and no other",
+    )

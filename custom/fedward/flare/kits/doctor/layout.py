@@ -1,4 +1,6 @@
-"""Checks of a kit's files: are all there, and was it made from a kit in use by ``nvflare deploy prepare``?"""
+"""Checks of a kit's files: are all there, and was it made from a kit in use by ``nvflare deploy
+prepare``?
+"""
 
 from pathlib import Path
 
@@ -12,7 +14,9 @@ STARTS = ("startup/start_docker.sh", "startup/start_slurm.sh", "helm_chart/Chart
 """What such a kit is started by; it has no ``start.sh``."""
 
 _KEPT = "fedward"
-"""Folder in a kit with what a site keeps: the privacy ledger, what it answered, labels, memory of runs."""
+"""Folder in a kit with what a site keeps: the privacy ledger, what it answered, labels, memory of
+runs.
+"""
 
 
 def complete(kit: Kit) -> Row:
@@ -24,7 +28,8 @@ def complete(kit: Kit) -> Row:
     missing += [] if kit.local.is_dir() else ["local/"]
     if not missing:
         return done("layout", f"{STARTUP}/ and local/ of a {kit.role}'s kit")
-    expected, found = f"a whole kit of a {kit.role}", f"no {', '.join(missing)}"
+    expected = f"a whole kit of a {kit.role}"
+    found = f"no {', '.join(missing)}"
     return failed("layout", expected=expected, found=found, remedy=UNPACK_AGAIN)
 
 
@@ -33,10 +38,13 @@ def check(kit: Kit) -> list[Row]:
     if not is_prepared(kit):
         return []
     written = (kit.local / RESOURCES).stat().st_mtime
-    copied = sorted(path.name for path in kit.folder.iterdir() if _is_used(path) and _oldest(path) < written)
+    copied = sorted(
+        path.name for path in kit.folder.iterdir() if _is_used(path) and _oldest(path) < written
+    )
     if not copied:
         return [done("prepared kit", "made from one that was not in use")]
-    expected, found = "no records of jobs from before it was made", f"copies of {', '.join(copied)}"
+    expected = "no records of jobs from before it was made"
+    found = f"copies of {', '.join(copied)}"
     alone = "Use this kit alone from now on: two would each count their own privacy budget."
     remedy = f"FLARE copies the whole kit. {alone} Remove folders of jobs, which may hold models."
     return [warning("prepared kit", expected=expected, found=found, remedy=remedy)]
@@ -48,8 +56,12 @@ def is_prepared(kit: Kit) -> bool:
 
 
 def _is_used(path: Path) -> bool:
-    return path.is_dir() and (path.name == _KEPT or (path / WorkspaceConstants.JOB_META_FILE).is_file())
+    return path.is_dir() and (
+        path.name == _KEPT or (path / WorkspaceConstants.JOB_META_FILE).is_file()
+    )
 
 
 def _oldest(path: Path) -> float:
-    return min((file.stat().st_mtime for file in path.rglob("*") if file.is_file()), default=float("inf"))
+    return min(
+        (file.stat().st_mtime for file in path.rglob("*") if file.is_file()), default=float("inf")
+    )

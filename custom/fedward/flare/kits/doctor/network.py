@@ -1,8 +1,10 @@
-"""Checks of the connection to the server: its name, its port, and a TLS handshake with the kit's own certificate.
+"""Checks of the connection to the server: its name, its port, and a TLS handshake with the kit's
+own certificate.
 
-In TLS 1.3 the client finishes its handshake before the server has looked at its certificate. A server that refuses it
-then closes the connection or sends an alert. One that accepts sends its settings (gRPC) or waits (http, tcp). So the
-first byte after the handshake is waited for. gRPC hangs up on whoever does not offer HTTP/2.
+In TLS 1.3 the client finishes its handshake before the server has looked at its certificate. A
+server that refuses it then closes the connection or sends an alert. One that accepts sends its
+settings (gRPC) or waits (http, tcp). So the first byte after the handshake is waited for. gRPC
+hangs up on whoever does not offer HTTP/2.
 """
 
 import socket
@@ -16,10 +18,12 @@ from fedward.flare.kits.doctor.rows import Row, done, failed, skipped, warning
 from fedward.flare.kits.health import connected, is_older
 from fedward.flare.kits.kit import Kit
 
-_CONNECT, _ANSWER = 5.0, 2.0
+_CONNECT = 5.0
+_ANSWER = 2.0
 """Seconds for a connection, and for a refusal after a handshake."""
 
-_TLS, _MUTUAL = "TLS", "mutual TLS"
+_TLS = "TLS"
+_MUTUAL = "mutual TLS"
 _ELSEWHERE = "Another service or project answers, or a proxy that opens TLS; the port must be reached unopened."
 _VERIFY = {
     9: (
@@ -33,8 +37,8 @@ _VERIFY = {
     62: ("a certificate for another name", _ELSEWHERE),
     64: ("a certificate for another address", _ELSEWHERE),
 }
-"""OpenSSL's reasons for refusing the server's certificate, and what to do; all others mean that nobody we trust signed
-it."""
+"""OpenSSL's reasons for refusing the server's certificate, and what to do; all others mean that
+nobody we trust signed it."""
 
 
 def check(kit: Kit, credentials: bool) -> list[Row]:
@@ -42,23 +46,34 @@ def check(kit: Kit, credentials: bool) -> list[Row]:
     try:
         found = socket.getaddrinfo(kit.host, kit.port, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError) as error:
-        expected, remedy = f"an address for {kit.host}", "Ask for a DNS entry, or add the name to /etc/hosts."
+        expected = f"an address for {kit.host}"
+        remedy = "Ask for a DNS entry, or add the name to /etc/hosts."
         unresolved = failed("server name", expected=expected, found=str(error), remedy=remedy)
         return [unresolved, skipped("port", "no address"), skipped(_TLS, "no address")]
-    resolved = done("server name", f"{kit.host} is {', '.join(sorted({str(entry[4][0]) for entry in found}))}")
+    resolved = done(
+        "server name", f"{kit.host} is {', '.join(sorted({str(entry[4][0]) for entry in found}))}"
+    )
     try:
         _connect(kit).close()
     except OSError as error:
         return [resolved, _closed(kit, error), skipped(_TLS, "no connection")]
     rows = [resolved, _open(kit)]
     if kit.security == "clear":
-        clear, remedy = "connection_security clear: nothing is encrypted", "Use this inside one machine only."
-        return [*rows, warning(_TLS, expected="an encrypted connection", found=clear, remedy=remedy)]
-    return [*rows, *(_tls(kit) if credentials else [skipped(_TLS, "the kit's certificate cannot be used")])]
+        clear = "connection_security clear: nothing is encrypted"
+        remedy = "Use this inside one machine only."
+        return [
+            *rows,
+            warning(_TLS, expected="an encrypted connection", found=clear, remedy=remedy),
+        ]
+    return [
+        *rows,
+        *(_tls(kit) if credentials else [skipped(_TLS, "the kit's certificate cannot be used")]),
+    ]
 
 
 def handshake(kit: Kit, show_own: bool) -> tuple[str, x509.Certificate]:
-    """Return the TLS version and the server's certificate, after the server had the time to refuse ours.
+    """Return the TLS version and the server's certificate, after the server had the time to refuse
+    ours.
 
     Raises:
         ssl.SSLCertVerificationError: the server's certificate is not the one we expect.
@@ -80,7 +95,9 @@ def handshake(kit: Kit, show_own: bool) -> tuple[str, x509.Certificate]:
                 raise ConnectionResetError("the server hung up after the handshake")
         except TimeoutError:
             pass  # it waits for us: accepted
-        return secure.version() or "", x509.load_der_x509_certificate(secure.getpeercert(True) or b"")
+        return secure.version() or "", x509.load_der_x509_certificate(
+            secure.getpeercert(True) or b""
+        )
 
 
 def _connect(kit: Kit) -> socket.socket:
@@ -97,16 +114,25 @@ def _open(kit: Kit) -> Row:
     expected = f"port {kit.port} held by this kit's own server"
     if is_older(kit):
         remedy = f"Copy the component fedward_presence into {kit.resources.name} from a newly provisioned kit."
-        return warning("port", expected=expected, found=f"it is open, by whom is unknown, {found}", remedy=remedy)
-    remedy = "Stop what holds it, or start this kit's server: the process at this port is another one."
+        return warning(
+            "port",
+            expected=expected,
+            found=f"it is open, by whom is unknown, {found}",
+            remedy=remedy,
+        )
+    remedy = (
+        "Stop what holds it, or start this kit's server: the process at this port is another one."
+    )
     return failed("port", expected=expected, found=f"it is open, but {found}", remedy=remedy)
 
 
 def _closed(kit: Kit, error: OSError) -> Row:
     if kit.role == "server" and isinstance(error, ConnectionRefusedError):
-        found, remedy = "nobody listens yet", "Start it: startup/start.sh."
+        found = "nobody listens yet"
+        remedy = "Start it: startup/start.sh."
         return warning("port", expected="this server, started", found=found, remedy=remedy)
-    expected, found = f"a connection to {kit.host}:{kit.port} within {_CONNECT:.0f} s", error.strerror or str(error)
+    expected = f"a connection to {kit.host}:{kit.port} within {_CONNECT:.0f} s"
+    found = error.strerror or str(error)
     remedy = "Refused: is the server started, and is this its port? Timed out: a firewall lets nothing out to it."
     return failed("port", expected=expected, found=found, remedy=remedy)
 
@@ -125,11 +151,15 @@ def _tls(kit: Kit) -> list[Row]:
         found = getattr(error, "reason", None) or error.strerror or str(error)
         remedy = "The kit is of another provisioning than the server, or expired; or no FLARE server is at this port."
     else:
-        if (name := name_in(server.subject)) == kit.identity:
+        name = name_in(server.subject)
+        if name == kit.identity:
             row = done(_TLS, f"{version} with {name}\n{cert_fingerprint_sha256(server)}")
             return [row, _demands_ours(kit)] if mutual else [row]
-        expected, found = f"the server {kit.identity}", f"{name or 'no name'}, of the same project"
-        remedy = "Correct the address in the kit's configuration: another participant answers there."
+        expected = f"the server {kit.identity}"
+        found = f"{name or 'no name'}, of the same project"
+        remedy = (
+            "Correct the address in the kit's configuration: another participant answers there."
+        )
     return [failed(_TLS, expected=expected, found=found, remedy=remedy)]
 
 
@@ -140,6 +170,7 @@ def _demands_ours(kit: Kit) -> Row:
         return done(_MUTUAL, "accepted with the kit's certificate, refused without")
     except OSError as error:
         return skipped(_MUTUAL, str(error))
-    expected, found = "a server that refuses who shows no certificate", "one that accepts everybody"
+    expected = "a server that refuses who shows no certificate"
+    found = "one that accepts everybody"
     remedy = "Tell the project's administrator: the server's connection_security should be mtls."
     return warning(_MUTUAL, expected=expected, found=found, remedy=remedy)

@@ -1,4 +1,6 @@
-"""Checks of a site's own rules, with FLARE's own readers: classes that may run, logs that leave, privacy scopes."""
+"""Checks of a site's own rules, with FLARE's own readers: classes that may run, logs that leave,
+privacy scopes.
+"""
 
 import contextlib
 import io
@@ -23,8 +25,13 @@ from fedward.terminal import one_line
 
 RULES = "local/resources.json.default"
 SCOPES = "local/privacy.json"
-_ELSEWHERE = deploy.BUILTIN_LAUNCHER_PATHS - {deploy.PROCESS_CLIENT_LAUNCHER, deploy.PROCESS_SERVER_LAUNCHER}
-"""FLARE's launchers for Docker, Kubernetes and Slurm, which ``nvflare deploy prepare`` puts in place of ours."""
+_ELSEWHERE = deploy.BUILTIN_LAUNCHER_PATHS - {
+    deploy.PROCESS_CLIENT_LAUNCHER,
+    deploy.PROCESS_SERVER_LAUNCHER,
+}
+"""FLARE's launchers for Docker, Kubernetes and Slurm, which ``nvflare deploy prepare`` puts in
+place of ours.
+"""
 
 
 def check(kit: Kit) -> list[Row]:
@@ -40,22 +47,31 @@ def check(kit: Kit) -> list[Row]:
 
 
 def refusal(kit: Kit, component: dict[str, Any]) -> str:
-    """Return why the allow list refuses a component of a job without own code; empty if it does not."""
+    """Return why the allow list refuses a component of a job without own code; empty if it does
+    not.
+    """
     with _quiet():
         try:
-            authorizer.ComponentPathAuthorizer().authorize_component_config(component, workspace=kit.workspace)
+            authorizer.ComponentPathAuthorizer().authorize_component_config(
+                component, workspace=kit.workspace
+            )
         except UnsafeComponentError as error:
-            return str(error).replace(" at config path ''", "")  # the place is lost, as parts are looked at one by one
+            return str(error).replace(
+                " at config path ''", ""
+            )  # the place is lost, as parts are looked at one by one
     return ""
 
 
 def scopes(kit: Kit) -> PrivacyManager:
-    """Return the site's privacy scopes with their filters, built as for a job; raises ConfigError if FLARE cannot."""
+    """Return the site's privacy scopes with their filters, built as for a job; raises ConfigError
+    if FLARE cannot.
+    """
     with _quiet():
         try:
             return create_privacy_manager(kit.workspace, names_only=False)
         except Exception as error:  # whatever a filter raises when it is built
-            expected, found = "scopes whose filters can be built", one_line(str(error))
+            expected = "scopes whose filters can be built"
+            found = one_line(str(error))
             remedy = "As it is, every job fails at this site. FLARE's own sample file is no working example."
             raise ConfigError(SCOPES, expected=expected, found=found, remedy=remedy) from error
 
@@ -73,7 +89,8 @@ def _quiet() -> Any:
 
 
 def _allow_list(kit: Kit, resources: dict[str, Any]) -> Row:
-    ours, listed = ALLOWED[kit.side], resources.get(authorizer.CLASS_ALLOW_LIST)
+    ours = ALLOWED[kit.side]
+    listed = resources.get(authorizer.CLASS_ALLOW_LIST)
     file = kit.resources.relative_to(kit.folder).as_posix()
     own = [str(entry) for entry in listed if entry not in ours] if isinstance(listed, list) else []
     if resources.get(authorizer.CLASS_LIST_ENFORCEMENT_MODE, "enforce") != "enforce":
@@ -84,18 +101,28 @@ def _allow_list(kit: Kit, resources: dict[str, Any]) -> Row:
         wrong = next((reason for path in ours if (reason := refusal(kit, {"path": path}))), "")
     if wrong:
         expected = f"a {authorizer.CLASS_ALLOW_LIST} of single classes: {', '.join(ours)}"
-        remedy = f'Write these into {file}, and "{authorizer.CLASS_LIST_ENFORCEMENT_MODE}": "enforce".'
+        remedy = (
+            f'Write these into {file}, and "{authorizer.CLASS_LIST_ENFORCEMENT_MODE}": "enforce".'
+        )
         return failed("allow list", expected=expected, found=f"{file}: {wrong}", remedy=remedy)
     if own:
         found = f"{file} with classes of this site's own: {', '.join(sorted(own))}"
         remedy = "The app check lets no job name them. Where it is taken out, jobs build them with any arguments."
-        return warning("allow list", expected="no classes but fedward's", found=found, remedy=remedy)
+        return warning(
+            "allow list", expected="no classes but fedward's", found=found, remedy=remedy
+        )
     return done("allow list", f"{file} admits {len(ours)} classes, each by name")
 
 
 def _is_wide(entry: str) -> bool:
-    """Return whether an entry admits more than one class of the site's own: a package, a module, or one of FLARE's."""
-    if entry == authorizer.ALLOW_ALL or entry.endswith(".") or entry.startswith(("fedward.", "nvflare.")):
+    """Return whether an entry admits more than one class of the site's own: a package, a module, or
+    one of FLARE's.
+    """
+    if (
+        entry == authorizer.ALLOW_ALL
+        or entry.endswith(".")
+        or entry.startswith(("fedward.", "nvflare."))
+    ):
         return True
     try:
         return find_spec(entry) is not None  # a module; FLARE then admits all that it holds
@@ -105,15 +132,19 @@ def _is_wide(entry: str) -> bool:
 
 def _app_check(kit: Kit, resources: dict[str, Any]) -> Row:
     wanted = app_check(kit.side)
-    if (listed := resources.get("app_validator")) == wanted:
+    listed = resources.get("app_validator")
+    if listed == wanted:
         return done("app check", "refuses jobs with other files than an export's")
-    expected, found = f'"app_validator": {json.dumps(wanted)}', json.dumps(listed)
+    expected = f'"app_validator": {json.dumps(wanted)}'
+    found = json.dumps(listed)
     remedy = f"Write it into {kit.resources.name}: without it jobs may bring any file."
     return failed("app check", expected=expected, found=found, remedy=remedy)
 
 
 def _launcher(kit: Kit, resources: dict[str, Any]) -> Row:
-    parts = [part for part in resources.get("components", []) if part.get("id") in deploy.LAUNCHER_IDS]
+    parts = [
+        part for part in resources.get("components", []) if part.get("id") in deploy.LAUNCHER_IDS
+    ]
     paths = [part.get("path") for part in parts if not part.get("disabled")]
     ours = LAUNCHER[kit.side]
     if paths == [ours]:
@@ -121,9 +152,18 @@ def _launcher(kit: Kit, resources: dict[str, Any]) -> Row:
     if len(paths) == 1 and paths[0] in _ELSEWHERE:
         found = f"{paths[0]}: the runtime starts jobs, and none again"
         remedy = "Send jobs with fedward submit --supervise: it continues a run whose process was killed."
-        return warning("launcher", expected=f"{ours}, which starts killed processes again", found=found, remedy=remedy)
-    remedy = f"Name it in {kit.resources.name}: FLARE's own lets jobs' processes import from the kit."
-    return failed("launcher", expected=ours, found=", ".join(map(str, paths)) or "none", remedy=remedy)
+        return warning(
+            "launcher",
+            expected=f"{ours}, which starts killed processes again",
+            found=found,
+            remedy=remedy,
+        )
+    remedy = (
+        f"Name it in {kit.resources.name}: FLARE's own lets jobs' processes import from the kit."
+    )
+    return failed(
+        "launcher", expected=ours, found=", ".join(map(str, paths)) or "none", remedy=remedy
+    )
 
 
 def _logs(kit: Kit, resources: dict[str, Any]) -> Row:
@@ -139,14 +179,20 @@ def _errors(kit: Kit) -> Row:
     file = Path(kit.workspace.get_log_config_file_path() or kit.local / LOGS)
     name = file.relative_to(kit.folder).as_posix()
     try:
-        with reading(name, f"the handler {ERROR_LOG} of FLARE's", "Restore it from a newly provisioned kit."):
+        with reading(
+            name, f"the handler {ERROR_LOG} of FLARE's", "Restore it from a newly provisioned kit."
+        ):
             logs = read_json(file)
-            filters = [logs["filters"][each]["()"] for each in logs["handlers"][ERROR_LOG].get("filters", [])]
+            filters = [
+                logs["filters"][each]["()"]
+                for each in logs["handlers"][ERROR_LOG].get("filters", [])
+            ]
     except ConfigError as error:
         return broken("error log", error)
     if ERRORS in filters:
         return done("error log", "without questions to jobs that start")
-    expected, found = f"{ERRORS} among the filters of {ERROR_LOG}", f"{name} without it"
+    expected = f"{ERRORS} among the filters of {ERROR_LOG}"
+    found = f"{name} without it"
     remedy = "Copy the file from a newly provisioned kit: each look at a job that starts is an error in error_log.txt."
     return warning("error log", expected=expected, found=found, remedy=remedy)
 
@@ -161,14 +207,23 @@ def _scopes(kit: Kit) -> Row:
         found = "none: jobs of any scope run, and nothing is filtered"
         remedy = "Write one, with a scope 'clinical' if clinical jobs shall run here."
         return warning("privacy", expected=expected, found=found, remedy=remedy)
-    default = f"default {manager.default_scope.name}" if manager.default_scope else "no default: a job must name one"
-    return done("privacy", f"{'; '.join(map(_describe, manager.name_to_scopes.values()))}; {default}")
+    default = (
+        f"default {manager.default_scope.name}"
+        if manager.default_scope
+        else "no default: a job must name one"
+    )
+    return done(
+        "privacy", f"{'; '.join(map(_describe, manager.name_to_scopes.values()))}; {default}"
+    )
 
 
 def _describe(scope: Any) -> str:
     filters = [
         f"{type(each).__name__} ({kind} {way})"
-        for kind, chains in (("data", scope.task_data_filters), ("result", scope.task_result_filters))
+        for kind, chains in (
+            ("data", scope.task_data_filters),
+            ("result", scope.task_result_filters),
+        )
         for way, chain in chains.items()
         for each in chain
     ]

@@ -9,7 +9,8 @@ from fedward.errors import ConfigError
 from fedward.flare.kits.doctor.rows import Row, broken, done, warning
 from fedward.flare.kits.kit import Kit, read_json
 
-_RIGHT, _ANY_RIGHT = "byoc", "*"
+_RIGHT = "byoc"
+_ANY_RIGHT = "*"
 _NOBODY = {"none", "no"}
 _ALL = {"any", "all"}
 
@@ -24,11 +25,16 @@ def check(kit: Kit) -> list[Row]:
         return [done("code rights", f"{file}: nobody may bring code")]
     remedy = f'Set "{_RIGHT}": "none" for each role in local/authorization.json: code could do anything with the data.'
     found = f"{file} grants {_RIGHT} to {', '.join(roles)}"
-    return [warning("code rights", expected="rules that let nobody bring code", found=found, remedy=remedy)]
+    return [
+        warning(
+            "code rights", expected="rules that let nobody bring code", found=found, remedy=remedy
+        )
+    ]
 
 
 def may_bring_code(kit: Kit) -> tuple[str, list[str]]:
-    """Return the file that counts, and the roles it gives the right to, with the condition if it is not always so.
+    """Return the file that counts, and the roles it gives the right to, with the condition if it is
+    not always so.
 
     Raises:
         ConfigError: there is no such file, or FLARE cannot read it.
@@ -37,18 +43,23 @@ def may_bring_code(kit: Kit) -> tuple[str, list[str]]:
     policy, error = parse_policy_config(read_json(file), COMMAND_CATEGORIES)
     if policy is None:
         remedy = "Restore it from a new kit."
-        raise ConfigError(str(file), expected="rights as FLARE reads them", found=error, remedy=remedy)
+        raise ConfigError(
+            str(file), expected="rights as FLARE reads them", found=error, remedy=remedy
+        )
     allowed = []
     for role, rights in policy.role_rights.items():
         condition = rights.get(_ANY_RIGHT, rights.get(_RIGHT, "none"))
         conditions = [condition] if isinstance(condition, str) else condition
-        if left := _granted([" ".join(each.lower().split()) for each in conditions]):
+        left = _granted([" ".join(each.lower().split()) for each in conditions])
+        if left:
             allowed.append(role if set(left) <= _ALL else f"{role} ({', '.join(left)})")
     return file.name, allowed
 
 
 def _granted(conditions: list[str]) -> list[str]:
-    """Return the conditions under which a right is given; none: never. FLARE refuses first, and then looks who may."""
+    """Return the conditions under which a right is given; none: never. FLARE refuses first, and
+    then looks who may.
+    """
     denied = {each.removeprefix("not ") for each in conditions if each.startswith("not ")}
     given = [each for each in conditions if not each.startswith("not ")]
     left = [each for each in given if each not in _NOBODY]

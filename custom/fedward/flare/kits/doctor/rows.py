@@ -7,7 +7,8 @@ from typing import Literal
 
 from fedward.errors import FedwardError
 
-_WIDTH, _INDENT = 80, 25
+_WIDTH = 80
+_INDENT = 25
 _TEXT = _WIDTH - _INDENT
 """As wide as the first half of a fingerprint."""
 _MARKS = {"ok": "ok", "warning": "WARNING", "failed": "FAILED", "skipped": "-"}
@@ -15,7 +16,9 @@ _MARKS = {"ok": "ok", "warning": "WARNING", "failed": "FAILED", "skipped": "-"}
 
 @dataclass(frozen=True)
 class Row:
-    """One check: what was expected, what was found, and what to do; the first and last are empty if all is well."""
+    """One check: what was expected, what was found, and what to do; the first and last are empty if
+    all is well.
+    """
 
     name: str
     status: Literal["ok", "warning", "failed", "skipped"]
@@ -25,7 +28,11 @@ class Row:
 
     def lines(self) -> list[str]:
         """Return the row for an 80-column terminal."""
-        parts = [self.found] if not self.expected else [f"found {self.found}", f"expected {self.expected}"]
+        parts = (
+            [self.found]
+            if not self.expected
+            else [f"found {self.found}", f"expected {self.expected}"]
+        )
         parts += [f"-> {self.remedy}"] if self.remedy else []
         lines = [line for part in "\n".join(parts).splitlines() for line in _wrapped(part)]
         head = f"  {_MARKS[self.status]:<9}{self.name}"
@@ -35,7 +42,9 @@ class Row:
 
 
 def _wrapped(text: str) -> list[str]:
-    """Return the lines of a text; a longer word, such as a digest to be copied, has a line of its own."""
+    """Return the lines of a text; a longer word, such as a digest to be copied, has a line of its
+    own.
+    """
     lines = wrap(text, _TEXT, break_on_hyphens=False, break_long_words=False)
     return [part for line in lines for part in wrap(line, _WIDTH, break_on_hyphens=False)]
 
@@ -57,7 +66,9 @@ def failed(name: str, *, expected: str, found: str, remedy: str) -> Row:
 
 def broken(name: str, error: FedwardError) -> Row:
     """Return the row of an error."""
-    return failed(name, expected=error.expected, found=f"{error.where}: {error.found}", remedy=error.remedy)
+    return failed(
+        name, expected=error.expected, found=f"{error.where}: {error.found}", remedy=error.remedy
+    )
 
 
 def skipped(name: str, reason: str) -> Row:
@@ -67,6 +78,10 @@ def skipped(name: str, reason: str) -> Row:
 
 def text(headline: str, rows: Sequence[Row]) -> str:
     """Return the report for an 80-column terminal."""
-    failures, warnings = (sum(row.status == status for row in rows) for status in ("failed", "warning"))
+    failures, warnings = (
+        sum(row.status == status for row in rows) for status in ("failed", "warning")
+    )
     verdict = f"{failures} failed, warnings: {warnings}" if failures or warnings else "All well."
-    return "\n".join([*wrap(headline, _WIDTH), "", *(line for row in rows for line in row.lines()), "", verdict])
+    return "\n".join(
+        [*wrap(headline, _WIDTH), "", *(line for row in rows for line in row.lines()), "", verdict]
+    )

@@ -18,7 +18,15 @@ from fedward.methods import method_of
 from fedward.nets.weights import find_file
 from fedward.registry import extensions
 from fedward.security.approvals import FOLDER, Approvals
-from fedward.security.policy import FILE, Circumstances, Finding, Policy, extension_finding, findings, read_policy
+from fedward.security.policy import (
+    FILE,
+    Circumstances,
+    Finding,
+    Policy,
+    extension_finding,
+    findings,
+    read_policy,
+)
 from fedward.security.secret import FILE as SECRET
 from fedward.security.secret import site_secret
 from fedward.storage.initial import Weights, first_model
@@ -27,7 +35,9 @@ RULES = f"local/{FILE}"
 
 
 def check(kit: Kit, job: Path | None) -> list[Row]:
-    """Return what the policy says of itself and, rule by rule, of a job; nothing for a server's kit."""
+    """Return what the policy says of itself and, rule by rule, of a job; nothing for a server's
+    kit.
+    """
     if kit.role != "site":
         return []
     rows = []
@@ -56,11 +66,24 @@ def _file(file: Path, policy: Policy) -> Row:
     own = sorted(name for name, value in policy if value != getattr(Policy(), name))
     if not file.exists():
         remedy = "Copy the file from another kit, so that the rules can be seen here."
-        return warning("policy", expected=RULES, found="no such file: the default of each rule holds", remedy=remedy)
+        return warning(
+            "policy",
+            expected=RULES,
+            found="no such file: the default of each rule holds",
+            remedy=remedy,
+        )
     if file.stat().st_mode & stat.S_IWGRP:
         remedy = f"chmod g-w {RULES}, unless all of the group may say what jobs run here."
-        return warning("policy", expected="a file of its owner", found="one that a group may change", remedy=remedy)
-    return done("policy", f"{RULES}; {'not the default: ' + ', '.join(own) if own else 'all rules as by default'}")
+        return warning(
+            "policy",
+            expected="a file of its owner",
+            found="one that a group may change",
+            remedy=remedy,
+        )
+    return done(
+        "policy",
+        f"{RULES}; {'not the default: ' + ', '.join(own) if own else 'all rules as by default'}",
+    )
 
 
 def _draws(kit: Kit, policy: Policy) -> Row:
@@ -82,7 +105,8 @@ def _draws(kit: Kit, policy: Policy) -> Row:
 def _job(kit: Kit, policy: Policy, folder: Path) -> list[Row]:
     try:
         meta = read_json(folder / "meta.json")
-        if (app := app_of(kit, meta)) is None:
+        app = app_of(kit, meta)
+        if app is None:
             return []  # said already
         noise = adds_noise(scopes(kit).get_scope(str(meta.get("scope") or "")))
     except ConfigError:
@@ -90,7 +114,10 @@ def _job(kit: Kit, policy: Policy, folder: Path) -> list[Row]:
     with reading(f"job {folder}", "an experiment", "Ask for a job as `fedward jobs` exports it."):
         asked = extension_finding(policy, extensions(described_in(folder / app / "config")))
         if not asked.kept:  # to look further would import what is refused
-            return [row_of(asked), skipped("rules", "the others: they need what the policy does not let in")]
+            return [
+                row_of(asked),
+                skipped("rules", "the others: they need what the policy does not let in"),
+            ]
         experiment = experiment_in(folder / app / "config")
         named = {str(site) for places in meta["deploy_map"].values() for site in places}
         sites = None if ALL_SITES in named else len(named - {"server"})
@@ -103,7 +130,8 @@ def _approval(kit: Kit, policy: Policy, experiment: Experiment) -> Row:
     digest = experiment.digest
     if policy.approval == "none":
         return done("approval", f"not asked for; the job's digest is {digest}")
-    if when := approvals(kit).entry(digest).approved:
+    when = approvals(kit).entry(digest).approved
+    if when:
         return done("approval", f"of job {digest}, {when}")
     remedy = f"The job waits until it is approved: fedward approve KIT {digest}"
     return warning("approval", expected=f"that of job {digest}", found="none", remedy=remedy)
@@ -115,7 +143,9 @@ def _weights_here(experiment: Experiment) -> list[Row]:
     if isinstance(given, bool):
         return []
     try:
-        return [done("weights", f"{find_file(given, f'weights {given.file}')}, as the job means it")]
+        return [
+            done("weights", f"{find_file(given, f'weights {given.file}')}, as the job means it")
+        ]
     except ConfigError as error:
         return [broken("weights", error)]
 

@@ -1,0 +1,7 @@
+"""Methods compared on the same images over several seeds: studies, runs, and tables that refuse
+what is not shown.
+
+:mod:`~fedward.lab.bench.study` says what is compared, :mod:`~fedward.lab.bench.runs` runs it,
+:mod:`~fedward.lab.bench.records` keeps the results, and :mod:`~fedward.lab.bench.tables` and
+:mod:`~fedward.lab.bench.pictures` show them.
+"""

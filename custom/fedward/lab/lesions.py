@@ -1,0 +1,280 @@
+"""Drawing lesions: the dermoscopic structures of eight diagnoses, for many images at once, with
+numpy only.
+
+Coordinates run from -1 to 1 over the image. A lesion is a star-shaped region around its centre;
+what fills it is a sum of structures whose strengths are given per diagnosis in :data:`LOOKS`. An
+image is not a pure example of its class: it borrows a share of another class's look, its structures
+may be missing, and hair, gel, blur and colour are not its own.
+"""
+
+from collections.abc import Sequence
+from dataclasses import astuple, fields
+from typing import TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from fedward.sites.looks import LOOKS, SPOTS, Colour, Look, Style
+
+Floats: TypeAlias = npt.NDArray[np.float32]
+
+_PIXELS_AT_ONCE = 1 << 19  # about what stays in a processor's cache
+_BORROWED = 0.15  # at most this share of an image's look is another class's
+_MILD = 0.1  # a lesion's colour lies up to this far on the way from its class's colour to the common brown
+_BROWN = (0.56, 0.37, 0.29)
+_MAIN = slice(0, 3)
+_SECOND = slice(3, 6)
+_COLUMN = {field.name: index for index, field in enumerate(fields(Look))}
+
+
+def draw(
+    names: Sequence[str], size: int, style: Style | Sequence[Style], rng: np.random.Generator
+) -> npt.NDArray[np.uint8]:
+    """Draw one lesion of each named diagnosis.
+
+    Args:
+        names: N keys of :data:`LOOKS`.
+        size: height and width.
+        style: the camera of all images, or one for each.
+        rng: everything that varies.
+
+    Returns:
+        uint8 (N, size, size, 3); equal arguments give equal pixels.
+    """
+    styles = [style] * len(names) if isinstance(style, Style) else list(style)
+    step = max(_PIXELS_AT_ONCE // (size * _oversampling(size)) ** 2, 1)
+    pixels = np.zeros((len(names), size, size, 3), np.uint8)
+    for start in range(0, len(names), step):
+        part = slice(start, start + step)
+        pixels[part] = _Batch(names[part], size, styles[part], rng).draw()
+    return pixels
+
+
+def _oversampling(size: int) -> int:
+    return 2 if size < 64 else 1
+
+
+class _Batch:
+    """Some images being drawn: the coordinates, looks and generator its steps share."""
+
+    def __init__(
+        self, names: Sequence[str], size: int, styles: Sequence[Style], rng: np.random.Generator
+    ) -> None:
+        self.rng = rng
+        self.size = size
+        self.styles = styles
+        self.n = len(names)
+        self.resolution = size * _oversampling(size)
+        steps = np.arange(self.resolution)
+        self.axis: Floats = ((steps + 0.5) * (2 / self.resolution) - 1).astype(np.float32)
+        own = np.array([list(LOOKS).index(name) for name in names])
+        self.weights = self._mixture(own)
+        table = np.array([astuple(look) for look in LOOKS.values()], np.float32)
+        self.looks = self.weights @ table
+        zoom = np.array([style.zoom for style in styles], np.float32)
+        self.radius = self["radius"] * zoom * self.uniform(0.75, 1.25)
+        self.centre = self.uniform(-0.18, 0.18, 2)
+
+    def __getitem__(self, name: str) -> Floats:
+        return self.looks[:, _COLUMN[name]]
+
+    def uniform(self, low: float, high: float, *shape: int) -> Floats:
+        return self.rng.uniform(low, high, (self.n, *shape)).astype(np.float32)
+
+    def strength(self, name: str) -> Floats:
+        """Return (n, 1, 1) strengths of a structure: varied, and missing in one image of twelve."""
+        present = self.rng.random(self.n) > 1 / 12
+        return (self[name] * self.uniform(0.5, 1.2) * present)[:, None, None]
+
+    def _mixture(self, own: npt.NDArray[np.intp]) -> Floats:
+        borrowed = self.uniform(0, _BORROWED)
+        other = (own + self.rng.integers(1, len(LOOKS), self.n)) % len(LOOKS)
+        weights = np.zeros((self.n, len(LOOKS)), np.float32)
+        weights[np.arange(self.n), own] = 1 - borrowed
+        weights[np.arange(self.n), other] = borrowed
+        return weights
+
+    def draw(self) -> npt.NDArray[np.uint8]:
+        mask = self._shape()
+        image = self._skin()
+        image += mask[..., None] * (self._lesion(mask) - image)
+        self._hair(image)
+        return self._camera(image)
+
+    def _field(self, cells: int) -> Floats:
+        """Return smooth noise (n, R, R) of unit variance at the knots: a random grid, interpolated."""
+        knots = self.rng.standard_normal((self.n, cells + 1, cells + 1), np.float32)
+        place = (self.axis + 1) / 2 * cells
+        weight = np.maximum(1 - np.abs(place[:, None] - np.arange(cells + 1, dtype=np.float32)), 0)
+        smooth = weight * weight * (3 - 2 * weight)
+        return np.asarray(smooth @ knots @ smooth.T, np.float32)
+
+    def _shape(self) -> Floats:
+        """Return the lesion's mask (n, R, R) in [0, 1]; keeps the polar coordinates the structures
+        need.
+        """
+        angle = self.uniform(0, np.pi)[:, None, None]
+        aspect = self.uniform(0.8, 1.0)[:, None, None]
+        across = self.axis[None, None, :] - self.centre[:, 0, None, None]
+        down = self.axis[None, :, None] - self.centre[:, 1, None, None]
+        u = (np.cos(angle) * across + np.sin(angle) * down) / self.radius[:, None, None]
+        v = (np.cos(angle) * down - np.sin(angle) * across) / (self.radius[:, None, None] * aspect)
+        self.distance = np.sqrt(u * u + v * v) + np.float32(1e-6)
+        self.turn = ((u + 1j * v) / self.distance).astype(np.complex64)
+        border = np.ones_like(self.distance)
+        wave = self.turn
+        for order in range(2, 7):
+            wave = wave * self.turn
+            phase = np.exp(1j * self.uniform(0, 2 * np.pi)).astype(np.complex64)
+            size = self["irregular"] * self.uniform(0.2, 1.4) * np.float32(1.2 / order**0.7)
+            border += ((phase * size)[:, None, None] * wave).real
+        border += 0.8 * self["irregular"][:, None, None] * self._field(7)
+        self.inside = border - self.distance
+        return _step(self.inside / self["soft"][:, None, None])
+
+    def _skin(self) -> Floats:
+        tone = np.array([0.86, 0.66, 0.57], np.float32) * self.uniform(
+            0.84, 1.08, 1
+        ) + self.uniform(-0.03, 0.03, 3)
+        texture = 0.025 * self._field(3) + 0.012 * self._field(self.resolution // 3)
+        return np.asarray(tone[:, None, None, :] + texture[..., None], np.float32)
+
+    def _lesion(self, mask: Floats) -> Floats:
+        # Colour is the first thing a small net learns: kept vague, so that structures have to
+        # count.
+        shade = self.uniform(0.75, 1.2, 1, 1, 1)
+        mild = self.uniform(0, _MILD, 1, 1, 1)
+        common = mild * np.array(_BROWN, np.float32) + self.uniform(-0.05, 0.05, 1, 1, 3)
+        main, second = (
+            shade * ((1 - mild) * self.looks[:, None, None, part] + common)
+            for part in (_MAIN, _SECOND)
+        )
+        patch = self["patches"][:, None, None] * _step(2 * self._field(5) + 0.4 - self.distance)
+        colour: Floats = main + patch[..., None] * (second - main)
+        self._pigment(colour)
+        _paint(colour, self.strength("veil") * _step(3 * self._field(4) - 1), (0.46, 0.50, 0.62))
+        _paint(colour, self.strength("scale") * _step(5 * self._field(9) - 2), (0.95, 0.90, 0.85))
+        _paint(
+            colour,
+            self.strength("scar") * np.exp(-((self.distance / 0.42) ** 2)),
+            (0.93, 0.84, 0.74),
+        )
+        _paint(
+            colour,
+            self.strength("vessels") * np.exp(-((self._field(5) / 0.16) ** 2)),
+            (0.62, 0.14, 0.16),
+        )
+        self._spots(colour)
+        return colour
+
+    def _pigment(self, colour: Floats) -> None:
+        """Darken the lines of the network, the grooves between ridges, and the streaks at the
+        border.
+        """
+        turn = self.uniform(0, np.pi)
+        warp = self["warp"][:, None, None] * 2.2 * self._field(4)
+        pitch = (self["pitch"] * self.uniform(0.85, 1.15))[:, None, None]
+        mesh = np.zeros_like(self.distance)
+        for third in range(3):
+            across, down = (f(turn + third * np.pi / 3)[:, None, None] for f in (np.cos, np.sin))
+            way = across * self.axis[None, None, :] + down * self.axis[None, :, None]
+            mesh += np.cos((2 * np.pi * way) / pitch + warp)
+        lines = self.strength("network") * _step(-2.5 * mesh - 0.5)
+        grooves = self.strength("ridges") * (0.5 + 0.5 * np.cos(7 * self._field(4) + 3))
+        rays = (self.turn ** int(self.rng.integers(9, 14))).real * (
+            np.abs(self.inside - 0.12) < 0.22
+        )
+        dark = 0.55 * lines + 0.45 * grooves + 0.5 * self.strength("streaks") * np.maximum(rays, 0)
+        colour *= 1 - np.minimum(dark, 0.8)[..., None] * np.array([0.75, 0.9, 0.95], np.float32)
+
+    def _spots(self, colour: Floats) -> None:
+        for index, kinds in enumerate(SPOTS.values()):
+            some = np.flatnonzero(self.weights[:, index] > 0.12)
+            for spots in kinds:
+                count = (len(some), spots.count)
+                away = 0.8 * np.sqrt(self.rng.random(count)) * self.radius[some, None]
+                turn = self.rng.uniform(0, 2 * np.pi, count)
+                across = self.centre[some, 0, None] + away * np.cos(turn)
+                down = self.centre[some, 1, None] + away * np.sin(turn)
+                size = spots.size * self.rng.uniform(0.7, 1.3, count)
+                weight = (self.rng.random(count) < 0.85) * self.weights[some, index, None]
+                dots = self._splat(across, down, size, weight)
+                painted = colour[some]
+                _paint(painted, spots.strength * _step(9 * (dots - 0.45)), spots.colour)
+                colour[some] = painted
+
+    def _splat(
+        self, across: npt.ArrayLike, down: npt.ArrayLike, size: npt.ArrayLike, weight: npt.ArrayLike
+    ) -> Floats:
+        """Return sums of round bells (m, R, R); a bell is a product of two, so no point meets every
+        pixel.
+        """
+        x, y, s, w = (
+            np.asarray(part, np.float32)[..., None] for part in (across, down, size, weight)
+        )
+        columns = np.exp(-((self.axis - x) ** 2) / (2 * s * s))
+        rows = w * np.exp(-((self.axis - y) ** 2) / (2 * s * s))
+        return np.asarray(rows.transpose(0, 2, 1) @ columns, np.float32)
+
+    def _hair(self, image: Floats) -> None:
+        """Draw up to three dark arcs, and with luck a bright gel bubble."""
+        amount = np.array([style.hair for style in self.styles])
+        for _ in range(3):
+            some = np.flatnonzero(self.rng.random(self.n) < 0.28 * amount)
+            shape = (len(some), 1, 1)
+            turn, bend, off = (self.rng.uniform(-most, most, shape) for most in (np.pi, 0.5, 0.8))
+            along = (
+                np.cos(turn) * self.axis[None, None, :] + np.sin(turn) * self.axis[None, :, None]
+            )
+            side = np.cos(turn) * self.axis[None, :, None] - np.sin(turn) * self.axis[None, None, :]
+            thread = np.exp(-(((side - off - bend * along * along) / 0.025) ** 2)).astype(
+                np.float32
+            )
+            painted = image[some]
+            _paint(painted, 0.7 * thread, (0.16, 0.11, 0.09))
+            image[some] = painted
+        gel = np.array([style.gel for style in self.styles])[:, None]
+        place = self.uniform(-0.9, 0.9, 2)
+        size = self.uniform(0.05, 0.16, 1)
+        there = self.rng.random((self.n, 1)) < gel
+        bell = self._splat(place[:, :1], place[:, 1:], size, there)
+        _paint(
+            image, 0.8 * _step(14 * (bell - 0.5)) * _step(-10 * (bell - 0.9)), (0.97, 0.96, 0.95)
+        )
+
+    def _camera(self, image: Floats) -> npt.NDArray[np.uint8]:
+        def each(name: str) -> Floats:
+            return np.array([getattr(style, name) for style in self.styles], np.float32)[
+                :, None, None, None
+            ]
+
+        edge = self.axis[:, None] ** 2 + self.axis[None, :] ** 2
+        image *= 1 - each("corners") * np.clip(edge - 0.7, 0, 1)[None, :, :, None]
+        step = _oversampling(self.size)
+        small = image.reshape(self.n, self.size, step, self.size, step, 3).mean(axis=(2, 4))
+        small = _blurred(small, each("blur")[:, 0, 0, 0] * self.uniform(0.7, 1.3))
+        gains = np.array([style.gains for style in self.styles], np.float32) * self.uniform(
+            0.95, 1.05, 3
+        )
+        small = np.clip(small * gains[:, None, None, :], 0, 1) ** each("gamma")
+        small += each("noise") * self.rng.standard_normal(small.shape, np.float32)
+        return np.asarray((np.clip(small, 0, 1) * 255).round(), np.uint8)
+
+
+def _step(x: Floats) -> Floats:
+    """Return a smooth step from 0 (x << 0) to 1 (x >> 0)."""
+    return np.asarray(0.5 + 0.5 * x / np.sqrt(1 + x * x), np.float32)
+
+
+def _paint(image: Floats, amount: npt.NDArray[np.floating], colour: Colour) -> None:
+    image += np.clip(amount, 0, 1)[..., None] * (np.array(colour, np.float32) - image)
+
+
+def _blurred(images: Floats, sigma: Floats) -> Floats:
+    """Return the images (n, S, S, 3) under Gaussians of one sigma (pixels) each."""
+    size = images.shape[1]
+    apart = np.arange(size, dtype=np.float32)[:, None] - np.arange(size, dtype=np.float32)
+    bell = np.exp(-(apart**2) / (2 * np.maximum(sigma, 0.05)[:, None, None] ** 2))
+    bell /= bell.sum(axis=2, keepdims=True)
+    planes = images.transpose(3, 0, 1, 2)
+    return np.asarray((bell @ planes @ bell.transpose(0, 2, 1)).transpose(1, 2, 3, 0), np.float32)

@@ -1,0 +1,187 @@
+"""Dividing a pooled skin data set into FedPerl's ten sites and a server, for simulation."""
+
+import csv
+import io
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from fedward.errors import DataError
+from fedward.lab.partition.write import write_files
+from fedward.sites.site_file import SERVER
+from fedward.sites.split import even_parts, group_split
+from fedward.sites.table import read_table
+from fedward.yaml_text import write_yaml
+
+_HEADER = ("sample_id", "image", "label", "group")
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One row of a pooled manifest; an image without a lesion id is a group of its own."""
+
+    sample_id: str
+    image: str
+    label: str
+    group: str
+    source: str
+
+
+def read_skin(manifest: Path) -> list[Sample]:
+    """Read the pooled skin manifest: columns ``sample_id, image, diagnosis, lesion_id, source``.
+
+    Raises:
+        DataError: it cannot be read, or a row of it is malformed.
+    """
+    columns = ("sample_id", "image", "diagnosis", "lesion_id", "source")
+    try:
+        records, rejected = read_table(manifest, columns, "(all)")
+    except DataError as error:
+        where = error.where.removeprefix("site (all), ")
+        remedy = (
+            "Name the folder of a pooled skin data set, or cut any other one with --sites or --by."
+        )
+        raise DataError(where, expected=error.expected, found=error.found, remedy=remedy) from None
+    if rejected:
+        where = f"{manifest}, line {rejected[0].row}"
+        found = rejected[0].reason
+        raise DataError(where, expected="a whole row", found=found, remedy="Fetch it again.")
+    cells = [[record.cells[column] for column in columns] for record in records]
+    return [
+        Sample(name, image, label, lesion or name, source)
+        for name, image, label, lesion, source in cells
+    ]
+
+
+FEDPERL_SOURCES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
+    "archive": (
+        ("isic2017_train", "isic2017_val", "isic2017_test", "vidir_modern"),
+        ("site-1", "site-2", "site-3", "site-4", "site-5", SERVER),
+    ),
+    "clinic": (("rosendahl",), ("site-6", "site-7", "site-8")),
+    "loner 9": (("vidir_molemax",), ("site-9",)),
+    "loner 10": (("vienna_dias",), ("site-10",)),
+}
+"""Which sources are pooled and cut into which sites."""
+THINNED = "vidir_molemax"
+MOST = 1000
+"""A source of which nineteen images of twenty show naevi, and about how many of its images are
+used.
+"""
+
+
+def fedperl_layout(samples: Sequence[Sample]) -> dict[str, list[Sample]]:
+    """Lay real skin images out like FedPerl's ten clients: 5 + 3 + 2, and a server set (MELBA 2022,
+    Sec. 3).
+
+    ISIC 2017, which has three diagnoses, and HAM10000's ``vidir_modern``, which has all, are pooled
+    as an archive, and cut into sites 1-5 and the server's public images. ``rosendahl`` (Queensland:
+    many carcinomas and keratoses) is cut into sites 6-8. ``vidir_molemax``, thinned, is site-9, and
+    ``vienna_dias`` (scanned slides) is site-10. Every site of a community has all its diagnoses, as
+    in the paper.
+
+    Deviates: the paper's archive is ISIC 2019, its second community HAM10000, and its loners
+    PAD-UFES and Derm7pt. Lesions are cut whole; one that occurs in two sources belongs to the first
+    of them.
+
+    Returns:
+        ``site-1`` to ``site-10`` and ``server`` -> samples; no group is at two of them.
+
+    Raises:
+        DataError: a source has no samples.
+    """
+    layout: dict[str, list[Sample]] = {}
+    taken: set[str] = set()
+    for sources, places in FEDPERL_SOURCES.values():
+        pooled = [
+            sample for sample in samples if sample.source in sources and sample.group not in taken
+        ]
+        if not pooled:
+            raise DataError(
+                "FedPerl layout",
+                expected=f"images of {sources}",
+                found="none",
+                remedy="Use the skin set.",
+            )
+        if THINNED in sources:
+            pooled = _thinned(pooled, MOST)
+        layout |= dict(zip(places, _cut(pooled, len(places)), strict=True))
+        taken |= {sample.group for sample in pooled}
+    return {place: layout[place] for place in sorted(layout, key=_place_order)}
+
+
+def _place_order(place: str) -> tuple[bool, int, str]:
+    return place == SERVER, len(place), place
+
+
+def _cut(samples: list[Sample], parts: int) -> list[list[Sample]]:
+    owner = even_parts(
+        [sample.group for sample in samples], [sample.label for sample in samples], parts, seed=0
+    )
+    return [
+        [sample for sample, part in zip(samples, owner, strict=True) if part == index]
+        for index in range(parts)
+    ]
+
+
+def _thinned(samples: list[Sample], images: int) -> list[Sample]:
+    """Drop whole groups of the commonest label until about ``images`` samples are left."""
+    common = Counter(sample.label for sample in samples).most_common(1)[0][0]
+    many = [sample for sample in samples if sample.label == common]
+    share = max(0.0, 1 - max(len(samples) - images, 0) / len(many))
+    codes = np.zeros(len(many), np.int64)
+    kept = group_split([sample.group for sample in many], codes, [share, 1 - share], seed=0) == 0
+    chosen = {sample.sample_id for sample, keep in zip(many, kept, strict=True) if keep}
+    return [sample for sample in samples if sample.label != common or sample.sample_id in chosen]
+
+
+def write_site_files(
+    layout: Mapping[str, Sequence[Sample]],
+    dataset_folder: Path,
+    out_folder: Path,
+    labelled: float = 0.1,
+) -> list[Path]:
+    """Write ``<site>.yaml`` and ``<site>.csv`` for every site of a layout; images stay where they
+    are.
+
+    Args:
+        layout: site -> its samples; ``server`` becomes a validation set.
+        dataset_folder: the folder the samples' image paths are relative to.
+        out_folder: made if absent. The site files name the data set and their CSV by absolute
+            paths, so that one can be copied, into a startup kit for example.
+        labelled: share of training labels seen at each site.
+
+    Returns:
+        The site files, in the layout's order.
+
+    Raises:
+        ConfigError: one of the files exists with other content, perhaps edited by hand; nothing is
+            written.
+    """
+    files: dict[Path, str] = {}
+    for site, samples in layout.items():
+        rows = io.StringIO(newline="")
+        csv.writer(rows).writerows(
+            [_HEADER, *([getattr(sample, name) for name in _HEADER] for sample in samples)]
+        )
+        files[out_folder / f"{site}.csv"] = rows.getvalue()
+        split = (
+            {"val": 1.0, "test": 0.0, "seed": 0}
+            if site == SERVER
+            else {"val": 0.15, "test": 0.25, "seed": 0}
+        )
+        content = {
+            "kind": "manifest",
+            "folder": str(dataset_folder.resolve()),
+            "manifest": str(out_folder.resolve() / f"{site}.csv"),
+            "labelled": labelled,
+            "split": split,
+        }
+        files[out_folder / f"{site}.yaml"] = write_yaml(
+            content, sort_keys=False, default_flow_style=None
+        )
+    write_files(files)
+    return [file for file in files if file.suffix == ".yaml"]

@@ -1,0 +1,59 @@
+"""The files of a cut: one for each site, and the CSVs that belong to them."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from fedward.errors import ConfigError
+from fedward.lab.partition.pool import Cut, Pool
+from fedward.yaml_text import write_yaml
+
+
+def site_texts(
+    pool: Pool, cut: Cut, labelled: Sequence[float], out: Path, seed: int = 0, oracle: bool = False
+) -> dict[Path, str]:
+    """Return the site files of a cut, and the CSVs that belong to them.
+
+    Paths in them are absolute, so that a copy of a site file, in a startup kit for example, finds
+    its data.
+
+    Args:
+        pool: what is cut.
+        cut: site -> split -> rows.
+        labelled: share of the training labels that each site sees.
+        out: folder they are for.
+        seed: by which each site draws whose label is seen.
+        oracle: whether the data's own labels answer a job that asks for labels.
+    """
+    texts: dict[Path, str] = {}
+    for (site, mine), share in zip(cut.items(), labelled, strict=True):
+        content, chosen, table = pool.listing(site, mine, out)
+        if table:
+            texts[out / f"{site}.csv"] = table
+        whole = {**content, "labelled": share, **chosen, "split": {"seed": seed}}
+        if oracle:
+            whole["annotation"] = "oracle"
+        texts[out / f"{site}.yaml"] = write_yaml(
+            whole, sort_keys=False, default_flow_style=None, allow_unicode=True
+        )
+    return texts
+
+
+def write_files(texts: Mapping[Path, str]) -> None:
+    """Write all files, whose folders are made, or none.
+
+    Raises:
+        ConfigError: one of them exists with other content, perhaps edited by hand.
+    """
+    for path, text in texts.items():
+        if path.exists() and path.read_bytes() != text.encode():
+            expected = "no such file, or the one that would be written"
+            found = "another one, perhaps edited by hand"
+            raise ConfigError(
+                f"{path}",
+                expected=expected,
+                found=found,
+                remedy="Name another folder, or delete it.",
+            )
+    for path, text in texts.items():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(text.encode())

@@ -1,0 +1,177 @@
+"""The built-in synthetic images: a procedural dermoscopy set at ten sites, so that the quick start
+needs no download.
+
+The layout follows FedPerl's (Bdair et al., MELBA 2022, Sec. 3): sites 1-5 are a community (one
+archive cut in five), 6-8 another, 9 and 10 stand alone with their own cameras and patients. Sizes,
+and which diagnoses are common, are of the same kind as there; naevi dominate everywhere but at site
+9, and DF, VASC and SCC are rare or absent. Site 11 is like site 1, with patients of its own, and so
+on.
+"""
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from fedward.errors import DataError, listed
+from fedward.lab.lesions import draw
+from fedward.seeds import numpy_generator
+from fedward.sites.assemble import divide
+from fedward.sites.data import SPLITS, Row, SiteData
+from fedward.sites.looks import LOOKS, Colour, Style
+from fedward.sites.site_file import SERVER
+from fedward.sites.split import group_split
+
+if TYPE_CHECKING:
+    from fedward.config import DataSpec, SyntheticData
+
+LUMA = (0.299, 0.587, 0.114)
+"""Red, green and blue in grey (ITU-R 601, as Pillow converts)."""
+SPLIT_SHARES = (0.60, 0.15, 0.25)
+"""Train, validation, test."""
+
+_ARCHIVE = {
+    "MEL": 0.18,
+    "NV": 0.47,
+    "BCC": 0.13,
+    "AK": 0.05,
+    "BKL": 0.11,
+    "DF": 0.015,
+    "VASC": 0.015,
+    "SCC": 0.03,
+}
+_CLINIC = {"MEL": 0.12, "NV": 0.63, "BCC": 0.06, "AK": 0.03, "BKL": 0.12, "DF": 0.02, "VASC": 0.02}
+_OUTDOOR = {"MEL": 0.03, "NV": 0.11, "BCC": 0.36, "AK": 0.31, "BKL": 0.10, "SCC": 0.09}
+_ATLAS = {"MEL": 0.25, "NV": 0.53, "BCC": 0.06, "BKL": 0.06, "DF": 0.05, "VASC": 0.05}
+_PUBLIC = {
+    "MEL": 0.16,
+    "NV": 0.40,
+    "BCC": 0.12,
+    "AK": 0.08,
+    "BKL": 0.12,
+    "DF": 0.04,
+    "VASC": 0.04,
+    "SCC": 0.04,
+}
+
+
+@dataclass(frozen=True)
+class _Place:
+    relative_size: float
+    priors: dict[str, float]
+    style: Style
+
+
+def _archive(size: float, gains: Colour, **style: float) -> _Place:
+    return _Place(size, _ARCHIVE, Style(gains=gains, corners=0.15, blur=0.4, **style))
+
+
+def _clinic(size: float, gains: Colour, **style: float) -> _Place:
+    return _Place(size, _CLINIC, Style(gains=gains, corners=0.75, blur=0.55, gamma=1.15, **style))
+
+
+_PLACES = {
+    "site-1": _archive(1.0, (1.05, 0.95, 0.93)),
+    "site-2": _archive(1.0, (1.07, 0.97, 0.92)),
+    "site-3": _archive(1.0, (1.05, 0.94, 0.90), hair=1.4),
+    "site-4": _archive(1.0, (1.03, 0.96, 0.95), noise=0.02),
+    "site-5": _archive(0.8, (1.06, 0.93, 0.94), zoom=0.92),
+    "site-6": _clinic(1.0, (0.86, 0.88, 1.12)),
+    "site-7": _clinic(1.0, (0.84, 0.90, 1.15), gel=0.5),
+    "site-8": _clinic(0.5, (0.88, 0.87, 1.10), zoom=1.1),
+    "site-9": _Place(
+        0.6, _OUTDOOR, Style((0.98, 1.04, 0.76), 0.80, 0.0, 0.85, 0.03, 0.75, 1.3, 0.0)
+    ),
+    "site-10": _Place(0.25, _ATLAS, Style((1.12, 1.00, 1.02), 1.5, 0.35, 0.3, 0.01, 1.2, 0.5, 0.2)),
+}
+
+
+def synthetic_sites() -> list[str]:
+    """Return the names of the ten sites that are not like another one, without the server's."""
+    return list(_PLACES)
+
+
+def _place_of(site: str) -> _Place | None:
+    """Return a site's place; None where no synthetic site has such a name."""
+    if site == SERVER:
+        return _Place(1.0, _PUBLIC, Style())
+    number = re.fullmatch(r"site-([1-9]\d{0,3})", site)
+    return list(_PLACES.values())[(int(number[1]) - 1) % len(_PLACES)] if number else None
+
+
+def synthetic_site(site: str, spec: "DataSpec", synthetic: "SyntheticData", seed: int) -> SiteData:
+    """Draw one site's data.
+
+    A site has ``synthetic.images`` times its relative size images (site-10: a quarter), each of its
+    own lesion. 60, 15 and 25 % are in train, val and test. ``synthetic.labelled`` of the training
+    labels are seen, none at every other site if ``synthetic.isolated``. The server has
+    ``synthetic.images`` images, all in val. Class counts follow the site's priors by largest
+    remainder, so a rare class may have one image in train and none in val. Ids and the order of the
+    images say nothing about classes. A site drops classes that are not in ``spec.classes``.
+
+    Raises:
+        DataError: no such site, or a class that the synthetic images cannot draw, or none of the
+            site's.
+    """
+    if spec.multi_label:
+        expected = "a job of one label an image"
+        remedy = "Give this data set site files, as with --site-files FOLDER."
+        raise DataError(
+            f"synthetic site {site}",
+            expected=expected,
+            found="data.multi_label=true",
+            remedy=remedy,
+        )
+    place = _place_of(site)
+    if place is None:
+        expected = f"site-1, site-2, ... or {SERVER}"
+        remedy = "Rename the site, or give it a site file."
+        raise DataError(
+            f"synthetic site {site}", expected=expected, found=repr(site), remedy=remedy
+        )
+    names = _diagnoses(
+        site, place, spec, max(round(synthetic.images * place.relative_size), 1), seed
+    )
+    ids = [f"{site}-{index:04d}" for index in range(len(names))]
+    labels = [spec.classes.index(name) for name in names]
+    cameras = [other.style for other in _PLACES.values()]
+    style = (
+        [cameras[index % len(cameras)] for index in range(len(names))]
+        if site == SERVER
+        else place.style
+    )
+    pixels = draw(names, spec.image_size, style, numpy_generator(seed, "phantom pixels", site))
+    if spec.channels == 1:
+        pixels = (pixels @ np.array(LUMA)).round().astype(np.uint8)[..., None]
+    parts = group_split(
+        ids, np.array(labels), (0.0, 1.0, 0.0) if site == SERVER else SPLIT_SHARES, seed
+    )
+    rows = [
+        Row(name, label, SPLITS[part]) for name, label, part in zip(ids, labels, parts, strict=True)
+    ]
+    unlabelled = synthetic.isolated and site != SERVER and int(site.removeprefix("site-")) % 2 == 0
+    labelled = 0.0 if unlabelled else synthetic.labelled
+    return divide(
+        site, spec.classes, rows, pixels, labelled, numpy_generator(seed, "phantom labelled", site)
+    )
+
+
+def _diagnoses(site: str, place: _Place, spec: "DataSpec", images: int, seed: int) -> list[str]:
+    strange = [name for name in spec.classes if name not in LOOKS]
+    priors = {name: place.priors[name] for name in spec.classes if name in place.priors}
+    if strange or not priors:
+        expected = f"classes among {listed(place.priors)}"
+        found = listed(strange or spec.classes)
+        remedy = "The synthetic images show dermoscopy only: give this data set site files."
+        raise DataError(f"synthetic site {site}", expected=expected, found=found, remedy=remedy)
+    quota = {name: images * share / sum(priors.values()) for name, share in priors.items()}
+    counts = {name: int(number) for name, number in quota.items()}
+    short = sorted(quota, key=lambda name: counts[name] - quota[name])[
+        : images - sum(counts.values())
+    ]
+    ordered = [name for name in quota for _ in range(counts[name] + (name in short))]
+    return [
+        ordered[index]
+        for index in numpy_generator(seed, "phantom labels", site).permutation(images)
+    ]

@@ -1,0 +1,1 @@
+"""What a finished or a running run folder says: rows, metrics, outcome, tables."""

@@ -1,0 +1,21 @@
+"""Small things about text that all parts of the package share: plurals, and the order of names."""
+
+import re
+
+_DIGITS = re.compile(r"(\d+)")
+
+
+def count(number: int, noun: str) -> str:
+    """Return a number with its noun, such as ``1 site`` or ``3 sites``."""
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
+def natural(name: str) -> tuple[list[str | int], str]:
+    """Return the key by which a person would sort a name: ``site-2`` before ``Site-10``.
+
+    Digits count as numbers and capital letters as small ones. Names that differ in nothing else
+    keep one order: that of the names as they are written.
+    """
+    parts = _DIGITS.split(name.lower())
+    # The expression has one group, so texts and runs of digits alternate: no number meets a text.
+    return [int(part) if place % 2 else part for place, part in enumerate(parts)], name

@@ -1,0 +1,82 @@
+"""``fedward bench`` as a user calls it: it cuts, runs in processes, keeps what has finished, and
+refuses wrong use.
+"""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from fedward.cli import main
+from fedward.lab.bench.records import read_records
+from fedward.lab.bench.study import Cell
+from public_images import write_public_npz
+
+STUDY = {
+    "title": "Tiny",
+    "settings": {
+        "rounds": 1,
+        "images_per_round": 8,
+        "batch": 4,
+        "net": "small_cnn",
+        "participants": None,
+    },
+    "sites": {"two/{seed}": "images.npz --sites 2 --seed {seed}"},
+    "rows": {"fedavg": {"title": "FedAvg", "job": "fedavg", "sites": "two/{seed}"}},
+}
+
+
+@pytest.fixture
+def words(tmp_path: Path) -> list[str]:
+    """The command for a study of one row, on images that lie there."""
+    write_public_npz(tmp_path / "images.npz", train=60, val=60, test=60)
+    (tmp_path / "study.json").write_text(json.dumps(STUDY))
+    places = ["--data", str(tmp_path), "--out", str(tmp_path / "out")]
+    return ["bench", str(tmp_path / "study.json"), *places, "--workers", "1"]
+
+
+def test_a_study_is_cut_run_and_shown_once(
+    words: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    results = tmp_path / "out" / "results.jsonl"
+    assert main([*words, "--seeds", "3", "3"]) == 0
+    text = capsys.readouterr().out
+    assert list(read_records(results)) == [Cell("all", "fedavg", 3)]
+    assert "1/1 all fedavg seed 3: accuracy " in text
+    assert "| FedAvg | 1 (few) |" in text
+    assert (tmp_path / "out" / "sites" / "two" / "3" / "site-2.yaml").exists()
+    before = results.read_bytes()
+    assert main([*words, "--seeds", "3"]) == 0
+    assert "1/1" not in capsys.readouterr().out
+    assert results.read_bytes() == before
+    (tmp_path / "others" / "two" / "3").mkdir(parents=True)
+    assert main([*words, "--seeds", "3", "--site-files", str(tmp_path / "others")]) == 2
+    assert "--site-files: expected sites, found ../others" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("workers", ["0", "-1"])
+def test_no_workers_are_refused(
+    words: list[str], workers: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([*words, "--workers", workers]) == 2
+    assert f"--workers: expected 1 or more, found {workers}" in capsys.readouterr().err
+
+
+def test_missing_data_is_named_before_anything_runs(
+    words: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "images.npz").unlink()
+    assert main(words) == 2
+    assert f"{tmp_path / 'images.npz'}: expected an npz file" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+
+
+def test_ctrl_c_says_that_finished_runs_are_kept(
+    words: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupted(*stages: object, workers: int) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("fedward.lab.bench.runs.run_all", interrupted)
+    assert main(words) == 130
+    assert "fedward: interrupted; finished runs are kept" in capsys.readouterr().err

@@ -1,0 +1,92 @@
+"""Figures of studies: which lines they have, and where their points lie."""
+
+import re
+from pathlib import Path
+
+from fedward.lab.bench.pictures import draw
+from fedward.lab.bench.records import Curve, Record
+from fedward.lab.bench.study import Cell, Study
+from fedward.lab.bench.tables import Results
+
+ROWS = {name: {"title": name, "job": "fedavg"} for name in ("few", "own", "all")}
+
+
+def result(cell: Cell, curve: Curve, test: float) -> Record:
+    values = {"accuracy": test, "f1_macro": test, "pooled": test}
+    return Record(*cell, {}, "", "", 1, 1, 1.0, 1.0, curve, {"last": values}, {})
+
+
+def drawn(study: Study, records: list[Record], file: Path) -> str:
+    draw(Results(study, {record.cell: record for record in records}), file)
+    return re.sub(r"\s+", " ", file.read_text())
+
+
+def test_equal_results_are_drawn_alike_without_refused_rows(tmp_path: Path) -> None:
+    study = Study.model_validate({"title": "t", "rows": ROWS, "own": "own", "seeds": (1, 2)})
+    rounds = tuple(range(1, 9))
+    level = Curve(rounds, (0.5,) * 8, {}, ())
+    rising = Curve(rounds, (0.1,) * 6 + (0.9,) * 2, {}, ())
+    curves = {"few": level, "own": level, "all": rising}
+    records = [result(cell, curves[cell.row], 0.5) for cell in study.cells()]
+    first = drawn(study, records, tmp_path / "a.svg")
+    assert first == drawn(study, records, tmp_path / "b.svg")
+    assert "<title>t: few, own</title>" in first
+    assert "Weighted F1, validation" in first
+
+
+def test_variants_by_labels_are_drawn_over_their_share(tmp_path: Path) -> None:
+    variants = {
+        "whole": {"title": "100 %", "labelled": 1.0},
+        "tenth": {"title": "10 %", "labelled": 0.1},
+    }
+    study = Study.model_validate(
+        {"title": "t", "rows": ROWS, "variants": variants, "seeds": (1, 2)}
+    )
+    level = Curve(tuple(range(1, 9)), (0.5,) * 8, {}, ())
+    records = [
+        result(cell, level, 0.5 if cell.variant == "whole" else 0.4) for cell in study.cells()
+    ]
+    text = drawn(study, records, tmp_path / "a.svg")
+    assert "labelled training images, %" in text
+    assert Results(study, {record.cell: record for record in records}).reached(
+        "tenth", "own", "accuracy"
+    ) == ("80.0 % [80.0, 80.0]")
+
+
+def test_bought_labels_are_drawn_over_their_number(tmp_path: Path) -> None:
+    study = Study.model_validate({"title": "t", "rows": ROWS, "seeds": (1, 2)})
+    rounds = tuple(range(1, 11))
+    test = {"f1_macro": (0.2, *(0.5,) * 9)}
+    bought = Curve(rounds, (0.2, *(0.5,) * 9), test, (10, *(30,) * 9))
+    every = Curve(rounds, (0.6,) * 10, {"f1_macro": (0.6,) * 10}, ())
+    records = [result(cell, every if cell.row == "all" else bought, 0.5) for cell in study.cells()]
+    text = drawn(study, records, tmp_path / "a.svg")
+    assert "labels at all sites" in text
+    assert "<title>t: few, own, all</title>" in text
+
+
+def test_axes_of_scores_end_where_scores_do(tmp_path: Path) -> None:
+    """Also where an interval of two seeds reaches beyond."""
+    study = Study.model_validate({"title": "t", "rows": ROWS, "seeds": (1, 2)})
+    level = {
+        1: Curve(tuple(range(1, 9)), (0.9,) * 8, {}, ()),
+        2: Curve(tuple(range(1, 9)), (1.0,) * 8, {}, ()),
+    }
+    text = drawn(
+        study, [result(cell, level[cell.seed], 0.5) for cell in study.cells()], tmp_path / "a.svg"
+    )
+    ticks = [float(tick) for tick in re.findall(r">(-?\d\.\d+)</text>", text)]
+    assert max(ticks) == 1.0
+    assert min(ticks) >= 0
+
+
+def test_figures_have_the_colours_of_reports(tmp_path: Path) -> None:
+    """All that they use, in light and in dark."""
+    study = Study.model_validate({"title": "t", "rows": ROWS, "seeds": (1, 2)})
+    level = Curve(tuple(range(1, 9)), (0.5,) * 8, {}, ())
+    text = drawn(study, [result(cell, level, 0.5) for cell in study.cells()], tmp_path / "a.svg")
+    light, dark = re.findall(r":root { ([^}]*) }", text)
+    assert set(re.findall(r"var\((--[\w-]+)\)", text)) <= set(re.findall(r"(--[\w-]+):", light))
+    assert "--ink: #1b2430" in light
+    assert "--ink: #e6ebf1" in dark
+    assert text.index("@media (prefers-color-scheme: dark)") < text.index(dark)

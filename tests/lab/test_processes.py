@@ -1,0 +1,176 @@
+"""Many runs at once: none stops another, what ends one process is told, and Ctrl-C ends them all."""
+
+import json
+import os
+import pickle
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from functools import partial
+from multiprocessing import parent_process
+from pathlib import Path
+from threading import Event
+
+import psutil
+import pytest
+
+from fedward.errors import ConfigError, DataError, FedwardError, RunError, WireError, WorkError
+from fedward.lab.bench.processes import PRELOADED, run_all
+
+
+def square(number: int) -> str:
+    if number == 2:
+        raise DataError("number 2", expected="another", found="two", remedy="Take 3.")
+    if number == 3:
+        raise ValueError("three")
+    return str(number**2)
+
+
+def test_a_failing_run_stops_no_other_and_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(DataError, match="number 2: expected another, found two") as caught:
+        run_all({f"number {n}": partial(square, n) for n in (2, 3, 4, 5)}, workers=1)
+    assert caught.value.remedy == "Take 3."
+    said = sorted(line.split(" ", 1)[1] for line in capsys.readouterr().out.splitlines())
+    assert said == [f"number 2: {caught.value}", "number 3: three", "number 4: 16", "number 5: 25"]
+
+
+def kill_itself() -> str:
+    os.kill(os.getpid(), signal.SIGKILL)
+    return "alive"
+
+
+def test_a_process_that_is_killed_ends_them_all_in_one_message(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with pytest.raises(RunError, match="one was killed") as caught:
+        run_all({f"number {n}": partial(kill_itself) for n in range(20)}, workers=2)
+    assert "fewer --workers" in caught.value.remedy
+    assert capsys.readouterr().out == ""
+
+
+def test_a_failing_run_is_the_error_after_all_stages_ran(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with pytest.raises(DataError, match="number 2"):
+        run_all(
+            {"first": partial(square, 2)},
+            {"second": partial(square, 3), "third": partial(square, 4)},
+            workers=1,
+        )
+    assert capsys.readouterr().out.splitlines()[1:] == ["1/2 second: three", "2/2 third: 16"]
+
+
+def interrupt(folder: Path, number: int) -> str:
+    (folder / str(number)).touch()
+    if number == 0:
+        command = parent_process()
+        assert command
+        assert command.pid
+        os.kill(command.pid, signal.SIGINT)
+        Event().wait(20)  # a run that goes on: only its end by others is in time
+        (folder / "ended").touch()
+    return "done"
+
+
+@pytest.fixture
+def listening() -> Iterator[None]:
+    """A process that hears Ctrl-C, as at a terminal; one that a script begins in the background
+    does not.
+    """
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("listening")
+def test_ctrl_c_ends_the_runs_at_work_and_begins_no_other(tmp_path: Path) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        run_all({f"number {n}": partial(interrupt, tmp_path, n) for n in range(4)}, workers=1)
+    assert [file.name for file in tmp_path.iterdir()] == ["0"]
+
+
+def about(folder: Path) -> str:
+    forking = psutil.Process(os.getppid())
+    found = {
+        "imported": [name for name in PRELOADED if name in sys.modules],
+        "threads": forking.num_threads(),
+        "own": psutil.Process().num_threads()
+        - 1,  # besides the one that waits for the command's end
+        "cuda": sys.modules["torch"].cuda.is_initialized(),
+        "from": forking.pid,
+    }
+    (folder / f"{os.getpid()}.json").write_text(json.dumps(found))
+    return "told"
+
+
+def test_processes_are_forked_from_one_that_only_imported(tmp_path: Path) -> None:
+    """It has no second thread, of which a fork would leave locks and no owner, and no CUDA, which
+    survives no fork.
+
+    In a process of its own: a process begins one that forks, and another test here may have begun
+    it with less.
+    """
+    code = "import sys; sys.path[:] = eval(sys.argv[1])\nimport test_processes as tests\n"
+    code += "from functools import partial; from pathlib import Path; from fedward.lab.bench.processes import run_all\n"
+    code += (
+        "for _ in range(2): run_all({'told': partial(tests.about, Path(sys.argv[2]))}, workers=1)"
+    )
+    command = subprocess.Popen([sys.executable, "-c", code, repr([*sys.path]), str(tmp_path)])
+    assert command.wait() == 0
+    first, second = (json.loads(file.read_text()) for file in tmp_path.iterdir())
+    assert first == second
+    assert first.pop("from") not in (os.getpid(), command.pid)
+    assert first == {"imported": list(PRELOADED), "threads": 1, "own": 1, "cuda": False}
+
+
+def test_nothing_is_imported_from_the_working_folder(tmp_path: Path) -> None:
+    """Of modules that the new processes import first, of Python's and of fedward."""
+    work = tmp_path / "work"
+    work.mkdir()
+    for name in ("cmd", "signal", "fedward"):
+        (work / f"{name}.py").write_text(f"open('{name} was run', 'w')")
+    command = tmp_path / "command.py"
+    command.write_text(
+        "import sys; sys.path += eval(sys.argv[1])\nfrom functools import partial\n"
+        "from fedward.lab.bench.processes import run_all\n"
+        "if __name__ == '__main__':\n    run_all({'one': partial(str, 1)}, workers=1)\n"
+    )
+    arguments = [sys.executable, str(command), repr([entry for entry in sys.path if entry])]
+    found = subprocess.run(arguments, cwd=work, capture_output=True, check=False)
+    assert sorted(file.name for file in work.iterdir()) == ["cmd.py", "fedward.py", "signal.py"]
+    assert found.stdout.splitlines()[-1:] == [b"1/1 one: 1"], found.stderr
+
+
+def wait(folder: Path, number: int) -> str:
+    (folder / str(number)).touch()
+    Event().wait(600)
+    return "waited"
+
+
+def test_no_process_outlives_a_killed_command(tmp_path: Path) -> None:
+    """Neither those at work, nor one without work, nor the one that they were forked from."""
+    code = "import sys; sys.path[:] = eval(sys.argv[1])\nimport test_processes as tests\n"
+    code += "from functools import partial; from pathlib import Path; from fedward.lab.bench import processes\n"
+    code += "processes.PRELOADED = ()\n"
+    code += "runs = {str(n): partial(tests.wait, Path(sys.argv[2]), n) for n in range(2)}\n"
+    code += "processes.run_all({'short': partial(str, 1), **runs}, workers=3)"
+    command = subprocess.Popen([sys.executable, "-c", code, repr([*sys.path]), str(tmp_path)])
+    while len(list(tmp_path.iterdir())) < 2:
+        assert command.poll() is None
+        Event().wait(0.1)
+    processes = psutil.Process(command.pid).children(recursive=True)
+    assert sum("forkserver" in " ".join(process.cmdline()) for process in processes) == 4
+    command.kill()
+    command.wait()
+    assert psutil.wait_procs(processes, timeout=60)[1] == []
+
+
+@pytest.mark.parametrize(
+    "kind", [FedwardError, ConfigError, DataError, WireError, RunError, WorkError]
+)
+def test_an_error_stays_whole_on_its_way_from_another_process(kind: type[FedwardError]) -> None:
+    error = kind("here", expected="a", found="b", remedy="Fix it.")
+    copy = pickle.loads(pickle.dumps(error))
+    assert type(copy) is kind
+    assert (str(copy), vars(copy)) == (str(error), vars(error))

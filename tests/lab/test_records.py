@@ -1,0 +1,385 @@
+"""A study's runs and results: from run folders into lines, compared with them, and shown by the
+rule of convergence.
+"""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from fedward.cli import main
+from fedward.errors import ConfigError, RunError
+from fedward.evaluation import last_rounds
+from fedward.lab.bench.page import check_page, write_page
+from fedward.lab.bench.recording import check_records
+from fedward.lab.bench.records import Curve, Record, add_record, read_records
+from fedward.lab.bench.runs import Bench
+from fedward.lab.bench.study import Cell, Study
+from fedward.lab.bench.tables import Results, tables
+from fedward.lab.local import run_local
+from fedward.runs.run import Run
+
+STUDY = {
+    "title": "Tiny",
+    "settings": {
+        **{
+            "rounds": 8,
+            "images_per_round": 16,
+            "batch": 16,
+            "participants": 2,
+            "synthetic.images": 40,
+            "synthetic.sites": 2,
+        },
+        **{"data.image_size": 16, "evaluate_every": 1},
+    },
+    "rows": {
+        "lower": {"title": "Lower", "job": "fedavg"},
+        "local": {
+            "title": "Each site alone",
+            "job": "fedavg",
+            "alone": True,
+            "settings": {"participants": None},
+        },
+        "ssfl": {"title": "SSFL", "job": "ssfl"},
+        "warm": {
+            "title": "SSFL from Lower",
+            "job": "ssfl",
+            "init": "lower",
+            "settings": {"rounds": 8},
+        },
+        "upper": {"title": "Upper", "job": "fedavg_full"},
+    },
+    "own": "ssfl",
+    "lower": "lower",
+    "upper": "upper",
+    "compare": [["ssfl", "lower"], ["ssfl", "local"]],
+    "seeds": [1, 2],
+}
+ALONE = Cell("all", "local", 1)
+
+
+@pytest.fixture(scope="module")
+def study_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    file = tmp_path_factory.mktemp("study") / "tiny.json"
+    file.write_text(json.dumps(STUDY))
+    return file
+
+
+@pytest.fixture(scope="module")
+def work(tmp_path_factory: pytest.TempPathFactory, without_report: None) -> Bench:
+    out = tmp_path_factory.mktemp("out")
+    made = Bench(
+        Study.model_validate(STUDY), out, out / "sites", out / "results.jsonl", {}, run_local
+    )
+    for cell in made.study.cells():
+        made.run_cell(cell)
+    return made
+
+
+@pytest.fixture
+def file(work: Bench, tmp_path: Path) -> Path:
+    copy = tmp_path / "results.jsonl"
+    copy.write_bytes(work.file.read_bytes())
+    return copy
+
+
+def test_a_line_says_what_the_run_folder_says(work: Bench, file: Path) -> None:
+    lines = read_records(file)
+    assert list(lines) == sorted(work.study.cells())
+    cell = Cell("all", "ssfl", 2)
+    result = lines[cell]
+    (run,) = work.runs(cell)
+    assert (result.rounds, result.trainings, result.curve.round) == (8, 16, tuple(range(1, 9)))
+    found = last_rounds(run.metrics.named("f1_macro"), "f1_macro").test
+    assert result.test["last"]["f1_macro"] == pytest.approx(found, abs=1e-5)
+    assert (
+        json.loads((run.folder / "audit.jsonl").read_text().splitlines()[-1])["hash"]
+        == result.audit
+    )
+    assert set(result.pseudo_labels) >= {"kept", "right", "local"}
+    assert set(lines[Cell("all", "lower", 1)].pseudo_labels) == set()
+
+
+def test_sites_that_are_alone_count_once_each(work: Bench, file: Path) -> None:
+    runs = {site: Run.load(folder) for site, folder in work.folders(ALONE).items()}
+    assert {site: run.info.sites for site, run in runs.items()} == {
+        "site-1": ("site-1",),
+        "site-2": ("site-2",),
+    }
+    each = [last_rounds(run.metrics.named("accuracy"), "accuracy").test for run in runs.values()]
+    result = read_records(file)[ALONE]
+    assert None not in each
+    assert result.test["last"]["accuracy"] == pytest.approx(sum(filter(None, each)) / 2, abs=1e-5)
+    assert result.trainings == 16
+
+
+def test_lines_tell_what_joining_brings_to_each_site(work: Bench, file: Path) -> None:
+    lines = read_records(file)
+    (run,) = work.runs(Cell("all", "ssfl", 1))
+    choices = {
+        choice.site: choice
+        for choice in last_rounds(run.metrics.named("accuracy"), "accuracy").sites
+    }
+    told = lines[Cell("all", "ssfl", 1)].sites
+    assert {site: values["images"] for site, values in told.items()} == {
+        c.site: c.images for c in choices.values()
+    }
+    assert told["site-2"]["accuracy"] == pytest.approx(choices["site-2"].test, abs=1e-5)
+    rows = rows_of(tables(results_of(file)))
+    gains = [
+        lines[Cell("all", "ssfl", s)].sites["site-1"]["f1_macro"]
+        - lines[Cell("all", "local", s)].sites["site-1"]["f1_macro"]
+        for s in (1, 2)
+    ]
+    assert rows["site-1"][1] == "2"
+    assert rows["site-1"][-1].startswith(f"{sum(gains) / 2:+.3f} [")
+
+
+def test_lines_of_before_tell_of_no_site_and_stay_valid(work: Bench, file: Path) -> None:
+    lines = [json.loads(line) for line in file.read_text().splitlines()]
+    file.write_text(
+        "".join(
+            json.dumps({k: v for k, v in line.items() if k != "sites"}) + "\n" for line in lines
+        )
+    )
+    assert check_records(file, work.finished) == sorted(work.study.cells())
+    assert "Does joining pay?" not in tables(results_of(file))
+
+
+def test_a_row_may_begin_with_the_weights_of_another(work: Bench) -> None:
+    (warm,) = work.runs(Cell("all", "warm", 2))
+    (lower,) = work.runs(Cell("all", "lower", 2))
+    assert (warm.info.init or {})["folder"] == str(lower.folder)
+
+
+def test_results_are_compared_with_their_folders(work: Bench, file: Path) -> None:
+    assert check_records(file, work.finished) == sorted(work.study.cells())
+    assert check_records(file, lambda cell: []) == []
+    wrong = read_records(file)[ALONE]
+    add_record(file, replace(wrong, test={**wrong.test, "last": {"accuracy": 1.0}}))
+    with pytest.raises(RunError, match="other test"):
+        check_records(file, work.finished)
+
+
+def test_a_folder_that_was_changed_is_noticed(work: Bench, file: Path) -> None:
+    log = work.folders(Cell("all", "lower", 1))[""] / "metrics.jsonl"
+    before = log.read_bytes()
+    log.write_bytes(before.replace(b'"accuracy", "value": 0', b'"accuracy", "value": 1', 1))
+    try:
+        with pytest.raises(RunError):
+            check_records(file, work.finished)
+    finally:
+        log.write_bytes(before)
+
+
+def test_recorded_cells_do_not_run_again(
+    work: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ran: list[list[str]] = []
+    monkeypatch.setattr(
+        "fedward.lab.bench.runs.run_all", lambda *stages, workers: ran.extend(map(list, stages))
+    )
+    work.run(work.study.cells(), 1)
+    assert ran == [[], []]
+    other = Bench(
+        work.study, tmp_path, work.site_files, work.file, {"learning_rate": 0.5}, run_local
+    )
+    other.run([Cell("all", "warm", 1), Cell("all", "lower", 1)], 1)
+    assert ran[2:] == [["all lower seed 1"], ["all warm seed 1"]], (
+        "other settings; first weights come first"
+    )
+
+
+def test_a_setting_that_is_new_counts_as_its_default(work: Bench, file: Path) -> None:
+    result = read_records(file)[ALONE]
+    asked = work.experiment(ALONE)
+    older = {name: value for name, value in result.settings.items() if name != "update_dtype"}
+    assert replace(result, settings=older).is_of(asked)
+    named = {**older, "options": {**older["options"], "momentum": 0.9}}
+    assert replace(result, settings=named).is_of(asked), "the method's default"
+    assert not replace(result, settings={**older, "update_dtype": "float16"}).is_of(asked)
+    assert not replace(result, settings={**older, "net": "none"}).is_of(asked)
+
+
+@pytest.mark.parametrize(
+    ("failed", "cell"), [(ALONE, ALONE), (Cell("all", "lower", 1), Cell("all", "warm", 1))]
+)
+def test_a_run_in_which_a_site_failed_is_of_no_use(work: Bench, failed: Cell, cell: Cell) -> None:
+    """Neither in a table, nor for another row that would begin with its weights."""
+    folder = next(iter(work.folders(failed).values()))
+    before = (folder / "rounds.jsonl").read_bytes()
+    (folder / "rounds.jsonl").write_bytes(
+        before.replace(b'"failed": {}', b'"failed": {"site-1": "no file"}', 1)
+    )
+    try:
+        with pytest.raises(RunError, match="expected all sites to train, found site-1: no file"):
+            work.run_cell(cell)
+    finally:
+        (folder / "rounds.jsonl").write_bytes(before)
+
+
+def test_a_metric_without_a_value_is_in_no_table(work: Bench, file: Path) -> None:
+    study = work.study.model_copy(update={"metrics": ("accuracy", "sensitivity")})
+    before = file.read_bytes()
+    with pytest.raises(
+        RunError,
+        match=r"seed-1: expected test values of sensitivity, found none\. Name other metrics",
+    ):
+        Bench(study, work.out, work.site_files, file, {}, run_local).run_cell(
+            Cell("all", "lower", 1)
+        )
+    assert file.read_bytes() == before
+
+
+VALUES = {"lower": 0.6, "local": 0.5, "ssfl": 0.7, "warm": 0.7, "upper": 0.8}
+
+
+def results_of(file: Path, **rising: bool) -> Results:
+    """Return results that have converged but for the named rows, with values that are easily
+    checked.
+    """
+    study = Study.model_validate(STUDY)
+    found = dict[Cell, Record]()
+    for cell, result in read_records(file).items():
+        value = VALUES[cell.row] + cell.seed / 100
+        val = (0.1,) * 7 + (0.9,) if rising.get(cell.row) else (0.5,) * 8
+        test = dict.fromkeys(("accuracy", "f1_macro", "pooled"), value)
+        curve = Curve(tuple(range(1, 9)), val, {}, ())
+        found[cell] = replace(result, curve=curve, test={"last": test})
+    return Results(study, found)
+
+
+def rows_of(text: str) -> dict[str, list[str]]:
+    lines = [
+        [cell.strip() for cell in line.split("|")[1:-1]]
+        for line in text.splitlines()
+        if line.startswith("|")
+    ]
+    return {cells[0]: cells for cells in reversed(lines)}
+
+
+def test_the_table_has_means_and_paired_differences(file: Path) -> None:
+    rows = rows_of(tables(results_of(file)))
+    assert rows["Lower"][1:] == [
+        "2 (few)",
+        "0.615 ± 0.007",
+        "0.615 ± 0.007",
+        "",
+        "",
+        "0.615 ± 0.007",
+    ]
+    assert rows["**SSFL**"][4].startswith("+0.100 [")
+    assert rows["SSFL minus Lower"][1].startswith("+0.100 [")
+    assert rows["Each site alone"][4].startswith("-0.100 [")
+
+
+def test_a_row_that_has_not_converged_shows_no_number(file: Path) -> None:
+    rows = rows_of(tables(results_of(file, ssfl=True)))
+    assert rows["**SSFL**"][2:] == [
+        "refused: not converged: validation still rises by 0.400",
+        "",
+        "",
+        "",
+        "",
+    ]
+    assert "SSFL minus Lower" not in rows
+    assert "site-1" not in rows
+    assert rows["Lower"][2] == "0.615 ± 0.007"
+
+
+def test_no_row_is_compared_with_a_bound_that_is_refused(file: Path) -> None:
+    rows = rows_of(tables(results_of(file, lower=True)))
+    assert rows["Lower"][2].startswith("refused")
+    assert rows["**SSFL**"][2:6] == ["0.715 ± 0.007", "0.715 ± 0.007", "", ""]
+
+
+def test_a_row_of_few_evaluations_shows_no_number(file: Path) -> None:
+    results = results_of(file)
+    cell = Cell("all", "ssfl", 2)
+    short = replace(results.records[cell], curve=Curve(tuple(range(1, 8)), (0.5,) * 7, {}, ()))
+    rows = rows_of(tables(Results(results.study, {**results.records, cell: short})))
+    assert rows["**SSFL**"][2] == "refused: 7 evaluations, of 8 that show convergence"
+
+
+def test_nothing_is_shown_where_the_bounds_are_not_apart(file: Path) -> None:
+    results = results_of(file)
+    low = {**results.records, Cell("all", "upper", 2): results.records[Cell("all", "lower", 1)]}
+    rows = rows_of(tables(Results(results.study, low)))
+    for title in ("Lower", "**SSFL**", "Upper"):
+        assert rows[title][2].startswith("refused: Accuracy: bounds not apart: +0.095 [")
+
+
+def test_a_second_metric_is_refused_alone(file: Path) -> None:
+    results = results_of(file)
+    upper, lower = (
+        results.records[Cell("all", row, seed)] for row, seed in (("upper", 2), ("lower", 1))
+    )
+    test = {"last": {**upper.test["last"], "f1_macro": lower.test["last"]["f1_macro"]}}
+    mixed = {**results.records, Cell("all", "upper", 2): replace(upper, test=test)}
+    text = tables(Results(results.study, mixed))
+    rows = rows_of(text)
+    assert rows["Lower"][2:4] == ["0.615 ± 0.007", "refused"]
+    assert rows["**SSFL**"][4].startswith("+0.100 [")
+    assert rows["**SSFL**"][5] == ""
+    assert "Macro F1, alone" not in text
+
+
+def test_labels_that_came_last_begin_the_curve_that_is_judged() -> None:
+    assert Curve((1, 2, 3, 4), (0.1, 0.2, 0.3, 0.4), {}, (10, 20, 20, 20)).judged == (0.2, 0.3, 0.4)
+    assert Curve((1, 2), (0.1, 0.2), {}, ()).judged == (0.1, 0.2)
+
+
+def test_a_page_is_written_between_its_lines_and_checked(
+    file: Path, study_file: Path, tmp_path: Path
+) -> None:
+    page = tmp_path / "page.md"
+    results = results_of(file)
+    page.write_text("# Before\n\n<!-- study tiny -->\nold\n<!-- end tiny -->\n\nAfter.\n")
+    write_page(page, study_file, results)
+    text = page.read_text()
+    assert text.startswith("# Before\n\n<!-- study tiny -->\n\n![Tiny](tiny.svg)\n\n| method")
+    assert text.endswith("</details>\n\n<!-- end tiny -->\n\nAfter.\n")
+    assert "\nold\n" not in text
+    svg = (tmp_path / "tiny.svg").read_text()
+    assert svg.startswith("<?xml")
+    assert "prefers-color-scheme: dark" in svg
+    check_page(page, study_file, results)
+    page.write_text(text.replace("0.615", "0.715", 1))
+    with pytest.raises(ConfigError, match=r"what the results of tiny\.json say"):
+        check_page(page, study_file, results)
+    page.write_text("no lines")
+    with pytest.raises(ConfigError, match="once each"):
+        write_page(page, study_file, results)
+
+
+def test_the_command_shows_and_verifies(
+    work: Bench, study_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = ["bench", str(study_file), "--out", str(work.out), "--results", str(work.file)]
+    assert main([*command, "--show"]) == 0
+    assert rows_of(capsys.readouterr().out)["lower"][1].startswith(
+        read_records(work.file)[Cell("all", "lower", 1)].model[:8]
+    )
+    assert main([*command, "--verify"]) == 0
+    assert (
+        "10 results have the study's settings, 10 are those of runs in" in capsys.readouterr().out
+    )
+    assert main([*command, "--verify", "--set", "learning_rate=0.5"]) == 2
+    assert "expected the settings of the study, found others" in capsys.readouterr().err
+    assert main([*command, "--show", "--rows", "fedperl"]) == 2
+    assert (
+        "expected some of lower, local, ssfl, warm, upper, found fedperl" in capsys.readouterr().err
+    )
+
+
+def test_site_files_that_nobody_cut_are_asked_for(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "study.json"
+    rows = {"lower": {"title": "Lower", "job": "fedavg", "sites": "few"}}
+    file.write_text(
+        json.dumps({**STUDY, "rows": rows, "own": "", "lower": "", "upper": "", "compare": []})
+    )
+    assert main(["bench", str(file), "--out", str(tmp_path / "out")]) == 2
+    assert "no such folder" in capsys.readouterr().err

@@ -1,0 +1,79 @@
+"""The studies of the repository, and what the results pages say of them."""
+
+from pathlib import Path
+
+import pytest
+
+from fedward.cli import main
+from fedward.lab.bench.bench import verified
+from fedward.lab.bench.convergence import FEWEST
+from fedward.lab.bench.runs import Bench
+from fedward.lab.bench.study import Cell, read_study
+from fedward.methods import method_of
+
+ROOT = Path(__file__).parents[2]
+STUDIES = sorted((ROOT / "benchmarks" / "studies").glob("*.json"))
+RESULTS = ROOT / "docs" / "results"
+
+
+@pytest.mark.parametrize("file", STUDIES, ids=lambda file: file.stem)
+def test_a_study_can_be_run(file: Path) -> None:
+    """All its settings are known to the jobs that it names."""
+    study = read_study(file)
+    for cell in study.cells():
+        assert study.experiment(cell).seed == cell.seed
+
+
+def test_rows_of_selffed_do_equal_work_and_can_be_judged() -> None:
+    """A site sees as many images in each but in those that need more to converge, and each can be
+    judged.
+    """
+    study = read_study(ROOT / "benchmarks" / "studies" / "selffed_blood.json")
+    work = {"moco": 120, "selffed": 160, "upper": 360}
+    for row in set(study.rows) - {"oneshot"}:
+        experiment = study.experiment(Cell("all", row, 11))
+        settings = method_of(experiment).settings
+        before = settings.pretraining_rounds
+        after = settings.rounds - settings.pretraining_rounds
+        phases = 1 if settings.contrastive == "off" else 2
+        assert (before + after * phases) * settings.images_per_round == work.get(row, 100) * 1024
+        assert (settings.batch, settings.learning_rate, experiment.net) == (
+            16,
+            1e-3,
+            "masked_swin_32_patch4",
+        )
+        assert (
+            sum(round_ > before for round_ in evaluated(settings.rounds, experiment.evaluate_every))
+            >= FEWEST
+        )
+
+
+def evaluated(rounds: int, every: int) -> set[int]:
+    return {*range(0, rounds, every), rounds}
+
+
+def pages() -> list[tuple[Path, Path]]:
+    """Return each page with each study whose lines it has."""
+    return [
+        (page, study)
+        for page in sorted(RESULTS.glob("*.md"))
+        for study in STUDIES
+        if f"<!-- study {study.stem} -->" in page.read_text(encoding="utf-8")
+    ]
+
+
+@pytest.mark.parametrize(("page", "file"), pages(), ids=lambda path: path.stem)
+def test_a_page_says_what_its_results_say(page: Path, file: Path, tmp_path: Path) -> None:
+    results = RESULTS / "data" / f"{file.stem}.jsonl"
+    said = verified(
+        Bench(read_study(file), tmp_path, tmp_path, results, {}, lambda: tmp_path), file, page
+    )
+    assert said.startswith(
+        f"{len(results.read_text().splitlines())} results have the study's settings"
+    )
+    assert main(["bench", str(file), "--results", str(results), "--show"]) == 0
+
+
+def test_every_kept_result_is_of_a_study_on_a_page() -> None:
+    shown = {study.stem for _, study in pages()}
+    assert {file.stem for file in (RESULTS / "data").glob("*.jsonl")} <= shown

@@ -1,0 +1,117 @@
+"""A study's file: what it says, what is refused, and what its cells run."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fedward.errors import ConfigError
+from fedward.lab.bench.study import Cell, Study, read_study
+
+ROWS = {
+    "lower": {"title": "Lower", "job": "fedavg"},
+    "ssfl": {"title": "SSFL", "job": "ssfl", "settings": {"threshold": 0.9}, "sites": "few/{seed}"},
+    "once": {"title": "One round", "job": "oneshot", "settings": {"rounds": 1}},
+}
+VARIANTS = {
+    "recipe": {"title": "recipe"},
+    "cold": {"title": "cold", "settings": {"round_warm_up": 0}, "rows": ["lower", "ssfl"]},
+}
+
+
+def study(**changes: Any) -> Study:
+    return Study.model_validate({"title": "t", "rows": ROWS, "seeds": (1, 2), **changes})
+
+
+def written(folder: Path, **changes: Any) -> Path:
+    file = folder / "study.json"
+    file.write_text(json.dumps({"title": "t", "rows": ROWS, **changes}))
+    return file
+
+
+def test_cells_come_seed_by_seed_and_variants_change_rows() -> None:
+    made = study(variants=VARIANTS).cells()
+    assert made[:5] == [Cell("recipe", row, 1) for row in ROWS] + [
+        Cell("cold", row, 1) for row in ("lower", "ssfl")
+    ]
+    assert [cell.seed for cell in made] == [1] * 5 + [2] * 5
+    assert study(variants=VARIANTS).cells(["cold"], ["ssfl"]) == [
+        Cell("cold", "ssfl", seed) for seed in (1, 2)
+    ]
+
+
+def test_settings_go_to_the_methods_that_have_them() -> None:
+    common = study(variants=VARIANTS, settings={"rounds": 5, "threshold": 0.5, "net": "small_cnn"})
+    lower, ssfl, once = (common.experiment(Cell("recipe", row, 3)) for row in ROWS)
+    assert (lower.options["rounds"], lower.net, lower.seed) == (5, "small_cnn", 3)
+    assert "threshold" not in lower.options
+    assert (once.options["rounds"], "threshold" in once.options) == (1, False)
+    assert ssfl.options["threshold"] == 0.9, "the row's own"
+    assert common.experiment(Cell("cold", "ssfl", 3), {"rounds": 2}).options["rounds"] == 2
+    assert common.experiment(Cell("cold", "ssfl", 3)).options["round_warm_up"] == 0
+    stricter = study(variants={"strict": {"title": "strict", "settings": {"threshold": 0.99}}})
+    assert stricter.experiment(Cell("strict", "ssfl", 3)).options["threshold"] == 0.99
+    assert "threshold" not in stricter.experiment(Cell("strict", "lower", 3)).options
+
+
+def test_images_are_as_site_files_say_unless_told_otherwise() -> None:
+    cell = Cell("all", "lower", 1)
+    said = {"classes": ["a", "b"], "image_size": 64}
+    assert study().experiment(cell, data=said).data.classes == ("a", "b")
+    sized = study(settings={"data.image_size": 16}).experiment(cell, data=said).data
+    assert (sized.classes, sized.image_size) == (("a", "b"), 16)
+
+
+def test_rows_run_after_those_they_need() -> None:
+    lower = ROWS["lower"]
+    rows = {
+        "tuned": {**lower, "init": "head", "labels": "bought"},
+        "head": {**lower, "labels": "bought"},
+        "bought": lower,
+        "warm": {**lower, "init": "bought"},
+    }
+    assert study(rows=rows).stages() == [("bought",), ("head", "warm"), ("tuned",)]
+
+
+def test_site_files_are_named_by_seed_and_cut_once() -> None:
+    made = study(sites={"few/{seed}": "skin --seed {seed}", "none": "skin"})
+    assert made.folder(Cell("all", "ssfl", 7)) == "few/7"
+    assert made.folder(Cell("all", "lower", 7)) == ""
+    assert made.partitions(made.cells(rows=["ssfl"])) == {
+        "few/1": ["skin", "--seed", "1"],
+        "few/2": ["skin", "--seed", "2"],
+    }
+
+
+@pytest.mark.parametrize(
+    ("changes", "found"),
+    [
+        ({"own": "fedperl"}, "rows named fedperl, which the study has not"),
+        ({"compare": [["lower", "none"]]}, "rows named none"),
+        ({"title": 3}, "title: 3, not text in quotes"),
+        ({"colour": "red"}, "colour"),
+        ({"settings": {"roundz": 3}}, "settings that some row's method has, found roundz"),
+        (
+            {"variants": {"v": {"title": "v", "settings": {"stepz": 3}}}},
+            "that some row's method has, found stepz",
+        ),
+        (
+            {"rows": {"a": {**ROWS["lower"], "init": "b"}, "b": {**ROWS["lower"], "labels": "a"}}},
+            "each needs another one",
+        ),
+    ],
+)
+def test_a_file_with_a_fault_is_refused(
+    tmp_path: Path, changes: dict[str, Any], found: str
+) -> None:
+    with pytest.raises(ConfigError, match=found):
+        read_study(written(tmp_path, **changes))
+
+
+def test_a_file_that_is_none_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="expected a JSON file"):
+        read_study(tmp_path / "none.json")
+    (tmp_path / "broken.json").write_text("{")
+    with pytest.raises(ConfigError, match="expected a JSON file"):
+        read_study(tmp_path / "broken.json")

@@ -1,0 +1,46 @@
+"""Requests as a server of the same job and version sends them."""
+
+from collections.abc import Iterable
+from typing import Any
+
+from fedward.client.site_log import SiteLog
+from fedward.config import Experiment
+from fedward.methods.fedperl import FedPerl, FedPerlSettings
+from fedward.methods.workflow import Exchange
+from fedward.protocol import wire
+from fedward.protocol.requests import DecryptRequest, Request, read_request
+from fedward.protocol.versions import versions
+from fedward.protocol.wire import Message
+
+NEEDS = FedPerl(FedPerlSettings()).requirements
+"""What the sites of a job may send."""
+RUN = "0123456789abcdef" * 2
+LAST_HASH = "ab" * 32
+
+
+def facts(experiment: Experiment, run: str = RUN) -> dict[str, Any]:
+    """Return what each request tells of its job."""
+    told = {"run": run, "members": 1, "experiment": experiment.digest}
+    return {**told, "versions": versions(), "last_hash": LAST_HASH}
+
+
+def requests(
+    experiment: Experiment, exchange: Exchange, evaluate: Iterable[str] = (), run: str = RUN
+) -> dict[str, Message]:
+    """Return the requests of an exchange."""
+    evaluating = list(evaluate)
+    return wire.requests(
+        exchange, wire.models(exchange, evaluating, dict), evaluating, facts(experiment, run)
+    )
+
+
+class AdmitsAll(SiteLog):
+    """The log of a site that is asked out of turn, to see what else it would refuse."""
+
+    def admit(self, message: Message) -> Request:
+        """Let it pass."""
+        return read_request(message.meta)
+
+    def weight(self, request: DecryptRequest) -> int:
+        """Take this site's update for one of weight 1."""
+        return 1

@@ -1,0 +1,44 @@
+"""A server that lets everything pass: what its sites must then refuse themselves."""
+
+import json
+import time
+
+from fedward.flare.kits.builder import RESOURCES
+from local_federation import SERVER, Federation
+
+
+def let_everything_pass(federation: Federation) -> None:
+    """Restart the server without rules of its own: any code, class and file, no signatures, and a
+    shell for people.
+    """
+    kit = federation.kit(SERVER)
+    rules = kit / "local" / "authorization.json"
+    granted = rules.read_text()
+    for right in ("byoc", "shell_commands"):
+        granted = granted.replace(f'"{right}": "none"', f'"{right}": "any"')
+    rules.write_text(granted)
+    resources = json.loads((kit / "local" / RESOURCES).read_text())
+    del resources["app_validator"]
+    (kit / "local" / RESOURCES).write_text(json.dumps({**resources, "class_allow_list": ["*"]}))
+    startup = kit / "startup" / "fed_server.json"
+    startup.write_text(
+        json.dumps({**json.loads(startup.read_text()), "require_signed_jobs": False})
+    )
+    restart(federation, SERVER)
+
+
+def restart(federation: Federation, name: str) -> None:
+    """Let a participant read its files again; the server goes on calling a site connected that has
+    just ended.
+    """
+    log = federation.kit(name) / "log.txt"
+    federation.stop_one(name)
+    log.unlink()
+    federation.start(name)
+    federation.wait_until_ready()
+    deadline = time.monotonic() + 90
+    while name != SERVER and f"Successfully registered client:{name}" not in (
+        log.read_text() if log.exists() else ""
+    ):
+        assert time.monotonic() < deadline, f"{name} has not come back"
+        time.sleep(0.5)

@@ -1,0 +1,152 @@
+"""A headless Chromium at the page for clinicians, and the command that serves it, in a process of
+its own.
+"""
+
+import re
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import IO, Any
+
+import pytest
+from selenium.webdriver import ActionChains, Chrome, ChromeOptions
+from selenium.webdriver.chrome.service import Service
+from selenium.webdriver.common.by import By
+from selenium.webdriver.common.keys import Keys
+from selenium.webdriver.support.ui import WebDriverWait
+
+from waiting import PATIENCE
+
+FLAGS = (
+    "--headless=new",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-dev-shm-usage",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--disable-quic",
+)
+
+_COMMAND = """
+import signal, sys
+from fedward.cli import main
+signal.signal(signal.SIGINT, signal.default_int_handler)
+sys.exit(main())
+"""
+"""A shell that runs tests in the background ignores it, and what they start inherits that."""
+
+
+class Server:
+    """``fedward annotate`` in a process of its own."""
+
+    def __init__(
+        self,
+        site_file: Path,
+        classes: Sequence[str],
+        port: int = 0,
+        *options: str,
+        errors: IO[bytes] | None = None,
+    ) -> None:
+        words = ["annotate", str(site_file), "--classes", *classes, "--port", str(port), *options]
+        command = [sys.executable, "-c", _COMMAND, *words]
+        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True)
+        assert self.process.stdout is not None
+        self.line = self.process.stdout.readline()
+        self.address = re.findall(r"http://\S+", self.line)[0]
+        self.port = int(re.findall(r":(\d+)/", self.address)[0])
+
+    def end(self, how: signal.Signals) -> tuple[int, str]:
+        self.process.send_signal(how)
+        text, _ = self.process.communicate(timeout=PATIENCE)
+        return self.process.returncode, text
+
+
+class Tab:
+    """One tab of the browser, by what a person sees and does there."""
+
+    def __init__(self, browser: Chrome, window: str) -> None:
+        self.browser = browser
+        self.window = window
+
+    def to_front(self) -> "Tab":
+        self.browser.switch_to.window(self.window)
+        return self
+
+    def open(self, address: str, name: str = "Anna") -> "Tab":
+        self.browser.get(address)
+        if self.find("who").is_displayed():
+            self.find("name").send_keys(name + Keys.ENTER)
+        return self.wait_for_image()
+
+    def find(self, name: str) -> Any:
+        return self.browser.find_element(By.ID, name)
+
+    def until(self, true: Callable[[], Any]) -> Any:
+        return WebDriverWait(self.browser, PATIENCE, poll_frequency=0.02).until(lambda _: true())
+
+    def text(self, name: str) -> str:
+        return str(self.find(name).text)
+
+    def about(self) -> str:
+        """Return the id of the image on the stage, '' if there is none."""
+        found = re.findall(r"Image (\S+) ", self.text("about"))
+        return found[0] if found else ""
+
+    def wait_for_image(self, other_than: str = "") -> "Tab":
+        button = self.browser.find_element(By.CSS_SELECTOR, ".choice")
+        self.until(
+            lambda: (
+                self.about() not in ("", other_than)
+                and button.get_attribute("aria-disabled") == "false"
+            )
+        )
+        return self
+
+    def press(self, keys: str) -> None:
+        ActionChains(self.browser).send_keys(keys).perform()
+
+    def answer(self, key: str) -> str:
+        """Answer the image on the stage with a key, wait for what comes then, and return the
+        image's id.
+        """
+        sample_id = self.about()
+        said = self.text("said")
+        count = self.text("waiting")
+        self.press(key)
+        self.until(
+            lambda: (
+                (self.about(), self.text("said"), self.text("waiting")) != (sample_id, said, count)
+            )
+        )
+        self.until(lambda: self.find("undo").get_attribute("aria-disabled") == "false")
+        return sample_id
+
+    def run(self, script: str, *arguments: Any) -> Any:
+        return self.browser.execute_script(script, *arguments)
+
+    def command(self, name: str, **parameters: Any) -> Any:
+        return self.browser.execute_cdp_cmd(name, parameters)
+
+
+def start_browser(font_size: int = 16) -> Chrome:
+    programs = {name: shutil.which(name) for name in ("chromium", "chromedriver")}
+    missing = [name for name, path in programs.items() if path is None]
+    if missing:
+        pytest.fail(
+            f"{' and '.join(missing)} not found. Install them (Debian: apt-get install chromium chromium-driver), "
+            "or leave these tests out: pytest -m 'not browser and not secure'."
+        )
+    options = ChromeOptions()
+    options.binary_location = programs["chromium"] or ""
+    for flag in FLAGS:
+        options.add_argument(flag)
+    options.add_experimental_option(
+        "prefs", {"webkit": {"webprefs": {"default_font_size": font_size}}}
+    )
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
+    return Chrome(options=options, service=Service(programs["chromedriver"]))

@@ -1,0 +1,56 @@
+"""Sites whose images show several classes, or none."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import yaml
+
+from fedward.config import DataSpec, Experiment
+from tiny import tiny
+
+FINDINGS = ("Mass", "Edema", "Hernia")
+SPEC = DataSpec(
+    name="chest", classes=FINDINGS, multi_label=True, image_size=16, channels=1, views="upright"
+)
+SHARES = (0.5, 0.3, 0.05)
+"""Of images that show each: the last is too rare to be evaluated."""
+
+
+def shown(images: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return grey images (N, 16, 16), a bright square for each class that one shows, and labels (N,
+    3) of 0 and 1.
+    """
+    rng = np.random.default_rng(seed)
+    labels = (rng.random((images, len(FINDINGS))) < SHARES).astype(np.uint8)
+    pixels = rng.integers(0, 100, (images, 16, 16))
+    for place, corner in enumerate((slice(0, 5), slice(5, 10), slice(10, 15))):
+        pixels[:, corner, corner] += 140 * labels[:, place, None, None]
+    return pixels.astype(np.uint8), labels
+
+
+def write_findings(folder: Path, sites: int = 2, **fields: Any) -> Path:
+    """Write ``chest.npz`` in ChestMNIST's layout and the files of sites that share it; return their
+    folder.
+    """
+    arrays = {}
+    for seed, (split, images) in enumerate({"train": 90, "val": 60, "test": 80}.items()):
+        arrays[f"{split}_images"], arrays[f"{split}_labels"] = shown(images, seed)
+    (out := folder / "sites").mkdir(parents=True, exist_ok=True)
+    np.savez(folder / "chest.npz", **arrays)
+    for number in range(1, sites + 1):
+        content = {
+            "kind": "npz",
+            "file": "../chest.npz",
+            "labels": dict(enumerate(FINDINGS)),
+            "share": [number, sites],
+        }
+        (out / f"site-{number}.yaml").write_text(
+            yaml.safe_dump({**content, "labelled": 0.5, **fields})
+        )
+    return out
+
+
+def chest(method: str = "fedavg", **changes: Any) -> Experiment:
+    """A tiny job on them."""
+    return tiny(method, **{"data": SPEC, "synthetic": None, **changes})

@@ -1,0 +1,37 @@
+"""A hospital as in a real federation, with synthetic images: jobs that its default policy allows,
+and requests.
+"""
+
+from typing import Any
+
+from torch import Tensor
+
+from asking import requests
+from fedward.config import Experiment, SyntheticData
+from fedward.methods.workflow import ClientTask, Exchange, State
+from fedward.protocol.wire import Message
+from fedward.storage.initial import initial_model
+from tiny import clinical
+
+HERE = "site-1"
+
+
+def hospital(method: str = "fedavg", images: int = 240, **changes: Any) -> Experiment:
+    """A job that the default policy allows, at a hospital of so many images."""
+    return clinical(method, synthetic=SyntheticData(images=images, labelled=0.5), **changes)
+
+
+def fresh(experiment: Experiment) -> dict[str, Tensor]:
+    return initial_model(experiment, None)[0]  # type: ignore[return-value]
+
+
+def request(
+    experiment: Experiment, model: State | None = None, round_: Any = 1, **changes: Any
+) -> Message:
+    """Return the request of an honest server for training, with other values in its meta where the
+    test says so.
+    """
+    message = requests(experiment, Exchange(1, model or fresh(experiment), {HERE: ClientTask()}))[
+        HERE
+    ]
+    return Message({**message.meta, "members": 3, "round": round_, **changes}, message.arrays)
