@@ -1,4 +1,4 @@
-"""Errors that name the site, what was expected, what was found and what to do."""
+"""Errors that say what is wrong and what to do."""
 
 import os
 from collections.abc import Callable, Iterable
@@ -7,23 +7,36 @@ from pathlib import Path
 
 
 class FedwardError(Exception):
-    """Base of every error this package raises on purpose.
+    """Base of every error that this package raises on purpose.
 
-    The text always has the same four parts, so that a log line can be acted on without the code.
+    The text has two parts, so that a line of a log can be acted on without the code: what is wrong,
+    and what to do. A value that is not what it must be is shown beside what it must be.
+
+    Args:
+        problem: what is wrong and where, as a sentence whose full stop may be missing. With
+            ``expected`` and ``found`` it is the place alone, such as ``site-1.yaml, threads``.
+        remedy: what to do, as sentences; nothing where the problem says it.
+        expected: what the value must be; only together with ``found``.
+        found: the value that was found in its place.
     """
 
-    def __init__(self, where: str, *, expected: str, found: str, remedy: str) -> None:
-        self.where = where
+    def __init__(
+        self, problem: str, remedy: str = "", *, expected: str = "", found: str = ""
+    ) -> None:
+        self.problem = problem
+        self.remedy = remedy
         self.expected = expected
         self.found = found
-        self.remedy = remedy
-        super().__init__(f"{where}: expected {expected}, found {found}. {remedy}")
+        if expected or found:
+            problem = f"{problem}: expected {expected}, found {found}."
+        elif not problem.endswith((".", "?", "!")):
+            problem = f"{problem}."
+        super().__init__(f"{problem} {remedy}".rstrip())
 
     def __reduce__(self) -> tuple[Callable[[str], "FedwardError"], tuple[str]]:
         """Say how it is made again in another process: an exception's own way knows no keywords."""
-        return partial(type(self), expected=self.expected, found=self.found, remedy=self.remedy), (
-            self.where,
-        )
+        again = partial(type(self), remedy=self.remedy, expected=self.expected, found=self.found)
+        return again, (self.problem,)
 
 
 class ConfigError(FedwardError):

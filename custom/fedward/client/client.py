@@ -307,7 +307,7 @@ def public_text(error: BaseException) -> str:
     """
     if isinstance(error, RefusedError):
         return reason(
-            f"{error.where}: expected {error.expected}; what was found is in the site's own log"
+            f"{error.problem}: expected {error.expected}; what was found is in the site's own log"
         )
     if isinstance(error, WireError | WorkError):
         return reason(str(error))

@@ -93,7 +93,7 @@ def read_request(meta: Mapping[str, Any]) -> Request:
     except RefusedError as error:
         refused = error
     remedy = "Server and sites must run the same job and the same version of fedward."
-    raise WireError(refused.where, expected=refused.expected, found=refused.found, remedy=remedy)
+    raise WireError(refused.problem, expected=refused.expected, found=refused.found, remedy=remedy)
 
 
 def readable(meta: Mapping[str, Any]) -> dict[str, Any]:

@@ -84,7 +84,7 @@ class KeptChain:
             check_end(lines, end, self.path.name, self._end_path.name)
         except RunError as error:
             raise self.refused(
-                self.path, error.expected, f"{error.where}: {error.found}"
+                self.path, error.expected, f"{error.problem}: {error.found}"
             ) from error
         self.check_known(known, rows)
         return rows

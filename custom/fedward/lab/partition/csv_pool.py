@@ -132,7 +132,7 @@ def read_rows(path: Path) -> tuple[list[Record], list[Rejected], list[str]]:
         header = read_header(path, "(all)")
         return *read_table(path, header or ["image"], "(all)"), header
     except DataError as error:
-        where = error.where.removeprefix("site (all), ")
+        where = error.problem.removeprefix("site (all), ")
         remedy = "Name another CSV, or fix this one."
         raise DataError(where, expected=error.expected, found=error.found, remedy=remedy) from None
 

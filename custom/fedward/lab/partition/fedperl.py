@@ -40,7 +40,7 @@ def read_skin(manifest: Path) -> list[Sample]:
     try:
         records, rejected = read_table(manifest, columns, "(all)")
     except DataError as error:
-        where = error.where.removeprefix("site (all), ")
+        where = error.problem.removeprefix("site (all), ")
         remedy = (
             "Name the folder of a pooled skin data set, or cut any other one with --sites or --by."
         )

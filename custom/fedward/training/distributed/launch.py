@@ -151,7 +151,7 @@ def work(folder: Path, task: Callable[[int, int], None]) -> None:
     except Exception as error:
         note = {"rank": rank, "time": time.time(), "kind": type(error).__name__}
         if isinstance(error, FedwardError):
-            note["parts"] = [error.where, error.expected, error.found, error.remedy]
+            note["parts"] = [error.problem, error.expected, error.found, error.remedy]
         partial = folder / f"partial-{rank}"
         partial.write_text(json.dumps(note), encoding="utf-8")
         os.replace(

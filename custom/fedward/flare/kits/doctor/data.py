@@ -45,6 +45,6 @@ def _opened(kit: Kit, file: Path, more: str) -> Row:
             return broken("data", error)
         remedy = "Where jobs run in containers, the paths are those in there: look whether they are mounted."
         return warning(
-            "data", expected=error.expected, found=f"{error.where}: {error.found}", remedy=remedy
+            "data", expected=error.expected, found=f"{error.problem}: {error.found}", remedy=remedy
         )
     return done("data", f"local/{file.name}: {found}\n{more}")

@@ -67,7 +67,7 @@ def failed(name: str, *, expected: str, found: str, remedy: str) -> Row:
 def broken(name: str, error: FedwardError) -> Row:
     """Return the row of an error."""
     return failed(
-        name, expected=error.expected, found=f"{error.where}: {error.found}", remedy=error.remedy
+        name, expected=error.expected, found=f"{error.problem}: {error.found}", remedy=error.remedy
     )
 
 
