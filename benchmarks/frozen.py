@@ -38,7 +38,7 @@ from fedward.lab.partition.fedperl import fedperl_layout, read_skin, write_site_
 from fedward.methods.workflow import State
 from fedward.protocol import wire
 from fedward.sites import named_sites
-from fedward.storage.initial import initial_model
+from fedward.starting_model import initial_model
 
 METHODS = ("fedavg", "ssfl", "fedperl")
 METRICS = ("accuracy", "balanced_accuracy", "f1_macro", "auroc_macro")

@@ -42,8 +42,8 @@ from fedward.methods.fedperl import FedPerlState, layer_moments
 from fedward.protocol.transport import Deliver
 from fedward.protocol.wire import Message
 from fedward.server.loop import run_experiment
+from fedward.starting_model import initial_model
 from fedward.storage.info import Summary
-from fedward.storage.initial import initial_model
 from fedward.storage.rows import ByteRow, RoundRow
 from fedward.storage.run_folder import RunFolder
 from rounds import Echo, quiet

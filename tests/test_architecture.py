@@ -38,6 +38,7 @@ MAY_USE: dict[str, set[str]] = {
     "protocol": {"digests", "errors", "evaluation", "methods", "terminal"},
     "annotation": {"config", "errors", "private", "sites", "spreadsheet", "terminal"},
     "jobs": {"config", "errors", "registry", "yaml_text"},
+    "starting_model": {"config", "digests", "errors", "methods", "nets", "protocol", "storage"},
     "storage": {
         "config",
         "digests",
@@ -93,6 +94,7 @@ MAY_USE: dict[str, set[str]] = {
         "text",
         "training",
         "views",
+        "starting_model",
     },
     "inference": {
         "config",
@@ -108,6 +110,7 @@ MAY_USE: dict[str, set[str]] = {
         "storage",
         "terminal",
         "training",
+        "starting_model",
     },
     "report": {"digests", "errors", "evaluation", "runs", "storage", "terminal", "text"},
     "console": {"config", "report", "runs", "storage", "terminal", "text"},
@@ -127,6 +130,7 @@ MAY_USE: dict[str, set[str]] = {
         "terminal",
         "text",
         "training",
+        "starting_model",
     },
     "flare": {
         "annotation",
@@ -147,6 +151,7 @@ MAY_USE: dict[str, set[str]] = {
         "storage",
         "terminal",
         "tracking",
+        "starting_model",
     },
     "operation": {
         "client",
@@ -194,6 +199,7 @@ MAY_USE: dict[str, set[str]] = {
         "tracking",
         "training",
         "yaml_text",
+        "starting_model",
     },
 }
 """The rooms of the package, and which others each may import; imports for type checkers alone do

@@ -24,8 +24,8 @@ from fedward.methods.workflow import Exchange
 from fedward.protocol.transport import Deliver
 from fedward.protocol.wire import Message
 from fedward.report import write_report
+from fedward.starting_model import initial_model
 from fedward.storage.checkpoint import StoredState
-from fedward.storage.initial import initial_model
 from interrupted import interrupted
 from run_files import assert_equal, rows, steady_rows
 from tiny import tiny

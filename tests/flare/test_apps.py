@@ -15,7 +15,7 @@ from fedward.flare.jobs.configurations import receiver
 from fedward.flare.jobs.export import export_job
 from fedward.flare.kits import deployer, gate
 from fedward.flare.kits.apps import AppCheck
-from fedward.storage.initial import initial_model
+from fedward.starting_model import initial_model
 from finished_run import finished_run
 from foreign_jobs import CLIENT, SERVER, args, bring, component, edit, loader, replaced, rewritten
 from tiny import tiny

@@ -23,7 +23,7 @@ from fedward.flare.kits import apps
 from fedward.flare.shareables import TASK
 from fedward.jobs import JOBS, load_experiment, site_names
 from fedward.methods import METHODS, method_of
-from fedward.storage.initial import initial_model
+from fedward.starting_model import initial_model
 from finished_run import finished_run
 from tiny import tiny
 

@@ -22,7 +22,7 @@ from fedward.jobs import JOBS, load_experiment
 from fedward.methods import method_of
 from fedward.security.approvals import Approvals
 from fedward.security.policy import FILE, Policy
-from fedward.storage.initial import Weights, first_model, initial_model
+from fedward.starting_model import Weights, first_model, initial_model
 from finished_run import finished_run
 from foreign_jobs import SERVER, edit
 from installed import install

@@ -21,8 +21,8 @@ from fedward.errors import ConfigError
 from fedward.flare.classes import FOREIGN
 from fedward.flare.jobs.export import export_job
 from fedward.methods import settings_of
+from fedward.starting_model import initial_model
 from fedward.storage.checkpoint import StoredState
-from fedward.storage.initial import initial_model
 from run_files import rows, weights
 from tiny import tiny
 

@@ -27,8 +27,8 @@ from fedward.config import SyntheticData
 from fedward.lab.local import run_local
 from fedward.methods import METHODS
 from fedward.methods.groups import GroupedState
+from fedward.starting_model import initial_model
 from fedward.storage.checkpoint import StoredState
-from fedward.storage.initial import initial_model
 from fedward.storage.run_folder import RunFolder
 from tiny import TRAINING, tiny
 

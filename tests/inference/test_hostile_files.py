@@ -24,7 +24,7 @@ from fedward.digests import file_digest
 from fedward.errors import ConfigError, DataError, FedwardError, RunError
 from fedward.inference.model import load_model
 from fedward.sites.site_file import read_site_file
-from fedward.storage.initial import Weights, initial_model
+from fedward.starting_model import Weights, initial_model
 from finished_run import finished_run
 from forged import log_of, rewrite
 from tiny import tiny

@@ -18,7 +18,7 @@ from fedward.errors import ConfigError, RunError
 from fedward.inference.model import TrainedModel
 from fedward.methods import method_of
 from fedward.nets import build
-from fedward.storage.initial import initial_model
+from fedward.starting_model import initial_model
 from fedward.training.networks import Networks
 from finished_run import finished_run, new_run
 from run_files import weights

@@ -21,8 +21,8 @@ from fedward.methods.server_optimizer import SECOND_BETA, TAU, advance
 from fedward.methods.settings import Settings
 from fedward.server.federation import federation_of
 from fedward.server.public import PublicImages
+from fedward.starting_model import initial_model
 from fedward.storage.checkpoint import StoredState
-from fedward.storage.initial import initial_model
 from fedward.storage.run_folder import RunFolder
 from interrupted import interrupted
 from run_files import assert_equal, weights

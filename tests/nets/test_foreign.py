@@ -8,7 +8,7 @@ from fedward.errors import ConfigError
 from fedward.methods.local import logits_and_features
 from fedward.nets import build, require_logits
 from fedward.registry import NETWORKS
-from fedward.storage.initial import initial_model
+from fedward.starting_model import initial_model
 from tiny import tiny
 
 

@@ -18,7 +18,7 @@ from fedward.methods import method_of
 from fedward.nets import build
 from fedward.nets.weights import FOLDER
 from fedward.security.policy import OPEN, Circumstances, Policy, findings
-from fedward.storage.initial import initial_model, network_of
+from fedward.starting_model import initial_model, network_of
 from run_files import weights
 from tiny import tiny
 

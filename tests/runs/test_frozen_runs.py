@@ -22,8 +22,8 @@ from fedward.operation.audit_check import verify
 from fedward.protocol import wire
 from fedward.protocol.transport import Deliver
 from fedward.protocol.wire import Message
+from fedward.starting_model import Weights, initial_model, network_of
 from fedward.storage.checkpoint import StoredState
-from fedward.storage.initial import Weights, initial_model, network_of
 from fedward.storage.run_folder import RunFolder
 from interrupted import interrupted
 from run_files import assert_equal, rows, steady_rows, weights

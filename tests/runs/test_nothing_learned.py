@@ -11,8 +11,8 @@ from clients import new_client
 from fedward.config import SyntheticData
 from fedward.errors import RunError
 from fedward.lab.local import run_local
+from fedward.starting_model import initial_model
 from fedward.storage.checkpoint import StoredState
-from fedward.storage.initial import initial_model
 from fedward.storage.run_folder import RunFolder
 from run_files import rows
 from tiny import tiny

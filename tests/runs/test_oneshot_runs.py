@@ -20,7 +20,7 @@ from fedward.methods.oneshot import discriminant
 from fedward.methods.workflow import ClientTask, Exchange
 from fedward.operation.audit_check import verify
 from fedward.protocol.wire import Message
-from fedward.storage.initial import Weights, initial_model
+from fedward.starting_model import Weights, initial_model
 from fedward.training.features import Encoder
 from interrupted import interrupted
 from run_files import assert_equal, rows, steady_rows, weights

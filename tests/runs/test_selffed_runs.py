@@ -24,8 +24,8 @@ from fedward.methods.workflow import ClientTask, Exchange
 from fedward.protocol import wire
 from fedward.report import write_report
 from fedward.server.public import PublicImages
+from fedward.starting_model import Weights, initial_model
 from fedward.storage.checkpoint import StoredState, load_state
-from fedward.storage.initial import Weights, initial_model
 from interrupted import interrupted
 from isolated import CLASSES, write_sites
 from public_images import write_public_npz

@@ -19,7 +19,7 @@ from fedward.flare.jobs.export import export_job
 from fedward.flare.jobs.submit import fetch, session, submit, wait
 from fedward.methods.aggregation import effective_number
 from fedward.security.policy import FILE
-from fedward.storage.initial import initial_model
+from fedward.starting_model import initial_model
 from finished_run import finished_run
 from local_federation import HOSPITALS, LEAD, Federation
 from reported import progress_with

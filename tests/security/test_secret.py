@@ -27,7 +27,7 @@ from fedward.methods.workflow import ClientTask, Exchange
 from fedward.protocol.wire import Message
 from fedward.security.policy import OPEN, Policy
 from fedward.security.secret import BYTES, FILE, site_secret
-from fedward.storage.initial import initial_model
+from fedward.starting_model import initial_model
 from hospital import HERE, fresh, hospital, request
 from tiny import tiny
 

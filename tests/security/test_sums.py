@@ -25,7 +25,7 @@ from fedward.methods.workflow import SURVEY, ClientTask, Exchange
 from fedward.protocol.wire import Message
 from fedward.security.policy import OPEN, Policy
 from fedward.security.sums import ImageSet, grant, image_set, sums_file, told_before
-from fedward.storage.initial import initial_model
+from fedward.starting_model import initial_model
 from tiny import clinical, tiny
 
 SITE = "site-1"

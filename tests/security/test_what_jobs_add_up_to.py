@@ -13,8 +13,8 @@ from fedward.config import Experiment
 from fedward.lab.local import run_local
 from fedward.methods.aggregation import effective_number
 from fedward.security.policy import refused_by_default
+from fedward.starting_model import initial_model
 from fedward.storage.checkpoint import StoredState
-from fedward.storage.initial import initial_model
 from hospital import hospital
 from run_files import rows
 

@@ -10,7 +10,7 @@ from asking import requests
 from fedward.config import Experiment, SyntheticData
 from fedward.methods.workflow import ClientTask, Exchange, State
 from fedward.protocol.wire import Message
-from fedward.storage.initial import initial_model
+from fedward.starting_model import initial_model
 from tiny import clinical
 
 HERE = "site-1"

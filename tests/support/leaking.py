@@ -27,7 +27,7 @@ from fedward.nets.trainable import HEAD
 from fedward.protocol.wire import Message
 from fedward.security.policy import OPEN, Policy
 from fedward.sites.sampling import virtual_client
-from fedward.storage.initial import initial_model
+from fedward.starting_model import initial_model
 from fedward.training.batches import RoundBatches
 from fedward.training.learner import train_phase
 from fedward.views import Views

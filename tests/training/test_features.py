@@ -37,7 +37,7 @@ from fedward.seeds import torch_generator
 from fedward.sites import Images, SiteData
 from fedward.sites.caches import KEPT, Cache
 from fedward.sites.sampling import virtual_client
-from fedward.storage.initial import initial_model
+from fedward.starting_model import initial_model
 from fedward.training import features as module
 from fedward.training.batches import Pixels
 from fedward.training.features import Encoder, Features, stored_views

@@ -39,7 +39,7 @@ from fedward.security.questions import Query, grant, questions_file
 from fedward.security.secret import site_secret
 from fedward.seeds import Draws
 from fedward.sites import SiteData
-from fedward.storage.initial import initial_model
+from fedward.starting_model import initial_model
 from fedward.text import count
 
 _RELATIVE = 1e-5

@@ -111,7 +111,7 @@ def _tell_policy(name: str, experiment: Experiment, options: argparse.Namespace)
     """
     from fedward.methods import method_of
     from fedward.security.policy import refused_by_default
-    from fedward.storage.initial import Weights, first_model
+    from fedward.starting_model import Weights, first_model
 
     weights = first_model(experiment, Weights.of(options.init)) if options.init else None
     if weights:

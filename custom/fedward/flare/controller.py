@@ -35,7 +35,7 @@ from fedward.security.encryption_transport import EncryptedTransport
 from fedward.server.job_metrics import JobMetrics
 from fedward.server.loop import run_experiment
 from fedward.server.progress import progress
-from fedward.storage.initial import Source
+from fedward.starting_model import Source
 
 
 class ExperimentController(ModelController):  # type: ignore[misc]

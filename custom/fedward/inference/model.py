@@ -15,10 +15,10 @@ from fedward.inference.calibration import temperature_of
 from fedward.nets.trainable import TrainablePart
 from fedward.sites.decoding import BadRow, Pixels, check_not_blank, fit
 from fedward.sites.images import decode_file
+from fedward.starting_model import network_of
 from fedward.storage import audit
 from fedward.storage.checkpoint import StoredState
 from fedward.storage.info import RunInfo, read_info
-from fedward.storage.initial import network_of
 
 
 class Tempered(nn.Module):

@@ -31,7 +31,7 @@ from fedward.server.loop import run_experiment
 from fedward.server.public import refuse_sites_file
 from fedward.sites import named_sites
 from fedward.sites.caches import Cache
-from fedward.storage.initial import Source
+from fedward.starting_model import Source
 from fedward.storage.run_folder import RunFolder
 from fedward.tracking import FOLDER, TrackedTransport
 

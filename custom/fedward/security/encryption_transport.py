@@ -18,13 +18,13 @@ from fedward.errors import RunError, WireError
 from fedward.methods.aggregation import effective_number
 from fedward.methods.algorithm import Algorithm, Requirements
 from fedward.protocol import wire, wire_checks
-from fedward.protocol.claims import Claims
 from fedward.protocol.messages import Answer, ErrorAnswer
 from fedward.protocol.requests import DECRYPT, DecryptRequest
 from fedward.protocol.transport import Deliver, Transport
 from fedward.protocol.wire import Message
 from fedward.security.encryption import SAME_CONTEXT, Adder
 from fedward.security.encryption_site import mean_digest
+from fedward.server.claims import Claims
 from fedward.storage.checkpoint import save_json
 
 _WITNESSES = 2

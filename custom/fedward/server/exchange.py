@@ -11,11 +11,11 @@ from fedward.errors import WireError
 from fedward.methods.algorithm import Algorithm
 from fedward.methods.workflow import ClientUpdate, Exchange, State
 from fedward.protocol import wire, wire_checks
-from fedward.protocol.claims import Claims
 from fedward.protocol.messages import Answer, ErrorAnswer, SurveyAnswer, WaitingAnswer
 from fedward.protocol.transport import Transport
 from fedward.protocol.versions import versions
 from fedward.protocol.wire import Message
+from fedward.server.claims import Claims
 from fedward.server.consent import Consent
 from fedward.storage.run_folder import RunFolder
 from fedward.storage.spill import Spill

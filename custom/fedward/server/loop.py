@@ -25,8 +25,8 @@ from fedward.server.federation import federation_of
 from fedward.server.public import PublicImages
 from fedward.server.questions import enough_labels
 from fedward.server.record import keep_best, key_values, record_round, record_sites
+from fedward.starting_model import FirstModel, Source, Weights, described, initial_model
 from fedward.storage.info import Summary
-from fedward.storage.initial import FirstModel, Source, Weights, described, initial_model
 from fedward.storage.lock import sole_writer
 from fedward.storage.run_folder import RunFolder
 from fedward.training.machine import limit_threads

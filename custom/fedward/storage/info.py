@@ -55,7 +55,7 @@ class RunInfo(_Closed):
     experiment: dict[str, Any]
     summary: Summary = Summary()
     init: dict[str, Any] | None = None
-    """The weights it started from, where these were not fresh; see :mod:`fedward.storage.initial`.
+    """The weights it started from, where these were not fresh; see :mod:`fedward.starting_model`.
     """
     base: str | None = None
     """SHA-256 of what is frozen in the network, which its models leave out; none where all of it

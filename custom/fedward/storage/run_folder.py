@@ -76,7 +76,7 @@ class RunFolder:
         overwritten.
 
         ``needs``: of the experiment's algorithm. ``init``: the weights it starts from, where these
-        are not fresh; see :mod:`fedward.storage.initial`. ``base``: SHA-256 of what is frozen in
+        are not fresh; see :mod:`fedward.starting_model`. ``base``: SHA-256 of what is frozen in
         its network. ``run_id``: 32 hexadecimal digits that no other run has; drawn by default.
         """
         # A process that died before the first file was whole has left nothing that could be lost.

@@ -61,7 +61,7 @@ def job_files(
         clinical: the flavour.
         sites: where the job goes; by default to all that are connected, or those of the simulation.
         init: ``folder`` and ``sha256`` of the weights it starts from; see
-            :mod:`fedward.storage.initial`.
+            :mod:`fedward.starting_model`.
         tracking: who receives the sites' scalars at the server.
 
     Raises:
@@ -127,7 +127,7 @@ def export_job(
     """
     facts = None
     if init:
-        from fedward.storage.initial import (  # with torch, which no other export needs
+        from fedward.starting_model import (  # with torch, which no other export needs
             Weights,
             initial_model,
         )

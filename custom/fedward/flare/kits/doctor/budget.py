@@ -26,7 +26,9 @@ def check(kit: Kit) -> list[Row]:
         file = ledger(kit)
         used = spent(file)
     except ConfigError as error:
-        return [skipped("noise", f"{error.problem}: expected {error.expected}, found {error.found}")]
+        return [
+            skipped("noise", f"{error.problem}: expected {error.expected}, found {error.found}")
+        ]
     except DataError as error:
         return [broken("noise", error)]
     rows = [_row(scope, rule, used) for scope, rule in rules]

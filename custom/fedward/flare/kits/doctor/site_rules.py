@@ -29,7 +29,7 @@ from fedward.security.policy import (
 )
 from fedward.security.secret import FILE as SECRET
 from fedward.security.secret import site_secret
-from fedward.storage.initial import Weights, first_model
+from fedward.starting_model import Weights, first_model
 
 RULES = f"local/{FILE}"
 

@@ -17,12 +17,12 @@ from fedward.methods.local import Uses
 from fedward.methods.samplers import allocate_by_counts, counts_in_fives
 from fedward.methods.settings import Settings
 from fedward.methods.steps import most_steps
-from fedward.protocol.claims import Claims
 from fedward.protocol.messages import Answer, LabelCounts
 from fedward.protocol.wire import Message
 from fedward.protocol.wire_checks import labels_asked
 from fedward.runs.run import Run
 from fedward.seeds import Draws
+from fedward.server.claims import Claims
 from fedward.storage.run_folder import RunFolder
 from fedward.training.batches import Pixels, RoundBatches
 from running import run_experiment

@@ -17,9 +17,9 @@ from fedward.errors import ConfigError, RunError
 from fedward.flare.places import put_into_results
 from fedward.lab.local import LocalTransport, run_local
 from fedward.nets import build
+from fedward.starting_model import Source, Weights, initial_model, take_over
 from fedward.storage.checkpoint import StoredState, save_json
 from fedward.storage.info import Summary
-from fedward.storage.initial import Source, Weights, initial_model, take_over
 from fedward.storage.run_folder import RunFolder
 from finished_run import finished_run
 from interrupted import interrupted
