@@ -130,7 +130,7 @@ def test_another_jobs_approval_is_none(tmp_path):
 
 def test_only_an_approval_can_be_withdrawn(tmp_path):
     asked(tmp_path)
-    with pytest.raises(ConfigError, match="expected an approved one"):
+    with pytest.raises(ConfigError, match="is not approved"):
         approvals(tmp_path).withdraw(JOB.digest)
 
 

@@ -1,1 +1,1 @@
-"""What a site allows: its policy, approvals, privacy budget, and encryption."""
+"""What a site allows: its policy, its approvals, its ledgers, and the encryption of its updates."""

@@ -1,8 +1,7 @@
-"""Jobs that wait for a site's administrator, and those that are approved: a file for each, in the
-site's own folder.
+"""Jobs that wait for a site's administrator, and jobs that have been approved.
 
-A job is known by the digest of its experiment (:attr:`fedward.config.Experiment.digest`): another
-value of one setting is another job.
+Each job has one file in the site's own folder. A job is identified by the digest of its experiment
+(:attr:`fedward.config.Experiment.digest`): a job that differs in one setting is another job.
 """
 
 import json
@@ -20,26 +19,27 @@ from fedward.storage.audit import now
 from fedward.storage.disk import PRIVATE, make_folder, replacing
 
 FOLDER = "approvals"
-"""In the site's own folder."""
+"""Name of the folder with these files, in the site's own folder."""
 
 
 @dataclass(frozen=True)
 class Entry:
-    """What is known of one job."""
+    """What a site knows about one job."""
 
     digest: str
+    """Digest of the job's experiment: 64 hexadecimal digits."""
     asked: str | None = None
-    """When it first asked to run here; None: not yet."""
+    """Time of the job's first request (ISO 8601); None if it has not sent one yet."""
     approved: str | None = None
-    """When it was approved; None: it waits."""
+    """Time of the approval (ISO 8601); None while the job waits."""
     experiment: dict[str, Any] | None = None
-    """Its settings, once it has asked."""
+    """The job's settings as JSON values; None until its first request."""
 
 
 class Approvals:
-    """The files ``<folder>/<digest>.json``, for their owner's eyes alone.
+    """The files ``<folder>/<digest>.json``, which their owner alone may read.
 
-    A file that others may write to, or that is a link, is believed by nobody: reading it raises
+    A file that other accounts may write to, or a link, is not trusted: reading it raises
     ConfigError.
     """
 
@@ -47,56 +47,49 @@ class Approvals:
         self._folder = folder
 
     def entries(self) -> list[Entry]:
-        """Return all jobs that are known, by digest."""
+        """Return the entries of all known jobs, sorted by digest."""
         return [self.entry(path.stem) for path in sorted(self._folder.glob("?" * 64 + ".json"))]
 
     def entry(self, digest: str) -> Entry:
-        """Return what is known of a job: nothing of one that has neither asked nor been approved."""
+        """Return a job's entry; an empty one for a job that has neither asked nor been approved."""
         path = self._path(digest)
         try:
             _require_own(self._folder, self._folder.lstat())
-            with open(path, encoding="utf-8", opener=_no_link) as file:
+            with open(path, encoding="utf-8", opener=_open_without_links) as file:
                 _require_own(path, os.fstat(file.fileno()))
-                found = Entry(**json.load(file))
+                entry = Entry(**json.load(file))
         except FileNotFoundError:
             return Entry(digest)
         except (OSError, ValueError, TypeError) as error:
             raise _untrusted(path, f"{type(error).__name__}: {error}") from error
-        if found.digest != digest:
+        if entry.digest != digest:
             raise _untrusted(path, "the entry of another job")
-        return found
+        return entry
 
     def ask(self, experiment: Experiment) -> bool:
-        """Return whether a job is approved; one that is not is noted, with its settings."""
-        known = self.entry(experiment.digest)
-        if known.experiment is None:
-            self._write(
-                Entry(known.digest, now(), known.approved, experiment.model_dump(mode="json"))
-            )
-        return known.approved is not None
+        """Return whether a job is approved; record a job that asks for the first time."""
+        entry = self.entry(experiment.digest)
+        if entry.experiment is None:
+            settings = experiment.model_dump(mode="json")
+            self._write(Entry(entry.digest, now(), entry.approved, settings))
+        return entry.approved is not None
 
     def approve(self, digest: str) -> Entry:
-        """Let a job run from its next request on; one that has not asked yet is approved in
-        advance.
-        """
-        known = self.entry(digest)
-        self._write(approved := Entry(digest, known.asked, now(), known.experiment))
+        """Let a job run from its next request on. A job may be approved before it asks."""
+        entry = self.entry(digest)
+        approved = Entry(digest, entry.asked, now(), entry.experiment)
+        self._write(approved)
         return approved
 
     def withdraw(self, digest: str) -> None:
-        """Let a job wait again from its next request on, or forget it if it has not asked.
+        """Let a job wait again from its next request on; forget a job that has never asked.
 
         Raises:
-            ConfigError: it is not approved.
+            ConfigError: the job is not approved.
         """
-        known = self.entry(digest)
-        if known.approved is None:
-            raise ConfigError(
-                f"job {digest}",
-                expected="an approved one",
-                found="none",
-                remedy="Nothing was changed.",
-            )
+        entry = self.entry(digest)
+        if entry.approved is None:
+            raise ConfigError(f"job {digest} is not approved", "Nothing was changed.")
         self._path(digest).unlink()
 
     def _write(self, entry: Entry) -> None:
@@ -109,30 +102,37 @@ class Approvals:
 
     def _path(self, digest: str) -> Path:
         if not re.fullmatch(r"[0-9a-f]{64}", digest):
-            expected = "the digest of a job, all 64 hexadecimal digits"
-            found = f"{len(digest)} characters"
-            remedy = "Copy it whole from `fedward approve KIT`."
             raise ConfigError(
-                f"job {digest[:100]!r}", expected=expected, found=found, remedy=remedy
+                f"job {digest[:100]!r}",
+                "Copy it whole from `fedward approve KIT`.",
+                expected="the digest of a job, all 64 hexadecimal digits",
+                found=f"{len(digest)} characters",
             )
         return self._folder / f"{digest}.json"
 
 
-def _no_link(name: str, flags: int) -> int:
-    return os.open(name, flags | os.O_NOFOLLOW | os.O_NONBLOCK)  # a pipe would hold the site up
+def _open_without_links(name: str, flags: int) -> int:
+    # A named pipe in the place of the file would block the site for ever without O_NONBLOCK.
+    return os.open(name, flags | os.O_NOFOLLOW | os.O_NONBLOCK)
 
 
 def _require_own(path: Path, status: os.stat_result) -> None:
-    kind = stat.S_ISREG(status.st_mode) or stat.S_ISDIR(status.st_mode)
-    if (
-        not kind
-        or status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
-        or status.st_uid not in (0, os.geteuid())
-    ):
+    """Raise ConfigError unless a file or folder belongs to this account or to root, and to no link.
+
+    ``status``: what the operating system says of the opened file, so that it cannot be exchanged
+    between the check and the reading.
+    """
+    is_file_or_folder = stat.S_ISREG(status.st_mode) or stat.S_ISDIR(status.st_mode)
+    others_may_write = bool(status.st_mode & (stat.S_IWGRP | stat.S_IWOTH))
+    owner_is_trusted = status.st_uid in (0, os.geteuid())
+    if not is_file_or_folder or others_may_write or not owner_is_trusted:
         raise _untrusted(path, "one that others may write to, or a link")
 
 
 def _untrusted(path: Path, found: str) -> ConfigError:
-    expected = "a file of this account, which nobody else may write to"
-    remedy = "Remove it, and approve the job again."
-    return ConfigError(f"approval {path}", expected=expected, found=found, remedy=remedy)
+    return ConfigError(
+        f"approval {path}",
+        "Remove it, and approve the job again.",
+        expected="a file of this account, which nobody else may write to",
+        found=found,
+    )

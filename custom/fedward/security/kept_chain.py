@@ -1,18 +1,17 @@
-"""Ledgers of a site that notice when lines are missing: of its privacy budget, and of its
-questions.
+"""Ledgers of a site that notice when lines are missing: of its privacy budget and its questions.
 
-A ledger is a :mod:`chain <fedward.storage.chain>` that starts from its own file's name, with a line
-for each thing that counts. Two other places know where it ends. A file beside it says how many
-lines there are, and the hash of the last. The site's log of answers holds the hash of the last line
-in each answer. All three must agree: a ledger that was cut, edited, forked, exchanged, or put back
-from an older copy is refused.
+A ledger is a :mod:`chain <fedward.storage.chain>` that starts from the name of its own file, with
+one line for each thing that counts. Two other places record where it ends. A file beside it holds
+the number of lines and the hash of the last one. The site's log of answers holds, in each answer,
+the hash of the last line at that time. All three must agree: a ledger that was cut, edited, forked,
+exchanged, or restored from an older copy is refused.
 
-Somebody who rewrites all three places, or puts back an older copy of the whole folder, is not
+Somebody who rewrites all three places, or restores an older copy of the whole folder, is not
 noticed here.
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -28,33 +27,38 @@ class LedgerKind:
     """What a ledger is for."""
 
     name: str
-    """As errors call it."""
+    """What errors call it."""
     prefix: str
-    """Beginning of its file's name, before the site's."""
+    """Beginning of its file's name, before the site's name."""
     field: str
     """The field in the site's log of answers that holds the hash of the ledger's last line."""
     remedy: str
-    """What happens now, and what to do."""
+    """What a refused ledger means for the site, and what to do."""
 
     def file(self, folder: Path, site: str) -> Path:
-        """Return the ledger in a site's own folder, which the simulator's sites share."""
+        """Return the ledger in a site's own folder, which the sites of a simulation share."""
         return folder / f"{self.prefix}-{site}.jsonl"
 
 
 def last_hash(path: Path) -> str:
-    """Return the hash of a ledger's last line, unchecked; empty where there is no line."""
+    """Return the hash of a ledger's last line, unchecked; an empty text without a line."""
     lines, _ = read(path)
-    return str((parse(lines[-1]) or {}).get("hash", "")) if lines else ""
+    if not lines:
+        return ""
+    last_row = parse(lines[-1]) or {}
+    return str(last_row.get("hash", ""))
 
 
 class KeptChain:
-    """One ledger. Whoever adds a line holds its lock (:func:`fedward.storage.lock.locked`) from the
-    reading on.
+    """One ledger.
+
+    Whoever adds a line holds the ledger's lock (:func:`fedward.storage.lock.locked`) from reading
+    it until the line is written.
 
     Args:
-        path: the file; need not exist. Its end is kept beside it, the site's logs of answers in
-            ``answers`` there.
-        kind: what it is for.
+        path: the ledger's file, which need not exist. Its end is kept beside it, and the site's
+            logs of answers are in the folder ``answers`` beside it.
+        kind: what the ledger is for.
     """
 
     def __init__(self, path: Path, kind: LedgerKind) -> None:
@@ -63,18 +67,17 @@ class KeptChain:
         self._end_path = path.with_suffix(".end.json")
 
     def rows(self) -> list[dict[str, Any]]:
-        """Return the content of all whole lines; nothing if there is no ledger and nobody knows of
-        one.
+        """Return the content of all whole lines; nothing for a ledger that never existed.
 
-        A line with the key ``torn`` holds the half line that a crash left.
+        A row with the key ``torn`` holds the half line that a crash left.
 
         Raises:
             DataError: the ledger is not what was written, or lines are missing.
         """
         self.check_files()
-        known = (
-            self.known()
-        )  # before the lines, as is the end: a line written in between must not look like one cut
+        # Both are read before the lines. A line that another job adds in between would otherwise be
+        # in one of them and not in the lines, and would look as if it had been cut.
+        known = self.known()
         end = self.end()
         lines, _ = read(self.path)
         if not end and (lines or known):
@@ -83,89 +86,89 @@ class KeptChain:
             rows = list(checked(lines, self.path.name, self.path.name))
             check_end(lines, end, self.path.name, self._end_path.name)
         except RunError as error:
-            raise self.refused(
-                self.path, error.expected, f"{error.problem}: {error.found}"
-            ) from error
+            found = f"{error.problem}: {error.found}"
+            raise self.refused(self.path, error.expected, found) from error
         self.check_known(known, rows)
         return rows
 
     def add(self, content: Mapping[str, Any]) -> dict[str, Any]:
-        """Append a line and return it. It is on the disk when this returns, and so is the new end."""
+        """Append a line and return it. The line and the new end are then on the disk."""
         if not self.end():
-            self.keep_end(
-                {"lines": 0, "last_hash": self.path.name}
-            )  # first, so that no chain is ever without an end
+            # The end comes first, so that no chain is ever without one.
+            self.keep_end({"lines": 0, "last_hash": self.path.name})
         chain = Chain(self.path, self.path.name)
         row = chain.add(content)
         self.keep_end(chain.end)
         return row
 
     def check_files(self) -> None:
-        """Raise DataError where the ledger or its end is a link, or no file."""
+        """Raise DataError if the ledger or its end is a link, a folder or a device."""
         for file in (self.path, self._end_path):
             if file.is_symlink() or (file.exists() and not file.is_file()):
                 raise self.refused(file, "a file of its own", "a link, or no file")
 
     def known(self) -> set[str]:
-        """Return the newest hash of the ledger in each of the site's logs of answers.
+        """Return the newest hash of this ledger in each of the site's logs of answers.
 
         Raises:
             DataError: a log of answers cannot be read.
         """
-        found = set[str]()
-        field = self._kind.field
-        mark = f'"{field}":"'.encode()
+        hashes: set[str] = set()
         for log in (self.path.parent / "answers").glob("*.jsonl"):
-            rows = (json.loads(line) for line in reversed(read(log)[0]) if mark in line)
-            try:  # the sites of a simulator share a folder
-                ours = (
-                    str(row[field])
-                    for row in rows
-                    if self._kind.file(self.path.parent, row["site"]) == self.path
-                )
-                newest = next(ours, "")
-                if newest:
-                    found.add(newest)
+            try:
+                newest = next(self._hashes_in(log), "")
             except (ValueError, KeyError, TypeError, RecursionError) as error:
-                expected = "lines of the site's log of answers"
-                what = f"{type(error).__name__}: {error}"
-                raise self.refused(log, expected, what) from error
-        return found
+                reason = f"{type(error).__name__}: {error}"
+                raise self.refused(log, "lines of the site's log of answers", reason) from error
+            if newest:
+                hashes.add(newest)
+        return hashes
+
+    def _hashes_in(self, log: Path) -> Iterator[str]:
+        """Yield the hashes of this ledger in one log of answers, the newest first."""
+        mark = f'"{self._kind.field}":"'.encode()
+        lines, _ = read(log)
+        for line in reversed(lines):
+            if mark not in line:
+                continue
+            row = json.loads(line)
+            # The sites of a simulation share a folder: a row may be of another site's ledger.
+            if self._kind.file(self.path.parent, row["site"]) == self.path:
+                yield str(row[self._kind.field])
 
     def check_known(self, known: set[str], rows: list[dict[str, Any]]) -> None:
-        """Raise DataError where the site's log of answers knows of a line that the ledger lacks."""
-        if known - {row.get("hash") for row in rows}:
-            raise self.refused(
-                self.path, "every line that the site's log of answers knows of", "not all of them"
-            )
+        """Raise DataError if the site's log of answers names a line that the ledger lacks."""
+        hashes = {row.get("hash") for row in rows}
+        if known - hashes:
+            expected = "every line that the site's log of answers knows of"
+            raise self.refused(self.path, expected, "not all of them")
 
     def end(self) -> dict[str, Any] | None:
-        """Return what the file beside the ledger says of its end; None where there is none.
+        """Return the end that the file beside the ledger records; None without that file.
 
         Raises:
-            DataError: it says something else.
+            DataError: the file holds anything else.
         """
         if not self._end_path.exists():
             return None
         try:
             end = json.loads(self._end_path.read_text(encoding="utf-8"))
-            newest = (
-                end["last_hash"] if "last_hash" in end else end["head"]
-            )  # its name in earlier versions
-            if isinstance(end["lines"], int) and isinstance(newest, str):
-                return {"lines": end["lines"], "last_hash": newest}
+            # Earlier versions called it "head".
+            last = end["last_hash"] if "last_hash" in end else end["head"]
+            if isinstance(end["lines"], int) and isinstance(last, str):
+                return {"lines": end["lines"], "last_hash": last}
             found = repr(end)
         except (ValueError, KeyError, TypeError, RecursionError) as error:
             found = f"{type(error).__name__}: {error}"
         raise self.refused(self._end_path, "the number of lines and the last hash", found)
 
     def keep_end(self, end: Mapping[str, Any]) -> None:
-        """Write where the ledger ends."""
+        """Record where the ledger ends."""
         with replacing(self._end_path) as partial:
             append(partial, f"{canonical(end)}\n".encode(), 0o600)
 
     def refused(self, path: Path, expected: str, found: str) -> DataError:
-        """Return the error that says what is wrong with one of its files."""
+        """Return the error that says what is wrong with one of the ledger's files."""
         return DataError(
-            f"{self._kind.name} {path}", expected=expected, found=found, remedy=self._kind.remedy
+            f"{self._kind.name} {path}", self._kind.remedy, expected=expected, found=found
         )

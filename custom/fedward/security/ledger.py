@@ -1,7 +1,6 @@
-"""A site's privacy ledger: every noisy update it released, over all jobs, and the rule that says
-when to stop.
+"""A site's privacy ledger: every noisy update that left, over all jobs, and the rule when to stop.
 
-It has a line for each release, and notices when lines are missing
+The ledger has one line for each release, and notices when lines are missing
 (:mod:`fedward.security.kept_chain`).
 """
 
@@ -28,31 +27,33 @@ PRIVACY = LedgerKind(
 )
 
 _HIGHEST = {"clip": 1e6, "noise_multiplier": 1e6, "delta": 1e-4, "max_epsilon": 20.0}
-"""What a rule may name at most. No update is longer than that ``clip``. ``delta`` is the chance
-that nothing is promised. ``max_epsilon`` bounds how often more likely an update may look after all
-releases: at 20, 485 million times.
+"""Setting of a rule -> its largest value.
+
+No update is longer than a ``clip`` of 1e6. ``delta`` is the probability that nothing is promised.
+``max_epsilon`` bounds how much more likely an update may be with one image than without it, after
+all releases: at 20, 485 million times.
 """
-_HUGE = 1e6
-"""Sensitivity in units of the noise beyond which epsilon, about half its square, is as good as
-infinite.
-"""
-_MANY = 10**9
-"""Releases that are counted no further."""
+
+_LARGEST_SENSITIVITY = 1e6
+"""Sensitivity in units of the noise above which epsilon, about half its square, counts as infinite."""
+
+_MOST_RELEASES = 10**9
+"""Releases are counted up to this number."""
 
 
 @dataclass(frozen=True)
 class Rule:
-    """How much noise a site adds to an update, and how much it may spend.
+    """How much noise a site adds to an update, and how much privacy it may spend.
 
     Args:
         clip: largest L2 norm of an update, over all its tensors together; in (0, 1e6].
         noise_multiplier: standard deviation of the noise in units of ``clip``; at most 1e6, and so
             large that one release costs no more than ``max_epsilon``.
-        delta: for which epsilon is computed; in (0, 1e-4].
-        max_epsilon: of all releases together; in (0, 20].
+        delta: the delta for which epsilon is computed; in (0, 1e-4].
+        max_epsilon: epsilon of all releases together; in (0, 20].
 
     Raises:
-        ConfigError: a number out of its range, or the package dp-accounting is missing.
+        ConfigError: a number is out of its range, or the package dp-accounting is missing.
     """
 
     clip: float
@@ -63,30 +64,31 @@ class Rule:
     def __post_init__(self) -> None:
         for name, highest in _HIGHEST.items():
             value = getattr(self, name)
-            if (
-                isinstance(value, bool)
-                or not isinstance(value, int | float)
-                or not 0 < value <= highest
-            ):
+            is_number = isinstance(value, int | float) and not isinstance(value, bool)
+            if not is_number or not 0 < value <= highest:
                 raise _wrong(name, f"a number above 0, at most {highest:g}", repr(value))
         cost = epsilon([self.noise_multiplier], self.delta)
         if cost > self.max_epsilon:
-            wanted = f"noise of which one release costs at most epsilon {self.max_epsilon:g}"
-            raise _wrong(
-                "noise_multiplier", wanted, f"{self.noise_multiplier:g}: one costs {cost:.4g}"
-            )
+            expected = f"noise of which one release costs at most epsilon {self.max_epsilon:g}"
+            found = f"{self.noise_multiplier:g}: one costs {cost:.4g}"
+            raise _wrong("noise_multiplier", expected, found)
 
     def left(self, spent: Sequence[float]) -> int:
-        """Return how many further releases the rule allows, after those with these noise
-        multipliers; at most 1e9.
+        """Return how many further releases the rule allows, at most 1e9.
+
+        Args:
+            spent: noise multipliers of the releases so far.
         """
-        used = _mu(spent)
-        each = 2 / self.noise_multiplier
+        sensitivity_so_far = _sensitivity(spent)
+        sensitivity_of_one = 2 / self.noise_multiplier
 
-        def total(further: int) -> float:
-            return _epsilon(math.hypot(used, math.sqrt(further) * each), self.delta)
+        def epsilon_after(further: int) -> float:
+            of_the_further = math.sqrt(further) * sensitivity_of_one
+            return _epsilon(math.hypot(sensitivity_so_far, of_the_further), self.delta)
 
-        return max(bisect_right(range(_MANY + 1), self.max_epsilon, key=total) - 1, 0)
+        # Epsilon grows with the number of releases, so the largest allowed number is bisected.
+        numbers = range(_MOST_RELEASES + 1)
+        return max(bisect_right(numbers, self.max_epsilon, key=epsilon_after) - 1, 0)
 
 
 class BudgetUsedError(FedwardError):
@@ -95,128 +97,133 @@ class BudgetUsedError(FedwardError):
     def __init__(self, spent: float, cost: float, rule: Rule) -> None:
         allowed = f"{rule.max_epsilon:g} at delta {rule.delta:g}"
         self.public = f"privacy budget used up: epsilon {spent:.4g} of {allowed}"
-        """What the server may know of it."""
-        expected = f"at most epsilon {allowed} for all releases of this site"
-        remedy = "No update leaves until the site's own privacy.json allows more."
-        found = f"{spent:.4g} so far, {cost:.4g} with this one"
-        super().__init__("privacy budget", expected=expected, found=found, remedy=remedy)
+        """What the server may know about it."""
+        super().__init__(
+            "privacy budget",
+            "No update leaves until the site's own privacy.json allows more.",
+            expected=f"at most epsilon {allowed} for all releases of this site",
+            found=f"{spent:.4g} so far, {cost:.4g} with this one",
+        )
 
 
 def ledger_file(folder: Path, site: str) -> Path:
-    """Return the ledger in a site's own folder, which the simulator's sites share."""
+    """Return the ledger in a site's own folder, which the sites of a simulation share."""
     return PRIVACY.file(folder, site)
 
 
 def epsilon(noise_multipliers: Sequence[float], delta: float) -> float:
-    """Return the epsilon of releases with these noise multipliers, each of any update of norm <=
-    clip.
+    """Return the epsilon of several releases together, each of an update of norm at most ``clip``.
 
     Two such updates differ by up to 2 clip, so a release is a Gaussian mechanism with multiplier
-    ``z / 2``; releases compose to one with ``(sum (2 / z)^2)^(-1/2)``, also when a release depends
-    on those before.
+    ``z / 2``. Releases compose to one with multiplier ``(sum (2 / z)^2)^(-1/2)``, also when a
+    release depends on earlier ones.
+
+    Args:
+        noise_multipliers: ``z`` of each release, above 0.
+        delta: in (0, 1).
 
     Raises:
         ConfigError: the package dp-accounting is missing.
     """
-    return _epsilon(_mu(noise_multipliers), delta)
+    return _epsilon(_sensitivity(noise_multipliers), delta)
 
 
 def enter(path: Path, release: Mapping[str, Any], rule: Rule) -> dict[str, Any]:
-    """Append a release to a ledger, and return its line: ``release``, and what all of them have
-    spent.
+    """Append a release to a ledger, and return its line with what all releases have spent.
 
-    It is on the disk when this returns. A ledger of an earlier version, which is no chain, becomes
-    one.
+    The line is on the disk when this returns. A ledger of an earlier version, which was not a
+    chain, becomes one.
 
-    ``path`` is made if there is none, readable for its owner alone. ``release``: JSON values that
-    describe it. ``rule``: what it was made with, and what all releases together may spend.
+    Args:
+        path: the ledger. It is made if there is none, readable for its owner alone.
+        release: JSON values that describe the release.
+        rule: what the release was made with, and what all releases together may spend.
 
     Raises:
-        BudgetUsedError: it would spend too much; nothing was written.
+        BudgetUsedError: the release would spend too much; nothing was written.
         DataError: the ledger is not what was written.
     """
     make_folder(path.parent, PRIVATE)
-    with locked(path):  # two jobs may run at one site
+    with locked(path):  # Two jobs may run at one site.
         ledger = KeptChain(path, PRIVACY)
-        earlier = _unchained(ledger)
-        rows = ledger.rows() if earlier is None else earlier
+        unchained_rows = _unchained_rows(ledger)
+        rows = ledger.rows() if unchained_rows is None else unchained_rows
         spent = _multipliers(ledger, rows)
         cost = epsilon([*spent, rule.noise_multiplier], rule.delta)
         if cost > rule.max_epsilon:
             raise BudgetUsedError(epsilon(spent, rule.delta), cost, rule)
-        if earlier:
-            _adopt(ledger, earlier)
-        made_with = {
+        if unchained_rows:
+            _adopt(ledger, unchained_rows)
+        row = {
+            **release,
             "clip": rule.clip,
             "noise_multiplier": rule.noise_multiplier,
             "delta": rule.delta,
+            "sigma": rule.clip * rule.noise_multiplier,
+            "releases": len(spent) + 1,
+            "epsilon": cost,
         }
-        made_with["sigma"] = rule.clip * rule.noise_multiplier
-        return ledger.add({**release, **made_with, "releases": len(spent) + 1, "epsilon": cost})
+        return ledger.add(row)
 
 
 def spent(path: Path) -> list[float]:
-    """Return the noise multipliers of a ledger's releases, the oldest first; none where there is no
-    ledger.
+    """Return the noise multipliers of a ledger's releases, the oldest first; nothing without one.
 
     Raises:
         DataError: the ledger is not what was written.
     """
     ledger = KeptChain(path, PRIVACY)
-    earlier = _unchained(ledger)
-    return _multipliers(ledger, ledger.rows() if earlier is None else earlier)
+    unchained_rows = _unchained_rows(ledger)
+    return _multipliers(ledger, ledger.rows() if unchained_rows is None else unchained_rows)
 
 
 def half_line(path: Path) -> bytes:
-    """Return what a crash left of a line at a ledger's end; it counts for nothing. Empty: all lines
-    are whole.
-    """
-    return read(path)[1]
+    """Return the half line that a crash left at a ledger's end, which counts for nothing."""
+    _, rest = read(path)
+    return rest
 
 
-def _mu(noise_multipliers: Sequence[float]) -> float:
+def _sensitivity(noise_multipliers: Sequence[float]) -> float:
     """Return the sensitivity of releases as one, in units of its noise."""
-    return math.hypot(*(2 / z for z in noise_multipliers))
+    return math.hypot(*(2 / multiplier for multiplier in noise_multipliers))
 
 
-def _epsilon(mu: float, delta: float) -> float:
+def _epsilon(sensitivity: float, delta: float) -> float:
     try:
         import dp_accounting  # noqa: F401
     except ImportError as error:
-        expected = "the package dp-accounting"
-        remedy = "Install it at this site: pip install 'fedward[privacy]'."
         raise ConfigError(
-            "GaussianUpdateFilter", expected=expected, found=str(error), remedy=remedy
+            f"GaussianUpdateFilter needs the package dp-accounting: {error}",
+            "Install it at this site: pip install 'fedward[privacy]'.",
         ) from error
-    if mu > _HUGE:
+    if sensitivity > _LARGEST_SENSITIVITY:
         return math.inf
-    return _of_gaussian(mu, delta) if mu else 0.0
+    return _gaussian_epsilon(sensitivity, delta) if sensitivity else 0.0
 
 
-@lru_cache(1024)
-def _of_gaussian(mu: float, delta: float) -> float:
-    from dp_accounting import get_epsilon_gaussian  # takes milliseconds, and a search asks for many
+@lru_cache(1024)  # One answer takes milliseconds, and a bisection asks for many.
+def _gaussian_epsilon(sensitivity: float, delta: float) -> float:
+    from dp_accounting import get_epsilon_gaussian
 
-    return float(get_epsilon_gaussian(1 / mu, delta))
+    return float(get_epsilon_gaussian(1 / sensitivity, delta))
 
 
-def _unchained(ledger: KeptChain) -> list[dict[str, Any]] | None:
-    """Return the lines of a ledger as versions before the chain wrote it: it has no end, or one of
-    no line.
+def _unchained_rows(ledger: KeptChain) -> list[dict[str, Any]] | None:
+    """Return the rows of a ledger that a version before the chain wrote; None for any other.
 
-    None for any other.
+    Such a ledger has no end, or an end of no line.
 
     Raises:
-        DataError: it is a link, or the site's log of answers knows of a line: that ledger was a
-            chain.
+        DataError: it is a link, or the site's log of answers knows a line of it: it was a chain.
     """
     ledger.check_files()
     known = ledger.known()
     end = ledger.end()
     if end and end["lines"]:
         return None
+    lines, _ = read(ledger.path)
     try:
-        rows = [json.loads(line) for line in read(ledger.path)[0]]
+        rows = [json.loads(line) for line in lines]
     except (ValueError, RecursionError):
         return None
     if not all(isinstance(row, dict) and "hash" not in row for row in rows):
@@ -226,25 +233,24 @@ def _unchained(ledger: KeptChain) -> list[dict[str, Any]] | None:
 
 
 def _multipliers(ledger: KeptChain, rows: Sequence[Mapping[str, Any]]) -> list[float]:
-    found = []
+    """Return the noise multiplier of each release; raise DataError for one that is not a number."""
+    multipliers = []
     for number, row in enumerate(rows, 1):
         if "torn" in row:
-            continue  # half a line that a crash left: its update did not leave
+            continue  # A crash left half a line: its update did not leave.
         value = row.get("noise_multiplier")
         if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < 1e300:
-            raise ledger.refused(
-                ledger.path, f"a noise multiplier above 0 in line {number}", repr(value)
-            )
-        found.append(float(value))
-    return found
+            expected = f"a noise multiplier above 0 in line {number}"
+            raise ledger.refused(ledger.path, expected, repr(value))
+        multipliers.append(float(value))
+    return multipliers
 
 
 def _adopt(ledger: KeptChain, rows: Sequence[Mapping[str, Any]]) -> None:
-    """Replace a ledger by a chain of its lines, in one step."""
+    """Replace a ledger by a chain of its rows, in one step."""
     if not ledger.end():
-        ledger.keep_end(
-            {"lines": 0, "last_hash": ledger.path.name}
-        )  # first, so that no chain is ever without an end
+        # The end comes first, so that no chain is ever without one.
+        ledger.keep_end({"lines": 0, "last_hash": ledger.path.name})
     with replacing(ledger.path) as partial:
         chain = Chain(partial, ledger.path.name)
         for row in rows:
@@ -252,7 +258,9 @@ def _adopt(ledger: KeptChain, rows: Sequence[Mapping[str, Any]]) -> None:
 
 
 def _wrong(name: str, expected: str, found: str) -> ConfigError:
-    remedy = "Correct the filter's args in the site's privacy.json."
     return ConfigError(
-        f"GaussianUpdateFilter, {name}", expected=expected, found=found, remedy=remedy
+        f"GaussianUpdateFilter, {name}",
+        "Correct the filter's args in the site's privacy.json.",
+        expected=expected,
+        found=found,
     )

@@ -1,8 +1,8 @@
-"""How many labels all runs together have asked a site for: a ledger over all jobs, and a limit.
+"""How many labels all runs together have asked a site for: a ledger over all jobs, and its limit.
 
-A line says that a query of a run asks for labels, and is on the disk before anybody is asked. A run
-that is continued asks again: its queries count once. The ledger notices when lines are missing
-(:mod:`fedward.security.kept_chain`).
+Each line records that a query of a run asks for labels, and is on the disk before anybody is asked.
+A run that is continued asks again, and its queries count once. The ledger notices when lines are
+missing (:mod:`fedward.security.kept_chain`).
 """
 
 import secrets
@@ -23,23 +23,35 @@ QUESTIONS = LedgerKind(
 
 
 class Query(NamedTuple):
-    """A query for labels, by run and exchange."""
+    """A query for labels, identified by its run and exchange."""
 
     run: str
+    """The run's id."""
     round: int
+    """The round, from 1."""
     part: int
+    """The exchange within the round, from 0."""
 
 
 def questions_file(folder: Path, site: str) -> Path:
-    """Return the ledger in a site's own folder, which the simulator's sites share."""
+    """Return the ledger in a site's own folder, which the sites of a simulation share."""
     return QUESTIONS.file(folder, site)
 
 
 def grant(path: Path, query: Query, labels: int, most: int | None) -> int:
-    """Return for how many of its labels a query may ask if all runs together ask for ``most``, and
-    count them.
+    """Grant a query some or all of its labels, and record them.
 
-    What the query has been granted before is not counted again. Jobs may run at the same time.
+    Labels that the query was granted before are not counted again. Several jobs may call this at
+    the same time.
+
+    Args:
+        path: the ledger.
+        query: which query asks.
+        labels: how many labels it wants in all.
+        most: how many labels all runs together may ask for; None: any number.
+
+    Returns:
+        How many labels the query may ask for, at most ``labels``.
 
     Raises:
         DataError: the ledger is not what was written.
@@ -48,20 +60,24 @@ def grant(path: Path, query: Query, labels: int, most: int | None) -> int:
     with locked(path):
         ledger = KeptChain(path, QUESTIONS)
         _adopt(ledger)
-        known = _granted(ledger)
-        before = known.get(query, 0)
-        more = max(labels - before, 0)
+        granted_labels = _granted(ledger)
+        granted_before = granted_labels.get(query, 0)
+        further = max(labels - granted_before, 0)
         if most is not None:
-            more = min(more, max(most - sum(known.values()), 0))
-        if more:
-            salt = secrets.token_hex(16)  # whoever is shown the hash cannot guess what was asked
-            ledger.add({**query._asdict(), "labels": more, "salt": salt})
-        return min(labels, before + more)
+            left_of_budget = max(most - sum(granted_labels.values()), 0)
+            further = min(further, left_of_budget)
+        if further:
+            # The hash of a line leaves the site. The salt keeps it from telling what was asked.
+            salt = secrets.token_hex(16)
+            ledger.add({**query._asdict(), "labels": further, "salt": salt})
+        return min(labels, granted_before + further)
 
 
 def granted(path: Path) -> dict[Query, int]:
-    """Return how many labels each query may ask for; nothing where there is no ledger; raises as
-    :func:`grant`.
+    """Return how many labels each query was granted; nothing without a ledger.
+
+    Raises:
+        DataError: the ledger is not what was written.
     """
     with locked(path):
         ledger = KeptChain(path, QUESTIONS)
@@ -70,20 +86,24 @@ def granted(path: Path) -> dict[Query, int]:
 
 
 def _granted(ledger: KeptChain) -> dict[Query, int]:
-    found: dict[Query, int] = {}
+    labels: dict[Query, int] = {}
     for row in ledger.rows():
-        if "torn" not in row:  # half a line that a crash left: nobody was asked
-            query = Query(row["run"], row["round"], row["part"])
-            found[query] = found.get(query, 0) + row["labels"]
-    return found
+        if "torn" in row:
+            continue  # A crash left half a line: nobody was asked.
+        query = Query(row["run"], row["round"], row["part"])
+        labels[query] = labels.get(query, 0) + row["labels"]
+    return labels
 
 
 def _adopt(ledger: KeptChain) -> None:
-    """Give a ledger of an earlier version, of which no answer knows, the end that it lacks.
+    """Write the end of a ledger that an earlier version left without one.
+
+    Only a ledger that no answer of the site has named yet is adopted.
 
     Raises:
-        DataError: it is a link.
+        DataError: the ledger is a link.
     """
     ledger.check_files()
-    if read(ledger.path)[0] and not ledger.end() and not ledger.known():
+    has_lines = bool(read(ledger.path)[0])
+    if has_lines and not ledger.end() and not ledger.known():
         ledger.keep_end(Chain(ledger.path, ledger.path.name).end)

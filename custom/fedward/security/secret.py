@@ -1,10 +1,9 @@
-"""A site's secret, on which its random draws depend, so that nobody else can tell which images a
-step was of.
+"""A site's secret, which decides its random draws so that nobody else can predict them.
 
-The order of images, their views, masks, dropout, and the random part of a query for labels come
-from the job's seed, the site's name and the round, all of which a lead knows, and from this secret,
-which never leaves the site's folder. It stays the same over all jobs, so that a round that is
-repeated has the same draws.
+The order of images, their views, masks, dropout, and the random part of a query for labels depend
+on the job's seed, the site's name and the round, all of which a lead knows, and on this secret,
+which never leaves the site's folder. All jobs use the same secret, so a round that is repeated has
+the same draws.
 """
 
 import secrets
@@ -20,42 +19,50 @@ FILE = "draws.secret"
 """The secret's file in a site's own folder."""
 
 BYTES = 32
-"""Length of a secret."""
+"""Length of a secret in bytes."""
+
+_RESTORE = "Restore it from a backup of the kit; without one, remove it between two runs."
 
 
 def site_secret(folder: Path) -> bytes:
-    """Return the secret in a site's own folder; if there is none, make it.
+    """Return the secret in a site's own folder; make one if there is none.
 
-    Processes that ask at the same time get the same one.
+    Processes that ask at the same time get the same secret.
+
+    Returns:
+        32 bytes.
 
     Raises:
         ConfigError: the file cannot be read, is a link, has another length, or gives rights to
-            others than its owner.
+            accounts other than its owner.
     """
     path = folder / FILE
     if not path.is_symlink() and not path.exists():
         _make(path)
-    where = f"secret {path}"
-    remedy = "Restore it from a backup of the kit; without one, remove it between two runs."
     try:
-        found = path.lstat()
+        status = path.lstat()
         content = path.read_bytes()
     except OSError as error:
-        expected = f"a file of {BYTES} bytes"
         raise ConfigError(
-            where, expected=expected, found=reason_of(error), remedy=remedy
+            f"secret {path}",
+            _RESTORE,
+            expected=f"a file of {BYTES} bytes",
+            found=reason_of(error),
         ) from error
-    if not stat.S_ISREG(found.st_mode) or len(content) != BYTES:
-        kind = f"{len(content)} bytes" if stat.S_ISREG(found.st_mode) else "no plain file"
-        raise ConfigError(where, expected=f"a file of {BYTES} bytes", found=kind, remedy=remedy)
-    mode = stat.S_IMODE(found.st_mode) & (stat.S_IRWXG | stat.S_IRWXO)
-    if mode:
-        remedy = f"Others may know it: remove it between two runs, or chmod 600 {path.name} if nobody has looked."
+    if not stat.S_ISREG(status.st_mode):
+        raise ConfigError(f"secret {path} is not a plain file", _RESTORE)
+    if len(content) != BYTES:
         raise ConfigError(
-            where,
+            f"secret {path}", _RESTORE, expected=f"{BYTES} bytes", found=f"{len(content)} bytes"
+        )
+    rights_of_others = stat.S_IMODE(status.st_mode) & (stat.S_IRWXG | stat.S_IRWXO)
+    if rights_of_others:
+        raise ConfigError(
+            f"secret {path}",
+            "Others may know it: remove it between two runs, "
+            f"or chmod 600 {path.name} if nobody has looked.",
             expected="a file of its owner alone",
-            found=f"mode bits {mode:03o}",
-            remedy=remedy,
+            found=f"mode bits {rights_of_others:03o}",
         )
     return content
 
