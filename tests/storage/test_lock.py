@@ -36,7 +36,7 @@ def holder(tmp_path):
 def test_a_second_writer_is_refused_and_told_once_that_it_waits(tmp_path, holder, caplog):
     with (
         caplog.at_level(logging.WARNING),
-        pytest.raises(RunError, match="another process that writes it"),
+        pytest.raises(RunError, match="another process has been writing it"),
         sole_writer(tmp_path / "run", patience=0.3),
     ):
         pytest.fail("there were two writers")

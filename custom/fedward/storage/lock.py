@@ -1,5 +1,6 @@
-"""One writer at a time: a job that was believed lost may still be writing when its successor
-starts.
+"""Locks between processes: one writer of a run folder, and one of a ledger, at a time.
+
+A job that was believed lost may still be writing when its successor starts.
 """
 
 import fcntl
@@ -12,68 +13,68 @@ from pathlib import Path
 
 from fedward.errors import RunError
 
-_TICK = 0.2
+_SECONDS_BETWEEN_TRIES = 0.2
 _log = logging.getLogger(__name__)
 
 
 @contextmanager
 def sole_writer(folder: Path, patience: float = 60.0) -> Iterator[None]:
-    """Hold a folder, made if there is none, for this process; the operating system lets go when the
-    process dies.
+    """Hold a folder for this process alone; make the folder if there is none.
 
-    Raises RunError if another process holds it for ``patience`` seconds; the log says once that
-    this one waits.
+    The operating system releases the lock when the process dies. The log says once that this
+    process waits for another one.
+
+    Args:
+        folder: the folder to hold.
+        patience: seconds to wait for another process.
+
+    Raises:
+        RunError: another process still holds the folder after that time.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    with _opened(folder, os.O_RDWR | os.O_CREAT) as file:
+    with _lock_file(folder, os.O_RDWR | os.O_CREAT) as file:
         since = time.monotonic()
-        taken = _taken(file)
-        if not taken:
+        if not _take(file):
             _log.warning(
                 "run folder %s: another process writes it; waiting up to %g s for it to end",
                 folder,
                 patience,
             )
-        while not taken:
-            if time.monotonic() - since >= patience:
-                found = f"another process that writes it, for {patience:g} s"
-                remedy = "Wait for its end, or stop it."
-                raise RunError(
-                    f"run folder {folder}",
-                    expected="to be its only writer",
-                    found=found,
-                    remedy=remedy,
-                )
-            time.sleep(_TICK)
-            taken = _taken(file)
+            while not _take(file):
+                if time.monotonic() - since >= patience:
+                    raise RunError(
+                        f"run folder {folder}: another process has been writing it "
+                        f"for {patience:g} s",
+                        "Wait for its end, or stop it.",
+                    )
+                time.sleep(_SECONDS_BETWEEN_TRIES)
         yield
 
 
 @contextmanager
 def locked(path: Path) -> Iterator[None]:
-    """Wait until no other process is within a file's lock, then hold it; its folder is made if
-    there is none.
+    """Wait until no other process holds a file's lock, then hold it; make the folder if need be.
 
-    The lock is a file of its own, ``.<name>.lock``: a chain is replaced where a crash has left half
-    a line.
+    The lock is a file of its own, ``.<name>.lock``: the file itself may be replaced while it is
+    locked.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    with _opened(path, os.O_RDWR | os.O_CREAT) as file:
+    with _lock_file(path, os.O_RDWR | os.O_CREAT) as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
 
 
 def is_held(folder: Path) -> bool:
-    """Return whether a process on this machine holds a folder now; nothing is written."""
+    """Return whether a process on this machine holds a folder now; write nothing."""
     try:
-        with _opened(folder, os.O_RDONLY) as file:
-            return not _taken(file)
+        with _lock_file(folder, os.O_RDONLY) as file:
+            return not _take(file)
     except FileNotFoundError:
         return False
 
 
 @contextmanager
-def _opened(path: Path, flags: int) -> Iterator[int]:
+def _lock_file(path: Path, flags: int) -> Iterator[int]:
     """Open the lock file of a file or folder, which lies beside it."""
     file = os.open(path.with_name(f".{path.name}.lock"), flags | os.O_NOFOLLOW, 0o600)
     try:
@@ -82,7 +83,8 @@ def _opened(path: Path, flags: int) -> Iterator[int]:
         os.close(file)
 
 
-def _taken(file: int) -> bool:
+def _take(file: int) -> bool:
+    """Return whether this process holds a lock now, without waiting for it."""
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

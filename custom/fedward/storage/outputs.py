@@ -1,5 +1,6 @@
-"""What a run leaves for others to use, file by file: the audit log names the hash of each when the
-run ends.
+"""The files that a run leaves for others to use, with their hashes.
+
+The audit log records the hash of each when the run ends.
 """
 
 from pathlib import Path
@@ -10,22 +11,22 @@ from fedward.storage.pictures import FOLDER
 
 REPORT = "report.html"
 SHEET = "clinician.html"
-_OWN = {LOG, "run.json"}
-"""Bound in another way: by its chain, and by the digest of its content."""
+
+_KINDS = ("*.safetensors", "*.json", "*.jsonl", f"{FOLDER}/*")
+_BOUND_OTHERWISE = {LOG, "run.json"}
+"""The audit log is bound by its chain, and run.json by the digest of its content."""
 _NO_FILE = "of none"
-"""In place of the hash of a folder, or of a link to nowhere."""
+"""In place of the hash of a folder, or of a link that leads nowhere."""
 
 
 def outputs(run: Path) -> dict[str, str]:
-    """Return name in the run folder -> SHA-256: models with their sidecars, logs and pictures; not
-    the pages.
+    """Return path in the run folder -> SHA-256 of models, their sidecars, logs and pictures.
+
+    The pages (``report.html``, ``clinician.html``) are not among them: they can be written again.
     """
-    files = [
-        path
-        for kind in ("*.safetensors", "*.json", "*.jsonl", f"{FOLDER}/*")
-        for path in run.glob(kind)
-    ]
-    named = {
-        path.relative_to(run).as_posix(): path for path in sorted(files) if path.name not in _OWN
-    }
-    return {name: file_digest(path) if path.is_file() else _NO_FILE for name, path in named.items()}
+    hashes = {}
+    for path in sorted(path for kind in _KINDS for path in run.glob(kind)):
+        if path.name not in _BOUND_OTHERWISE:
+            name = path.relative_to(run).as_posix()
+            hashes[name] = file_digest(path) if path.is_file() else _NO_FILE
+    return hashes

@@ -16,14 +16,13 @@ FOLDER = "reconstructions"
 
 
 def save_pictures(run: Path, pictures: Mapping[str, Tensor], facts: Mapping[str, Any]) -> None:
-    """Write ``reconstructions/<number>-<name>.png``, numbers from 1, and ``about.json``; all of it
-    or nothing.
+    """Write ``reconstructions/<number>-<name>.png`` and ``about.json``, all of it or nothing.
 
     Args:
         run: the run folder.
         pictures: name -> (N, C, H, W) in [0, 1] on the CPU, C 1 or 3, N the same for all; empty
-            where there are none.
-        facts: JSON-able, for ``about.json``, which also says ``names`` and ``images``.
+            where there are none. Pictures are numbered from 1.
+        facts: JSON values for ``about.json``, which also holds ``names`` and ``images``.
     """
     folder = run / FOLDER
     partial = folder.with_name(f"{FOLDER}.partial")
@@ -32,15 +31,14 @@ def save_pictures(run: Path, pictures: Mapping[str, Tensor], facts: Mapping[str,
     for name, images in pictures.items():
         for number, image in enumerate(images, 1):
             _picture(image).save(partial / f"{number}-{name}.png")
-    count = len(next(iter(pictures.values()), ()))
-    save_json(
-        partial / "about.json",
-        {"format": FORMAT, **facts, "names": list(pictures), "images": count},
-    )
+    image_count = len(next(iter(pictures.values()), ()))
+    about = {"format": FORMAT, **facts, "names": list(pictures), "images": image_count}
+    save_json(partial / "about.json", about)
     shutil.rmtree(folder, ignore_errors=True)
     os.replace(partial, folder)
 
 
 def _picture(image: Tensor) -> Image.Image:
+    """Return a (C, H, W) tensor in [0, 1] as a grey or an RGB picture of 8 bits."""
     pixels = (image.float().clamp(0, 1) * 255).round().byte().permute(1, 2, 0).contiguous().numpy()
     return Image.fromarray(pixels[..., 0] if pixels.shape[2] == 1 else pixels)

@@ -11,8 +11,7 @@ from fedward.storage.checkpoint import save_json
 
 
 class SavedStates:
-    """A run's folder ``rounds/``: for each state ``NNNNN/``, and the lengths of the logs in
-    ``NNNNN.logs.json``.
+    """A run's folder ``rounds/``: states ``NNNNN/``, and lengths of the logs ``NNNNN.logs.json``.
 
     Args:
         run: the run folder.
@@ -27,7 +26,7 @@ class SavedStates:
         return sorted(int(path.name) for path in self._rounds.glob("?????"))
 
     def folder(self, round_: int) -> Path:
-        """Return where the state after a round lies, or is to lie."""
+        """Return the folder of the state after a round, which need not exist."""
         return self._rounds / f"{round_:05d}"
 
     def digest(self, round_: int) -> str:
@@ -39,62 +38,65 @@ class SavedStates:
         return self._run / f"{name}.jsonl"
 
     def keep_lengths(self, round_: int, logs: Iterable[str]) -> None:
-        """Note how long the logs are with the rows up to a round."""
-        save_json(
-            self._lengths_file(round_), {name: self.log(name).stat().st_size for name in logs}
-        )
+        """Record how many bytes the logs have with the rows up to a round."""
+        lengths = {name: self.log(name).stat().st_size for name in logs}
+        save_json(self._lengths_file(round_), lengths)
 
     def lengths(self, round_: int) -> dict[str, int]:
-        """Return log -> its bytes with the rows up to a round."""
+        """Return log -> how many bytes it has with the rows up to a round."""
         return dict(json.loads(self._lengths_file(round_).read_text(encoding="utf-8")))
 
     def drop_all_but(self, number: int) -> int:
-        """Drop all but so many newest states, and return the round of the oldest that is left;
-        there must be one.
+        """Remove all states but the newest ``number``, and return the round of the oldest left.
+
+        There must be a state.
         """
         rounds = self.rounds()
-        for old in rounds[:-number]:
-            shutil.rmtree(self.folder(old))
-            self._lengths_file(old).unlink(missing_ok=True)
+        for old_round in rounds[:-number]:
+            shutil.rmtree(self.folder(old_round))
+            self._lengths_file(old_round).unlink(missing_ok=True)
         return rounds[-number:][0]
 
     def fault(self, round_: int, recorded: str | None) -> str:
-        """Return what is wrong with a state; empty if nothing is.
+        """Return what is wrong with a state; an empty text if nothing is.
 
-        ``recorded`` is its hash by the audit log; None if the run died before that line.
+        Args:
+            round_: the state's round.
+            recorded: hash of its tensors by the audit log; None if the run died before that line.
         """
         try:
             json.loads((self.folder(round_) / "state.json").read_text(encoding="utf-8"))
-            short = [
+            too_short = [
                 name
                 for name, length in self.lengths(round_).items()
                 if self.log(name).stat().st_size < length
             ]
-            found = self.digest(round_)
+            digest = self.digest(round_)
         except (OSError, ValueError, TypeError) as error:
             return f"{type(error).__name__}: {error}"
-        if short:
-            return f"rows are missing in {', '.join(short)}"
-        if recorded in (None, found):
-            return ""
-        return f"state.safetensors has the SHA-256 {found}, the audit log tells {recorded}"
+        if too_short:
+            return f"rows are missing in {', '.join(too_short)}"
+        if recorded not in (None, digest):
+            return f"state.safetensors has the SHA-256 {digest}, the audit log tells {recorded}"
+        return ""
 
     def mark_damaged(self, round_: int) -> None:
-        """Rename a state to ``NNNNN.damaged``: nobody goes on from it, and it can be looked at."""
-        aside = self._rounds / f"{round_:05d}.damaged"
-        shutil.rmtree(aside, ignore_errors=True)
-        self.folder(round_).rename(aside)
+        """Rename a state to ``NNNNN.damaged``: no run goes on from it, but a person can look."""
+        damaged = self._rounds / f"{round_:05d}.damaged"
+        shutil.rmtree(damaged, ignore_errors=True)
+        self.folder(round_).rename(damaged)
 
     def _lengths_file(self, round_: int) -> Path:
         return self._rounds / f"{round_:05d}.logs.json"
 
 
 def recorded_states(run: Path) -> dict[int, str | None]:
-    """Return round -> hash of its state by the audit log; going back to a round takes later ones
-    back.
+    """Return round -> hash of its state by the audit log.
+
+    A run that went back to an earlier round has no later ones.
     """
     states: dict[int, str | None] = {}
-    for row in audit.rows(run, "committed", "resumed"):
+    for row in audit.rows(run, "committed", "resumed"):  # The newest row comes first.
         if not states or row["details"]["round"] < min(states):
             states[row["details"]["round"]] = row["details"]["state"]
     return states

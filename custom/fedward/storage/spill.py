@@ -1,5 +1,6 @@
-"""Arrays that wait on the disk until they are read, in a file without a name: it is gone with the
-process.
+"""Arrays that wait on the disk until they are read.
+
+They lie in a file without a name, so nothing is left when the process ends, however it ends.
 """
 
 import os
@@ -15,28 +16,28 @@ from fedward.errors import RunError
 
 
 class Spill:
-    """A file in ``folder`` to which arrays are added; it is closed once nobody can read them any
-    more.
-    """
+    """A file in ``folder`` to which arrays are added. It is closed when nobody can read it."""
 
     def __init__(self, folder: Path) -> None:
         self._file = TemporaryFile(dir=folder)  # noqa: SIM115 - closed with this object
         finalize(self, self._file.close)
 
     def put(self, arrays: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:
-        """Write arrays and return them as a mapping that reads an array whenever it is asked for;
-        any thread may.
+        """Write arrays, and return a mapping that reads an array whenever it is asked for one.
+
+        Any thread may read.
         """
         return _Stored(self, {name: self._write(array) for name, array in arrays.items()})
 
     def read(self, place: "_Place") -> np.ndarray:
-        """Return an array as it was written; RunError where the file is shorter."""
+        """Return an array as it was written; raise RunError if the file has become shorter."""
         content = os.pread(self._file.fileno(), place.nbytes, place.start)
         if len(content) < place.nbytes:
-            expected = f"{place.nbytes} bytes"
-            remedy = "Look at the disk of the run folder, and resume the run."
             raise RunError(
-                "request on the disk", expected=expected, found=f"{len(content)}", remedy=remedy
+                "request on the disk",
+                "Look at the disk of the run folder, and resume the run.",
+                expected=f"{place.nbytes} bytes",
+                found=f"{len(content)}",
             )
         return np.frombuffer(content, place.dtype).reshape(place.shape)
 
@@ -49,7 +50,7 @@ class Spill:
 
 @dataclass(frozen=True)
 class _Place:
-    """Where an array lies in the file."""
+    """The place of an array in the file, in bytes, and what makes an array of them."""
 
     start: int
     nbytes: int
@@ -58,6 +59,8 @@ class _Place:
 
 
 class _Stored(Mapping[str, np.ndarray]):
+    """Name -> array, read from the disk at each access."""
+
     def __init__(self, spill: Spill, places: Mapping[str, _Place]) -> None:
         self._spill = spill
         self._places = places
