@@ -58,7 +58,7 @@ def test_an_end_kept_elsewhere_reveals_cut_or_forged_lines(tmp_path):
     with pytest.raises(RunError, match=r"line 3: expected 3 lines, as a copy tells, found 2"):
         check_end(read(tmp_path / "other.jsonl")[0], end, "log.jsonl", "a copy")
     Chain(tmp_path / "other.jsonl", START).add({"number": 8})
-    with pytest.raises(RunError, match="the log was written anew"):
+    with pytest.raises(RunError, match="the log was rewritten"):
         check_end(read(tmp_path / "other.jsonl")[0], end, "log.jsonl", "a copy")
 
 

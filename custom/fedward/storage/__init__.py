@@ -1,3 +1,1 @@
-"""What a run leaves on disk: its folder, logs, models and states, and chains of lines that hold
-hashes.
-"""
+"""What a run leaves on disk: its folder, logs, models, states, and chains of hashed lines."""

@@ -1,9 +1,9 @@
 """The audit log: what a run decided and when, in lines that each hold the hash of the line before.
 
-``audit.jsonl`` in the run folder is written line by line, at once and to the disk, and never cut.
-It is a :mod:`chain <fedward.storage.chain>` that starts from the run's id. A line has besides
-``time`` (UTC), ``event``, ``details`` and ``salt`` (random: a site that is shown a hash cannot
-guess the line).
+Every line of ``audit.jsonl`` in the run folder is on the disk at once, and no line is ever cut. The
+log is a :mod:`chain <fedward.storage.chain>` that starts from the run's id. Its lines also have
+``time`` (UTC), ``event``, ``details`` and ``salt``, which is random, so that a site that is shown a
+hash cannot guess the line.
 
 ==============  =====================================================================================================
 event           details
@@ -45,9 +45,7 @@ def now() -> str:
 
 
 def small(value: Any) -> Any:
-    """Return a row of another log with each matrix (a list of lists) replaced by its
-    :func:`digest`.
-    """
+    """Return a row of another log with the :func:`digest` in place of each list of lists."""
     if isinstance(value, Mapping):
         return {key: small(entry) for key, entry in value.items()}
     if isinstance(value, list | tuple) and any(isinstance(entry, list | tuple) for entry in value):
@@ -56,8 +54,9 @@ def small(value: Any) -> Any:
 
 
 class AuditLog:
-    """Writer of one run's log; opening it changes nothing but what a crash or a stranger has left
-    wrong.
+    """Writer of one run's log.
+
+    Opening the log, or adding to it, mends and reports what a crash or a stranger has left:
 
     ==================================  =================================================================
     found when opened or before a line  done
@@ -68,9 +67,9 @@ class AuditLog:
     ==================================  =================================================================
 
     Args:
-        path: the file; need not exist.
+        path: the file, which need not exist.
         run: the run's id.
-        end: what run.json tells of the log's end, see :attr:`end`; None in a new run.
+        end: the log's :attr:`end` as run.json records it; None in a new run.
     """
 
     def __init__(self, path: Path, run: str, end: Mapping[str, Any] | None = None) -> None:
@@ -84,21 +83,25 @@ class AuditLog:
 
     @property
     def end(self) -> dict[str, Any]:
-        """How many lines there are, and the hash of the last."""
+        """Number of lines, and hash of the last one."""
         return self._chain.end
 
     def add(self, event: str, **details: Any) -> str:
-        """Write one line and return its hash; it is on the disk when this returns."""
+        """Write one line to the disk, and return its hash."""
         return str(self._chain.add(_content(event, details))["hash"])
 
 
 def rows(run: Path, *events: str) -> Iterator[dict[str, Any]]:
-    """Yield the content of the whole lines of a run's log, the newest first; of these ``events``
-    alone if any.
+    """Yield the content of the whole lines of a run's log, the newest first.
 
-    Whether a line stands in its place is open.
+    Each line is unchanged, but need not be in its place: :func:`check_chain` checks that.
+
+    Args:
+        run: the run folder.
+        events: only lines of these events; of all events if none is named.
     """
-    yield from _contents(reversed(chain.read(run / LOG)[0]), events)
+    lines, _ = chain.read(run / LOG)
+    yield from _contents(reversed(lines), events)
 
 
 def _contents(lines: Iterable[bytes], events: Collection[str]) -> Iterator[dict[str, Any]]:
@@ -108,24 +111,25 @@ def _contents(lines: Iterable[bytes], events: Collection[str]) -> Iterator[dict[
 
 
 def oldest(run: Path, event: str) -> dict[str, Any] | None:
-    """Return the content of the first whole line of an event in a run's log, as :func:`rows`; None
-    if there is none.
-    """
-    return next(_contents(chain.read(run / LOG)[0], (event,)), None)
+    """Return the content of the first line of an event in a run's log; None without such a line."""
+    lines, _ = chain.read(run / LOG)
+    return next(_contents(lines, (event,)), None)
 
 
 def check_chain(lines: Sequence[bytes], run: str) -> list[dict[str, Any]]:
-    """Return the lines' content; RunError names the first that is not what was written, or not
-    where it was written.
+    """Return the content of all lines.
+
+    Raises:
+        RunError: a line was changed, or is not in its place, or says that the log was damaged; the
+            error names the first such line.
     """
     rows = []
     for number, row in enumerate(chain.checked(lines, run, LOG), 1):
         if set(row) != _FIELDS:
             raise fault(number, f"the fields {', '.join(sorted(_FIELDS))}", ", ".join(sorted(row)))
         if row["event"] == "damaged":
-            raise fault(
-                number, "an unbroken log when the run was resumed", str(row["details"]["found"])
-            )
+            expected = "an unbroken log when the run was resumed"
+            raise fault(number, expected, str(row["details"]["found"]))
         rows.append(row)
     return rows
 

@@ -1,5 +1,6 @@
-"""Models on disk, read back one tensor at a time: server memory stays flat however many sites there
-are.
+"""Models on disk, read back one tensor at a time.
+
+The server's memory stays flat however many sites there are.
 """
 
 import json
@@ -36,16 +37,19 @@ _DTYPES = {
     "BOOL": torch.bool,
 }
 _LONGEST_HEADER = 100_000_000
-"""Bytes, as in the safetensors format."""
+"""Length of a header in bytes, as the safetensors format limits it."""
 _LARGEST_SIDE = 2**40
-"""Of a tensor; one without numbers may name any other."""
+"""Largest side of a tensor. The file's size does not limit the shape of a tensor without numbers."""
 
 
 class StoredState(Mapping[str, torch.Tensor]):
-    """A model in a safetensors file; each access reads that one tensor from disk.
+    """A model in a safetensors file, of which each access reads one tensor from disk.
 
-    The header is parsed once: ``safe_open`` would do so for every tensor, and a file it keeps open
-    stays mapped, so that the pages read would count as memory.
+    The header is parsed once. ``safe_open`` would parse it for every tensor, and a file that it
+    keeps open stays mapped, so that the pages that were read count as memory.
+
+    Raises:
+        RunError: the file is not one that fedward wrote.
     """
 
     def __init__(self, path: Path) -> None:
@@ -55,30 +59,31 @@ class StoredState(Mapping[str, torch.Tensor]):
             header = file.read(min(length, _LONGEST_HEADER))
         self._start = 8 + length
         try:
-            with safe_open(
-                path, "np"
-            ):  # which compares shapes, types and offsets with each other and with the file
+            # This compares shapes, types and offsets with one another and with the file.
+            with safe_open(path, "np"):
                 self._header = json.loads(header)
-            # The file sorts its tensors; the model's own order, which layer moments rely on, is
-            # kept beside them.
+            # The file sorts its tensors. The model's own order is kept beside them, since the
+            # moments of layers depend on it.
             self._keys: list[str] = json.loads(self._header["__metadata__"]["order"])
-            if sorted(self._keys) != sorted(self._header.keys() - {"__metadata__"}):
-                raise ValueError("other tensors than the order names")
-            if (
-                max((max(self._header[key]["shape"], default=0) for key in self._keys), default=0)
-                > _LARGEST_SIDE
-            ):
-                raise ValueError("a shape that no tensor has")
-            unknown = {self._header[key]["dtype"] for key in self._keys} - _DTYPES.keys()
-            if unknown:
-                raise ValueError(f"types {unknown}")
+            self._check_header()
         except (ValueError, KeyError, TypeError, RecursionError, SafetensorError) as error:
-            expected = "a safetensors file that fedward wrote"
-            found = f"another one ({type(error).__name__})"
-            remedy = "Restore the file, or start a new run; nothing in it was run or used."
             raise RunError(
-                f"model {path}", expected=expected, found=found, remedy=remedy
+                f"model {path}",
+                "Restore the file, or start a new run; nothing in it was run or used.",
+                expected="a safetensors file that fedward wrote",
+                found=f"another one ({type(error).__name__})",
             ) from error
+
+    def _check_header(self) -> None:
+        """Raise ValueError unless the header names the ordered tensors, with usable shapes."""
+        if sorted(self._keys) != sorted(self._header.keys() - {"__metadata__"}):
+            raise ValueError("other tensors than the order names")
+        for key in self._keys:
+            entry = self._header[key]
+            if max(entry["shape"], default=0) > _LARGEST_SIDE:
+                raise ValueError("a shape that no tensor has")
+            if entry["dtype"] not in _DTYPES:
+                raise ValueError(f"type {entry['dtype']}")
 
     def __getitem__(self, key: str) -> torch.Tensor:
         entry = self._header[key]
@@ -90,9 +95,12 @@ class StoredState(Mapping[str, torch.Tensor]):
         finally:
             os.close(file)
         if read != tensor.nbytes:
-            where = f"tensor {key} in {self._path}"
-            remedy = "The file is damaged; restore it, or start a new run."
-            raise RunError(where, expected=f"{tensor.nbytes} bytes", found=f"{read}", remedy=remedy)
+            raise RunError(
+                f"tensor {key} in {self._path}",
+                "The file is damaged; restore it, or start a new run.",
+                expected=f"{tensor.nbytes} bytes",
+                found=f"{read}",
+            )
         return tensor
 
     def dtype(self, key: str) -> torch.dtype:
@@ -107,9 +115,7 @@ class StoredState(Mapping[str, torch.Tensor]):
 
 
 def save_model(path: Path, state: State) -> None:
-    """Write a model atomically, onto the disk: a reader sees the old file or the new one, never
-    half of one.
-    """
+    """Write a model to the disk in one step: a reader sees the old file or the new one."""
     make_folder(path.parent)
     with replacing(path) as partial:
         _write(partial, state)
@@ -121,7 +127,7 @@ def _write(path: Path, state: State) -> None:
 
 
 def save_json(path: Path, value: Any) -> None:
-    """Write JSON as :func:`save_model` does models."""
+    """Write JSON values as :func:`save_model` writes models."""
     make_folder(path.parent)
     with replacing(path) as partial:
         partial.write_text(json.dumps(value, indent=1) + "\n", encoding="utf-8")
@@ -133,7 +139,7 @@ def flat(models: Mapping[str, State]) -> dict[str, torch.Tensor]:
 
 
 def by_role(tensors: Mapping[str, torch.Tensor]) -> dict[str, dict[str, torch.Tensor]]:
-    """Return what :func:`flat` has put together."""
+    """Return the models that :func:`flat` put into one mapping."""
     models: dict[str, dict[str, torch.Tensor]] = {}
     for name in tensors:
         role, key = name.split("/", 1)
@@ -142,10 +148,10 @@ def by_role(tensors: Mapping[str, torch.Tensor]) -> dict[str, dict[str, torch.Te
 
 
 class SiteModels(Mapping[str, State]):
-    """Each site's newest model, as ``<folder>/<site>/<round>.safetensors``; others may not look
-    into the folder.
+    """Each site's newest model, in files ``<folder>/<site>/<round>.safetensors``.
 
-    The folder is listed once: with thousands of sites each look would take longer than a round.
+    Other accounts may not enter the folder. It is listed once: with thousands of sites a listing
+    would take longer than a round.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -153,14 +159,14 @@ class SiteModels(Mapping[str, State]):
 
     @cached_property
     def _rounds(self) -> dict[str, list[int]]:
-        """Site -> the rounds of its models, rising; a site without any is absent."""
-        found: dict[str, list[int]] = {}
+        """Site -> the rounds of its models, rising. A site without a model is absent."""
+        rounds: dict[str, list[int]] = {}
         for path in self._folder.glob("*/*.safetensors"):
-            found.setdefault(path.parent.name, []).append(int(path.stem))
-        return {site: sorted(rounds) for site, rounds in found.items()}
+            rounds.setdefault(path.parent.name, []).append(int(path.stem))
+        return {site: sorted(site_rounds) for site, site_rounds in rounds.items()}
 
     def put(self, site: str, round_: int, state: State) -> State:
-        """Store a site's model of a round and return it as it now lies on disk."""
+        """Store a site's model of a round, and return it as it is on disk."""
         path = self._path(site, round_)
         make_folder(path.parent, PRIVATE)
         save_model(path, state)
@@ -168,32 +174,33 @@ class SiteModels(Mapping[str, State]):
         return StoredState(path)
 
     def forget_after(self, round_: int) -> None:
-        """Drop models newer than ``round_``: a run resumed there must not see what an interrupted
-        round left.
+        """Remove models newer than ``round_``.
+
+        A run that is resumed there must not see what an interrupted round left.
         """
-        for site in list(self._rounds):
-            for newer in [each for each in self._rounds[site] if each > round_]:
-                self.forget(site, newer)
+        for site, rounds in list(self._rounds.items()):
+            for newer_round in [number for number in rounds if number > round_]:
+                self.forget(site, newer_round)
 
     def forget(self, site: str, round_: int) -> None:
-        """Drop a site's model of a round, if it is there; an earlier one is its newest again."""
+        """Remove a site's model of a round, if there is one; an earlier one is then its newest."""
         self._path(site, round_).unlink(missing_ok=True)
-        left = [each for each in self._rounds.pop(site, ()) if each != round_]
-        if left:
-            self._rounds[site] = left
+        remaining = [number for number in self._rounds.pop(site, ()) if number != round_]
+        if remaining:
+            self._rounds[site] = remaining
 
     def prune(self, round_: int) -> None:
-        """Drop all models of a site before its newest after ``round_`` rounds: a resumed run needs
-        no others.
+        """Remove the models that a run resumed after ``round_`` rounds does not need.
+
+        Each site keeps its newest model of these rounds, and all later ones.
         """
-        for site in [site for site, rounds in self._rounds.items() if len(rounds) > 1]:
-            for old in [each for each in self._rounds[site] if each <= round_][:-1]:
-                self.forget(site, old)
+        for site, rounds in list(self._rounds.items()):
+            up_to_round = [number for number in rounds if number <= round_]
+            for old_round in up_to_round[:-1]:
+                self.forget(site, old_round)
 
     def clear(self) -> None:
-        """Drop all models: who fetches a finished run must not get single hospitals' models with
-        it.
-        """
+        """Remove all models: a person who fetches a finished run gets no single hospital's model."""
         shutil.rmtree(self._folder, ignore_errors=True)
         self._rounds.clear()
 
@@ -208,15 +215,21 @@ class SiteModels(Mapping[str, State]):
 
     def _path(self, site: str, round_: int) -> Path:
         if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", site):
-            expected = "a name of letters, digits, '.', '_' and '-'"
-            remedy = "Rename the site: a folder has its name."
-            raise RunError(f"site {site!r}", expected=expected, found=repr(site), remedy=remedy)
+            raise RunError(
+                f"site {site!r}",
+                "Rename the site: a folder has its name.",
+                expected="a name of letters, digits, '.', '_' and '-'",
+                found=repr(site),
+            )
         return self._folder / site / f"{round_:05d}.safetensors"
 
 
 def save_state(folder: Path, state: Any) -> None:
-    """Save a workflow's state atomically, onto the disk: mappings of tensors as safetensors, all
-    else as JSON.
+    """Save a workflow's state to the disk in one step.
+
+    Args:
+        folder: where it goes; an earlier state there is replaced.
+        state: a dataclass. Mappings of tensors are saved as safetensors, all other fields as JSON.
     """
     partial = folder.with_name(folder.name + ".partial")
     shutil.rmtree(partial, ignore_errors=True)
@@ -225,38 +238,48 @@ def save_state(folder: Path, state: Any) -> None:
     models: dict[str, State] = {}
     for item in fields(state):
         value = getattr(state, item.name)
-        if isinstance(value, Mapping) and all(
-            isinstance(entry, torch.Tensor) for entry in value.values()
-        ):
+        if _is_model(value):
             models[item.name] = value
         else:
             numbers[item.name] = value
-    names = {name: list(state) for name, state in models.items()}
+    tensor_names = {name: list(model) for name, model in models.items()}
     _write(partial / "state.safetensors", flat(models))
     sync(partial / "state.safetensors")
-    save_json(
-        partial / "state.json", {"format": FORMAT, "numbers": numbers, "tensors": names}
-    )  # and both files' names
+    # Writing this file also puts the names of both files on the disk.
+    content = {"format": FORMAT, "numbers": numbers, "tensors": tensor_names}
+    save_json(partial / "state.json", content)
     shutil.rmtree(folder, ignore_errors=True)
     os.replace(partial, folder)
     sync(folder.parent)
 
 
+def _is_model(value: Any) -> bool:
+    return isinstance(value, Mapping) and all(
+        isinstance(tensor, torch.Tensor) for tensor in value.values()
+    )
+
+
 def load_state(folder: Path, kind: type[StateT]) -> StateT:
-    """Load what :func:`save_state` saved; raise RunError when the folder was written by another
-    format or method.
+    """Load what :func:`save_state` saved.
+
+    Args:
+        folder: the state's folder.
+        kind: the dataclass of the state.
+
+    Raises:
+        RunError: another format or another method wrote the folder.
     """
     content = json.loads((folder / "state.json").read_text(encoding="utf-8"))
     stored = StoredState(folder / "state.safetensors")
     values = dict(content["numbers"])
     for name, keys in content["tensors"].items():
         values[name] = {key: stored[f"{name}/{key}"] for key in keys}
-    expected = {item.name for item in fields(kind)}  # type: ignore[arg-type]
-    if content.get("format") != FORMAT or set(values) != expected:
-        wanted = f"format {FORMAT} with {sorted(expected)}"
-        found = f"format {content.get('format')} with {sorted(values)}"
-        remedy = (
-            "Resume with the method and the version of fedward that wrote it, or start a new run."
+    field_names = {item.name for item in fields(kind)}  # type: ignore[arg-type]
+    if content.get("format") != FORMAT or set(values) != field_names:
+        raise RunError(
+            f"state in {folder}",
+            "Resume with the method and the version of fedward that wrote it, or start a new run.",
+            expected=f"format {FORMAT} with {sorted(field_names)}",
+            found=f"format {content.get('format')} with {sorted(values)}",
         )
-        raise RunError(f"state in {folder}", expected=wanted, found=found, remedy=remedy)
     return kind(**values)

@@ -1,6 +1,4 @@
-"""Writes that last: what was written is on the disk when a call returns, even if the power fails
-right after.
-"""
+"""Durable writes: the content is on the disk when a call returns, even if the power fails then."""
 
 import errno
 import os
@@ -9,22 +7,20 @@ from contextlib import contextmanager
 from pathlib import Path
 
 PRIVATE = 0o700
-"""Mode of a folder that is its owner's alone."""
+"""Mode of a folder that its owner alone may enter."""
 
 
 def sync(path: Path) -> None:
     """Wait until a file's content, or a folder's list of names, is on the disk."""
-    number = os.open(path, os.O_RDONLY)
+    descriptor = os.open(path, os.O_RDONLY)
     try:
-        os.fsync(number)
+        os.fsync(descriptor)
     finally:
-        os.close(number)
+        os.close(descriptor)
 
 
 def make_folder(folder: Path, mode: int = 0o777) -> None:
-    """Make a folder and those it lies in, with ``mode`` less the umask; one that is there stays as
-    it is.
-    """
+    """Make a folder and its parents with ``mode`` less the umask; leave existing ones as they are."""
     if not folder.is_dir():
         make_folder(folder.parent, mode)
         folder.mkdir(mode=mode, exist_ok=True)
@@ -32,11 +28,10 @@ def make_folder(folder: Path, mode: int = 0o777) -> None:
 
 
 def replace(partial: Path, path: Path) -> None:
-    """Put a whole file in the place of another: who reads, or loses power, has the old one or the
-    new one.
+    """Replace a file by a whole new one: after a power cut there is the old one or the new one.
 
     Raises:
-        OSError: there is a device or a pipe in that place, which would be gone for all programs of
+        OSError: ``path`` is a device or a pipe. Replacing it would remove it for all programs of
             the machine.
     """
     if path.exists() and not (path.is_file() or path.is_dir()):
@@ -48,21 +43,24 @@ def replace(partial: Path, path: Path) -> None:
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """Yield where to write a file that takes the place of ``path`` at the end of the block, as
-    :func:`replace` does.
+    """Yield the path of a new file, which replaces ``path`` at the end of the block.
+
+    Raises:
+        OSError: as :func:`replace` does.
     """
     partial = path.with_name(f"{path.name}.partial")
-    partial.unlink(missing_ok=True)  # a link would be followed
+    # A link that somebody left there would be followed.
+    partial.unlink(missing_ok=True)
     yield partial
     replace(partial, path)
 
 
 def append(path: Path, content: bytes, mode: int = 0o666) -> None:
-    """Write at the end of a file, which is made if there is none, with ``mode`` less the umask."""
-    new = not path.exists()
+    """Write at the end of a file; make the file with ``mode`` less the umask if there is none."""
+    is_new = not path.exists()
     with open(path, "ab", opener=lambda name, flags: os.open(name, flags, mode)) as file:
         file.write(content)
         file.flush()
         os.fsync(file.fileno())
-    if new:
+    if is_new:
         sync(path.parent)

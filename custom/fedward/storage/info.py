@@ -1,4 +1,4 @@
-"""What run.json says of a run."""
+"""The content of run.json: what a run is, and how it stands."""
 
 import json
 from pathlib import Path
@@ -9,11 +9,11 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from fedward.errors import RunError, reason_of
 
 FORMAT = 3
-"""Of all that a run folder holds; any other is refused."""
+"""Version of the format of a run folder; any other is refused."""
 
 Names: TypeAlias = Annotated[tuple[str, ...], Field(strict=False)]
 Status: TypeAlias = Literal["running", "finished", "failed"]
-"""``running`` also of a run that was killed."""
+"""A run that was killed is still ``running``."""
 
 
 class _Closed(BaseModel):
@@ -21,106 +21,119 @@ class _Closed(BaseModel):
 
 
 class Summary(_Closed):
-    """How a run stands, or ended; what is not known is not said."""
+    """Status of a run. Unknown fields are omitted."""
 
     rounds: int | None = None
+    """Finished rounds."""
     best_round: int | None = None
+    """The round whose model has the best validation value."""
     best_value: float | None = None
-    """Mean over sites of the key metric, in the best round."""
+    """Mean of the key metric over sites, after the best round."""
     not_evaluated: dict[str, str] = {}
-    """Site -> why it brought no value of the last model."""
+    """Site -> why it did not evaluate the last model."""
     enough_labels: dict[str, str] = {}
-    """Site -> how many labels it has, of those where nobody was asked, as the job wants no more."""
+    """Site -> number of its labels, for sites where nobody was asked because the job wants no more."""
     reason: str | None = None
-    """Of a failure."""
+    """Why the run failed."""
     refused: Names = ()
-    """Sites whose policy forbids the job, where the run failed over that."""
+    """Sites whose policy forbids the job, if the run failed for that reason."""
     waiting: dict[str, str] = {}
-    """Site -> digest of the job that its administrator has not approved yet."""
+    """Site -> digest of the job, which the site's administrator has not approved yet."""
 
 
 class RunInfo(_Closed):
-    """What run.json says of a run."""
+    """The content of run.json."""
 
     format: int
+    """:data:`FORMAT` of the version that wrote it."""
     id: str
-    """By which sites know the run again."""
+    """32 hexadecimal digits by which sites recognise the run."""
     method: str
     engine: str
+    """``local`` or ``flare``."""
     seed: int
     sites: Names
+    """Sites the run was started with, and those that joined it later."""
     started: str
+    """Time of the start, ISO 8601 in UTC."""
     status: Status
     versions: dict[str, str]
+    """Package -> the version that the server uses."""
     experiment: dict[str, Any]
+    """All settings of the run; see :class:`fedward.config.Experiment`."""
     summary: Summary = Summary()
     init: dict[str, Any] | None = None
-    """The weights it started from, where these were not fresh; see :mod:`fedward.starting_model`.
-    """
+    """The weights it started from, unless these were fresh; see :mod:`fedward.starting_model`."""
     base: str | None = None
-    """SHA-256 of what is frozen in the network, which its models leave out; none where all of it
-    trains.
-    """
+    """SHA-256 of the frozen part of the network, which its models leave out; None without one."""
     private: Names = ()
-    """How the names of tensors begin that each site trained and kept; untrained in the run's
-    models.
+    """Beginnings of the names of tensors that each site trained and kept.
+
+    They are untrained in the run's models.
     """
     untrained: Names = ()
-    """How the names of tensors begin that no round of the run trains, though its results hang on
-    them.
-    """
+    """Beginnings of the names of tensors that no round trains, though the logits depend on them."""
     synthetic: dict[str, bool] = {}
-    """Site -> whether its images were drawn by fedward, as the site said. A site that never
-    answered is not in it.
-    """
+    """Site -> whether fedward drew its images, as the site says; only sites that answered."""
     ended: str | None = None
+    """Time of the end, ISO 8601 in UTC."""
     audit: dict[str, Any] | None = None
-    """Where the audit log ends."""
+    """Number of lines and last hash of the audit log."""
 
     def dumped(self) -> dict[str, Any]:
-        """Return what the file says: nothing that was not said of this run."""
+        """Return the fields that were set for this run, as JSON values."""
         return self.model_dump(mode="json", exclude_unset=True)
 
 
 def read_info(folder: Path) -> RunInfo:
-    """Return what a run folder's run.json says.
+    """Return the content of a run folder's run.json.
 
     Raises:
-        RunError: there is none, it is broken, or of another format; or a pipe or a device lies in
-            the folder: whoever reads it would never come to its end.
+        RunError: run.json is missing, broken, or of another format; or the folder holds a pipe or a
+            device, which would hold up a reader for ever.
     """
     file = folder / "run.json"
-    _check_kinds(folder)
+    _refuse_pipes_and_devices(folder)
     try:
         content = json.loads(file.read_text(encoding="utf-8"))
         if not isinstance(content, dict):
             raise ValueError(f"a {type(content).__name__}, not what a run is")
-        found = content.get("format", FORMAT)
-        if found != FORMAT or isinstance(found, bool):
-            quoted = f"format {found!r}"[:100]
-            remedy = "Open this run with the fedward version that wrote it."
-            raise RunError(str(file), expected=f"format {FORMAT}", found=quoted, remedy=remedy)
+        file_format = content.get("format", FORMAT)
+        # True equals 1 in Python, and is no number of a format.
+        if file_format != FORMAT or isinstance(file_format, bool):
+            raise RunError(
+                str(file),
+                "Open this run with the fedward version that wrote it.",
+                expected=f"format {FORMAT}",
+                found=f"format {file_format!r}"[:100],
+            )
         return RunInfo.model_validate(content)
     except (OSError, ValueError, RecursionError) as error:
-        quoted = reason_of(error)
-        if isinstance(error, ValidationError):
-            faults = error.errors(include_url=False, include_input=False)
-            quoted = f"no or a broken {', '.join(dict.fromkeys(str(fault['loc'][0]) for fault in faults))}"
-        where = f"run folder {folder}"
-        remedy = "Name the folder of a run that has begun."
         raise RunError(
-            where, expected="a readable run.json", found=quoted, remedy=remedy
+            f"run folder {folder}",
+            "Name the folder of a run that has begun.",
+            expected="a readable run.json",
+            found=_reason(error),
         ) from error
 
 
-def _check_kinds(folder: Path) -> None:
-    for path in folder.iterdir() if folder.is_dir() else ():
+def _reason(error: Exception) -> str:
+    """Return why run.json cannot be used: of missing and wrong fields their names alone."""
+    if not isinstance(error, ValidationError):
+        return reason_of(error)
+    faults = error.errors(include_url=False, include_input=False)
+    fields = dict.fromkeys(str(fault["loc"][0]) for fault in faults)
+    return f"no or a broken {', '.join(fields)}"
+
+
+def _refuse_pipes_and_devices(folder: Path) -> None:
+    if not folder.is_dir():
+        return
+    for path in folder.iterdir():
         if path.exists() and not (path.is_file() or path.is_dir()):
-            where = f"run folder {folder}"
-            remedy = "Remove it, or fetch the run again."
             raise RunError(
-                where,
+                f"run folder {folder}",
+                "Remove it, or fetch the run again.",
                 expected="files and folders",
                 found=f"{path.name}, which is neither",
-                remedy=remedy,
             )

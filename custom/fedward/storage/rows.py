@@ -21,12 +21,13 @@ _CountsByClass: TypeAlias = Annotated[tuple[_Counts, ...], Field(strict=False)]
 @with_config(CLOSED)
 @dataclass(frozen=True)
 class BinnedRow:
-    """One row of binned.jsonl: a site's counts of a model's answers; see
-    :class:`~fedward.evaluation.binned.Binned`.
+    """One row of binned.jsonl: a site's counts of a model's answers.
+
+    :class:`~fedward.evaluation.binned.Binned` says what each field counts.
     """
 
     round: int
-    """The model is the global one after so many rounds."""
+    """Rounds after which the global model was evaluated."""
     site: str
     images: _Counts
     found: _Counts
@@ -55,7 +56,7 @@ class RoundRow:
     peer_models: int
     """Models of other sites sent down in this round."""
     part: int = 0
-    """Which of a round's exchanges, from 0."""
+    """Number of the exchange within the round, from 0."""
     restarts: Mapping[str, int] = field(default_factory=dict)
     """Site -> how often its process was started again."""
 
@@ -63,32 +64,27 @@ class RoundRow:
 @with_config(CLOSED)
 @dataclass(frozen=True)
 class PeerRow:
-    """One row of peers.jsonl: which models were most like those of the participants, and whose
-    model went to whom.
-    """
+    """One row of peers.jsonl: the models most similar to each participant's, and who got whose."""
 
     round: int
     sites: Names
-    """Participants with a known model."""
+    """Participants of which the server has a model."""
     nearest: Annotated[tuple[Names, ...], Field(strict=False)]
-    """For each of them, at most thirty sites with the models most like its own, by falling
-    similarity.
-    """
+    """For each of them at most thirty sites with the most similar models, by falling similarity."""
     similarity: Annotated[tuple[_Numbers, ...], Field(strict=False)]
-    """How alike each of these models is."""
+    """The similarity of each of these models."""
     chosen: Mapping[str, Names]
-    """Site -> the peers it was helped by."""
+    """Site -> the peers whose models it was sent."""
     anonymised: bool
-    """True when peers travel as one averaged model."""
+    """Whether these models were sent as one mean."""
 
     def __post_init__(self) -> None:
-        sites, nearest, similarity = (
-            len(self.sites),
-            *([*map(len, rows)] for rows in (self.nearest, self.similarity)),
-        )
-        if nearest != similarity or len(nearest) != sites:
+        near_counts = [len(names) for names in self.nearest]
+        similarity_counts = [len(values) for values in self.similarity]
+        if near_counts != similarity_counts or len(near_counts) != len(self.sites):
             raise ValueError(
-                f"{sites} sites, {sum(nearest)} sites near them, {sum(similarity)} similarities"
+                f"{len(self.sites)} sites, {sum(near_counts)} sites near them, "
+                f"{sum(similarity_counts)} similarities"
             )
 
 
@@ -99,17 +95,19 @@ class GroupRow:
 
     round: int
     part: int
-    """Which of a round's exchanges, from 0."""
+    """Number of the exchange within the round, from 0."""
     group: Literal["labelled", "unlabelled", "all"]
-    """``all`` where not only sites of one of the other kinds were averaged."""
+    """``all`` if labelled and unlabelled sites were averaged together."""
     sites: Names
     weights: _Numbers
     """Each site's share of the average."""
     distances: _Numbers
-    """How far each site's model was from the plain mean by images."""
+    """Distance of each site's model from the mean weighted by images."""
 
     def __post_init__(self) -> None:
-        sites, weights, distances = map(len, (self.sites, self.weights, self.distances))
+        sites = len(self.sites)
+        weights = len(self.weights)
+        distances = len(self.distances)
         if not sites == weights == distances:
             raise ValueError(f"{sites} sites, {weights} weights, {distances} distances")
 
@@ -117,8 +115,9 @@ class GroupRow:
 @with_config(CLOSED)
 @dataclass(frozen=True)
 class QueryRow:
-    """One row of queries.jsonl: a site's labels in one round of active learning; see
-    ``messages.LabelCounts``.
+    """One row of queries.jsonl: a site's labels in one round of active learning.
+
+    ``messages.LabelCounts`` says what each field counts.
     """
 
     round: int
@@ -131,7 +130,7 @@ class QueryRow:
     labelled: int
     unlabelled: int
     minutes: float | None
-    """What the answers so far cost, where the site says what one costs."""
+    """What the answers so far cost; None if the site does not say what one costs."""
 
 
 @with_config(CLOSED)
@@ -141,13 +140,13 @@ class BudgetRow:
 
     round: int
     labels: Mapping[str, int]
-    """Site -> labels it was to ask for."""
+    """Site -> how many labels it was to ask for."""
 
 
 @with_config(CLOSED)
 @dataclass(frozen=True)
 class ByteRow:
-    """One row of bytes.jsonl: bytes to and from one site in one exchange."""
+    """One row of bytes.jsonl: bytes sent to and received from one site in one exchange."""
 
     round: int
     site: str
@@ -159,8 +158,9 @@ class ByteRow:
 @with_config(CLOSED)
 @dataclass(frozen=True)
 class SurveyRow:
-    """One row of surveys.jsonl: what one site's images are, in fives; see
-    ``messages.SurveyCounts``.
+    """One row of surveys.jsonl: what one site's images are, in counts that are multiples of five.
+
+    ``messages.SurveyCounts`` says what each field counts.
     """
 
     round: int
@@ -170,7 +170,7 @@ class SurveyRow:
     val: _Counts
     test: _Counts
     patients: _Counts
-    """In training, validation and testing; empty where the site does not say."""
+    """Patients in training, validation and testing; empty if the site does not say."""
     sizes: Annotated[tuple[Mapping[str, int], ...], Field(strict=False)]
     sides: _Counts
     grey: int
@@ -184,26 +184,29 @@ class SurveyRow:
 @with_config(CLOSED)
 @dataclass(frozen=True)
 class PseudoLabelRow:
-    """What a site notes for itself of one training: how good its pseudo-labels are, by labels that
-    the run hides.
+    """How good a site's pseudo-labels were in one training, by labels that the run hides.
+
+    A site keeps these rows for itself.
     """
 
     round: int
     part: int
-    """Which of a round's exchanges, from 0."""
+    """Number of the exchange within the round, from 0."""
     kept: Mapping[str, int]
-    """Class -> pseudo-labels of this class that were used, over all steps: an image counts each
-    time.
+    """Class -> pseudo-labels of this class that were used, over all steps.
+
+    An image counts each time that it is used.
     """
     kept_right: int
-    """How many of these are right."""
+    """How many of the used pseudo-labels are right."""
     labelled: int
     """Pseudo-labels, used or not."""
     right: int
+    """How many of all pseudo-labels are right."""
     hidden: Mapping[str, int]
-    """Class -> unlabelled images that are of this class."""
+    """Class -> unlabelled images of this class."""
     accuracy: float
-    """Of the site's model after the training, on these images."""
+    """Accuracy of the site's model on these images after the training."""
 
 
 Row: TypeAlias = (
@@ -238,61 +241,67 @@ _ADAPTERS: dict[Any, TypeAdapter[Any]] = {
 
 
 def written(row: Row) -> str:
-    """Return a row as a line of its log; a list of no classes is not written."""
-    return (
-        json.dumps({name: value for name, value in vars(row).items() if name != "classes" or value})
-        + "\n"
-    )
+    """Return a row as a line of its log; an empty list of classes is omitted."""
+    content = {name: value for name, value in vars(row).items() if name != "classes" or value}
+    return json.dumps(content) + "\n"
 
 
 def row_of(kind: type[RowT], line: str) -> RowT:
-    """Return a row that is written as JSON; ValueError, which names the first wrong value, where it
-    is none.
-    """
+    """Return a row from its JSON; raise ValueError, which names the first wrong value."""
     try:
         row: RowT = _ADAPTERS[kind].validate_json(line)
         return row
     except ValidationError as error:
-        first, *_ = faults(error, line)
-        raise ValueError(str(first)) from None
+        first_fault, *_ = faults(error, line)
+        raise ValueError(str(first_fault)) from None
 
 
 def read_rows(
     path: Path, kind: type[RowT], notes: list[str], containing: str = ""
 ) -> Iterator[RowT]:
-    """Yield the rows of a log, none where there is no file; RunError names the number of a broken
-    line.
+    """Yield the rows of a log; no rows if there is no such file.
 
-    A last line that is cut off, by a kill or because it is still being written, is left out.
-    Numbers that are not finite are None. Both are added to ``notes`` at the end.
+    A last line that is cut off, by a kill or because it is still being written, is omitted. Numbers
+    that are not finite become None.
 
-    ``containing``: only rows whose line holds this text are parsed, of logs with hundreds of
-    thousands of rows.
+    Args:
+        path: the log.
+        kind: type of its rows.
+        notes: receives a sentence on each of these two repairs, at the end.
+        containing: only lines with this text are parsed. It saves time in logs with hundreds of
+            thousands of rows.
+
+    Raises:
+        RunError: a line is broken; the error names its number.
     """
     if not path.exists():
         return
-    strange: list[str] = []
-    decode = json.JSONDecoder(parse_constant=strange.append).decode
+    constants: list[str] = []
+    """NaN and infinities that were found. The parser puts None in their place."""
+    decode = json.JSONDecoder(parse_constant=constants.append).decode
     with path.open(encoding="utf-8", errors="replace") as file:
         for number, line in enumerate(file, 1):
             if containing not in line:
                 continue
             try:
-                yield row_of(
-                    kind, json.dumps(decode(line)) if "NaN" in line or "Infinity" in line else line
-                )
+                finite_line = line
+                if "NaN" in line or "Infinity" in line:
+                    finite_line = json.dumps(decode(line))
+                yield row_of(kind, finite_line)
             except (ValueError, RecursionError) as error:
                 if not line.endswith("\n"):
                     notes.append(
-                        f"{path.name}: the last line is cut off and left out; the run was probably killed."
+                        f"{path.name}: the last line is cut off and left out; "
+                        "the run was probably killed."
                     )
                     break
-                found = f"line {number}: {error}"
-                remedy = "Restore the file from a copy, or remove the broken line."
                 raise RunError(
-                    str(path), expected="the run folder's format", found=found, remedy=remedy
+                    str(path),
+                    "Restore the file from a copy, or remove the broken line.",
+                    expected="the run folder's format",
+                    found=f"line {number}: {error}",
                 ) from error
-    if strange:
+    if constants:
         notes.append(
-            f"{path.name}: {len(strange)} values are not finite and are shown as not available."
+            f"{path.name}: {len(constants)} values are not finite and are shown as not available."
         )
