@@ -1,12 +1,11 @@
-"""Updates as CKKS ciphertexts that can be added without the key, and sums that are decrypted
-exactly.
+"""Updates as CKKS ciphertexts, which can be added without the key, and sums decrypted exactly.
 
 Cheon, Kim, Kim, Song: *Homomorphic encryption for arithmetic of approximate numbers*, ASIACRYPT
 2017, as computed by TenSEAL on Microsoft SEAL, with the contexts that NVIDIA FLARE's ``HEBuilder``
 puts into startup kits.
 
-CKKS answers with a small error, and who sees both a ciphertext and the error of its decryption can
-compute the key (Li and Micciancio, *On the security of homomorphic encryption on approximate
+CKKS answers with a small error, and somebody who sees both a ciphertext and the error of its
+decryption can compute the key (Li and Micciancio, *On the security of homomorphic encryption on approximate
 numbers*, EUROCRYPT 2021). The server sees both. So what is encrypted here are whole numbers
 ``round(weight * update * 2^20)``, and a decrypted sum is rounded to whole numbers again: the error,
 far below a half, is gone before anything leaves. A sum is exact, whatever the order of its terms,
@@ -24,15 +23,18 @@ from fedward.errors import ConfigError, WireError
 from fedward.protocol.wire import CIPHER_VALUES, LARGEST_CIPHER
 
 FRACTION_BITS = 20
-"""A number of a mean is off by at most ``2^-21`` divided by the sites' mean weight, and by one
-float32 rounding.
+"""Bits after the binary point of an encrypted number.
+
+A number of a mean is off by at most ``2^-21`` divided by the sites' mean weight, and by one float32
+rounding.
 """
 LARGEST_NUMBER = 2**41
-"""Of a site's whole numbers: an update times its weight stays below 2^21. 64 such sites still add
-up exactly.
+"""Largest whole number of a site: an update times its weight stays below 2^21.
+
+The numbers of 64 such sites still add up exactly.
 """
-_FURTHEST = 0.25
-"""A decrypted number may be off a whole one by no more than this: honest sums are not, by far."""
+_LARGEST_ERROR = 0.25
+"""Largest distance of a decrypted number from a whole one. Honest sums stay far below it."""
 _DEGREE = 2 * CIPHER_VALUES
 _COEFFICIENTS = (60, 40, 40)
 _SCALE = 2.0**40
@@ -45,8 +47,9 @@ _PROVISION = (
 
 
 class SiteKey:
-    """What the sites share and the server must not have: encrypts updates, and decrypts sums of
-    them.
+    """The key that the sites share and the server must not have.
+
+    It encrypts updates and decrypts sums of them.
 
     Args:
         content: a serialised TenSEAL context with its secret key, ``client_context.tenseal``.
@@ -61,43 +64,50 @@ class SiteKey:
         if not self._context.has_secret_key():
             raise _unfit("client_context.tenseal", "a secret key", "none")
         if not self._is_exact():
-            fit = f"degree {_DEGREE} and coefficients of {_COEFFICIENTS} bits"
-            raise _unfit("client_context.tenseal", fit, "others")
+            expected = f"degree {_DEGREE} and coefficients of {_COEFFICIENTS} bits"
+            raise _unfit("client_context.tenseal", expected, "others")
 
     def encrypt(self, update: Mapping[str, np.ndarray], weight: int) -> dict[str, np.ndarray]:
-        """Return ``weight * update`` as ``cipher/00000`` and so on, 4096 numbers each, bytes as
-        uint8.
+        """Return ``weight * update`` as ciphertexts of 4096 numbers each.
 
         Args:
-            update: finite float32 arrays; their order counts.
+            update: finite float32 arrays. Their order is that of the numbers.
             weight: how often the update counts in the sum, >= 0.
 
+        Returns:
+            ``cipher/00000`` and so on: bytes as uint8.
+
         Raises:
-            WireError: a number whose product with the weight is 2^21 or more.
+            WireError: a number's product with the weight is 2^21 or more.
         """
         flat = np.concatenate([array.ravel() for array in update.values()]).astype(np.float64)
         numbers = np.rint(flat * weight * 2.0**FRACTION_BITS)
         if not bool((np.abs(numbers) <= LARGEST_NUMBER).all()):
-            expected = f"numbers whose product with the weight {weight} is below {LARGEST_NUMBER >> FRACTION_BITS}"
-            remedy = "Train with a smaller learning rate or fewer images a round, or a network without BatchNorm."
-            found = f"one of {np.abs(flat).max():.4g}"
-            raise WireError("update to be encrypted", expected=expected, found=found, remedy=remedy)
+            limit = LARGEST_NUMBER >> FRACTION_BITS
+            raise WireError(
+                "update to be encrypted",
+                "Train with a smaller learning rate or fewer images a round, "
+                "or a network without BatchNorm.",
+                expected=f"numbers whose product with the weight {weight} is below {limit}",
+                found=f"one of {np.abs(flat).max():.4g}",
+            )
         padded = np.pad(numbers, (0, -len(numbers) % CIPHER_VALUES)).reshape(-1, CIPHER_VALUES)
         return {f"cipher/{number:05d}": self._encrypt(row) for number, row in enumerate(padded)}
 
     def decrypt(self, ciphers: Sequence[np.ndarray], terms: int) -> np.ndarray:
-        """Return a sum's whole numbers (4096 a ciphertext) as int64.
+        """Return a sum's whole numbers as int64, 4096 a ciphertext.
+
+        Args:
+            ciphers: the ciphertexts of the sum, in their order.
+            terms: how many updates were added.
 
         Raises:
-            WireError: it is no sum of so many ciphertexts of this key: one is damaged, or of
-                another key.
+            WireError: a ciphertext is damaged or of another key, or more updates were added.
         """
         return np.concatenate([self._decrypt(cipher, terms * LARGEST_NUMBER) for cipher in ciphers])
 
     def _is_exact(self) -> bool:
-        """Return whether the largest numbers come back as they were, from ciphertexts of the size
-        the wire allows.
-        """
+        """Return whether the largest numbers survive encryption, in ciphertexts of an allowed size."""
         probe = np.where(np.arange(CIPHER_VALUES) % 3, LARGEST_NUMBER, -LARGEST_NUMBER)
         try:
             cipher = self._encrypt(probe)
@@ -115,17 +125,20 @@ class SiteKey:
         numbers = np.array(_vector(self._context, cipher, "sum of ciphertexts").decrypt())
         whole: np.ndarray = np.rint(numbers)
         # Written so that NaN is refused too.
-        if not bool(((np.abs(whole) <= largest) & (np.abs(numbers - whole) <= _FURTHEST)).all()):
-            expected = "whole numbers of the size of updates"
-            found = "others: a ciphertext is damaged, or made with another key"
+        is_small = np.abs(whole) <= largest
+        is_exact = np.abs(numbers - whole) <= _LARGEST_ERROR
+        if not bool((is_small & is_exact).all()):
             raise WireError(
-                "sum of ciphertexts", expected=expected, found=found, remedy=SAME_CONTEXT
+                "sum of ciphertexts",
+                SAME_CONTEXT,
+                expected="whole numbers of the size of updates",
+                found="others: a ciphertext is damaged, or made with another key",
             )
         return np.asarray(whole, dtype=np.int64)
 
 
 class Adder:
-    """What the server has: adds ciphertexts, and can read none.
+    """The server's part, which adds ciphertexts and cannot read any.
 
     Args:
         content: a serialised TenSEAL context without secret key, ``server_context.tenseal``.
@@ -142,10 +155,10 @@ class Adder:
             )
 
     def read(self, site: str, ciphers: Mapping[str, np.ndarray]) -> list[Any]:
-        """Return a site's ciphertexts, in the order of their names, as what :meth:`add` takes.
+        """Return a site's ciphertexts in the order of their names, for :meth:`add`.
 
         Raises:
-            WireError: one that is damaged, as far as that can be seen without the key.
+            WireError: a ciphertext is damaged, as far as that can be seen without the key.
         """
         return [
             _vector(self._context, ciphers[name], f"{name} of {site}") for name in sorted(ciphers)
@@ -153,8 +166,8 @@ class Adder:
 
     @staticmethod
     def add(one: Sequence[Any], other: Sequence[Any]) -> list[Any]:
-        """Return the sum, ciphertext by ciphertext; both have equally many."""
-        return [a + b for a, b in zip(one, other, strict=True)]
+        """Return the sum, ciphertext by ciphertext, of two lists of the same length."""
+        return [first + second for first, second in zip(one, other, strict=True)]
 
     @staticmethod
     def write(total: Sequence[Any]) -> dict[str, np.ndarray]:
@@ -171,8 +184,8 @@ def mean_of(
     """Yield (name, float32 array) of the weighted mean of updates.
 
     Args:
-        numbers: int64, the decrypted sum, in the order of ``model``; what is behind the last tensor
-            is not read.
+        numbers: int64, the decrypted sum, in the order of ``model``. Numbers after the last tensor
+            are padding.
         weight: sum of the weights, > 0.
         model: name -> shape.
     """
@@ -185,8 +198,9 @@ def mean_of(
 
 
 def new_contexts() -> tuple[bytes, bytes]:
-    """Return (server's context, sites' context) of a new key, serialised as ``HEBuilder`` does; for
-    one process.
+    """Return the server's and the sites' context of a new key, for a run in one process.
+
+    Both are serialised as ``HEBuilder`` does it.
     """
     tenseal = _tenseal()
     context = tenseal.context(
@@ -202,13 +216,12 @@ def new_contexts() -> tuple[bytes, bytes]:
 
 
 def _tenseal() -> Any:
-    """Return the optional package; ConfigError with the command that installs it."""
+    """Return the optional package; raise ConfigError with the command that installs it."""
     try:
         import tenseal
     except ImportError as error:
-        found = str(error)
         raise ConfigError(
-            "secure_aggregation", expected="the package tenseal", found=found, remedy=_INSTALL
+            f"secure_aggregation needs the package tenseal: {error}", _INSTALL
         ) from error
     return tenseal
 
@@ -222,22 +235,24 @@ def _load(content: bytes, where: str) -> Any:
 
 
 def _vector(context: Any, cipher: np.ndarray, where: str) -> Any:
+    """Return a ciphertext as TenSEAL's vector; raise WireError for anything else."""
+    fault = ""
     try:
         vector = _tenseal().ckks_vector_from(context, cipher.tobytes())
         scales = [part.scale for part in vector.ciphertext()]
-        found = (
-            ""
-            if (vector.size(), scales) == (CIPHER_VALUES, [_SCALE])
-            else f"{vector.size()}, scales {scales}"
-        )
+        if vector.size() != CIPHER_VALUES or scales != [_SCALE]:
+            fault = f"{vector.size()}, scales {scales}"
     except (RuntimeError, ValueError) as error:
-        found = str(error)
-    if found:
-        expected = f"one ciphertext of {CIPHER_VALUES} numbers, scale {_SCALE}"
-        remedy = "It is not used. Server and sites need the contexts of the same provisioning."
-        raise WireError(where, expected=expected, found=found, remedy=remedy)
+        fault = str(error)
+    if fault:
+        raise WireError(
+            where,
+            "It is not used. Server and sites need the contexts of the same provisioning.",
+            expected=f"one ciphertext of {CIPHER_VALUES} numbers, scale {_SCALE}",
+            found=fault,
+        )
     return vector
 
 
 def _unfit(where: str, expected: str, found: str) -> ConfigError:
-    return ConfigError(where, expected=expected, found=found, remedy=_PROVISION)
+    return ConfigError(where, _PROVISION, expected=expected, found=found)

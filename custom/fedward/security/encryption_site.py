@@ -1,4 +1,4 @@
-"""A site's half of secure aggregation: seals its answer, and opens the one sum of each exchange."""
+"""A site's half of secure aggregation: it encrypts its answer and decrypts the sum of an exchange."""
 
 import hashlib
 from collections.abc import Mapping
@@ -15,25 +15,34 @@ from fedward.protocol.wire import Message
 from fedward.security.encryption import SiteKey, mean_of
 from fedward.storage.checkpoint import save_json
 
-_EXACT = 1 + 1e-9
-"""Numbers that differ by their rounding alone are equal."""
+_ROUNDING = 1 + 1e-9
+"""Factor within which two numbers count as equal: they may differ by the rounding of floats."""
 
 
 def require_key(key: SiteKey | None) -> SiteKey:
-    """Return the key; ConfigError where a site that shall encrypt was given none."""
+    """Return the key; raise ConfigError if a site that must encrypt has none."""
     if key is None:
-        remedy = "Run the job with `fedward run`, or on kits that were provisioned with HEBuilder."
         raise ConfigError(
-            "secure_aggregation", expected="a site with a key", found="none", remedy=remedy
+            "secure_aggregation: this site has no key",
+            "Run the job with `fedward run`, or on kits that were provisioned with HEBuilder.",
         )
     return key
 
 
 def seal(answer: Message, task: str, weight: Weight, key: SiteKey | None) -> Message:
-    """Return an answer to a task with ciphertexts of its update, times its weight, in place of the
-    update.
+    """Return an answer with ciphertexts of its update, times its weight, in place of the update.
 
-    An answer without an update stays as it is. Raises as :meth:`SiteKey.encrypt` does.
+    An answer without an update stays as it is.
+
+    Args:
+        answer: the site's answer.
+        task: what it answers.
+        weight: the algorithm's rule for what a site counts.
+        key: the sites' key.
+
+    Raises:
+        ConfigError: there is no key.
+        WireError: as :meth:`SiteKey.encrypt` does.
     """
     if not answer.arrays:
         return answer
@@ -54,27 +63,29 @@ def open_sum(
     folder: Path,
     own: int,
 ) -> Message:
-    """Return the answer to a request for decryption: ``mean/<tensor>``, the weighted mean of the
-    updates.
+    """Return the answer to a request for decryption: the weighted mean of the updates.
 
-    For one exchange of one run a site gives away one mean, ever: with the means of A, B and C, and
-    of A and B, the server could compute the update of C. A resumed run may ask again; only the same
-    mean is given again.
+    For one exchange of one run a site gives away only one mean, ever: from the means of A, B and C
+    and of A and B, the server could compute the update of C. A run that is resumed may ask again,
+    and is given the same mean only.
 
     Args:
         request: how many updates were added, and their weight.
         sums: ``sum/<number>``, the ciphertexts.
         site: this site's name.
-        experiment: what the job says; it must ask for secure aggregation.
+        experiment: the job's settings, which must ask for secure aggregation.
         key: the sites' key.
         model: name -> shape of the tensors that travel, in the model's order.
-        folder: where the site keeps what it gave away.
+        folder: where the site records what it gave away.
         own: the weight of this site's update in the sum.
 
+    Returns:
+        ``mean/<tensor>`` as float32.
+
     Raises:
-        WireError: fewer updates than a mean needs, updates whose weights are too unequal by the
-            server's word or by this site's own weight, a second mean for one exchange, or no sum of
-            this key.
+        WireError: there are fewer updates than a mean needs; their weights are too unequal, by the
+            server's word or by this site's own weight; it is a second mean for one exchange; or it
+            is not a sum of this key.
     """
     if request.sites < experiment.smallest_sum:
         raise _refused(f"sites of {experiment.smallest_sum} or more", f"{request.sites}")
@@ -84,10 +95,8 @@ def open_sum(
     wire_checks.check_ciphers(f"sum for {site}", "sum", sums, model)
     numbers = require_key(key).decrypt([sums[name] for name in sorted(sums)], request.sites)
     mean = dict(mean_of(numbers, request.weight, model))
-    _keep(
-        folder / request.run / f"{site}-{request.round:05d}-{request.part:03d}.json",
-        mean_digest(mean),
-    )
+    record = folder / request.run / f"{site}-{request.round:05d}-{request.part:03d}.json"
+    _keep(record, mean_digest(mean))
     arrays = {f"mean/{name}": array for name, array in mean.items()}
     answer = Message({"site": site, "round": request.round}, arrays)
     wire_checks.check_mean(answer, site, request.round, model)
@@ -95,38 +104,43 @@ def open_sum(
 
 
 def _check_weights(request: DecryptRequest, own: int, least: float) -> None:
-    """Raise WireError where the sum is worth fewer equally weighted updates than ``least``, or than
-    the server says.
+    """Raise WireError if the sum is worth too few equally weighted updates.
 
-    Of the others' weights this site knows the sum alone: the sum of all is worth most where these
-    are equal.
+    This site knows only the sum of the others' weights. The sum of all updates is worth most if the
+    others' weights are equal, so the server may not say more than that.
+
+    Args:
+        request: the request, with the worth that the server states.
+        own: the weight of this site's update.
+        least: how many equally weighted updates the sum must be worth.
     """
-    share = own / request.weight
-    most = 1 / (share**2 + (1 - share) ** 2 / max(request.sites - 1, 1))
-    if not least <= request.effective * _EXACT:
+    if not least <= request.effective * _ROUNDING:
+        expected = f"updates worth {least:.3g} equally weighted ones"
+        raise _refused(expected, f"{request.effective:.3g}")
+    own_share = own / request.weight
+    share_of_each_other = (1 - own_share) / max(request.sites - 1, 1)
+    sum_of_squares = own_share**2 + max(request.sites - 1, 1) * share_of_each_other**2
+    most = 1 / sum_of_squares
+    if not (own_share < 1 and request.effective <= most * _ROUNDING):
         raise _refused(
-            f"updates worth {least:.3g} equally weighted ones", f"{request.effective:.3g}"
-        )
-    if not (share < 1 and request.effective <= most * _EXACT):
-        fits = f"at most {most:.3g} beside this site's own weight {own}"
-        raise _refused(
-            fits, f"{request.effective:.3g} of {request.sites} updates, weight {request.weight}"
+            f"at most {most:.3g} beside this site's own weight {own}",
+            f"{request.effective:.3g} of {request.sites} updates, weight {request.weight}",
         )
 
 
 def mean_digest(mean: Mapping[str, np.ndarray]) -> str:
     """Return the SHA-256 of a mean's numbers in their order, 64 hexadecimal digits."""
-    total = hashlib.sha256()
+    sha256 = hashlib.sha256()
     for array in mean.values():
-        total.update(array.tobytes())
-    return total.hexdigest()
+        sha256.update(array.tobytes())
+    return sha256.hexdigest()
 
 
 def _keep(path: Path, digest: str) -> None:
-    """Note what is given away before it is, or refuse where that was something else before."""
+    """Record a mean before it is given away; raise WireError if another one was recorded."""
     if not path.exists():
         save_json(path, {"mean": digest})
-    elif digest not in path.read_text(encoding="utf-8"):  # a damaged note refuses too
+    elif digest not in path.read_text(encoding="utf-8"):  # A damaged record is refused too.
         raise _refused(
             "one mean for each exchange of a run",
             "another one for an exchange this site has decrypted",
@@ -135,5 +149,5 @@ def _keep(path: Path, digest: str) -> None:
 
 def _refused(expected: str, found: str) -> WireError:
     return WireError(
-        "request to decrypt", expected=expected, found=found, remedy="Nothing was decrypted for it."
+        "request to decrypt", "Nothing was decrypted for it.", expected=expected, found=found
     )

@@ -1,11 +1,11 @@
-"""The server's half of secure aggregation: a transport whose answers carry the mean of all updates,
-and no single one.
+"""The server's half of secure aggregation: a transport whose answers carry the mean of all updates.
 
-The server's loop and the methods notice nothing: the mean of equal models is that model.
+No single update reaches the server's loop and the methods, and they need not know: each answer has
+the mean, and the mean of equal models is that model.
 """
 
 import json
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -28,26 +28,29 @@ from fedward.server.claims import Claims
 from fedward.storage.checkpoint import save_json
 
 _WITNESSES = 2
-"""Sites that must tell the same mean: one alone could tell any."""
-
+"""Sites that must report the same mean: one alone could report any."""
 
 _STAYS = "The round counts as failed and the model stays as it was."
-_EQUAL = f"{_STAYS} Let all sites take equally many steps (images_per_round), or go without secure_aggregation."
+_EQUAL = (
+    f"{_STAYS} Let all sites take equally many steps (images_per_round), "
+    "or go without secure_aggregation."
+)
 
 
 class _NoMeanError(RunError):
-    """An exchange has no mean, though its updates came; the run goes on without it."""
+    """An exchange has no mean, although its updates arrived; the run goes on without it."""
 
 
 @dataclass
 class _Sum:
-    """The updates that were encrypted with one key, added up."""
+    """The sum of the updates that were encrypted with one key."""
 
-    total: list[Any] = field(default_factory=list)
+    ciphers: list[Any] = field(default_factory=list)
+    """Ciphertexts of the sum; empty before the first update."""
     weights: list[int] = field(default_factory=list)
-    """Of the updates."""
+    """Weight of each update."""
     answers: dict[str, Message] = field(default_factory=dict)
-    """The sites' answers, their ciphertexts dropped."""
+    """Site -> its answer without ciphertexts."""
 
     @property
     def sites(self) -> list[str]:
@@ -59,8 +62,7 @@ class _Sum:
 
 
 class EncryptedTransport:
-    """Adds the encrypted updates as they arrive, has the sites decrypt the sum, and delivers its
-    mean for each of them.
+    """Adds encrypted updates as they arrive, lets the sites decrypt the sum, and delivers its mean.
 
     ====================================  ==========================================================================
     fewer updates than ``smallest_sum``   nothing is decrypted, and each of them counts as failed
@@ -98,15 +100,17 @@ class EncryptedTransport:
         return self._inner.sites()
 
     def exchange(self, requests: dict[str, Message], timeout: int, deliver: Deliver) -> None:
-        """Send every request and deliver the answers: those without update at once, the others
-        after decryption.
+        """Send every request and deliver the answers.
+
+        Answers without an update are delivered at once, the others after decryption.
 
         Raises:
-            RunError: tasks that withhold different tensors: their updates do not add up. What
-                ``inner`` raises.
+            RunError: the tasks withhold different tensors, so that their updates do not add up.
+            Exception: what ``inner`` raises.
         """
         _check_tasks({request.meta["task"] for request in requests.values()}, self._requirements)
-        sums = dict[str, _Sum]()
+        sums: dict[str, _Sum] = {}
+        """Fingerprint of a key -> sum of the updates encrypted with it."""
         pending = set(requests)
         spec = self._experiment
 
@@ -115,17 +119,23 @@ class EncryptedTransport:
                 return
             pending.discard(site)
             if not answer.arrays:
-                deliver(site, answer)  # checked by the server's loop
+                deliver(site, answer)  # The server's loop checks it.
                 return
             request = requests[site]
-            listed = (self._requirements, spec.data.classes, spec.metrics)
             try:
-                said = wire_checks.check_answer(answer, site, request, *listed, encrypted=True)
-                assert isinstance(said, Answer), "no other carries arrays"
-                self._claims.check(said, request.meta)
-                self._add(
-                    sums.setdefault(str(said.key), _Sum()), said, answer, request.meta["task"]
+                content = wire_checks.check_answer(
+                    answer,
+                    site,
+                    request,
+                    self._requirements,
+                    spec.data.classes,
+                    spec.metrics,
+                    encrypted=True,
                 )
+                assert isinstance(content, Answer), "no other kind of answer carries arrays"
+                self._claims.check(content, request.meta)
+                total = sums.setdefault(str(content.key), _Sum())
+                self._add(total, content, answer, request.meta["task"])
             except WireError as error:
                 deliver(site, _failed(site, request, str(error)))
 
@@ -136,18 +146,20 @@ class EncryptedTransport:
         if chosen is not None:
             self._finish(chosen, requests, timeout, deliver)
 
-    def _add(self, total: _Sum, said: Answer, answer: Message, task: str) -> None:
-        ciphers = self._adder.read(said.site, answer.arrays)
-        total.total = self._adder.add(total.total, ciphers) if total.total else ciphers
+    def _add(self, total: _Sum, content: Answer, answer: Message, task: str) -> None:
+        """Add an answer's update to a sum, and keep the answer without it."""
+        ciphers = self._adder.read(content.site, answer.arrays)
+        total.ciphers = self._adder.add(total.ciphers, ciphers) if total.ciphers else ciphers
+        weight = self._weight(task, content.labelled, content.unlabelled, content.steps)
+        total.weights.append(weight)
         meta = {name: value for name, value in answer.meta.items() if name != wire.KEY}
-        total.weights.append(self._weight(task, said.labelled, said.unlabelled, said.steps))
-        total.answers[said.site] = Message(
-            meta, further=answer.nbytes, received=arrays_digest(answer.arrays)
-        )
+        received = arrays_digest(answer.arrays)
+        total.answers[content.site] = Message(meta, further=answer.nbytes, received=received)
 
     def _finish(
         self, total: _Sum, requests: dict[str, Message], timeout: int, deliver: Deliver
     ) -> None:
+        """Deliver the mean of a sum for each of its sites, or why there is none."""
         try:
             mean = self._decrypt(total, requests, timeout)
         except (WireError, _NoMeanError) as error:
@@ -162,12 +174,16 @@ class EncryptedTransport:
         self, total: _Sum, requests: dict[str, Message], timeout: int
     ) -> dict[str, np.ndarray]:
         """Return the mean as ``diff/<tensor>``, in which all sites agree."""
-        if len(total.sites) < (smallest := self._experiment.smallest_sum):
+        smallest = self._experiment.smallest_sum
+        if len(total.sites) < smallest:
             raise _no_mean(f"{smallest} or more encrypted updates", f"{len(total.sites)}")
         effective = effective_number(total.weights)
         least = self._experiment.effective_replies
         if effective < least:
-            expected = f"updates that are worth {least:.3g} equally weighted ones: minimum_replies is {smallest}"
+            expected = (
+                f"updates that are worth {least:.3g} equally weighted ones: "
+                f"minimum_replies is {smallest}"
+            )
             raise _no_mean(expected, f"{effective:.3g} (weights {total.weights})", _EQUAL)
         first = requests[total.sites[0]]
         task = first.meta["task"]
@@ -178,96 +194,130 @@ class EncryptedTransport:
             **meta, sites=len(total.sites), weight=total.weight, effective=effective, trained=task
         )
         self._keep(asked.round, asked.part, total)
-        request = Message(asked.model_dump(exclude_unset=True), self._adder.write(total.total))
-        means: dict[str, dict[str, np.ndarray]] = {}
-        witnesses: dict[str, list[str]] = {}
-        """Digest of a mean -> sites that have sent it."""
-        failed: dict[str, str] = {}
-
-        def collect(site: str, answer: Message) -> None:
-            if site in failed or any(site in sites for sites in witnesses.values()):
-                return
-            try:
-                said = wire_checks.check_mean(answer, site, asked.round, model)
-            except WireError as error:
-                failed[site] = str(error)
-                return
-            if isinstance(said, ErrorAnswer):
-                failed[site] = said.error
-                return
-            total.answers[site].further += answer.nbytes
-            mean = {name: answer.arrays[f"mean/{name}"] for name in model}
-            digest = mean_digest(mean)
-            means.setdefault(digest, mean)
-            witnesses.setdefault(digest, []).append(site)
-
-        self._inner.exchange(dict.fromkeys(total.sites, request), timeout, collect)
+        request = Message(asked.model_dump(exclude_unset=True), self._adder.write(total.ciphers))
+        decryptions = self._decryptions(request, asked, total, model, timeout)
         for site in total.sites:
             requests[site].further += request.nbytes
-        if len(witnesses) > 1:
-            groups = " against ".join(", ".join(sorted(sites)) for sites in witnesses.values())
-            raise _no_mean("one mean from all sites", f"different ones: {groups}")
-        if sum(map(len, witnesses.values())) < _WITNESSES:
-            reasons = (
-                "; ".join(f"{site}: {reason}" for site, reason in sorted(failed.items()))
-                or "no answer in time"
-            )
-            raise _no_mean(f"the mean from {_WITNESSES} sites or more", reasons)
-        ((_, mean),) = means.items()
+        mean = decryptions.agreed_mean()
         return {f"diff/{name}": array for name, array in mean.items()}
 
+    def _decryptions(
+        self,
+        request: Message,
+        asked: DecryptRequest,
+        total: _Sum,
+        model: Mapping[str, tuple[int, ...]],
+        timeout: int,
+    ) -> "_Decryptions":
+        """Ask the sites of a sum to decrypt it, and return what they answer."""
+        decryptions = _Decryptions()
+
+        def collect(site: str, answer: Message) -> None:
+            if decryptions.has(site):
+                return
+            try:
+                content = wire_checks.check_mean(answer, site, asked.round, model)
+            except WireError as error:
+                decryptions.failed[site] = str(error)
+                return
+            if isinstance(content, ErrorAnswer):
+                decryptions.failed[site] = content.error
+                return
+            total.answers[site].further += answer.nbytes
+            decryptions.add(site, {name: answer.arrays[f"mean/{name}"] for name in model})
+
+        self._inner.exchange(dict.fromkeys(total.sites, request), timeout, collect)
+        return decryptions
+
     def _keep(self, round_: int, part: int, total: _Sum) -> None:
-        """Note which sites' updates are in a sum before it is sent, or refuse another sum for the
-        same exchange.
-        """
+        """Record whose updates are in a sum before it is sent; refuse another for its exchange."""
         path = self._folder / "sums" / f"{round_:05d}-{part:03d}.json"
         terms = {"sites": total.sites, "weight": total.weight}
         if not path.exists():
             save_json(path, terms)
-        elif (before := json.loads(path.read_text(encoding="utf-8"))) != terms:
+            return
+        recorded_terms = json.loads(path.read_text(encoding="utf-8"))
+        if recorded_terms != terms:
             raise _no_mean(
-                f"the updates that were decrypted before an interruption, {before}",
+                f"the updates that were decrypted before an interruption, {recorded_terms}",
                 f"others, {terms}",
             )
 
 
+@dataclass
+class _Decryptions:
+    """What the sites made of one sum."""
+
+    means: dict[str, dict[str, np.ndarray]] = field(default_factory=dict)
+    """Digest -> the mean."""
+    witnesses: dict[str, list[str]] = field(default_factory=dict)
+    """Digest of a mean -> sites that sent it."""
+    failed: dict[str, str] = field(default_factory=dict)
+    """Site -> why its answer cannot be used."""
+
+    def has(self, site: str) -> bool:
+        """Return whether a site has answered."""
+        return site in self.failed or any(site in sites for sites in self.witnesses.values())
+
+    def add(self, site: str, mean: dict[str, np.ndarray]) -> None:
+        """Add the mean that a site sent."""
+        digest = mean_digest(mean)
+        self.means.setdefault(digest, mean)
+        self.witnesses.setdefault(digest, []).append(site)
+
+    def agreed_mean(self) -> dict[str, np.ndarray]:
+        """Return the mean; raise _NoMeanError if the sites differ, or too few have sent one."""
+        if len(self.means) > 1:
+            groups = " against ".join(", ".join(sorted(sites)) for sites in self.witnesses.values())
+            raise _no_mean("one mean from all sites", f"different ones: {groups}")
+        if sum(len(sites) for sites in self.witnesses.values()) < _WITNESSES:
+            reasons = [f"{site}: {reason}" for site, reason in sorted(self.failed.items())]
+            found = "; ".join(reasons) or "no answer in time"
+            raise _no_mean(f"the mean from {_WITNESSES} sites or more", found)
+        (mean,) = self.means.values()
+        return mean
+
+
 def _of_most_sites(sums: Sequence[_Sum]) -> tuple[_Sum | None, list[str]]:
-    """Return the sum that most sites are in, None if that is not one only, and the sites that are
-    not in it.
+    """Return the sum with the most sites, and the sites of all other sums.
+
+    If several sums have the most sites, there is no such sum, and all sites are among the others.
     """
-    ordered = sorted(sums, key=lambda total: len(total.sites), reverse=True)
-    if not ordered or (len(ordered) > 1 and len(ordered[0].sites) == len(ordered[1].sites)):
+    largest_first = sorted(sums, key=lambda total: len(total.sites), reverse=True)
+    if not largest_first:
+        return None, []
+    largest, *others = largest_first
+    if others and len(largest.sites) == len(others[0].sites):
         return None, sorted(site for total in sums for site in total.sites)
-    return ordered[0], sorted(site for total in ordered[1:] for site in total.sites)
+    return largest, sorted(site for total in others for site in total.sites)
 
 
 def _other_key(chosen: _Sum | None) -> str:
-    expected = (
-        f"an update encrypted with the key of {', '.join(chosen.sites)}"
-        if chosen
-        else "one key at most sites"
-    )
-    return str(
-        RunError("encrypted update", expected=expected, found="another key", remedy=SAME_CONTEXT)
-    )
+    """Return why an update that was encrypted with another key is not used."""
+    expected = "one key at most sites"
+    if chosen:
+        expected = f"an update encrypted with the key of {', '.join(chosen.sites)}"
+    return str(RunError("encrypted update", SAME_CONTEXT, expected=expected, found="another key"))
 
 
 def _check_tasks(tasks: Collection[str], requirements: Requirements) -> None:
-    """Raise RunError where the updates of an exchange are of different tensors: a sum would mix
-    them up.
-    """
-    kept = {
+    """Raise RunError if the updates of an exchange are of different tensors: they do not add up."""
+    withheld = {
         task: requirements.withheld(task) for task in sorted(tasks) if task not in wire.UNTRAINED
     }
-    if len(set(kept.values())) > 1:
-        found = ", ".join(f"{task}: {' '.join(names) or 'none'}" for task, names in kept.items())
-        remedy = "Let the method ask for them in different parts of the round, or turn secure_aggregation off."
-        expected = "tasks of one exchange that withhold the same tensors"
-        raise RunError("secure aggregation", expected=expected, found=found, remedy=remedy)
+    if len(set(withheld.values())) > 1:
+        found = [f"{task}: {' '.join(names) or 'none'}" for task, names in withheld.items()]
+        raise RunError(
+            "secure aggregation",
+            "Let the method ask for them in different parts of the round, "
+            "or turn secure_aggregation off.",
+            expected="tasks of one exchange that withhold the same tensors",
+            found=", ".join(found),
+        )
 
 
 def _no_mean(expected: str, found: str, remedy: str = _STAYS) -> _NoMeanError:
-    return _NoMeanError("secure aggregation", expected=expected, found=found, remedy=remedy)
+    return _NoMeanError("secure aggregation", remedy, expected=expected, found=found)
 
 
 def _failed(site: str, request: Message, reason: str) -> Message:

@@ -1,6 +1,4 @@
-"""The run folder: everything a run leaves behind, in files that readers never have to guess from
-logs.
-"""
+"""The run folder: everything that a run leaves behind, in files with a fixed format."""
 
 import json
 import logging
@@ -34,16 +32,17 @@ from fedward.storage.rows import LOGS, Row, row_of, written
 from fedward.storage.saved_states import SavedStates, recorded_states
 
 _KEPT_STATES = 2
+"""States that are kept: a run goes on from the older one if the newest cannot be read."""
 
 _log = logging.getLogger(__name__)
 
 
 class RunFolder:
-    """Writer of one run's folder; see docs/architecture.md for the files.
+    """Writer of one run's folder; docs/architecture.md lists the files.
 
     ``append`` buffers until ``commit``: a round's rows reach the logs only together with the state
-    that follows it, so a resumed run neither loses nor repeats a row. The audit log alone is
-    written at once and never cut.
+    after it, so a resumed run neither loses nor repeats a row. Only the audit log is written at
+    once and never cut.
     """
 
     def __init__(
@@ -56,9 +55,9 @@ class RunFolder:
         self.models = SiteModels(path / "models")
         self._states = SavedStates(path)
         self._lines: dict[str, list[str]] = {}
-        """Of each log, as :meth:`flush` writes them."""
+        """Log -> its buffered lines, which :meth:`flush` writes."""
         self.watch: Callable[[Path], None] = lambda path: None
-        """Called with the folder after every commit and change of status."""
+        """Is called with the folder after every commit and change of status."""
 
     @classmethod
     def create(
@@ -72,21 +71,29 @@ class RunFolder:
         base: str | None = None,
         run_id: str | None = None,
     ) -> "RunFolder":
-        """Start a new run; refuse a folder that holds anything, since results are never
-        overwritten.
+        """Start a new run.
 
-        ``needs``: of the experiment's algorithm. ``init``: the weights it starts from, where these
-        are not fresh; see :mod:`fedward.starting_model`. ``base``: SHA-256 of what is frozen in
-        its network. ``run_id``: 32 hexadecimal digits that no other run has; drawn by default.
+        Args:
+            path: the folder, which is new or empty.
+            experiment: all settings of the run.
+            needs: requirements of the experiment's algorithm.
+            sites: the sites it starts with.
+            engine: ``local`` or ``flare``.
+            init: the weights it starts from, unless these are fresh; see
+                :mod:`fedward.starting_model`.
+            base: SHA-256 of the frozen part of its network.
+            run_id: 32 hexadecimal digits that no other run has; drawn by default.
+
+        Raises:
+            RunError: the folder holds files: results are never overwritten.
         """
-        # A process that died before the first file was whole has left nothing that could be lost.
+        # A process that died before its first file was whole has left nothing that could be lost.
         if path.exists() and any(not entry.name.endswith(".partial") for entry in path.iterdir()):
-            where = f"run folder {path}"
-            remedy = (
-                "Name another folder with --out. --resume continues a run that has not finished."
-            )
             raise RunError(
-                where, expected="a new or empty folder", found="files in it", remedy=remedy
+                f"run folder {path}",
+                "Name another folder with --out. --resume continues a run that has not finished.",
+                expected="a new or empty folder",
+                found="files in it",
             )
         path.mkdir(parents=True, exist_ok=True)
         optional: dict[str, Any] = {
@@ -112,8 +119,10 @@ class RunFolder:
         run = cls(path, info, needs.records)
         run._save_info()
         facts = {key: info.dumped()[key] for key in ("engine", "sites", "seed", "versions")}
-        facts |= {"init": init["sha256"]} if init else {}
-        facts |= {"base": base} if base else {}
+        if init:
+            facts["init"] = init["sha256"]
+        if base:
+            facts["base"] = base
         run.audit.add("begun", experiment=experiment.digest, **facts)
         run._save_info()
         return run
@@ -126,17 +135,25 @@ class RunFolder:
         records: Collection[str] = (),
         sites: Sequence[str] = (),
     ) -> "RunFolder":
-        """Open an interrupted run; refuse when it belongs to another experiment.
+        """Open the folder of a run that was interrupted, or that is only read.
 
-        ``records``: logs that its algorithm requires; a run that is only read needs none. ``sites``
-        that are new join it, from the round on in which it continues.
+        Args:
+            path: the folder.
+            experiment: settings that the run must have; None: any.
+            records: logs that its algorithm requires; a run that is only read needs none.
+            sites: sites that take part from now on. New ones join the run.
+
+        Raises:
+            RunError: there is no run, or it belongs to another experiment.
         """
         run = cls(path, read_info(path), records, reopened=True)
         if experiment is not None and run.experiment != experiment:
-            where = f"run folder {path}"
-            expected = "the experiment it was started with"
-            remedy = "Resume with the same job, or start a new run in another folder."
-            raise RunError(where, expected=expected, found="other settings", remedy=remedy)
+            raise RunError(
+                f"run folder {path}",
+                "Resume with the same job, or start a new run in another folder.",
+                expected="the experiment it was started with",
+                found="other settings",
+            )
         joined = sorted(set(sites) - set(run.sites))
         if joined and not run.finished:
             run._update(sites=tuple(sorted([*run.sites, *joined])))
@@ -170,25 +187,23 @@ class RunFolder:
         return asked["details"]["model"] if asked else None
 
     def record(self, log: str, row: dict[str, Any]) -> None:
-        """Remember a row as :meth:`append` does, of a decision that the audit log holds from now
-        on.
-        """
+        """Buffer a row as :meth:`append` does, and write it to the audit log at once."""
         self.append(log, row)
         self.audit.add("recorded", log=log, row=row)
 
     def append(self, log: str, row: Row | Mapping[str, Any]) -> None:
-        """Remember one row for ``<log>.jsonl``; written by the next :meth:`commit`.
+        """Buffer one row for ``<log>.jsonl``, which the next :meth:`commit` writes.
 
         Raises:
-            ConfigError: a log that the run's algorithm has not declared.
-            ValueError: a row that the readers of its log would refuse.
+            ConfigError: the run's algorithm has not declared the log.
+            ValueError: readers of the log would refuse the row.
         """
         if log not in self._logs:
-            expected = f"one of {', '.join(self._logs)}"
-            found = f"a record that {self.info.method} has not declared"
-            remedy = "Add it to the records of the algorithm's requirements."
             raise ConfigError(
-                f"log {log!r} of the run folder", expected=expected, found=found, remedy=remedy
+                f"log {log!r} of the run folder",
+                "Add it to the records of the algorithm's requirements.",
+                expected=f"one of {', '.join(self._logs)}",
+                found=f"a record that {self.info.method} has not declared",
             )
         if isinstance(row, Mapping) and log in LOGS:
             row = row_of(LOGS[log], json.dumps(row))
@@ -196,11 +211,11 @@ class RunFolder:
         self._lines.setdefault(log, []).append(line)
 
     def commit(self, round_: int, state: Any) -> None:
-        """Write the buffered rows and the state after ``round_`` rounds; the audit log says so once
-        all is on the disk.
+        """Write the buffered rows and the state after ``round_`` rounds.
 
-        The state names the logs' lengths: rows behind them come from a round that never ended and
-        are cut on resume.
+        The audit log calls the round committed once all of it is on the disk. The lengths of the
+        logs are kept with the state: rows after them come from a round that never ended, and are
+        cut when the run is resumed.
         """
         self.flush()
         self._states.keep_lengths(round_, self._logs)
@@ -210,13 +225,15 @@ class RunFolder:
         self._save_info()
 
     def restore(self, kind: type[StateT]) -> StateT | None:
-        """Return the newest saved state that is whole, or None; cut what later rounds have left in
-        logs and models.
+        """Return the newest saved state that is whole, and remove what later rounds have left.
 
-        A newer one that is damaged is put aside, and both the log and the audit log say so.
+        A newer state that is damaged is put aside; the log and the audit log say so.
+
+        Returns:
+            None if no state was saved.
 
         Raises:
-            RunError: states were saved and none is whole, or the newest whole one is of another
+            RunError: states were saved but none is whole, or the newest whole one is of another
                 method or version.
         """
         newest = self._newest_whole()
@@ -231,33 +248,35 @@ class RunFolder:
         return load_state(self._states.folder(newest), kind)
 
     def _newest_whole(self) -> int | None:
+        """Return the round of the newest state that is whole; put damaged newer ones aside."""
         recorded = recorded_states(self.path)
-        faults = dict[int, str]()
+        faults: dict[int, str] = {}
         for round_ in reversed(self._states.rounds()):
             fault = self._states.fault(round_, recorded.get(round_))
             if fault:
                 faults[round_] = fault
                 continue
-            for damaged, found in faults.items():
+            for damaged_round, damage in faults.items():
                 _log.warning(
                     "the state after round %d is not used, but that after %d: %s",
-                    damaged,
+                    damaged_round,
                     round_,
-                    found,
+                    damage,
                 )
-                self.audit.add("unusable", round=damaged, found=found)
-                self._states.mark_damaged(damaged)
+                self.audit.add("unusable", round=damaged_round, found=damage)
+                self._states.mark_damaged(damaged_round)
             return round_
         if faults:
-            found = "; ".join(f"round {round_}: {fault}" for round_, fault in faults.items())
-            remedy = "Restore the folder from a copy, or start a new run in another folder."
-            where = f"states in {self.path / 'rounds'}"
-            expected = "one that is whole"
-            raise RunError(where, expected=expected, found=found, remedy=remedy)
+            raise RunError(
+                f"states in {self.path / 'rounds'}",
+                "Restore the folder from a copy, or start a new run in another folder.",
+                expected="one that is whole",
+                found="; ".join(f"round {round_}: {fault}" for round_, fault in faults.items()),
+            )
         return None
 
     def best(self) -> tuple[int, float] | None:
-        """Return (round, value) of the best global round so far, or None."""
+        """Return round and validation value of the best global model so far; None without one."""
         path = self.path / "best.json"
         if not path.exists():
             return None
@@ -265,38 +284,48 @@ class RunFolder:
         return int(content["round"]), float(content["value"])
 
     def save_global(self, name: str, state: State, sidecar: dict[str, Any]) -> None:
-        """Save ``<name>.safetensors`` with a JSON sidecar that says how to use it, and which
-        tensors are untrained.
+        """Save ``<name>.safetensors`` with a JSON file beside it.
+
+        The JSON file says how to use the model, and which of its tensors are untrained.
+
+        Args:
+            name: of the files, without their endings.
+            state: the model.
+            sidecar: further JSON values for the JSON file.
         """
         experiment = self.info.experiment
         about = {key: experiment[key] for key in ("method", "net", "pretrained", "data", "seed")}
         if self.info.base:
             about |= {"trainable": experiment["trainable"], "base": self.info.base}
-        never = self.info.untrained
-        kept = self.info.private
-        untrained = [key for key in state if key.startswith(never + kept)]
+        untrained_beginnings = self.info.untrained + self.info.private
+        untrained = [key for key in state if key.startswith(untrained_beginnings)]
         if untrained:
-            note = (
-                "No round trained these tensors."
-                if never
-                else "Each site trained its own of these, and kept it."
-            )
-            about |= {"untrained": untrained, "note": note}
+            about["untrained"] = untrained
+            if self.info.untrained:
+                about["note"] = "No round trained these tensors."
+            else:
+                about["note"] = "Each site trained its own of these, and kept it."
         save_model(self.path / f"{name}.safetensors", state)
         save_json(self.path / f"{name}.json", {"format": FORMAT, **about, **sidecar})
 
     def set_status(self, status: Status, summary: Summary) -> None:
-        """Record that the run is ``running`` again, ``finished`` or ``failed``; rows still buffered
-        are written.
+        """Record that the run is ``running`` again, ``finished`` or ``failed``.
 
-        At an end the audit log names the hashes of all that the run leaves.
+        The buffered rows of a finished run are written. When a run ends, the audit log records the
+        hashes of all files that it leaves.
         """
         if status == "finished":
             self.flush()
-        self._update(status=status, ended=None if status == "running" else now(), summary=summary)
-        if status != "running":
-            facts = {"status": status, "reason": summary.reason, "run": info_digest(self.info)}
-            self.audit.add("ended", **facts, files=outputs(self.path))
+        has_ended = status != "running"
+        self._update(status=status, ended=now() if has_ended else None, summary=summary)
+        if has_ended:
+            self.audit.add(
+                "ended",
+                status=status,
+                reason=summary.reason,
+                run=info_digest(self.info),
+                files=outputs(self.path),
+            )
         self._save_info()
 
     @property
@@ -305,26 +334,27 @@ class RunFolder:
         return next(audit.rows(self.path), {}).get("event") == "reported"
 
     def report(self, write: Callable[[Path], object]) -> None:
-        """Let the report of a run that has ended be written, and the audit log name its pages'
-        hashes.
+        """Write the report of a run that has ended; the audit log records its pages' hashes.
+
+        ``write``: writes the pages of a run folder.
         """
         write(self.path)
-        pages = {"report": self.path / REPORT, "sheet": self.path / SHEET}
-        if pages["report"].exists():
-            self.audit.add(
-                "reported",
-                **{name: file_digest(page) for name, page in pages.items() if page.exists()},
-            )
-            self._save_info()
+        report = self.path / REPORT
+        sheet = self.path / SHEET
+        if not report.exists():
+            return
+        hashes = {"report": file_digest(report)}
+        if sheet.exists():
+            hashes["sheet"] = file_digest(sheet)
+        self.audit.add("reported", **hashes)
+        self._save_info()
 
     def note_origins(self, synthetic: Mapping[str, bool]) -> None:
-        """Record of sites whether their images were drawn by fedward; run.json says so from the
-        next commit on.
-        """
+        """Record whether fedward drew the images of sites; the next commit writes it to run.json."""
         self._update(synthetic=dict(sorted({**self.info.synthetic, **synthetic}.items())))
 
     def flush(self) -> None:
-        """Write the buffered rows; those of a round that never ends are cut on resume."""
+        """Write the buffered rows. Those of a round that never ends are cut when the run is resumed."""
         for log in self._logs:
             lines = self._lines.pop(log, [])
             if lines or not self._states.log(log).exists():
@@ -340,5 +370,7 @@ class RunFolder:
 
 
 def info_digest(info: RunInfo) -> str:
-    """Return the SHA-256 of what run.json says of a run; where the audit log ends is left out."""
-    return digest({name: value for name, value in info.dumped().items() if name != "audit"})
+    """Return the SHA-256 of run.json's content, without the end of the audit log."""
+    content = info.dumped()
+    content.pop("audit", None)
+    return digest(content)
