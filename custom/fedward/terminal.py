@@ -5,7 +5,7 @@ its direction.
 import os
 import re
 import sys
-from argparse import ArgumentParser, Namespace
+from argparse import ArgumentParser, ArgumentTypeError, Namespace
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from shutil import get_terminal_size
@@ -62,6 +62,14 @@ def subcommand(parser: ArgumentParser, command: Callable[[Namespace], int]) -> C
     """Let a subcommand's parser lead to what runs it, and return what adds arguments to it."""
     parser.set_defaults(command=command)
     return parser.add_argument
+
+
+def named_column(argument: str) -> tuple[str, str]:
+    """Return the purpose and the name of a CSV's column, from an argument ``label=diagnosis``."""
+    purpose, equals, name = argument.partition("=")
+    if not equals:
+        raise ArgumentTypeError(f"write for example label=diagnosis, not {argument}")
+    return purpose, name
 
 
 def complain(text: str) -> None:

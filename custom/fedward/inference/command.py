@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fedward.errors import ConfigError
-from fedward.terminal import complain, subcommand
+from fedward.terminal import complain, named_column, subcommand
 
 if TYPE_CHECKING:
     from fedward.inference.model import TrainedModel
@@ -33,8 +33,6 @@ def add_evaluate(parser: argparse.ArgumentParser) -> None:
 
 def add_predict(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of ``predict``."""
-    from fedward.lab.partition.command import named_column
-
     add = _about_a_run(parser, _predict)
     images = "a folder of images, a CSV that lists some, an npz file, or one image"
     add("images", type=Path, metavar="IMAGES", help=images)

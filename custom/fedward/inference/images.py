@@ -11,11 +11,10 @@ import numpy.typing as npt
 
 from fedward.config import DataSpec
 from fedward.errors import DataError, reason_of
-from fedward.lab.partition.csv_pool import Finder, columns_of, read_rows
-from fedward.lab.partition.folder_pool import files_below, is_image, volumes_in
 from fedward.sites.data import SPLITS
 from fedward.sites.decoding import BadRow, Pixels
-from fedward.sites.files import locate
+from fedward.sites.files import files_below, is_image, locate, volumes_in
+from fedward.sites.image_list import ImageFinder, columns_by_purpose, read_image_list
 from fedward.sites.images import decode_files
 from fedward.sites.npz import are_pictures, fitted
 from fedward.sites.rendering import PLAIN, Rendering
@@ -124,9 +123,9 @@ def _rows(path: Path, columns: Mapping[str, str], folder: Path) -> list[_Listed]
     """Return a CSV's rows in its order, those included that are malformed or whose images cannot be
     found.
     """
-    records, malformed, header = read_rows(path)
-    column = columns_of(path, header, columns)["image"]
-    finder = Finder(folder)
+    records, malformed, header = read_image_list(path)
+    column = columns_by_purpose(path, header, columns)["image"]
+    finder = ImageFinder(folder)
     found = {
         row.row: _Listed(row.sample_id or f"line {row.row}", path, row.reason) for row in malformed
     }

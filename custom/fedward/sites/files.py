@@ -1,8 +1,11 @@
-"""What kind of image a path is, and whether it lies where it may."""
+"""Image files in a folder: which files are images, of what kind, and whether a path stays inside."""
 
+from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 
-from fedward.sites.decoding import BadRow
+from fedward.sites.decoding import ENDINGS, BadRow
+from fedward.text import natural
 
 
 def is_dicom(path: Path) -> bool:
@@ -47,3 +50,32 @@ def locate(folder: Path, name: str) -> Path:
     except OSError as error:
         raise BadRow(f"expected an image file at {name!r}, found {error.strerror}") from None
     return path
+
+
+def is_image(path: Path) -> bool:
+    """Return whether a path is an image, a volume or the folder of a series.
+
+    Images and volumes are recognised by their endings, DICOM files by their content.
+    """
+    return path.suffix.lower() in ENDINGS or is_volume(path) or is_dicom(path)
+
+
+def files_below(folder: Path) -> list[Path]:
+    """Return all files in a folder and its sub-folders except hidden ones, in natural order."""
+    files = [path for path in folder.rglob("*") if path.is_file() and not path.name.startswith(".")]
+    return sorted(files, key=lambda path: natural(path.as_posix()))
+
+
+def volumes_in(files: Sequence[Path], single_images: Path | None = None) -> list[Path]:
+    """Return the files, with each series replaced by its folder.
+
+    A folder that directly holds two or more DICOM files is a series, unless it is the folder
+    ``single_images``.
+    """
+    dicom_files = Counter(path.parent for path in files if is_dicom(path))
+    volumes = []
+    for path in files:
+        folder = path.parent
+        in_series = dicom_files[folder] > 1 and folder != single_images
+        volumes.append(folder if in_series else path)
+    return list(dict.fromkeys(volumes))

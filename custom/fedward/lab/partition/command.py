@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fedward.errors import ConfigError
-from fedward.terminal import subcommand
+from fedward.terminal import named_column, subcommand
 
 if TYPE_CHECKING:
     from fedward.sites.rendering import Rendering
@@ -68,14 +68,6 @@ def _share(text: str) -> float:
     if not 0 <= value <= 1:
         raise argparse.ArgumentTypeError(f"a share is between 0 and 1, not {text}")
     return value
-
-
-def named_column(text: str) -> tuple[str, str]:
-    """Return what a column is for and its name, of an argument such as ``label=diagnosis``."""
-    purpose, equals, name = text.partition("=")
-    if not equals:
-        raise argparse.ArgumentTypeError(f"write for example label=diagnosis, not {text}")
-    return purpose, name
 
 
 def _partition(options: argparse.Namespace) -> int:

@@ -2,15 +2,14 @@
 val and test.
 """
 
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from fedward.errors import DataError
 from fedward.lab.partition.image_pool import SPLIT_NAMES, ListedImage, image_pool, refuse_many
 from fedward.lab.partition.pool import Pool
-from fedward.sites.decoding import ENDINGS, BadRow
-from fedward.sites.files import is_dicom, is_volume, locate
+from fedward.sites.decoding import BadRow
+from fedward.sites.files import files_below, is_image, locate, volumes_in
 from fedward.sites.rendering import PLAIN, Rendering
 from fedward.text import natural
 
@@ -19,9 +18,10 @@ def read_folder(folder: Path, classes: Sequence[str] = (), rendering: Rendering 
     """Read a folder whose sub-folders are the classes; an image's id is its path.
 
     Where the sub-folders are called train, val and test, or some of these, the classes are below
-    them. Images may lie deeper in the folder of their class. What is no image (:func:`is_image`) is
+    them. Images may lie deeper in the folder of their class. What is no image (:func:`fedward.sites.files.is_image`) is
     left out. A folder called ``unlabelled`` is no class. Where volumes are wanted, a folder below a
-    class's with several DICOM files is one; see :func:`volumes_in`.
+    class's with several DICOM files is one; see
+    :func:`fedward.sites.files.volumes_in`.
 
     Raises:
         DataError: there are no such folders, no images in them, or see
@@ -73,13 +73,6 @@ def read_folder(folder: Path, classes: Sequence[str] = (), rendering: Rendering 
     return image_pool(folder.resolve().name, folder, listed, classes, {}, rendering, notes)
 
 
-def is_image(path: Path) -> bool:
-    """Return whether a path is an image or a volume, by its ending, or DICOM, by its content, or a
-    series' folder.
-    """
-    return path.suffix.lower() in ENDINGS or is_volume(path) or is_dicom(path)
-
-
 def _class_folders(folder: Path) -> Iterator[tuple[str, str, Path]]:
     """Yield class, split and folder, in natural order."""
     inside = _folders(folder)
@@ -94,30 +87,9 @@ def _class_folders(folder: Path) -> Iterator[tuple[str, str, Path]]:
 
 def _files(place: Path, rendering: Rendering) -> list[Path]:
     files = files_below(place)
-    return volumes_in(files, apart=place) if rendering.slices else files
+    return volumes_in(files, single_images=place) if rendering.slices else files
 
 
 def _folders(folder: Path) -> list[Path]:
     found = [path for path in folder.iterdir() if path.is_dir() and not path.name.startswith(".")]
     return sorted(found, key=lambda path: natural(path.name))
-
-
-def files_below(folder: Path) -> list[Path]:
-    """Return all files in a folder and below that are not hidden, in natural order."""
-    found = [path for path in folder.rglob("*") if path.is_file() and not path.name.startswith(".")]
-    return sorted(found, key=lambda path: natural(path.as_posix()))
-
-
-def volumes_in(files: Sequence[Path], apart: Path | None = None) -> list[Path]:
-    """Return files, with a folder in place of those in it where two or more are DICOM files: it is
-    a series.
-
-    ``apart``: a folder whose own files are images of their own.
-    """
-    slices = Counter(path.parent for path in files if is_dicom(path))
-    return list(
-        dict.fromkeys(
-            path.parent if slices[path.parent] > 1 and path.parent != apart else path
-            for path in files
-        )
-    )

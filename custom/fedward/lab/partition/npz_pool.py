@@ -10,7 +10,6 @@ import numpy.typing as npt
 
 from fedward.errors import ConfigError, DataError, listed, reason_of
 from fedward.lab.partition.pool import (
-    GROUPS,
     Classes,
     Listing,
     Pool,
@@ -20,6 +19,7 @@ from fedward.lab.partition.pool import (
     take_classes,
 )
 from fedward.sites.data import Labels
+from fedward.sites.image_list import GROUP_COLUMNS
 from fedward.sites.npz import read_arrays
 
 _UNNAMED = "The labels are numbers. --classes names them, in this order."
@@ -63,7 +63,9 @@ def read_npz(path: Path, classes: Sequence[str] = ()) -> Pool:
         _of_columns(labels, called, classes) if several else _of_numbers(labels, called, classes)
     )
     columns = _columns(others, prefixes, counts)
-    grouping = next((columns[name] for name in GROUPS if name in columns), [""] * len(labels))
+    grouping = next(
+        (columns[name] for name in GROUP_COLUMNS if name in columns), [""] * len(labels)
+    )
     index = np.concatenate([np.arange(count) for count in counts])
     splits = [
         start[:-1] or "train"

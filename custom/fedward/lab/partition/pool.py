@@ -19,21 +19,6 @@ Rows: TypeAlias = npt.NDArray[np.int64]
 Cut: TypeAlias = Mapping[str, Mapping[str, Rows]]
 """Site -> split -> its rows."""
 
-GROUPS = (
-    "group",
-    "groups",
-    "patient",
-    "patient_id",
-    "patientid",
-    "subject",
-    "subject_id",
-    "case_id",
-    "lesion_id",
-    "lesion",
-)
-"""Names of a column that says what stays together: a patient before a lesion, as one patient may
-have several.
-"""
 SMALLEST_SIDE = 16
 LARGEST_SIDE = 224
 """Of the image size that is proposed."""
