@@ -26,8 +26,8 @@ from typing import Any
 import torch
 
 from fedward.client.ranks import rank_learner
-from fedward.client.site_data import DataSource
 from fedward.config import DataSpec, Experiment, SyntheticData
+from fedward.lab.synthetic import SyntheticSites
 from fedward.nets import build
 from fedward.training.distributed.launch import launch, private_folder, work
 from fedward.training.distributed.sharing import group
@@ -55,7 +55,7 @@ def measure(folder: Path, rank: int, processes: int) -> None:
     asked = json.loads((folder / "asked.json").read_text())
     spec = Experiment.model_validate(asked["experiment"])
     with group(folder, rank, processes) as device:
-        data = DataSource("site-1", spec, folder / str(rank)).read()
+        data = SyntheticSites().data("site-1", spec)
         learner = rank_learner("site-1", spec, data, rank=rank, processes=processes, device=device)
         model = build(spec.net, len(spec.data.classes)).state_dict()
         seconds = []

@@ -28,7 +28,7 @@ MAY_USE: dict[str, set[str]] = {
     "cli": {"errors", "terminal"},
     "faults": {"errors"},
     "__main__": {"cli"},
-    "sites": {"errors", "faults", "private", "seeds", "terminal", "yaml_text"},
+    "sites": {"errors", "faults", "private", "seeds", "terminal", "text", "yaml_text"},
     "evaluation": {"errors", "sites"},
     "registry": {"errors", "evaluation"},
     "methods": {"errors", "registry", "seeds"},
@@ -294,6 +294,23 @@ def test_imports_point_one_way() -> None:
     paths = [path for path in MODULES if room_of(path) != "__init__"]
     wrong = {name_of(path): rooms_used(path) - MAY_USE[room_of(path)] for path in paths}
     assert not {name: rooms for name, rooms in wrong.items() if rooms}
+
+
+def test_nothing_outside_the_laboratory_imports_it() -> None:
+    """Not even for type checkers: the command table and ``fedward/__init__.py`` name it as text."""
+    importers = []
+    for path in MODULES:
+        if room_of(path) == "lab":
+            continue
+        for node in ast.walk(TREES[path]):
+            names = []
+            if isinstance(node, ast.Import):
+                names = [alias.name for alias in node.names]
+            elif isinstance(node, ast.ImportFrom):
+                names = [f"{node.module}.{alias.name}" for alias in node.names]
+            if any(f"{name}.".startswith("fedward.lab.") for name in names):
+                importers.append(f"{name_of(path)}, line {node.lineno}")
+    assert not importers
 
 
 def test_the_table_has_no_circle() -> None:

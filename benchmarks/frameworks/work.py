@@ -4,15 +4,14 @@ steps.
 
 import os
 from functools import cache
-from pathlib import Path
 
 import torch
 from torch import nn
 from torch.nn import functional as F
 
-from fedward.client.site_data import DataSource
 from fedward.config import Experiment
 from fedward.jobs import load_experiment, site_names
+from fedward.lab.synthetic import SyntheticSites
 from fedward.nets import build
 from fedward.training.batches import Pixels
 from fedward.views import VIEWS
@@ -53,8 +52,8 @@ def network() -> nn.Module:
 @cache
 def pixels(site: int) -> Pixels:
     """Return the labelled training images of a site, numbered from 0."""
-    source = DataSource(site_names(SITES)[site], experiment(), Path(os.devnull))
-    return Pixels.of(source.read().labelled, torch.device("cpu"))
+    data = SyntheticSites().data(site_names(SITES)[site], experiment())
+    return Pixels.of(data.labelled, torch.device("cpu"))
 
 
 def train(net: nn.Module, site: int, seed: int) -> int:

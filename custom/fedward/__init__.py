@@ -4,19 +4,23 @@ What a notebook needs is here; docs/extending.md begins with it.
 """
 
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from fedward.inference.model import TrainedModel, load_model
-    from fedward.lab.notebook import experiment, register, run
+_MODULE_OF = {
+    "TrainedModel": "fedward.inference.model",
+    "experiment": "fedward.lab.notebook",
+    "load_model": "fedward.inference.model",
+    "register": "fedward.lab.notebook",
+    "run": "fedward.lab.notebook",
+}
+"""Public name -> the module that defines it."""
 
-__all__ = ["TrainedModel", "experiment", "load_model", "register", "run"]
+__all__ = list(_MODULE_OF)
 __version__ = "0.1.0"
 
 
 def __getattr__(name: str) -> Any:
-    """Return a public name, imported at first use: commands and idle sites need none of it."""
-    if name not in __all__:
+    """Return a public name, imported at first use: commands and idle sites need none of them."""
+    if name not in _MODULE_OF:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    module = "inference.model" if name in ("TrainedModel", "load_model") else "lab.notebook"
-    return getattr(import_module(f"fedward.{module}"), name)
+    return getattr(import_module(_MODULE_OF[name]), name)

@@ -18,10 +18,10 @@ from fedward.config import DataSpec, SyntheticData
 from fedward.evaluation import classification_metrics
 from fedward.lab.local import SITES as SITES_JSON
 from fedward.lab.local import Sites, run_local
-from fedward.lab.pseudo_labels.rows import note, noted
-from fedward.lab.pseudo_labels.watching import Quality, Tally
-from fedward.lab.synthetic import synthetic_site
+from fedward.lab.pseudo_labels import PseudoLabelObserver, Tally, note
+from fedward.lab.synthetic import SyntheticSites, synthetic_site
 from fedward.methods import method_of
+from fedward.runs.pseudo_labels import notes
 from fedward.seeds import Draws
 from fedward.sites import load_site
 from fedward.storage.rows import PseudoLabelRow
@@ -101,7 +101,7 @@ def test_a_judged_run_is_the_same_run(judged: Path, tmp_path: Path) -> None:
     assert_equal(weights(judged), weights(other))
     for log in ("metrics", "peers", "bytes"):
         assert steady_rows(judged, log) == steady_rows(other, log)
-    assert noted(other, id_of(other)) == {}
+    assert notes(other, id_of(other)) == {}
     assert not list(other.glob("sites/*/pseudo_labels"))
 
 
@@ -114,7 +114,7 @@ def test_shares_are_those_the_sites_report(judged: Path) -> None:
     }
     found = {
         (row.round, site): row
-        for site, rows_ in noted(judged, id_of(judged)).items()
+        for site, rows_ in notes(judged, id_of(judged)).items()
         for row in rows_
     }
     assert set(found) == set(reported)
@@ -127,7 +127,7 @@ def test_shares_are_those_the_sites_report(judged: Path) -> None:
 
 def test_hidden_labels_are_those_of_the_whole_site(judged: Path) -> None:
     experiment = tiny()
-    for site, told in noted(judged, id_of(judged)).items():
+    for site, told in notes(judged, id_of(judged)).items():
         whole = synthetic_site(
             site, experiment.data, SyntheticData(images=40, labelled=1.0), experiment.seed
         )
@@ -146,10 +146,10 @@ def test_accuracy_is_that_of_the_sites_own_model(tmp_path: Path) -> None:
     """The model after a round of one site is the site's own."""
     experiment = tiny("ssfl", options={"rounds": 1, "participants": 1})
     folder = run_local(experiment, tmp_path / "run", sites=["site-1"], judged=True)
-    (row,) = noted(folder, id_of(folder))["site-1"]
-    source = DataSource("site-1", experiment, tmp_path / "own")
+    (row,) = notes(folder, id_of(folder))["site-1"]
+    source = DataSource("site-1", experiment, tmp_path / "own", synthetic=SyntheticSites())
     images = source.read().unlabelled
-    labels = source.all_labels()
+    labels = PseudoLabelObserver(source).hidden_labels
     net = Networks(experiment, method_of(experiment), CPU).load(weights(folder))
     truth = np.array([labels[name] for name in images.ids])
     found = classification_metrics(
@@ -164,7 +164,7 @@ def test_nothing_is_noted_where_nothing_is_labelled(tmp_path: Path) -> None:
     folder = run_local(
         tiny("fedavg", options={"rounds": 1}), tmp_path / "run", sites=["site-1"], judged=True
     )
-    assert noted(folder, id_of(folder)) == {}
+    assert notes(folder, id_of(folder)) == {}
 
 
 def test_a_file_of_a_site_tells_what_its_share_hides(tmp_path: Path) -> None:
@@ -175,12 +175,13 @@ def test_a_file_of_a_site_tells_what_its_share_hides(tmp_path: Path) -> None:
     run = run_local(
         experiment, tmp_path / "run", sites=["site-1", "site-2"], site_folders=[folder], judged=True
     )
-    found = noted(run, id_of(run))
+    found = notes(run, id_of(run))
     assert list(found) == ["site-2"], "the other hides nothing"
     whole = load_site(folder / "site-2.yaml", experiment.data, labelled=1.0)
     counts = np.bincount(whole.labelled.labels, minlength=len(experiment.data.classes)).tolist()
     assert list(found["site-2"][0].hidden.values()) == counts
-    assert DataSource("site-2", experiment, tmp_path, [folder]).all_labels() == dict(
+    source = DataSource("site-2", experiment, tmp_path, [folder])
+    assert PseudoLabelObserver(source).hidden_labels == dict(
         zip(whole.labelled.ids, whole.labelled.labels.tolist(), strict=True)
     )
 
@@ -193,7 +194,7 @@ def test_a_repeated_round_is_noted_once(tmp_path: Path, judged: Path) -> None:
         )
         interrupted(experiment, tmp_path / "run", SITES, 2, 3)
     folder = run_local(None, tmp_path / "run", resume=True, judged=True)
-    assert noted(folder, id_of(folder)) == noted(judged, id_of(judged))
+    assert notes(folder, id_of(folder)) == notes(judged, id_of(judged))
 
 
 def test_rows_survive_a_file_and_a_cut_line(tmp_path: Path) -> None:
@@ -201,8 +202,8 @@ def test_rows_survive_a_file_and_a_cut_line(tmp_path: Path) -> None:
     note(tmp_path / "sites" / "x", "run", row)
     path = tmp_path / "sites" / "x" / "pseudo_labels" / "run.jsonl"
     path.write_text(path.read_text() + '{"round": 2, "par')
-    assert noted(tmp_path, "run") == {"x": [row]}
-    assert noted(tmp_path, "another") == {}
+    assert notes(tmp_path, "run") == {"x": [row]}
+    assert notes(tmp_path, "another") == {}
     assert path.parent.stat().st_mode & 0o077 == 0
 
 
@@ -214,7 +215,9 @@ def test_worker_processes_are_told(tmp_path: Path) -> None:
 def test_images_that_people_refused_are_not_counted(tmp_path: Path) -> None:
     """Nothing trains on them: what is counted are the images behind them."""
     experiment = tiny("ssfl", options=JUST)
-    source = DataSource("site-1", experiment, tmp_path / "sites" / "site-1")
+    source = DataSource(
+        "site-1", experiment, tmp_path / "sites" / "site-1", synthetic=SyntheticSites()
+    )
     algorithm = method_of(experiment)
     data = source.read()
     refused = data.unlabelled.ids[:4]
@@ -222,9 +225,10 @@ def test_images_that_people_refused_are_not_counted(tmp_path: Path) -> None:
     networks = Networks(experiment, algorithm, CPU)
     images = DeviceData(replace(data, refused=frozenset(refused)), CPU)
     learner = Learner("site-1", experiment, algorithm, networks, images, Draws(experiment.seed))
-    update = Quality(source).train(learner, "run", dict(networks.template), [], 1, part=0)
-    (row,) = noted(tmp_path, "run")["site-1"]
-    truth = source.all_labels()
+    observer = PseudoLabelObserver(source)
+    update = observer.observed(learner, "run").train(dict(networks.template), [], 1)
+    (row,) = notes(tmp_path, "run")["site-1"]
+    truth = observer.hidden_labels
     assert (
         list(row.hidden.values())
         == np.bincount([truth[name] for name in others], minlength=8).tolist()
@@ -246,4 +250,4 @@ def test_findings_have_no_such_numbers_and_train_as_without(tmp_path: Path) -> N
         for judged in (True, False)
     )
     assert_equal(weights(told), weights(other))
-    assert noted(told, id_of(told)) == {}
+    assert notes(told, id_of(told)) == {}

@@ -22,7 +22,7 @@ from clients import new_client
 from fedward.client import ranks
 from fedward.client.client import Client
 from fedward.client.ranks import Processes, check_processes
-from fedward.config import Experiment
+from fedward.config import DataSpec, Experiment
 from fedward.errors import ConfigError, DataError
 from fedward.methods import method_of
 from fedward.methods.workflow import ClientTask, Exchange, State
@@ -36,7 +36,7 @@ from fedward.training.device_data import DeviceData
 from fedward.training.distributed.launch import launch, private_folder
 from fedward.training.learner import Learner
 from fedward.training.networks import Networks
-from isolated import write_sites
+from isolated import CLASSES, isolated, write_sites
 from rank_cases import CASES, grouped
 from tiny import batch_norm_net, tiny
 
@@ -235,11 +235,17 @@ def test_auxiliary_heads_are_trained_in_one_process_alone(tmp_path: Path) -> Non
 
 def test_data_that_changed_during_the_job_is_refused(tmp_path: Path) -> None:
     """Processes read it themselves, and may find other images than the site's process counted."""
-    site = new_client("site-1", tiny("fedavg"), tmp_path / "site")
+    sites = write_sites(tmp_path / "sites")
+
+    def client(name: str, folder: str) -> Client:
+        return new_client(name, isolated("wfedavg"), tmp_path / folder, [sites])
+
+    site = client("site-1", "site")
     same = ranks._digest(site.data)
-    assert same == ranks._digest(new_client("site-1", tiny("fedavg"), tmp_path / "again").data)
-    assert same != ranks._digest(new_client("site-2", tiny("fedavg"), tmp_path / "other").data)
-    asked = ranks._Request(site.source, None, frozenset(), "other", 1, "train", 0, "cpu", False, 1)
+    assert same == ranks._digest(client("site-1", "again").data)
+    assert same != ranks._digest(client("site-2", "other").data)
+    source = replace(site.source, synthetic=None)
+    asked = ranks._Request(source, None, frozenset(), "other", 1, "train", 0, "cpu", False, 1)
     (tmp_path / "request.json").write_bytes(ranks._REQUEST.dump_json(asked))
     with pytest.raises(DataError, match=r"site-1.*the images and labels the job began with"):
         ranks._train_share(tmp_path, 0, 1)
@@ -248,9 +254,11 @@ def test_data_that_changed_during_the_job_is_refused(tmp_path: Path) -> None:
 def test_every_process_leaves_out_images_that_people_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    site = new_client(
-        "site-1", tiny("fedal", options={"unlabelled_weight": 0.5}), tmp_path, device=CPU
-    )
+    sites = write_sites(tmp_path / "sites", labelled_sites=0)
+    data_spec = DataSpec(classes=CLASSES, image_size=16)
+    options = {"unlabelled_weight": 0.5}
+    experiment = tiny("fedal", data=data_spec, synthetic=None, options=options)
+    site = new_client("site-1", experiment, tmp_path, [sites], device=CPU)
     learner = site.learner
     seen = list[SiteData]()
     data = replace(learner.images.data, refused=frozenset(learner.images.data.unlabelled.ids[:3]))

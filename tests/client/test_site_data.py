@@ -16,9 +16,12 @@ from fedward.client.site_data import DataSource
 from fedward.config import SyntheticData
 from fedward.errors import ConfigError, DataError
 from fedward.lab.local import run_local
+from fedward.lab.synthetic import SyntheticSites
+from fedward.methods import method_of
 from fedward.methods.workflow import ClientTask, Exchange
 from fedward.nets import build
 from fedward.security import policy
+from fedward.server.public import PublicImages
 from fedward.sites import named_sites
 from interrupted import interrupted
 from isolated import SITES as ISOLATED
@@ -34,28 +37,42 @@ FILE = "{kind: npz, file: images.npz, labels: {0: A, 1: B, 2: C}}"
 
 def test_one_missing_site_file_gives_no_synthetic_images(tmp_path: Path) -> None:
     (tmp_path / "hospital-a.yaml").write_text(FILE)
+    source = DataSource("site-1", tiny("fedavg"), tmp_path, (tmp_path,), synthetic=SyntheticSites())
     found = r"expected a file site-1.yaml in one of .*no site's file at all.*found hospital-a.yaml"
     with pytest.raises(ConfigError, match=found):
-        DataSource("site-1", tiny("fedavg"), tmp_path, (tmp_path,)).read()
+        source.read()
 
 
 def test_of_many_files_the_first_are_named(tmp_path: Path) -> None:
     for index in range(7):
         (tmp_path / f"hospital-{index}.yaml").write_text(FILE)
+    source = DataSource("site-1", tiny("fedavg"), tmp_path, (tmp_path,), synthetic=SyntheticSites())
     with pytest.raises(ConfigError, match=r"hospital-3.yaml, hospital-4.yaml and 2 more"):
-        DataSource("site-1", tiny("fedavg"), tmp_path, (tmp_path,)).read()
+        source.read()
 
 
 def test_the_servers_file_and_other_folders_change_nothing(tmp_path: Path) -> None:
     (tmp_path / "server.yaml").write_text(FILE)
     (tmp_path / "resources.json").write_text("{}")
     with_folders = DataSource(
-        "site-1", tiny("fedavg"), tmp_path, (tmp_path, tmp_path / "absent")
-    ).read()
-    assert (
-        with_folders.labelled.ids
-        == DataSource("site-1", tiny("fedavg"), tmp_path).read().labelled.ids
+        "site-1",
+        tiny("fedavg"),
+        tmp_path,
+        (tmp_path, tmp_path / "absent"),
+        synthetic=SyntheticSites(),
     )
+    without = DataSource("site-1", tiny("fedavg"), tmp_path, synthetic=SyntheticSites())
+    assert with_folders.read().labelled.ids == without.read().labelled.ids
+
+
+def test_without_a_simulation_there_are_no_synthetic_images(tmp_path: Path) -> None:
+    source = DataSource("site-1", tiny("fedavg"), tmp_path, (tmp_path,))
+    with pytest.raises(ConfigError, match="found none, and this engine has no synthetic images"):
+        source.read()
+    images = PublicImages(
+        tiny("selffed"), method_of(tiny("selffed")), tmp_path, (tmp_path,), synthetic=None
+    )
+    assert not images.there
 
 
 def test_sites_are_named_by_their_files(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from nvflare.fuel.utils.config_factory import ConfigFactory
 from nvflare.lighter.tool_consts import NVFLARE_SIG_FILE, NVFLARE_SUBMITTER_CRT_FILE
 from nvflare.private.fed.app.fl_app_validator import FLAppValidator
 
-from fedward.flare.classes import AVERAGING, EXECUTOR, TENSORBOARD
+from fedward.flare.classes import AVERAGING, EXECUTOR, SYNTHETIC_SITES, TENSORBOARD
 from fedward.flare.jobs.configurations import receiver
 from fedward.flare.jobs.export import export_job
 from fedward.flare.kits import deployer, gate
@@ -56,6 +56,13 @@ def refusal(app, role="site"):
 @pytest.mark.parametrize("role", ["site", "server"])
 def test_an_export_passes(app, role):
     assert refusal(app, role) == ""
+
+
+@pytest.mark.parametrize(("file", "role"), [(CLIENT, "site"), (SERVER, "server")])
+def test_a_kit_refuses_a_job_that_makes_synthetic_sites(app, file, role):
+    assert refusal(app, role) == ""
+    component(file, SYNTHETIC_SITES)(app)
+    assert f"the class {SYNTHETIC_SITES}" in refusal(app, role)
 
 
 @pytest.mark.parametrize("method", ["fedavg", "fedal", "isofed", "selffed"])

@@ -17,7 +17,7 @@ from nvflare.app_common.default_component_policy import DEFAULT_CLASS_ALLOW_LIST
 from nvflare.app_common.widgets.component_path_authorizer import ComponentPathAuthorizer
 from nvflare.fuel.utils.class_loader import load_class
 
-from fedward.flare.classes import ALLOWED
+from fedward.flare.classes import ALLOWED, SYNTHETIC_SITES
 
 NAME = re.compile(r"[A-Za-z_]\w*")
 
@@ -94,6 +94,13 @@ def test_the_builder_reaches_only_the_listed_classes(tmp_path, modules, role):
     assert {path.rsplit(".", 1)[0] for path in ALLOWED[role]} <= set(modules)
     assert sorted(site.reaches(modules, ALLOWED[role])) == sorted(ALLOWED[role])
     assert all(inspect.isclass(load_class(path)) for path in ALLOWED[role])
+
+
+@pytest.mark.parametrize("role", ["site", "server"])
+def test_the_class_list_of_a_kit_leaves_out_synthetic_sites(tmp_path, role):
+    site = Site(tmp_path, ALLOWED[role])
+    assert not site.admits(SYNTHETIC_SITES)
+    assert inspect.isclass(load_class(SYNTHETIC_SITES))
 
 
 def test_a_package_in_the_list_reaches_more_than_it_says(tmp_path, modules):

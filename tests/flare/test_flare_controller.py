@@ -67,7 +67,9 @@ def run(
         controller = load_class(path)(**arguments)
         sites = engine(controller.experiment, SITES, tmp_path / "sites")
         monkeypatch.setattr(module, "FlareTransport", lambda _: sites)
-        controller.engine = SimpleNamespace(get_workspace=lambda: workspace)
+        controller.engine = SimpleNamespace(
+            get_workspace=lambda: workspace, get_component=lambda name: None
+        )
         controller.fl_ctx = FLContext()
         controller.fl_ctx.set_prop(ReservedKey.RUN_NUM, job_id)
         controller.fl_ctx.set_prop(FLContextKey.JOB_META, {"name": "fedperl", **job})

@@ -20,8 +20,9 @@ from fedward.config import DERMOSCOPY
 from fedward.digests import arrays_digest
 from fedward.flare import executor as module
 from fedward.flare.executor import MonaiTrainerExecutor
-from fedward.flare.jobs.configurations import controller, server_config
+from fedward.flare.jobs.configurations import SYNTHETIC, controller, server_config
 from fedward.flare.shareables import TASK, pack_answer, pack_request, unpack
+from fedward.lab.synthetic import SyntheticSites
 from fedward.methods.workflow import ClientTask, Exchange
 from fedward.nets import build
 from fedward.protocol import wire, wire_checks
@@ -39,7 +40,8 @@ class Context:
             get_root_dir=lambda: str(folder), get_site_config_dir=lambda: str(folder / "local")
         )
         workspace.get_app_config_dir = lambda job_id: str(config_folder(folder, job_id))
-        self.engine = SimpleNamespace(get_workspace=lambda: workspace)
+        components = {SYNTHETIC: SyntheticSites()}
+        self.engine = SimpleNamespace(get_workspace=lambda: workspace, get_component=components.get)
         self.simulated = simulated
 
     def get_prop(self, name, default=None):

@@ -17,7 +17,7 @@ from nvflare.tool.job.job_cli import prepare_job_config
 
 from fedward.digests import file_digest
 from fedward.errors import ConfigError
-from fedward.flare.jobs.configurations import experiment_in
+from fedward.flare.jobs.configurations import SYNTHETIC, experiment_in
 from fedward.flare.jobs.export import export_job, job_files, stale_jobs
 from fedward.flare.kits import apps
 from fedward.flare.shareables import TASK
@@ -117,7 +117,7 @@ def test_clinical_jobs_are_tracked_by_tensorboard_alone():
         with pytest.raises(ConfigError, match="admits no other receiver"):
             job_files(tiny(), "job", clinical=True, tracking=tracking)
         server, _ = configs(job_files(tiny(), "job", tracking=tracking))
-        assert [part["id"] for part in server["components"]] == [tracking]
+        assert [part["id"] for part in server["components"]] == [tracking, SYNTHETIC]
 
 
 def test_a_research_job_names_its_ten_sites():

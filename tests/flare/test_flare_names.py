@@ -26,6 +26,8 @@ NAMES = [
     ("nvflare.apis.impl.job_def_manager", "SimpleJobDefManager", "get_jobs_by_status set_status"),
     ("nvflare.private.defs", "CellChannelTopic", "HEART_BEAT"),
     ("nvflare.apis.fl_context", "FLContext", "get_engine get_identity_name get_job_id get_prop"),
+    ("nvflare.apis.client_engine_spec", "ClientEngineSpec", "get_component"),
+    ("nvflare.apis.server_engine_spec", "ServerEngineSpec", "get_component"),
     ("nvflare.apis.shareable", "Shareable", "get_return_code"),
     ("nvflare.apis.signal", "Signal", "triggered trigger"),
     (

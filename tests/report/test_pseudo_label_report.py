@@ -6,9 +6,9 @@ import pytest
 from pages import report
 from run_folders import CLASSES, SITES, write_run
 
-from fedward.lab.pseudo_labels.quality import OTHERS, Quality, favourite, judged, quality
-from fedward.lab.pseudo_labels.rows import note
+from fedward.lab.pseudo_labels import note
 from fedward.report import Run
+from fedward.runs.pseudo_labels import OTHERS, Quality, judged, quality
 from fedward.storage.rows import PseudoLabelRow
 
 RUN = "0123456789abcdef" * 2
@@ -24,9 +24,7 @@ def test_quality_worked_by_hand() -> None:
         PseudoLabelRow(3, 0, {"a": 0, "b": 0}, 0, 16, 7, {"a": 0, "b": 10}, 0.7),
     ]
     assert quality(rows) == Quality(0.25, 0.5, 0.5, pytest.approx(0.6))
-    assert favourite(rows) == "a 0.75 (0.25)"
     assert quality(rows[1:])[:2] == (0.0, None)
-    assert favourite(rows[1:]) == "-"
     assert quality([PseudoLabelRow(1, 0, {"a": 0}, 0, 0, 0, {"a": 5}, 0.5)]) == Quality(
         None, None, None, 0.5
     )

@@ -28,8 +28,10 @@ from fedward.config import DERMOSCOPY, Experiment
 from fedward.errors import ConfigError, RunError, WireError
 from fedward.flare import executor as executor_module
 from fedward.flare.encryption import SERVER, SITE, context_of
+from fedward.flare.jobs.configurations import SYNTHETIC
 from fedward.flare.shareables import TASK, pack_request, unpack
 from fedward.lab.local import LocalTransport, run_local
+from fedward.lab.synthetic import SyntheticSites
 from fedward.methods import method_of
 from fedward.methods.aggregation import effective_number
 from fedward.methods.algorithm import Requirements
@@ -976,6 +978,9 @@ class Context:
         return self
 
     get_workspace = get_engine
+
+    def get_component(self, name):
+        return {SYNTHETIC: SyntheticSites()}.get(name)
 
     def get_job_id(self):
         return "job-1"

@@ -18,9 +18,9 @@ import numpy as np
 import pytest
 import torch
 
-from fedward.client.site_data import DataSource
 from fedward.errors import ConfigError, RunError
 from fedward.lab.local import LocalTransport, run_local
+from fedward.lab.synthetic import SyntheticSites
 from fedward.methods.algorithm import Requirements
 from fedward.methods.fedavg import FedAvg, federated_averaging
 from fedward.methods.ssfl import SSFL
@@ -471,7 +471,7 @@ def test_a_site_without_labels_takes_no_supervised_step(tmp_path):
     folder = tmp_path / "run"
     with in_vain():
         run_local(experiment, folder, sites=SITES)
-    held = {site: len(DataSource(site, experiment, tmp_path).read().unlabelled) for site in SITES}
+    held = {site: len(SyntheticSites().data(site, experiment).unlabelled) for site in SITES}
     for row in rows(folder, "rounds"):
         assert row["replied"] == []
         assert row["failed"] == {

@@ -7,8 +7,8 @@ import pytest
 from fedward.config import DERMOSCOPY, DataSpec, SyntheticData
 from fedward.errors import DataError
 from fedward.lab.lesions import draw
+from fedward.lab.looks import LOOKS, Style
 from fedward.lab.synthetic import synthetic_site, synthetic_sites
-from fedward.sites.looks import LOOKS, Style
 
 SPEC = DataSpec()
 SMALL = SyntheticData(images=60)

@@ -11,6 +11,7 @@ from fedward.client.client import Client
 from fedward.client.site_data import DataSource
 from fedward.client.site_log import SiteLog
 from fedward.config import Experiment
+from fedward.lab.synthetic import SyntheticSites
 from fedward.methods import method_of
 from fedward.security.encryption import SiteKey
 from fedward.server.public import PublicImages
@@ -29,7 +30,7 @@ def new_client(
     kind: type[Client] = Client,
 ) -> Any:
     """Return the client of a site; its policy forbids nothing unless ``admission`` does."""
-    source = DataSource(name, experiment, folder, site_folders)
+    source = DataSource(name, experiment, folder, site_folders, synthetic=SyntheticSites())
     algorithm = method_of(experiment)
     log = log or SiteLog(folder, name, experiment, algorithm)
     return kind(
@@ -46,4 +47,4 @@ def public_images(
     experiment: Experiment, folder: Path, site_folders: Sequence[Path] = ()
 ) -> PublicImages:
     """Return the server's own images."""
-    return PublicImages(experiment, method_of(experiment), folder, site_folders)
+    return PublicImages(experiment, method_of(experiment), folder, site_folders, SyntheticSites())

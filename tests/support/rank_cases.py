@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from fedward.client.ranks import rank_learner
 from fedward.client.site_data import DataSource
 from fedward.config import DataSpec, Experiment, SyntheticData
+from fedward.lab.synthetic import SyntheticSites
 from fedward.methods.workflow import State
 from fedward.nets import build, image_size
 from fedward.sites import SiteData
@@ -50,7 +51,8 @@ class Case:
         round.
         """
         experiment = self.experiment
-        source = DataSource(self.site, experiment, folder, () if experiment.synthetic else (sites,))
+        site_folders = () if experiment.synthetic else (sites,)
+        source = DataSource(self.site, experiment, folder, site_folders, synthetic=SyntheticSites())
         learner = make(self.site, experiment, source.read())
         shape = (experiment.net, len(experiment.data.classes))
         nets = (

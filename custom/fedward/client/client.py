@@ -3,10 +3,10 @@
 """
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping, MutableMapping, Sequence
 from dataclasses import replace
-from functools import cached_property, partial
-from typing import Any
+from functools import cached_property
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -19,7 +19,6 @@ from fedward.client.site_log import SiteLog
 from fedward.client.survey import hashable, survey_at, surveyed
 from fedward.errors import FedwardError, RunError, WireError, WorkError
 from fedward.evaluation.small_counts import withhold_small_counts
-from fedward.lab.pseudo_labels.watching import Quality
 from fedward.methods.algorithm import Algorithm
 from fedward.methods.local import Measurement
 from fedward.methods.workflow import SURVEY, State
@@ -43,12 +42,36 @@ from fedward.training.networks import Networks
 _log = logging.getLogger(__name__)
 
 
+class SiteTraining(Protocol):
+    """Trains a site's model in a round: a learner, several processes, or an observed learner."""
+
+    def train(
+        self,
+        model: State,
+        peers: Sequence[State],
+        round_: int,
+        *,
+        task: str,
+        part: int,
+        memory: MutableMapping[str, State],
+        aborted: Aborted,
+    ) -> LocalUpdate:
+        """Train as :meth:`fedward.training.learner.Learner.train` does."""
+
+
+class TrainingObserver(Protocol):
+    """Notes how a site's training goes; only a simulation has one."""
+
+    def observed(self, learner: Learner, run: str) -> SiteTraining:
+        """Return what trains as the learner does and notes what it observes of the run."""
+
+
 class Client:
     """Answers the requests of one site.
 
     The data of ``source`` are read once a request has been admitted. Under secure aggregation
     updates are encrypted with ``key``. The site works on ``device``, by default on that of its
-    file. Where one process trains, ``quality`` notes how good its pseudo-labels are.
+    file. Where one process trains, ``observer`` observes it.
     """
 
     def __init__(
@@ -59,7 +82,7 @@ class Client:
         admission: Admission,
         key: SiteKey | None = None,
         device: torch.device | None = None,
-        quality: Quality | None = None,
+        observer: TrainingObserver | None = None,
     ) -> None:
         self.name = source.site
         self.experiment = source.experiment
@@ -69,7 +92,7 @@ class Client:
         self.key = key
         self._algorithm = algorithm
         self._device = device
-        self._quality = quality
+        self._observer = observer
         self._learner: Learner | None = None
         self._warned = False
         """Whether the log says already that the site has no tensors of its own."""
@@ -229,18 +252,16 @@ class Client:
         self.admission.check_training(phases, data)
         if any(isinstance(phase.objective, Measurement) for phase in phases):
             self.admission.grant_sums(asked.run, "oneshot", image_set(hashable(data.labelled)))
-        train: Callable[..., LocalUpdate] = learner.train
-        if (
-            processes > 1 and self.experiment.trainable != HEAD
-        ):  # which takes less time than to start a process
+        training: SiteTraining = learner
+        # A head alone takes less time to train than a process takes to start.
+        if processes > 1 and self.experiment.trainable != HEAD:
             from fedward.client.ranks import Processes
 
-            train = Processes(self.source, learner, processes).train
-        elif (
-            self._quality and not algorithm.requirements.plain
-        ):  # else there are no features of unlabelled images
-            train = partial(self._quality.train, learner, asked.run)
-        update = train(
+            training = Processes(self.source, learner, processes)
+        # Plain methods have no features of unlabelled images to observe.
+        elif self._observer and not algorithm.requirements.plain:
+            training = self._observer.observed(learner, asked.run)
+        update = training.train(
             model,
             peers,
             asked.round,

@@ -119,7 +119,7 @@ class Processes:
             labels = labels_in(data) if learner.algorithm.active else None
             kind = learner.networks.device.type
             request = _Request(
-                source.resolved(),
+                replace(source.resolved(), synthetic=None),  # sites without files use one process
                 labels,
                 data.refused,
                 _digest(data),

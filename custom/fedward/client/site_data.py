@@ -1,18 +1,17 @@
-"""Which data a site works on: what its own file names, else synthetic images if the job allows
-them.
-"""
+"""The data a site works on: what its own file names or, in a simulation, synthetic images."""
 
 import json
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar, Protocol, runtime_checkable
+
+from pydantic import ConfigDict
 
 from fedward.config import Experiment
 from fedward.errors import ConfigError, DataError
 from fedward.evaluation.small_counts import SMALLEST_COUNT, reportable
-from fedward.lab.synthetic import synthetic_site
 from fedward.methods import method_of
 from fedward.sites import SERVER, SiteData, find_site_file, load_site, site_files
 from fedward.sites.caches import Cache
@@ -21,9 +20,23 @@ from fedward.storage.checkpoint import save_json
 _log = logging.getLogger(__name__)
 
 
+@runtime_checkable
+class SyntheticSource(Protocol):
+    """Makes the data of sites without files; only an engine that simulates sites has one."""
+
+    def data(self, site: str, experiment: Experiment, *, all_labels: bool) -> SiteData:
+        """Return a site's images as the experiment's ``synthetic`` describes them.
+
+        With ``all_labels`` the labels that the experiment hides are visible too.
+        """
+
+
 @dataclass(frozen=True)
 class DataSource:
     """Where the images of a site come from."""
+
+    __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(arbitrary_types_allowed=True)
+    """Sources without ``synthetic`` are sent to other processes as JSON."""
 
     site: str
     """The site's name, or ``server``."""
@@ -38,6 +51,8 @@ class DataSource:
     """For features of a frozen encoder, where sites on one machine share them; by default a folder
     in the cache.
     """
+    synthetic: SyntheticSource | None = None
+    """Makes the images of a site without a file; None: every site must have one."""
 
     def resolved(self) -> "DataSource":
         """Return the same source with absolute paths."""
@@ -71,8 +86,9 @@ class DataSource:
         single classes.
 
         Raises:
-            ConfigError: the site has no file, and the job has no synthetic images or the folders
-                hold files of other sites. Real and synthetic images would train one model then.
+            ConfigError: the site has no file, and the job or the engine has no synthetic images or
+                the folders hold files of other sites. Real and synthetic images would train one
+                model then.
             DataError: the data that the file names cannot be used.
         """
         data = self._load()
@@ -85,27 +101,20 @@ class DataSource:
         """Return all images of the site with every label that it has, also those that a run hides;
         raises as read.
         """
-        return self._load(labelled=1.0)
+        return self._load(all_labels=True)
 
-    def all_labels(self) -> dict[str, int]:
-        """Return the labels of all training images, id -> class index, those that the run hides
-        among them.
-
-        Nothing that trains may see them. Raises as :meth:`read` does.
-        """
-        whole = self.whole().labelled
-        return dict(zip(whole.ids, map(int, whole.labels), strict=True))
-
-    def _load(self, labelled: float | None = None) -> SiteData:
+    def _load(self, all_labels: bool = False) -> SiteData:
         experiment = self.experiment
         file = self.file
         if file is not None:
+            labelled = 1.0 if all_labels else None
             return load_site(file, experiment.data, self.cached, labelled)
         where = f"site {self.site}"
         folders = ", ".join(map(str, self.site_folders)) or "no folder"
         wanted = f"a file {self.site}.yaml in one of {folders}"
-        if experiment.synthetic is None:
-            found = "none, and this job has no synthetic images"
+        if experiment.synthetic is None or self.synthetic is None:
+            who = "job" if experiment.synthetic is None else "engine"
+            found = f"none, and this {who} has no synthetic images"
             remedy = "Write it; `fedward doctor FILE` checks it."
             raise ConfigError(where, expected=wanted, found=found, remedy=remedy)
         others = site_files(self.site_folders)
@@ -117,12 +126,7 @@ class DataSource:
             raise ConfigError(
                 where, expected=f"{wanted}, or no site's file at all", found=found, remedy=remedy
             )
-        drawn = experiment.synthetic
-        if labelled is not None:
-            drawn = drawn.model_copy(update={"labelled": labelled, "isolated": False})
-        return replace(
-            synthetic_site(self.site, experiment.data, drawn, experiment.seed), annotation="oracle"
-        )
+        return self.synthetic.data(self.site, experiment, all_labels=all_labels)
 
     def require_same(self, run: str) -> None:
         """Raise DataError if the run began with a site file that is missing now, or without the one

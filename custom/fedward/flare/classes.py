@@ -16,6 +16,9 @@ TENSORBOARD = "nvflare.app_opt.tracking.tb.tb_receiver.TBAnalyticsReceiver"
 MLFLOW = "nvflare.app_opt.tracking.mlflow.mlflow_receiver.MLflowReceiver"
 WANDB = "nvflare.app_opt.tracking.wandb.wandb_receiver.WandBReceiver"
 
+SYNTHETIC_SITES = "fedward.lab.synthetic.SyntheticSites"
+"""Makes the images of sites without files in simulations. No kit admits it: see :data:`ALLOWED`."""
+
 CONTROLLERS = {
     "fedperl": "fedward.flare.workflows.FedPerlController",
     "isofed": "fedward.flare.workflows.IsoFedController",

@@ -14,7 +14,7 @@ from fedward.console.console import Console
 from fedward.errors import FedwardError
 from fedward.flare.encryption import SERVER, context_of
 from fedward.flare.jobs.artifacts import write_artifacts
-from fedward.flare.jobs.configurations import described
+from fedward.flare.jobs.configurations import SYNTHETIC, described
 from fedward.flare.jobs.status import STATS
 from fedward.flare.places import (
     METRICS,
@@ -105,6 +105,7 @@ class ExperimentController(ModelController):  # type: ignore[misc]
                 report=write_report,
                 resume=(folder / "run.json").exists(),
                 site_folders=site_folders(workspace),
+                synthetic=self.engine.get_component(SYNTHETIC),
                 init=init,
                 watch=self._opened,
                 run_id=run_id(job),

@@ -16,7 +16,7 @@ from nvflare.apis.signal import Signal
 from nvflare.app_common.widgets.streaming import create_analytic_dxo, send_analytic_dxo
 
 from fedward.errors import WorkError
-from fedward.flare.jobs.configurations import described_in, experiment_in
+from fedward.flare.jobs.configurations import SYNTHETIC, described_in, experiment_in
 from fedward.flare.launchers import RESTARTS
 from fedward.flare.places import site_folders, state_folder
 from fedward.flare.process_memory import Memory
@@ -126,7 +126,13 @@ def _new_client(fl_ctx: FLContext) -> "Client":
     key = SiteKey(context_of(SITE, fl_ctx)) if experiment.secure_aggregation else None
     algorithm = method_of(experiment)
     log = SiteLog(folder, name, experiment, algorithm, job_id)
-    source = DataSource(name, experiment, folder, site_folders(workspace))
+    source = DataSource(
+        name,
+        experiment,
+        folder,
+        site_folders(workspace),
+        synthetic=fl_ctx.get_engine().get_component(SYNTHETIC),
+    )
     return Client(
         source, algorithm, log, Admission(name, experiment, algorithm, folder, *rules), key
     )

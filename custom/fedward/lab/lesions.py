@@ -14,7 +14,7 @@ from typing import TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from fedward.sites.looks import LOOKS, SPOTS, Colour, Look, Style
+from fedward.lab.looks import LOOKS, SPOTS, Colour, Look, Style
 
 Floats: TypeAlias = npt.NDArray[np.float32]
 

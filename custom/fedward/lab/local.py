@@ -18,7 +18,8 @@ from fedward.config import Experiment
 from fedward.console.console import Console
 from fedward.console.listener import Listener
 from fedward.errors import ConfigError
-from fedward.lab.pseudo_labels.watching import Quality
+from fedward.lab.pseudo_labels import PseudoLabelObserver
+from fedward.lab.synthetic import SyntheticSites
 from fedward.lab.workers import Workers
 from fedward.methods import method_of
 from fedward.protocol.transport import Deliver, Transport
@@ -49,26 +50,26 @@ class Sites:
     """For what can be made again of images; by default it lies in the sites' folders."""
     judged: bool = False
     """Whether each site notes in its folder how good its pseudo-labels are, where an image has one
-    label; see :mod:`fedward.lab.pseudo_labels.watching`."""
+    label; see :mod:`fedward.lab.pseudo_labels`."""
 
     def client(self, name: str, key: SiteKey | None) -> Client:
         """Return a site; with secure aggregation ``key`` encrypts its updates."""
         experiment = self.experiment
         own = self.folder / name
         algorithm = method_of(experiment)
-        source = DataSource(name, experiment, own, self.site_folders)
+        source = DataSource(name, experiment, own, self.site_folders, synthetic=SyntheticSites())
         if self.cache:  # another division of the same images has the same features
             features = Cache(self.cache / "features", kept=None)
             source = replace(source, cache=self.cache / "images" / name, shared=features)
         log = SiteLog(own, name, experiment, algorithm)
-        quality = Quality(source) if self.judged and not experiment.data.multi_label else None
+        observed = self.judged and not experiment.data.multi_label
         return Client(
             source,
             algorithm,
             log,
             Admission(name, experiment, algorithm, own),
             key,
-            quality=quality,
+            observer=PseudoLabelObserver(source) if observed else None,
         )
 
 
@@ -167,6 +168,7 @@ def run_local(  # noqa: PLR0913 - named choices of one run
             report=write_report,
             resume=resume,
             site_folders=site_folders,
+            synthetic=SyntheticSites(),
             init=source,
         )
 

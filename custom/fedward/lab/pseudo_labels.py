@@ -1,24 +1,27 @@
-"""How good a site's pseudo-labels are, where its data hold the labels that an experiment hides.
+"""How good a simulated site's pseudo-labels are, by the labels that its experiment hides.
 
-Benchmarks ask for it, where an image has one label. The numbers stay in the site's own folder, and
-no objective sees a hidden label: what it has decided anyway is compared with them afterwards.
+Benchmarks ask for it in experiments where an image has one label. The numbers stay in the site's
+own folder; :mod:`fedward.runs.pseudo_labels` reads them. No objective sees a hidden label: what it
+has decided is compared with them afterwards.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Mapping, MutableMapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, TypeVar
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor, nn
 
 from fedward.client.site_data import DataSource
-from fedward.lab.pseudo_labels.rows import note
 from fedward.methods.local import Batch, Losses, Measurement, Objective, Phase, RoundInputs
 from fedward.methods.workflow import State
-from fedward.storage.rows import PseudoLabelRow
+from fedward.runs.pseudo_labels import FOLDER
+from fedward.storage.disk import PRIVATE, append, make_folder
+from fedward.storage.rows import PseudoLabelRow, written
 from fedward.training.evaluation import predict
-from fedward.training.learner import Learner, LocalUpdate
+from fedward.training.learner import Aborted, Learner, LocalUpdate
 
 if TYPE_CHECKING:
     from fedward.training.trainer import Trained
@@ -26,47 +29,54 @@ if TYPE_CHECKING:
 C = TypeVar("C")
 
 
+class Counts(NamedTuple):
+    """Numbers of pseudo-labels. An image counts as often as it was labelled."""
+
+    kept_by_class: list[int]
+    """Those that are used, by class."""
+    kept_right: int
+    """How many of the used ones are right."""
+    labelled: int
+    right: int
+
+
 class Tally:
-    """Counts pseudo-labels by class, whether they are kept, and whether they are right. No step
-    waits for it.
+    """Counts pseudo-labels by class, use and correctness on the device that trains.
+
+    Nothing is copied to the host before :meth:`counts`, so that no training step waits for it.
 
     Args:
-        truth: (N,) int64 on the device that trains, the class of each unlabelled image; -1: not
-            known, not counted.
-        classes: K.
+        truth: (N,) int64, the class of each unlabelled image; images with -1, whose class is
+            unknown, are not counted.
+        classes: number of classes.
     """
 
     def __init__(self, truth: Tensor, classes: int) -> None:
         self._truth = truth
         self._counts = torch.zeros(2, 2, classes, dtype=torch.int64, device=truth.device)
+        """By use, correctness and class of the pseudo-label."""
 
     def add(self, which: Tensor, labels: Tensor, keep: Tensor) -> None:
-        """Count (B,) pseudo-labels of the images ``which``, and whether each is kept."""
+        """Count (B,) pseudo-labels of the images ``which``, and whether each is used."""
         truth = self._truth[which]
         classes = self._counts.shape[-1]
-        place = (2 * keep.long() + (labels == truth).long()) * classes + labels
-        self._counts.view(-1).index_add_(0, place, (truth >= 0).long())
+        cell = (2 * keep.long() + (labels == truth).long()) * classes + labels
+        self._counts.view(-1).index_add_(0, cell, (truth >= 0).long())
 
-    @property
-    def labelled(self) -> int:
-        """How many pseudo-labels were counted."""
-        return int(self._counts.sum())
-
-    def counts(self) -> tuple[list[int], int, int, int]:
-        """Return how many are kept, by class; how many of the kept are right; how many there are;
-        how many are right.
-
-        An image is counted as often as it was labelled.
-        """
+    def counts(self) -> Counts:
+        """Return the numbers so far."""
         counts = self._counts.cpu()
         right = counts[:, 1].sum(dim=1)
-        return counts[1].sum(dim=0).tolist(), int(right[1]), int(counts.sum()), int(right.sum())
+        return Counts(
+            kept_by_class=counts[1].sum(dim=0).tolist(),
+            kept_right=int(right[1]),
+            labelled=int(counts.sum()),
+            right=int(right.sum()),
+        )
 
 
 class Watched(Objective[C]):
-    """An objective whose pseudo-labels, those it says it has ``found``, are counted; else it is the
-    one it wraps.
-    """
+    """An objective whose pseudo-labels (``labels`` and ``keep`` of its losses) are counted."""
 
     def __init__(self, inner: Objective[C], tally: Tally) -> None:
         self._inner = inner
@@ -78,7 +88,7 @@ class Watched(Objective[C]):
         return self._inner.init(net, inputs)
 
     def losses(self, net: nn.Module, batch: Batch, inputs: RoundInputs, state: C) -> Losses:
-        """Return the losses of the objective, and count what it has labelled."""
+        """Return the losses of the objective, and count its pseudo-labels."""
         losses = self._inner.losses(net, batch, inputs, state)
         if batch.which is not None and "keep" in losses.found:
             self._tally.add(batch.which, losses.found["labels"], losses.found["keep"])
@@ -97,69 +107,95 @@ class Watched(Objective[C]):
         return self._inner.remember(state)
 
 
-class Quality:
-    """Trains as a learner does, and notes how good a site's pseudo-labels and its own model are."""
+class PseudoLabelObserver:
+    """Notes how good a site's pseudo-labels and its own model are.
+
+    A :class:`~fedward.client.client.TrainingObserver`.
+    """
 
     def __init__(self, source: DataSource) -> None:
         self._source = source
 
     @cached_property
-    def _hidden(self) -> dict[str, int]:
-        return self._source.all_labels()
+    def hidden_labels(self) -> dict[str, int]:
+        """Sample id -> class index of every labelled training image, hidden labels included."""
+        labelled = self._source.whole().labelled
+        return dict(zip(labelled.ids, map(int, labelled.labels), strict=True))
+
+    def observed(self, learner: Learner, run: str) -> "ObservedTraining":
+        """Return what trains as the learner does, and adds a note of the run to the site's own."""
+        return ObservedTraining(learner, run, self._source.folder, self.hidden_labels)
+
+
+@dataclass(frozen=True)
+class ObservedTraining:
+    """Trains as a learner does and notes how good the pseudo-labels are, if there are any."""
+
+    learner: Learner
+    run: str
+    site_folder: Path
+    hidden_labels: Mapping[str, int]
+    """Sample id -> class index."""
 
     def train(
         self,
-        learner: Learner,
-        run: str,
         model: State,
         peers: Sequence[State],
         round_: int,
         *,
-        part: int,
-        **options: Any,
+        task: str = "train",
+        part: int = 0,
+        memory: MutableMapping[str, State] | None = None,
+        aborted: Aborted = lambda: False,
     ) -> LocalUpdate:
-        """Train as :meth:`Learner.train` does; where it labelled images, add a row to what is noted
-        of the run.
-        """
+        """Train as :meth:`fedward.training.learner.Learner.train` does."""
+        learner = self.learner
         data = learner.images.data
-        trained = [name for name in data.unlabelled.ids if name not in data.refused]
-        truth = torch.tensor([self._hidden.get(name, -1) for name in trained])
+        used_ids = [name for name in data.unlabelled.ids if name not in data.refused]
+        truth = torch.tensor([self.hidden_labels.get(name, -1) for name in used_ids])
         tally = Tally(truth.to(learner.networks.device), len(data.classes))
 
         def run_phase(
-            net: nn.Module, batches: Any, phase: Phase, *arguments: Any, **more: Any
+            net: nn.Module, batches: Any, phase: Phase, *arguments: Any, **options: Any
         ) -> "Trained":
-            assert not isinstance(phase.objective, Measurement)  # it labels nothing
+            assert not isinstance(phase.objective, Measurement), "a measurement labels nothing"
             watched = replace(phase, objective=Watched(phase.objective, tally))
-            return learner.run_phase(net, batches, watched, *arguments, **more)
+            return learner.run_phase(net, batches, watched, *arguments, **options)
 
-        update = replace(learner, run_phase=run_phase).train(
-            model, peers, round_, part=part, **options
+        watched_learner = replace(learner, run_phase=run_phase)
+        update = watched_learner.train(
+            model, peers, round_, task=task, part=part, memory=memory, aborted=aborted
         )
-        if tally.labelled:
-            note(
-                self._source.folder,
-                run,
-                self._row(learner, update.model, (round_, part), truth, tally),
-            )
+        counts = tally.counts()
+        if counts.labelled:
+            row = _row(learner, update.model, truth, counts, round_=round_, part=part)
+            note(self.site_folder, self.run, row)
         return update
 
-    @staticmethod
-    def _row(
-        learner: Learner, model: State, exchange: tuple[int, int], truth: Tensor, tally: Tally
-    ) -> PseudoLabelRow:
-        names = learner.images.data.classes
-        known = truth >= 0
-        said = predict(learner.networks.load(model), learner.images["unlabelled"]).argmax(dim=1)
-        hidden = torch.bincount(truth[known], minlength=len(names)).tolist()
-        kept, kept_right, labelled, right = tally.counts()
-        return PseudoLabelRow(
-            round=exchange[0],
-            part=exchange[1],
-            kept=dict(zip(names, kept, strict=True)),
-            kept_right=kept_right,
-            labelled=labelled,
-            right=right,
-            hidden=dict(zip(names, hidden, strict=True)),
-            accuracy=float((said == truth)[known].double().mean()),
-        )
+
+def note(site_folder: Path, run: str, row: PseudoLabelRow) -> None:
+    """Add a row to a site's notes of a run, which lie in the site's own folder."""
+    path = site_folder / FOLDER / f"{run}.jsonl"
+    make_folder(path.parent, PRIVATE)
+    append(path, written(row).encode())
+
+
+def _row(
+    learner: Learner, model: State, truth: Tensor, counts: Counts, *, round_: int, part: int
+) -> PseudoLabelRow:
+    """Return the note of one training, after which the site's own model is ``model``."""
+    class_names = learner.images.data.classes
+    known = truth >= 0
+    hidden = torch.bincount(truth[known], minlength=len(class_names)).tolist()
+    net = learner.networks.load(model)
+    predicted = predict(net, learner.images["unlabelled"]).argmax(dim=1)
+    return PseudoLabelRow(
+        round=round_,
+        part=part,
+        kept=dict(zip(class_names, counts.kept_by_class, strict=True)),
+        kept_right=counts.kept_right,
+        labelled=counts.labelled,
+        right=counts.right,
+        hidden=dict(zip(class_names, hidden, strict=True)),
+        accuracy=float((predicted == truth)[known].double().mean()),
+    )

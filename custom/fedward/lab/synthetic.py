@@ -9,22 +9,22 @@ on.
 """
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from fedward.errors import DataError, listed
 from fedward.lab.lesions import draw
+from fedward.lab.looks import LOOKS, Colour, Style
 from fedward.seeds import numpy_generator
 from fedward.sites.assemble import divide
 from fedward.sites.data import SPLITS, Row, SiteData
-from fedward.sites.looks import LOOKS, Colour, Style
 from fedward.sites.site_file import SERVER
 from fedward.sites.split import group_split
 
 if TYPE_CHECKING:
-    from fedward.config import DataSpec, SyntheticData
+    from fedward.config import DataSpec, Experiment, SyntheticData
 
 LUMA = (0.299, 0.587, 0.114)
 """Red, green and blue in grey (ITU-R 601, as Pillow converts)."""
@@ -85,6 +85,25 @@ _PLACES = {
     ),
     "site-10": _Place(0.25, _ATLAS, Style((1.12, 1.00, 1.02), 1.5, 0.35, 0.3, 0.01, 1.2, 0.5, 0.2)),
 }
+
+
+class SyntheticSites:
+    """Sites that have no files and work on synthetic images, as engines that simulate want them.
+
+    A component of FLARE jobs for simulations, too: see :mod:`fedward.flare.classes`.
+    """
+
+    def data(self, site: str, experiment: "Experiment", *, all_labels: bool = False) -> SiteData:
+        """Return a site's images; with ``all_labels`` every training image has its label.
+
+        Questions for labels are answered by the hidden labels. Raises as :func:`synthetic_site`.
+        """
+        synthetic = experiment.synthetic
+        assert synthetic is not None, "the experiment has synthetic images"
+        if all_labels:
+            synthetic = synthetic.model_copy(update={"labelled": 1.0, "isolated": False})
+        images = synthetic_site(site, experiment.data, synthetic, experiment.seed)
+        return replace(images, annotation="oracle")
 
 
 def synthetic_sites() -> list[str]:

@@ -10,7 +10,6 @@ from markupsafe import Markup
 from fedward.evaluation.binned import INTERVALS
 from fedward.evaluation.names import overall
 from fedward.evaluation.selection import POOLED
-from fedward.lab.pseudo_labels.quality import judged as judged_pseudo_labels
 from fedward.report import (
     alone,
     clinical,
@@ -27,7 +26,7 @@ from fedward.report import (
 from fedward.report.communities import community_order
 from fedward.report.reconstructions import Reconstructions
 from fedward.report.template import template
-from fedward.runs import tables
+from fedward.runs import pseudo_labels, tables
 from fedward.runs.run import Run
 
 FAILURES_SHOWN = 50
@@ -249,13 +248,11 @@ def _kept(run: Run) -> dict[str, Any] | None:
 
 
 def _judged(run: Run) -> dict[str, Any] | None:
-    """Return what the sites noted of their pseudo-labels, where that lies in the run folder."""
-    found = judged_pseudo_labels(run)
-    return (
-        None
-        if found is None
-        else {"figure": figures.kept_classes(found.rounds, found.kept), **vars(found)}
-    )
+    """Return how pseudo-labels compare with hidden labels, if a laboratory run noted it."""
+    judged = pseudo_labels.judged(run)
+    if judged is None:
+        return None
+    return {"figure": figures.kept_classes(judged.rounds, judged.kept), **vars(judged)}
 
 
 def _cost(run: Run) -> dict[str, Any] | None:

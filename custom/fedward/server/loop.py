@@ -10,6 +10,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+from fedward.client.site_data import SyntheticSource
 from fedward.config import Experiment
 from fedward.console.listener import Listener, Start
 from fedward.errors import ConfigError, RunError
@@ -48,6 +49,7 @@ def run_experiment(  # noqa: PLR0913 - named choices of one run
     report: Callable[[Path], object],
     resume: bool = False,
     site_folders: Sequence[Path] = (),
+    synthetic: SyntheticSource | None = None,
     init: Source | None = None,
     watch: Callable[[Path], None] | None = None,
     run_id: str | None = None,
@@ -63,6 +65,7 @@ def run_experiment(  # noqa: PLR0913 - named choices of one run
         report: writes the report into the folder of a run that has ended.
         resume: continue from the last finished round. Weights equal those of an undisturbed run.
         site_folders: where the server's own public images may lie, if the method uses some.
+        synthetic: in a simulation what makes those of a server without a file.
         init: a finished run's weights, used wherever name and shape are the same. A resumed run
             needs them only if it was interrupted before its first commit.
         watch: called with the run folder after every commit and change of status.
@@ -78,7 +81,7 @@ def run_experiment(  # noqa: PLR0913 - named choices of one run
     """
     algorithm = method_of(experiment)
     limit_threads(1)  # sums round alike on every machine
-    images = PublicImages(experiment, algorithm, folder / "server", site_folders)
+    images = PublicImages(experiment, algorithm, folder / "server", site_folders, synthetic)
     first = None if resume else _prepared(experiment, algorithm, transport.sites(), images, init)
     with sole_writer(folder):
         if resume:

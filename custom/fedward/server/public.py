@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fedward.client.site_data import DataSource
+from fedward.client.site_data import DataSource, SyntheticSource
 from fedward.config import Experiment
 from fedward.errors import ConfigError, WorkError
 from fedward.methods.algorithm import Algorithm
@@ -46,8 +46,8 @@ class PublicImages:
     """Images on which the server evaluates models, from which it learns without labels, or which a
     report shows.
 
-    They are read at first use, from ``server.yaml`` in one of ``site_folders``; ``folder`` is for
-    decoded images.
+    They are read at first use, from ``server.yaml`` in one of ``site_folders`` or, in a simulation,
+    from ``synthetic``; ``folder`` is for decoded images.
     """
 
     def __init__(
@@ -56,10 +56,11 @@ class PublicImages:
         algorithm: Algorithm[Any],
         folder: Path,
         site_folders: Sequence[Path],
+        synthetic: SyntheticSource | None = None,
     ) -> None:
         self._experiment = experiment
         self._algorithm = algorithm
-        self._source = DataSource(SERVER, experiment, folder, site_folders)
+        self._source = DataSource(SERVER, experiment, folder, site_folders, synthetic=synthetic)
 
     @cached_property
     def learner(self) -> Learner:
@@ -80,10 +81,12 @@ class PublicImages:
         """Whether the server has a file of its own, or synthetic images among sites that have
         nothing else either.
         """
-        synthetic = self._experiment.synthetic is not None and not site_files(
-            self._source.site_folders
+        if self._source.file is not None:
+            return True
+        has_synthetic = (
+            self._source.synthetic is not None and self._experiment.synthetic is not None
         )
-        return synthetic or self._source.file is not None
+        return has_synthetic and not site_files(self._source.site_folders)
 
     @property
     def number(self) -> int:

@@ -17,6 +17,7 @@ from fedward.flare.classes import (
     EXECUTOR,
     FOREIGN,
     MLFLOW,
+    SYNTHETIC_SITES,
     TENSORBOARD,
     TO_SERVER,
     WANDB,
@@ -36,6 +37,10 @@ WEIGHTS = ("model.safetensors", "model.json")
 
 Tracking = Literal["tensorboard", "mlflow", "wandb"]
 
+SYNTHETIC = "synthetic_sites"
+"""Id of the component that makes the images of participants without files, in simulations."""
+_SYNTHETIC_COMPONENT: dict[str, Any] = {"id": SYNTHETIC, "path": SYNTHETIC_SITES, "args": {}}
+
 _WHERE = f"file {SERVER} of the job"
 _EVENT = "analytix_log_stats"
 """FLARE's event of a scalar, under which sites send theirs."""
@@ -49,32 +54,50 @@ waits for it.
 
 
 def server_config(
-    path: str, args: Mapping[str, Any], interval: float, tracking: Mapping[str, Any] | None = None
+    path: str,
+    args: Mapping[str, Any],
+    interval: float,
+    tracking: Mapping[str, Any] | None = None,
+    *,
+    synthetic: bool = False,
 ) -> dict[str, Any]:
-    """Return the server's file for a controller (class path and arguments); idle sites wait
-    ``interval`` seconds.
+    """Return the server's file.
 
-    ``tracking`` receives the sites' scalars; see :func:`receiver`. The default is TensorBoard.
+    Args:
+        path: class path of the controller.
+        args: its arguments.
+        interval: seconds between two questions of an idle site for work.
+        tracking: receives the sites' scalars; see :func:`receiver`. The default is TensorBoard.
+        synthetic: whether a server without files works on synthetic images, as in simulations.
     """
+    components = [tracking or receiver("tensorboard")]
+    if synthetic:
+        components.append(_SYNTHETIC_COMPONENT)
     return {
         "format_version": 2,
         "server": {"task_request_interval": interval},
         "dead_client_grace_period": _GONE,
         "dead_client_check_lead_time": _LEAD,
         "workflows": [{"id": "controller", "path": path, "args": args}],
-        "components": [tracking or receiver("tensorboard")],
+        "components": components,
     }
 
 
-def client_config(interval: float) -> dict[str, Any]:
-    """Return a site's file; ``interval`` are the seconds between two questions for work."""
+def client_config(interval: float, *, synthetic: bool = False) -> dict[str, Any]:
+    """Return a site's file; ``interval`` are the seconds between two questions for work.
+
+    With ``synthetic`` a site without files works on synthetic images, as in simulations.
+    """
+    components: list[dict[str, Any]] = [
+        {"id": "to_server", "path": TO_SERVER, "args": {"events_to_convert": [_EVENT]}}
+    ]
+    if synthetic:
+        components.append(_SYNTHETIC_COMPONENT)
     return {
         "format_version": 2,
         "default_task_fetch_interval": interval,
         "executors": [{"tasks": [TASK], "executor": {"path": EXECUTOR, "args": {}}}],
-        "components": [
-            {"id": "to_server", "path": TO_SERVER, "args": {"events_to_convert": [_EVENT]}}
-        ],
+        "components": components,
     }
 
 

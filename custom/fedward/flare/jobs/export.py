@@ -80,6 +80,7 @@ def job_files(
     server = _SERVER_APP if init else _APP
     path, args = controller(experiment)
     received = receiver(tracking, name)
+    synthetic = experiment.synthetic is not None
     meta = {
         "name": name,
         "min_clients": experiment.minimum_replies,
@@ -90,12 +91,14 @@ def job_files(
     }
     files = {
         "meta.json": meta,
-        f"{_APP}/config/{SERVER}": server_config(path, args, interval, received),
-        f"{_APP}/config/{CLIENT}": client_config(interval),
+        f"{_APP}/config/{SERVER}": server_config(
+            path, args, interval, received, synthetic=synthetic
+        ),
+        f"{_APP}/config/{CLIENT}": client_config(interval, synthetic=synthetic),
     }
     if init:
         files[f"{server}/config/{SERVER}"] = server_config(
-            path, {**args, "init": dict(init)}, interval, received
+            path, {**args, "init": dict(init)}, interval, received, synthetic=synthetic
         )
     texts = {file: json.dumps(content, indent=2) + "\n" for file, content in files.items()}
     if not clinical:

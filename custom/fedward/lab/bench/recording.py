@@ -19,8 +19,8 @@ from fedward.evaluation import (
 )
 from fedward.lab.bench.records import Curve, Record, read_records
 from fedward.lab.bench.study import Cell
-from fedward.lab.pseudo_labels.quality import last_rows, quality
 from fedward.operation.audit_check import verify
+from fedward.runs.pseudo_labels import last_rows, quality
 from fedward.runs.run import Run
 from fedward.text import natural
 

@@ -74,7 +74,7 @@ class Record:
     images.
     """
     pseudo_labels: dict[str, float]
-    """Numbers of :class:`fedward.lab.pseudo_labels.quality.Quality` in the last three rounds of
+    """Numbers of :class:`fedward.runs.pseudo_labels.Quality` in the last three rounds of
     training, where defined.
     """
     sites: dict[str, dict[str, float]] = field(default_factory=dict)
