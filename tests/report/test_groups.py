@@ -9,7 +9,7 @@ from pages import report
 from run_folders import average, write_run
 
 from fedward.report import Run, groups, words
-from fedward.runs import tables
+from fedward.runs.site_lines import site_lines
 
 SITES = ("a", "b", "c", "d")
 WARM_UP = (average(1, 0, "labelled", a=(0.5, 9.0), c=(0.5, 9.0)),)
@@ -149,7 +149,7 @@ def test_many_sites_are_counted_instead_of_named(make_run):
     sites = tuple(f"s{i}" for i in range(16))
     members = dict.fromkeys(sites, (1 / 16, 1.0))
     run = Run.load(make_run([average(1, 0, "all", **members)], sites, rounds=60))
-    lines = groups.group_lines(run, tables.site_lines(run))
+    lines = groups.group_lines(run, site_lines(run))
     assert words.grouping(run, lines).startswith(
         "Sites with labels (8 of them) and sites without (8 of them)"
     )

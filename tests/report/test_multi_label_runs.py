@@ -27,8 +27,8 @@ from fedward.jobs import load_experiment
 from fedward.lab.local import LocalTransport, run_local
 from fedward.report import write_report
 from fedward.report.clinical import Clinical
+from fedward.runs.choices import Choices
 from fedward.runs.run import Run
-from fedward.runs.tables import Choices
 from fedward.sites import load_site
 from findings import FINDINGS, chest, write_findings
 

@@ -17,7 +17,7 @@ from fedward.evaluation.names import OVERALL
 from fedward.evaluation.small_counts import withhold_small_counts
 from fedward.report import Run, comparison, figures, groups, write_report
 from fedward.report.communities import community_order
-from fedward.runs import tables
+from fedward.runs.exchanges import merged_rounds
 from fedward.text import natural
 
 KEY = "balanced_accuracy"
@@ -517,7 +517,7 @@ def test_exchanges_of_one_round_are_added_up(make_run):
         "bytes_up": 7,
     }
     (folder / "rounds.jsonl").write_text(json.dumps(row) + "\n" + json.dumps(other) + "\n")
-    (merged,) = tables.merged_rounds(Run.load(folder))
+    (merged,) = merged_rounds(Run.load(folder))
     assert merged.seconds == pytest.approx(row["seconds"] + 1)
     assert merged.asked == (*row["asked"], "site-x")
     assert merged.failed == {"site-x": "gone"}

@@ -13,8 +13,8 @@ from fedward.evaluation.selection import best_global
 from fedward.lab import local
 from fedward.lab.local import LocalTransport
 from fedward.protocol.wire import Message
+from fedward.runs.choices import Choices
 from fedward.runs.run import Run
-from fedward.runs.tables import Choices
 from fedward.storage.info import Summary
 from running import run_experiment
 from tiny import tiny

@@ -13,7 +13,7 @@ import pytest
 from fedward.config import DataSpec
 from fedward.console.console import Console
 from fedward.lab.local import run_local
-from fedward.report.words import nobody_asked
+from fedward.runs.sentences import nobody_asked
 from fedward.server.progress import lines, progress
 from fedward.server.questions import enough_labels
 from tiny import tiny

@@ -7,9 +7,9 @@ from typing import TextIO
 
 from fedward.console.listener import Listener, Start
 from fedward.console.progress_line import ProgressLine
-from fedward.report.words import MOST_SITES, more_sites, nobody_asked, nothing_to_judge
+from fedward.runs.exchanges import took_no_step
 from fedward.runs.outcome import outcome
-from fedward.runs.tables import took_no_step
+from fedward.runs.sentences import MOST_SITES, more_sites, nobody_asked, nothing_to_judge
 from fedward.storage.info import Summary
 from fedward.storage.rows import RoundRow
 from fedward.terminal import Printer, printable

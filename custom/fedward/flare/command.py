@@ -131,7 +131,7 @@ def _submit(options: argparse.Namespace) -> int:
     from fedward.flare.jobs.told import Told
     from fedward.flare.kits.kit import open_kit
     from fedward.flare.places import new_run
-    from fedward.report.words import nobody_asked
+    from fedward.runs.sentences import nobody_asked
     from fedward.storage.info import read_info
 
     user = open_kit(options.kit, "user").name

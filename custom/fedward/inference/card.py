@@ -14,7 +14,8 @@ from fedward.evaluation.selection import mean
 from fedward.evaluation.small_counts import SMALLEST_COUNT
 from fedward.inference.model import TrainedModel
 from fedward.runs.run import Run
-from fedward.runs.tables import OVERALL, SiteLine, site_lines
+from fedward.runs.site_lines import SiteLine, site_lines
+from fedward.runs.titles import METRIC_TITLES
 from fedward.storage.audit import LOG
 from fedward.terminal import one_line
 
@@ -189,7 +190,7 @@ class ModelCard:
             (site, *(_value(values[name], site) for name in self._shown)) for site in self.sites
         ]
         rows.append(("mean over sites", *(_value(self.means, name) for name in self._shown)))
-        return _table(("site", *(OVERALL[name] for name in self._shown)), rows)
+        return _table(("site", *(METRIC_TITLES[name] for name in self._shown)), rows)
 
     @property
     def _shown(self) -> tuple[str, ...]:

@@ -11,7 +11,7 @@ from fedward.evaluation.intervals import Interval, paired_difference
 from fedward.evaluation.selection import Selection, last_rounds
 from fedward.report.words import named
 from fedward.runs.run import Run
-from fedward.runs.tables import title_of
+from fedward.runs.titles import title_of
 from fedward.text import count
 
 

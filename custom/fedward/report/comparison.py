@@ -6,8 +6,8 @@ from pathlib import Path
 
 from fedward.evaluation.intervals import Interval, paired_difference
 from fedward.evaluation.selection import Selection, mean
+from fedward.runs.choices import Choices, tested_values
 from fedward.runs.run import Run
-from fedward.runs.tables import Choices, test_values
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ def comparisons(runs: Sequence[Run], metric: str) -> list[Comparison]:
                 name=name,
                 run=run,
                 choices=choices,
-                auroc=mean(test_values(run, "auroc_macro", choices.reported).values()),
+                auroc=mean(tested_values(run, "auroc_macro", choices.reported).values()),
                 megabytes=sum(row.down + row.up for row in run.bytes) / 1e6,
                 difference=paired_difference(*zip(*pairs, strict=True)) if pairs else None,
                 paired=len(pairs),

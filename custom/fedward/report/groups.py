@@ -7,7 +7,7 @@ from math import nan
 
 from fedward.evaluation.selection import mean
 from fedward.runs.run import Run
-from fedward.runs.tables import SiteLine
+from fedward.runs.site_lines import SiteLine
 from fedward.text import natural
 
 GROUPS = ("labelled", "unlabelled", "never trained")

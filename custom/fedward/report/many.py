@@ -7,8 +7,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from fedward.runs.choices import Choices, tested_values
+from fedward.runs.exchanges import traffic_by_site
 from fedward.runs.run import Run
-from fedward.runs.tables import Choices, SiteLine, bytes_by_site, test_values
+from fedward.runs.site_lines import SiteLine
 
 MANY = 30
 """With more sites than this a report shows groups of them."""
@@ -37,13 +39,13 @@ class LongLine:
 
 def long_lines(run: Run, choices: Choices, sites: Sequence[SiteLine]) -> list[LongLine]:
     """Return a line per site: by rising test value of the selected model, those without one last."""
-    values = test_values(run, choices.shared.metric, choices.reported)
+    values = tested_values(run, choices.shared.metric, choices.reported)
     found = [
         {choice.site: choice.test for choice in each.sites}
         for each in (choices.end, choices.shared, choices.own)
     ]
-    auroc = test_values(run, "auroc_macro", choices.reported)
-    moved = bytes_by_site(run)
+    auroc = tested_values(run, "auroc_macro", choices.reported)
+    moved = traffic_by_site(run)
     lines = []
     for line in sites:
         end, shared, best = (by_site.get(line.site) for by_site in found)
@@ -60,7 +62,7 @@ def ends(run: Run, choices: Choices, sites: Sequence[SiteLine]) -> list[SiteLine
     """
     if len(sites) <= MANY:
         return list(sites)
-    values = test_values(run, choices.shared.metric, choices.reported)
+    values = tested_values(run, choices.shared.metric, choices.reported)
     measured = sorted(
         (line for line in sites if line.site in values), key=lambda line: values[line.site]
     )

@@ -23,11 +23,16 @@ from fedward.report import (
     verdict,
     words,
 )
+from fedward.report.class_lines import class_lines
 from fedward.report.communities import community_order
 from fedward.report.reconstructions import Reconstructions
 from fedward.report.template import template
-from fedward.runs import pseudo_labels, tables
+from fedward.runs import pseudo_labels
+from fedward.runs.choices import Choices, tested_values
+from fedward.runs.exchanges import failures, merged_rounds, traffic_by_site
 from fedward.runs.run import Run
+from fedward.runs.site_lines import FEW, SiteLine, site_lines
+from fedward.runs.titles import METRIC_TITLES, title_of
 
 FAILURES_SHOWN = 50
 Line: TypeAlias = dict[int, float]
@@ -41,8 +46,8 @@ def render(run: Run, others: Sequence[Run] = ()) -> str:
 def _content(run: Run, others: Sequence[Run]) -> dict[str, Any]:
     """Return the names of the template; a section without content is None or empty."""
     key = run.key_metric
-    choices = tables.Choices.of(run, key)
-    sites = tables.site_lines(run)
+    choices = Choices.of(run, key)
+    sites = site_lines(run)
     shown = many.ends(run, choices, sites)
     long = many.long_lines(run, choices, sites)
     answers = clinical.Clinical.of(run, choices.reported)
@@ -50,11 +55,11 @@ def _content(run: Run, others: Sequence[Run]) -> dict[str, Any]:
     joining = alone.compared(run, own)
     compared = comparison.comparisons([run, *others], key) if others else []
     metrics = overall(run.multi_label)
-    values = {name: tables.test_values(run, name, choices.reported) for name in metrics}
+    values = {name: tested_values(run, name, choices.reported) for name in metrics}
     return {
         "run": run,
-        "key": tables.title_of(key),
-        "few": tables.FEW,
+        "key": title_of(key),
+        "few": FEW,
         **_first_screen(run, choices, answers),
         "joining": joining,
         "findings": [
@@ -76,15 +81,15 @@ def _content(run: Run, others: Sequence[Run]) -> dict[str, Any]:
         "pooled": key in POOLED,
         "protocols": _protocols(choices, shown),
         "overall": values,
-        "metrics": {name: tables.OVERALL[name] for name in metrics},
+        "metrics": {name: METRIC_TITLES[name] for name in metrics},
         "clinical": answers,
         "pictures": answers.pictures(run.multi_label) if answers else {},
         "intervals": INTERVALS,
-        "classes": tables.class_lines(run, choices.reported),
-        "rounds": tables.merged_rounds(run),
-        "bytes_by_site": tables.bytes_by_site(run),
+        "classes": class_lines(run, choices.reported),
+        "rounds": merged_rounds(run),
+        "bytes_by_site": traffic_by_site(run),
         "with_peers": any(row.peer_models for row in run.rounds),
-        "failures": tables.failures(run),
+        "failures": failures(run),
         "failures_shown": FAILURES_SHOWN,
         "comparisons": compared,
         "convergence": _convergence(run, choices, shown),
@@ -100,9 +105,7 @@ def _content(run: Run, others: Sequence[Run]) -> dict[str, Any]:
     }
 
 
-def _first_screen(
-    run: Run, choices: tables.Choices, answers: clinical.Clinical | None
-) -> dict[str, Any]:
+def _first_screen(run: Run, choices: Choices, answers: clinical.Clinical | None) -> dict[str, Any]:
     """Return what a reader sees before anything else: how the run ended, on which images, and what
     it is worth.
     """
@@ -120,7 +123,7 @@ def _first_screen(
     }
 
 
-def _protocols(choices: tables.Choices, sites: Sequence[tables.SiteLine]) -> list[tuple[Any, ...]]:
+def _protocols(choices: Choices, sites: Sequence[SiteLine]) -> list[tuple[Any, ...]]:
     """Return, for each site, its line and its choice under each protocol; None for a site never
     measured.
     """
@@ -134,19 +137,15 @@ def _total(values: Iterable[int | None]) -> int | None:
     return sum(known) if known else None
 
 
-def _distribution(run: Run, choices: tables.Choices) -> Markup | None:
+def _distribution(run: Run, choices: Choices) -> Markup | None:
     """Return how the selected model's test values are spread over many sites."""
-    values = tables.test_values(run, run.key_metric, choices.reported)
+    values = tested_values(run, run.key_metric, choices.reported)
     return (
-        figures.distribution(values, tables.title_of(run.key_metric))
-        if len(values) > many.MANY
-        else None
+        figures.distribution(values, title_of(run.key_metric)) if len(values) > many.MANY else None
     )
 
 
-def _convergence(
-    run: Run, choices: tables.Choices, shown: Sequence[tables.SiteLine]
-) -> dict[str, Any] | None:
+def _convergence(run: Run, choices: Choices, shown: Sequence[SiteLine]) -> dict[str, Any] | None:
     lines = run.series("val", run.key_metric)
     if not lines:
         return None
@@ -156,7 +155,7 @@ def _convergence(
     pictures = multiples.validation_curves(few, average, best)
     return {
         "figure": figures.convergence(
-            lines, tables.title_of(run.key_metric), run.warm_up, choices.shared.round
+            lines, title_of(run.key_metric), run.warm_up, choices.shared.round
         ),
         "multiples": [
             (site, best[site], max(line.values()), pictures[site]) for site, line in few.items()
@@ -190,9 +189,7 @@ def _peers(run: Run) -> dict[str, Any] | None:
     }
 
 
-def _groups(
-    run: Run, sites: Sequence[tables.SiteLine], few: Sequence[tables.SiteLine]
-) -> dict[str, Any] | None:
+def _groups(run: Run, sites: Sequence[SiteLine], few: Sequence[SiteLine]) -> dict[str, Any] | None:
     lines = groups.group_lines(run, sites)
     contributed = [line for line in lines if line.weights]
     names = {line.site for line in few}
@@ -213,9 +210,7 @@ def _groups(
     }
 
 
-def _labels(
-    run: Run, others: Sequence[Run], shown: Sequence[tables.SiteLine]
-) -> dict[str, Any] | None:
+def _labels(run: Run, others: Sequence[Run], shown: Sequence[SiteLine]) -> dict[str, Any] | None:
     lines = labels.label_lines(run)
     if not lines:
         return None
@@ -227,7 +222,7 @@ def _labels(
     return {
         "lines": [line for line in lines if line.site in names],
         "sentences": labels.sentences(run),
-        "curve": curves and figures.label_curves(overall, tables.title_of(run.key_metric)),
+        "curve": curves and figures.label_curves(overall, title_of(run.key_metric)),
         "multiples": few and list(multiples.label_curves(few, most).items()),
     }
 
@@ -256,7 +251,7 @@ def _judged(run: Run) -> dict[str, Any] | None:
 
 
 def _cost(run: Run) -> dict[str, Any] | None:
-    rounds = tables.merged_rounds(run)
+    rounds = merged_rounds(run)
     if not rounds:
         return None
     peers = groups.peer_bytes(run)
@@ -282,7 +277,7 @@ def _comparison(run: Run, others: Sequence[Run]) -> Markup | None:
     means = _by_name(
         run, others, lambda each: figures.mean_line(each.series("val", run.key_metric))
     )
-    return figures.comparison(means, tables.title_of(run.key_metric)) if others and means else None
+    return figures.comparison(means, title_of(run.key_metric)) if others and means else None
 
 
 def _by_name(run: Run, others: Sequence[Run], line_of: Callable[[Run], Line]) -> dict[str, Line]:

@@ -10,8 +10,10 @@ from fedward.errors import quoted
 from fedward.report import verdict, words
 from fedward.report.clinical import WANTED, Answers, ClassRates, Clinical
 from fedward.report.template import template
-from fedward.runs import tables
+from fedward.runs.choices import Choices, tested_values
 from fedward.runs.run import Run
+from fedward.runs.sentences import nothing_to_judge
+from fedward.runs.site_lines import site_lines
 
 _LINES = 12
 """So many classes fit the page, those with the most test images first."""
@@ -27,8 +29,8 @@ def render_sheet(run: Run) -> str:
 
 
 def _content(run: Run) -> dict[str, Any]:
-    choices = tables.Choices.of(run, run.key_metric)
-    sites = tables.site_lines(run)
+    choices = Choices.of(run, run.key_metric)
+    sites = site_lines(run)
     found = Clinical.of(run, choices.reported)
     (synthetic, origin) = verdict.origin(run)
     every = found.pooled.lines if found else []
@@ -94,7 +96,7 @@ def _differ(run: Run, round_: int | None, sites: Sequence[Answers]) -> str | Non
     what = "it is right"
     of = f"100 {run.unit}s"
     if run.multi_label:
-        shares = tables.test_values(run, "auroc_macro", round_)
+        shares = tested_values(run, "auroc_macro", round_)
         what = "it ranks the right one higher"
         of = "100 pairs"
     if len(shares) < 2:
@@ -120,7 +122,7 @@ def _limits(run: Run, found: Clinical | None) -> list[str]:
         (few, f"Numbers for {{}} rest on few test {run.unit}s and may be far off."),
     ]
     always = [
-        *filter(None, (words.nothing_to_judge(run.info.untrained), words.kept_at_sites(run))),
+        *filter(None, (nothing_to_judge(run.info.untrained), words.kept_at_sites(run))),
         "It was tested at the sites that trained it. At another hospital, with other cameras or patients, it may be "
         "worse.",
         "It says nothing of what else an image may show."

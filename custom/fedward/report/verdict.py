@@ -10,8 +10,9 @@ from fedward.evaluation.intervals import Interval, mean_and_interval, proportion
 from fedward.evaluation.selection import Selection, kept_round, mean
 from fedward.report.comparison import Comparison
 from fedward.report.words import named
+from fedward.runs.choices import Choices, tested_values
 from fedward.runs.run import Run
-from fedward.runs.tables import Choices, test_values, title_of
+from fedward.runs.titles import title_of
 from fedward.text import count
 
 _CHANCE = 0.5
@@ -66,7 +67,7 @@ def baseline(run: Run, choices: Choices) -> Baseline | None:
     found = kept_round(run.metrics.named("accuracy"), "accuracy", round_)
     images = sum(choice.images for choice in found.sites if choice.test is not None)
     support = {
-        name: round(sum(test_values(run, f"support/{name}", round_).values()))
+        name: round(sum(tested_values(run, f"support/{name}", round_).values()))
         for name in run.classes
     }
     if round_ is None or found.pooled is None or not images or not any(support.values()):
@@ -84,7 +85,7 @@ def baseline(run: Run, choices: Choices) -> Baseline | None:
 
 
 def _recognised(run: Run, name: str, round_: int) -> bool:
-    return any(test_values(run, f"f1/{name}", round_).values())
+    return any(tested_values(run, f"f1/{name}", round_).values())
 
 
 def verdict(
@@ -130,7 +131,7 @@ def _of_several(run: Run, round_: int | None, never: Collection[str]) -> Verdict
     good: its macro AUROC is above chance, by the interval over sites, so is the mean AUROC of each
     class, and it says each class of some images. mixed: the first alone. poor: else.
     """
-    values = test_values(run, "auroc_macro", round_)
+    values = tested_values(run, "auroc_macro", round_)
     if not values or run.info.untrained:
         return None
     found = _of_sites([*values.values()], "auroc_macro")
@@ -151,7 +152,7 @@ def _of_several(run: Run, round_: int | None, never: Collection[str]) -> Verdict
     if (found.mean if found.low is None else found.low) <= _CHANCE:
         return Verdict("poor", "Of no use: not better than guessing.", told, plain)
     by_class = {
-        name: mean(test_values(run, f"auroc/{name}", round_).values()) for name in run.classes
+        name: mean(tested_values(run, f"auroc/{name}", round_).values()) for name in run.classes
     }
     guessed = [name for name, value in by_class.items() if value is not None and value <= _CHANCE]
     but = [f"not for {', '.join(guessed)}"] if guessed else []
@@ -181,7 +182,7 @@ def _tells_apart(run: Run, round_: int) -> bool:
     """Return whether balanced accuracy is above that of guessing at most sites, by its interval
     over sites.
     """
-    values = test_values(run, "balanced_accuracy", round_)
+    values = tested_values(run, "balanced_accuracy", round_)
     guessing = {
         site: 1 / max(len(run.at(site, "test", round_)["balanced_accuracy"].classes), 1)
         for site in values

@@ -1,22 +1,24 @@
 """The report's findings as sentences a clinician can read; every number comes from the tables."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from statistics import fmean
 
 from fedward.errors import listed
 from fedward.evaluation.intervals import proportion_interval
 from fedward.report.groups import GroupLine
+from fedward.runs.choices import Choices, tested_values
+from fedward.runs.exchanges import took_no_step
 from fedward.runs.run import Run
-from fedward.runs.tables import Choices, SiteLine, test_values, title_of, took_no_step
+from fedward.runs.sentences import network_parts, nothing_to_judge
+from fedward.runs.site_lines import SiteLine
+from fedward.runs.titles import title_of
 from fedward.text import count
 
 _CLOSE = 0.05
 """Half of an interval within which it does not matter which round is selected."""
 _NAMED = 6
 """So many sites are named one by one; more are counted."""
-MOST_SITES = 10
-"""So many sites have a line of their own in a terminal."""
 _LISTED = 5
 """So many sites are listed, each with what is missing there; more are counted."""
 
@@ -57,24 +59,8 @@ def findings(run: Run, choices: Choices, sites: Sequence[SiteLine]) -> list[str]
     return [sentence for sentence in found if sentence]
 
 
-def nothing_to_judge(untrained: Sequence[str]) -> str | None:
-    """Return why a run has no results; None for one that may have some.
-
-    ``untrained``: how the names of tensors begin that its rounds do not train.
-    """
-    if not untrained:
-        return None
-    return (
-        f"The {_parts(untrained)} has not been trained in this run, so there is nothing to judge."
-    )
-
-
-def _parts(names: Sequence[str]) -> str:
-    return ", ".join(name.rstrip(".") for name in names)
-
-
 def _ranking(run: Run, choices: Choices) -> str | None:
-    values = test_values(run, "auroc_macro", choices.reported)
+    values = tested_values(run, "auroc_macro", choices.reported)
     if not values:
         return None
     average = fmean(values.values())
@@ -93,7 +79,7 @@ def _ranking(run: Run, choices: Choices) -> str | None:
 
 def _key_metric(run: Run, choices: Choices) -> str | None:
     metric = choices.shared.metric
-    values = test_values(run, metric, choices.reported)
+    values = tested_values(run, metric, choices.reported)
     if not values or metric == "auroc_macro":  # of which the sentence on ranking tells
         return None
     average = fmean(values.values())
@@ -101,7 +87,7 @@ def _key_metric(run: Run, choices: Choices) -> str | None:
 
 
 def _before(run: Run, metric: str) -> str:
-    start = test_values(run, metric, 0)
+    start = tested_values(run, metric, 0)
     return f"; before training it was {fmean(start.values()):.3f}" if start else ""
 
 
@@ -111,7 +97,7 @@ def kept_at_sites(run: Run) -> str | None:
     """
     if not run.info.private or run.info.untrained:
         return None
-    what = _parts(run.info.private)
+    what = network_parts(run.info.private)
     return (
         f"Each site trained a {what} of its own and kept it: all numbers are of the common model with the site's own "
         f"{what}. The {what} in model.safetensors and best.safetensors is untrained."
@@ -168,7 +154,7 @@ def _last(run: Run, choices: Choices) -> str | None:
     last = choices.last
     if last.test is None or last.round is None:
         return None
-    auroc = test_values(run, "auroc_macro", last.round) if last.metric != "auroc_macro" else {}
+    auroc = tested_values(run, "auroc_macro", last.round) if last.metric != "auroc_macro" else {}
     ranking = f" and a macro AUROC of {fmean(auroc.values()):.3f}" if auroc else ""
     same = " It is the selected model." if last.round == choices.reported else ""
     final = run.info.status == "finished" and last.round == (run.info.summary.rounds or last.round)
@@ -274,24 +260,3 @@ def spread(values: dict[str, float]) -> str:
     if f"{values[low]:.3f}" == f"{values[high]:.3f}":
         return f"{values[low]:.3f} at each"
     return f"lowest {values[low]:.3f} at {low}, highest {values[high]:.3f} at {high}"
-
-
-def nobody_asked(enough: Mapping[str, str]) -> str:
-    """Return at which sites nobody is asked for labels, and why; empty if there is none.
-
-    ``enough``: site -> how many labels it has.
-    """
-    if not enough:
-        return ""
-    told = "; ".join(f"{site}: {labels}" for site, labels in list(enough.items())[:MOST_SITES])
-    more = f"; {more_sites(len(enough))}" if len(enough) > MOST_SITES else ""
-    return f"nobody is asked for labels where the job wants no more than there are ({told}{more})"
-
-
-def more_sites(number: int) -> str:
-    """Return how many of so many sites a terminal leaves out; empty if all are shown."""
-    return (
-        f"and {count(number - MOST_SITES, 'more site')}, which the run folder names"
-        if number > MOST_SITES
-        else ""
-    )

@@ -10,7 +10,7 @@ from typing import Any
 from fedward.errors import RunError, reason_of
 from fedward.evaluation.selection import MetricRow, mean_over_sites
 from fedward.methods import settings_of
-from fedward.report.words import MOST_SITES, more_sites, nobody_asked
+from fedward.runs.sentences import MOST_SITES, more_sites, nobody_asked
 from fedward.server.questions import enough_labels
 from fedward.storage import audit
 from fedward.storage.lock import is_held

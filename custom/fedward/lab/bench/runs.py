@@ -15,8 +15,8 @@ from fedward.lab.bench.processes import run_all
 from fedward.lab.bench.recording import record
 from fedward.lab.bench.records import add_record, read_records
 from fedward.lab.bench.study import Cell, Settings, Study
+from fedward.runs.exchanges import took_no_step
 from fedward.runs.run import Run
-from fedward.runs.tables import took_no_step
 from fedward.sites import named_sites
 from fedward.sites.data_file import read_data_file
 from fedward.sites.site_file import read_site_file

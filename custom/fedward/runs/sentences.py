@@ -1,0 +1,49 @@
+"""Sentences about a run that the console, log lines, commands and pages have in common."""
+
+from collections.abc import Mapping, Sequence
+
+from fedward.text import count
+
+MOST_SITES = 10
+"""Number of sites that get a line of their own in a terminal."""
+
+
+def more_sites(number: int) -> str:
+    """Return how many of ``number`` sites a terminal omits; empty if all of them are shown."""
+    if number <= MOST_SITES:
+        return ""
+    return f"and {count(number - MOST_SITES, 'more site')}, which the run folder names"
+
+
+def nobody_asked(enough: Mapping[str, str]) -> str:
+    """Return at which sites nobody is asked for labels, and why; empty if there is no such site.
+
+    Args:
+        enough: site -> how many labels it already has.
+    """
+    if not enough:
+        return ""
+    sites = [f"{site}: {labels}" for site, labels in list(enough.items())[:MOST_SITES]]
+    if len(enough) > MOST_SITES:
+        sites.append(more_sites(len(enough)))
+    return (
+        "nobody is asked for labels where the job wants no more than there are "
+        f"({'; '.join(sites)})"
+    )
+
+
+def nothing_to_judge(untrained: Sequence[str]) -> str | None:
+    """Return why a run has no results; None for one that may have some.
+
+    Args:
+        untrained: prefixes of the tensors that the run's rounds do not train.
+    """
+    if not untrained:
+        return None
+    parts = network_parts(untrained)
+    return f"The {parts} has not been trained in this run, so there is nothing to judge."
+
+
+def network_parts(prefixes: Sequence[str]) -> str:
+    """Return prefixes of tensors, such as ``head.``, as names of a network's parts."""
+    return ", ".join(prefix.rstrip(".") for prefix in prefixes)
