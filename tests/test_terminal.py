@@ -4,7 +4,6 @@ import io
 import json
 import sys
 from pathlib import Path
-from threading import Event
 
 import pytest
 from nvflare.fuel.hci.table import Table
@@ -12,7 +11,7 @@ from nvflare.fuel.hci.table import Table
 from fedward.cli import main
 from fedward.console.console import Console
 from fedward.storage.info import Summary
-from fedward.terminal import complain, line_below, one_line, printable, printing_safely
+from fedward.terminal import complain, one_line, printable, printing_safely
 from finished_run import new_run
 from tiny import tiny
 
@@ -58,73 +57,22 @@ class Screen(io.StringIO):
         return True
 
 
-def screen_of(monkeypatch: pytest.MonkeyPatch) -> Screen:
-    """Make standard output a terminal of 20 columns, on which a line is drawn anew every
-    millisecond.
-    """
-    screen = Screen()
-    monkeypatch.setattr("sys.stdout", screen)
-    monkeypatch.setenv("TERM", "xterm")
-    monkeypatch.setenv("COLUMNS", "20")
-    monkeypatch.setattr("fedward.terminal._TICK", 0.001)
-    return screen
-
-
-def drawn(screen: Screen) -> list[str]:
-    """Return the lines that a reader sees in the end."""
-    return [line.split("\r\x1b[K")[-1] for line in screen.getvalue().split("\n")]
-
-
-def test_a_line_stays_below_what_is_printed(monkeypatch: pytest.MonkeyPatch) -> None:
-    screen = screen_of(monkeypatch)
-    seen = Event()
-
-    def text() -> str:
-        seen.set()
-        return f"far too long {HOSTILE}"
-
-    with printing_safely(), line_below(text):
-        for row in ("one", "two"):
-            seen.clear()
-            assert seen.wait(60)
-            print(row)
-    assert drawn(screen) == ["one", "two", ""]
-    assert "far too long \\x1b]0" in screen.getvalue(), (
-        "19 columns, and nothing that steers the terminal"
-    )
-    assert "far too long \\x1b]0;" not in screen.getvalue()
-
-
-def test_a_line_waits_until_a_row_is_whole(monkeypatch: pytest.MonkeyPatch) -> None:
-    screen = screen_of(monkeypatch)
-    seen = Event()
-    with printing_safely(), line_below(lambda: seen.set() or "line"):  # type: ignore[func-returns-value]
-        for _ in range(3):
-            print("ro", end="")
-            for _ in range(2):
-                seen.clear()
-                assert seen.wait(60)
-            print("w")
-    assert set(drawn(screen)) == {"row", ""}
-
-
-def test_what_is_no_terminal_gets_no_line(capsys: pytest.CaptureFixture[str]) -> None:
-    with printing_safely(), line_below(lambda: pytest.fail("nobody sees it")):
-        print("row")
-    assert capsys.readouterr().out == "row\n"
-
-
 def test_an_error_is_folded_on_a_terminal_alone(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     text = "a-long-name-is-kept-whole: found 1\nuse 2 or more"
     complain(text)
     assert capsys.readouterr().err == f"fedward: {text}\n"
-    screen = screen_of(monkeypatch)
+    screen = Screen()
     monkeypatch.setattr("sys.stderr", screen)
+    monkeypatch.setenv("COLUMNS", "20")
     complain(text)
-    rows = ["fedward:", "a-long-name-is-kept-whole:", "found 1", "use 2 or more", ""]
-    assert screen.getvalue().split("\n") == rows
+    assert screen.getvalue().splitlines() == [
+        "fedward:",
+        "a-long-name-is-kept-whole:",
+        "found 1",
+        "use 2 or more",
+    ]
 
 
 @pytest.mark.proves(

@@ -1,1 +1,1 @@
-"""What a person sees of a run while it goes on: lines, events in JSON, a line of progress."""
+"""What a person sees of a run while it goes on: rows, JSON events, a line of progress."""

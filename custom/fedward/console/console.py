@@ -1,4 +1,4 @@
-"""What a run prints: one header, one row a round, one closing block, in 80 columns of plain text."""
+"""What a run prints: a header, one row per round and a closing block, in 80 columns of plain text."""
 
 import textwrap
 from collections.abc import Collection, Mapping, Sequence
@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import TextIO
 
 from fedward.console.listener import Listener, Start
-from fedward.console.progress_line import ProgressLine
+from fedward.console.progress import Progress
 from fedward.runs.exchanges import took_no_step
-from fedward.runs.outcome import outcome
+from fedward.runs.outcome import Outcome, outcome
 from fedward.runs.sentences import MOST_SITES, more_sites, nobody_asked, nothing_to_judge
 from fedward.storage.info import Summary
 from fedward.storage.rows import RoundRow
@@ -17,85 +17,95 @@ from fedward.text import count
 
 WIDTH = 80
 FILES = ("run.json", "metrics.jsonl", "surveys.jsonl", "best.safetensors", "model.safetensors")
+"""Files of a run folder that the closing block names where they exist."""
 _LEGEND = (
-    "replied: of the sites asked. val: {} on validation {}s of the model that a round starts from, mean of sites "
-    "[lowest, highest]. kept: share of pseudo-labels that are used. MB: of all sites."
+    "replied: of the sites asked. val: {metric} on validation {unit}s of the model that a round "
+    "starts from, mean of sites [lowest, highest]. kept: share of pseudo-labels that are used. "
+    "MB: of all sites."
 )
+_ROW = "{round:>6} {seconds:>8} {replied:>8}  {val:<20} {kept:>5} {down:>9} {up:>9}"
+_INDENT = " " * 7
+"""Below the column of rounds."""
 
 
 class Console(Listener):
-    """Prints a run's progress; everything it says is also in the run folder, so it is silent once
-    its reader has left.
+    """Prints a run's progress, until its reader has left: all of it is also in the run folder.
 
     Args:
-        stream: where to; standard output by default.
-        progress: the line below the rows, which is told what goes on.
+        stream: where to print; standard output by default.
+        progress: follows the exchanges, for a line below the rows.
     """
 
-    def __init__(self, stream: TextIO | None = None, progress: ProgressLine | None = None) -> None:
+    def __init__(self, stream: TextIO | None = None, progress: Progress | None = None) -> None:
         self._line = Printer(stream).line
-        self._progress = progress or ProgressLine()
+        self._progress = progress or Progress()
         self._metric = "accuracy"
 
     def header(self, start: Start) -> None:
-        """Say what runs, on how many sites, and what the columns are."""
+        """Print what runs, on how many sites, and what the columns are."""
         experiment = start.experiment
-        rounds = start.rounds
         self._metric = experiment.key_metric
-        self._progress.begin(rounds)
+        self._progress.begin(start.rounds)
         parts = [
             f"fedward {experiment.method}",
             f"{experiment.data.name} {experiment.data.image_size}px",
             experiment.net,
             count(len(start.sites), "site"),
-            *([count(rounds, "round")] if rounds else []),
-            f"seed {experiment.seed}",
         ]
+        if start.rounds:
+            parts.append(count(start.rounds, "round"))
+        parts.append(f"seed {experiment.seed}")
         self._wrapped(" · ".join(parts))
         if start.resumed_after:
             self._line(f"resumed after round {start.resumed_after}")
         if start.taken:
-            self._line(f"weights of {start.taken[0]}")
-            self._wrapped(f"tensors {start.taken[1]}")
-        self._wrapped(_LEGEND.format(self._metric, experiment.data.evaluate_by))
-        self._line(
-            f"{'round':>6} {'seconds':>8} {'replied':>8}  {'val':<20} {'kept':>5} {'MB down':>9} {'MB up':>9}"
+            folder, tensors = start.taken
+            self._line(f"weights of {folder}")
+            self._wrapped(f"tensors {tensors}")
+        self._wrapped(_LEGEND.format(metric=self._metric, unit=experiment.data.evaluate_by))
+        names = _ROW.format(
+            round="round",
+            seconds="seconds",
+            replied="replied",
+            val="val",
+            kept="kept",
+            down="MB down",
+            up="MB up",
         )
+        self._line(names)
 
     def asked(self, round_: int, part: int, sites: Collection[str]) -> None:
-        """Show it in the line below."""
+        """Pass it on to the progress."""
         self._progress.asked(round_, part, sites)
 
     def answered(self, site: str) -> None:
-        """Show it in the line below."""
+        """Pass it on to the progress."""
         self._progress.answered(site)
 
     def round(self, row: RoundRow, values: Mapping[str, float], kept: float | None = None) -> None:
-        """Print a row; that of a round's second exchange begins with e.g. 3.2, of the first one
-        with 3.
-        """
-        replied = f"{len(row.replied)}/{len(row.asked)}"
-        down = f"{row.bytes_down / 1e6:.1f}"
-        up = f"{row.bytes_up / 1e6:.1f}"
-        share = "-" if kept is None else f"{kept:.2f}"
-        number = f"{row.round}.{row.part + 1}" if row.part else str(row.round)
-        self._line(
-            f"{number:>6} {row.seconds:>8.1f} {replied:>8}  {_spread(values):<20} {share:>5} {down:>9} {up:>9}"
+        """Print a row; those of round 3 begin with 3, 3.2, 3.3 if it has three exchanges."""
+        line = _ROW.format(
+            round=f"{row.round}.{row.part + 1}" if row.part else str(row.round),
+            seconds=f"{row.seconds:.1f}",
+            replied=f"{len(row.replied)}/{len(row.asked)}",
+            val=_spread(values),
+            kept="-" if kept is None else f"{kept:.2f}",
+            down=f"{row.bytes_down / 1e6:.1f}",
+            up=f"{row.bytes_up / 1e6:.1f}",
         )
+        self._line(line)
         self._reasons(row.failed)
 
     def waiting(self, sites: Mapping[str, str]) -> None:
-        """Say which do, and of which job."""
+        """Print which sites wait for approval, and of which job."""
         for site, digest in sorted(sites.items())[:MOST_SITES]:
-            self._wrapped(f"waiting for approval: {site}, job {digest}", indent=" " * 7)
-        self._wrapped(more_sites(len(sites)), indent=" " * 7)
+            self._wrapped(f"waiting for approval: {site}, job {digest}", indent=_INDENT)
+        self._wrapped(more_sites(len(sites)), indent=_INDENT)
         if not sites:
-            self._wrapped("no site waits for approval any more", indent=" " * 7)
+            self._wrapped("no site waits for approval any more", indent=_INDENT)
 
     def closing(self, folder: Path, summary: Summary, untrained: Sequence[str] = ()) -> None:
-        """Say how the run ended, which round is best and why, what it reaches, and where the files
-        are.
-        """
+        """Print how the run ended, which round is best and why, its test value, and its files."""
         self._progress.end()
         if summary.reason is not None:
             self._wrapped(f"failed: {summary.reason}", most=6)
@@ -103,46 +113,52 @@ class Console(Listener):
             self._wrapped(f"finished after {count(summary.rounds or 0, 'round')}")
             self._wrapped(nothing_to_judge(untrained) or "")
         self._wrapped(nobody_asked(summary.enough_labels))
-        not_evaluated = summary.not_evaluated
-        if not_evaluated:
-            self._wrapped(f"last model not evaluated at {count(len(not_evaluated), 'site')}:")
-            self._reasons(not_evaluated)
+        if summary.not_evaluated:
+            sites = count(len(summary.not_evaluated), "site")
+            self._wrapped(f"last model not evaluated at {sites}:")
+            self._reasons(summary.not_evaluated)
         if summary.best_value is not None:
             why = f"highest mean validation {self._metric} over sites, {summary.best_value:.3f}"
             self._wrapped(f"best: round {summary.best_round} ({why})")
         test = outcome(folder, summary)
         if test:
-            of = f"mean of {count(test.sites, 'site')}, {count(test.images, test.unit)}"
-            self._wrapped(f"test: {test.metric} {test.value:.3f} after round {test.round} ({of})")
-        elif summary.reason is None and not (untrained or not_evaluated):
+            self._wrapped(_test_line(test))
+        elif summary.reason is None and not untrained and not summary.not_evaluated:
             self._wrapped(
                 "test: not measured, as no site reports test images (of five or more in a class)"
             )
-        self._line(
-            f"folder: {folder}"
-        )  # whole, even when it is long: a path cut or wrapped cannot be used
-        there = [name for name in FILES if (folder / name).exists()]
-        if there:
-            self._wrapped(f"files: {', '.join(there)}")
+        self._files(folder)
+
+    def _files(self, folder: Path) -> None:
+        # The folder stays whole even if it is long: a path that was cut or wrapped cannot be used.
+        self._line(f"folder: {folder}")
+        present = [name for name in FILES if (folder / name).exists()]
+        if present:
+            self._wrapped(f"files: {', '.join(present)}")
         report = folder / "report.html"
         if report.exists():
             self._line(f"report: {report.resolve().as_uri()}")
 
     def _reasons(self, failed: Mapping[str, str]) -> None:
+        """Print why sites failed, in at most three lines each, or one for a site without images."""
         for site, reason in list(failed.items())[:MOST_SITES]:
-            self._wrapped(
-                f"{site}: {reason}", indent=" " * 7, most=1 if took_no_step(reason) else 3
-            )
-        self._wrapped(more_sites(len(failed)), indent=" " * 7)
+            most = 1 if took_no_step(reason) else 3
+            self._wrapped(f"{site}: {reason}", indent=_INDENT, most=most)
+        self._wrapped(more_sites(len(failed)), indent=_INDENT)
 
     def _wrapped(self, text: str, indent: str = "", most: int | None = None) -> None:
+        """Print a text in at most ``most`` lines; nothing if it is empty."""
         wrapper = textwrap.TextWrapper(
             WIDTH, indent, indent + "  ", max_lines=most, placeholder=" ..."
         )
-        for line in wrapper.wrap(
-            printable(text)
-        ):  # with the escapes, which are wider than what they stand for
+        # Control characters are escaped first, because the escapes are wider.
+        for line in wrapper.wrap(printable(text)):
             self._line(line)
+
+
+def _test_line(test: Outcome) -> str:
+    images = f"mean of {count(test.sites, 'site')}, {count(test.images, test.unit)}"
+    return f"test: {test.metric} {test.value:.3f} after round {test.round} ({images})"
 
 
 def _spread(values: Mapping[str, float]) -> str:

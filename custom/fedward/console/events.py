@@ -1,4 +1,4 @@
-"""What other programs are told of a run: ``fedward run --json`` and ``--quiet``."""
+"""A run's events for other programs: ``fedward run --json`` and ``--quiet``."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -14,77 +14,80 @@ from fedward.text import count
 
 
 class Events(Listener):
-    """Prints one JSON object a line for each event. Keys are never renamed or left out;
-    docs/running.md lists them.
+    """Prints one JSON object a line for each event.
+
+    Keys are never renamed or removed; docs/running.md lists them.
     """
 
     def __init__(self) -> None:
         self._line = Printer().line
 
-    def _event(self, event: str, **details: Any) -> None:
+    def _event(self, event: str, details: Mapping[str, Any]) -> None:
         self._line(json.dumps({"event": event, **details}))
 
     def header(self, start: Start) -> None:
         """Print ``started``."""
         experiment = start.experiment
-        data = {
+        details = {
+            "method": experiment.method,
             "data": experiment.data.name,
             "image_size": experiment.data.image_size,
             "net": experiment.net,
-        }
-        about = {
-            "method": experiment.method,
-            **data,
             "seed": experiment.seed,
             "key_metric": experiment.key_metric,
-        }
-        whence = {
+            "sites": list(start.sites),
+            "rounds": start.rounds,
             "resumed_after": start.resumed_after,
             "init": start.taken[0] if start.taken else None,
         }
-        self._event("started", **about, sites=list(start.sites), rounds=start.rounds, **whence)
+        self._event("started", details)
 
     def round(self, row: RoundRow, values: Mapping[str, float], kept: float | None = None) -> None:
         """Print ``round``."""
-        said = {"round": row.round, "part": row.part, "seconds": row.seconds, "asked": row.asked}
-        said |= {"replied": row.replied, "failed": dict(row.failed)}
-        bytes_ = {"bytes_down": row.bytes_down, "bytes_up": row.bytes_up}
-        self._event("round", **said, validation=dict(values), pseudo_labels_kept=kept, **bytes_)
+        details = {
+            "round": row.round,
+            "part": row.part,
+            "seconds": row.seconds,
+            "asked": row.asked,
+            "replied": row.replied,
+            "failed": dict(row.failed),
+            "validation": dict(values),
+            "pseudo_labels_kept": kept,
+            "bytes_down": row.bytes_down,
+            "bytes_up": row.bytes_up,
+        }
+        self._event("round", details)
 
     def waiting(self, sites: Mapping[str, str]) -> None:
         """Print ``waiting``."""
-        self._event("waiting", sites=dict(sites))
+        self._event("waiting", {"sites": dict(sites)})
 
     def closing(self, folder: Path, summary: Summary, untrained: Sequence[str] = ()) -> None:
         """Print ``finished`` or ``failed``."""
         test = outcome(folder, summary)
         report = folder / "report.html"
-        best = {"best_round": summary.best_round, "best_validation": summary.best_value}
-        kind = "finished" if summary.reason is None else "failed"
-        files = {
+        details = {
+            "rounds": summary.rounds,
+            "best_round": summary.best_round,
+            "best_validation": summary.best_value,
+            "test": test and test._asdict(),
+            "reason": summary.reason,
+            "not_evaluated": dict(summary.not_evaluated),
             "folder": str(folder.resolve()),
             "report": str(report.resolve()) if report.exists() else None,
         }
-        how = {
-            "rounds": summary.rounds,
-            **best,
-            "test": test and test._asdict(),
-            "reason": summary.reason,
-        }
-        self._event(kind, **how, not_evaluated=dict(summary.not_evaluated), **files)
+        self._event("finished" if summary.reason is None else "failed", details)
 
 
 class ClosingLine(Listener):
-    """Prints one line when a run has finished. Of one that failed, the command tells the error."""
+    """Prints one line when a run has finished; the error of a failed one is the command's to print."""
 
     def closing(self, folder: Path, summary: Summary, untrained: Sequence[str] = ()) -> None:
-        """Print it."""
+        """Print the line."""
         if summary.reason is not None:
             return
+        line = f"finished after {count(summary.rounds or 0, 'round')}"
         test = outcome(folder, summary)
-        reached = (
-            f", test {test.metric} {test.value:.3f} on {count(test.images, test.unit)}"
-            if test
-            else ""
-        )
-        Printer().line(f"finished after {count(summary.rounds or 0, 'round')}{reached}: {folder}")
+        if test is not None:
+            line += f", test {test.metric} {test.value:.3f} on {count(test.images, test.unit)}"
+        Printer().line(f"{line}: {folder}")

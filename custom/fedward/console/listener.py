@@ -1,4 +1,4 @@
-"""What is told of a run while it goes on."""
+"""What is reported of a run while it goes on."""
 
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
@@ -14,31 +14,29 @@ class Start(NamedTuple):
 
     experiment: Experiment
     sites: Sequence[str]
-    """Their names."""
+    """Names of the sites."""
     rounds: int = 0
-    """How many there will be."""
+    """Number of rounds that there will be."""
     resumed_after: int = 0
-    """The round after which the run goes on."""
+    """The round after which an interrupted run continues; 0 for a new one."""
     taken: tuple[str, str] | None = None
     """The folder of the run whose weights this one starts from, and which of its tensors."""
 
 
 class Listener:
-    """Hears what happens in a run, in this order, and keeps it for itself: each kind tells what its
-    reader needs.
-    """
+    """Receives a run's events in the order of its methods; each subclass shows those it needs."""
 
     def header(self, start: Start) -> None:
-        """Hear what runs."""
+        """The run starts or continues."""
 
     def asked(self, round_: int, part: int, sites: Collection[str]) -> None:
-        """Hear who is asked in an exchange of a round, the first of which is part 0."""
+        """Sites are asked in an exchange of a round; ``part`` counts its exchanges from 0."""
 
     def answered(self, site: str) -> None:
-        """Hear that an answer has come, usable or not."""
+        """A site's answer has arrived, usable or not."""
 
     def round(self, row: RoundRow, values: Mapping[str, float], kept: float | None = None) -> None:
-        """Hear of one exchange.
+        """An exchange has ended.
 
         Args:
             row: a row of rounds.jsonl.
@@ -49,16 +47,14 @@ class Listener:
         """
 
     def waiting(self, sites: Mapping[str, str]) -> None:
-        """Hear which sites wait for approval (site -> the job's digest), or that none does any
-        more.
-        """
+        """Sites wait for approval: site -> the job's digest; empty when no site waits any more."""
 
     def closing(self, folder: Path, summary: Summary, untrained: Sequence[str] = ()) -> None:
-        """Hear how the run ended, when its report is written.
+        """The run has ended, and its report is written.
 
         Args:
             folder: the run folder.
             summary: how it ended, as in run.json.
-            untrained: how the names of tensors begin that the run did not train, though its results
-                hang on them.
+            untrained: prefixes of tensors that the run did not train, though its results depend
+                on them.
         """

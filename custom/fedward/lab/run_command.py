@@ -21,7 +21,7 @@ from fedward.jobs import (
     simulated_sites,
     site_names,
 )
-from fedward.terminal import line_below, subcommand
+from fedward.terminal import subcommand
 
 if TYPE_CHECKING:
     from fedward.console.listener import Listener
@@ -116,7 +116,8 @@ def _refuse_local(options: argparse.Namespace) -> None:
 def _run_here(options: argparse.Namespace, experiment: Experiment | None, **choices: Any) -> int:
     """Run or resume in this process, and tell of it as the options say."""
     from fedward.console.console import Console
-    from fedward.console.progress_line import ProgressLine
+    from fedward.console.live_line import live_line
+    from fedward.console.progress import Progress
     from fedward.lab.local import run_local
 
     options.hint = _hint(options)
@@ -125,8 +126,8 @@ def _run_here(options: argparse.Namespace, experiment: Experiment | None, **choi
     if listener:
         run_local(experiment, options.out, workers=workers, console=listener, **choices)
         return 0
-    progress = ProgressLine(workers)
-    with line_below(progress.text):
+    progress = Progress(workers)
+    with live_line(progress):
         run_local(
             experiment, options.out, workers=workers, console=Console(progress=progress), **choices
         )

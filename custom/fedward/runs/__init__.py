@@ -1,1 +1,1 @@
-"""What a finished or a running run folder says: rows, metrics, outcome, tables."""
+"""What the folder of a finished or running run says: rows, metrics, outcome, who brought what."""

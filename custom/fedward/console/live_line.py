@@ -1,0 +1,67 @@
+"""The line that stays below a run's rows in a terminal, drawn by rich."""
+
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from typing import TYPE_CHECKING, TextIO, cast
+
+from fedward.console.progress import Progress
+from fedward.terminal import SafeStream, printable
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+_BAR = 10
+"""Width of the bar in characters."""
+
+
+@contextmanager
+def live_line(progress: Progress, refreshes_per_second: float = 1) -> Iterator[None]:
+    """Keep a line about the progress below all that is printed inside the ``with`` block.
+
+    Without a terminal there is no line, and rich is not imported. What is printed must pass through
+    :func:`fedward.terminal.printing_safely`, so that names cannot steer the terminal.
+    """
+    output = sys.stdout
+    capable = os.environ.get("TERM", "dumb") != "dumb"
+    if not isinstance(output, SafeStream) or not output.isatty() or not capable:
+        yield
+        return
+    from rich.console import Console
+    from rich.file_proxy import FileProxy
+    from rich.live import Live
+
+    # Rows longer than the terminal stay whole, so that a path can be copied.
+    terminal = Console(file=output.stream, soft_wrap=True, markup=False, highlight=False)
+    line = Live(
+        get_renderable=lambda: _drawn(progress),
+        console=terminal,
+        refresh_per_second=refreshes_per_second,
+        transient=True,
+        redirect_stdout=False,
+        redirect_stderr=False,
+    )
+    with ExitStack() as stack:
+        stack.enter_context(line)
+        for stream in (output, sys.stderr):
+            # A file that standard error is redirected to gets its lines itself.
+            if isinstance(stream, SafeStream) and stream.isatty():
+                above = cast(TextIO, FileProxy(terminal, stream.stream))
+                stack.enter_context(stream.redirected(above))
+        yield
+
+
+def _drawn(progress: Progress) -> "RenderableType":
+    """Return the line as it is now: a bar during the rounds, and words cut to the terminal."""
+    from rich.progress_bar import ProgressBar
+    from rich.table import Table
+    from rich.text import Text
+
+    state = progress.state()
+    words = Text(printable(state.words), no_wrap=True, overflow="ellipsis")
+    if state.share is None:
+        return words
+    line = Table.grid(padding=(0, 1))
+    line.add_row(ProgressBar(total=1, completed=state.share, width=_BAR), words)
+    return line
