@@ -21,8 +21,8 @@ _NAMES = {
     "f1_weighted": "Weighted F1",
     "auroc_macro": "AUROC",
 }
-_HASH = 8
-"""Digits of a hash that a page shows; the file of results has all."""
+LONGEST_TABLE = 20
+"""A table with more rows than this is folded."""
 
 
 @dataclass(frozen=True)
@@ -116,17 +116,32 @@ class Results:
 
 
 def tables(results: Results) -> str:
-    """Return all tables of a study."""
+    """Return all tables of a study: the values in sight, and each table beneath them folded."""
     study = results.study
-    parts = (
-        [_rows(results)]
-        if len(study.variants) == 1
-        else [_variants(results, name) for name in study.metrics]
-    )
+    if len(study.variants) == 1:
+        values = [_folded_if_long("All rows", _rows(results))]
+    else:
+        values = [_variants(results, name) for name in study.metrics]
+    parts = list(values)
     if study.compare:
-        parts += [_pairs(results), *_joining(results)]
-    parts += [_pseudo_labels(results), _work(results), _hashes(results)]
+        parts.append(_folded("Differences of two rows, paired by seed", _pairs(results)))
+        parts += [_folded("Site by site: does joining pay?", table) for table in _joining(results)]
+    parts.append(_folded("Pseudo-labels of the last three rounds", _pseudo_labels(results)))
+    parts.append(_folded("Work of a run", _work(results)))
     return "\n\n".join(part for part in parts if part)
+
+
+def _folded(summary: str, table: str) -> str:
+    """Return a table that a click unfolds, on GitHub and on the site; "" for no table."""
+    if not table:
+        return ""
+    summary_line = f'<details markdown="1"><summary>{summary}</summary>'
+    return f"{summary_line}\n\n{table}\n\n</details>"
+
+
+def _folded_if_long(summary: str, table: str) -> str:
+    rows = table.count("\n") - 1
+    return _folded(summary, table) if rows > LONGEST_TABLE else table
 
 
 def _title(results: Results, row: str) -> str:
@@ -308,26 +323,3 @@ def _work(results: Results) -> str:
         megabytes = fmean(each.megabytes for each in found)
         lines.append(line(title, *(f"{number:.0f}" for number in numbers), f"{megabytes:.1f}"))
     return "\n".join(lines)
-
-
-def _hashes(results: Results) -> str:
-    """Return the hashes of models and audit logs, seed by seed."""
-    study = results.study
-    seeds = [f"seed {seed}" for seed in study.seeds]
-    lines = head("model / audit log", *seeds)
-    for name in study.variants:
-        for row in study.rows_of(name):
-            found = results.of(name, row)
-            if found:
-                cells = [_hash(found[seed]) if seed in found else "" for seed in study.seeds]
-                title = row if len(study.variants) == 1 else f"{name} {row}"
-                lines.append(line(title, *cells))
-    return (
-        "<details><summary>Hashes of the run folders</summary>\n\n"
-        + "\n".join(lines)
-        + "\n\n</details>"
-    )
-
-
-def _hash(result: Record) -> str:
-    return f"{result.model[:_HASH]} / {result.audit[:_HASH]}"
