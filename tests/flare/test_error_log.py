@@ -8,7 +8,7 @@ import pytest
 from nvflare.apis.workspace import Workspace
 from nvflare.fuel.utils.log_utils import configure_logging
 
-from fedward.flare.kits.doctor import policy
+from fedward.flare.kits.doctor import flare_rules
 from fedward.flare.kits.kit import open_kit
 from provisioned import provisioned
 
@@ -77,15 +77,15 @@ def test_each_log_is_rotated(kits, name):
 
 def test_the_doctor_asks_for_the_file_of_a_new_kit(kits):
     kit = open_kit(kits / "localhost")
-    assert {row.name: row.status for row in policy.check(kit)}["error log"] == "ok"
-    assert "error log" not in {row.name for row in policy.check(open_kit(kits / "hospital-a"))}
+    assert {row.name: row.status for row in flare_rules.check(kit)}["error log"] == "ok"
+    assert "error log" not in {row.name for row in flare_rules.check(open_kit(kits / "hospital-a"))}
     file = kit.local / "log_config.json.default"
     content = json.loads(file.read_text())
     content["handlers"]["errorFileHandler"].pop("filters")
     kit.local.joinpath("log_config.json").write_text(json.dumps(content))  # which FLARE reads first
-    row = next(row for row in policy.check(kit) if row.name == "error log")
+    row = next(row for row in flare_rules.check(kit) if row.name == "error log")
     assert (row.status, row.found) == ("warning", "local/log_config.json without it")
     kit.local.joinpath("log_config.json").write_text("{}")
-    row = next(row for row in policy.check(kit) if row.name == "error log")
+    row = next(row for row in flare_rules.check(kit) if row.name == "error log")
     assert row.status == "failed"
     kit.local.joinpath("log_config.json").unlink()

@@ -4,6 +4,8 @@ import json
 import logging
 import os
 import shutil
+import subprocess
+import sys
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -17,7 +19,8 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from fedward import __version__
 from fedward.annotation.queue import Queue, queue_folder
-from fedward.flare.kits.metrics import KitMetrics
+from fedward.client import site_log
+from fedward.flare.kits.metrics import ANSWERS, KitMetrics
 from fedward.security.ledger import Rule, enter, epsilon
 from provisioned import provisioned
 
@@ -279,3 +282,25 @@ def test_every_kit_names_the_component(kits, name):
     )["components"]
     paths = [part["path"] for part in components]
     assert paths.count("fedward.flare.kits.metrics.KitMetrics") == 1
+
+
+@pytest.mark.parametrize("name", [SITE, SERVER])
+def test_a_participants_metrics_import_no_torch(kits, name):
+    """The component lives in the participant's own process, which is idle most of the time."""
+    add_noise(kits / SITE)
+    code = (
+        "import sys\n"
+        "from pathlib import Path\n"
+        "from fedward.flare.kits.kit import open_kit\n"
+        "from fedward.flare.kits.metrics import KitMetrics, families\n"
+        "KitMetrics()\n"
+        "families(open_kit(Path(sys.argv[1])), {})\n"
+        "print(sorted({'torch', 'monai', 'timm'} & set(sys.modules)))\n"
+    )
+    command = [sys.executable, "-c", code, str(kits / name)]
+    output = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    assert output.splitlines()[-1] == "[]"
+
+
+def test_the_folder_of_answers_is_that_of_the_site_log():
+    assert ANSWERS == site_log.FOLDER

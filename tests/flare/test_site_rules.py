@@ -16,7 +16,7 @@ from fedward.flare.classes import FOREIGN
 from fedward.flare.jobs.configurations import experiment_in
 from fedward.flare.jobs.export import export_job
 from fedward.flare.kits.approve import differences
-from fedward.flare.kits.doctor import site_rules
+from fedward.flare.kits.doctor import policy
 from fedward.flare.kits.kit import open_kit
 from fedward.jobs import JOBS, load_experiment
 from fedward.methods import method_of
@@ -46,7 +46,7 @@ def kit(tmp_path):
         json.dumps({"servers": [server], "client": {"fqsn": "hospital-b"}})
     )
     (folder / "local" / "privacy.json").write_text(json.dumps({"scopes": [{"name": "clinical"}]}))
-    shutil.copy(Path(site_rules.__file__).parents[1] / "templates" / FILE, folder / "local")
+    shutil.copy(Path(policy.__file__).parents[1] / "templates" / FILE, folder / "local")
     return folder
 
 
@@ -55,7 +55,7 @@ ONLY_AT_WORK = {"maximum_questions", "maximum_questions_in_all", "maximum_sums"}
 
 
 def rows(kit: Path, job: Path | None = None) -> dict:
-    return {row.name: row for row in site_rules.check(open_kit(kit), job)}
+    return {row.name: row for row in policy.check(open_kit(kit), job)}
 
 
 def exported(folder: Path, experiment, **options) -> Path:

@@ -1,3 +1,1 @@
-"""Startup kits: the rules provisioning writes into them, their checks, and what reads them beside a
-job.
-"""
+"""Startup kits: the rules that provisioning writes into them, their checks, and their own processes."""

@@ -1,9 +1,8 @@
-"""What a job may bring to a participant: the configuration that ``fedward jobs`` writes, and at the
-server weights.
+"""Checks of a job's app: the configuration that ``fedward jobs`` writes, and weights at the server.
 
 The list of an app's files is checked before anything is unpacked. The files and their content are
-checked before they come to the place from which the job would run. A refusal goes to the job's
-lead, with the name of the participant.
+checked before they come to the place from which the job would run. The job's lead reads a refusal,
+with the name of the participant.
 """
 
 import io
@@ -24,32 +23,33 @@ from fedward.flare.jobs.configurations import CLIENT, SERVER, WEIGHTS, client_co
 FOLDER = "config"
 """The one folder of an app."""
 
-_SIGNATURE = (NVFLARE_SIG_FILE, NVFLARE_SUBMITTER_CRT_FILE)
-_SIGNATURES = {f"{folder}{name}" for folder in ("", f"{FOLDER}/") for name in _SIGNATURE}
-_CONFIGURATIONS = {f"{FOLDER}/{name}" for name in (CLIENT, SERVER)} | _SIGNATURES
-_KNOWN: dict[Role, set[str]] = {
-    "site": _CONFIGURATIONS,
-    "server": _CONFIGURATIONS | {f"{FOLDER}/{name}" for name in WEIGHTS},
-}
-_WEIGHTS = f"{FOLDER}/{WEIGHTS[0]}"
-
-_LARGEST = 1 << 20
-"""Bytes of a file that is not the weights; an exported configuration has a few thousand."""
-
-_LONGEST_TEXT = 200
-"""Characters of what was found that an error repeats: the job's lead chose them, others read them.
-"""
-
 CONFIGS: dict[Role, str] = {"site": CLIENT, "server": SERVER}
 """Whose configuration -> the name of its file."""
+
+_SIGNATURE_NAMES = (NVFLARE_SIG_FILE, NVFLARE_SUBMITTER_CRT_FILE)
+_SIGNATURES = {f"{folder}{name}" for folder in ("", f"{FOLDER}/") for name in _SIGNATURE_NAMES}
+_CONFIGURATIONS = {f"{FOLDER}/{name}" for name in (CLIENT, SERVER)}
+_WEIGHTS = {f"{FOLDER}/{name}" for name in WEIGHTS}
+_ADMITTED: dict[Role, set[str]] = {
+    "site": _CONFIGURATIONS | _SIGNATURES,
+    "server": _CONFIGURATIONS | _SIGNATURES | _WEIGHTS,
+}
+"""Whose kit -> names of the files that an app may have."""
+
+_LARGE_FILE = f"{FOLDER}/{WEIGHTS[0]}"
+"""The one file of any size: the weights."""
+
+_LARGEST = 1 << 20
+"""Bytes of any other file. An exported configuration has a few thousand."""
+
+_LONGEST_TEXT = 200
+"""Characters of the found text that an error repeats: the job's lead chose them, others read them."""
 
 _PATHS = {"path", "class_path"}
 """Keys by which a configuration names a class."""
 
 _NAMES_CLASS = _PATHS | {"name", "class_attributes"}
-"""Keys by which FLARE takes a value among the arguments for a class to build, or for the arguments
-themselves.
-"""
+"""Keys of an argument that FLARE takes for a class to build, or for the arguments of one."""
 
 _CONTROLLERS = {*CONTROLLERS.values(), AVERAGING, FOREIGN}
 
@@ -57,14 +57,15 @@ _EXPERIMENT = set(Experiment.model_fields) - {"method", "options"}
 """Names that a controller's argument ``experiment`` may have."""
 
 _PARTS: dict[str, type[BaseModel]] = {"data": DataSpec, "synthetic": SyntheticData}
-"""Mappings in that argument which have names of their own."""
+"""Mappings in that argument that have names of their own."""
 
-_INTERVAL = (0.05, 60.0)
+_SHORTEST_INTERVAL = 0.05
+_LONGEST_INTERVAL = 60.0
 """Seconds between two questions of a site for work that a job may set."""
 
 
 def check(app: Path, role: Role) -> None:
-    """Look at the files of an app, and at the configuration for a site or the server.
+    """Check the files of an app, and its configuration for a site or the server.
 
     A site checks the server's configuration as well, because its executor reads the experiment
     there.
@@ -73,18 +74,18 @@ def check(app: Path, role: Role) -> None:
         ConfigError: a file or folder that no export has, a link, a file that is too large, or a
             configuration that differs from an exported one in more than the experiment.
     """
-    _check_files(app, role)
-    sides: tuple[Role, ...] = ("site", "server") if role == "site" else ("server",)
-    for side in sides:
-        _check_configuration(app, side)
+    check_files(_sizes(app), role)
+    if role == "site":
+        _check_configuration(app, "site")
+    _check_configuration(app, "server")
 
 
 def check_archive(archive: object, role: Role) -> None:
-    """Look at the list of files in a zipped app, which its sender made.
+    """Check the list of files in a zipped app, which its sender wrote.
 
     Args:
         archive: the bytes of the zip file.
-        role: whose kit it is for: at the server an app may hold the weights that a run starts from.
+        role: whose kit it is for. At the server an app may hold the weights that a run starts from.
 
     Raises:
         ConfigError: it is not a zip file, or it holds a file that no export has, a name twice, or a
@@ -109,25 +110,40 @@ def check_archive(archive: object, role: Role) -> None:
 
 
 def check_files(sizes: Mapping[str, int | None], role: Role) -> None:
-    """Look at the files of an app.
+    """Check the names and sizes of an app's files.
 
     Args:
-        sizes: name within the app -> bytes; None: it is not an ordinary file.
+        sizes: name within the app -> bytes; None for anything but an ordinary file.
         role: whose kit it is for.
 
     Raises:
         ConfigError: a file that no export has, or one that is too large.
     """
-    strangers = sorted(
-        name for name, size in sizes.items() if size is None or name not in _KNOWN[role]
-    )
+    admitted = _ADMITTED[role]
+    strangers = sorted(name for name, size in sizes.items() if size is None or name not in admitted)
     if strangers:
-        files = ", ".join(sorted(_KNOWN[role] - _SIGNATURES))
-        named = [name for name in strangers if PurePath(name).name not in _SIGNATURE] or strangers
-        raise refused("app", f"nothing but {files}", ", ".join(map(repr, named)))
+        expected = f"nothing but {', '.join(sorted(admitted - _SIGNATURES))}"
+        # FLARE signs each folder, so a stranger's folder brings signatures of its own.
+        without_signatures = [
+            name for name in strangers if PurePath(name).name not in _SIGNATURE_NAMES
+        ]
+        raise refused("app", expected, ", ".join(map(repr, without_signatures or strangers)))
     for name, size in sizes.items():
-        if name != _WEIGHTS and size is not None and size > _LARGEST:
+        if name != _LARGE_FILE and size is not None and size > _LARGEST:
             raise refused(f"app, file {name}", f"at most {_LARGEST} bytes", str(size))
+
+
+def _sizes(app: Path) -> dict[str, int | None]:
+    """Return the files of an unpacked app, as :func:`check_files` takes them."""
+    sizes: dict[str, int | None] = {}
+    for path in app.rglob("*"):
+        name = path.relative_to(app).as_posix()
+        is_link = path.is_symlink()
+        if name == FOLDER and path.is_dir() and not is_link:
+            continue
+        is_ordinary = path.is_file() and not is_link
+        sizes[name] = path.stat().st_size if is_ordinary else None
+    return sizes
 
 
 def _check_configuration(app: Path, side: Role) -> None:
@@ -136,24 +152,12 @@ def _check_configuration(app: Path, side: Role) -> None:
         content = json.loads((app / file).read_text(encoding="utf-8"), object_pairs_hook=_unique)
         problem = _differences(content, side)
     except (OSError, ValueError, RecursionError) as error:
-        found = (
-            "no such file"
-            if isinstance(error, FileNotFoundError)
-            else f"{type(error).__name__}: {error}"
-        )
+        found = f"{type(error).__name__}: {error}"
+        if isinstance(error, FileNotFoundError):
+            found = "no such file"
         raise refused(f"app, file {file}", "plain JSON in UTF-8, each key once", found) from error
     if problem:
         raise refused(f"app, file {file}", "what `fedward jobs` writes for an experiment", problem)
-
-
-def _check_files(app: Path, role: Role) -> None:
-    sizes: dict[str, int | None] = {}
-    for path in app.rglob("*"):
-        name = path.relative_to(app).as_posix()
-        ordinary = path.is_file() and not path.is_symlink()
-        if name != FOLDER or path.is_symlink() or not path.is_dir():
-            sizes[name] = path.stat().st_size if ordinary else None
-    check_files(sizes, role)
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -169,8 +173,8 @@ def _differences(content: Any, side: Role) -> str:
         if isinstance(value, str) and ("{" in value or "}" in value):
             return f"a brace in {value!r}: FLARE would put a variable in its place"
         if isinstance(value, dict):
-            named = {str(value[key]) for key in _PATHS & set(value)}
-            strangers = named - set(ALLOWED[side])
+            class_paths = {str(value[key]) for key in _PATHS & set(value)}
+            strangers = class_paths - set(ALLOWED[side])
             if strangers:
                 return f"the class {', '.join(sorted(strangers))}"
     try:
@@ -180,6 +184,7 @@ def _differences(content: Any, side: Role) -> str:
 
 
 def _from_export(content: Any, side: Role) -> str:
+    """Compare a configuration with the one that an export of the same experiment writes."""
     if side == "site":
         interval = content["default_task_fetch_interval"]
         exported = client_config(interval)
@@ -188,33 +193,31 @@ def _from_export(content: Any, side: Role) -> str:
         interval = content["server"]["task_request_interval"]
         if workflow["path"] not in _CONTROLLERS:
             return "a workflow that is no controller"
-        problem = _arguments(workflow["args"])
+        problem = _unknown_arguments(workflow["args"])
         if problem:
             return problem
         exported = server_config(workflow["path"], workflow["args"], interval)
-    others = sorted(key for key in {*content, *exported} if content.get(key) != exported.get(key))
-    if others:
-        return f"other values of {', '.join(others)}"
-    if not _INTERVAL[0] <= interval <= _INTERVAL[1]:
+    keys = {*content, *exported}
+    different = sorted(key for key in keys if content.get(key) != exported.get(key))
+    if different:
+        return f"other values of {', '.join(different)}"
+    if not _SHORTEST_INTERVAL <= interval <= _LONGEST_INTERVAL:
         return f"{interval!r} seconds between two questions for work"
     return ""
 
 
-def _arguments(args: dict[str, Any]) -> str:
-    """Return what is wrong with a controller's arguments, such as one from which FLARE would build
-    something.
+def _unknown_arguments(args: dict[str, Any]) -> str:
+    """Return what is wrong with a controller's arguments; empty if nothing is.
 
-    Names and values of a method's own settings are for the controller, and at a site the executor,
-    to check: that takes torch.
+    An argument from which FLARE would build something is wrong. Names and values of a method's own
+    settings are left to the controller, and at a site to the executor: to check them takes torch.
     """
     experiment = args["experiment"]
-    unknown = {name for name in args if not name.isidentifier()} | _NAMES_CLASS & set(args)
-    unknown |= {
-        name
-        for value in args.values()
-        if isinstance(value, dict)
-        for name in _NAMES_CLASS & set(value)
-    }
+    unknown = {name for name in args if not name.isidentifier()}
+    unknown |= _NAMES_CLASS & set(args)
+    for value in args.values():
+        if isinstance(value, dict):
+            unknown |= _NAMES_CLASS & set(value)
     unknown |= set(experiment) - _EXPERIMENT
     for part, model in _PARTS.items():
         unknown |= set(experiment.get(part) or ()) - set(model.model_fields)
@@ -234,8 +237,12 @@ def values(content: Any) -> Iterator[Any]:
 
 
 def refused(where: str, expected: str, found: str) -> ConfigError:
-    """Return the error to raise about a job's app; the lead reads it, and so do the logs of others."""
+    """Return the error to raise about a job's app.
+
+    The lead and readers of others' logs see it, so what was found is cut, and written in ASCII.
+    """
     text = found.encode("unicode_escape").decode("ascii")
-    text = text if len(text) <= _LONGEST_TEXT else f"{text[:_LONGEST_TEXT]}..."
+    if len(text) > _LONGEST_TEXT:
+        text = f"{text[:_LONGEST_TEXT]}..."
     remedy = "Export the job with `fedward jobs`, and send it as it is."
     return ConfigError(where, expected=expected, found=text, remedy=remedy)

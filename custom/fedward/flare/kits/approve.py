@@ -1,6 +1,4 @@
-"""What a site's administrator does about jobs that wait: looks at them, approves them, takes an
-approval back.
-"""
+"""Approval of jobs by a site's administrator: list those that wait, approve one, withdraw it."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -10,27 +8,28 @@ from textwrap import wrap
 from typing import Any
 
 from fedward.config import DataSpec, Experiment
-from fedward.flare.kits.doctor.site_rules import approvals, row_of
+from fedward.flare.kits.doctor.policy import approvals, row_of
 from fedward.flare.kits.kit import open_kit
 from fedward.methods import method_of, settings_of
 from fedward.security.approvals import FOLDER, Entry
 from fedward.security.policy import FILE, Circumstances, Policy, findings, read_policy
 from fedward.terminal import printable
 
-_OF_A_REQUEST = ("minimum_sites", "noise", "starting_weights")
-"""Rules that a job's settings say nothing of; the site has checked them before it asked for
-approval.
-"""
+_RULES_OF_A_REQUEST = ("minimum_sites", "noise", "starting_weights")
+"""Rules that do not depend on a job's settings; the site checked them before it asked for approval."""
 
 _WIDTH = 80
+"""Columns of the table of settings."""
+
+_INDENT = "    "
+_GAP = "  "
+
 _LONGEST_NAME = 26
-"""Characters of a setting's name in the table; a longer one goes on in the next line."""
+"""Characters of a setting's name in the table; a longer one continues in the next line."""
 
 
 def listed(folder: Path) -> Iterator[str]:
-    """Yield the lines that tell of all jobs a site's kit knows: since when, their settings, and
-    what each rule says.
-    """
+    """Yield lines about all jobs that a site's kit knows: age, settings, and the result per rule."""
     kit = open_kit(folder, "site")
     policy = read_policy(kit.local / FILE)
     entries = approvals(kit).entries()
@@ -41,15 +40,15 @@ def listed(folder: Path) -> Iterator[str]:
 
 
 def approve(folder: Path, digest: str) -> str:
-    """Approve a job at a site, and say so."""
+    """Approve a job at a site; return a line that says so."""
     entry = approvals(open_kit(folder, "site")).approve(digest)
-    return f"job {digest} is approved" + (
-        "" if entry.asked else " in advance: it has not asked to run here yet"
-    )
+    if entry.asked:
+        return f"job {digest} is approved"
+    return f"job {digest} is approved in advance: it has not asked to run here yet"
 
 
 def withdraw(folder: Path, digest: str) -> str:
-    """Take an approval back, and say so."""
+    """Withdraw an approval; return a line that says so."""
     approvals(open_kit(folder, "site")).withdraw(digest)
     return f"job {digest} is no longer approved; it stops at its next request"
 
@@ -63,37 +62,40 @@ def _lines(entry: Entry, policy: Policy) -> Iterator[str]:
     yield f"  method {experiment.method}, and what is not as by default:"
     yield from _table(differences(experiment))
     yield f"  all settings: {FOLDER}/{entry.digest}.json, in the site's own folder"
-    for found in findings(policy, experiment, method_of(experiment), Circumstances()):
-        if found.rule not in _OF_A_REQUEST:
-            yield from row_of(found).lines()
+    for finding in findings(policy, experiment, method_of(experiment), Circumstances()):
+        if finding.rule not in _RULES_OF_A_REQUEST:
+            yield from row_of(finding).lines()
 
 
 def differences(experiment: Experiment) -> list[tuple[str, str, str]]:
     """Return each setting of a clinical job that is not the default, as (name, value, default).
 
-    Names are those that ``--set`` takes. Values are JSON, as one line. A default is that of the
+    Names are those that ``--set`` takes. Values are JSON, as one line. The default is that of the
     experiment or, for a setting of the method, the method's. It is empty where there is none, as
     for an entry of a mapping.
     """
-    asked = _flat(experiment)
-    default = _flat(_usual(experiment))
-    default |= dict(
-        _leaves({name: Experiment.model_fields[name].default for name in ("net", "trainable")})
-    )
-    default |= dict(_leaves({"data": DataSpec().model_dump(mode="json")}))
-    names = [name for name in asked if asked[name] != default.get(name)]
-    return [(name, asked[name], default.get(name, "")) for name in names]
+    settings = _all_settings(experiment)
+    defaults = _all_settings(_default_experiment(experiment))
+    fields = Experiment.model_fields
+    defaults |= dict(_leaves({name: fields[name].default for name in ("net", "trainable")}))
+    defaults |= dict(_leaves({"data": DataSpec().model_dump(mode="json")}))
+    return [
+        (name, value, defaults.get(name, ""))
+        for name, value in settings.items()
+        if value != defaults.get(name)
+    ]
 
 
-def _usual(experiment: Experiment) -> Experiment:
-    """Return the method with all defaults on such images and such a network, on which some of the
-    defaults hang.
+def _default_experiment(experiment: Experiment) -> Experiment:
+    """Return the method with all defaults for such images and such a network.
+
+    Some of the defaults depend on images and network, so these are taken over.
     """
     given = experiment.model_dump(include={"method", "data", "net", "trainable"})
-    return Experiment(**given, synthetic=None)  # of which a clinical job has none
+    return Experiment(**given, synthetic=None)  # A clinical job has no synthetic images.
 
 
-def _flat(experiment: Experiment) -> dict[str, str]:
+def _all_settings(experiment: Experiment) -> dict[str, str]:
     """Return all settings by the names that ``--set`` takes, the method's own last."""
     settings = experiment.model_dump(mode="json", exclude={"options", "method"})
     options = settings_of(experiment.method, experiment.options).model_dump(mode="json")
@@ -101,6 +103,7 @@ def _flat(experiment: Experiment) -> dict[str, str]:
 
 
 def _leaves(settings: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
+    """Yield the settings of nested mappings, with dotted names and JSON values."""
     for name, value in settings.items():
         if isinstance(value, Mapping):
             yield from _leaves(value, f"{prefix}{name}.")
@@ -110,12 +113,13 @@ def _leaves(settings: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str
 
 def _table(rows: list[tuple[str, str, str]]) -> Iterator[str]:
     """Yield the lines of three columns, 80 characters wide, with control characters written out."""
-    cells = [tuple(map(printable, row)) for row in [("setting", "this job", "default"), *rows]]
+    header = ("setting", "this job", "default")
+    cells = [tuple(map(printable, row)) for row in [header, *rows]]
     first = min(max(len(name) for name, *_ in cells), _LONGEST_NAME)
-    other = (_WIDTH - len("    ") - first - 2 * len("  ")) // 2
+    other = (_WIDTH - len(_INDENT) - first - 2 * len(_GAP)) // 2
+    widths = (first, other, other)
     for row in cells:
-        columns = [
-            wrap(cell, width) for cell, width in zip(row, (first, other, other), strict=True)
-        ]
+        columns = [wrap(cell, width) for cell, width in zip(row, widths, strict=True)]
         for name, value, default in zip_longest(*columns, fillvalue=""):
-            yield f"    {name:<{first}}  {value:<{other}}  {default}".rstrip()
+            line = f"{_INDENT}{name:<{first}}{_GAP}{value:<{other}}{_GAP}{default}"
+            yield line.rstrip()

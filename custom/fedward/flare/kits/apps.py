@@ -1,5 +1,6 @@
-"""What FLARE builds first in every process of a kit: the check of jobs' apps, and what else guards
-that process.
+"""The first object that FLARE builds in every process of a kit: the check of jobs' apps.
+
+It also puts the other guards into that process.
 """
 
 from pathlib import Path
@@ -17,16 +18,15 @@ from fedward.flare.kits.app_check import check
 
 
 class AppCheck(AppValidator):  # type: ignore[misc]
-    """Refuses an app with any other file, or another configuration, than the export's; the kits
-    name it.
+    """Refuses an app with files, or a configuration, that no export has; named in the kits.
 
     FLARE builds it in each process of a kit before it opens a connection. It therefore also puts
     the gate for messages and the deployer into that process (:mod:`fedward.flare.kits.gate`,
     :mod:`fedward.flare.kits.deployer`).
 
     FLARE looks at an app's configuration before it asks a validator, and reads it as HOCON or YAML
-    too, where a file may include others and addresses. Therefore every file is read as JSON in a
-    process that has this check.
+    too, where a file may include other files and addresses. A process with this check therefore
+    reads every configuration as JSON.
 
     Args:
         role: whose kit it is, ``site`` or ``server``.

@@ -1,9 +1,8 @@
-"""Whether a participant is connected: ``python3 -m fedward.flare.kits.health [KIT]``, by default
-``FEDWARD_KIT``.
+"""Whether a participant is connected, for health checks: ``python3 -m fedward.flare.kits.health``.
 
-For the health checks of containers and service managers. What counts is the last contact, which the
-participant's own process writes down (:mod:`fedward.flare.kits.presence`): a connection that stands
-may lead nowhere.
+The kit is the argument, by default ``FEDWARD_KIT``. Containers and service managers run this
+command. What counts is the last contact, which the participant's own process writes down
+(:mod:`fedward.flare.kits.presence`): an open connection may lead nowhere.
 """
 
 import os
@@ -21,8 +20,9 @@ KIT = "FEDWARD_KIT"
 
 
 def connected(kit: Kit) -> tuple[bool, str]:
-    """Return whether a site's server answers it, or a server's own process holds its port; and what
-    shows it.
+    """Return whether a participant is connected, and the evidence for it.
+
+    A site is connected if its server answers it, a server if its own process holds its port.
 
     Raises:
         ConfigError: what the participant's process has written cannot be read.
@@ -44,14 +44,15 @@ def connected(kit: Kit) -> tuple[bool, str]:
         for name, last in sorted(presence.sites.items())
         if now - last > RECENT
     ]
-    sites = f"{len(presence.sites) - len(silent)} of {len(presence.sites)} sites in contact"
-    return True, f"port {kit.port}, {sites}" + (
-        f"; silent for {', '.join(silent)}" if silent else ""
-    )
+    site_count = len(presence.sites)
+    evidence = f"port {kit.port}, {site_count - len(silent)} of {site_count} sites in contact"
+    if silent:
+        evidence += f"; silent for {', '.join(silent)}"
+    return True, evidence
 
 
 def is_older(kit: Kit) -> bool:
-    """Return whether a kit comes from a version whose processes did not write of their contacts."""
+    """Return whether the kit is of a version whose processes did not write down their contacts."""
     return kit.resources.is_file() and PRESENCE not in kit.resources.read_text(encoding="utf-8")
 
 
@@ -63,12 +64,13 @@ def main(arguments: list[str]) -> int:
         return 1
     try:
         kit = open_kit(Path(folder))
-        well, found = connected(kit)
+        is_connected, evidence = connected(kit)
     except FedwardError as error:
         print(error)
         return 1
-    print(f"{kit.role} {kit.name}: {'' if well else 'not '}connected, {found}")
-    return int(not well)
+    state = "connected" if is_connected else "not connected"
+    print(f"{kit.role} {kit.name}: {state}, {evidence}")
+    return 0 if is_connected else 1
 
 
 if __name__ == "__main__":

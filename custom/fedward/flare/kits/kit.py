@@ -13,15 +13,20 @@ from fedward.errors import ConfigError
 from fedward.flare.classes import Role as Side
 from fedward.flare.places import resources, state_folder
 
-STARTUP = "startup"
 Role = Literal["site", "server", "user"]
+
+STARTUP = "startup"
+"""Folder in a kit with certificates and start scripts."""
+
+UNPACK_AGAIN = "Unpack the kit again as it was handed out."
+"""What to do about missing or damaged files."""
+
 _CONFIGS: dict[str, Role] = {
     "fed_client.json": "site",
     "fed_server.json": "server",
     "fed_admin.json": "user",
 }
-UNPACK_AGAIN = "Unpack the kit again as it was handed out."
-"""What to do about missing or damaged files."""
+"""File in ``startup`` -> whose kit has it."""
 
 
 @dataclass(frozen=True)
@@ -36,11 +41,13 @@ class Kit:
     scheme: str
     """How messages travel: grpc, http or tcp."""
     host: str
+    """The server's host name."""
     port: int
+    """The server's port."""
     identity: str
     """The name in the server's certificate."""
     security: str
-    """mtls: both sides show a certificate; tls: the server alone; clear: nobody."""
+    """mtls: both sides show a certificate; tls: only the server does; clear: neither does."""
 
     def __str__(self) -> str:
         server = f"{self.host}:{self.port} ({self.scheme}, {self.security})"
@@ -48,7 +55,7 @@ class Kit:
 
     @property
     def side(self) -> Side:
-        """Which half of a job runs with it, for a site's or the server's kit."""
+        """Which half of a job runs with a site's or the server's kit."""
         return "server" if self.role == "server" else "site"
 
     @property
@@ -68,16 +75,16 @@ class Kit:
 
     @property
     def state(self) -> Path:
-        """Folder with what the participant keeps; ConfigError: jobs run in containers, and nothing
-        names it.
+        """Folder with what the participant keeps.
+
+        Raises:
+            ConfigError: jobs run in containers, and nothing names the folder.
         """
         return state_folder(self.folder)
 
     @property
     def resources(self) -> Path:
-        """The file that says what may run: the participant's own, else the one that the kit came
-        with.
-        """
+        """The file that says what may run: the participant's own, else the one of the kit."""
         return resources(self.folder)
 
     @property
@@ -97,11 +104,14 @@ class Kit:
 
     @property
     def trusted(self) -> Path:
-        """What the server's certificate is checked against: with plain TLS a proxy's authority may
-        stand in.
+        """The authority that the server's certificate is checked against.
+
+        With plain TLS a proxy may answer for the server, with a certificate of another authority.
         """
-        own = self.startup / "customRootCA.pem"
-        return own if self.security == "tls" and own.is_file() else self.root
+        proxy_root = self.startup / "customRootCA.pem"
+        if self.security == "tls" and proxy_root.is_file():
+            return proxy_root
+        return self.root
 
 
 def open_kit(folder: Path, role: Role | None = None) -> Kit:
@@ -114,33 +124,39 @@ def open_kit(folder: Path, role: Role | None = None) -> Kit:
     Raises:
         ConfigError: there is no configuration, it cannot be read, or the kit has another role.
     """
-    present = [file for name in _CONFIGS if (file := folder / STARTUP / name).is_file()]
+    candidates = [folder / STARTUP / name for name in _CONFIGS]
+    present = [file for file in candidates if file.is_file()]
     if len(present) != 1:
-        expected = f"one of {', '.join(_CONFIGS)} in {STARTUP}/"
-        found = ", ".join(file.name for file in present)
         raise ConfigError(
-            f"kit {folder}", expected=expected, found=found or "none", remedy=UNPACK_AGAIN
+            f"kit {folder}",
+            expected=f"one of {', '.join(_CONFIGS)} in {STARTUP}/",
+            found=", ".join(file.name for file in present) or "none",
+            remedy=UNPACK_AGAIN,
         )
-    actual = _CONFIGS[present[0].name]
-    content = read_json(present[0])
+    file = present[0]
+    actual = _CONFIGS[file.name]
+    content = read_json(file)
     if role not in (None, actual):
-        remedy = f"Name the folder of a {role}'s kit."
         raise ConfigError(
-            f"kit {folder}", expected=f"a {role}'s", found=f"a {actual}'s", remedy=remedy
+            f"kit {folder}",
+            expected=f"a {role}'s",
+            found=f"a {actual}'s",
+            remedy=f"Name the folder of a {role}'s kit.",
         )
-    with reading(str(present[0]), "the project, the server and the participant", UNPACK_AGAIN):
+    with reading(str(file), "the project, the server and the participant", UNPACK_AGAIN):
         return _kit(folder, actual, content)
 
 
 def job_store(kit: Kit) -> Path:
-    """Return the folder in which a server keeps jobs and their results; ConfigError: its rules name
-    none.
+    """Return the folder in which a server keeps jobs and their results.
+
+    Raises:
+        ConfigError: the server's rules name no such folder.
     """
     remedy = "Restore it from a newly provisioned kit."
     with reading(str(kit.resources), "a component job_manager with its folder, uri_root", remedy):
-        (manager,) = (
-            part for part in read_json(kit.resources)["components"] if part["id"] == "job_manager"
-        )
+        components = read_json(kit.resources)["components"]
+        (manager,) = (component for component in components if component["id"] == "job_manager")
         return Path(manager["args"]["uri_root"])
 
 
@@ -150,9 +166,8 @@ def reading(where: str, expected: str, remedy: str) -> Iterator[None]:
     try:
         yield
     except (AttributeError, LookupError, OSError, TypeError, ValueError) as error:
-        raise ConfigError(
-            where, expected=expected, found=f"{type(error).__name__}: {error}", remedy=remedy
-        ) from error
+        found = f"{type(error).__name__}: {error}"
+        raise ConfigError(where, expected=expected, found=found, remedy=remedy) from error
 
 
 def read_json(path: Path) -> dict[str, Any]:
@@ -166,26 +181,35 @@ def read_json(path: Path) -> dict[str, Any]:
 
 def _kit(folder: Path, role: Role, content: dict[str, Any]) -> Kit:
     if role == "user":
-        own = content["admin"]
-        name = own["username"]
-        project = own["project_name"]
-        identity = own["server_identity"]
-        scheme = own["scheme"]
-        host = own["host"]
-        port = own["port"]
+        participant = content["admin"]
+        name = participant["username"]
+        project = participant["project_name"]
+        identity = participant["server_identity"]
+        scheme = participant["scheme"]
+        host = participant["host"]
+        port = participant["port"]
     else:
         server = content["servers"][0]
         project = server["name"]
         service = server["service"]
         scheme = service.get("scheme", "grpc")
-        (host, _, port) = service["target"].rpartition(":")
+        host, _, port = service["target"].rpartition(":")
         if role == "server":
-            own = server
+            participant = server
             name = server["admin_server"]
             identity = server["admin_server"]
         else:
-            own = content["client"]
+            participant = content["client"]
             identity = server.get("identity")
-            name = own["fqsn"].rpartition(".")[-1]  # the last of a chain of relays
-    security = own.get("connection_security") or "mtls"
-    return Kit(folder, role, name, project, scheme, host, int(port), identity or host, security)
+            name = participant["fqsn"].rpartition(".")[-1]  # The last of a chain of relays.
+    return Kit(
+        folder=folder,
+        role=role,
+        name=name,
+        project=project,
+        scheme=scheme,
+        host=host,
+        port=int(port),
+        identity=identity or host,
+        security=participant.get("connection_security") or "mtls",
+    )

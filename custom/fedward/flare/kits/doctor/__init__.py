@@ -9,64 +9,68 @@ from pathlib import Path
 
 from fedward.errors import ConfigError
 from fedward.flare.kits.doctor import (
-    budget,
     certificates,
-    connections,
-    data,
-    imports,
+    files,
+    flare_rules,
     job,
-    layout,
     network,
     policy,
-    rights,
-    site_rules,
+    site,
 )
-from fedward.flare.kits.doctor.rows import Row, broken, done, skipped, text
+from fedward.flare.kits.doctor.rows import Row, broken, done, report_text, skipped
 from fedward.flare.kits.kit import Kit, open_kit
 
 
 def examine(folder: Path, job_folder: Path | None = None) -> tuple[str, list[Row]]:
-    """Return a headline and the findings about a kit and, if one is named, about a job that shall
-    run with it.
+    """Return a headline and the findings about a kit.
+
+    Args:
+        folder: the kit's.
+        job_folder: a job that is to run with the kit, and is examined too.
     """
-    installed = f"fedward {version('fedward')}, nvflare {version('nvflare')}, Python {platform.python_version()}"
-    versions = done("versions", installed)
+    versions = done(
+        "versions",
+        f"fedward {version('fedward')}, nvflare {version('nvflare')}, "
+        f"Python {platform.python_version()}",
+    )
     try:
         kit = open_kit(folder)
     except ConfigError as error:
         return f"startup kit {folder}", [broken("layout", error), versions]
-    own = [layout.complete(kit), *certificates.check(kit)]
-    credentials = not any(
-        row.status == "failed" for row in own if row.name in ("layout", *certificates.NEEDED)
-    )
-    return str(kit), [*own, *network.check(kit, credentials), *_rules(kit, job_folder), versions]
+    rows = [files.complete(kit), *certificates.check(kit)]
+    needed_for_tls = ("layout", *certificates.NEEDED)
+    usable = not any(row.status == "failed" and row.name in needed_for_tls for row in rows)
+    rows += network.check(kit, credentials=usable)
+    rows += _check_rules(kit, job_folder)
+    rows.append(versions)
+    return str(kit), rows
 
 
 def run(folder: Path, job_folder: Path | None = None) -> int:
     """Print the findings about a kit.
 
     Returns:
-        0: nothing failed (there may be warnings); 1: something did.
+        0 if nothing failed (there may be warnings), else 1.
     """
     headline, rows = examine(folder, job_folder)
-    print(text(headline, rows))
+    print(report_text(headline, rows))
     return int(any(row.status == "failed" for row in rows))
 
 
-def _rules(kit: Kit, job_folder: Path | None) -> list[Row]:
-    """Return what the kit's ``local`` folder says; a user's kit has no rules."""
+def _check_rules(kit: Kit, job_folder: Path | None) -> list[Row]:
+    """Check what the kit's ``local`` folder says; a user's kit has no rules."""
     if kit.role == "user":
-        return [skipped("job", "a user's kit sets no rules; name a site's")] if job_folder else []
+        if job_folder is None:
+            return []
+        return [skipped("job", "a user's kit sets no rules; name a site's")]
     if not kit.local.is_dir():
         return [skipped("rules", "there is no folder local")]
-    return [
-        *policy.check(kit),
-        *data.check(kit),
-        *budget.check(kit),
-        *layout.check(kit),
-        *imports.check(kit),
-        *connections.check(kit),
-        *rights.check(kit),
-        *(job.check(kit, job_folder) if job_folder else []),
-        *site_rules.check(kit, job_folder),
-    ]
+    rows = flare_rules.check(kit)
+    rows += site.check_data(kit)
+    rows += site.check_budget(kit)
+    rows += files.check(kit)
+    rows += flare_rules.check_code_rights(kit)
+    if job_folder:
+        rows += job.check(kit, job_folder)
+    rows += policy.check(kit, job_folder)
+    return rows

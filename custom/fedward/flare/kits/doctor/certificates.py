@@ -13,115 +13,144 @@ from fedward.flare.kits.kit import Kit
 from fedward.terminal import one_line
 
 NEEDED = ("certificate", "key pair")
-"""Rows without which no handshake can be tried."""
+"""Rows that must not have failed for a TLS handshake to be tried."""
 
 _SOON = timedelta(days=30)
+"""A certificate that ends within this time is a warning."""
+
 _NEW_KIT = "Ask the project's administrator for a new kit."
 
 
 def check(kit: Kit, now: datetime | None = None) -> list[Row]:
-    """Look at key, certificate and authority as they are at ``now`` (default: the time on this
-    machine).
+    """Check key, certificate and authority.
+
+    Args:
+        kit: the kit.
+        now: the time at which they are judged; by default this machine's.
     """
     now = now or datetime.now(UTC)
-    rows = [_mode(kit)] if kit.key.is_file() else []
+    rows = []
+    if kit.key.is_file():
+        rows.append(_key_mode(kit))
     if not all(path.is_file() for path in (kit.key, kit.certificate, kit.root)):
-        return [*rows, skipped("certificate", "files are missing")]
+        rows.append(skipped("certificate", "files are missing"))
+        return rows
     try:
-        own, root = (
-            x509.load_pem_x509_certificate(path.read_bytes())
-            for path in (kit.certificate, kit.root)
-        )
+        certificate = x509.load_pem_x509_certificate(kit.certificate.read_bytes())
+        root = x509.load_pem_x509_certificate(kit.root.read_bytes())
     except (ValueError, OSError) as error:
-        return [*rows, _unreadable("certificate", error)]
-    return [
-        *rows,
-        _pair(kit, own),
-        _signed(own, root),
-        _owner(kit, own),
-        _validity("validity", own, now),
-        done("root CA", f"{name_in(root.subject)}\n{cert_fingerprint_sha256(root)}"),
+        rows.append(_unreadable("certificate", error))
+        return rows
+    rows += [
+        _key_pair(kit, certificate),
+        _signature(certificate, root),
+        _owner(kit, certificate),
+        _validity("validity", certificate, now),
+        done("root CA", f"{common_name(root.subject)}\n{cert_fingerprint_sha256(root)}"),
         _validity("root validity", root, now),
-        _clock(own, root, now),
+        _clock(certificate, root, now),
     ]
+    return rows
 
 
-def name_in(entry: x509.Name) -> str:
-    """Return the common name of a certificate's subject or issuer; empty if there is none."""
+def common_name(entry: x509.Name) -> str:
+    """Return the common name of a certificate's subject or issuer; empty if it has none."""
     names = entry.get_attributes_for_oid(NameOID.COMMON_NAME)
     return str(names[0].value) if names else ""
 
 
-def _mode(kit: Kit) -> Row:
+def _key_mode(kit: Kit) -> Row:
     mode = kit.key.stat().st_mode & 0o777
     found = f"mode {mode:04o}"
     if not mode & 0o077:
         return done("private key", found)
-    remedy = f"chmod 600 {kit.key.relative_to(kit.folder)}; if others may have read it, ask for a new kit."
     return failed(
-        "private key", expected="mode 0600: its owner's alone", found=found, remedy=remedy
+        "private key",
+        expected="mode 0600: its owner's alone",
+        found=found,
+        remedy=(
+            f"chmod 600 {kit.key.relative_to(kit.folder)}; "
+            "if others may have read it, ask for a new kit."
+        ),
     )
 
 
-def _pair(kit: Kit, own: x509.Certificate) -> Row:
+def _key_pair(kit: Kit, certificate: x509.Certificate) -> Row:
     try:
         key = serialization.load_pem_private_key(kit.key.read_bytes(), password=None)
     except (ValueError, TypeError, OSError) as error:
         return _unreadable("key pair", error)
-    if key.public_key() == own.public_key():
+    if key.public_key() == certificate.public_key():
         return done("key pair", f"{kit.key.name} belongs to {kit.certificate.name}")
-    expected = f"the key of {kit.certificate.name}"
-    found = "the key of another certificate"
-    remedy = "Do not mix files of two kits; unpack this one again."
-    return failed("key pair", expected=expected, found=found, remedy=remedy)
+    return failed(
+        "key pair",
+        expected=f"the key of {kit.certificate.name}",
+        found="the key of another certificate",
+        remedy="Do not mix files of two kits; unpack this one again.",
+    )
 
 
-def _signed(own: x509.Certificate, root: x509.Certificate) -> Row:
+def _signature(certificate: x509.Certificate, root: x509.Certificate) -> Row:
+    fingerprint = cert_fingerprint_sha256(certificate)
     try:
-        own.verify_directly_issued_by(root)
+        certificate.verify_directly_issued_by(root)
     except (ValueError, TypeError, InvalidSignature):
-        expected = f"signed by this kit's root CA, {name_in(root.subject)}"
-        found = f"signed by another, named {name_in(own.issuer) or 'nobody'}\n{cert_fingerprint_sha256(own)}"
-        remedy = f"The files are of two projects, or of two provisionings. {_NEW_KIT}"
-        return failed("certificate", expected=expected, found=found, remedy=remedy)
-    return done("certificate", f"signed by the kit's root CA\n{cert_fingerprint_sha256(own)}")
+        issuer = common_name(certificate.issuer) or "nobody"
+        return failed(
+            "certificate",
+            expected=f"signed by this kit's root CA, {common_name(root.subject)}",
+            found=f"signed by another, named {issuer}\n{fingerprint}",
+            remedy=f"The files are of two projects, or of two provisionings. {_NEW_KIT}",
+        )
+    return done("certificate", f"signed by the kit's root CA\n{fingerprint}")
 
 
-def _owner(kit: Kit, own: x509.Certificate) -> Row:
-    name = name_in(own.subject)
+def _owner(kit: Kit, certificate: x509.Certificate) -> Row:
+    name = common_name(certificate.subject)
     if name == kit.name:
         return done("owner", name)
-    expected = f"a certificate made out to {kit.name}"
-    found = name or "no name"
-    remedy = f"The server refuses a name that the certificate does not bear. {_NEW_KIT}"
-    return failed("owner", expected=expected, found=found, remedy=remedy)
+    return failed(
+        "owner",
+        expected=f"a certificate made out to {kit.name}",
+        found=name or "no name",
+        remedy=f"The server refuses a name that the certificate does not bear. {_NEW_KIT}",
+    )
 
 
-def _validity(name: str, certificate: x509.Certificate, now: datetime) -> Row:
+def _validity(row_name: str, certificate: x509.Certificate, now: datetime) -> Row:
     end = certificate.not_valid_after_utc
-    found = f"{(end - now).days} days, until {end:%Y-%m-%d}"
     if end < now:
-        return failed(
-            name, expected="not expired", found=f"expired on {end:%Y-%m-%d}", remedy=_NEW_KIT
-        )
+        found = f"expired on {end:%Y-%m-%d}"
+        return failed(row_name, expected="not expired", found=found, remedy=_NEW_KIT)
+    found = f"{(end - now).days} days, until {end:%Y-%m-%d}"
     if end - now < _SOON:
-        return warning(name, expected=f"{_SOON.days} days or more", found=found, remedy=_NEW_KIT)
-    return done(name, found)
+        expected = f"{_SOON.days} days or more"
+        return warning(row_name, expected=expected, found=found, remedy=_NEW_KIT)
+    return done(row_name, found)
 
 
-def _clock(own: x509.Certificate, root: x509.Certificate, now: datetime) -> Row:
-    start = max(own.not_valid_before_utc, root.not_valid_before_utc)
+def _clock(certificate: x509.Certificate, root: x509.Certificate, now: datetime) -> Row:
+    """Compare the clock with the start of the certificates, the one time that is known offline."""
+    start = max(certificate.not_valid_before_utc, root.not_valid_before_utc)
     form = "%Y-%m-%d %H:%M:%S UTC"
     if now < start:
-        expected = f"a time after the certificates were made, {start:{form}}"
-        remedy = "Set the clock of this machine, or of the one that made the kit."
-        return failed("clock", expected=expected, found=f"{now:{form}}", remedy=remedy)
-    unknown = "How far it is from the server's cannot be measured."
-    return done("clock", f"{now:{form}}, after the certificates were made\n{unknown}")
+        return failed(
+            "clock",
+            expected=f"a time after the certificates were made, {start:{form}}",
+            found=f"{now:{form}}",
+            remedy="Set the clock of this machine, or of the one that made the kit.",
+        )
+    return done(
+        "clock",
+        f"{now:{form}}, after the certificates were made\n"
+        "How far it is from the server's cannot be measured.",
+    )
 
 
-def _unreadable(name: str, error: Exception) -> Row:
-    found = one_line(str(error)) or type(error).__name__
+def _unreadable(row_name: str, error: Exception) -> Row:
     return failed(
-        name, expected="a PEM file without a password", found=found, remedy="Unpack the kit again."
+        row_name,
+        expected="a PEM file without a password",
+        found=one_line(str(error)) or type(error).__name__,
+        remedy="Unpack the kit again.",
     )

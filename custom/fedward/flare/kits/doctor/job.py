@@ -1,4 +1,4 @@
-"""Checks of a job against a kit: would this site run it, and what would it bring?"""
+"""Checks of a job against a kit's FLARE rules: would it run here, and what would it bring?"""
 
 from pathlib import Path
 from typing import Any
@@ -10,19 +10,22 @@ from nvflare.private.fed.utils.app_authz import AppAuthzService
 from fedward.errors import ConfigError
 from fedward.flare.kits import app_check
 from fedward.flare.kits.app_check import CONFIGS
-from fedward.flare.kits.doctor.policy import RULES, SCOPES, refusal, scopes
-from fedward.flare.kits.doctor.rights import may_bring_code
+from fedward.flare.kits.doctor.flare_rules import RULES, class_refusal, may_bring_code
 from fedward.flare.kits.doctor.rows import Row, broken, done, failed, skipped, warning
 from fedward.flare.kits.kit import Kit, read_json, reading
+from fedward.flare.kits.scopes import SCOPES, read_scopes
 
-_EXPORT = "A clinical export goes to every site and brings no code: fedward jobs FOLDER --only JOB --clinical."
+_EXPORT = (
+    "A clinical export goes to every site and brings no code: "
+    "fedward jobs FOLDER --only JOB --clinical."
+)
 
 
 def check(kit: Kit, folder: Path) -> list[Row]:
-    """Look whether a job folder would be accepted with this kit."""
+    """Check whether a job folder would be accepted with this kit."""
     try:
         meta = read_json(folder / "meta.json")
-        app = app_of(kit, meta)
+        app = app_for(kit, meta)
         if app is None:
             return [
                 warning(
@@ -36,23 +39,32 @@ def check(kit: Kit, folder: Path) -> list[Row]:
         rows = [done("job", f"{meta.get('name', folder.name)}, app {app}")]
         if kit.role == "site":
             rows.append(_scope(kit, str(meta.get("scope") or "")))
-        return [*rows, _app_check(kit, folder / app), _image(kit, meta), _classes(kit, config)]
+        rows += [_app_check(kit, folder / app), _own_code(kit, meta), _classes(kit, config)]
+        return rows
     except ConfigError as error:
         return [broken("job", error)]
 
 
-def app_of(kit: Kit, meta: dict[str, Any]) -> str | None:
-    """Return the app that the job sends to the kit's participant."""
-    me = "server" if kit.role == "server" else kit.name
-    with reading(
-        "meta.json", "a deploy_map that names sites for each app", "Export the job again."
-    ):
+def app_for(kit: Kit, meta: dict[str, Any]) -> str | None:
+    """Return the app that a job sends to the kit's participant, None if there is none.
+
+    Args:
+        kit: a site's or the server's.
+        meta: content of the job's ``meta.json``.
+
+    Raises:
+        ConfigError: the content does not map apps to sites.
+    """
+    participant = "server" if kit.role == "server" else kit.name
+    expected = "a deploy_map that names sites for each app"
+    with reading("meta.json", expected, "Export the job again."):
         for app, places in meta["deploy_map"].items():
-            sites = (
-                places.get("sites") or places.get("targets") if isinstance(places, dict) else places
-            )
-            if any(site == me or site.casefold() == ALL_SITES.casefold() for site in sites or []):
-                return str(app)
+            sites = places
+            if isinstance(places, dict):
+                sites = places.get("sites") or places.get("targets")
+            for site in sites or []:
+                if site == participant or site.casefold() == ALL_SITES.casefold():
+                    return str(app)
     return None
 
 
@@ -64,60 +76,73 @@ def _app_check(kit: Kit, app: Path) -> Row:
     return done("job app", "an exported configuration, and nothing else")
 
 
-def _scope(kit: Kit, scope: str) -> Row:
+def _scope(kit: Kit, name: str) -> Row:
+    """Check the privacy scope that a job names; empty if it names none."""
     try:
-        manager = scopes(kit)
+        manager = read_scopes(kit)
     except ConfigError:
         return skipped("job scope", f"{SCOPES} is broken, see above")
-    asked = repr(scope) if scope else "none"
+    asked = repr(name) if name else "none"
     if not manager.is_policy_defined():
-        found = f"{asked}, and no such file: FLARE runs the job without filters"
-        remedy = "Write the file, so that this site decides what jobs may do."
-        return warning("job scope", expected=f"a scope of {SCOPES}", found=found, remedy=remedy)
-    here = manager.get_scope(scope)
-    if here:
-        return done("job scope", here.name if scope else f"none named, so the default, {here.name}")
-    remedy = f"The job is refused here. Change its meta.json, or allow the scope in {SCOPES}."
-    return failed(
-        "job scope",
-        expected=f"one of {', '.join(manager.name_to_scopes)}",
-        found=asked,
-        remedy=remedy,
-    )
+        return warning(
+            "job scope",
+            expected=f"a scope of {SCOPES}",
+            found=f"{asked}, and no such file: FLARE runs the job without filters",
+            remedy="Write the file, so that this site decides what jobs may do.",
+        )
+    scope = manager.get_scope(name)
+    if scope is None:
+        return failed(
+            "job scope",
+            expected=f"one of {', '.join(manager.name_to_scopes)}",
+            found=asked,
+            remedy=(
+                f"The job is refused here. Change its meta.json, or allow the scope in {SCOPES}."
+            ),
+        )
+    if name:
+        return done("job scope", scope.name)
+    return done("job scope", f"none named, so the default, {scope.name}")
 
 
-def _image(kit: Kit, meta: dict[str, Any]) -> Row:
-    """Look for what FLARE takes for own code besides files: an image, or a path of its own."""
-    if not AppAuthzService.derive_local_app_info({}, meta, kit.name).get(AppValidationKey.BYOC):
+def _own_code(kit: Kit, meta: dict[str, Any]) -> Row:
+    """Look for what FLARE counts as own code besides files: an image, or a Python path."""
+    info = AppAuthzService.derive_local_app_info({}, meta, kit.name)
+    if not info.get(AppValidationKey.BYOC):
         return done("own code", "none: the job brings no image")
-    _, roles = may_bring_code(kit)
     found = (
         "an image or path of its own in launcher_spec, which could do anything with the site's data"
     )
+    _, roles = may_bring_code(kit)
     if roles:
         expected = f"none; by this site's rules it may come from: {', '.join(roles)}"
         return warning("own code", expected=expected, found=found, remedy=_EXPORT)
-    return failed(
-        "own code",
-        expected="none: this site's rules let nobody bring code",
-        found=found,
-        remedy=_EXPORT,
-    )
+    expected = "none: this site's rules let nobody bring code"
+    return failed("own code", expected=expected, found=found, remedy=_EXPORT)
 
 
 def _classes(kit: Kit, config: dict[str, Any]) -> Row:
-    parts = [
-        (part, part.get("path") or part.get("class_path"))
-        for part in app_check.values(config)
-        if isinstance(part, dict)
-    ]
-    named = [part for part, path in parts if isinstance(path, str) or {"id", "name"} <= {*part}]
-    refused = sorted({reason for part in named if (reason := refusal(kit, part))})
-    if refused:
-        expected = "classes of this site's allow list"
-        remedy = f"The job fails here. Ask for one that was exported with fedward jobs; the list is in {RULES}."
-        return failed("job classes", expected=expected, found="; ".join(refused), remedy=remedy)
-    return done(
-        "job classes",
-        f"it runs {', '.join(sorted(path for _, path in parts if path))}, and no other",
-    )
+    """Check every component of a configuration against the kit's allow list."""
+    paths = set()
+    refusals = set()
+    for component in app_check.values(config):
+        if not isinstance(component, dict):
+            continue
+        path = component.get("path") or component.get("class_path")
+        if path:
+            paths.add(path)
+        if isinstance(path, str) or {"id", "name"} <= set(component):
+            reason = class_refusal(kit, component)
+            if reason:
+                refusals.add(reason)
+    if refusals:
+        return failed(
+            "job classes",
+            expected="classes of this site's allow list",
+            found="; ".join(sorted(refusals)),
+            remedy=(
+                "The job fails here. Ask for one that was exported with fedward jobs; "
+                f"the list is in {RULES}."
+            ),
+        )
+    return done("job classes", f"it runs {', '.join(sorted(paths))}, and no other")

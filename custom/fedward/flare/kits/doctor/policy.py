@@ -1,230 +1,183 @@
-"""Checks of a site's own rules, with FLARE's own readers: classes that may run, logs that leave,
-privacy scopes.
-"""
+"""Checks of a site's own policy, alone and against a job, rule by rule."""
 
-import contextlib
-import io
-import json
-import logging
-from importlib.util import find_spec
+import stat
 from pathlib import Path
 from typing import Any
 
-from nvflare.apis.fl_exception import UnsafeComponentError
-from nvflare.app_common.widgets import component_path_authorizer as authorizer
-from nvflare.private.fed.app.fl_conf import create_privacy_manager
-from nvflare.private.privacy_manager import PrivacyManager
-from nvflare.tool.deploy import deploy_common as deploy
+from nvflare.apis.job_def import ALL_SITES
 
+from fedward.config import Experiment
 from fedward.errors import ConfigError
-from fedward.flare.classes import ALLOWED, ERRORS, LAUNCHER
-from fedward.flare.kits.builder import ERROR_LOG, LOGS, app_check
-from fedward.flare.kits.doctor.rows import Row, broken, done, failed, warning
+from fedward.flare.jobs.configurations import SERVER, described_in, experiment_in
+from fedward.flare.kits.doctor.job import app_for
+from fedward.flare.kits.doctor.rows import Row, broken, done, failed, skipped, warning
 from fedward.flare.kits.kit import Kit, read_json, reading
-from fedward.terminal import one_line
+from fedward.flare.kits.scopes import read_scopes
+from fedward.flare.privacy import adds_noise
+from fedward.methods import method_of
+from fedward.nets.weights import find_file
+from fedward.registry import extensions
+from fedward.security.approvals import FOLDER, Approvals
+from fedward.security.policy import (
+    FILE,
+    Circumstances,
+    Finding,
+    Policy,
+    extension_finding,
+    findings,
+    read_policy,
+)
+from fedward.security.secret import FILE as SECRET
+from fedward.security.secret import site_secret
+from fedward.starting_model import Weights, first_model
 
-RULES = "local/resources.json.default"
-SCOPES = "local/privacy.json"
-_ELSEWHERE = deploy.BUILTIN_LAUNCHER_PATHS - {
-    deploy.PROCESS_CLIENT_LAUNCHER,
-    deploy.PROCESS_SERVER_LAUNCHER,
-}
-"""FLARE's launchers for Docker, Kubernetes and Slurm, which ``nvflare deploy prepare`` puts in
-place of ours.
-"""
+POLICY = f"local/{FILE}"
+"""A site's policy, within its kit."""
 
 
-def check(kit: Kit) -> list[Row]:
-    """Look at the rules of a site or of the server."""
+def check(kit: Kit, job_folder: Path | None) -> list[Row]:
+    """Check a site's policy and, rule by rule, a job; a server's kit has no policy.
+
+    Args:
+        kit: the kit.
+        job_folder: the job; None to look at the policy alone.
+    """
+    if kit.role != "site":
+        return []
     try:
-        resources = read_json(kit.resources)
+        policy = read_policy(kit.local / FILE)
+        rows = [_policy_file(kit.local / FILE, policy), _draws(kit, policy)]
     except ConfigError as error:
-        return [broken("allow list", error)]
-    rows = [_allow_list(kit, resources), _app_check(kit, resources), _launcher(kit, resources)]
-    if kit.role == "site":
-        return [*rows, _logs(kit, resources), _scopes(kit)]
-    return [*rows, _errors(kit)]
-
-
-def refusal(kit: Kit, component: dict[str, Any]) -> str:
-    """Return why the allow list refuses a component of a job without own code; empty if it does
-    not.
-    """
-    with _quiet():
+        return [broken("policy", error)]
+    if job_folder:
         try:
-            authorizer.ComponentPathAuthorizer().authorize_component_config(
-                component, workspace=kit.workspace
-            )
-        except UnsafeComponentError as error:
-            return str(error).replace(
-                " at config path ''", ""
-            )  # the place is lost, as parts are looked at one by one
-    return ""
+            rows += _job(kit, policy, job_folder)
+        except ConfigError as error:
+            rows.append(broken("rules", error))
+    return rows
 
 
-def scopes(kit: Kit) -> PrivacyManager:
-    """Return the site's privacy scopes with their filters, built as for a job; raises ConfigError
-    if FLARE cannot.
-    """
-    with _quiet():
-        try:
-            return create_privacy_manager(kit.workspace, names_only=False)
-        except Exception as error:  # whatever a filter raises when it is built
-            expected = "scopes whose filters can be built"
-            found = one_line(str(error))
-            remedy = "As it is, every job fails at this site. FLARE's own sample file is no working example."
-            raise ConfigError(SCOPES, expected=expected, found=found, remedy=remedy) from error
-
-
-@contextlib.contextmanager
-def _quiet() -> Any:
-    """Keep what FLARE prints and logs out of the report; it is in the errors too."""
-    before = logging.root.manager.disable
-    logging.disable(logging.CRITICAL)
-    try:
-        with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
-            yield
-    finally:
-        logging.disable(before)
-
-
-def _allow_list(kit: Kit, resources: dict[str, Any]) -> Row:
-    ours = ALLOWED[kit.side]
-    listed = resources.get(authorizer.CLASS_ALLOW_LIST)
-    file = kit.resources.relative_to(kit.folder).as_posix()
-    own = [str(entry) for entry in listed if entry not in ours] if isinstance(listed, list) else []
-    if resources.get(authorizer.CLASS_LIST_ENFORCEMENT_MODE, "enforce") != "enforce":
-        wrong = f"{authorizer.CLASS_LIST_ENFORCEMENT_MODE} other than enforce, so that every installed class may run"
-    elif wide := ", ".join(filter(_is_wide, own)):
-        wrong = f"more than that, {wide}"
-    else:
-        wrong = next((reason for path in ours if (reason := refusal(kit, {"path": path}))), "")
-    if wrong:
-        expected = f"a {authorizer.CLASS_ALLOW_LIST} of single classes: {', '.join(ours)}"
-        remedy = (
-            f'Write these into {file}, and "{authorizer.CLASS_LIST_ENFORCEMENT_MODE}": "enforce".'
-        )
-        return failed("allow list", expected=expected, found=f"{file}: {wrong}", remedy=remedy)
-    if own:
-        found = f"{file} with classes of this site's own: {', '.join(sorted(own))}"
-        remedy = "The app check lets no job name them. Where it is taken out, jobs build them with any arguments."
-        return warning(
-            "allow list", expected="no classes but fedward's", found=found, remedy=remedy
-        )
-    return done("allow list", f"{file} admits {len(ours)} classes, each by name")
-
-
-def _is_wide(entry: str) -> bool:
-    """Return whether an entry admits more than one class of the site's own: a package, a module, or
-    one of FLARE's.
-    """
-    if (
-        entry == authorizer.ALLOW_ALL
-        or entry.endswith(".")
-        or entry.startswith(("fedward.", "nvflare."))
-    ):
-        return True
-    try:
-        return find_spec(entry) is not None  # a module; FLARE then admits all that it holds
-    except (ImportError, ValueError):
-        return False
-
-
-def _app_check(kit: Kit, resources: dict[str, Any]) -> Row:
-    wanted = app_check(kit.side)
-    listed = resources.get("app_validator")
-    if listed == wanted:
-        return done("app check", "refuses jobs with other files than an export's")
-    expected = f'"app_validator": {json.dumps(wanted)}'
-    found = json.dumps(listed)
-    remedy = f"Write it into {kit.resources.name}: without it jobs may bring any file."
-    return failed("app check", expected=expected, found=found, remedy=remedy)
-
-
-def _launcher(kit: Kit, resources: dict[str, Any]) -> Row:
-    parts = [
-        part for part in resources.get("components", []) if part.get("id") in deploy.LAUNCHER_IDS
-    ]
-    paths = [part.get("path") for part in parts if not part.get("disabled")]
-    ours = LAUNCHER[kit.side]
-    if paths == [ours]:
-        return done("launcher", "a job's process that is killed is started again")
-    if len(paths) == 1 and paths[0] in _ELSEWHERE:
-        found = f"{paths[0]}: the runtime starts jobs, and none again"
-        remedy = "Send jobs with fedward submit --supervise: it continues a run whose process was killed."
-        return warning(
-            "launcher",
-            expected=f"{ours}, which starts killed processes again",
-            found=found,
-            remedy=remedy,
-        )
-    remedy = (
-        f"Name it in {kit.resources.name}: FLARE's own lets jobs' processes import from the kit."
-    )
+def row_of(finding: Finding) -> Row:
+    """Return the row of one rule for a job."""
+    if finding.kept:
+        return done(finding.rule, f"{finding.allowed}, {finding.asked}")
     return failed(
-        "launcher", expected=ours, found=", ".join(map(str, paths)) or "none", remedy=remedy
+        finding.rule,
+        expected=finding.allowed,
+        found=finding.asked,
+        remedy=f"The job is refused here. Ask for another one, or change the rule in {POLICY}.",
     )
 
 
-def _logs(kit: Kit, resources: dict[str, Any]) -> Row:
-    if not resources.get("allow_log_streaming", True):
-        return done("logs", "stay at the site")
-    found = "allow_log_streaming: FLARE sends jobs' logs to the server, with errors' paths and rows"
-    remedy = f'Set "allow_log_streaming": false in {kit.resources.name}.'
-    return warning("logs", expected="logs that stay at the site", found=found, remedy=remedy)
+def approvals(kit: Kit) -> Approvals:
+    """Return what the site's administrator has approved."""
+    return Approvals(kit.state / FOLDER)
 
 
-def _errors(kit: Kit) -> Row:
-    """Look whether the server's log of errors leaves out what is none, so that somebody reads it."""
-    file = Path(kit.workspace.get_log_config_file_path() or kit.local / LOGS)
-    name = file.relative_to(kit.folder).as_posix()
-    try:
-        with reading(
-            name, f"the handler {ERROR_LOG} of FLARE's", "Restore it from a newly provisioned kit."
-        ):
-            logs = read_json(file)
-            filters = [
-                logs["filters"][each]["()"]
-                for each in logs["handlers"][ERROR_LOG].get("filters", [])
-            ]
-    except ConfigError as error:
-        return broken("error log", error)
-    if ERRORS in filters:
-        return done("error log", "without questions to jobs that start")
-    expected = f"{ERRORS} among the filters of {ERROR_LOG}"
-    found = f"{name} without it"
-    remedy = "Copy the file from a newly provisioned kit: each look at a job that starts is an error in error_log.txt."
-    return warning("error log", expected=expected, found=found, remedy=remedy)
-
-
-def _scopes(kit: Kit) -> Row:
-    try:
-        manager = scopes(kit)
-    except ConfigError as error:
-        return broken("privacy", error)
-    if not manager.is_policy_defined():
-        expected = f"{SCOPES} with the scopes this site allows"
-        found = "none: jobs of any scope run, and nothing is filtered"
-        remedy = "Write one, with a scope 'clinical' if clinical jobs shall run here."
-        return warning("privacy", expected=expected, found=found, remedy=remedy)
-    default = (
-        f"default {manager.default_scope.name}"
-        if manager.default_scope
-        else "no default: a job must name one"
-    )
-    return done(
-        "privacy", f"{'; '.join(map(_describe, manager.name_to_scopes.values()))}; {default}"
-    )
-
-
-def _describe(scope: Any) -> str:
-    filters = [
-        f"{type(each).__name__} ({kind} {way})"
-        for kind, chains in (
-            ("data", scope.task_data_filters),
-            ("result", scope.task_result_filters),
+def _policy_file(file: Path, policy: Policy) -> Row:
+    if not file.exists():
+        return warning(
+            "policy",
+            expected=POLICY,
+            found="no such file: the default of each rule holds",
+            remedy="Copy the file from another kit, so that the rules can be seen here.",
         )
-        for way, chain in chains.items()
-        for each in chain
+    if file.stat().st_mode & stat.S_IWGRP:
+        return warning(
+            "policy",
+            expected="a file of its owner",
+            found="one that a group may change",
+            remedy=f"chmod g-w {POLICY}, unless all of the group may say what jobs run here.",
+        )
+    default = Policy()
+    changed = sorted(name for name, value in policy if value != getattr(default, name))
+    if changed:
+        return done("policy", f"{POLICY}; not the default: {', '.join(changed)}")
+    return done("policy", f"{POLICY}; all rules as by default")
+
+
+def _draws(kit: Kit, policy: Policy) -> Row:
+    """Check what chooses the images of a training step; a secret that is missing is not made here."""
+    if policy.draws == "seed":
+        return warning(
+            "draws",
+            expected="secret",
+            found="seed: whoever knows a job knows which images each step was of",
+            remedy=f"Set draws: secret in {POLICY}, unless this is a test.",
+        )
+    file = kit.state / SECRET
+    if not file.is_symlink() and not file.exists():
+        return done("draws", f"secret; {SECRET} is made at the first job")
+    try:
+        site_secret(kit.state)
+    except ConfigError as error:
+        return broken("draws", error)
+    return done("draws", f"secret; {SECRET} is its owner's alone")
+
+
+def _job(kit: Kit, policy: Policy, folder: Path) -> list[Row]:
+    try:
+        meta = read_json(folder / "meta.json")
+        app = app_for(kit, meta)
+        if app is None:
+            return []  # The check of the job has reported it.
+        noise = adds_noise(read_scopes(kit).get_scope(str(meta.get("scope") or "")))
+    except ConfigError:
+        return [skipped("rules", "job or scopes cannot be read, see above")]
+    config = folder / app / "config"
+    with reading(f"job {folder}", "an experiment", "Ask for a job as `fedward jobs` exports it."):
+        extension_rule = extension_finding(policy, extensions(described_in(config)))
+        if not extension_rule.kept:
+            # Reading the experiment would import the package that the policy does not admit.
+            others = skipped("rules", "the others: they need what the policy does not let in")
+            return [row_of(extension_rule), others]
+        experiment = experiment_in(config)
+        named = {str(site) for places in meta["deploy_map"].values() for site in places}
+        site_count = None if ALL_SITES in named else len(named - {"server"})
+        circumstances = Circumstances(site_count, noise, _weights_digest(folder, meta, experiment))
+    rows = [
+        row_of(finding)
+        for finding in findings(policy, experiment, method_of(experiment), circumstances)
     ]
-    return f"{scope.name}: {', '.join(filters) or 'no filters'}"
+    rows += _pretrained_weights(experiment)
+    rows.append(_approval(kit, policy, experiment))
+    return rows
+
+
+def _approval(kit: Kit, policy: Policy, experiment: Experiment) -> Row:
+    digest = experiment.digest
+    if policy.approval == "none":
+        return done("approval", f"not asked for; the job's digest is {digest}")
+    approved = approvals(kit).entry(digest).approved
+    if approved:
+        return done("approval", f"of job {digest}, {approved}")
+    return warning(
+        "approval",
+        expected=f"that of job {digest}",
+        found="none",
+        remedy=f"The job waits until it is approved: fedward approve KIT {digest}",
+    )
+
+
+def _pretrained_weights(experiment: Experiment) -> list[Row]:
+    """Look for the file of weights that a job's network starts from, if it names one."""
+    pretrained = experiment.pretrained
+    if isinstance(pretrained, bool):
+        return []
+    try:
+        path = find_file(pretrained, f"weights {pretrained.file}")
+    except ConfigError as error:
+        return [broken("weights", error)]
+    return [done("weights", f"{path}, as the job means it")]
+
+
+def _weights_digest(folder: Path, meta: dict[str, Any], experiment: Experiment) -> str | None:
+    """Return the SHA-256 of the model that a job starts from; None where it brings no weights."""
+    for app in meta["deploy_map"]:
+        file = folder / str(app) / "config" / SERVER
+        if not file.is_file():
+            continue
+        init = read_json(file)["workflows"][0]["args"].get("init")
+        if init:
+            return first_model(experiment, Weights.of(file.parent, init))
+    return None

@@ -1,0 +1,251 @@
+"""Checks of a kit's files: their completeness, the start script, and connections on the machine.
+
+The start script matters because of what it lets Python import: neither the kit nor the folders of
+jobs may be on the path, or a file that lies there would run as code.
+"""
+
+import re
+from pathlib import Path
+from typing import Any
+
+from nvflare.apis.fl_constant import WorkspaceConstants
+from nvflare.apis.job_def import DEFAULT_STUDY
+from nvflare.app_opt.job_launcher.study_runtime import (
+    STUDY_RUNTIME_FILE,
+    StudyRuntime,
+    load_study_runtime_file,
+)
+
+from fedward.errors import ConfigError
+from fedward.flare.kits.builder import CONNECTIONS, RESOURCES, SAFE_IMPORTS
+from fedward.flare.kits.doctor.rows import Row, broken, done, failed, skipped, warning
+from fedward.flare.kits.kit import STARTUP, UNPACK_AGAIN, Kit, read_json
+from fedward.terminal import one_line
+
+STARTS = ("startup/start_docker.sh", "startup/start_slurm.sh", "helm_chart/Chart.yaml")
+"""What starts a kit that ``nvflare deploy prepare`` made from another one; it has no ``start.sh``."""
+
+_STATE_FOLDER = "fedward"
+"""Folder in a kit with what a site keeps: privacy ledger, answers, labels, memory of runs."""
+
+_SCRIPT = "startup/sub_start.sh"
+_CONNECTIONS_FILE = f"local/{CONNECTIONS}"
+
+_SAFE_PATH = "PYTHONSAFEPATH"
+"""Environment variable that keeps the working directory out of Python's path."""
+
+_CHANGES_THE_PATH = re.compile(r"PYTHON(SAFEPATH|PATH|HOME)|sys\.path")
+_STARTS_FLARE = re.compile(r"python3?[\d.]*\s.*-m\s+nvflare\.private")
+_STARTS_AS_PROVISIONED = re.compile(
+    r"\s*exec python3 -u -m "
+    r"nvflare\.private\.fed\.app\.(client\.client|server\.server)_train -m [^;&|]*"
+)
+_SETS_SAFE_PATH = re.compile(rf"export\s+{_SAFE_PATH}=['\"]?\w+['\"]?")
+
+_RUNTIMES = {"docker_launcher": "docker", "k8s_launcher": "k8s", "slurm_launcher": "slurm"}
+"""Component of a prepared kit -> the runtime that starts its jobs."""
+
+
+def complete(kit: Kit) -> Row:
+    """Check that all files are there; a prepared kit has another start script."""
+    wanted = [kit.key, kit.certificate, kit.root]
+    if not is_prepared(kit):
+        wanted.append(kit.startup / ("fl_admin.sh" if kit.role == "user" else "start.sh"))
+    missing = [path.relative_to(kit.folder).as_posix() for path in wanted if not path.is_file()]
+    if not kit.local.is_dir():
+        missing.append("local/")
+    if not missing:
+        return done("layout", f"{STARTUP}/ and local/ of a {kit.role}'s kit")
+    return failed(
+        "layout",
+        expected=f"a whole kit of a {kit.role}",
+        found=f"no {', '.join(missing)}",
+        remedy=UNPACK_AGAIN,
+    )
+
+
+def check(kit: Kit) -> list[Row]:
+    """Check a prepared kit's leftovers, what may be imported, and the participant's own connections."""
+    rows = []
+    if is_prepared(kit):
+        rows.append(_leftovers(kit))
+    rows += _imports(kit)
+    rows.append(_own_connections(kit))
+    return rows
+
+
+def is_prepared(kit: Kit) -> bool:
+    """Return whether the kit was made from another one by ``nvflare deploy prepare``."""
+    return any((kit.folder / name).is_file() for name in STARTS)
+
+
+def _leftovers(kit: Kit) -> Row:
+    """Look for records that were copied from a kit in use: they are older than the prepared kit."""
+    prepared_at = (kit.local / RESOURCES).stat().st_mtime
+    copied = sorted(
+        path.name
+        for path in kit.folder.iterdir()
+        if _holds_records(path) and _oldest_change(path) < prepared_at
+    )
+    if not copied:
+        return done("prepared kit", "made from one that was not in use")
+    return warning(
+        "prepared kit",
+        expected="no records of jobs from before it was made",
+        found=f"copies of {', '.join(copied)}",
+        remedy=(
+            "FLARE copies the whole kit. Use this kit alone from now on: two would each count "
+            "their own privacy budget. Remove folders of jobs, which may hold models."
+        ),
+    )
+
+
+def _holds_records(path: Path) -> bool:
+    if not path.is_dir():
+        return False
+    return path.name == _STATE_FOLDER or (path / WorkspaceConstants.JOB_META_FILE).is_file()
+
+
+def _oldest_change(folder: Path) -> float:
+    times = [file.stat().st_mtime for file in folder.rglob("*") if file.is_file()]
+    return min(times, default=float("inf"))
+
+
+def _imports(kit: Kit) -> list[Row]:
+    """Check what starts the participant and, where FLARE's own launcher starts jobs, what starts those."""
+    try:
+        components = read_json(kit.resources).get("components", [])
+    except ConfigError:
+        return []  # The row of the allow list reports it.
+    launchers = [
+        component
+        for component in components
+        if component.get("id") in _RUNTIMES and not component.get("disabled")
+    ]
+    if not launchers:
+        return [_start_script(kit.folder / _SCRIPT)]
+    runtime = _RUNTIMES[launchers[0]["id"]]
+    launcher_args = launchers[0].get("args") or {}
+    if runtime == "slurm":
+        participant = _start_script(kit.folder / _SCRIPT)
+    else:  # The command that starts the participant names no environment.
+        participant = skipped(
+            "start script", f"{runtime}'s image must set {_SAFE_PATH}, as fedward's does"
+        )
+    return [participant, _job_imports(kit, runtime, launcher_args)]
+
+
+def _start_script(file: Path) -> Row:
+    """Compare the lines that decide what is imported with those that provisioning wrote."""
+    lines = []
+    if file.is_file():
+        lines = file.read_text(encoding="utf-8", errors="replace").splitlines()
+    path_lines = [
+        line for line in lines if _CHANGES_THE_PATH.search(line) and not line.startswith("echo ")
+    ]
+    start_lines = [line for line in lines if _STARTS_FLARE.search(line)]
+    wrong_lines = [line for line in path_lines if line != SAFE_IMPORTS]
+    wrong_lines += [line for line in start_lines if not _STARTS_AS_PROVISIONED.fullmatch(line)]
+    in_order = (
+        path_lines == [SAFE_IMPORTS]
+        and bool(start_lines)
+        and lines.index(SAFE_IMPORTS) < lines.index(start_lines[0])
+    )
+    if in_order and not wrong_lines:
+        return done("start script", "imports nothing from the kit")
+    if wrong_lines:
+        found = "; ".join(map(one_line, wrong_lines))
+    elif path_lines:
+        found = "the line, elsewhere"
+    else:
+        found = "no such line"
+    return failed(
+        "start script",
+        expected=f"{_SCRIPT} as provisioning writes it: {SAFE_IMPORTS}",
+        found=found,
+        remedy=(
+            "Restore the script from the kit as it was handed out. "
+            "As it is, files in the kit may run as code."
+        ),
+    )
+
+
+def _job_imports(kit: Kit, runtime: str, launcher_args: dict[str, Any]) -> Row:
+    """Check the environment of jobs that FLARE's launcher starts in the folder of their files."""
+    file = kit.folder / STUDY_RUNTIME_FILE
+    studies = {DEFAULT_STUDY: StudyRuntime(DEFAULT_STUDY)}
+    try:
+        if file.is_file():
+            studies |= load_study_runtime_file(str(file), runtime)
+    except ValueError as error:
+        return failed(
+            "job imports",
+            expected=f"a {STUDY_RUNTIME_FILE} that FLARE can read",
+            found=one_line(str(error)),
+            remedy="Correct it: FLARE refuses every job with such a file.",
+        )
+    unsafe_studies = [
+        name
+        for name, study in studies.items()
+        if not _sets_safe_path(runtime, launcher_args, study)
+    ]
+    if not unsafe_studies:
+        return done("job imports", f"{_SAFE_PATH} is set: nothing from the folders of jobs")
+    expected = f"{_SAFE_PATH} in the environment of each job"
+    found = f"none for the study {', '.join(unsafe_studies)}"
+    if runtime == "slurm":
+        remedy = f"Write export {_SAFE_PATH}=1 into setup of slurm.yaml and prepare the kit again."
+        return failed("job imports", expected=expected, found=found, remedy=remedy)
+    remedy = (
+        f'Write {_SAFE_PATH}: "1" into env of {STUDY_RUNTIME_FILE}. '
+        "Without it only the image decides."
+    )
+    return warning("job imports", expected=expected, found=found, remedy=remedy)
+
+
+def _sets_safe_path(runtime: str, launcher_args: dict[str, Any], study: StudyRuntime) -> bool:
+    """Return whether a study's jobs get the variable, which counts unless it is empty."""
+    environment = {**(launcher_args.get("default_job_env") or {}), **study.env}
+    if _SAFE_PATH in environment or runtime != "slurm":
+        return bool(environment.get(_SAFE_PATH))
+    setup = str(study.slurm.get("setup", launcher_args.get("setup") or ""))
+    lines = [line.strip() for line in setup.splitlines() if _SAFE_PATH in line]
+    return bool(lines) and all(_SETS_SAFE_PATH.fullmatch(line) for line in lines)
+
+
+def _own_connections(kit: Kit) -> Row:
+    """Check how FLARE connects a job's process with its site's or its server's."""
+    file = kit.local / CONNECTIONS
+    try:
+        settings = read_json(file) if file.exists() else {}
+    except ConfigError as error:
+        return broken("own connections", error)
+    problem = _open_to_strangers(settings)
+    if not problem:
+        return done(
+            "own connections",
+            "a job's process and its parent show each other the kit's certificate",
+        )
+    return warning(
+        "own connections",
+        expected="connections within this machine that need the kit's certificate",
+        found=problem,
+        remedy=(
+            f"Copy {_CONNECTIONS_FILE} from a newly provisioned kit, "
+            "and start the participant again."
+        ),
+    )
+
+
+def _open_to_strangers(settings: dict[str, Any]) -> str:
+    """Return how other accounts of the machine could connect; empty if they cannot."""
+    if settings.get("allow_adhoc_conns"):
+        return f"{_CONNECTIONS_FILE}: allow_adhoc_conns, by which cells open ports for each other"
+    resources = (settings.get("internal") or {}).get("resources") or {}
+    security = resources.get("connection_security", "clear")
+    if security != "mtls":
+        return (
+            f"connection_security {security!r}: "
+            "any account of this machine may connect to its processes"
+        )
+    return ""
