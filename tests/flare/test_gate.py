@@ -539,7 +539,9 @@ def installed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
 def test_a_refused_message_is_dropped_and_audited(installed, monkeypatch):
     passed: list[Message] = []
     monkeypatch.setattr(
-        gate, "_FLARES_RECEIVE", lambda cell, endpoint, connection, message: passed.append(message)
+        gate,
+        "_FLARES_PROCESS_RECEIVED",
+        lambda cell, endpoint, connection, message: passed.append(message),
     )
     cell = SimpleNamespace(get_fqcn=lambda: "server")
     good = message()
@@ -560,17 +562,71 @@ def test_a_sender_writes_no_lines_of_its_own(installed):
     assert line.endswith(r"[U:x\n[U:admin]][A:refused a\x1b[2J] b\r\nc")
 
 
-def test_a_flood_of_refusals_is_counted_and_not_written(installed, monkeypatch):
-    now = [100.0]
-    monkeypatch.setattr(gate.time, "monotonic", lambda: now[0])
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
+    """The gate's clock, set by the test."""
+    clock = SimpleNamespace(now=100.0)
+    monkeypatch.setattr(gate.time, "monotonic", lambda: clock.now)
+    return clock
+
+
+def test_a_flood_of_refusals_is_counted_and_not_written(installed, clock):
     for _ in range(1000):
         gate.refusals.note("member", "admin:admin", "no")
     assert len(installed.read_text().splitlines()) == 20
-    now[0] += 61
+    clock.now += 61
     gate.refusals.note("member", "admin:admin", "no")
     *_, more, last = installed.read_text().splitlines()
     assert "[A:refused more] 980 further times in 60 s" in more
     assert last.endswith("[A:refused admin:admin] no")
+
+
+def test_the_count_of_a_flood_is_written_with_anybodys_next_message(installed, clock, monkeypatch):
+    passed: list[Message] = []
+    monkeypatch.setattr(
+        gate, "_FLARES_PROCESS_RECEIVED", lambda *arrived: passed.append(arrived[-1])
+    )
+    cell = SimpleNamespace(get_fqcn=lambda: "server")
+    heartbeat = message()
+
+    def arrives() -> None:
+        CoreCell._process_received_msg(cell, Endpoint("hospital-a"), connection(), heartbeat)
+
+    for _ in range(21):
+        gate.refusals.note("member", "admin:admin", "no")
+    clock.now += 59
+    for _ in range(20):
+        gate.refusals.note("lead", "admin:admin", "no")
+    arrives()
+    assert "refused more" not in installed.read_text()
+    clock.now += 2
+    arrives()
+    arrives()
+    lines = installed.read_text().splitlines()
+    assert len(lines) == 41
+    assert lines[-1].endswith("[U:member][A:refused more] 1 further times in 60 s")
+    clock.now += 60
+    arrives()
+    assert len(installed.read_text().splitlines()) == 41
+    assert passed == [heartbeat] * 4
+
+
+def test_a_count_that_cannot_be_written_stops_no_message(installed, clock, monkeypatch):
+    passed: list[Message] = []
+    monkeypatch.setattr(
+        gate, "_FLARES_PROCESS_RECEIVED", lambda *arrived: passed.append(arrived[-1])
+    )
+    for _ in range(21):
+        gate.refusals.note("member", "admin:admin", "no")
+    clock.now += 61
+
+    def full_disk(**event: str) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(AuditService, "add_event", full_disk)
+    cell = SimpleNamespace(get_fqcn=lambda: "server")
+    CoreCell._process_received_msg(cell, Endpoint("hospital-a"), connection(), message())
+    assert len(passed) == 1
 
 
 def test_names_that_a_sender_invents_are_one_flood(installed):
@@ -593,7 +649,7 @@ def test_a_refusal_is_one_short_line(installed):
 
 
 def test_what_the_gate_cannot_read_does_not_pass(installed, monkeypatch):
-    monkeypatch.setattr(gate, "_FLARES_RECEIVE", lambda *_: pytest.fail("passed"))
+    monkeypatch.setattr(gate, "_FLARES_PROCESS_RECEIVED", lambda *_: pytest.fail("passed"))
     stream = {MessageHeaderKey.CHANNEL: STREAM_CHANNEL, MessageHeaderKey.TOPIC: STREAM_ACK_TOPIC}
     cell = SimpleNamespace(get_fqcn=lambda: "server")
     for odd in (message(**stream, **{StreamHeaderKey.STREAM_ID: [1]}), Message([1], None)):
@@ -612,7 +668,9 @@ def test_what_the_gate_cannot_read_does_not_pass(installed, monkeypatch):
 def test_a_site_causes_no_events_but_metrics(installed, monkeypatch, event):
     happened: list[Shareable] = []
     monkeypatch.setattr(
-        gate, "_FLARES_HAPPEN", lambda runner, topic, request, context: happened.append(request)
+        gate,
+        "_FLARES_RECEIVE_EVENT",
+        lambda runner, topic, request, context: happened.append(request),
     )
     asked = Shareable()
     metrics = Shareable()
@@ -636,7 +694,9 @@ def test_a_site_causes_no_events_but_metrics(installed, monkeypatch, event):
 )
 def test_a_site_speaks_to_the_servers_job_of_itself(installed, monkeypatch, name):
     heard: list[Message] = []
-    monkeypatch.setattr(gate, "_FLARES_HEAR", lambda agent, request: heard.append(request))
+    monkeypatch.setattr(
+        gate, "_FLARES_AUX_COMMUNICATE", lambda agent, request: heard.append(request)
+    )
     agent = ServerCommandAgent(None, None)
 
     def say(who: object) -> Message:
@@ -756,7 +816,7 @@ def test_a_site_checks_a_users_right_itself(installed, monkeypatch, topic, role,
     """Whatever the headers ask for: FLARE checks only if the sender says so."""
     obeyed: list[str] = []
     monkeypatch.setattr(
-        gate, "_FLARES_OBEY", lambda agent, request: obeyed.append(request.payload.topic)
+        gate, "_FLARES_DISPATCH", lambda agent, request: obeyed.append(request.payload.topic)
     )
     told = {RequestHeader.REQUIRE_AUTHZ: "false", RequestHeader.ADMIN_COMMAND: "check_status"}
     sent = command(topic, role=role, **told)
@@ -775,7 +835,7 @@ OF_A_JOB = sorted(
 @pytest.mark.parametrize("topic", OF_A_JOB)
 @pytest.mark.parametrize("job", ["fedward", "startup", "../hospital-b", "", None])
 def test_a_command_about_no_job_is_not_obeyed(installed, monkeypatch, topic, job):
-    monkeypatch.setattr(gate, "_FLARES_OBEY", lambda agent, request: pytest.fail("obeyed"))
+    monkeypatch.setattr(gate, "_FLARES_DISPATCH", lambda agent, request: pytest.fail("obeyed"))
     answer = Agent()._dispatch_request(command(topic, b"", job_id=job))
     assert "it names no job" in answer.payload.body
     assert "it names no job" in installed.read_text()
@@ -784,14 +844,14 @@ def test_a_command_about_no_job_is_not_obeyed(installed, monkeypatch, topic, job
 @pytest.mark.usefixtures("installed")
 def test_reserved_resources_are_given_back_without_a_job(monkeypatch):
     obeyed: list[Message] = []
-    monkeypatch.setattr(gate, "_FLARES_OBEY", lambda agent, request: obeyed.append(request))
+    monkeypatch.setattr(gate, "_FLARES_DISPATCH", lambda agent, request: obeyed.append(request))
     sent = command("scheduler.cancel_resource", {}, resource_reserve_token="a token")
     Agent()._dispatch_request(sent)
     assert obeyed == [sent]
 
 
 def test_an_app_is_refused_before_flare_unpacks_it(installed, monkeypatch):
-    monkeypatch.setattr(gate, "_FLARES_OBEY", lambda agent, request: pytest.fail("obeyed"))
+    monkeypatch.setattr(gate, "_FLARES_DISPATCH", lambda agent, request: pytest.fail("obeyed"))
     packed = io.BytesIO()
     with zipfile.ZipFile(packed, "w") as archive:
         archive.writestr("custom/pynvml.py", "")

@@ -1,10 +1,11 @@
-"""Which messages FLARE's processes accept, and from whom: decided by the connection, before
-anything is decoded.
+"""The gate: which messages FLARE's processes accept, and from whom.
+
+It decides by the connection, before anything in a message is decoded.
 
 FLARE 2.9 passes a message on to whichever cell its header names, once the sender has a token. A
-site's process obeys whoever reaches it, because it checks rights only if the sender's own header
-asks for that. Whoever holds a startup kit, of any role, can therefore have a command run at every
-hospital. Both ends are closed here:
+site's process obeys everybody who reaches it, because it checks rights only if the sender's own
+header asks for that. Anybody with a startup kit, of any role, can therefore have a command run at
+every hospital. The gate closes both ends:
 
 - A cell accepts a message only from the neighbours that a federation of fedward has: a site from
   its server and its own jobs, the server from sites, users and its own jobs. FLARE has compared a
@@ -18,9 +19,9 @@ hospital. Both ends are closed here:
   to each itself.
 
 A refused message gets no answer. A command of the server that a site does not obey is answered with
-the reason. Each refusal stands in the audit log of the participant that refused, with its sender.
-:func:`install` puts all of this into a process. docs/threat_model.md says what FLARE does by
-itself, in which versions.
+the reason. The participant that refused writes each refusal into its audit log, with the sender.
+:func:`install` puts all of this into a process. docs/threat_model.md says what FLARE itself does,
+in which versions.
 """
 
 import logging
@@ -28,6 +29,7 @@ import threading
 import time
 import uuid
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -93,30 +95,23 @@ from fedward.flare.jobs.configurations import METRICS_AT_SERVER
 from fedward.flare.kits.app_check import check_archive
 
 Place = Literal["server", "server job", "site", "site job", "user"]
-"""What a cell is: the process of a server or a site, the process of one of its jobs, or somebody's
-console.
-"""
+"""What a cell is: the process of a server or a site, the process of a job there, or a console."""
 
 Request = tuple[str, str]
-"""Channel and topic, as a callback is registered for; the topic ``*`` stands for every topic of its
-channel.
-"""
+"""Channel and topic for which a callback is registered; ``*`` is every topic of the channel."""
+
+_EVERYBODY: tuple[Place, ...] = ("server", "server job", "site", "site job", "user")
 
 _ALWAYS: Mapping[Request, tuple[Place, ...]] = {
-    (STREAM_CHANNEL, STREAM_ACK_TOPIC): ("server", "server job", "site", "site job", "user"),
-    (STREAM_CHANNEL, STREAM_ERROR_TOPIC): ("server", "server job", "site", "site job", "user"),
-    (CellChannel.RETURN_ONLY, "*"): ("server", "server job", "site", "site job", "user"),
-    (CellChannel.CELLNET, CellChannelTopic.Bye): (
-        "server",
-        "server job",
-        "site",
-        "site job",
-        "user",
-    ),
+    (STREAM_CHANNEL, STREAM_ACK_TOPIC): _EVERYBODY,
+    (STREAM_CHANNEL, STREAM_ERROR_TOPIC): _EVERYBODY,
+    (CellChannel.RETURN_ONLY, "*"): _EVERYBODY,
+    (CellChannel.CELLNET, CellChannelTopic.Bye): _EVERYBODY,
 }
-"""What belongs to messages that were accepted: acknowledgements, errors and answers of streams, and
-leave-taking. Each neighbour may send them; they reach nothing but the sender's own streams and
-requests that wait for an answer."""
+"""What follows accepted messages: acknowledgements, errors and answers of streams, and farewells.
+
+Every neighbour may send them. They reach nothing but the sender's own streams and requests that
+wait for an answer."""
 
 REQUESTS: Mapping[Place, Mapping[Request, tuple[Place, ...]]] = {
     "server": {
@@ -158,14 +153,15 @@ REQUESTS: Mapping[Place, Mapping[Request, tuple[Place, ...]]] = {
         (OBJ_DOWNLOADER_CHANNEL, "*"): ("server job", "site"),
     },
 }
-"""Receiver -> the requests that it accepts -> from whom. A topic's own entry takes precedence over
-that of its channel.
+"""Receiver -> the requests that it accepts -> the places that may send them.
+
+A topic's own entry takes precedence over that of its channel.
 
 A console sends the files of jobs as streams of FLARE's own kind. A job's process at a site asks
 whether the server's is ready and still runs, and sends its metrics there as events
 (:data:`EVENTS`). The server's says when the run has ended.
 
-Models travel as downloads. The address of a download is a secret that an earlier request has told.
+Models travel as downloads. The address of a download is a secret that an earlier request carried.
 Where FLARE starts a container for each job, the job's process fetches its files from its own site
 or server over the workspace channel."""
 
@@ -180,29 +176,29 @@ RIGHTS: Mapping[str, str | None] = {
     TrainingTopic.SHUTDOWN: AdminCommandNames.SHUTDOWN,
     TrainingTopic.RESTART: AdminCommandNames.RESTART,
 }
-"""What a site's process does for its server -> the right that a user needs by the site's own
-``authorization.json``.
+"""Command to a site's process -> the right that its user needs in the site's authorization.json.
 
-None: the server does it by itself in the course of a job, which the site has checked at its
-deployment. FLARE's other commands (a shell, deletion of folders, logging, statistics of processes)
+None: the server gives the command by itself in the course of a job, which the site has checked at
+its deployment. FLARE's other commands (a shell, deletion of folders, logging, statistics of processes)
 do not exist at a site."""
 
 EVENTS = frozenset({METRICS_AT_SERVER})
-"""What a site may let happen in the server's process of its job. FLARE would let it be any event,
-such as the one by which a component ends the run, or the one that the server's start consists
-of."""
+"""Events that a site may fire in the server's process of its job.
+
+FLARE would admit any event, such as the one by which a component ends the run, or the one that
+starts the server."""
 
 _CLIENT_TYPES: Mapping[Place, str] = {"site": ClientType.REGULAR, "user": ClientType.ADMIN}
-"""As what each may register at the server: FLARE would take a person for a site that takes part in
-jobs.
-"""
+"""Sender -> the type as which it may register at the server.
+
+FLARE would also register a person as a site that takes part in jobs."""
 
 _REGISTER: Request = (CellChannel.SERVER_MAIN, CellChannelTopic.Register)
 
 _NAMES_NO_JOB = TrainingTopic.CANCEL_RESOURCE
-"""Gives back what a check of resources has reserved, by that check's token: FLARE's server names no
-job with it.
-"""
+"""The one command of a job without the job's id.
+
+It gives back what a check of resources has reserved, by that check's token."""
 
 _FETCHING_PREFIX = "ws_transfer_"
 """Beginning of the name of a job's cell while it fetches its files."""
@@ -214,8 +210,7 @@ _WINDOW_SECONDS = 60.0
 """How long refusals of one sender are counted together."""
 
 _WRITTEN_IN_FULL = 20
-"""Refusals of one sender in a window that are written one by one: a flood must not fill the disk.
-"""
+"""Refusals of one sender in a window that are written singly: a flood must not fill the disk."""
 
 _LONGEST_NAME = 80
 """Characters of a sender's name and of an action in the log."""
@@ -228,52 +223,46 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Arrival:
-    """A message at the cell that has just received it: what the connection shows, and what the
-    headers say.
+    """A message that a cell has just received: what its connection shows, and what its headers say.
+
+    The connection can be trusted; the headers are the sender's own words.
     """
 
     receiver: str
-    """Name of the cell."""
+    """Name of the cell that received it."""
     neighbour: str
-    """Name of the cell at the other end of the connection, which FLARE has compared with its
-    certificate.
-    """
+    """Name of the cell at the other end of the connection; FLARE compared it with the certificate."""
     certificate: str | None
-    """The common name in that certificate; None: the connection shows none."""
+    """The common name in that certificate; None if the connection shows no certificate."""
     passive: bool
     """Whether the neighbour opened the connection."""
     clear: bool
-    """Whether the connection stays within the machine and is not encrypted, as in kits of earlier
-    versions.
-    """
+    """Whether it stays in the machine and is not encrypted, as with kits of earlier versions."""
     origin: str
+    """Name of the cell that sent the message, by its header."""
     destination: str
+    """Name of the cell that it is for, by its header."""
     request: Request | None
-    """None: an answer, which reaches nothing but the request that waits for it."""
+    """Channel and topic; None for an answer, which reaches only the request that waits for it."""
     foreign_address: bool
-    """Whether the receiver is told to open a connection to an address in the message."""
+    """Whether the message asks the receiver to connect to an address in it."""
     client: str | None = None
-    """As whom the sender registers at the server, leaves it or sends its heartbeat; None: the
-    message does not say.
-    """
+    """Name as which the sender registers, leaves or sends its heartbeat; None if it gives none."""
     client_type: str | None = None
-    """As what it registers."""
+    """Type as which the sender registers."""
     stream_to: str | None = None
-    """To which cell the receiver sends the stream that is acknowledged; None: no stream that goes
-    on.
-    """
+    """Cell that gets the stream that is acknowledged; None if no such stream goes on."""
 
     @property
     def sender(self) -> str:
-        """Who sent it, for people: the name in the certificate; without one, what the cell calls
-        itself.
-        """
+        """The sender's name for people: from the certificate, else the cell's own name."""
         return self.certificate or f"{self.neighbour}, without a certificate"
 
 
 def place_of(name: str) -> Place | None:
-    """Return what the cell of that name is; None: nothing that a federation of fedward has, such as
-    a relay.
+    """Return what the cell of that name is.
+
+    None for a cell that no federation of fedward has, such as a relay.
     """
     if is_valid_admin_client_name(name):
         return "user"
@@ -287,9 +276,7 @@ def place_of(name: str) -> Place | None:
 
 
 def is_job_id(text: Any) -> bool:
-    """Return whether a text is a job's id as FLARE makes them. Nothing else may name a job's
-    folder.
-    """
+    """Return whether a text is a job's id as FLARE makes them; only such may name a job's folder."""
     try:
         return isinstance(text, str) and str(uuid.UUID(text)) == text
     except ValueError:
@@ -364,9 +351,7 @@ def _is_neighbour(message: Arrival) -> bool:
 
 
 def _may_speak_for(message: Arrival) -> bool:
-    """Return whether the neighbour passes on messages of the cell that the header names as their
-    origin.
-    """
+    """Return whether the neighbour may pass on messages of the cell that the header calls origin."""
     here = place_of(message.receiver)
     beside = place_of(message.neighbour)
     if here == "server":
@@ -384,8 +369,9 @@ def _may_speak_for(message: Arrival) -> bool:
 
 
 def _is_on_the_way(message: Arrival) -> bool:
-    """Return whether the receiver lies between the origin and the destination: one of them is on
-    the server's side.
+    """Return whether the receiver lies between origin and destination of the message.
+
+    One of the two is always on the server's side: nothing goes from site to site.
     """
     here = place_of(message.receiver)
     origin = place_of(message.origin)
@@ -393,18 +379,18 @@ def _is_on_the_way(message: Arrival) -> bool:
     sites = ("site", "site job")
     servers = ("server", "server job")
     if here == "server":
-        return (origin in sites and target == "server job") or (
-            origin == "server job" and target in sites
-        )
+        to_server_job = origin in sites and target == "server job"
+        from_server_job = origin == "server job" and target in sites
+        return to_server_job or from_server_job
     if here == "site":
-        own_target = _family(message.destination) == message.receiver
-        own_origin = _family(message.origin) == message.receiver
-        return (origin in servers and own_target) or (own_origin and target in servers)
+        to_own_job = origin in servers and _family(message.destination) == message.receiver
+        from_own_job = _family(message.origin) == message.receiver and target in servers
+        return to_own_job or from_own_job
     return False
 
 
 def _family(name: str) -> str:
-    """Return the site, server or user whose process or job the cell of that name is."""
+    """Return the name of the site, server or user that the cell belongs to."""
     return str(FQCN.split(name)[0])
 
 
@@ -424,7 +410,7 @@ def _senders(receiver: Place, request: Request) -> tuple[Place, ...]:
 def arrival_of(
     receiver: str, endpoint: Endpoint, connection: Connection, message: Message
 ) -> Arrival:
-    """Return what the gate looks at of a message that a connection has brought."""
+    """Return what the gate needs to know of a message that came over a connection."""
     properties = connection.get_conn_properties() or {}
     certificate = properties.get(DriverParams.PEER_CN.value)
     destination = str(message.get_header(MessageHeaderKey.DESTINATION, ""))
@@ -460,94 +446,116 @@ def _within_machine(connection: Connection) -> bool:
     """Return whether both ends of a connection without encryption lie on this machine."""
     security = get_param(connection.connector.params, DriverParams.CONNECTION_SECURITY)
     properties = connection.get_conn_properties() or {}
-    ends = [
-        str(properties.get(end.value, ""))
-        for end in (DriverParams.LOCAL_ADDR, DriverParams.PEER_ADDR)
-    ]
-    return security == ConnectionSecurity.CLEAR and all(end.startswith(_LOOPBACK) for end in ends)
-
-
-def _streamed(message: Message) -> Request:
-    """Return the request that a part of a stream belongs to; a part that ends a stream with an
-    error calls nothing.
-    """
-    if message.get_header(StreamHeaderKey.ERROR_MSG):
-        return STREAM_CHANNEL, STREAM_ERROR_TOPIC
-    return str(message.get_header(StreamHeaderKey.CHANNEL)), str(
-        message.get_header(StreamHeaderKey.TOPIC)
+    local_address = str(properties.get(DriverParams.LOCAL_ADDR.value, ""))
+    peer_address = str(properties.get(DriverParams.PEER_ADDR.value, ""))
+    return (
+        security == ConnectionSecurity.CLEAR
+        and local_address.startswith(_LOOPBACK)
+        and peer_address.startswith(_LOOPBACK)
     )
 
 
-def _stream_to(message: Message) -> str | None:
-    """Return to whom this process sends the stream that a message is about.
+def _streamed(message: Message) -> Request:
+    """Return the request that a part of a stream belongs to.
 
-    FLARE numbers its streams one after another and takes an acknowledgement, or an error in it,
-    from anybody: whoever knows the number of one stream could end those to others.
+    A part that ends a stream with an error is an error of the stream, and calls nothing else.
+    """
+    if message.get_header(StreamHeaderKey.ERROR_MSG):
+        return STREAM_CHANNEL, STREAM_ERROR_TOPIC
+    channel = str(message.get_header(StreamHeaderKey.CHANNEL))
+    topic = str(message.get_header(StreamHeaderKey.TOPIC))
+    return channel, topic
+
+
+def _stream_to(message: Message) -> str | None:
+    """Return the cell to which this process sends the stream that a message acknowledges.
+
+    FLARE numbers its streams one after another and accepts an acknowledgement, or an error in it,
+    from anybody: a site that knows the number of its own stream could end those to other sites.
     """
     stream = ByteStreamer.tx_task_map.get(message.get_header(StreamHeaderKey.STREAM_ID))
     return str(stream.target) if stream else None
 
 
 class Refusals:
-    """Writes what was refused into the log and the audit log, with its sender.
+    """Writes refusals into the log and the audit log, with their sender.
 
-    Of a flood only the first refusals are written. How many followed is written with the sender's
-    next refusal after the window.
+    Of a flood only the first refusals are written. The number of the rest is written once the
+    window has ended and any message arrives: heartbeats do every ten seconds.
     """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._windows: dict[str, _Window] = {}
+        """Sender -> its window, oldest first. One that has ended is removed."""
 
     def note(self, sender: str, action: str, reason: str, user: str = "") -> None:
-        """Write a refusal down.
+        """Write a refusal.
 
         Args:
-            sender: as :attr:`Arrival.sender`; its refusals are counted together.
+            sender: as :attr:`Arrival.sender`. Refusals of one sender are counted together.
             action: what was asked for.
             reason: why it is refused.
-            user: for whom the sender says that it asks: its own word, of which it may have many.
+            user: the user for whom the sender says that it asks. It may invent many names.
         """
+        self.write_counts()
         with self._lock:
-            window = self._windows.get(sender)
-            now = time.monotonic()
-            if window is None or now - window.start > _WINDOW_SECONDS:
-                if window and window.count > _WRITTEN_IN_FULL:
-                    unwritten = window.count - _WRITTEN_IN_FULL
-                    _write(sender, "more", f"{unwritten} further times in {_WINDOW_SECONDS:.0f} s")
-                window = _Window(now)
-                self._windows[sender] = window
+            window = self._windows.setdefault(sender, _Window(time.monotonic()))
             window.count += 1
             if window.count > _WRITTEN_IN_FULL:
                 return
         _write(f"{sender} for {user}" if user else sender, action, reason)
 
+    def write_counts(self) -> None:
+        """Write how many refusals were left out, of each window that has ended."""
+        for sender, window in self._ended_windows():
+            unwritten = window.count - _WRITTEN_IN_FULL
+            if unwritten > 0:
+                # A full disk must not stop the message at hand, which may be another sender's.
+                with suppress(OSError):
+                    _write(sender, "more", f"{unwritten} further times in {_WINDOW_SECONDS:.0f} s")
+
+    def _ended_windows(self) -> list[tuple[str, "_Window"]]:
+        """Remove the windows that have ended, and return them with their senders."""
+        ended: list[tuple[str, _Window]] = []
+        with self._lock:
+            now = time.monotonic()
+            for sender, window in self._windows.items():
+                if now - window.start <= _WINDOW_SECONDS:
+                    break  # All further ones began later.
+                ended.append((sender, window))
+            for sender, _ in ended:
+                del self._windows[sender]
+        return ended
+
 
 @dataclass
 class _Window:
+    """The refusals of one sender that are counted together."""
+
     start: float
+    """Time of the first, by the monotonic clock, in seconds."""
     count: int = 0
 
 
 def _printable(text: str) -> str:
-    """Return a text of the sender's choice without what would write further lines into a log, or
-    move a terminal.
-    """
+    """Return a sender's text without characters that start a new line or control a terminal."""
     return text.encode("unicode_escape").decode("ascii")
 
 
 def _write(sender: str, action: str, reason: str) -> None:
-    who = _printable(sender)[:_LONGEST_NAME]
-    what = f"refused {_printable(action)[:_LONGEST_NAME]}"  # FLARE's audit log leaves out some actions by their names
-    why = _printable(reason)
-    if len(why) > _LONGEST_REASON:
-        why = f"{why[:_LONGEST_REASON]}..."
-    _log.warning("%s from %s: %s", what, who, why)
-    AuditService.add_event(user=who, action=what, msg=f" {why}")
+    user = _printable(sender)[:_LONGEST_NAME]
+    # FLARE's audit log omits some actions by their names, so each gets a name of ours.
+    event = f"refused {_printable(action)[:_LONGEST_NAME]}"
+    text = _printable(reason)
+    if len(text) > _LONGEST_REASON:
+        text = f"{text[:_LONGEST_REASON]}..."
+    _log.warning("%s from %s: %s", event, user, text)
+    AuditService.add_event(user=user, action=event, msg=f" {text}")
 
 
 refusals = Refusals()
-"""Writes down those of this process."""
+"""Those of this process."""
 
 
 def install() -> None:
@@ -557,33 +565,34 @@ def install() -> None:
     process of a kit, those of jobs too, before it opens a connection. The simulator has no app
     check.
     """
-    if CoreCell._process_received_msg is not _receive:
-        CoreCell._process_received_msg = _receive
-        FedAdminAgent.register_processor = _register
-        FedAdminAgent._dispatch_request = _obey
-        NetManager.get_spec = _no_diagnosis
-        FedEventRunner._receive = _happen
-        ServerCommandAgent._aux_communicate = _hear
-        flares_cell._is_server_job_cell = _ends_for_a_message
+    if CoreCell._process_received_msg is _process_received_msg:
+        return
+    CoreCell._process_received_msg = _process_received_msg
+    FedAdminAgent.register_processor = _register_processor
+    FedAdminAgent._dispatch_request = _dispatch_request
+    NetManager.get_spec = _get_spec
+    FedEventRunner._receive = _receive_event
+    ServerCommandAgent._aux_communicate = _aux_communicate
+    flares_cell._is_server_job_cell = _is_server_job_cell
 
 
-_FLARES_RECEIVE = CoreCell._process_received_msg
+_FLARES_PROCESS_RECEIVED = CoreCell._process_received_msg
 _FLARES_REGISTER = FedAdminAgent.register_processor
-_FLARES_OBEY = FedAdminAgent._dispatch_request
-_FLARES_HAPPEN = FedEventRunner._receive
-_FLARES_HEAR = ServerCommandAgent._aux_communicate
+_FLARES_DISPATCH = FedAdminAgent._dispatch_request
+_FLARES_RECEIVE_EVENT = FedEventRunner._receive
+_FLARES_AUX_COMMUNICATE = ServerCommandAgent._aux_communicate
 
 
-def _receive(cell: CoreCell, endpoint: Endpoint, connection: Connection, message: Message) -> None:
-    """Stand in for ``CoreCell._process_received_msg``, which FLARE calls for each message before it
-    is decoded.
-    """
-    if not isinstance(connection, NullConnection):  # that is a cell's message to itself
+def _process_received_msg(
+    cell: CoreCell, endpoint: Endpoint, connection: Connection, message: Message
+) -> None:
+    """Replace ``CoreCell._process_received_msg``: FLARE calls it before it decodes a message."""
+    refusals.write_counts()
+    if not isinstance(connection, NullConnection):  # That is a cell's message to itself.
         try:
             arrival = arrival_of(cell.get_fqcn(), endpoint, connection, message)
-        except (
-            Exception
-        ) as error:  # whatever its sender made of it: what the gate cannot read does not pass
+        except Exception as error:
+            # The sender may have written anything. What the gate cannot read does not pass.
             refusals.note(endpoint.name, "message", f"it cannot be read: {type(error).__name__}")
             return
         reason = refusal(arrival)
@@ -591,35 +600,31 @@ def _receive(cell: CoreCell, endpoint: Endpoint, connection: Connection, message
             action = ":".join(arrival.request) if arrival.request else "answer"
             refusals.note(arrival.sender, action, reason)
             return
-    _FLARES_RECEIVE(cell, endpoint, connection, message)
+    _FLARES_PROCESS_RECEIVED(cell, endpoint, connection, message)
 
 
-def _register(agent: FedAdminAgent, processor: RequestProcessor) -> None:
-    """Stand in for ``FedAdminAgent.register_processor``: a site has no others than those of
-    :data:`RIGHTS`.
-    """
+def _register_processor(agent: FedAdminAgent, processor: RequestProcessor) -> None:
+    """Replace ``FedAdminAgent.register_processor``: a site has the commands of :data:`RIGHTS` alone."""
     if set(processor.get_topics()) <= set(RIGHTS):
         _FLARES_REGISTER(agent, processor)
 
 
-def _obey(agent: FedAdminAgent, request: Message) -> Message:
-    """Stand in for ``FedAdminAgent._dispatch_request``, which checks rights only if the sender's
-    header asks for it.
-    """
+def _dispatch_request(agent: FedAdminAgent, request: Message) -> Message:
+    """Replace ``FedAdminAgent._dispatch_request``, which checks rights only if a header asks for it."""
     command = request.payload
-    reason = _forbidden(command)
-    if reason:
-        topic = type(command).__name__
-        user = ""
-        if isinstance(command, Command):
-            topic = str(command.topic)
-            user = str(_person(command, "USER").name or "nobody")
-        refusals.note("server", topic, reason, user)
-        return new_cell_message({}, error_reply(f"{ERROR_MSG_PREFIX}: {reason}"))
-    return _FLARES_OBEY(agent, request)
+    reason = _command_refused(command)
+    if not reason:
+        return _FLARES_DISPATCH(agent, request)
+    topic = type(command).__name__
+    user = ""
+    if isinstance(command, Command):
+        topic = str(command.topic)
+        user = str(_person(command, "USER").name or "nobody")
+    refusals.note("server", topic, reason, user)
+    return new_cell_message({}, error_reply(f"{ERROR_MSG_PREFIX}: {reason}"))
 
 
-def _forbidden(command: Any) -> str:
+def _command_refused(command: Any) -> str:
     """Return why a site does not obey a command; empty if it does."""
     if not isinstance(command, Command) or command.topic not in RIGHTS:
         return "no such command exists at a site"
@@ -628,27 +633,27 @@ def _forbidden(command: Any) -> str:
         return _not_entitled(command, right)
     if command.topic != _NAMES_NO_JOB and not is_job_id(command.get_header(RequestHeader.JOB_ID)):
         return "it names no job"
-    return _unfit(command.body) if command.topic == TrainingTopic.DEPLOY else ""
+    if command.topic == TrainingTopic.DEPLOY:
+        return _app_refused(command.body)
+    return ""
 
 
 def _not_entitled(command: Command, right: str) -> str:
     """Return why a command's user does not have a right at this site; empty if the user has it."""
     user = _person(command, "USER")
-    authorized, error = AuthorizationService.authorize(
-        AuthzContext(user=user, submitter=_person(command, "SUBMITTER"), right=right)
-    )
+    context = AuthzContext(user=user, submitter=_person(command, "SUBMITTER"), right=right)
+    authorized, error = AuthorizationService.authorize(context)
     if error:
         return str(error)
-    return (
-        ""
-        if authorized
-        else f"this site's authorization.json does not give {user.name!r} the right to {right}"
-    )
+    if not authorized:
+        return f"this site's authorization.json does not give {user.name!r} the right to {right}"
+    return ""
 
 
-def _unfit(app: Any) -> str:
-    """Return why an app is refused by its list of files: FLARE unpacks it, to check its signature,
-    before any check.
+def _app_refused(app: Any) -> str:
+    """Return why an app's list of files is refused; empty if it is not.
+
+    FLARE unpacks an app, to check its signature, before any other check.
     """
     try:
         check_archive(app, "site")
@@ -658,58 +663,55 @@ def _unfit(app: Any) -> str:
 
 
 def _person(command: Command, kind: Literal["USER", "SUBMITTER"]) -> Person:
-    """Return who gave a command, or whose job it is about, as the server says; it has checked their
-    certificates.
+    """Return the user of a command, or the submitter of its job, as the server names them.
+
+    The server has checked their certificates.
     """
-    name, org, role = (getattr(RequestHeader, f"{kind}_{part}") for part in ("NAME", "ORG", "ROLE"))
-    return Person(
-        command.get_header(name, ""), command.get_header(org, ""), command.get_header(role, "")
-    )
+    name = command.get_header(getattr(RequestHeader, f"{kind}_NAME"), "")
+    org = command.get_header(getattr(RequestHeader, f"{kind}_ORG"), "")
+    role = command.get_header(getattr(RequestHeader, f"{kind}_ROLE"), "")
+    return Person(name, org, role)
 
 
-def _hear(agent: ServerCommandAgent, request: Message) -> Message:
-    """Stand in for ``ServerCommandAgent._aux_communicate``, which takes a site's word for its name.
+def _aux_communicate(agent: ServerCommandAgent, request: Message) -> Message:
+    """Replace ``ServerCommandAgent._aux_communicate``, which believes the name a site gives itself.
 
-    Under another's name a site would say that this one is still there, and send metrics as this
-    one's.
+    A site could say under another site's name that this one is still there, and send metrics as
+    its own.
     """
     site = _family(str(request.get_header(MessageHeaderKey.ORIGIN, "")))
-    said = request.payload
-    name = (
-        said.get_peer_prop(ReservedKey.IDENTITY_NAME, None) if isinstance(said, Shareable) else None
-    )
+    payload = request.payload
+    name = None
+    if isinstance(payload, Shareable):
+        name = payload.get_peer_prop(ReservedKey.IDENTITY_NAME, None)
     if name == site:
-        return _FLARES_HEAR(agent, request)
-    refusals.note(
-        site, str(request.get_header(MessageHeaderKey.TOPIC)), f"it calls itself {name!r}"
-    )
+        return _FLARES_AUX_COMMUNICATE(agent, request)
+    topic = str(request.get_header(MessageHeaderKey.TOPIC))
+    refusals.note(site, topic, f"it calls itself {name!r}")
     return new_cell_message({MessageHeaderKey.RETURN_CODE: CellReturnCode.INVALID_REQUEST}, None)
 
 
-def _happen(runner: FedEventRunner, topic: str, request: Shareable, fl_ctx: FLContext) -> Shareable:
-    """Stand in for ``FedEventRunner._receive``: sites cause no other events than those of
-    :data:`EVENTS`.
-    """
+def _receive_event(
+    runner: FedEventRunner, topic: str, request: Shareable, fl_ctx: FLContext
+) -> Shareable:
+    """Replace ``FedEventRunner._receive``: a site fires no events but those of :data:`EVENTS`."""
     event = request.get_header(FedEventHeader.EVENT_TYPE)
     if isinstance(event, str) and event in EVENTS:
-        return _FLARES_HAPPEN(runner, topic, request, fl_ctx)
+        return _FLARES_RECEIVE_EVENT(runner, topic, request, fl_ctx)
     refusals.note("a site of this job", topic, f"no site makes {event!r} happen here")
     return make_reply(ReturnCode.BAD_REQUEST_DATA)
 
 
-def _ends_for_a_message(_: FqcnInfo) -> bool:
-    """Stand in for ``_is_server_job_cell``, by which FLARE picks the processes that one message may
-    end.
+def _is_server_job_cell(_: FqcnInfo) -> bool:
+    """Replace ``_is_server_job_cell``, by which FLARE picks the processes that a message may end.
 
-    The server's process of a job would end itself for an answer that cannot be decoded, from
-    whichever site, and for one site's word that a message is too large for it. Either way that
-    message is lost, and nothing else.
+    The server's process of a job would end itself for an answer that cannot be decoded, from any
+    site, and for one site's statement that a message is too large for it. With this replacement
+    that message is lost, and nothing else.
     """
     return False
 
 
-def _no_diagnosis(_: NetManager) -> CommandModuleSpec:
-    """Stand in for ``NetManager.get_spec``: the console has no commands that list, stop or redirect
-    cells.
-    """
+def _get_spec(_: NetManager) -> CommandModuleSpec:
+    """Replace ``NetManager.get_spec``: the console gets no commands to list, stop or redirect cells."""
     return CommandModuleSpec(name="cellnet", cmd_specs=[])
