@@ -23,7 +23,6 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from fedward.methods.fedavg import Supervised
 from fedward.methods.isofed import (
     InformationMaximisation,
     IsoFedSettings,
@@ -33,6 +32,7 @@ from fedward.methods.isofed import (
 )
 from fedward.methods.local import Batch, Phase, RoundInputs
 from fedward.methods.mean_teacher import MeanTeacher
+from fedward.methods.supervised import Supervised
 from fedward.nets import build
 from fedward.seeds import Draws
 from fedward.sites import Images

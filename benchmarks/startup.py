@@ -46,7 +46,7 @@ found = probabilities_in_evaluation_mode(net, images).detach()
 classification_metrics(found.numpy(), labels.numpy(), "abcdefgh")
 """
 TRAINS = f"""{CLIENT}
-from fedward.methods.fedavg import Supervised
+from fedward.methods.supervised import Supervised
 from fedward.methods.local import Batch, Phase, RoundInputs
 from fedward.methods.settings import Settings
 from fedward.training.trainer import train

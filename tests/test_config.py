@@ -2,6 +2,8 @@
 
 import json
 import math
+import pickle
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +12,10 @@ import pytest
 from fedward.config import DERMOSCOPY, SURE_OF_EACH, DataSpec, Experiment, SyntheticData
 from fedward.errors import ConfigError
 from fedward.jobs import JOBS, load_experiment, simulated_sites
-from fedward.methods import METHODS, method_of
+from fedward.methods import METHODS, method_of, methods_supporting
+from fedward.methods.fedavg import FedAvg
+from fedward.methods.requirements import Feature
+from fedward.methods.settings import Settings
 
 
 def refusal(raw: Any) -> str:
@@ -85,6 +90,33 @@ def test_an_experiment_cannot_be_changed() -> None:
     experiment = Experiment(method="ssfl")
     with pytest.raises(ValueError, match="frozen"):
         experiment.seed = 4  # type: ignore[misc]
+
+
+def test_a_copy_of_an_experiment_cannot_change_it() -> None:
+    """A site approves a job by its digest, which must stay that of what is run."""
+    options = {"sampler": "aift", "sampler_options": {"majority": 0.5}}
+    experiment = Experiment(method="fedal", options=options)
+    digest = experiment.digest
+    copied = experiment.model_copy()
+    with pytest.raises(TypeError):
+        copied.options["threshold"] = 0.5  # type: ignore[index]
+    with pytest.raises(TypeError):
+        copied.options["sampler_options"]["majority"] = 0.1
+    options["sampler_options"] = {"majority": 0.1}
+    dumped = experiment.model_dump()
+    dumped["options"]["sampler_options"]["majority"] = 0.1
+    assert experiment.digest == digest
+    assert experiment.options["sampler_options"]["majority"] == 0.5
+
+
+def test_options_survive_a_copy_to_another_process() -> None:
+    experiment = JOBS["fedal"]()
+    assert pickle.loads(pickle.dumps(experiment)).digest == experiment.digest
+
+
+def test_an_experiment_without_options_is_read_only_too() -> None:
+    with pytest.raises(TypeError):
+        Experiment(method="ssfl").options["threshold"] = 0.5  # type: ignore[index]
 
 
 @pytest.mark.parametrize("name", JOBS)
@@ -169,3 +201,71 @@ def test_a_job_of_ones_own_has_the_threshold_of_shipped_ones(tmp_path: Path) -> 
     assert method_of(load_experiment(str(file))).settings.threshold == SURE_OF_EACH
     assert load_experiment(str(file), ["threshold=0.6"]).options["threshold"] == 0.6
     assert load_experiment("ssfl", ["data.multi_label=true"]).options["threshold"] == SURE_OF_EACH
+
+
+# --- features that a method does not support
+
+REASON = "it sorts the sites by their models"
+
+
+class Sorting(FedAvg):
+    """A method that is not the package's own, and cannot work with encrypted updates."""
+
+    def __init__(self, settings: Settings) -> None:
+        super().__init__(settings)
+        unsupported = {**self.requirements.unsupported, Feature.SECURE_AGGREGATION: REASON}
+        self.requirements = replace(self.requirements, unsupported=unsupported)
+
+
+@pytest.fixture
+def sorting(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(METHODS.registered, "sorting", Sorting)
+
+
+@pytest.mark.usefixtures("sorting")
+def test_a_new_method_is_refused_by_its_own_reason() -> None:
+    text = refusal({"method": "sorting", "secure_aggregation": True})
+    assert text.startswith(f"sorting cannot work with secure_aggregation=true: {REASON}. ")
+    assert "fedavg" in text
+    assert "sorting," not in text
+    assert "sorting with" not in text
+    assert "Set secure_aggregation=false, or choose one of " in text
+    assert Experiment(method="sorting").method == "sorting"
+
+
+@pytest.mark.usefixtures("sorting")
+def test_a_new_method_is_listed_where_it_supports_what_is_asked_for() -> None:
+    robust = {"robust": "median"}
+    assert "sorting" in refusal({"method": "isofed", "options": robust})
+    assert "sorting" not in refusal({"method": "isofed", "secure_aggregation": True})
+
+
+def test_alternatives_support_all_features_that_are_asked_for() -> None:
+    """FedProx could encrypt its updates, but knows no optimiser of the server."""
+    asked = {"secure_aggregation": True, "options": {"server_learning_rate": 0.5}}
+    text = refusal({"method": "fedperl", **asked})
+    assert "fedavg" in text
+    assert "ssfl" in text
+    assert "fedprox" not in text
+    assert "fedprox" in refusal({"method": "fedperl", "secure_aggregation": True})
+
+
+@pytest.mark.parametrize("feature", Feature)
+def test_every_feature_has_a_method_that_supports_it(feature: Feature) -> None:
+    assert methods_supporting([feature])
+
+
+def test_each_part_of_a_network_is_a_feature_of_its_own() -> None:
+    text = refusal({"method": "selffed", "trainable": "last:2"})
+    assert text.startswith("selffed cannot work with trainable=last:2: ")
+    assert "Set trainable=all, or choose one of " in text
+    text = refusal({"method": "oneshot", "trainable": "last:2"})
+    assert text.startswith("oneshot cannot work with trainable=last:2: ")
+    assert "Set trainable=head, or choose one of " in text
+
+
+def test_a_robust_mean_needs_models_that_nobody_sees_when_they_are_encrypted() -> None:
+    text = refusal(
+        {"method": "fedavg", "secure_aggregation": True, "options": {"robust": "median"}}
+    )
+    assert text.startswith("robust=median cannot be combined with secure_aggregation")

@@ -1,20 +1,30 @@
-"""One experiment as a typed, frozen model: what a job says, and nothing a site should decide for
-itself.
-"""
+"""One experiment as a typed, frozen model: all that a job says, and nothing that sites decide."""
 
 import re
-from typing import TYPE_CHECKING, Any, Literal
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    PlainSerializer,
+    ValidationError,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
 
 from fedward.digests import digest
 from fedward.errors import ConfigError, did_you_mean
 from fedward.evaluation.names import overall
 from fedward.faults import explain, names_in
+from fedward.frozen import FrozenMapping, plain
+from fedward.methods.requirements import Feature, Requirements
 from fedward.registry import METHODS, METRICS, VIEWS, Extension, extensions, image_size
 
 if TYPE_CHECKING:
-    from fedward.methods.algorithm import Algorithm
+    from fedward.methods.settings import Settings
 
 DERMOSCOPY = ("MEL", "NV", "BCC", "AK", "BKL", "DF", "VASC", "SCC")
 """The eight ISIC 2019 diagnoses, in FedPerl's order."""
@@ -117,11 +127,14 @@ class Experiment(_Frozen):
     """A method's name: one of docs/methods.md, of an installed package, or registered in this
     process.
     """
-    options: dict[str, Any] = Field(default_factory=dict)
-    """The method's settings; checked against the method's own model. In a multi-label job a
-    ``threshold`` that is not named is :data:`SURE_OF_EACH`."""
     data: DataSpec = DataSpec()
     """What the images are."""
+    options: Annotated[Mapping[str, Any], PlainSerializer(plain, return_type=dict[str, Any])] = (
+        Field(default_factory=dict, validate_default=True)
+    )
+    """The method's settings, read-only; checked against the method's own model.
+
+    In a multi-label job a ``threshold`` that is not named is :data:`SURE_OF_EACH`."""
     net: str = "small_cnn"
     """A network's name; :func:`fedward.nets.build` lists them."""
     pretrained: bool | WeightsFile = False
@@ -222,50 +235,37 @@ class Experiment(_Frozen):
             )
         return part
 
-    @model_validator(mode="after")
-    def _sure_of_each(self) -> "Experiment":
-        if self.data.multi_label and "threshold" in METHODS[self.method].settings_type.model_fields:
-            self.options.setdefault("threshold", SURE_OF_EACH)
-        return self
+    @field_validator("options")
+    @classmethod
+    def _frozen_options(cls, options: Mapping[str, Any], info: ValidationInfo) -> Mapping[str, Any]:
+        method = info.data.get("method")
+        data = info.data.get("data")
+        several_labels = data is not None and data.multi_label
+        if several_labels and method and "threshold" in METHODS[method].settings_type.model_fields:
+            options = {"threshold": SURE_OF_EACH, **options}
+        return FrozenMapping(options)
 
     @model_validator(mode="after")
-    def _known_method(self) -> "Experiment":
-        from fedward.methods import method_of
+    def _supported_by_its_method(self) -> "Experiment":
+        from fedward.methods import method_of, methods_supporting  # these import torch
 
         algorithm = method_of(self)
-        if self.trainable != "all" and (reason := algorithm.requirements.whole):
-            remedy = "Set trainable=all, or choose another method."
-            raise ConfigError(
-                f"trainable with {self.method}", expected="all", found=reason, remedy=remedy
-            )
-        if self.update_dtype != "float32" and (reason := algorithm.requirements.exact):
-            where = f"update_dtype with {self.method}"
-            found = f"{self.update_dtype}: {reason}"
-            raise ConfigError(
-                where, expected="float32", found=found, remedy="Set update_dtype=float32."
-            )
-        if self.data.multi_label and (reason := algorithm.requirements.one_label):
-            where = f"data.multi_label with {self.method}"
-            expected = "losses that take several labels an image"
-            remedy = "Choose fedavg, ssfl, fedperl or fedal, with the defaults of such settings."
-            raise ConfigError(where, expected=expected, found=reason, remedy=remedy)
+        requests = _feature_requests(self, algorithm.settings, algorithm.requirements)
+        for request in requests:
+            reason = algorithm.requirements.reason_against(request.feature)
+            if reason:
+                names = methods_supporting([asked.feature for asked in requests])
+                remedy = f"Set {request.instead}."
+                if names:
+                    remedy = (
+                        f"Set {request.instead}, or choose one of {', '.join(names)}"
+                        " with its default settings."
+                    )
+                raise ConfigError(
+                    f"{self.method} cannot work with {request.setting}: {reason}", remedy
+                )
         if self.secure_aggregation:
-            self._must_do_with_means(algorithm)
-        if algorithm.settings.robust != "no":
-            self._must_do_without_weights(algorithm)
-        if not algorithm.settings.takes_mean and not algorithm.requirements.server_optimizer:
-            where = f"server_optimizer={algorithm.settings.server_optimizer} with {self.method}"
-            expected = "a method with one plain mean a round"
-            found = f"a method of other means (server_learning_rate={algorithm.settings.server_learning_rate})"
-            remedy = "Choose fedavg, ssfl, fedperl or fedal, or set server_optimizer=average, server_learning_rate=1."
-            raise ConfigError(where, expected=expected, found=found, remedy=remedy)
-        part = algorithm.requirements.trainable
-        if part not in ("", self.trainable):
-            where = f"trainable with {self.method}"
-            remedy = f"Set trainable={part}, or choose another method."
-            raise ConfigError(
-                where, expected=f"{part}, all that it computes", found=self.trainable, remedy=remedy
-            )
+            self._check_encryption(algorithm.settings)
         return self
 
     @model_validator(mode="after")
@@ -298,34 +298,27 @@ class Experiment(_Frozen):
             raise ConfigError(f"net {self.net}", expected=expected, found=f"{found}", remedy=remedy)
         return self
 
-    def _must_do_with_means(self, algorithm: "Algorithm[Any]") -> None:
+    def _check_encryption(self, settings: "Settings") -> None:
+        """Raise ConfigError where encrypted updates cannot be what the settings ask for."""
         if self.update_dtype != "float32":
-            expected = "update_dtype = float32: ciphertexts have no other"
-            remedy = "Leave one of the two out."
             raise ConfigError(
-                "secure_aggregation", expected=expected, found=self.update_dtype, remedy=remedy
+                f"update_dtype={self.update_dtype} cannot be combined with secure_aggregation,"
+                " whose ciphertexts have a precision of their own",
+                "Set update_dtype=float32, or secure_aggregation=false.",
             )
-        where = f"secure_aggregation with {self.method}"
-        participants = algorithm.settings.participants
-        reason = algorithm.requirements.single_models
-        if reason:
-            expected = "a method that needs no more than the mean of the sites' models"
-            remedy = "Choose fedavg, ssfl or fedprox, or set secure_aggregation=false."
-            raise ConfigError(where, expected=expected, found=reason, remedy=remedy)
+        if settings.robust != "no":
+            raise ConfigError(
+                f"robust={settings.robust} cannot be combined with secure_aggregation, under which"
+                " nobody sees the single models that a median needs",
+                "Set robust=no, or secure_aggregation=false.",
+            )
+        participants = settings.participants
         if participants is not None and participants < self.smallest_sum:
-            expected = f"at least {self.smallest_sum} participants a round"
-            remedy = "Raise participants: the mean of one site is that site's model."
-            raise ConfigError(where, expected=expected, found=f"{participants}", remedy=remedy)
-
-    def _must_do_without_weights(self, algorithm: "Algorithm[Any]") -> None:
-        reason = algorithm.requirements.weights
-        if self.secure_aggregation:
-            reason = "under secure_aggregation nobody sees the single models that a median is of"
-        if reason:
-            where = f"robust={algorithm.settings.robust} with {self.method}"
-            expected = "a method whose sites are averaged by their counts alone, unencrypted"
-            remedy = "Choose fedavg, ssfl, fedperl, fedal or fedprox without secure_aggregation, or set robust=no."
-            raise ConfigError(where, expected=expected, found=reason, remedy=remedy)
+            raise ConfigError(
+                f"participants={participants} is too few with secure_aggregation, which needs at"
+                f" least {self.smallest_sum} sites a round",
+                "Raise participants: the mean of one site's model is that model.",
+            )
 
     @classmethod
     def parse(cls, raw: Any, where: str) -> "Experiment":
@@ -350,3 +343,68 @@ class Experiment(_Frozen):
         if method in METHODS.builtin:
             known += METHODS[method].settings_type.model_fields
         return {**(options if isinstance(options, dict) else {}), **raw}, known
+
+
+class _FeatureRequest(NamedTuple):
+    """A feature that an experiment asks for, in the words of its settings."""
+
+    feature: Feature
+    setting: str
+    """What asks for it, such as ``update_dtype=float16``."""
+    instead: str
+    """What to set to do without it."""
+
+
+def _feature_requests(
+    experiment: Experiment, settings: "Settings", requirements: Requirements
+) -> Sequence[_FeatureRequest]:
+    """Return the features that an experiment asks of its method."""
+    requests = list[_FeatureRequest]()
+    if experiment.update_dtype == "float16":
+        requests.append(
+            _FeatureRequest(Feature.FLOAT16_UPDATES, "update_dtype=float16", "update_dtype=float32")
+        )
+    if experiment.data.multi_label:
+        requests.append(
+            _FeatureRequest(
+                Feature.SEVERAL_LABELS, "data.multi_label=true", "data.multi_label=false"
+            )
+        )
+    if experiment.secure_aggregation:
+        requests.append(
+            _FeatureRequest(
+                Feature.SECURE_AGGREGATION, "secure_aggregation=true", "secure_aggregation=false"
+            )
+        )
+    if settings.robust != "no":
+        requests.append(
+            _FeatureRequest(Feature.ROBUST_MEAN, f"robust={settings.robust}", "robust=no")
+        )
+    if not settings.takes_mean:
+        setting = f"server_optimizer={settings.server_optimizer}"
+        if settings.server_optimizer == "average":
+            setting = f"server_learning_rate={settings.server_learning_rate}"
+        requests.append(
+            _FeatureRequest(
+                Feature.SERVER_OPTIMIZER,
+                setting,
+                "server_optimizer=average and server_learning_rate=1",
+            )
+        )
+    requests.append(_trained_part(experiment.trainable, requirements))
+    return requests
+
+
+_TRAINED_PARTS = {
+    "all": Feature.TRAIN_ALL,
+    "head": Feature.TRAIN_HEAD,
+    "last": Feature.TRAIN_LAST_BLOCKS,
+    "adapters": Feature.TRAIN_ADAPTERS,
+}
+"""What ``trainable`` says before a colon, and the feature it asks for."""
+
+
+def _trained_part(trainable: str, requirements: Requirements) -> _FeatureRequest:
+    feature = _TRAINED_PARTS[trainable.partition(":")[0]]
+    supported = [part for part in _TRAINED_PARTS.values() if not requirements.reason_against(part)]
+    return _FeatureRequest(feature, f"trainable={trainable}", " or ".join(supported))

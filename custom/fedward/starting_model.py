@@ -140,7 +140,9 @@ def initial_model(
     base = net.base if isinstance(net, TrainablePart) else None
     require_logits(net, spec.net, len(spec.data.classes), spec.data.channels, spec.data.image_size)
     taken = (
-        take_over(net, weights, spec.data.classes, method.requirements.per_class) if weights else {}
+        take_over(net, weights, spec.data.classes, method.requirements.tensors.per_class)
+        if weights
+        else {}
     )
     state = {key: value.clone() for key, value in net.state_dict().items()}
     if weights is None:

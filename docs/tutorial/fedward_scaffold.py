@@ -9,10 +9,12 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from fedward.methods.algorithm import Algorithm, Requirements, ServerState
-from fedward.methods.fedavg import draw_participants, mean_of, supervised_loss
+from fedward.methods.algorithm import Algorithm, ServerState
+from fedward.methods.fedavg import draw_participants, mean_of
 from fedward.methods.local import Batch, Losses, Objective, Phase, RoundInputs
+from fedward.methods.requirements import Feature, Requirements, Sends, TensorRules
 from fedward.methods.settings import Settings
+from fedward.methods.supervised import supervised_loss
 from fedward.methods.workflow import ClientTask, Exchange, Federation, Rounds
 
 CONTROL = "control"
@@ -107,10 +109,12 @@ class Scaffold(Algorithm[ServerState]):
         self.settings = settings
         self.weight = lambda task, labelled, unlabelled, steps: 1
         self.requirements = Requirements(
-            losses=frozenset({"loss_supervised", "loss_control"}),
-            excluded={"train": (f"{CONTROL}.",)},
-            single_models="SCAFFOLD's server needs each site's number of steps with its model",
-            weights="SCAFFOLD's control variate is a mean",
+            sends=Sends(losses=frozenset({"loss_supervised", "loss_control"})),
+            tensors=TensorRules(excluded={"train": (f"{CONTROL}.",)}),
+            unsupported={
+                Feature.SECURE_AGGREGATION: "its server needs each site's steps with its model",
+                Feature.ROBUST_MEAN: "its control variate is a mean",
+            },
         )
 
     def phases(self, task: str, round_: int, labelled: int) -> list[Phase]:

@@ -245,10 +245,10 @@ def test_files_and_report_say_that_the_classifier_is_untrained(run: Path) -> Non
 
 def test_by_default_and_in_all_other_methods_nothing_stays() -> None:
     for method in METHODS:
-        assert method_of(tiny(method)).requirements.private == ()
+        assert method_of(tiny(method)).requirements.tensors.private == ()
         if method != "selffed":
-            assert method_of(tiny(method)).requirements.withheld("train") == ()
-    assert method_of(uploading()).requirements.private == ("classifier.",)
+            assert method_of(tiny(method)).requirements.tensors.withheld("train") == ()
+    assert method_of(uploading()).requirements.tensors.private == ("classifier.",)
 
 
 def test_other_methods_refuse_the_setting() -> None:

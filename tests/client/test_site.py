@@ -13,9 +13,11 @@ from torch import Tensor, nn
 from asking import RUN, requests
 from clients import new_client
 from fedward.client.client import Client
-from fedward.methods.fedavg import FedAvg, Supervised, class_weights
+from fedward.methods.class_weights import class_weights
+from fedward.methods.fedavg import FedAvg
 from fedward.methods.local import Batch, Losses, Objective, Phase, RoundInputs, Uses
 from fedward.methods.missing_classes import rule_of
+from fedward.methods.supervised import Supervised
 from fedward.methods.workflow import ClientTask, Exchange, State
 from fedward.nets import build
 from fedward.protocol.messages import Answer

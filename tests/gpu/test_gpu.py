@@ -18,10 +18,10 @@ from fedward.config import DataSpec, SyntheticData
 from fedward.errors import DataError
 from fedward.lab.local import run_local
 from fedward.lab.synthetic import synthetic_site
-from fedward.methods.fedavg import Supervised
 from fedward.methods.fedperl import FedPerlObjective, FedPerlSettings
 from fedward.methods.fixmatch import FixMatchObjective
 from fedward.methods.local import Objective, Phase, RoundInputs
+from fedward.methods.supervised import Supervised
 from fedward.methods.workflow import State
 from fedward.nets import build
 from fedward.seeds import Draws

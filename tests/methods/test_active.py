@@ -7,9 +7,10 @@ import torch
 from pydantic import ValidationError
 
 from fedward.methods import METHODS, settings_of
-from fedward.methods.fedal import QUERY, ActiveLearning, ActiveSettings, FedAL, divide
+from fedward.methods.fedal import ActiveLearning, ActiveSettings, FedAL, divide
+from fedward.methods.requirements import Feature
 from fedward.methods.samplers import SAMPLERS, SCORE_INTERVALS
-from fedward.methods.workflow import SCORE, ClientUpdate, Federation
+from fedward.methods.workflow import QUERY, SCORE, ClientUpdate, Federation
 
 
 def method(**options) -> FedAL:
@@ -187,4 +188,5 @@ def test_an_unknown_sampler_is_refused_by_name():
 
 
 def test_the_server_needs_no_single_models():
-    assert METHODS["fedal"](settings_of("fedal", {})).requirements.single_models == ""
+    requirements = METHODS["fedal"](settings_of("fedal", {})).requirements
+    assert requirements.reason_against(Feature.SECURE_AGGREGATION) == ""

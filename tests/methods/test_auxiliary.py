@@ -11,8 +11,8 @@ from torch.nn import functional as F
 
 from fedward.methods.auxiliary import SupervisedWithHeads, add_heads, heads_of
 from fedward.methods.fedal import ActiveSettings, FedAL
-from fedward.methods.fedavg import Supervised
 from fedward.methods.local import Batch, Objective, Phase, RoundInputs, logits_and_features
+from fedward.methods.supervised import Supervised
 from fedward.nets import build
 from fedward.training.trainer import train
 from tiny import batch_norm_net

@@ -21,9 +21,10 @@ from fedward.methods.evidential import (
     expected_cross_entropy,
 )
 from fedward.methods.fedal import ActiveSettings, FedAL
-from fedward.methods.fedavg import Supervised
 from fedward.methods.local import Batch, RoundInputs
+from fedward.methods.requirements import Feature
 from fedward.methods.samplers.feal import concentration
+from fedward.methods.supervised import Supervised
 from tiny import batch_norm_net
 
 grid = settings(deadline=None, max_examples=50)
@@ -269,7 +270,8 @@ def test_a_job_chooses_the_loss_apart_from_the_sampler() -> None:
     evidential, plain = (
         FedAL(ActiveSettings(**loss)).requirements for loss in ({"loss": "evidential"}, {})
     )
-    assert evidential == replace(plain, one_label="loss=evidential")
+    reasons = {**plain.unsupported, Feature.SEVERAL_LABELS: "loss=evidential"}
+    assert evidential == replace(plain, unsupported=reasons)
 
 
 @pytest.mark.parametrize(

@@ -12,8 +12,8 @@ from torch import Tensor
 from fedward.errors import ConfigError
 from fedward.methods.fedal import FedAL, annotation_budget, ensemble_entropy, select
 from fedward.methods.fedal.queries import ActiveSettings
-from fedward.methods.fedavg import Supervised
 from fedward.methods.fixmatch import FixMatchObjective
+from fedward.methods.supervised import Supervised
 
 NAN = math.nan
 INF = math.inf
@@ -307,9 +307,12 @@ def test_images_without_a_label_teach_where_they_have_a_weight() -> None:
         Supervised,
         FixMatchObjective,
     ]
-    assert plain.requirements.losses == {"loss_supervised"}
-    assert pseudo.requirements.losses == {"loss_supervised", "loss_pseudo"}
-    assert (plain.requirements.logs, pseudo.requirements.logs) == (frozenset(), {"kept"})
+    assert plain.requirements.sends.losses == {"loss_supervised"}
+    assert pseudo.requirements.sends.losses == {"loss_supervised", "loss_pseudo"}
+    assert (plain.requirements.sends.logs, pseudo.requirements.sends.logs) == (
+        frozenset(),
+        {"kept"},
+    )
     for other, why in (
         ({"sampler": "mcdal"}, "mcdal trains heads"),
         ({"loss": "evidential"}, "loss is evidential"),

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from fedward.errors import ConfigError
 from fedward.methods.aggregation import weighted_average
-from fedward.methods.fedavg import class_weights
+from fedward.methods.class_weights import class_weights
 
 FLOATS = [torch.float16, torch.bfloat16, torch.float32, torch.float64]
 grid = settings(deadline=None, max_examples=50)

@@ -381,7 +381,7 @@ def test_one_remaining_peer_is_not_sent_as_anonymous() -> None:
 @pytest.mark.parametrize("name", ["static", "gated_similarity", "validation", "gated_validation"])
 def test_only_validation_policies_ask_for_the_servers_images(name: str) -> None:
     assert (
-        "validation" in Server({"policy": name}).method.requirements.server_images
+        "validation" in Server({"policy": name}).method.requirements.server.images
     ) is name.endswith("validation")
 
 

@@ -12,9 +12,9 @@ from torch import Tensor, nn
 
 from fedward.lab.local import run_local
 from fedward.methods import METHODS, settings_of
-from fedward.methods.fedavg import Supervised
 from fedward.methods.fedprox import FedProx, FedProxSettings, ProximalSupervised, proximal
 from fedward.methods.local import Batch, RoundInputs
+from fedward.methods.supervised import Supervised
 from fedward.storage.checkpoint import StoredState
 from tiny import tiny
 

@@ -16,12 +16,12 @@ from torch import Tensor, nn
 
 from fedward.errors import ConfigError, RunError
 from fedward.methods import METHODS, settings_of
-from fedward.methods.fedavg import Supervised
 from fedward.methods.fixmatch import FixMatchObjective
 from fedward.methods.groups import GroupedState
 from fedward.methods.isofed import InformationMaximisation, information_maximisation
 from fedward.methods.local import Batch, Losses, Phase, RoundInputs
 from fedward.methods.mean_teacher import MeanTeacher
+from fedward.methods.supervised import Supervised
 from fedward.methods.workflow import Exchange, State
 
 grid = settings(deadline=None, max_examples=50)
@@ -350,8 +350,8 @@ def test_pseudo_labels_may_stand_for_the_mean_teacher() -> None:
     assert isinstance(objective, FixMatchObjective)
     assert (objective.settings.threshold, objective.settings.pseudo_labels) == (0.7, "freematch")
     expected = {"loss_supervised", "loss_pseudo", "loss_information", "kept", "loss", "seconds"}
-    assert method.requirements.reported == expected
-    other = METHODS["isofed"](settings_of("isofed", {})).requirements.reported
+    assert method.requirements.sends.reported == expected
+    other = METHODS["isofed"](settings_of("isofed", {})).requirements.sends.reported
     assert other == expected - {"loss_pseudo", "kept"} | {"loss_consistency"}
 
 

@@ -22,6 +22,7 @@ from fedward.methods.local import Batch, Phase, RoundInputs
 from fedward.methods.pseudo_labels import Labelling, PseudoLabels, Statistics, labeller_of
 from fedward.methods.pseudo_labels.balanced import COUNTS
 from fedward.methods.pseudo_labels.corrected import divergence
+from fedward.methods.requirements import Feature
 from fedward.methods.workflow import ClientTask, Exchange
 from fedward.nets import build
 from fedward.training.trainer import train
@@ -235,7 +236,8 @@ def test_nothing_more_leaves_a_site(method: str) -> None:
     by_default = METHODS[method](settings_of(method, {})).requirements
     for name in NAMES:
         found = METHODS[method](settings_of(method, {"pseudo_labels": name})).requirements
-        assert replace(found, one_label="") == by_default
+        reasons = {**found.unsupported, Feature.SEVERAL_LABELS: ""}
+        assert replace(found, unsupported=reasons) == by_default
 
 
 def test_impossible_settings_are_refused() -> None:

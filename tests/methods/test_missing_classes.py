@@ -11,11 +11,11 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from fedward.errors import ConfigError
-from fedward.methods.fedavg import Supervised
 from fedward.methods.fixmatch import FixMatchObjective, FixMatchSettings
 from fedward.methods.local import Batch, RoundInputs
 from fedward.methods.missing_classes import RESTRICTION, prior_shift, restriction, rule_of
 from fedward.methods.settings import Settings
+from fedward.methods.supervised import Supervised
 
 COUNTS = torch.tensor([16, 1, 0, 4])
 CHOICES = ["as_any", "restricted", "logit_adjustment"]

@@ -12,7 +12,6 @@ from torch.func import functional_call
 from torch.nn import functional as F
 
 from fedward.methods import METHODS, settings_of
-from fedward.methods.fedavg import Supervised
 from fedward.methods.fedperl import FedPerlObjective, FedPerlSettings
 from fedward.methods.fixmatch import FixMatchObjective, FixMatchSettings
 from fedward.methods.local import (
@@ -24,6 +23,7 @@ from fedward.methods.local import (
     in_one_pass,
     probabilities_in_evaluation_mode,
 )
+from fedward.methods.supervised import Supervised
 from fedward.nets import build
 
 IMAGES = 6

@@ -398,7 +398,10 @@ def test_without_replies_the_model_stays() -> None:
 
 @pytest.mark.parametrize("trainable", ["all", "last:1", "adapters"])
 def test_only_a_head_is_computed(trainable: str) -> None:
-    told = rf"trainable with oneshot: expected head, all that it computes, found {trainable}. Set trainable=head"
+    told = (
+        rf"oneshot cannot work with trainable={trainable}: it computes the head alone"
+        r"\. Set trainable=head, or "
+    )
     with pytest.raises(ConfigError, match=told):
         tiny("oneshot", trainable=trainable)
 
@@ -419,7 +422,10 @@ def test_settings_that_would_do_harm_are_refused(options: dict[str, float]) -> N
 
 
 def test_no_sums_in_float16() -> None:
-    told = "update_dtype with oneshot: expected float32, found float16: its covariance is a difference of sums"
+    told = (
+        "oneshot cannot work with update_dtype=float16:"
+        " its covariance is a difference of nearly equal sums"
+    )
     with pytest.raises(ConfigError, match=told):
         tiny("oneshot", update_dtype="float16")
 

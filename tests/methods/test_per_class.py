@@ -11,11 +11,11 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from fedward.errors import ConfigError
-from fedward.methods.fedavg import Supervised
 from fedward.methods.fedperl import FedPerlObjective, FedPerlSettings
 from fedward.methods.fixmatch import FixMatchObjective, FixMatchSettings
 from fedward.methods.local import Batch, RoundInputs, probabilities_of
 from fedward.methods.pseudo_labels.per_class import answers, answers_loss
+from fedward.methods.supervised import Supervised
 
 LN2 = math.log(2)
 LN3 = math.log(3)

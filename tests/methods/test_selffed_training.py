@@ -9,7 +9,6 @@ from stepping import Stepping
 from torch import Tensor, nn
 
 from fedward.errors import ConfigError
-from fedward.methods.fedavg import Supervised
 from fedward.methods.local import Batch, Losses, Objective, Phase, RoundInputs
 from fedward.methods.selffed import (
     denormalise_units,
@@ -29,6 +28,7 @@ from fedward.methods.selffed.objectives import (
     reconstructions,
 )
 from fedward.methods.selffed.settings import SelfFedSettings
+from fedward.methods.supervised import Supervised
 from fedward.nets import build
 from fedward.registry import NETWORKS
 from fedward.seeds import torch_generator

@@ -14,11 +14,13 @@ from fedward.config import Experiment
 from fedward.errors import ConfigError
 from fedward.methods import METHODS, settings_of
 from fedward.methods.aggregation import weighted_average
-from fedward.methods.fedavg import Supervised, draw_participants
+from fedward.methods.fedavg import draw_participants
+from fedward.methods.requirements import Feature
 from fedward.methods.schedule import scheduled_rate
 from fedward.methods.selffed import gain_recession_weights
 from fedward.methods.selffed.algorithm import CONTRAST, FINE_TUNE, PRETRAIN, SelfFed, SelfFedState
 from fedward.methods.selffed.objectives import QUEUE, TARGET, Contrastive, MaskedModelling
+from fedward.methods.supervised import Supervised
 from fedward.methods.workflow import ClientUpdate, Exchange, Federation, State
 from fedward.storage.checkpoint import load_state, save_state
 from tiny import tiny
@@ -60,7 +62,7 @@ class Server:
 
     def __post_init__(self) -> None:
         self.method = make(**self.options)
-        wanted = self.method.requirements.server_images
+        wanted = self.method.requirements.server.images
         learn = self.learn if "training" in wanted else None
         show = (
             (lambda state, facts: self.shown.append((state, facts)))
@@ -171,11 +173,11 @@ def test_the_server_needs_images_only_where_it_contrasts(
     options: dict[str, Any], wanted: bool
 ) -> None:
     """Not after the last round, so not with a single round of phase 2 either."""
-    assert ("training" in make(**options).requirements.server_images) is wanted
+    assert ("training" in make(**options).requirements.server.images) is wanted
 
 
 def test_secure_aggregation_is_for_beta_1() -> None:
-    assert make(beta=1).requirements.single_models == ""
+    assert make(beta=1).requirements.reason_against(Feature.SECURE_AGGREGATION) == ""
     with pytest.raises(ConfigError, match="how often each site took part; beta=1 does without"):
         tiny("selffed", secure_aggregation=True)
     assert isinstance(tiny("selffed", secure_aggregation=True, options={"beta": 1}), Experiment)
@@ -438,7 +440,7 @@ def test_there_is_something_to_show_where_units_were_hidden(
     server = Server(options)
     server.run()
     assert (
-        ("pictures" in server.method.requirements.server_images)
+        ("pictures" in server.method.requirements.server.images)
         is (server.method.pictures is not None)
         is wanted
     )

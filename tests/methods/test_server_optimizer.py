@@ -183,8 +183,9 @@ def test_methods_without_one_plain_mean_refuse(method: str, options: dict[str, A
     if method in ("fedavg", "ssfl", "fedperl", "fedal"):
         assert Experiment(method=method, options=options)
     else:
+        [(setting, value)] = options.items()
         with pytest.raises(
-            ConfigError, match=f"with {method}: expected a method with one plain mean a round"
+            ConfigError, match=f"{method} cannot work with {setting}={value}: its rounds do not end"
         ):
             Experiment(method=method, options=options)
 

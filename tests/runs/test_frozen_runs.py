@@ -256,7 +256,7 @@ def test_an_update_of_a_frozen_tensor_is_refused(
 
 def test_pre_training_refuses_a_frozen_encoder() -> None:
     with pytest.raises(
-        ConfigError, match="trainable with selffed: expected all, found pre-training is to change"
+        ConfigError, match="selffed cannot work with trainable=head: pre-training is to change"
     ):
         Experiment.parse(
             {"method": "selffed", "net": "masked_swin_32", "trainable": "head"}, "test"

@@ -4,7 +4,7 @@ declares, no more.
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +17,10 @@ from torch.nn import functional as F
 from fedward.errors import ConfigError, RunError
 from fedward.lab.local import run_local
 from fedward.methods import METHODS
-from fedward.methods.algorithm import Algorithm, Requirements, ServerState
+from fedward.methods.algorithm import Algorithm, ServerState
 from fedward.methods.fedavg import draw_participants, mean_of
 from fedward.methods.local import Batch, Losses, Objective, Phase, RoundInputs
+from fedward.methods.requirements import Requirements, Sends, TensorRules
 from fedward.methods.settings import Settings
 from fedward.methods.workflow import ClientTask, Exchange, Federation, Rounds
 from fedward.runs.run import Run
@@ -29,11 +30,12 @@ from run_files import rows
 from tiny import tiny
 
 SITES = ["site-1", "site-2", "site-9"]
-DECLARED = Requirements(
+SENDS = Sends(
     losses=frozenset({"loss_error", "loss_l1"}),
     logs=frozenset({"sparsity"}),
     records=frozenset({"sparsities"}),
 )
+DECLARED = Requirements(sends=SENDS)
 
 
 class LassoSettings(Settings):
@@ -154,8 +156,8 @@ def test_its_own_loss_does_what_it_says(tmp_path: Path) -> None:
 )
 @pytest.mark.parametrize(("kind", "name"), [("losses", "loss_l1"), ("logs", "sparsity")])
 def test_what_is_not_declared_does_not_leave_a_site(tmp_path, monkeypatch, kind, name):
-    less = {"losses": DECLARED.losses, "logs": DECLARED.logs, "records": DECLARED.records}
-    monkeypatch.setitem(globals(), "DECLARED", Requirements(**{**less, kind: less[kind] - {name}}))
+    fewer_names = replace(SENDS, **{kind: getattr(SENDS, kind) - {name}})
+    monkeypatch.setitem(globals(), "DECLARED", Requirements(sends=fewer_names))
     with pytest.raises(RunError, match="3 exchanges in a row"):
         run(tmp_path / "run")
     for row in rows(tmp_path / "run", "rounds"):
@@ -167,7 +169,8 @@ def test_what_is_not_declared_does_not_leave_a_site(tmp_path, monkeypatch, kind,
 
 
 def test_a_record_that_is_not_declared_is_refused(tmp_path, monkeypatch):
-    monkeypatch.setitem(globals(), "DECLARED", Requirements(DECLARED.losses, DECLARED.logs))
+    without_records = replace(SENDS, records=frozenset())
+    monkeypatch.setitem(globals(), "DECLARED", Requirements(sends=without_records))
     with pytest.raises(
         ConfigError, match=r"log 'sparsities' of the run folder: .* that lasso has not declared"
     ):
@@ -186,11 +189,11 @@ def test_a_record_that_is_not_declared_is_refused(tmp_path, monkeypatch):
     ],
 )
 def test_names_that_cannot_be_are_refused(names, found):
-    with pytest.raises(ConfigError, match=f"found {found}"):
-        Requirements(**{kind: frozenset(values) for kind, values in names.items()})
+    with pytest.raises(ConfigError, match=f"requirements cannot name {found}\\."):
+        Sends(**{kind: frozenset(values) for kind, values in names.items()})
 
 
 def test_what_is_private_or_excluded_is_withheld_once():
-    needs = Requirements(private=("head.",), excluded={"train": ("decoder.", "head.")})
-    assert needs.withheld("train") == ("head.", "decoder.")
-    assert needs.withheld("other") == ("head.",)
+    rules = TensorRules(private=("head.",), excluded={"train": ("decoder.", "head.")})
+    assert rules.withheld("train") == ("head.", "decoder.")
+    assert rules.withheld("other") == ("head.",)

@@ -18,7 +18,7 @@ from fedward.config import DataSpec, Experiment
 from fedward.errors import ConfigError, WorkError
 from fedward.flare.privacy import privatise
 from fedward.lab.local import LocalTransport, run_local
-from fedward.methods.algorithm import Requirements
+from fedward.methods.requirements import TensorRules
 from fedward.methods.selffed.algorithm import CONTRAST, FINE_TUNE, PRETRAIN, SelfFedState
 from fedward.methods.workflow import ClientTask, Exchange
 from fedward.protocol import wire
@@ -158,7 +158,7 @@ def test_queue_and_target_of_contrast_stay_at_their_site(straight: Path, tmp_pat
 def test_the_weights_are_those_of_a_run_in_which_all_goes_up(
     straight: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Requirements, "withheld", lambda self, task: ())
+    monkeypatch.setattr(TensorRules, "withheld", lambda self, task: ())
     everything = run_local(selffed(), tmp_path / "run", sites=SITES)
     assert_equal(weights(straight), weights(everything))
     assert steady_rows(straight, "metrics") == steady_rows(everything, "metrics")
@@ -173,7 +173,7 @@ def test_encrypted_runs_send_only_what_a_phase_trains(
     plain = selffed(beta=1, contrastive="off", rounds=2, warm_up=0)
     experiment = plain.model_copy(update={"secure_aggregation": True})
     few = run_local(experiment, tmp_path / "few", sites=SITES[:2])
-    monkeypatch.setattr(Requirements, "withheld", lambda self, task: ())
+    monkeypatch.setattr(TensorRules, "withheld", lambda self, task: ())
     everything = run_local(experiment, tmp_path / "all", sites=SITES[:2])
     assert json.loads((few / "run.json").read_text())["status"] == "finished"
     assert_equal(weights(few), weights(everything))

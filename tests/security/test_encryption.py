@@ -34,8 +34,8 @@ from fedward.lab.local import LocalTransport, run_local
 from fedward.lab.synthetic import SyntheticSites
 from fedward.methods import method_of
 from fedward.methods.aggregation import effective_number
-from fedward.methods.algorithm import Requirements
 from fedward.methods.fedavg import mean_of as plain_mean
+from fedward.methods.requirements import Requirements, TensorRules
 from fedward.methods.workflow import ClientTask, ClientUpdate, Exchange
 from fedward.protocol import wire, wire_checks
 from fedward.protocol.requests import DECRYPT
@@ -382,7 +382,6 @@ def test_a_mean_is_the_models_tensors_and_nothing_else():
         ("isofed", {}, "distances of single sites' models"),
         ("rscfed", {"distance_scale": 0.0}, "each pass weights"),
         ("fedprox", {"distance_scale": 1.0}, "distance_scale=0 weights by images alone"),
-        ("fedavg", {"participants": 1}, "at least 2 participants"),
     ],
 )
 def test_a_job_that_needs_single_models_is_refused(method, options, reason):
@@ -390,7 +389,14 @@ def test_a_job_that_needs_single_models_is_refused(method, options, reason):
     raw["options"] |= {"participants": 3, **options}
     with pytest.raises(ConfigError, match=reason) as error:
         Experiment.parse(raw, "job")
-    assert f"secure_aggregation with {method}" in str(error.value)
+    assert f"{method} cannot work with secure_aggregation=true: " in str(error.value)
+
+
+def test_the_mean_of_one_site_is_refused() -> None:
+    with pytest.raises(
+        ConfigError, match="secure_aggregation, which needs at least 2 sites a round"
+    ):
+        secure(options={"participants": 1})
 
 
 def test_updates_in_float16_are_not_encrypted():
@@ -398,14 +404,18 @@ def test_updates_in_float16_are_not_encrypted():
         "secure_aggregation": True,
         "update_dtype": "float16",
     }
-    with pytest.raises(ConfigError, match=r"secure_aggregation: expected update_dtype = float32"):
+    with pytest.raises(
+        ConfigError, match="update_dtype=float16 cannot be combined with secure_aggregation"
+    ):
         Experiment.parse(raw, "job")
 
 
 def test_a_job_may_ask_for_more_than_two():
     assert secure().smallest_sum == 2
     assert secure(minimum_replies=3).smallest_sum == 3
-    with pytest.raises(ConfigError, match="at least 3 participants"):
+    with pytest.raises(
+        ConfigError, match="secure_aggregation, which needs at least 3 sites a round"
+    ):
         secure(minimum_replies=3, options={"participants": 2})
 
 
@@ -676,7 +686,9 @@ def test_tasks_whose_updates_do_not_add_up_are_not_sent(tmp_path, monkeypatch):
         inner, experiment, method_of(experiment), ADDER, tmp_path / "run"
     )
     excluded = {"train": ("a.",), "pretrain": ("b.",)}
-    monkeypatch.setattr(transport, "_requirements", Requirements(excluded=excluded))
+    monkeypatch.setattr(
+        transport, "_requirements", Requirements(tensors=TensorRules(excluded=excluded))
+    )
     work = {"site-1": ClientTask("train"), "site-2": ClientTask("pretrain")}
     with pytest.raises(
         RunError, match=r"withhold the same tensors, found pretrain: b\., train: a\."

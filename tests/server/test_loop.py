@@ -21,8 +21,8 @@ import torch
 from fedward.errors import ConfigError, RunError
 from fedward.lab.local import LocalTransport, run_local
 from fedward.lab.synthetic import SyntheticSites
-from fedward.methods.algorithm import Requirements
 from fedward.methods.fedavg import FedAvg, federated_averaging
+from fedward.methods.requirements import Requirements, Sends
 from fedward.methods.ssfl import SSFL
 from fedward.methods.workflow import ClientUpdate, Exchange, Federation
 from fedward.nets import build
@@ -604,7 +604,9 @@ def test_answers_without_a_step_do_not_keep_a_run_alive(tmp_path):
 
 def note_rounds(monkeypatch, folder: Path, on_disk: list[list[int]]) -> None:
     """Let FedAvg's workflow note every round's number when it has heard its replies."""
-    declared = Requirements(frozenset({"loss_supervised"}), records=frozenset({"budgets"}))
+    declared = Requirements(
+        sends=Sends(frozenset({"loss_supervised"}), records=frozenset({"budgets"}))
+    )
     begin = FedAvg.__init__
 
     def init(self, settings):

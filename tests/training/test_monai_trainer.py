@@ -12,7 +12,7 @@ from fedward.training import monai_trainer
 
 TRAINS = """
 import sys, torch
-from fedward.methods.fedavg import Supervised
+from fedward.methods.supervised import Supervised
 from fedward.methods.local import Batch, Phase, RoundInputs
 from fedward.methods.settings import Settings
 from fedward.nets import build

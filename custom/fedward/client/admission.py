@@ -157,7 +157,7 @@ class Admission:
                     )
         checked.append(_enough_steps(policy, steps, "the round would take fewer here"))
         allowed, _, kept = at_most(
-            policy.maximum_images, seen * self._algorithm.requirements.exchanges
+            policy.maximum_images, seen * self._algorithm.requirements.server.exchanges
         )
         checked.append(
             Finding("maximum_images", allowed, "the round would go through more here", kept)
@@ -227,7 +227,7 @@ class Admission:
     ) -> None:
         limit = policy.maximum_questions
         roles = wire.roles(arrays)
-        peers = [f"peer{index}" for index in range(self._algorithm.requirements.peers)]
+        peers = [f"peer{index}" for index in range(self._algorithm.requirements.server.peers)]
         asked = f"the request brings {len(roles)}"
         kept = roles == peers[: len(roles)]
         few_peers = Finding(

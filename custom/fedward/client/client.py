@@ -115,7 +115,7 @@ class Client:
         What it draws by stays that of the first request of this process.
         """
         if self._learner is None:
-            plain = self._algorithm.requirements.plain
+            plain = self._algorithm.requirements.plain_images
             cache = self.source.features
             features = stored_features(self._networks.on_images, self.experiment, cache, plain)
             images = DeviceData(self.data, self._networks.device, features=features)
@@ -221,7 +221,7 @@ class Client:
             memory.save(asked.round, asked.part, known)
             if update.steps:
                 arrays = wire.difference(
-                    update.model, model, self._algorithm.requirements.withheld(asked.task)
+                    update.model, model, self._algorithm.requirements.tensors.withheld(asked.task)
                 )
         return self._checked(Message(meta, arrays), request, model)
 
@@ -258,8 +258,8 @@ class Client:
             from fedward.client.ranks import Processes
 
             training = Processes(self.source, learner, processes)
-        # Plain methods have no features of unlabelled images to observe.
-        elif self._observer and not algorithm.requirements.plain:
+        # Methods on plain images have no features of unlabelled images to observe.
+        elif self._observer and not algorithm.requirements.plain_images:
             training = self._observer.observed(learner, asked.run)
         update = training.train(
             model,
@@ -276,7 +276,7 @@ class Client:
         if update.steps:
             if algorithm.active and algorithm.active.sampler.uses.own_model:
                 known["local"] = update.model
-            private = algorithm.requirements.private
+            private = algorithm.requirements.tensors.private
             own = {key: update.model[key] for key in update.model if key.startswith(private)}
             if own:
                 known[OWN] = own
@@ -286,7 +286,7 @@ class Client:
         """Return the private tensors as trained so far; log once if they are missing in a later
         round.
         """
-        private = self._algorithm.requirements.private
+        private = self._algorithm.requirements.tensors.private
         if private and OWN not in known and round_ > 1 and not self._warned:
             self._warned = True
             what = ", ".join(name.rstrip(".") for name in private)
@@ -310,7 +310,9 @@ class Client:
 
     def _decrypt(self, request: DecryptRequest, sums: Mapping[str, np.ndarray]) -> Message:
         template = self._networks.template
-        names = wire.travelling(template, self._algorithm.requirements.withheld(request.trained))
+        names = wire.travelling(
+            template, self._algorithm.requirements.tensors.withheld(request.trained)
+        )
         model = {name: tuple(template[name].shape) for name in names}
         folder = self.source.folder / "decrypted"
         own = self.log.weight(request)

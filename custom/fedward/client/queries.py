@@ -9,7 +9,7 @@ from typing import Any
 from fedward.client.admission import Admission
 from fedward.client.labels import SiteLabels, annotators_of, labels_in
 from fedward.client.site_data import DataSource
-from fedward.methods.fedal import QUERY, ActiveLearning
+from fedward.methods.abilities import LabelPurchases
 from fedward.methods.fedal.out_of_distribution import LEAST_LABELLED, out_of_distribution
 from fedward.methods.fedal.out_of_distribution import USES as FILTER_USES
 from fedward.methods.samplers import (
@@ -20,7 +20,7 @@ from fedward.methods.samplers import (
     sampler_of,
     score_counts,
 )
-from fedward.methods.workflow import SCORE, State
+from fedward.methods.workflow import QUERY, SCORE, State
 from fedward.protocol import wire_checks
 from fedward.protocol.requests import TaskRequest
 from fedward.sites import Images, SiteData
@@ -40,7 +40,7 @@ _Look = Callable[[Uses, Sequence[str]], Pool]
 class Queries:
     """Carries out a site's queries for labels; ``given`` are its data as the source gives them."""
 
-    method: ActiveLearning
+    method: LabelPurchases
     source: DataSource
     given: SiteData
     admission: Admission
@@ -92,11 +92,11 @@ class Queries:
             wanted = first
             sampler = sampler_of("random")
         else:
-            most = len(free) if method.settings.budget == "by_score" else 0
+            most = len(free) if method.by_score else 0
             asked = wire_checks.labels_asked(request.labels, most)
             wanted = taken + (due if asked is None else asked) if task == QUERY else 0
             sampler = method.sampler
-        in_the_run = max(wanted, method.wanted(method.settings.rounds, pool, first))
+        in_the_run = max(wanted, method.wanted(method.rounds, pool, first))
         self.admission.check_questions(in_the_run - len(labels.annotators.known))
 
         def choose(ids: Sequence[str], number: int) -> Sequence[str]:
@@ -126,7 +126,7 @@ class Queries:
         in a file.
         """
         if (
-            not self.method.settings.out_of_distribution_filter
+            not self.method.filters_unfamiliar_images
             or len(learner.images.data.labelled) < LEAST_LABELLED
         ):
             return ids

@@ -28,6 +28,7 @@ from fedward.digests import digest
 from fedward.errors import ConfigError, DataError
 from fedward.methods import method_of
 from fedward.methods.local import Phase
+from fedward.methods.requirements import Feature
 from fedward.methods.steps import batch_sizes
 from fedward.methods.workflow import State
 from fedward.security.secret import site_secret
@@ -190,7 +191,7 @@ def check_processes(learner: Learner, processes: int) -> None:
     """
     where = f"site {learner.name}, processes"
     device = learner.networks.device
-    reason = learner.algorithm.requirements.one_process
+    reason = learner.algorithm.requirements.reason_against(Feature.SEVERAL_PROCESSES)
     if reason:
         remedy = f"{_LOWER}, or let the job train something else."
         raise ConfigError(where, expected=f"1, as {reason}", found=f"{processes}", remedy=remedy)

@@ -94,7 +94,7 @@ class DataSource:
         data = self._load()
         if self.file is None or self.site == SERVER:
             return data
-        learned = ["labelled"] if method_of(self.experiment).requirements.common_classes else []
+        learned = ["labelled"] if method_of(self.experiment).requirements.sends.class_totals else []
         return _reportable(data, ["val", "test", *learned])
 
     def whole(self) -> SiteData:

@@ -124,7 +124,9 @@ class SiteLog:
         if found != (ours := versions()["fedward"]):
             raise _refused("version of fedward", f"{ours}, as here", f"{found} at the server")
         request = read_request(message.meta)
-        self._shapes = wire.shapes(message, self._algorithm.requirements.withheld(request.task))
+        self._shapes = wire.shapes(
+            message, self._algorithm.requirements.tensors.withheld(request.task)
+        )
         if request.experiment != (ours := self._experiment.digest):
             expected = f"SHA-256 {ours}, as in this site's job"
             found = f"{request.experiment} at the server"
@@ -227,7 +229,9 @@ class SiteLog:
         """
         settings = self._algorithm.settings
         idle = request.task == "idle"
-        parts = self._algorithm.requirements.exchanges + (idle and settings.average_decay > 0)
+        parts = self._algorithm.requirements.server.exchanges + (
+            idle and settings.average_decay > 0
+        )
         limits = {"round": (1, settings.rounds + idle), "part": (0, parts - 1)}
         for name, (first, most) in limits.items():
             if not first <= (found := getattr(request, name)) <= most:

@@ -118,7 +118,7 @@ def _tell_policy(name: str, experiment: Experiment, options: argparse.Namespace)
         print(f"starting_weights: [{weights}]")
     for finding in refused_by_default(experiment, options.sites, weights):
         complain(f"warning: {name}: sites with the default policy refuse it; {finding}")
-    if method_of(experiment).requirements.server_images - {
+    if method_of(experiment).requirements.server.images - {
         "pictures"
     }:  # these are shown if there are any
         complain(

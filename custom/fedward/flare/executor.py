@@ -98,7 +98,7 @@ class MonaiTrainerExecutor(Executor):  # type: ignore[misc]
             leaving.clear()
             leaving.set_return_code(ReturnCode.EXECUTION_EXCEPTION)
             return
-        exchanges = method_of(client.experiment).requirements.exchanges
+        exchanges = method_of(client.experiment).requirements.server.exchanges
         for tag, step, value in scalars(answer.meta, self._part, exchanges):
             dxo = create_analytic_dxo(tag, value, AnalyticsDataType.SCALAR, global_step=step)
             send_analytic_dxo(self, dxo, fl_ctx)

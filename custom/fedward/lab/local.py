@@ -161,7 +161,7 @@ def run_local(  # noqa: PLR0913 - named choices of one run
             experiment,
             folder,
             TrackedTransport(
-                transport, folder / FOLDER, method_of(experiment).requirements.exchanges
+                transport, folder / FOLDER, method_of(experiment).requirements.server.exchanges
             ),
             engine="local",
             console=console or Console(),

@@ -7,7 +7,6 @@ Cho, Kim, Jung, Kweon: *MCDAL: maximum classifier discrepancy for active learnin
 import torch
 from torch import nn
 
-from fedward.methods.fedavg import Supervised
 from fedward.methods.local import (
     Batch,
     Losses,
@@ -19,6 +18,7 @@ from fedward.methods.local import (
 )
 from fedward.methods.samplers.mcdal import AuxiliaryHeads, discrepancy, heads_loss
 from fedward.methods.settings import Settings
+from fedward.methods.supervised import Supervised
 
 HEADS = "auxiliary"
 """What a network calls them."""

@@ -12,10 +12,10 @@ from torch import Tensor, nn
 
 from fedward.methods.algorithm import Algorithm
 from fedward.methods.distances import images_of_group
-from fedward.methods.fedavg import Supervised
 from fedward.methods.groups import SUPERVISED, GroupedState, Groups, WFedAvgSettings, by_distance
 from fedward.methods.local import Batch, Losses, Objective, Phase, RoundInputs
 from fedward.methods.schedule import rate_of_round
+from fedward.methods.supervised import Supervised
 from fedward.methods.workflow import Federation, Rounds
 
 
@@ -83,7 +83,8 @@ class FedProx(Algorithm[GroupedState]):
     def __init__(self, settings: FedProxSettings) -> None:
         self.settings = settings
         self.weight = images_of_group
-        self.requirements = by_distance(settings, "loss_supervised", "loss_proximal")
+        losses = frozenset({"loss_supervised", "loss_proximal"})
+        self.requirements = by_distance(settings, losses)
         self._groups = Groups(settings)
 
     def phases(self, task: str, round_: int, labelled: int) -> Sequence[Phase]:

@@ -13,7 +13,6 @@ from dataclasses import replace
 import torch
 from torch import Tensor, nn
 
-from fedward.methods.fedavg import Supervised
 from fedward.methods.local import (
     Batch,
     Losses,
@@ -27,6 +26,7 @@ from fedward.methods.local import (
 from fedward.methods.pseudo_labels import Labeller, PerClass, PseudoLabels, Statistics, labeller_of
 from fedward.methods.pseudo_labels.labeller import pseudo_label, pseudo_label_loss
 from fedward.methods.pseudo_labels.settings import FixMatchSettings
+from fedward.methods.supervised import Supervised
 
 __all__ = ["FixMatchObjective", "FixMatchSettings", "pseudo_label", "pseudo_label_loss"]
 

@@ -11,9 +11,10 @@ from torch import Tensor
 
 from fedward.errors import RunError
 from fedward.methods.aggregation import aggregate, capped_weights, levelled_weights
-from fedward.methods.algorithm import Requirements, ServerState
+from fedward.methods.algorithm import ServerState
 from fedward.methods.distances import distance_weights, measure
 from fedward.methods.fedavg import draw_participants
+from fedward.methods.requirements import Feature, Requirements, Sends, ServerNeeds
 from fedward.methods.settings import AllImages, Positive
 from fedward.methods.workflow import ClientTask, ClientUpdate, Exchange, Federation, Rounds, State
 
@@ -94,20 +95,34 @@ Weighting: TypeAlias = Callable[[Sequence[ClientUpdate], Tensor, Tensor], Tensor
 
 
 def by_distance(
-    settings: WFedAvgSettings, *losses: str, exchanges: int = 1, reason: str = ""
+    settings: WFedAvgSettings,
+    losses: frozenset[str],
+    *,
+    logs: frozenset[str] = frozenset(),
+    exchanges: int = 1,
+    reason: str = "",
 ) -> Requirements:
-    """Return what a method of groups requires; ``reason``: why single models, also where images
-    alone are weights.
+    """Return the requirements of a method of groups.
+
+    Args:
+        settings: the job's; weights by distance need single sites' models.
+        losses: names of its loss terms.
+        logs: names of further scalars of a training step.
+        exchanges: exchanges of a round.
+        reason: why the method needs single sites' models whatever the settings say.
     """
-    if not reason and settings.distance_scale:
-        reason = "its weights are distances of single sites' models; distance_scale=0 weights by images alone"
-    records = frozenset({"groups"})
+    if settings.distance_scale and not reason:
+        reason = (
+            "its weights are distances of single sites' models;"
+            " distance_scale=0 weights by images alone"
+        )
+    unsupported = {}
+    if reason:
+        unsupported = {Feature.SECURE_AGGREGATION: reason, Feature.ROBUST_MEAN: reason}
     return Requirements(
-        frozenset(losses),
-        records=records,
-        exchanges=exchanges,
-        single_models=reason,
-        weights=reason,
+        sends=Sends(losses, logs, records=frozenset({"groups"})),
+        server=ServerNeeds(exchanges=exchanges),
+        unsupported=unsupported,
     )
 
 

@@ -8,7 +8,6 @@ site adapts what it received to its own images by information maximisation (Sec.
 """
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Literal
 
 import torch
@@ -164,14 +163,16 @@ class IsoFed(Algorithm[GroupedState]):
     def __init__(self, settings: IsoFedSettings) -> None:
         self.settings = settings
         self.weight = images_of_group
-        pseudo = settings.unlabelled_loss == "pseudo_labels"
-        losses = (
-            "loss_supervised",
-            "loss_pseudo" if pseudo else "loss_consistency",
-            "loss_information",
+        losses = {"loss_supervised", "loss_information"}
+        logs = set[str]()
+        if settings.unlabelled_loss == "pseudo_labels":
+            losses.add("loss_pseudo")
+            logs.add("kept")
+        else:
+            losses.add("loss_consistency")
+        self.requirements = by_distance(
+            settings, frozenset(losses), logs=frozenset(logs), exchanges=2
         )
-        logs = frozenset({"kept"} if pseudo else ())
-        self.requirements = replace(by_distance(settings, *losses, exchanges=2), logs=logs)
         self._groups = Groups(settings)
 
     def phases(self, task: str, round_: int, labelled: int) -> Sequence[Phase]:

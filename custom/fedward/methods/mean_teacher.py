@@ -16,11 +16,11 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from fedward.errors import ConfigError
-from fedward.methods.fedavg import Supervised
 from fedward.methods.groups import SUPERVISED, WFedAvgSettings
 from fedward.methods.local import Batch, Losses, Objective, Phase, RoundInputs, Uses, strong_pass
 from fedward.methods.schedule import rate_of_round
 from fedward.methods.settings import Positive, Share, StepSize
+from fedward.methods.supervised import Supervised
 
 TEACHER = "teacher"
 """Role of the teacher in a site's memory."""

@@ -25,7 +25,8 @@ class MTWFedAvg(Algorithm[GroupedState]):
     def __init__(self, settings: MeanTeacherSettings) -> None:
         self.settings = settings
         self.weight = images_of_group
-        self.requirements = by_distance(settings, "loss_supervised", "loss_consistency")
+        losses = frozenset({"loss_supervised", "loss_consistency"})
+        self.requirements = by_distance(settings, losses)
         self._groups = Groups(settings)
 
     def phases(self, task: str, round_: int, labelled: int) -> Sequence[Phase]:

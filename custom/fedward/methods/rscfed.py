@@ -55,9 +55,12 @@ class RSCFed(Algorithm[GroupedState]):
     def __init__(self, settings: RSCFedSettings) -> None:
         self.settings = settings
         self.weight = images_of_group
-        reason = "each pass weights single sites' models by their distances and groups; fedprox weights by images alone"
-        losses = ("loss_supervised", "loss_consistency")
-        self.requirements = by_distance(settings, *losses, exchanges=settings.passes, reason=reason)
+        self.requirements = by_distance(
+            settings,
+            losses=frozenset({"loss_supervised", "loss_consistency"}),
+            exchanges=settings.passes,
+            reason="each pass weights single sites' models by their distances and groups",
+        )
         self._groups = Groups(settings, self.weights)
 
     def phases(self, task: str, round_: int, labelled: int) -> Sequence[Phase]:

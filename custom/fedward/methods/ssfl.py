@@ -2,10 +2,11 @@
 
 from collections.abc import Sequence
 
-from fedward.methods.algorithm import Algorithm, Requirements, ServerState
+from fedward.methods.algorithm import Algorithm, ServerState
 from fedward.methods.fedavg import federated_averaging, steps_taken
 from fedward.methods.fixmatch import FixMatchObjective, FixMatchSettings
 from fedward.methods.local import Phase
+from fedward.methods.requirements import Feature, Requirements, Sends
 from fedward.methods.schedule import rate_of_round
 from fedward.methods.workflow import Federation, Rounds
 
@@ -23,10 +24,14 @@ class SSFL(Algorithm[ServerState]):
     def __init__(self, settings: FixMatchSettings) -> None:
         self.settings = settings
         self.weight = steps_taken
-        losses = frozenset({"loss_supervised", "loss_pseudo"})
-        logs = frozenset({"kept"})
         self.requirements = Requirements(
-            losses, logs, server_optimizer=True, one_label=settings.one_label
+            sends=Sends(
+                losses=frozenset({"loss_supervised", "loss_pseudo"}), logs=frozenset({"kept"})
+            ),
+            unsupported={
+                Feature.SERVER_OPTIMIZER: "",
+                Feature.SEVERAL_LABELS: settings.one_label,
+            },
         )
 
     def phases(self, task: str, round_: int, labelled: int) -> Sequence[Phase]:

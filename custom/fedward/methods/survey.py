@@ -4,9 +4,10 @@ from collections.abc import Sequence
 
 from pydantic import Field
 
-from fedward.methods.algorithm import Algorithm, Requirements, ServerState
+from fedward.methods.algorithm import Algorithm, ServerState
 from fedward.methods.fedavg import draw_participants
 from fedward.methods.local import Phase
+from fedward.methods.requirements import Feature, Requirements, Sends
 from fedward.methods.settings import AllImages, StepSize
 from fedward.methods.workflow import SURVEY, ClientTask, Exchange, Federation, Rounds, State
 
@@ -42,12 +43,16 @@ class Survey(Algorithm[ServerState]):
         self.settings = settings
         self.weight = nothing
         self.requirements = Requirements(
-            records=frozenset({LOG}),
+            sends=Sends(records=frozenset({LOG})),
+            unsupported={
+                Feature.SECURE_AGGREGATION: why,
+                Feature.ROBUST_MEAN: why,
+                Feature.TRAIN_HEAD: why,
+                Feature.TRAIN_LAST_BLOCKS: why,
+                Feature.TRAIN_ADAPTERS: why,
+                Feature.FLOAT16_UPDATES: why,
+            },
             survey=True,
-            single_models=why,
-            weights=why,
-            whole=why,
-            exact=why,
         )
 
     def start(self, model: State) -> ServerState:

@@ -9,10 +9,10 @@ from collections.abc import Sequence
 
 from fedward.methods.algorithm import Algorithm
 from fedward.methods.distances import distance_weights, images_of_group, measure, model_distance
-from fedward.methods.fedavg import Supervised
 from fedward.methods.groups import SUPERVISED, GroupedState, Groups, WFedAvgSettings, by_distance
 from fedward.methods.local import Phase
 from fedward.methods.schedule import rate_of_round
+from fedward.methods.supervised import Supervised
 from fedward.methods.workflow import Federation, Rounds
 
 __all__ = ["WFedAvg", "WFedAvgSettings", "distance_weights", "measure", "model_distance"]
@@ -31,7 +31,7 @@ class WFedAvg(Algorithm[GroupedState]):
     def __init__(self, settings: WFedAvgSettings) -> None:
         self.settings = settings
         self.weight = images_of_group
-        self.requirements = by_distance(settings, "loss_supervised")
+        self.requirements = by_distance(settings, frozenset({"loss_supervised"}))
         self._groups = Groups(settings)
 
     def phases(self, task: str, round_: int, labelled: int) -> Sequence[Phase]:

@@ -15,6 +15,9 @@ State: TypeAlias = Mapping[str, torch.Tensor]
 """
 
 
+QUERY = "query"
+"""Task of an exchange in which sites ask for the labels that are due, and train with what they get."""
+
 SCORE = "score"
 """Task of an exchange in which sites train nothing, but report how the scores of their images are
 distributed.

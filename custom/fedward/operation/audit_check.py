@@ -222,7 +222,9 @@ def _check_model(folder: Path, run: RunFolder, rows: Sequence[Row], name: str) -
     if sent:
         state = wire.flatten("model", StoredState(file))
         _same(sent[-1], file.name, sent[-1]["details"]["model"], arrays_digest(state))
-    elif not method_of(run.experiment).requirements.untrained:  # else the model is sent to nobody
+    elif not method_of(
+        run.experiment
+    ).requirements.tensors.untrained:  # else the model is sent to nobody
         raise fault(len(rows), f"a line that asks for round {next_} with {file.name}", "none")
 
 

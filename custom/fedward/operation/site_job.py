@@ -44,12 +44,12 @@ def job_notes(experiment: Experiment, data: SiteData) -> Sequence[str]:
     algorithm = method_of(experiment)
     train = len(data.labelled) + len(data.unlabelled)
     counts = [_used("val", data.val), _used("test", data.test)]
-    if algorithm.requirements.common_classes:
+    if algorithm.requirements.sends.class_totals:
         counts.insert(0, _used("labelled", data.labelled))
     notes = [
         f"used, of classes with {SMALLEST_COUNT} images or more in a split: {', '.join(counts)}"
     ]
-    if algorithm.requirements.plain and len(data.unlabelled):
+    if algorithm.requirements.plain_images and len(data.unlabelled):
         notes.append(f"the {len(data.unlabelled)} unlabelled images are not used")
     settings = algorithm.settings
     if isinstance(settings, ActiveSettings):

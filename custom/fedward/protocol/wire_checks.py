@@ -16,7 +16,7 @@ import numpy as np
 from fedward.errors import WireError
 from fedward.evaluation.names import overall
 from fedward.evaluation.small_counts import SMALLEST_COUNT
-from fedward.methods.algorithm import Requirements
+from fedward.methods.requirements import Requirements
 from fedward.methods.workflow import SCORE, SURVEY, State
 from fedward.protocol.binned_checks import check_binned
 from fedward.protocol.fields import parse, refusal
@@ -81,7 +81,7 @@ def check_answer(
             check_survey(f"survey of {site}", told.survey, len(classes))
             return told
         said = _said(Answer, answer, site, round_)
-        _check_work(said, request.meta["task"], needs.reported)
+        _check_work(said, request.meta["task"], needs.sends.reported)
         names = (*overall(multi_label), *metrics)
         _check_metrics(
             f"metrics of {site}",
@@ -93,7 +93,9 @@ def check_answer(
         )
         if said.binned is not None:
             check_binned(f"counts of {site}", said.binned, said.metrics, len(classes), multi_label)
-        _check_update(said, answer, request, encrypted, needs.withheld(request.meta["task"]))
+        _check_update(
+            said, answer, request, encrypted, needs.tensors.withheld(request.meta["task"])
+        )
         return said
 
 

@@ -16,7 +16,8 @@ from fedward.config import Experiment
 from fedward.digests import arrays_digest
 from fedward.errors import RunError, WireError
 from fedward.methods.aggregation import effective_number
-from fedward.methods.algorithm import Algorithm, Requirements
+from fedward.methods.algorithm import Algorithm
+from fedward.methods.requirements import Requirements
 from fedward.protocol import wire, wire_checks
 from fedward.protocol.messages import Answer, ErrorAnswer
 from fedward.protocol.requests import DECRYPT, DecryptRequest
@@ -187,7 +188,7 @@ class EncryptedTransport:
             raise _no_mean(expected, f"{effective:.3g} (weights {total.weights})", _EQUAL)
         first = requests[total.sites[0]]
         task = first.meta["task"]
-        model = wire.shapes(first, self._requirements.withheld(task))
+        model = wire.shapes(first, self._requirements.tensors.withheld(task))
         meta = {name: value for name, value in first.meta.items() if name != "labels"}
         meta |= {"task": DECRYPT, "evaluate": False}
         asked = DecryptRequest(
@@ -303,7 +304,9 @@ def _other_key(chosen: _Sum | None) -> str:
 def _check_tasks(tasks: Collection[str], requirements: Requirements) -> None:
     """Raise RunError if the updates of an exchange are of different tensors: they do not add up."""
     withheld = {
-        task: requirements.withheld(task) for task in sorted(tasks) if task not in wire.UNTRAINED
+        task: requirements.tensors.withheld(task)
+        for task in sorted(tasks)
+        if task not in wire.UNTRAINED
     }
     if len(set(withheld.values())) > 1:
         found = [f"{task}: {' '.join(names) or 'none'}" for task, names in withheld.items()]

@@ -17,7 +17,7 @@ from fedward.errors import ConfigError, WorkError, reason_of
 from fedward.faults import explain, names_in
 from fedward.methods import method_of
 from fedward.methods.algorithm import Algorithm
-from fedward.methods.fedavg import LARGEST_RATIO
+from fedward.methods.class_weights import LARGEST_RATIO
 from fedward.methods.settings import Settings, StepSize
 from fedward.methods.steps import step_count
 from fedward.registry import METHODS, NETWORKS, Extension
@@ -247,7 +247,7 @@ def findings(
     foreign = {extension.kind for extension in used}
     images = settings.images_per_round or settings.images_at_most
     steps = None if images is None else step_count(images, settings.batch)
-    lone = algorithm.requirements.lone_peers
+    lone = algorithm.requirements.server.lone_peers
     lone_allowed = "allowed" if policy.lone_peers else "no site's model to another site alone"
     file = None if isinstance(experiment.pretrained, bool) else experiment.pretrained.sha256
     lone_asked = f"the job says {lone}" if lone else "the job sends none"
@@ -491,7 +491,7 @@ def _most_images(policy: Policy, algorithm: Algorithm[Any]) -> Finding:
     """
     images = algorithm.settings.images_per_round
     allowed, asked, kept = at_most(
-        policy.maximum_images, (images or 0) * algorithm.requirements.exchanges
+        policy.maximum_images, (images or 0) * algorithm.requirements.server.exchanges
     )
     return Finding(
         "maximum_images", allowed, asked if images else "as many as this site's images make", kept

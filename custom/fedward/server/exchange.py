@@ -198,7 +198,7 @@ class Communicator:
         needs = self._algorithm.requirements
         if spec.update_dtype == "float16":
             answer = wire.decode_update(
-                answer, wire.shapes(request, needs.withheld(request.meta["task"]))
+                answer, wire.shapes(request, needs.tensors.withheld(request.meta["task"]))
             )
         listed = (needs, spec.data.classes, spec.metrics)
         checked = wire_checks.check_answer(

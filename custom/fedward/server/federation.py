@@ -50,13 +50,13 @@ def federation_of(algorithm: Algorithm[Any], run: RunFolder, images: PublicImage
         net = Networks(run.experiment, algorithm, torch.device("cpu"))[0]
         names = frozenset(name for name, _ in net.named_parameters(remove_duplicate=False))
         federation = replace(federation, parameters=names)
-    needs = algorithm.requirements
-    images.require(needs.server_images)
-    if "validation" in needs.server_images:
+    uses = algorithm.requirements.server.images
+    images.require(uses)
+    if "validation" in uses:
         federation = replace(federation, validate=images.accuracy)
-    if "training" in needs.server_images:
+    if "training" in uses:
         federation = replace(federation, learn=learn)
-    if "pictures" in needs.server_images:
+    if "pictures" in uses:
         shown = images.first(_SHOWN)  # read now: a broken file ends a run before its first round
 
         def show(model: State, facts: Mapping[str, Any]) -> None:

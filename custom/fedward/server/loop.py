@@ -86,7 +86,7 @@ def run_experiment(  # noqa: PLR0913 - named choices of one run
     with sole_writer(folder):
         if resume:
             run = RunFolder.reopen(
-                folder, experiment, algorithm.requirements.records, transport.sites()
+                folder, experiment, algorithm.requirements.sends.records, transport.sites()
             )
             if init:
                 init.check(folder, run.info)
@@ -117,7 +117,7 @@ def run_experiment(  # noqa: PLR0913 - named choices of one run
             loop.go_through(state, algorithm.rounds(state, federation))
             summary = loop.finish(state)
             run.report(report)
-            console.closing(run.path, summary, algorithm.requirements.untrained)
+            console.closing(run.path, summary, algorithm.requirements.tensors.untrained)
         except BaseException as error:
             # Ctrl-C and an abort count too: the folder must not claim that the run still goes on.
             why = (
@@ -150,7 +150,7 @@ def _prepared(
         remedy = "Lower it, or run with more sites."
         raise ConfigError("minimum_replies", expected=expected, found=found, remedy=remedy)
     if not images.there:
-        images.require(algorithm.requirements.server_images)
+        images.require(algorithm.requirements.server.images)
     return initial_model(
         experiment, Weights.of(init.files, init.facts) if init else None, algorithm
     )
@@ -236,7 +236,7 @@ class _Loop:
         if self._algorithm.requirements.survey:
             run.set_status("finished", summary := Summary(rounds=state.round))
             return summary
-        if not self._algorithm.requirements.untrained:
+        if not self._algorithm.requirements.tensors.untrained:
             failed = self._carry_out(
                 Exchange(state.round + 1, state.evaluated, {}), run.sites
             ).failed

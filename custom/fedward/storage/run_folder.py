@@ -12,7 +12,7 @@ from uuid import uuid4
 from fedward.config import Experiment
 from fedward.digests import digest, file_digest
 from fedward.errors import ConfigError, RunError
-from fedward.methods.algorithm import COMMON_RECORDS, Requirements
+from fedward.methods.requirements import COMMON_RECORDS, Requirements
 from fedward.methods.workflow import State
 from fedward.protocol.versions import versions
 from fedward.storage import audit
@@ -99,8 +99,8 @@ class RunFolder:
         optional: dict[str, Any] = {
             "init": init,
             "base": base,
-            "private": needs.private,
-            "untrained": needs.untrained,
+            "private": needs.tensors.private,
+            "untrained": needs.tensors.untrained,
         }
         info = RunInfo(
             format=FORMAT,
@@ -116,7 +116,7 @@ class RunFolder:
             summary=Summary(),
             **{name: value for name, value in optional.items() if value},
         )
-        run = cls(path, info, needs.records)
+        run = cls(path, info, needs.sends.records)
         run._save_info()
         facts = {key: info.dumped()[key] for key in ("engine", "sites", "seed", "versions")}
         if init:

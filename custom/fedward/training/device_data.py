@@ -5,7 +5,7 @@ from functools import cached_property
 
 import torch
 
-from fedward.methods.fedavg import class_weights
+from fedward.methods.class_weights import class_weights
 from fedward.sites import Images, SiteData
 from fedward.sites.labels import class_counts
 from fedward.training.batches import Pixels, Samples

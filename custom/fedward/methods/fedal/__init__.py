@@ -9,7 +9,7 @@ Another of :mod:`fedward.methods.samplers` gives that one's baseline.
 """
 
 from fedward.methods.fedal.algorithm import FedAL, FedALState, divide
-from fedward.methods.fedal.queries import QUERY, ActiveLearning, ActiveSettings
+from fedward.methods.fedal.queries import ActiveLearning, ActiveSettings
 from fedward.methods.samplers.equations import (
     annotation_budget,
     ensemble_entropy,
@@ -17,5 +17,5 @@ from fedward.methods.samplers.equations import (
     select,
 )
 
-__all__ = ["QUERY", "ActiveLearning", "ActiveSettings", "FedAL", "FedALState", "divide"]
+__all__ = ["ActiveLearning", "ActiveSettings", "FedAL", "FedALState", "divide"]
 __all__ += ["annotation_budget", "ensemble_entropy", "mean_over_models", "select"]

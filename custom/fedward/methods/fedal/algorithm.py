@@ -6,17 +6,27 @@ from collections.abc import Generator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from fedward.methods.algorithm import Algorithm, Requirements, ServerState
+from fedward.methods.algorithm import Algorithm, ServerState
 from fedward.methods.auxiliary import HEADS, SupervisedWithHeads, add_heads
 from fedward.methods.evidential import Evidential, annealing
-from fedward.methods.fedal.queries import QUERY, ActiveLearning, ActiveSettings
-from fedward.methods.fedavg import Supervised, draw_participants, mean_of
+from fedward.methods.fedal.queries import ActiveLearning, ActiveSettings
+from fedward.methods.fedavg import draw_participants, mean_of
 from fedward.methods.fixmatch import FixMatchObjective
 from fedward.methods.local import Objective, Phase
+from fedward.methods.requirements import Feature, Requirements, Sends, ServerNeeds, TensorRules
 from fedward.methods.samplers import allocate_by_counts
 from fedward.methods.schedule import rate_of_round
 from fedward.methods.server_optimizer import advance
-from fedward.methods.workflow import SCORE, ClientTask, ClientUpdate, Exchange, Federation, Rounds
+from fedward.methods.supervised import Supervised
+from fedward.methods.workflow import (
+    QUERY,
+    SCORE,
+    ClientTask,
+    ClientUpdate,
+    Exchange,
+    Federation,
+    Rounds,
+)
 
 
 @dataclass
@@ -56,21 +66,26 @@ class FedAL(Algorithm[FedALState]):
         self.weight = labels_at_present
         self.active = ActiveLearning(settings)
         self._heads = self.active.sampler.uses.heads
-        self._by_score = settings.budget == "by_score"
         if self._heads:
             self.extend = add_heads
-        pseudo = settings.unlabelled_weight > 0
+        losses = {"loss_supervised"}
+        logs = set[str]()
+        if settings.unlabelled_weight > 0:
+            losses.add("loss_pseudo")
+            logs.add("kept")
+        unsupported = {
+            Feature.SERVER_OPTIMIZER: "",
+            Feature.SEVERAL_LABELS: settings.one_label,
+        }
+        if self._heads:
+            unsupported[Feature.SEVERAL_PROCESSES] = (
+                "the sampler trains auxiliary heads beside the network"
+            )
         self.requirements = Requirements(
-            frozenset({"loss_supervised", *["loss_pseudo"] * pseudo}),
-            logs=frozenset(["kept"] * pseudo),
-            records=frozenset({"budgets"}),
-            server_optimizer=True,
-            one_label=settings.one_label,
-            exchanges=2 if self._by_score else 1,
-            one_process="the sampler trains auxiliary heads beside the network"
-            if self._heads
-            else "",
-            per_class=(f"{HEADS}.",),
+            sends=Sends(frozenset(losses), frozenset(logs), records=frozenset({"budgets"})),
+            server=ServerNeeds(exchanges=2 if self.active.by_score else 1),
+            tensors=TensorRules(per_class=(f"{HEADS}.",)),
+            unsupported=unsupported,
         )
 
     def phases(self, task: str, round_: int, labelled: int) -> Sequence[Phase]:
@@ -101,7 +116,7 @@ class FedAL(Algorithm[FedALState]):
             sites = draw_participants(
                 federation.sites, self.settings.participants, federation.seed, round_
             )
-            if self._by_score and task == QUERY:
+            if self.active.by_score and task == QUERY:
                 updates = yield from self._query_by_scores(state, sites, federation.sites)
             else:
                 updates = yield Exchange(

@@ -11,9 +11,7 @@ from fedward.methods.pseudo_labels.settings import FixMatchSettings
 from fedward.methods.samplers import has_bounded_scores, sampler_of
 from fedward.methods.samplers.equations import annotation_budget
 from fedward.methods.settings import AllImages, Positive, Schedule, Share, StepSize, changed
-
-QUERY = "query"
-"""The task of a round in which sites ask for the labels that are due there."""
+from fedward.methods.workflow import QUERY
 
 
 class ActiveSettings(AllImages, FixMatchSettings):
@@ -120,6 +118,9 @@ class ActiveLearning:
     def __init__(self, settings: ActiveSettings) -> None:
         self.settings = settings
         self.sampler = sampler_of(settings.sampler, settings.sampler_options)
+        self.rounds = settings.rounds
+        self.by_score = settings.budget == "by_score"
+        self.filters_unfamiliar_images = settings.out_of_distribution_filter
 
     def task(self, round_: int) -> str:
         """Return ``query`` in rounds 1 + K, 1 + 2K, ..., 1 + GK, and in all after these for what a
@@ -153,7 +154,7 @@ class ActiveLearning:
         """Return how many images of a pool can have a label in a round; ``known`` had one before
         the run.
         """
-        if self.settings.budget == "by_score":
+        if self.by_score:
             return pool
         return self.wanted(round_, pool, max(self.first(pool), known))
 

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fedward.methods.algorithm import Algorithm, Requirements, ServerState
+from fedward.methods.algorithm import Algorithm, ServerState
 from fedward.methods.fedavg import draw_participants, mean_of, steps_taken
 from fedward.methods.fedperl.peers import anonymise, random_peers, top_peers
 from fedward.methods.fedperl.policies import (
@@ -19,6 +19,7 @@ from fedward.methods.fedperl.pseudo_labels import FedPerlObjective
 from fedward.methods.fedperl.settings import FedPerlSettings
 from fedward.methods.fedperl.similarity import layer_moments, similarity
 from fedward.methods.local import Phase
+from fedward.methods.requirements import Feature, Requirements, Sends, ServerNeeds
 from fedward.methods.schedule import rate_of_round
 from fedward.methods.server_optimizer import advance
 from fedward.methods.workflow import ClientTask, Exchange, Federation, Rounds, State
@@ -80,15 +81,24 @@ class FedPerl(Algorithm[FedPerlState]):
         self.weight = steps_taken
         validates = settings.policy in ("validation", "gated_validation")
         self.requirements = Requirements(
-            frozenset({"loss_supervised", "loss_pseudo", "loss_consistency"}),
-            frozenset({"kept"}),
-            frozenset({"peers"}),
-            peers=min(1, settings.committee) if settings.anonymise else settings.committee,
-            server_optimizer=True,
-            one_label=settings.one_label,
-            lone_peers=_lone_peers(settings),
-            single_models="peers are made of single sites' models and chosen by them; ssfl is the same without peers",
-            server_images=frozenset({"validation"} if validates else ()),
+            sends=Sends(
+                losses=frozenset({"loss_supervised", "loss_pseudo", "loss_consistency"}),
+                logs=frozenset({"kept"}),
+                records=frozenset({"peers"}),
+            ),
+            server=ServerNeeds(
+                peers=min(1, settings.committee) if settings.anonymise else settings.committee,
+                lone_peers=_lone_peers(settings),
+                images=frozenset({"validation"} if validates else ()),
+            ),
+            unsupported={
+                Feature.SERVER_OPTIMIZER: "",
+                Feature.SEVERAL_LABELS: settings.one_label,
+                Feature.SECURE_AGGREGATION: (
+                    "peers are chosen by, and made of, single sites' models;"
+                    " ssfl is the same without peers"
+                ),
+            },
         )
 
     def phases(self, task: str, round_: int, labelled: int) -> Sequence[Phase]:

@@ -6,11 +6,12 @@ from collections.abc import Sequence
 
 from pydantic import Field
 
-from fedward.methods.algorithm import Algorithm, Requirements, ServerState
+from fedward.methods.algorithm import Algorithm, ServerState
 from fedward.methods.fedavg import draw_participants, mean_of
 from fedward.methods.local import Phase
 from fedward.methods.oneshot.discriminant import discriminant
 from fedward.methods.oneshot.moments import NAME, Measured, add_moments, unpacked
+from fedward.methods.requirements import Feature, Requirements, Sends
 from fedward.methods.settings import AllImages, StepSize
 from fedward.methods.workflow import ClientTask, Exchange, Federation, Rounds, State
 
@@ -63,12 +64,17 @@ class OneShot(Algorithm[ServerState]):
         self.settings = settings
         self.weight = labelled_images
         self.extend = add_moments
+        head_alone = "it computes the head alone"
         self.requirements = Requirements(
-            weights="its classifier is made of sums over all sites",
-            trainable="head",
-            exact="its covariance is a difference of sums, which are nearly equal",
-            plain=True,
-            common_classes=True,
+            sends=Sends(class_totals=True),
+            unsupported={
+                Feature.ROBUST_MEAN: "its classifier is made of sums over all sites",
+                Feature.FLOAT16_UPDATES: "its covariance is a difference of nearly equal sums",
+                Feature.TRAIN_ALL: head_alone,
+                Feature.TRAIN_LAST_BLOCKS: head_alone,
+                Feature.TRAIN_ADAPTERS: head_alone,
+            },
+            plain_images=True,
         )
 
     def phases(self, task: str, round_: int, labelled: int) -> Sequence[Phase]:

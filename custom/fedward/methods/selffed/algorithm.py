@@ -4,7 +4,6 @@ knows who came often.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Literal
 
 import torch
 
@@ -15,9 +14,17 @@ from fedward.methods.aggregation import (
     levelled_weights,
     weighted_average,
 )
-from fedward.methods.algorithm import Algorithm, Requirements, ServerState
-from fedward.methods.fedavg import Supervised, draw_participants, mean_of
+from fedward.methods.algorithm import Algorithm, ServerState
+from fedward.methods.fedavg import draw_participants, mean_of
 from fedward.methods.local import Phase
+from fedward.methods.requirements import (
+    Feature,
+    Requirements,
+    Sends,
+    ServerImages,
+    ServerNeeds,
+    TensorRules,
+)
 from fedward.methods.schedule import scheduled_rate
 from fedward.methods.selffed.objectives import (
     QUEUE,
@@ -29,6 +36,7 @@ from fedward.methods.selffed.objectives import (
 )
 from fedward.methods.selffed.participation import gain_recession_weights
 from fedward.methods.selffed.settings import SelfFedSettings
+from fedward.methods.supervised import Supervised
 from fedward.methods.workflow import ClientTask, ClientUpdate, Exchange, Federation, Rounds, State
 from fedward.seeds import torch_generator
 
@@ -89,7 +97,7 @@ class SelfFed(Algorithm[SelfFedState]):
         self.weight = images_of_phase
         self.requirements = _requirements(settings)
         self.extend = add_projection
-        if "pictures" in self.requirements.server_images:
+        if "pictures" in self.requirements.server.images:
             self.pictures = lambda net, images: reconstructions(
                 net, images, settings.mask_ratio, torch_generator(0, "reconstructions")
             )
@@ -211,8 +219,7 @@ class SelfFed(Algorithm[SelfFedState]):
 def _requirements(settings: SelfFedSettings) -> Requirements:
     masked = settings.pretext == "masked"
     own = settings.contrastive == "client"
-    by_participation = "its weights depend on how often each site took part; beta=1 does without"
-    images: set[Literal["validation", "training", "pictures"]] = set()
+    images = set[ServerImages]()
     if settings.contrastive == "server" and settings.pretraining_rounds < settings.rounds - 1:
         images.add("training")
     if masked and settings.pretraining_rounds:
@@ -222,17 +229,28 @@ def _requirements(settings: SelfFedSettings) -> Requirements:
         PRETRAIN: ("encoder.", *pretext),
         FINE_TUNE: ("encoder.", _HEAD, *(("projection.",) if own else ())),
     }
+    whole_network = "pre-training is to change the encoder"
+    unsupported = {
+        Feature.ROBUST_MEAN: "it weights sites by their images and by how often each took part",
+        Feature.TRAIN_HEAD: whole_network,
+        Feature.TRAIN_LAST_BLOCKS: whole_network,
+        Feature.TRAIN_ADAPTERS: whole_network,
+        Feature.SEVERAL_PROCESSES: "selffed trains from features and predicted pixels",
+    }
+    if settings.beta < 1:
+        unsupported[Feature.SECURE_AGGREGATION] = (
+            "its weights depend on how often each site took part; beta=1 does without"
+        )
     return Requirements(
-        losses=frozenset({"loss_supervised", "loss_contrastive", "loss_reconstruction"}),
-        single_models=by_participation if settings.beta < 1 else "",
-        weights="it weights sites by their images and by how often each took part",
-        whole="pre-training is to change the encoder",
-        one_process="selffed trains from features and predicted pixels",
-        server_images=frozenset(images),
-        private=(_HEAD,) if settings.upload == "encoder" else (),
-        excluded={
-            task: tuple(part for part in _PARTS if part not in parts)
-            for task, parts in trained.items()
-        },
-        untrained=(_HEAD,) if settings.pretraining_rounds == settings.rounds else (),
+        sends=Sends(frozenset({"loss_supervised", "loss_contrastive", "loss_reconstruction"})),
+        server=ServerNeeds(images=frozenset(images)),
+        tensors=TensorRules(
+            private=(_HEAD,) if settings.upload == "encoder" else (),
+            excluded={
+                task: tuple(part for part in _PARTS if part not in parts)
+                for task, parts in trained.items()
+            },
+            untrained=(_HEAD,) if settings.pretraining_rounds == settings.rounds else (),
+        ),
+        unsupported=unsupported,
     )

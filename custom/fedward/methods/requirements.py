@@ -1,0 +1,148 @@
+"""What a method declares to the runtime: what it sends, what it needs, and what it cannot work with.
+
+Whatever is not declared here is refused, at the sites and at the server.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Literal, TypeAlias
+
+from fedward.errors import ConfigError
+
+COMMON_RECORDS = frozenset({"metrics", "rounds", "queries", "bytes", "binned"})
+"""Logs that every run folder has."""
+COMMON_LOGS = frozenset({"loss", "seconds"})
+"""Numbers that every site reports of its training: the mean total loss, and the duration."""
+_NAME = re.compile(r"[a-z][a-z0-9_]*")
+
+ServerImages: TypeAlias = Literal["validation", "training", "pictures"]
+"""A use of the server's own images: :attr:`Federation.validate`, ``learn`` or ``show``."""
+
+
+class Feature(StrEnum):
+    """What a job, or a site's file, can ask of any method. The value is the setting that asks."""
+
+    SECURE_AGGREGATION = "secure_aggregation=true"
+    """The server sees no single model, only the mean of the sites' models by ``weight``."""
+    ROBUST_MEAN = "robust"
+    """A median or a trimmed mean, in which each site counts once, replaces the weighted mean."""
+    SERVER_OPTIMIZER = "server_optimizer"
+    """The server steps towards the mean with an optimiser, instead of taking it."""
+    FLOAT16_UPDATES = "update_dtype=float16"
+    """Sites round their updates to 11 significant bits."""
+    SEVERAL_LABELS = "data.multi_label=true"
+    """An image may show any number of the classes."""
+    TRAIN_ALL = "trainable=all"
+    """All of the network is trained."""
+    TRAIN_HEAD = "trainable=head"
+    """The classifier alone is trained, and the rest of the network is frozen."""
+    TRAIN_LAST_BLOCKS = "trainable=last:N"
+    """The classifier and the last N blocks are trained."""
+    TRAIN_ADAPTERS = "trainable=adapters"
+    """The classifier and low-rank changes of the linear layers are trained."""
+    SEVERAL_PROCESSES = "processes"
+    """Several processes at a site share each training batch. A site's file asks for it."""
+
+
+UNSUPPORTED_BY_DEFAULT: Mapping[Feature, str] = {
+    Feature.SERVER_OPTIMIZER: "its rounds do not end with the server optimiser's step",
+    Feature.SEVERAL_LABELS: "its losses take one label an image",
+}
+"""Features that need code in the method itself, and the reason given where it declares nothing."""
+
+
+@dataclass(frozen=True)
+class Sends:
+    """What a site may report besides its update, and what the workflow may log.
+
+    Raises ConfigError for a name that is malformed, or that all methods have.
+    """
+
+    losses: frozenset[str] = frozenset()
+    """Names of loss terms; each begins with ``loss_``."""
+    logs: frozenset[str] = frozenset()
+    """Names of further scalars of a training step, such as the share of pseudo-labels kept."""
+    records: frozenset[str] = frozenset()
+    """Names of the run folder's logs, besides :data:`COMMON_RECORDS`, that the workflow writes."""
+    class_totals: bool = False
+    """Whether updates hold sums over the images of single classes.
+
+    Sites then leave out labelled images of rare classes, which such a sum would reveal.
+    """
+
+    def __post_init__(self) -> None:
+        names = self.losses | self.logs | self.records
+        malformed = {name for name in names if not _NAME.fullmatch(name)}
+        without_prefix = {name for name in self.losses if not name.startswith("loss_")}
+        taken = (self.records & COMMON_RECORDS) | (self.logs & COMMON_LOGS)
+        wrong = malformed | without_prefix | taken
+        if wrong:
+            raise ConfigError(
+                f"a method's requirements cannot name {', '.join(sorted(wrong))}",
+                "Use small letters, digits and _, loss_* for losses, and no name that all methods"
+                " have.",
+            )
+
+    @property
+    def reported(self) -> frozenset[str]:
+        """Names of the numbers that a site may report of its training."""
+        return COMMON_LOGS | self.losses | self.logs
+
+
+@dataclass(frozen=True)
+class ServerNeeds:
+    """What the server must offer: exchanges, models for single sites, images of its own."""
+
+    exchanges: int = 1
+    """Exchanges of a round at most; sites refuse further ones."""
+    peers: int = 0
+    """Models besides the global one that a site is sent at most: ``peer0``, ``peer1`` and so on."""
+    lone_peers: str = ""
+    """The setting that lets a site be sent another single site's model; empty where none does."""
+    images: frozenset[ServerImages] = frozenset()
+    """What the server's own images are used for."""
+
+
+@dataclass(frozen=True)
+class TensorRules:
+    """Which tensors of the model are not treated as all others. Names are given by their prefix."""
+
+    private: tuple[str, ...] = ()
+    """Prefixes of tensors that a site trains and keeps for itself."""
+    excluded: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """Task -> prefixes of tensors that the task does not train, and that do not go up after it."""
+    untrained: tuple[str, ...] = ()
+    """Prefixes of tensors on the way to the logits that no round trains.
+
+    A model with such tensors is not evaluated.
+    """
+    per_class: tuple[str, ...] = ()
+    """Prefixes of added tensors whose rows belong to classes, as those of a classifier do."""
+
+    def withheld(self, task: str) -> tuple[str, ...]:
+        """Return prefixes of tensors that do not go up after a task: the server keeps its own."""
+        return tuple(dict.fromkeys((*self.private, *self.excluded.get(task, ()))))
+
+
+@dataclass(frozen=True)
+class Requirements:
+    """All that a method needs of the runtime, and all that its sites may send."""
+
+    sends: Sends = Sends()
+    server: ServerNeeds = ServerNeeds()
+    tensors: TensorRules = TensorRules()
+    unsupported: Mapping[Feature, str] = field(default_factory=dict)
+    """Feature -> why the method cannot work with it. An empty reason declares that it can.
+
+    Features that are not named are supported, except for :data:`UNSUPPORTED_BY_DEFAULT`.
+    """
+    plain_images: bool = False
+    """Whether sites look at their labelled images as they are: at no views and no other images."""
+    survey: bool = False
+    """Whether sites count what their images are, in place of training: there is no model."""
+
+    def reason_against(self, feature: Feature) -> str:
+        """Return why the method cannot work with a feature; empty where it can."""
+        return self.unsupported.get(feature, UNSUPPORTED_BY_DEFAULT.get(feature, ""))
