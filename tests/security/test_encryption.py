@@ -50,7 +50,7 @@ from fedward.security.encryption import (
     new_contexts,
 )
 from fedward.security.encryption_site import seal
-from fedward.security.encryption_transport import EncryptedTransport
+from fedward.server.encrypted_transport import EncryptedTransport
 from fedward.storage.checkpoint import SiteModels
 from flare_app import config_folder, executor_of
 from run_files import in_vain, rows, weights
@@ -871,7 +871,7 @@ def test_the_server_has_no_unequal_sum_decrypted(tmp_path, monkeypatch):
     experiment = secure(minimum_replies=3, options={"rounds": 1})
     tasks = set()
     monkeypatch.setattr(
-        "fedward.security.encryption_transport.EncryptedTransport._add", adding(counts)
+        "fedward.server.encrypted_transport.EncryptedTransport._add", adding(counts)
     )
 
     def note(site, request, answer):

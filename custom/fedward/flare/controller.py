@@ -31,7 +31,7 @@ from fedward.methods import method_of, settings_of
 from fedward.protocol.transport import Transport
 from fedward.report import write_report
 from fedward.security.encryption import Adder
-from fedward.security.encryption_transport import EncryptedTransport
+from fedward.server.encrypted_transport import EncryptedTransport
 from fedward.server.job_metrics import JobMetrics
 from fedward.server.loop import run_experiment
 from fedward.server.progress import progress

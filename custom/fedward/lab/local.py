@@ -27,7 +27,7 @@ from fedward.protocol.wire import Message
 from fedward.registry import registered
 from fedward.report import write_report
 from fedward.security.encryption import Adder, SiteKey, new_contexts
-from fedward.security.encryption_transport import EncryptedTransport
+from fedward.server.encrypted_transport import EncryptedTransport
 from fedward.server.loop import run_experiment
 from fedward.server.public import refuse_sites_file
 from fedward.sites import named_sites
