@@ -13,7 +13,7 @@ import fedward
 
 ROOT = Path(fedward.__file__).parent
 MODULES = sorted(ROOT.rglob("*.py"))
-LONGEST_CHAIN = 12
+LONGEST_CHAIN = 16
 """Imports from one module to the next, counted along the longest way down."""
 
 MAY_USE: dict[str, set[str]] = {
@@ -30,15 +30,24 @@ MAY_USE: dict[str, set[str]] = {
     "__main__": {"cli"},
     "sites": {"errors", "faults", "private", "seeds", "terminal", "text", "yaml_text"},
     "evaluation": {"errors", "sites"},
+    "label_kinds": {"errors", "evaluation", "methods", "sites"},
     "registry": {"errors", "evaluation"},
     "methods": {"errors", "frozen", "registry", "seeds"},
     "nets": {"digests", "errors", "registry", "seeds"},
     "views": {"errors", "registry"},
     "frozen": set(),
-    "config": {"digests", "errors", "evaluation", "faults", "frozen", "methods", "registry"},
-    "protocol": {"digests", "errors", "evaluation", "methods", "terminal"},
-    "annotation": {"config", "errors", "private", "sites", "spreadsheet", "terminal"},
-    "jobs": {"config", "errors", "registry", "yaml_text"},
+    "config": {"digests", "errors", "faults", "frozen", "label_kinds", "methods", "registry"},
+    "protocol": {"digests", "errors", "evaluation", "label_kinds", "methods", "terminal"},
+    "annotation": {
+        "config",
+        "errors",
+        "label_kinds",
+        "private",
+        "sites",
+        "spreadsheet",
+        "terminal",
+    },
+    "jobs": {"config", "errors", "label_kinds", "registry", "yaml_text"},
     "starting_model": {"config", "digests", "errors", "methods", "nets", "protocol", "storage"},
     "storage": {
         "config",
@@ -56,6 +65,7 @@ MAY_USE: dict[str, set[str]] = {
         "digests",
         "errors",
         "evaluation",
+        "label_kinds",
         "methods",
         "nets",
         "private",
@@ -64,7 +74,7 @@ MAY_USE: dict[str, set[str]] = {
         "sites",
         "views",
     },
-    "runs": {"evaluation", "storage", "text"},
+    "runs": {"evaluation", "label_kinds", "storage", "text"},
     "security": {
         "config",
         "digests",
@@ -83,6 +93,7 @@ MAY_USE: dict[str, set[str]] = {
         "digests",
         "errors",
         "evaluation",
+        "label_kinds",
         "methods",
         "nets",
         "protocol",
@@ -102,6 +113,7 @@ MAY_USE: dict[str, set[str]] = {
         "digests",
         "errors",
         "evaluation",
+        "label_kinds",
         "nets",
         "private",
         "runs",
@@ -113,7 +125,16 @@ MAY_USE: dict[str, set[str]] = {
         "training",
         "starting_model",
     },
-    "report": {"digests", "errors", "evaluation", "runs", "storage", "terminal", "text"},
+    "report": {
+        "digests",
+        "errors",
+        "evaluation",
+        "label_kinds",
+        "runs",
+        "storage",
+        "terminal",
+        "text",
+    },
     "console": {"config", "runs", "storage", "terminal", "text"},
     "server": {
         "security",
@@ -186,6 +207,7 @@ MAY_USE: dict[str, set[str]] = {
         "faults",
         "flare",
         "jobs",
+        "label_kinds",
         "methods",
         "operation",
         "protocol",

@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 
-from fedward.config import DERMOSCOPY, SURE_OF_EACH, DataSpec, Experiment, SyntheticData
+from fedward.config import DERMOSCOPY, DataSpec, Experiment, SyntheticData
 from fedward.errors import ConfigError
 from fedward.jobs import JOBS, load_experiment, simulated_sites
+from fedward.label_kinds import SEVERAL_LABELS
 from fedward.methods import METHODS, method_of, methods_supporting
 from fedward.methods.fedavg import FedAvg
 from fedward.methods.requirements import Feature
@@ -198,9 +199,12 @@ def test_a_job_of_ones_own_has_the_threshold_of_shipped_ones(tmp_path: Path) -> 
     (file := tmp_path / "job.json").write_text(
         json.dumps({"method": "ssfl", "data": {"multi_label": True}})
     )
-    assert method_of(load_experiment(str(file))).settings.threshold == SURE_OF_EACH
+    assert method_of(load_experiment(str(file))).settings.threshold == SEVERAL_LABELS.threshold
     assert load_experiment(str(file), ["threshold=0.6"]).options["threshold"] == 0.6
-    assert load_experiment("ssfl", ["data.multi_label=true"]).options["threshold"] == SURE_OF_EACH
+    assert (
+        load_experiment("ssfl", ["data.multi_label=true"]).options["threshold"]
+        == SEVERAL_LABELS.threshold
+    )
 
 
 # --- features that a method does not support

@@ -17,9 +17,9 @@ from pydantic import (
 
 from fedward.digests import digest
 from fedward.errors import ConfigError, did_you_mean
-from fedward.evaluation.names import overall
 from fedward.faults import explain, names_in
 from fedward.frozen import FrozenMapping, plain
+from fedward.label_kinds import LabelKind, kind_of_field
 from fedward.methods.requirements import Feature, Requirements
 from fedward.registry import METHODS, METRICS, VIEWS, Extension, extensions, image_size
 
@@ -57,6 +57,11 @@ class DataSpec(_Frozen):
     """What validation and test numbers are of. ``patient``: of what a site's file calls a group,
     each of one label. Its answer is the mean of the probabilities of its images."""
 
+    @property
+    def label_kind(self) -> LabelKind:
+        """What an image may show, and all that follows from it."""
+        return kind_of_field(self.multi_label)
+
     @model_validator(mode="after")
     def _one_question_an_image(self) -> "DataSpec":
         if self.multi_label and self.evaluate_by != "image":
@@ -77,18 +82,6 @@ class DataSpec(_Frozen):
         if len(set(classes)) < len(classes):
             raise ValueError("a class is named twice")
         return classes
-
-
-def default_metric(data: DataSpec) -> str:
-    """Return the metric that chooses the best round where a job names none."""
-    return "auroc_macro" if data.multi_label else "accuracy"
-
-
-SURE_OF_EACH = 0.95
-"""Threshold of pseudo-labels where an image may show several classes and a job names none;
-FixMatch's.
-
-A network that has learned nothing is surer than 0.6 that an image lacks a rare finding."""
 
 
 class WeightsFile(_Frozen):
@@ -134,7 +127,9 @@ class Experiment(_Frozen):
     )
     """The method's settings, read-only; checked against the method's own model.
 
-    In a multi-label job a ``threshold`` that is not named is :data:`SURE_OF_EACH`."""
+    In a multi-label job a ``threshold`` that is not named is that of
+    :class:`~fedward.label_kinds.SeveralLabels`.
+    """
     net: str = "small_cnn"
     """A network's name; :func:`fedward.nets.build` lists them."""
     pretrained: bool | WeightsFile = False
@@ -158,7 +153,7 @@ class Experiment(_Frozen):
     the last.
     """
     key_metric: str = Field(
-        default_factory=lambda known: default_metric(known.get("data") or DataSpec())
+        default_factory=lambda known: (known.get("data") or DataSpec()).label_kind.key_metric
     )
     """Validation metric that chooses the best round, the higher the better. In a multi-label job
     ``auroc_macro``, else ``accuracy``, unless another is named."""
@@ -240,9 +235,9 @@ class Experiment(_Frozen):
     def _frozen_options(cls, options: Mapping[str, Any], info: ValidationInfo) -> Mapping[str, Any]:
         method = info.data.get("method")
         data = info.data.get("data")
-        several_labels = data is not None and data.multi_label
-        if several_labels and method and "threshold" in METHODS[method].settings_type.model_fields:
-            options = {"threshold": SURE_OF_EACH, **options}
+        threshold = None if data is None else data.label_kind.threshold
+        if threshold and method and "threshold" in METHODS[method].settings_type.model_fields:
+            options = {"threshold": threshold, **options}
         return FrozenMapping(options)
 
     @model_validator(mode="after")
@@ -276,7 +271,8 @@ class Experiment(_Frozen):
             )
         for name in self.metrics:
             METRICS.extension(name)
-        if self.key_metric not in (known := (*overall(self.data.multi_label), *self.metrics)):
+        known = (*self.data.label_kind.metric_names, *self.metrics)
+        if self.key_metric not in known:
             like = did_you_mean(self.key_metric, known)
             raise ValueError(
                 f"key_metric={self.key_metric!r} must be one of {', '.join(known)}{like}"

@@ -6,8 +6,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from fedward.config import DataSpec, Experiment, SyntheticData, default_metric
+from fedward.config import DataSpec, Experiment, SyntheticData
 from fedward.errors import ConfigError, did_you_mean, reason_of
+from fedward.label_kinds import SEVERAL_LABELS
 from fedward.registry import METHODS
 from fedward.yaml_text import read_yaml
 
@@ -180,7 +181,7 @@ def load_experiment(
     if is_shipped(job) and "data.classes" in changed:
         changed.setdefault("data.name", "images")
     if is_shipped(job) and changed.get("data.multi_label") is True:
-        changed.setdefault("key_metric", default_metric(DataSpec(multi_label=True)))
+        changed.setdefault("key_metric", SEVERAL_LABELS.key_metric)
     return changed_experiment(job, changed, clinical)
 
 

@@ -15,6 +15,7 @@ from selenium.webdriver import Chrome
 from chromium import Server, Tab, start_browser
 from fedward.annotation import Queue, Rules, queue_folder
 from fedward.annotation.desk import Desk, Message
+from fedward.label_kinds import kind_of_field
 
 CLASSES = ("MEL", "NV", "BCC")
 _KEYS = count()
@@ -42,7 +43,7 @@ class Clinic:
         self, *sample_ids: str, round_: int = 1, several: bool = False, run: str = "run"
     ) -> None:
         """Ask for the class of images, or for several findings of each, the first named first."""
-        queue = Queue(self.queue.folder, Rules(multi_label=several))
+        queue = Queue(self.queue.folder, Rules(label_kind=kind_of_field(several)))
         queue.request(
             run, round_, "fedal", sample_ids, [-float(place) for place in range(len(sample_ids))]
         )

@@ -9,6 +9,7 @@ from selenium.webdriver.common.keys import Keys
 
 from chromium import Server, Tab
 from fedward.annotation import Queue, queue_of
+from fedward.label_kinds import SEVERAL_LABELS
 
 pytestmark = pytest.mark.browser
 
@@ -35,7 +36,7 @@ def at(clinic: Any, serving: list[Server]) -> Callable[..., Server]:
 
 @pytest.fixture
 def queue(clinic: Any) -> Callable[[], Queue]:
-    return lambda: queue_of(clinic.site_file, multi_label=True)
+    return lambda: queue_of(clinic.site_file, SEVERAL_LABELS)
 
 
 def ticked(tab: Tab) -> list[str]:

@@ -21,10 +21,11 @@ from fedward.annotation.page.app import Page
 from fedward.annotation.page.guard import Guard
 from fedward.annotation.pictures import Pictures
 from fedward.errors import DataError
+from fedward.label_kinds import SEVERAL_LABELS, kind_of_field
 from visiting import come_in
 
 FINDINGS = ("Mass", "Edema", "Hernia")
-RULES = Rules(multi_label=True)
+RULES = Rules(label_kind=SEVERAL_LABELS)
 WORDS = {name: name for name in FINDINGS} | {"normal": "No Finding", "Rib": ""}
 TOKEN = "t" * 43
 
@@ -117,7 +118,7 @@ def page(clinic: Any) -> Any:
     clinic.ask(*clinic.ids, several=True)
     queue = Queue(clinic.queue.folder, RULES)
     clinic.site_file.write_text("kind: manifest\nfolder: .\ncolumns: {group: null}\n")
-    pictures = Pictures(clinic.site_file, FINDINGS, multi_label=True)
+    pictures = Pictures(clinic.site_file, FINDINGS, SEVERAL_LABELS)
     guard = Guard(TOKEN, "127.0.0.1")
     client = come_in(Page(Desk(queue, pictures.ids, FINDINGS), pictures, guard), TOKEN)
 
@@ -166,9 +167,7 @@ def test_files_go_out_and_come_back(
     said = queue.verdicts()
     for number, form in enumerate(("csv", "label-studio", "monai-label")):
         out = tmp_path / f"out-{form}"
-        queue.export(
-            form, out, FINDINGS, Pictures(clinic.site_file, FINDINGS, multi_label=True).png
-        )
+        queue.export(form, out, FINDINGS, Pictures(clinic.site_file, FINDINGS, SEVERAL_LABELS).png)
         back = Queue(tmp_path / f"other-{number}", RULES)
         imported = back.import_labels(
             out / "results.json" if form == "label-studio" else out, FINDINGS, clinic.ids
@@ -217,7 +216,7 @@ def test_columns_of_findings_are_never_shown(clinic: Any) -> None:
     line = "kind: manifest\nfolder: .\ncolumns: {group: null, label: [Mass, Edema]}\nreading: {columns: [Edema]}\n"
     clinic.site_file.write_text(line)
     with pytest.raises(DataError, match=r"columns that do not hold the label.*found Edema"):
-        Pictures(clinic.site_file, ("Mass", "Edema"), multi_label=True)
+        Pictures(clinic.site_file, ("Mass", "Edema"), SEVERAL_LABELS)
 
 
 def test_data_json_says_what_the_job_asks(
@@ -230,7 +229,7 @@ def test_data_json_says_what_the_job_asks(
     assert (
         cli.main(["annotate", str(clinic.site_file), "--import", str(tmp_path / "back.csv")]) == 0
     )
-    assert queue_of(clinic.site_file, multi_label=True).labels() == {"s00": "Hernia|Mass"}
+    assert queue_of(clinic.site_file, SEVERAL_LABELS).labels() == {"s00": "Hernia|Mass"}
     assert "1 new answers" in capsys.readouterr().out
 
 
@@ -240,9 +239,9 @@ def test_a_page_of_another_kind_than_the_newest_run(
 ) -> None:
     """Who ticks one class for a job of findings would deny all others."""
     clinic.site_file.write_text("kind: manifest\nfolder: .\ncolumns: {group: null}\n")
-    former = Queue(clinic.queue.folder, replace(RULES, multi_label=not several))
+    former = Queue(clinic.queue.folder, replace(RULES, label_kind=kind_of_field(not several)))
     former.request("former", 1, "fedal", clinic.ids)
-    queue_of(clinic.site_file, multi_label=several).request("newest", 1, "fedal", clinic.ids)
+    queue_of(clinic.site_file, kind_of_field(several)).request("newest", 1, "fedal", clinic.ids)
     command = [
         "annotate",
         str(clinic.site_file),

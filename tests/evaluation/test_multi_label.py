@@ -15,6 +15,7 @@ from fedward.evaluation.multi_label import multi_label_metrics, one_versus_rest
 from fedward.evaluation.names import MULTI_LABEL
 from fedward.evaluation.performance import multi_label_performance
 from fedward.evaluation.small_counts import withhold_small_counts
+from fedward.label_kinds import SEVERAL_LABELS, kind_of_field
 from fedward.protocol.binned_checks import check_binned
 from fedward.protocol.fields import parse
 from fedward.protocol.messages import BinnedCounts, Metric
@@ -201,7 +202,7 @@ ROW = [Metric(split="test", name="auroc_macro", value=0.5, n=60, classes=["A", "
 
 
 def test_a_sites_counts_pass():
-    check_binned("counts", parse(BinnedCounts, SENT, "counts"), ROW, 4, multi_label=True)
+    check_binned("counts", parse(BinnedCounts, SENT, "counts"), ROW, 4, SEVERAL_LABELS)
 
 
 @pytest.mark.parametrize(
@@ -223,7 +224,7 @@ def test_a_sites_counts_pass():
 def test_other_counts_are_refused(changed, where):
     with pytest.raises(WireError, match=rf"counts, {where}"):
         check_binned(
-            "counts", parse(BinnedCounts, {**SENT, **changed}, "counts"), ROW, 4, multi_label=True
+            "counts", parse(BinnedCounts, {**SENT, **changed}, "counts"), ROW, 4, SEVERAL_LABELS
         )
 
 
@@ -232,7 +233,9 @@ def test_counts_of_one_kind_are_not_those_of_the_other():
     single = binned_counts(scores / scores.sum(axis=1, keepdims=True), truth.argmax(axis=1))
     for sent, several in ((SENT, False), (single, True)):
         with pytest.raises(WireError):
-            check_binned("counts", parse(BinnedCounts, sent, "counts"), ROW, 4, multi_label=several)
+            check_binned(
+                "counts", parse(BinnedCounts, sent, "counts"), ROW, 4, kind_of_field(several)
+            )
 
 
 def test_intervals_hold_their_numbers():

@@ -20,7 +20,8 @@ from clients import new_client
 from fedward.client.site_data import DataSource
 from fedward.config import DataSpec, Experiment
 from fedward.errors import DataError
-from fedward.evaluation.small_counts import SMALLEST_COUNT, reportable, withhold_small_counts
+from fedward.evaluation.small_counts import SMALLEST_COUNT, withhold_small_counts
+from fedward.evaluation.units import reportable
 from fedward.methods.workflow import Exchange
 from fedward.nets import build
 from fedward.sites import SERVER, Images, load_site

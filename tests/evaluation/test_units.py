@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from fedward.errors import DataError
-from fedward.evaluation.small_counts import reportable
-from fedward.evaluation.units import unit_answers, unit_labels
+from fedward.evaluation.units import reportable, unit_answers, unit_labels
 from fedward.sites.assemble import divide, require_one_label
 from fedward.sites.data import Images, Row
 

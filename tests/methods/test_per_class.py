@@ -13,14 +13,15 @@ from torch.nn import functional as F
 from fedward.errors import ConfigError
 from fedward.methods.fedperl import FedPerlObjective, FedPerlSettings
 from fedward.methods.fixmatch import FixMatchObjective, FixMatchSettings
-from fedward.methods.local import Batch, RoundInputs, probabilities_of
+from fedward.methods.local import Batch, RoundInputs
+from fedward.methods.outputs import SIGMOID, SOFTMAX
 from fedward.methods.pseudo_labels.per_class import answers, answers_loss
 from fedward.methods.supervised import Supervised
 
 LN2 = math.log(2)
 LN3 = math.log(3)
 NAN = math.nan
-INPUTS = RoundInputs(torch.ones(3), multi_label=True)
+INPUTS = RoundInputs(torch.ones(3), outputs=SIGMOID)
 grid = settings(deadline=None, max_examples=50)
 sizes = st.tuples(st.integers(1, 9), st.integers(1, 6), st.integers(0, 10_000))
 
@@ -179,5 +180,5 @@ def test_peers_answer_for_each_class() -> None:
 
 def test_probabilities_of_several_classes_stand_alone() -> None:
     logits = torch.tensor([[0.0, 0.0, LN3]])
-    assert probabilities_of(logits, True).tolist() == [pytest.approx([0.5, 0.5, 0.75])]
-    assert probabilities_of(logits, False).tolist() == [pytest.approx([0.2, 0.2, 0.6])]
+    assert SIGMOID.probabilities(logits).tolist() == [pytest.approx([0.5, 0.5, 0.75])]
+    assert SOFTMAX.probabilities(logits).tolist() == [pytest.approx([0.2, 0.2, 0.6])]

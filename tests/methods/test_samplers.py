@@ -15,6 +15,7 @@ from torch import Tensor
 
 from fedward.errors import ConfigError, DataError
 from fedward.methods.fedal import ensemble_entropy
+from fedward.methods.outputs import SIGMOID
 from fedward.methods.samplers import (
     SAMPLERS,
     SCORE_INTERVALS,
@@ -743,7 +744,7 @@ def several(*images: list[float], models: int = 1) -> Pool:
         "north",
         [f"{place}" for place in range(len(images))],
         rows.repeat(models, 1, 1),
-        multi_label=True,
+        outputs=SIGMOID,
     )
 
 

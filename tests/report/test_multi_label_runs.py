@@ -25,6 +25,7 @@ from fedward.inference.model import load_model
 from fedward.inference.prediction import probabilities_of
 from fedward.jobs import load_experiment
 from fedward.lab.local import LocalTransport, run_local
+from fedward.label_kinds import SEVERAL_LABELS
 from fedward.report import write_report
 from fedward.report.clinical import Clinical
 from fedward.runs.choices import Choices
@@ -114,7 +115,7 @@ def test_people_answer_with_sets_of_findings(tmp_path, monkeypatch, without_repo
 
     def answered(self: LocalTransport, requests: dict, timeout: int, deliver: Callable) -> None:
         for site in SITES:
-            queue = queue_of(folder / f"{site}.yaml", multi_label=True)
+            queue = queue_of(folder / f"{site}.yaml", SEVERAL_LABELS)
             for asked in queue.pending():
                 shown = truth[int(asked.sample_id.partition("-")[2])]
                 named = [name for name, there in zip(FINDINGS, shown, strict=True) if there]

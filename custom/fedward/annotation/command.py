@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from fedward.config import DataSpec
 from fedward.errors import ConfigError
+from fedward.label_kinds import LabelKind, kind_of_field
 from fedward.terminal import complain, subcommand
 
 if TYPE_CHECKING:
@@ -61,11 +62,11 @@ def _annotate(options: argparse.Namespace) -> int:
 
     known = read_data_file(options.site_file.parent) or {}
     options.classes = options.classes or [*known.get("classes", DataSpec().classes)]
-    options.multi_label |= known.get("multi_label") is True
-    _check(options)
-    pictures = Pictures(options.site_file, options.classes, options.multi_label)
-    queue = queue_of(options.site_file, options.multi_label)
-    _check_kind(queue, options.multi_label)
+    kind = kind_of_field(options.multi_label or known.get("multi_label") is True)
+    _check(options, kind)
+    pictures = Pictures(options.site_file, options.classes, kind)
+    queue = queue_of(options.site_file, kind)
+    _check_kind(queue, kind)
     if options.export:
         form, path = options.export
         print(queue.export(form, Path(path), options.classes, pictures.png).text())
@@ -78,37 +79,41 @@ def _annotate(options: argparse.Namespace) -> int:
     return _serve(options, queue, pictures)
 
 
-def _check_kind(queue: "Queue", several: bool) -> None:
+def _check_kind(queue: "Queue", kind: LabelKind) -> None:
     """Raise ConfigError where the newest run asks for another kind of answer: its readers' work
     would be misread.
     """
-    asked = queue.takes_several()
-    if asked not in (None, several):
-        kinds = {True: "several findings of an image", False: "one class of an image"}
-        remedy = (
-            "Give the option."
-            if asked
-            else "Leave the option out, and multi_label of data.json if it is there."
-        )
-        expected = f"answers with {kinds[asked is True]}, as the newest run asks"
-        raise ConfigError(
-            "fedward annotate --multi-label", expected=expected, found=kinds[several], remedy=remedy
-        )
+    asked = queue.kind_asked()
+    if asked is None or asked is kind:
+        return
+    if asked.exclusive:
+        remedy = "Leave the option out, and multi_label of data.json if it is there."
+    else:
+        remedy = "Give the option."
+    raise ConfigError(
+        "fedward annotate --multi-label",
+        remedy,
+        expected=f"answers with {asked.answer_words}, as the newest run asks",
+        found=kind.answer_words,
+    )
 
 
-def _check(options: argparse.Namespace) -> None:
+def _check(options: argparse.Namespace, kind: LabelKind) -> None:
     from fedward.annotation.handover import FORMS
     from fedward.annotation.records import NO_CLASS
     from fedward.sites.labels import NO_FINDING, SEPARATOR
 
     different = len(set(options.classes))
-    taken = {*NO_CLASS, "skip", "undo", "skipped", *([NO_FINDING] if options.multi_label else [])}
+    taken = {*NO_CLASS, "skip", "undo", "skipped"}
+    if not kind.exclusive:
+        taken.add(NO_FINDING)
     unclear = [
         name
         for name in options.classes
         if name.casefold() in taken or name in taken or not _is_plain(name)
     ]
-    unclear += [name for name in options.classes if options.multi_label and SEPARATOR in name]
+    if not kind.exclusive:
+        unclear += [name for name in options.classes if SEPARATOR in name]
     rules = (
         (
             "classes",

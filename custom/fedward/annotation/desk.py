@@ -119,7 +119,7 @@ class Desk:
 
     def asks_otherwise(self) -> bool:
         """Return whether the newest run asks for another kind of answer than the rules take."""
-        return self._queue.takes_several() not in (None, self.rules.multi_label)
+        return self._queue.kind_asked() not in (None, self.rules.label_kind)
 
     def view(self, annotator: str, showing: str = "", *, again: bool = False) -> View:
         """Return what waits for an annotator; ``showing``, the image they look at, stays if they

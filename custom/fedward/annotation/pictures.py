@@ -14,6 +14,7 @@ from PIL import Image
 from fedward.annotation.levels import Levels, in_window, levels_of, levels_of_picture
 from fedward.annotation.stacks import Slice, Slices
 from fedward.errors import DataError, listed
+from fedward.label_kinds import ONE_LABEL, LabelKind
 from fedward.sites.data import SPLITS
 from fedward.sites.decoding import BadRow, as_image
 from fedward.sites.files import is_volume
@@ -67,16 +68,18 @@ class Pictures:
     Args:
         site_file: as for :func:`fedward.sites.load_site`.
         classes: the job's classes.
-        multi_label: whether the job takes several of them for an image.
+        label_kind: what an image of the job may show.
 
     Raises:
         DataError: the site file, its CSV or its npz cannot be used, names classes that the job has
             not, or columns that the CSV has not.
     """
 
-    def __init__(self, site_file: Path, classes: Sequence[str], multi_label: bool = False) -> None:
+    def __init__(
+        self, site_file: Path, classes: Sequence[str], label_kind: LabelKind = ONE_LABEL
+    ) -> None:
         file = read_site_file(site_file)
-        check_label_fields(file, classes, multi_label)
+        check_label_fields(file, classes, label_kind)
         _check_reading(file, classes)
         nameless = site_file.name == ANY_SITE and file.site == site_file.stem
         self.site = (kit_site(site_file) if nameless else None) or file.site
@@ -92,7 +95,7 @@ class Pictures:
         self._rows: dict[str, _Row] = {}
         """Of files that hold several images."""
         if isinstance(file, ManifestSite):
-            entries = _entries(file, classes, multi_label)
+            entries = _entries(file, classes, label_kind)
             self._pictures = {
                 entry.sample_id: _of_entry(entry, file)
                 for entry in entries
@@ -103,7 +106,7 @@ class Pictures:
                 entry.sample_id: _Row(entry.path, _facts(entry, file)) for entry in stacks
             }
         else:
-            self._pictures = _of_npz(file, multi_label)
+            self._pictures = _of_npz(file, label_kind)
         self._groups: dict[str, list[str]] = defaultdict(list)
         for name, picture in self._pictures.items():
             self._groups[picture.group].append(name)
@@ -227,8 +230,8 @@ def _check_reading(file: ManifestSite | NpzSite, classes: Sequence[str]) -> None
         )
 
 
-def _entries(file: ManifestSite, classes: Sequence[str], multi_label: bool) -> list[Entry]:
-    entries, rejected, total = read_entries(file, classes, multi_label)
+def _entries(file: ManifestSite, classes: Sequence[str], label_kind: LabelKind) -> list[Entry]:
+    entries, rejected, total = read_entries(file, classes, label_kind)
     check_rejected(file, rejected, total)
     return entries
 
@@ -247,9 +250,9 @@ def _facts(entry: Entry, file: ManifestSite) -> _Facts:
     return tuple((name, entry.cells[name]) for name in file.reading.columns if entry.cells[name])
 
 
-def _of_npz(file: NpzSite, multi_label: bool) -> dict[str, _Picture]:
+def _of_npz(file: NpzSite, label_kind: LabelKind) -> dict[str, _Picture]:
     """Return the images of an npz file, each of which is a group."""
-    splits = {split: read_split(file, split, multi_label)[0] for split in SPLITS}
+    splits = {split: read_split(file, split, label_kind)[0] for split in SPLITS}
     images = {
         f"{split}-{index}": image
         for split, pixels in splits.items()

@@ -165,7 +165,7 @@ def _by_finding(twice: Sequence[Question]) -> dict[str, float | None]:
     """Return the kappa of each finding that a reader named, over the questions that readers gave
     findings for.
     """
-    if not any(each.rules.multi_label for each in twice):
+    if all(each.rules.label_kind.exclusive for each in twice):
         return {}
     given = [
         replace(each, decisions=tuple(one for one in each.firm if one.label is not None))

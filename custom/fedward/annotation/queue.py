@@ -12,6 +12,7 @@ from fedward.annotation.questions import agreement, asked, decisions_by_image, q
 from fedward.annotation.reading import read_rules
 from fedward.annotation.records import NOBODY, Agreement, Decision, Imported, Request
 from fedward.annotation.rules import Rules
+from fedward.label_kinds import ONE_LABEL, LabelKind, kind_of_field
 
 
 def queue_folder(site_file: Path) -> Path:
@@ -25,13 +26,15 @@ def queue_folder(site_file: Path) -> Path:
     return file.parent / "annotation" / file.stem
 
 
-def queue_of(site_file: Path, multi_label: bool = False) -> "Queue":
-    """Return the queue of a site, read by the rules in its file; ``multi_label``, as in the job.
+def queue_of(site_file: Path, label_kind: LabelKind = ONE_LABEL) -> "Queue":
+    """Return the queue of a site, read by the rules in its file.
+
+    ``label_kind``: what an image of the job may show.
 
     Raises:
         DataError: the site file, its CSV or the queue cannot be used.
     """
-    return Queue(queue_folder(site_file), read_rules(site_file, multi_label))
+    return Queue(queue_folder(site_file), read_rules(site_file, label_kind))
 
 
 class Queue:
@@ -82,18 +85,18 @@ class Queue:
         rows = [(run, round_, strategy, *image, time) for image in zip(ids, known, strict=True)]
         insert = "INSERT INTO requests (run, round, strategy, sample_id, score, time) VALUES (?, ?, ?, ?, ?, ?)"
         with self.database.writing() as database:
-            _show_life(database, run, self.rules.multi_label)
+            _show_life(database, run, self.rules.label_kind)
             before = database.total_changes
             database.executemany(f"{insert} ON CONFLICT DO NOTHING", rows)
             return database.total_changes - before
 
-    def takes_several(self) -> bool | None:
-        """Return whether the newest run takes several findings of an image; None where no run says
-        so.
-        """
+    def kind_asked(self) -> LabelKind | None:
+        """Return the kind of labels that the newest run asks for; None where no run says so."""
         with self.database.reading() as database:
             row = database.execute("SELECT several FROM runs ORDER BY last DESC LIMIT 1").fetchone()
-        return None if row is None or row[0] is None else bool(row[0])
+        if row is None or row[0] is None:
+            return None
+        return kind_of_field(bool(row[0]))
 
     def pending(self) -> list[Request]:
         """Return what waits for an answer, one image of each question: newest requests first, then
@@ -196,9 +199,10 @@ class Queue:
         return handover.write(form, path, content, classes, picture)
 
 
-def _show_life(database: sqlite3.Connection, run: str, several: bool) -> None:
+def _show_life(database: sqlite3.Connection, run: str, label_kind: LabelKind) -> None:
     turn = database.execute("SELECT coalesce(max(last), 0) + 1 FROM runs").fetchone()[0]
     insert = "INSERT INTO runs (run, first, last, several) VALUES (?, ?, ?, ?)"
     database.execute(
-        f"{insert} ON CONFLICT (run) DO UPDATE SET last = excluded.last", [run, turn, turn, several]
+        f"{insert} ON CONFLICT (run) DO UPDATE SET last = excluded.last",
+        [run, turn, turn, label_kind.multi_label],
     )

@@ -3,15 +3,16 @@
 from pathlib import Path
 
 from fedward.annotation.rules import Rules
+from fedward.label_kinds import ONE_LABEL, LabelKind
 from fedward.sites.site_file import ManifestSite, read_site_file
 from fedward.sites.table import read_table
 
 
-def read_rules(site_file: Path, multi_label: bool = False) -> Rules:
+def read_rules(site_file: Path, label_kind: LabelKind = ONE_LABEL) -> Rules:
     """Return the rules of a site; an image with an empty cell in the column of lesions stands
     alone.
 
-    ``multi_label``: whether the job takes several findings of an image.
+    ``label_kind``: what an image of the job may show.
 
     Raises:
         DataError: the site file or its CSV cannot be read, or the CSV has no such column.
@@ -22,7 +23,7 @@ def read_rules(site_file: Path, multi_label: bool = False) -> Rules:
         if isinstance(file, ManifestSite) and file.reading.lesion
         else {}
     )
-    return Rules(file.reading.readers, frozenset(file.reading.adjudicators), lesions, multi_label)
+    return Rules(file.reading.readers, frozenset(file.reading.adjudicators), lesions, label_kind)
 
 
 def _lesions(file: ManifestSite, column: str) -> dict[str, tuple[str, str]]:

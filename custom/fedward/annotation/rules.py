@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from fedward.annotation.records import NO_CLASS, NONE_OF_THESE
+from fedward.label_kinds import ONE_LABEL, LabelKind
 from fedward.sites.labels import NO_FINDING, SEPARATOR
 
 
@@ -23,8 +24,8 @@ class Rules:
     """Who decides where readers differ; empty: anyone who has not answered yet."""
     lesions: Mapping[str, tuple[str, str]] = field(default_factory=dict)
     """Image -> its patient and lesion, of the images that share an answer with others."""
-    multi_label: bool = False
-    """Whether an answer may name several of the classes, or none of them; else it names one."""
+    label_kind: LabelKind = ONE_LABEL
+    """What an answer may name: one of the classes, or any number of them."""
 
     def together(self, sample_id: str) -> tuple[str, ...]:
         """Return the images that an answer to this one is about, itself among them, sorted."""
@@ -35,15 +36,14 @@ class Rules:
         """What may be said in place of a label; where several may be named, that none is shown is a
         label.
         """
-        return tuple(each for each in NO_CLASS if not (self.multi_label and each == NONE_OF_THESE))
+        if self.label_kind.exclusive:
+            return NO_CLASS
+        return tuple(answer for answer in NO_CLASS if answer != NONE_OF_THESE)
 
     def findings(self, label: str) -> frozenset[str]:
         """Return the classes that a label names."""
-        return (
-            frozenset(label.split(SEPARATOR)) - {NO_FINDING}
-            if self.multi_label
-            else frozenset({label})
-        )
+        names = frozenset(self.label_kind.split(label))
+        return names if self.label_kind.exclusive else names - {NO_FINDING}
 
     def label(self, text: str, words: Mapping[str, str]) -> str:
         """Return what a text says as a label: a class, or the names of findings in alphabetical
@@ -56,7 +56,7 @@ class Rules:
         Raises:
             ValueError: it says something else; the text is what was expected.
         """
-        if not self.multi_label:
+        if self.label_kind.exclusive:
             found = words.get(text)
             if found:
                 return found

@@ -299,13 +299,13 @@ class Client:
         spec = self.experiment
         method = self._algorithm
         listed = (self.name, request, method.requirements, spec.data.classes, spec.metrics)
-        several = spec.data.multi_label
-        wire_checks.check_answer(answer, *listed, multi_label=several)
+        label_kind = spec.data.label_kind
+        wire_checks.check_answer(answer, *listed, label_kind=label_kind)
         if spec.secure_aggregation:
             # The server cannot check the norm of an encrypted update.
             wire_checks.check_norm(self.name, answer, model, spec.largest_update)
             answer = seal(answer, request.meta["task"], method.weight, self.key)
-            wire_checks.check_answer(answer, *listed, multi_label=several, encrypted=True)
+            wire_checks.check_answer(answer, *listed, label_kind=label_kind, encrypted=True)
         return wire.encode_update(answer) if spec.update_dtype == "float16" else answer
 
     def _decrypt(self, request: DecryptRequest, sums: Mapping[str, np.ndarray]) -> Message:

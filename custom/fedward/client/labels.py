@@ -16,6 +16,7 @@ from fedward.annotation import Queue, queue_of
 from fedward.annotation.records import REFUSED
 from fedward.client.memory import site_records
 from fedward.errors import WorkError, listed
+from fedward.label_kinds import kind_of_labels
 from fedward.security.questions import Query
 from fedward.sites import SiteData
 from fedward.sites.data import Label
@@ -87,7 +88,6 @@ def people_of(data: SiteData, queue: Queue) -> Annotators:
     """Return the clinicians at a site, who answer through its queue; its data's own labels are
     known beforehand.
     """
-    classes = {name: index for index, name in enumerate(data.classes)}
     rules = queue.rules
     known = labels_in(data)
     pool = [*data.labelled.ids, *data.unlabelled.ids]
@@ -99,8 +99,7 @@ def people_of(data: SiteData, queue: Queue) -> Annotators:
             _log.info("site %s, round %d: %d images wait for an answer", data.site, round_, new)
 
     def label_of(text: str) -> Label:
-        named = rules.findings(text)
-        return [int(name in named) for name in classes] if rules.multi_label else classes[text]
+        return rules.label_kind.encode(rules.label_kind.split(text), data.classes)
 
     def answers(asked: Collection[str]) -> Answers:
         """Return the usable labels; others are counted and logged."""
@@ -113,7 +112,7 @@ def people_of(data: SiteData, queue: Queue) -> Annotators:
         others = {
             label
             for name in asked
-            if (label := anyhow.get(name)) and not rules.findings(label) <= {*classes}
+            if (label := anyhow.get(name)) and not rules.findings(label) <= {*data.classes}
         }
         strange = sorted(others)
         unusable = sum(anyhow.get(name) in strange for name in asked)
@@ -121,7 +120,7 @@ def people_of(data: SiteData, queue: Queue) -> Annotators:
         if strange:
             text = "site %s: %d answers are not used: %s, where the job's classes are %s. Answer these images again."
             _log.warning(
-                text, data.site, unusable, ", ".join(map(repr, strange[:5])), listed(classes)
+                text, data.site, unusable, ", ".join(map(repr, strange[:5])), listed(data.classes)
             )
         if foreign:
             text = "site %s: %d answers are not used: their images are no training images of the site file."
@@ -141,7 +140,7 @@ def annotators_of(data: SiteData, site_file: Path | None) -> Annotators:
     if data.annotation == "oracle":
         return oracle_of(data)
     if data.annotation == "queue" and site_file is not None:
-        return people_of(data, queue_of(site_file, multi_label=data.labelled.labels.ndim == 2))
+        return people_of(data, queue_of(site_file, kind_of_labels(data.labelled.labels)))
     if len(data.unlabelled):
         text = "site %s: nobody is asked for the %d labels it lacks. Set `annotation: queue` in its file to ask people."
         _log.warning(text, data.site, len(data.unlabelled))

@@ -11,7 +11,8 @@ from pydantic import ConfigDict
 
 from fedward.config import Experiment
 from fedward.errors import ConfigError, DataError
-from fedward.evaluation.small_counts import SMALLEST_COUNT, reportable
+from fedward.evaluation.small_counts import SMALLEST_COUNT
+from fedward.evaluation.units import reportable
 from fedward.methods import method_of
 from fedward.sites import SERVER, SiteData, find_site_file, load_site, site_files
 from fedward.sites.caches import Cache

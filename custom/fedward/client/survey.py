@@ -24,6 +24,7 @@ from fedward.evaluation.in_fives import (
     in_fives,
     is_short,
 )
+from fedward.label_kinds import kind_of_labels
 from fedward.security.sums import ImageSet, image_set
 from fedward.seeds import numpy_generator
 from fedward.sites.data import Images, SiteData
@@ -90,7 +91,7 @@ def survey_file(site_file: Path, whole: SiteData) -> dict[str, Any]:
     """
     file = read_site_file(site_file)
     columns = file.survey_columns if isinstance(file, ManifestSite) else ()
-    facts = read_facts(file, whole.classes)
+    facts = read_facts(file, whole.classes, kind_of_labels(whole.labelled.labels))
     return survey_of(_as_trained(file, whole, facts), facts, columns)
 
 

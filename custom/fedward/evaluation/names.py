@@ -20,8 +20,3 @@ MULTI_LABEL = ("auroc_macro", "auprc_macro", "f1_macro", "hamming_accuracy", "ex
 
 SCORES = frozenset((*OVERALL, *MULTI_LABEL))
 """All of these, each between 0 and 1."""
-
-
-def overall(multi_label: bool) -> tuple[str, ...]:
-    """Return the names for a job."""
-    return MULTI_LABEL if multi_label else OVERALL

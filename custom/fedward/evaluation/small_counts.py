@@ -30,27 +30,8 @@ Only the per-class numbers of rare classes are left out there.
 from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
-
-from fedward.evaluation.units import unit_labels
-from fedward.sites.data import Images
-
 SMALLEST_COUNT = 5
 """Images of a class that a split needs for the class to be evaluated and reported."""
-
-
-def reportable(images: Images) -> Images:
-    """Return the labelled images of one split that may be evaluated: those of classes with at least
-    five in it.
-
-    Where patients are evaluated, a class needs five patients. They are the images themselves where
-    every class has enough, else a copy without the others, in their order. In a multi-label job
-    they are all of them.
-    """
-    if images.labels.ndim == 2:
-        return images
-    keep = (np.bincount(unit_labels(images)[1]) >= SMALLEST_COUNT)[images.labels]
-    return images if keep.all() else images.taken(np.flatnonzero(keep))
 
 
 def withhold_small_counts(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedward.evaluation.classification import Array
+from fedward.evaluation.small_counts import SMALLEST_COUNT
 from fedward.sites.data import Images, Labels
 
 
@@ -32,3 +33,17 @@ def unit_answers(probabilities: NDArray[np.floating], images: Images) -> tuple[A
     sums = np.zeros((len(labels), probabilities.shape[1]))
     np.add.at(sums, member, np.asarray(probabilities, np.float64))
     return sums / np.maximum(np.bincount(member, minlength=len(labels)), 1)[:, None], labels
+
+
+def reportable(images: Images) -> Images:
+    """Return the labelled images of one split that may be evaluated: those of classes with at least
+    five in it.
+
+    Where patients are evaluated, a class needs five patients. They are the images themselves where
+    every class has enough, else a copy without the others, in their order. In a multi-label job
+    they are all of them.
+    """
+    if images.labels.ndim == 2:
+        return images
+    keep = (np.bincount(unit_labels(images)[1]) >= SMALLEST_COUNT)[images.labels]
+    return images if keep.all() else images.taken(np.flatnonzero(keep))

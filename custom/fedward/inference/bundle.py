@@ -85,7 +85,6 @@ def metadata(model: TrainedModel, card: ModelCard) -> dict[str, Any]:
         "spatial_shape": [],
         "channel_def": _numbered(model.classes),
     }
-    kind = "Multi-label classification" if model.multi_label else "Classification"
     return {
         "schema": _SCHEMA,
         "version": "0.1.0",
@@ -94,7 +93,7 @@ def metadata(model: TrainedModel, card: ModelCard) -> dict[str, Any]:
         "pytorch_version": version("torch"),
         "numpy_version": version("numpy"),
         "required_packages_version": {name: version(name) for name in ("pillow", "pytorch-ignite")},
-        "task": f"{kind} of 2D images as {listed(model.classes)}",
+        "task": f"{model.label_kind.task} of 2D images as {listed(model.classes)}",
         "description": card.summary,
         "authors": f"the sites {', '.join(card.sites)}",
         "copyright": "not stated",

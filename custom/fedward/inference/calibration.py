@@ -7,10 +7,11 @@ from typing import Any
 
 from fedward.errors import ConfigError, reason_of
 from fedward.evaluation.calibration import COLDEST, HOTTEST
+from fedward.label_kinds import LabelKind
 
 
 def temperature_of(
-    file: Path, sha256: str, classes: Sequence[str], multi_label: bool
+    file: Path, sha256: str, classes: Sequence[str], label_kind: LabelKind
 ) -> float | tuple[float, ...]:
     """Return the temperature that ``fedward evaluate`` wrote into a file about the model with this
     SHA-256.
@@ -26,7 +27,9 @@ def temperature_of(
         content: Any = json.loads(file.read_text(encoding="utf-8"))
         model = str(content["model"]["sha256"])
         found = content["temperature"] or {}
-        each = found.get("classes", {}) if multi_label else {"": found} if found else {}
+        each = {"": found} if found else {}
+        if not label_kind.exclusive:
+            each = found.get("classes", {})
         values = {name: float(of["value"]) for name, of in each.items()}
     except (
         OSError,
@@ -54,4 +57,6 @@ def temperature_of(
             found=", ".join(wrong) or "none",
             remedy=remedy,
         )
-    return tuple(values.get(name, 1.0) for name in classes) if multi_label else values[""]
+    if label_kind.exclusive:
+        return values[""]
+    return tuple(values.get(name, 1.0) for name in classes)

@@ -20,13 +20,6 @@ from fedward.storage.audit import LOG
 from fedward.terminal import one_line
 
 RESEARCH_ONLY = "Research alone. It is not a medical device, and not for diagnosis or treatment."
-_SHOWN = ("accuracy", "balanced_accuracy", "f1_macro", "auroc_macro")
-_OF_SEVERAL = ("auroc_macro", "auprc_macro", "f1_macro", "hamming_accuracy")
-
-_OTHERS = (
-    "An image of none of the classes gets probabilities of them all the same.",
-    "A probability below 0.5 for every class says that none of these is seen. It says nothing of other findings.",
-)
 _TEXT = """# Model card: {title}
 
 > {research}
@@ -120,7 +113,9 @@ class ModelCard:
         """In two sentences."""
         method = self.run.info.method
         sites = len(self.sites)
-        several = " of which an image may show several or none" if self.model.multi_label else ""
+        several = (
+            "" if self.model.label_kind.exclusive else " of which an image may show several or none"
+        )
         return (
             f"A classifier of 2D images into {len(self.model.classes)} classes{several}, trained with {method} in "
             f"{self.round} rounds of federated learning at {sites} sites. Images stayed at their sites."
@@ -147,9 +142,9 @@ class ModelCard:
             classes=listed(map(_cell, self.model.classes)),
             net=f"`{_cell(spec.net)}`",
             temperature=self._temperature(),
-            output="sigmoid" if self.model.multi_label else "softmax",
-            each="" if self.model.multi_label else ", each of one\nof the classes",
-            others=_OTHERS[self.model.multi_label],
+            output=self.model.label_kind.output,
+            each=", each of one\nof the classes" if self.model.label_kind.exclusive else "",
+            others=self.model.label_kind.card_limit,
             few=SMALLEST_COUNT,
             data=self._data(site_lines(self.run)),
             performance=self._performance(),
@@ -194,7 +189,7 @@ class ModelCard:
 
     @property
     def _shown(self) -> tuple[str, ...]:
-        return _OF_SEVERAL if self.model.multi_label else _SHOWN
+        return self.model.label_kind.card_metrics
 
     def _values(self, name: str) -> dict[str, float | None]:
         return self.run.metrics.values("test", name, self.round)

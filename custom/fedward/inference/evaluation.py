@@ -19,18 +19,15 @@ from fedward.evaluation.performance import (
     counted,
     fold,
     group_places,
-    multi_label_performance,
-    performance,
     referral,
 )
-from fedward.evaluation.small_counts import SMALLEST_COUNT, reportable
-from fedward.evaluation.units import unit_answers
+from fedward.evaluation.small_counts import SMALLEST_COUNT
+from fedward.evaluation.units import reportable, unit_answers
 from fedward.inference.model import TrainedModel
 from fedward.inference.prediction import answers_of, probabilities_of
 from fedward.seeds import numpy_generator
 from fedward.sites import Images, SiteData, load_site
 from fedward.sites.assemble import require_one_label
-from fedward.sites.labels import class_counts
 from fedward.training.machine import device_of, threads_limited
 
 Split = Literal["test", "val", "train"]
@@ -69,9 +66,9 @@ def evaluate(
         DataError: the site's data cannot be used, or no class has five images in the split.
     """
     classes = model.classes
-    several = model.multi_label
+    label_kind = model.label_kind
     unit = unit or model.experiment.data.evaluate_by
-    if several and (groups or unit != "image"):
+    if not label_kind.exclusive and (groups or unit != "image"):
         where = "--groups" if groups else f"--by {unit}"
         remedy = f"Leave {where} away: each class and each image is a question of its own."
         raise ConfigError(where, expected="none", found="a multi-label model", remedy=remedy)
@@ -87,24 +84,28 @@ def evaluate(
         images = data.labelled if split == "train" else getattr(data, split)
         require_one_label(data.site, images)
         images = reportable(images)
-        if not (evaluated(images.labels).any() if several else len(images)):
+        if not label_kind.evaluated_classes(images.labels, len(classes)).any():
             expected = (
                 f"a class with at least {SMALLEST_COUNT} labelled {unit}s in its {split} split"
             )
-            expected += f", and {SMALLEST_COUNT} without it" if several else ""
+            expected += (
+                f", and {label_kind.fewest_others} without it" if label_kind.fewest_others else ""
+            )
             remedy = "Name another split with --split, or set more images apart in the site file (split)."
             raise DataError(f"site {data.site}", expected=expected, found="none", remedy=remedy)
         found = _predicted(model, data, images)
         temperature = None
-        if split == "test" and several:
-            temperature = _temperatures(model, data, images, found)
-        elif split == "test":
+        if split == "test" and label_kind.exclusive:
             temperature = _temperature(model, data, images, found, places)
-    scores, labels = (
-        (found[:, :, 0], images.labels) if several else fold(*unit_answers(found, images), places)
-    )
-    measure = multi_label_performance if several else performance
-    told = evaluated(labels) if several else class_counts(images.labels, len(classes)) > 0
+        elif split == "test":
+            temperature = _temperatures(model, data, images, found)
+    scores: NDArray[np.floating]
+    if label_kind.exclusive:
+        scores, labels = fold(*unit_answers(found, images), places)
+    else:
+        scores = found[:, :, 0]
+        labels = images.labels
+    told = label_kind.evaluated_classes(images.labels, len(classes))
     return {
         "format": FORMAT,
         "fedward": __version__,
@@ -118,8 +119,8 @@ def evaluate(
         "unit": unit,
         "groups": {name: list(members) for name, members in groups.items()} if groups else None,
         "not_evaluated": [name for name, there in zip(classes, told, strict=True) if not there],
-        **measure(scores, labels, names, numpy_generator(0, "bootstrap")),
-        "log_loss": None if several else log_loss(scores, labels),
+        **label_kind.performance(scores, labels, names, numpy_generator(0, "bootstrap")),
+        "log_loss": log_loss(scores, labels) if label_kind.exclusive else None,
         "temperature": temperature,
     }
 
@@ -127,7 +128,7 @@ def evaluate(
 def _predicted(model: TrainedModel, data: SiteData, images: Images) -> NDArray[np.float32]:
     """Return probabilities (N, K), or of a multi-label model those of yes and no (N, K, 2)."""
     device = device_of(data.device, f"site {data.site}")
-    predicted = answers_of if model.multi_label else probabilities_of
+    predicted = probabilities_of if model.label_kind.exclusive else answers_of
     with threads_limited(data.threads):
         return predicted(model.to(device), images.pixels, device)
 

@@ -52,7 +52,7 @@ def facts(model: TrainedModel) -> dict[str, str]:
         "image_size": size,
         "channels": channels,
         "classes": list(model.classes),
-        "multi_label": model.multi_label,
+        "multi_label": model.label_kind.multi_label,
     }
     return about | {
         name: json.dumps(value)
@@ -134,8 +134,7 @@ def _session(file: Path) -> Callable[[Tensor], Tensor]:
 
 def _whole(model: TrainedModel) -> nn.Module:
     own = copy.deepcopy(model.tempered).cpu()
-    last = nn.Sigmoid() if model.multi_label else nn.Softmax(dim=1)
-    return nn.Sequential(own, last).eval().requires_grad_(False)
+    return nn.Sequential(own, model.label_kind.outputs.layer()).eval().requires_grad_(False)
 
 
 def _images(model: TrainedModel, number: int) -> Tensor:

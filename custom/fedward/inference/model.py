@@ -12,6 +12,7 @@ from fedward.config import Experiment
 from fedward.digests import file_digest
 from fedward.errors import ConfigError, DataError, RunError
 from fedward.inference.calibration import temperature_of
+from fedward.label_kinds import LabelKind
 from fedward.nets.trainable import TrainablePart
 from fedward.sites.decoding import BadRow, Pixels, check_not_blank, fit
 from fedward.sites.images import decode_file
@@ -63,11 +64,9 @@ class TrainedModel(nn.Module):
         return self.experiment.data.classes
 
     @property
-    def multi_label(self) -> bool:
-        """Whether an image may show several classes, or none; then each has a probability by
-        itself.
-        """
-        return self.experiment.data.multi_label
+    def label_kind(self) -> LabelKind:
+        """What an image may show, and so what the probabilities are of."""
+        return self.experiment.data.label_kind
 
     @property
     def tempered(self) -> Tempered:
@@ -146,7 +145,7 @@ class TrainedModel(nn.Module):
         if not len(images):  # many networks cannot compute no images
             return images.new_empty(0, len(self.classes))
         logits = self.tempered(images)
-        return torch.sigmoid(logits) if self.multi_label else torch.softmax(logits, dim=1)
+        return self.label_kind.outputs.probabilities(logits)
 
 
 def load_model(
@@ -180,7 +179,7 @@ def load_model(
     _require_usable(where, file, info)
     sha256 = _checked_digest(file)
     spec = Experiment.parse(info.experiment, f"run folder {folder}")
-    told = (sha256, spec.data.classes, spec.data.multi_label)
+    told = (sha256, spec.data.classes, spec.data.label_kind)
     temperature = temperature_of(Path(calibration), *told) if calibration else 1.0
     # Where all has trained, the weights that it began with may be nowhere here.
     net = network_of(spec if info.base else spec.model_copy(update={"pretrained": False}))

@@ -12,12 +12,10 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from fedward import private
-from fedward.evaluation.multi_label import THRESHOLD
 from fedward.inference.images import Asked, Block
 from fedward.inference.model import TrainedModel
 from fedward.inference.whole import whole
 from fedward.sites.data import Images
-from fedward.sites.labels import NO_FINDING, SEPARATOR
 from fedward.spreadsheet import inert
 from fedward.training.batches import Pixels
 from fedward.training.evaluation import predict
@@ -67,7 +65,8 @@ def write_predictions(
         "problem",
         "images",
     ]
-    header += [f"refer/{name}" for name in model.classes] if model.multi_label else []
+    if not model.label_kind.exclusive:
+        header += [f"refer/{name}" for name in model.classes]
     text: Any = {
         "newline": "",
         "encoding": "utf-8",
@@ -84,7 +83,9 @@ def write_predictions(
             outcome.images += sum(block.counts)
             outcome.unusable += len(block.failed)
             if refer_below is not None:
-                outcome.to_refer += int((_confidence(model, probabilities) < refer_below).sum())
+                outcome.to_refer += int(
+                    (model.label_kind.confidence(probabilities) < refer_below).sum()
+                )
             rows = _rows(block, probabilities, model, refer_below)
             table.writerows([inert(cell) for cell in row] for row in rows)
     return outcome
@@ -94,8 +95,8 @@ def probabilities_of(
     model: TrainedModel, pixels: NDArray[np.uint8], device: torch.device
 ) -> NDArray[np.float32]:
     """Return (N, classes) of uint8 images (N, H, W, C); ``model`` is on ``device``."""
-    shape = (len(pixels), len(model.classes)) if model.multi_label else len(pixels)
-    images = Images(("",) * len(pixels), pixels, np.full(shape, -1))
+    labels = model.label_kind.unlabelled(len(pixels), len(model.classes))
+    images = Images(("",) * len(pixels), pixels, labels)
     found: NDArray[np.float32] = predict(model.tempered, Pixels.of(images, device)).numpy()
     return found
 
@@ -147,7 +148,7 @@ def _rows(
     model: TrainedModel,
     refer_below: float | None,
 ) -> Iterator[list[str]]:
-    answers = zip(probabilities, _confidence(model, probabilities), strict=True)
+    answers = zip(probabilities, model.label_kind.confidence(probabilities), strict=True)
     for place, name in enumerate(block.names):
         problem = block.failed.get(place)
         if problem:
@@ -157,27 +158,13 @@ def _rows(
         else:
             found, sure = next(answers)
             each = [_refer(value, refer_below) for value in np.maximum(found, 1 - found)]
-            told = [_said(model, found), *(f"{value:.6f}" for value in found)]
+            told = [
+                model.label_kind.answer(found, model.classes),
+                *(f"{value:.6f}" for value in found),
+            ]
             row = [name, *told, _refer(sure, refer_below), "", f"{block.counts[place]}"]
-        yield row + (each if model.multi_label else [])
+        yield row if model.label_kind.exclusive else row + each
 
 
 def _refer(sure: float, below: float | None) -> str:
     return "" if below is None else "yes" if sure < below else "no"
-
-
-def _said(model: TrainedModel, found: NDArray[np.floating]) -> str:
-    """Return the answer by an image's probabilities (K,)."""
-    if not model.multi_label:
-        return model.classes[int(found.argmax())]
-    return SEPARATOR.join(np.array(model.classes)[found >= THRESHOLD]) or NO_FINDING
-
-
-def _confidence(model: TrainedModel, probabilities: NDArray[np.floating]) -> NDArray[np.floating]:
-    """Return how sure the model is of each image, (N,): of the answer, or of the one of several it
-    is least sure of.
-    """
-    found: NDArray[np.floating] = probabilities.max(axis=1)
-    if model.multi_label:
-        found = np.maximum(probabilities, 1 - probabilities).min(axis=1)
-    return found

@@ -62,7 +62,7 @@ class Sites:
             features = Cache(self.cache / "features", kept=None)
             source = replace(source, cache=self.cache / "images" / name, shared=features)
         log = SiteLog(own, name, experiment, algorithm)
-        observed = self.judged and not experiment.data.multi_label
+        observed = self.judged and experiment.data.label_kind.exclusive
         return Client(
             source,
             algorithm,

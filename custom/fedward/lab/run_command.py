@@ -86,7 +86,7 @@ def _run(options: argparse.Namespace) -> int:
     ]  # before the experiment, which imports torch
     experiment = _experiment(options)
     options.out = options.out or Path("runs") / Path(options.job).stem
-    if experiment.data.multi_label and not folders:
+    if not experiment.data.label_kind.exclusive and not folders:
         found = "data.multi_label=true, and synthetic images show one class each"
         remedy = "Name the sites' files."
         raise ConfigError("fedward run", expected="--site-files FOLDER", found=found, remedy=remedy)
@@ -156,7 +156,7 @@ def _experiment(options: argparse.Namespace) -> Experiment:
     if known:
         data = experiment.data
         kind = "grey" if data.channels == 1 else "RGB"
-        several = "several or none an image, " if data.multi_label else ""
+        several = "" if data.label_kind.exclusive else "several or none an image, "
         about = f"{len(data.classes)} classes, {several}{data.image_size} pixels, {kind}, views {data.views}"
         about += "" if data.evaluate_by == "image" else f", evaluated by {data.evaluate_by}"
         text = (

@@ -133,7 +133,7 @@ def synthetic_site(site: str, spec: "DataSpec", synthetic: "SyntheticData", seed
         DataError: no such site, or a class that the synthetic images cannot draw, or none of the
             site's.
     """
-    if spec.multi_label:
+    if not spec.label_kind.exclusive:
         expected = "a job of one label an image"
         remedy = "Give this data set site files, as with --site-files FOLDER."
         raise DataError(

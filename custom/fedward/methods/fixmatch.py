@@ -23,6 +23,7 @@ from fedward.methods.local import (
     probabilities_in_evaluation_mode,
     strong_pass,
 )
+from fedward.methods.outputs import SIGMOID, SOFTMAX, Outputs
 from fedward.methods.pseudo_labels import Labeller, PerClass, PseudoLabels, Statistics, labeller_of
 from fedward.methods.pseudo_labels.labeller import pseudo_label, pseudo_label_loss
 from fedward.methods.pseudo_labels.settings import FixMatchSettings
@@ -44,6 +45,10 @@ class FixMatchObjective(Objective[Statistics]):
         self.labeller = labeller_of(
             settings.pseudo_labels, settings.threshold, settings.fairness_weight
         )
+        self._labellers: dict[Outputs, Labeller] = {
+            SOFTMAX: self.labeller,
+            SIGMOID: PerClass(settings.threshold),
+        }
         self.uses = replace(self.uses, received=self.labeller.received)
 
     def init(self, net: nn.Module, inputs: RoundInputs) -> Statistics:
@@ -97,7 +102,7 @@ class FixMatchObjective(Objective[Statistics]):
         none.
         """
         with torch.no_grad():
-            return probabilities_in_evaluation_mode(net, weak, inputs.multi_label), {}
+            return probabilities_in_evaluation_mode(net, weak, inputs.outputs), {}
 
     def label(
         self, local: Tensor, batch: Batch, known: Statistics, inputs: RoundInputs
@@ -108,4 +113,4 @@ class FixMatchObjective(Objective[Statistics]):
         return self._labeller(inputs).label(local, batch.received, known)
 
     def _labeller(self, inputs: RoundInputs) -> Labeller:
-        return PerClass(self.settings.threshold) if inputs.multi_label else self.labeller
+        return self._labellers[inputs.outputs]

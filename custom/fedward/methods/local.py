@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
+from fedward.methods.outputs import SOFTMAX, Outputs
 from fedward.methods.settings import Settings
 
 
@@ -90,8 +91,8 @@ class RoundInputs:
     seen_by_losses: LogitRule = unchanged
     """What losses against labels and pseudo-labels see; see :mod:`fedward.methods.missing_classes`.
     """
-    multi_label: bool = False
-    """Whether an image may show several classes, or none."""
+    outputs: Outputs = SOFTMAX
+    """What the logits of the network mean."""
     smallest_batch: int = 1
     """Images that pseudo-labels must be kept of, where a site learns from nothing else in a step.
     """
@@ -285,20 +286,13 @@ def strong_pass(net: nn.Module, images: Tensor, settings: Settings) -> Tensor:
         return logits
 
 
-def probabilities_of(logits: Tensor, multi_label: bool) -> Tensor:
-    """Return probabilities (N, K) of logits: softmax over the classes, or the sigmoid of each class
-    by itself.
-    """
-    return torch.sigmoid(logits) if multi_label else torch.softmax(logits, dim=1)
-
-
 def probabilities_in_evaluation_mode(
-    net: nn.Module, images: Tensor, multi_label: bool = False
+    net: nn.Module, images: Tensor, outputs: Outputs = SOFTMAX
 ) -> Tensor:
-    """Return :func:`probabilities_of` ``net(images)``, (N, K), in :func:`evaluation_mode`.
+    """Return the probabilities (N, K) of a network's logits in :func:`evaluation_mode`.
 
     Pseudo-labels come from the model as it would answer at the bedside, not from one batch's
     statistics.
     """
     with evaluation_mode(net):
-        return probabilities_of(net(images), multi_label)
+        return outputs.probabilities(net(images))

@@ -1,7 +1,6 @@
 """The loss against labels that all methods here share."""
 
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from fedward.methods.local import Batch, Losses, RoundInputs, Stateless
 
@@ -32,6 +31,4 @@ def supervised_loss(net: nn.Module, images: Tensor, labels: Tensor, inputs: Roun
         inputs: of the phase: weights of the classes, and what losses see of logits.
     """
     logits = inputs.seen_by_losses(net(images))
-    if inputs.multi_label:
-        return F.binary_cross_entropy_with_logits(logits, labels.to(logits.dtype))
-    return F.cross_entropy(logits, labels, weight=inputs.class_weights)
+    return inputs.outputs.loss(logits, labels, inputs.class_weights)

@@ -4,7 +4,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from fedward.config import Experiment
-from fedward.evaluation.small_counts import SMALLEST_COUNT, reportable
+from fedward.evaluation.small_counts import SMALLEST_COUNT
+from fedward.evaluation.units import reportable
 from fedward.flare.jobs.configurations import experiment_in
 from fedward.jobs import is_shipped, load_experiment
 from fedward.methods import method_of

@@ -76,7 +76,7 @@ def survey(
             "fedward survey --pictures", expected="one site", found=found, remedy=remedy
         )
     spec = data_spec(files[0].parent, "fedward survey", classes=classes, image_size=image_size)
-    if spec.multi_label:
+    if not spec.label_kind.exclusive:
         remedy = "Count these images with fedward doctor SITE_FILE."
         raise ConfigError(
             "fedward survey", expected="one label an image", found="data.multi_label", remedy=remedy

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from fedward.evaluation.binned import INTERVALS, Binned
 from fedward.evaluation.small_counts import SMALLEST_COUNT
+from fedward.label_kinds import ONE_LABEL, LabelKind
 from fedward.protocol.fields import refusal
 from fedward.protocol.messages import BinnedCounts, Metric
 
@@ -19,7 +20,7 @@ def check_binned(
     sent: BinnedCounts,
     metrics: Sequence[Metric],
     classes: int,
-    multi_label: bool = False,
+    label_kind: LabelKind = ONE_LABEL,
 ) -> None:
     """Raise RefusedError unless counts are possible ones of the test images that the metrics are
     of.
@@ -29,7 +30,7 @@ def check_binned(
     _check_form(where, sent, classes)
     counts = Binned.read(sent.model_dump())
     most = max((row.n for row in metrics if row.split == "test"), default=0)
-    if multi_label:
+    if not label_kind.exclusive:
         _check_each(where, sent, counts, most)
         return
     total = counts.total

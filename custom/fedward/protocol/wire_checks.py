@@ -14,8 +14,8 @@ from typing import Any, NoReturn, get_args
 import numpy as np
 
 from fedward.errors import WireError
-from fedward.evaluation.names import overall
 from fedward.evaluation.small_counts import SMALLEST_COUNT
+from fedward.label_kinds import ONE_LABEL, LabelKind
 from fedward.methods.requirements import Requirements
 from fedward.methods.workflow import SCORE, SURVEY, State
 from fedward.protocol.binned_checks import check_binned
@@ -55,7 +55,7 @@ def check_answer(
     classes: Collection[str],
     metrics: Sequence[str] = (),
     *,
-    multi_label: bool = False,
+    label_kind: LabelKind = ONE_LABEL,
     encrypted: bool = False,
 ) -> Answer | ErrorAnswer | SurveyAnswer | WaitingAnswer:
     """Return what an answer says, if it holds what the wire list allows and the request asked for.
@@ -64,8 +64,8 @@ def check_answer(
     can be checked.
 
     ``needs``: the algorithm's, which say what does not go up after the task, and which means of its
-    training a site sends. ``classes`` of the job; where it is ``multi_label`` an image may show
-    several. ``metrics``: names of the job's metrics of other packages.
+    training a site sends. ``classes`` and ``label_kind``: the job's. ``metrics``: names of the
+    job's metrics of other packages.
 
     Raises:
         RefusedError: it does not.
@@ -82,17 +82,17 @@ def check_answer(
             return told
         said = _said(Answer, answer, site, round_)
         _check_work(said, request.meta["task"], needs.sends.reported)
-        names = (*overall(multi_label), *metrics)
+        names = (*label_kind.metric_names, *metrics)
         _check_metrics(
             f"metrics of {site}",
             said.metrics,
             bool(request.meta["evaluate"]),
             classes,
             names,
-            multi_label,
+            label_kind,
         )
         if said.binned is not None:
-            check_binned(f"counts of {site}", said.binned, said.metrics, len(classes), multi_label)
+            check_binned(f"counts of {site}", said.binned, said.metrics, len(classes), label_kind)
         _check_update(
             said, answer, request, encrypted, needs.tensors.withheld(request.meta["task"])
         )
@@ -234,13 +234,13 @@ def _check_metrics(
     asked: bool,
     classes: Collection[str],
     names: Collection[str],
-    multi_label: bool,
+    label_kind: LabelKind,
 ) -> None:
     if rows and not asked:
         _refuse(where, "none, as the model was not to be evaluated", f"{len(rows)} rows")
     of_job = frozenset(classes)
     for row in rows:
-        _check_metric(where, row, of_job, names, SMALLEST_COUNT if multi_label else 0)
+        _check_metric(where, row, of_job, names, label_kind.fewest_others)
     if len({(row.split, row.name) for row in rows}) < len(rows):
         _refuse(where, "one row for each split and name", "two for one of them")
     for split in get_args(Split):  # all rows of a split are of the same images
@@ -248,7 +248,7 @@ def _check_metrics(
         if len({(row.n, *row.classes) for row in of_split}) > 1:
             _refuse(f"{where}, {split}", "one number of images and one list of classes", "several")
         counted = sum(row.value or 0 for row in of_split if row.name.startswith("support/"))
-        if not multi_label and of_split and counted > (images := of_split[0].n):
+        if label_kind.exclusive and of_split and counted > (images := of_split[0].n):
             _refuse(
                 f"{where}, {split}",
                 "classes with no more images together than all",

@@ -11,6 +11,7 @@ from markupsafe import Markup
 from fedward.evaluation import clinical
 from fedward.evaluation.binned import Binned
 from fedward.evaluation.clinical import Rates, Share
+from fedward.label_kinds import LabelKind
 from fedward.report import clinical_figures as figures
 from fedward.runs.run import Run
 
@@ -171,7 +172,7 @@ class Clinical:
         sites = [Answers(site, run.classes, told[site]) for site in run.info.sites if site in told]
         return cls(Answers("All sites", run.classes, Binned.added(list(told.values()))), sites)
 
-    def pictures(self, multi_label: bool = False) -> Mapping[str, Markup | dict[str, Markup]]:
+    def pictures(self, label_kind: LabelKind) -> Mapping[str, Markup | dict[str, Markup]]:
         """Return the figures of all sites together; those of the highest probability where there is
         one right class.
         """
@@ -187,7 +188,7 @@ class Clinical:
                 {name: curve for name, curve in recall.items() if curve}
             ),
         }
-        if multi_label:
+        if not label_kind.exclusive:
             points = {name: clinical.reliability_of(counts, place(name)) for name in shown}
             return {**curves, "reliability": figures.reliabilities(points)}
         return {

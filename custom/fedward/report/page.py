@@ -8,7 +8,6 @@ from typing import Any, TypeAlias
 from markupsafe import Markup
 
 from fedward.evaluation.binned import INTERVALS
-from fedward.evaluation.names import overall
 from fedward.evaluation.selection import POOLED
 from fedward.report import (
     alone,
@@ -54,7 +53,7 @@ def _content(run: Run, others: Sequence[Run]) -> dict[str, Any]:
     own, others = alone.split(run, others)
     joining = alone.compared(run, own)
     compared = comparison.comparisons([run, *others], key) if others else []
-    metrics = overall(run.multi_label)
+    metrics = run.label_kind.metric_names
     values = {name: tested_values(run, name, choices.reported) for name in metrics}
     return {
         "run": run,
@@ -83,7 +82,7 @@ def _content(run: Run, others: Sequence[Run]) -> dict[str, Any]:
         "overall": values,
         "metrics": {name: METRIC_TITLES[name] for name in metrics},
         "clinical": answers,
-        "pictures": answers.pictures(run.multi_label) if answers else {},
+        "pictures": answers.pictures(run.label_kind) if answers else {},
         "intervals": INTERVALS,
         "classes": class_lines(run, choices.reported),
         "rounds": merged_rounds(run),

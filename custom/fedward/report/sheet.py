@@ -54,7 +54,7 @@ def _content(run: Run) -> dict[str, Any]:
         if found
         else {},
         "findings": _findings(found.pooled, [line.name for line in shown])
-        if found and run.multi_label
+        if found and not run.label_kind.exclusive
         else None,
         "lines": [line for line in every if line in shown],
         "left_out": len(every) - len(shown),
@@ -95,7 +95,7 @@ def _differ(run: Run, round_: int | None, sites: Sequence[Answers]) -> str | Non
     shares = {answers.name: answers.accuracy.value for answers in sites if answers.accuracy}
     what = "it is right"
     of = f"100 {run.unit}s"
-    if run.multi_label:
+    if not run.label_kind.exclusive:
         shares = tested_values(run, "auroc_macro", round_)
         what = "it ranks the right one higher"
         of = "100 pairs"
@@ -125,9 +125,7 @@ def _limits(run: Run, found: Clinical | None) -> list[str]:
         *filter(None, (nothing_to_judge(run.info.untrained), words.kept_at_sites(run))),
         "It was tested at the sites that trained it. At another hospital, with other cameras or patients, it may be "
         "worse.",
-        "It says nothing of what else an image may show."
-        if run.multi_label
-        else "It always answers with one of its classes, also for an image of something else.",
+        run.label_kind.limit,
         "It was trained once. Another training of the same kind may give other numbers.",
     ]
     return [sentence.format(_list(names)) for names, sentence in told if names] + always

@@ -101,7 +101,7 @@ def verdict(
     accuracy above that of guessing. mixed: all else. ``never``: classes that are known to be never
     predicted.
     """
-    if run.multi_label:
+    if not run.label_kind.exclusive:
         return _of_several(run, choices.reported, never)
     if found is None or run.info.untrained:
         return None

@@ -64,11 +64,7 @@ def _ranking(run: Run, choices: Choices) -> str | None:
     if not values:
         return None
     average = fmean(values.values())
-    pair = (
-        "with a finding and one without it"
-        if run.multi_label
-        else "of a diagnosis and one of another"
-    )
+    pair = run.label_kind.ranked_pair
     before = _before(run, "auroc_macro") if choices.shared.metric == "auroc_macro" else ""
     return (
         f"On average over {count(len(values), 'site')}, the selected model (round {choices.reported}) has a macro "
@@ -141,7 +137,8 @@ def _one_class(run: Run, sites: Sequence[SiteLine]) -> str | None:
     """Name the sites whose validation images show a single class; None without such a site, or in a
     multi-label job.
     """
-    if run.multi_label or not (found := [line.site for line in sites if line.val_classes == 1]):
+    found = [line.site for line in sites if line.val_classes == 1]
+    if not found or not run.label_kind.exclusive:
         return None
     where = named(found) if len(found) <= _NAMED else count(len(found), "site")
     return (

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from fedward.evaluation.selection import MetricRow
+from fedward.label_kinds import LabelKind, kind_of_field
 from fedward.runs.metrics import Metrics
 from fedward.storage.info import RunInfo, read_info
 from fedward.storage.rows import (
@@ -109,9 +110,9 @@ class Run:
         return str(self.data.get("evaluate_by", "image"))
 
     @property
-    def multi_label(self) -> bool:
-        """Whether an image may show several of the classes, or none."""
-        return bool(self.data.get("multi_label"))
+    def label_kind(self) -> LabelKind:
+        """What an image may show."""
+        return kind_of_field(bool(self.data.get("multi_label")))
 
     @property
     def key_metric(self) -> str:

@@ -3,7 +3,6 @@
 from collections import Counter
 from dataclasses import dataclass
 
-from fedward.evaluation.names import overall
 from fedward.evaluation.selection import MetricRow
 from fedward.runs.exchanges import merged_rounds, took_no_step
 from fedward.runs.run import Run
@@ -48,7 +47,7 @@ def site_lines(run: Run) -> list[SiteLine]:
     """Return one line per site, in the run's order."""
     trained = Counter(site for row in merged_rounds(run) for site in row.replied)
     failed = _failed_answers(run)
-    metric = overall(run.multi_label)[0]
+    metric = run.label_kind.metric_names[0]
     labelled = run.metrics.newest("train", "labelled")
     unlabelled = run.metrics.newest("train", "unlabelled")
     validation = run.metrics.newest("val", metric)

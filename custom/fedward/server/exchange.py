@@ -202,7 +202,7 @@ class Communicator:
             )
         listed = (needs, spec.data.classes, spec.metrics)
         checked = wire_checks.check_answer(
-            answer, site, request, *listed, multi_label=spec.data.multi_label
+            answer, site, request, *listed, label_kind=spec.data.label_kind
         )
         if isinstance(checked, ErrorAnswer):
             result.failed[site] = reason(checked.error)

@@ -64,7 +64,7 @@ def load_site(
             ``max_rejected`` of the rows are unusable; or nothing is left.
     """
     file = read_site_file(site_file)
-    check_label_fields(file, spec.classes, spec.multi_label)
+    check_label_fields(file, spec.classes, spec.label_kind)
     if isinstance(file, ManifestSite):
         size = spec.image_size
         channels = spec.channels

@@ -55,9 +55,9 @@ def _check(name: str, folders: Sequence[Path], spec: "DataSpec") -> None:
         remedy = "Write it, or leave --sites away."
         raise DataError(where, expected=f"a file {name}.yaml", found="none", remedy=remedy)
     file = read_site_file(path)
-    check_label_fields(file, spec.classes, spec.multi_label)
+    check_label_fields(file, spec.classes, spec.label_kind)
     if isinstance(file, ManifestSite):
-        _, rejected, total = read_entries(file, spec.classes, spec.multi_label)
+        _, rejected, total = read_entries(file, spec.classes, spec.label_kind)
         check_rejected(file, rejected, total)
         return
-    check_layout(file, spec.multi_label)
+    check_layout(file, spec.label_kind)

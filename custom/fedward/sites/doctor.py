@@ -98,7 +98,7 @@ def examine(site_file: Path, spec: "DataSpec", cache: Path | None = None) -> Rep
         return Report(data, tuple(leaks), tuple(_notes(data) + repeats))
     files = {
         entry.sample_id: entry.path
-        for entry in read_entries(file, spec.classes, spec.multi_label)[0]
+        for entry in read_entries(file, spec.classes, spec.label_kind)[0]
     }
     paths = {sample: path for sample, path in files.items() if is_dicom(path) or series_files(path)}
     dicom = [each for path in paths.values() for each in series_files(path) or [path]]

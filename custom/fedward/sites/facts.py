@@ -4,7 +4,7 @@ columns.
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from fedward.sites.data import SPLITS
 from fedward.sites.decoding import opened
@@ -13,6 +13,9 @@ from fedward.sites.files import is_dicom
 from fedward.sites.manifest import read_entries
 from fedward.sites.npz import read_split
 from fedward.sites.site_file import ManifestSite, NpzSite
+
+if TYPE_CHECKING:
+    from fedward.label_kinds import LabelKind
 
 
 class Size(NamedTuple):
@@ -35,16 +38,18 @@ class Fact(NamedTuple):
     """Cells of the columns that the site tells of, in the site file's order."""
 
 
-def read_facts(file: ManifestSite | NpzSite, classes: Sequence[str]) -> Mapping[str, Fact]:
+def read_facts(
+    file: ManifestSite | NpzSite, classes: Sequence[str], label_kind: "LabelKind"
+) -> Mapping[str, Fact]:
     """Return sample id of a file -> facts, from headers alone.
 
     Raises:
         DataError: the site's files cannot be used; see :func:`fedward.sites.load_site`.
     """
     if isinstance(file, NpzSite):
-        return _of_arrays(file)
+        return _of_arrays(file, label_kind)
     facts = dict[str, Fact]()
-    for entry in read_entries(file, classes)[0]:
+    for entry in read_entries(file, classes, label_kind)[0]:
         told = tuple(entry.cells[column] for column in file.survey_columns)
         facts[entry.sample_id] = Fact(
             _size(entry.path), entry.group if file.columns.group else "", told
@@ -52,12 +57,12 @@ def read_facts(file: ManifestSite | NpzSite, classes: Sequence[str]) -> Mapping[
     return facts
 
 
-def _of_arrays(file: NpzSite) -> dict[str, Fact]:
+def _of_arrays(file: NpzSite, label_kind: "LabelKind") -> dict[str, Fact]:
     facts = dict[str, Fact]()
     for split in (
         SPLITS if file.indices is None else [name for name in SPLITS if file.indices.get(name)]
     ):
-        images, _ = read_split(file, split)
+        images, _ = read_split(file, split, label_kind)
         fact = Fact(Size(images.shape[2], images.shape[1], images.shape[3:] != (3,)))
         facts |= {f"{split}-{index}": fact for index in range(len(images))}
     return facts

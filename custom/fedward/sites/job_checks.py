@@ -3,12 +3,16 @@ unusable.
 """
 
 from collections.abc import Collection, Sequence
+from typing import TYPE_CHECKING
 
 from fedward.errors import DataError, listed
 from fedward.sites.data import Rejected
 from fedward.sites.labels import NO_FINDING, SEPARATOR
 from fedward.sites.site_file import ManifestSite, NpzSite
 from fedward.yaml_text import write_yaml
+
+if TYPE_CHECKING:
+    from fedward.label_kinds import LabelKind
 
 
 def check_labels(file: ManifestSite | NpzSite, classes: Sequence[str]) -> None:
@@ -39,7 +43,7 @@ def check_labels(file: ManifestSite | NpzSite, classes: Sequence[str]) -> None:
 
 
 def check_label_fields(
-    file: ManifestSite | NpzSite, classes: Sequence[str], multi_label: bool
+    file: ManifestSite | NpzSite, classes: Sequence[str], label_kind: "LabelKind"
 ) -> None:
     """Refuse a site file whose labels are of other classes; in a multi-label job also one whose
     columns leave one out.
@@ -47,7 +51,7 @@ def check_label_fields(
     Raises:
         DataError: it is; names what does not fit.
     """
-    if not multi_label:
+    if label_kind.exclusive:
         check_labels(file, classes)
         return
     _check_names(classes)

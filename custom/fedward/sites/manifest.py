@@ -22,6 +22,7 @@ from fedward.sites.written import read_label, words
 
 if TYPE_CHECKING:
     from fedward.config import DataSpec
+    from fedward.label_kinds import LabelKind
 
 
 @dataclass(frozen=True)
@@ -55,7 +56,7 @@ def load_manifest(
     file: ManifestSite, spec: "DataSpec", decode: Callable[[Sequence[Path]], Decoded]
 ) -> Listed:
     """Read the rows of the site, and its images by ``decode``; see :func:`fedward.sites.load_site`."""
-    entries, rejected, total = _entries(file, spec.classes, spec.multi_label)
+    entries, rejected, total = _entries(file, spec.classes, spec.label_kind)
     entries = sorted(
         _with_splits(entries, file), key=lambda entry: (SPLITS.index(entry.split), entry.sample_id)
     )
@@ -79,7 +80,7 @@ def load_manifest(
 
 
 def read_entries(
-    file: ManifestSite, classes: Sequence[str], multi_label: bool = False
+    file: ManifestSite, classes: Sequence[str], label_kind: "LabelKind"
 ) -> tuple[list[Entry], list[Rejected], int]:
     """Read the CSV and check every row, without opening an image.
 
@@ -90,18 +91,18 @@ def read_entries(
     Raises:
         DataError: the CSV cannot be used at all, or the selection is empty.
     """
-    entries, rejected, total = _entries(file, classes, multi_label)
+    entries, rejected, total = _entries(file, classes, label_kind)
     rejected += [entry.rejected(entry.missing) for entry in entries if entry.missing]
     return [entry for entry in entries if not entry.missing], sorted(rejected), total
 
 
 def _entries(
-    file: ManifestSite, classes: Sequence[str], multi_label: bool
+    file: ManifestSite, classes: Sequence[str], label_kind: "LabelKind"
 ) -> tuple[list[Entry], list[Rejected], int]:
     """Return what :func:`read_entries` does, but rows without a file among the usable ones."""
     check_places(file)
     columns = file.columns
-    if isinstance(columns.label, tuple) and not multi_label:
+    if isinstance(columns.label, tuple) and label_kind.exclusive:
         where = f"site {file.site}, field columns.label"
         expected = "one column, as the job has one label an image"
         remedy = "Name it, or let images have several labels with --set data.multi_label=true."
@@ -111,7 +112,7 @@ def _entries(
     records, rejected = read_table(file.manifest, _named_columns(file), file.site)
     if file.where or file.share:  # nobody knows whose a malformed row is
         rejected = [row._replace(counted=False) for row in rejected]
-    records = _selected(records, file, multi_label)
+    records = _selected(records, file, label_kind)
     total = len(records) + sum(row.counted for row in rejected)
     if not total:
         found = "none that the site file selects"
@@ -125,7 +126,7 @@ def _entries(
     entries: dict[str, Entry] = {}
     for record in records:
         try:
-            entry = _check(record, file, classes, multi_label)
+            entry = _check(record, file, classes, label_kind)
             same = entries.get(entry.sample_id)
             if same:
                 raise BadRow(f"expected a sample_id of its own, found that of line {same.line}")
@@ -177,9 +178,9 @@ def listed_images(file: ManifestSite) -> int:
     return len(records) - len(missing)
 
 
-def _selected(records: list[Record], file: ManifestSite, multi_label: bool) -> list[Record]:
+def _selected(records: list[Record], file: ManifestSite, label_kind: "LabelKind") -> list[Record]:
     def said(record: Record) -> list[str]:
-        return words(record, file.columns.label, multi_label)
+        return words(record, file.columns.label, label_kind)
 
     chosen = [
         record
@@ -202,12 +203,14 @@ def _group(record: Record, file: ManifestSite) -> str:
     return record.cell(file.columns.group) or record.cell(file.columns.sample_id)
 
 
-def _check(record: Record, file: ManifestSite, classes: Sequence[str], multi_label: bool) -> Entry:
+def _check(
+    record: Record, file: ManifestSite, classes: Sequence[str], label_kind: "LabelKind"
+) -> Entry:
     cells = record.cells
     columns = file.columns
     if not cells[columns.sample_id]:
         raise BadRow("expected a sample_id, found none")
-    label = read_label(record, columns.label, file.labels, classes, multi_label)
+    label = read_label(record, columns.label, file.labels, classes, label_kind)
     split = cells.get(columns.split or "split")
     if split is not None and split.lower() not in SPLITS:
         raise BadRow(f"expected a split among {', '.join(SPLITS)}, found {split!r}")

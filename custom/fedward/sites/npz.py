@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedward.errors import DataError, reason_of
-from fedward.sites.data import NO_LABEL_TO_EVALUATE, SPLITS, Label, Labels, Listed, Rejected, Row
+from fedward.sites.data import NO_LABEL_TO_EVALUATE, SPLITS, Labels, Listed, Rejected, Row
 from fedward.sites.decoding import BadRow, Pixels, as_image, check_not_blank, fit
 from fedward.sites.labels import strata
 from fedward.sites.site_file import NpzSite, check_places
@@ -18,6 +18,7 @@ from fedward.sites.split import even_parts
 
 if TYPE_CHECKING:
     from fedward.config import DataSpec
+    from fedward.label_kinds import LabelKind
 
 
 def load_npz(file: NpzSite, spec: "DataSpec") -> Listed:
@@ -31,13 +32,13 @@ def load_npz(file: NpzSite, spec: "DataSpec") -> Listed:
     for split in (
         SPLITS if file.indices is None else [name for name in SPLITS if file.indices.get(name)]
     ):
-        images, labels = read_split(file, split, spec.multi_label)
+        images, labels = read_split(file, split, spec.label_kind)
         wanted = _wanted(file, split, labels)
         total += len(wanted)
         for index in wanted:
             sample_id = f"{split}-{index}"
             try:
-                label = _label(labels[index], file, spec)
+                label = spec.label_kind.encode_numbers(labels[index], file.labels, spec.classes)
             except BadRow as problem:
                 rejected.append(Rejected(index, sample_id, str(problem)))
                 continue
@@ -66,26 +67,7 @@ def fitted(image: Pixels, spec: "DataSpec") -> Pixels:
     return pixels
 
 
-def _label(given: npt.NDArray[np.int64], file: NpzSite, spec: "DataSpec") -> Label:
-    """Return the label of an image by what the file holds: a number (), or 0 and 1 of each column
-    (C,).
-    """
-    if not spec.multi_label:
-        number = int(given)
-        if number not in file.labels:
-            raise BadRow(f"expected a label among {sorted(file.labels)}, found {number}")
-        return spec.classes.index(file.labels[number]) if file.labels[number] else -1
-    if (given == -1).all():
-        return (-1,) * len(spec.classes)
-    if not np.isin(given, (0, 1)).all():
-        raise BadRow(
-            f"expected 0 or 1 in each column, or -1 in all of them, found {given.tolist()}"
-        )
-    shown = {name for number, name in file.labels.items() if given[number]}
-    return tuple(int(name in shown) for name in spec.classes)
-
-
-def read_split(file: NpzSite, split: str, multi_label: bool = False) -> tuple[Pixels, Labels]:
+def read_split(file: NpzSite, split: str, label_kind: "LabelKind") -> tuple[Pixels, Labels]:
     """Return the arrays that hold one split: uint8 images (N, H, W) or (N, H, W, 3), int64 labels
     (N,).
 
@@ -101,18 +83,18 @@ def read_split(file: NpzSite, split: str, multi_label: bool = False) -> tuple[Pi
     check_places(file)
     prefixes = [f"{split}_", *(() if file.indices is None else ("train_", ""))]
     images, labels = read_arrays(file.file, prefixes, f"site {file.site}, {file.file}, {split}")
-    _check_kind(file, split, labels, multi_label)
+    _check_kind(file, split, labels, label_kind)
     return images, labels
 
 
-def check_layout(file: NpzSite, multi_label: bool) -> None:
+def check_layout(file: NpzSite, label_kind: "LabelKind") -> None:
     """Refuse a file that :func:`read_split` would refuse for its labels, without reading an image.
 
     Raises:
         DataError: it cannot be read, or its labels are of the other kind.
     """
     for name, labels in _labels(file).items():
-        _check_kind(file, name.removesuffix("labels").rstrip("_"), _flat(labels), multi_label)
+        _check_kind(file, name.removesuffix("labels").rstrip("_"), _flat(labels), label_kind)
 
 
 def labels_in(file: NpzSite) -> int:
@@ -151,13 +133,19 @@ def _flat(labels: npt.NDArray[Any]) -> npt.NDArray[Any]:
     return labels.reshape(-1) if labels.shape[1:] == (1,) else labels
 
 
-def _check_kind(file: NpzSite, split: str, labels: npt.NDArray[Any], multi_label: bool) -> None:
-    if multi_label != (labels.ndim == 2):
-        kinds = ("one label an image (N,)", "0 or 1 for each class (N, C)")
-        remedy = f"Use a file of such labels, or set data.multi_label={str(not multi_label).lower()} in the job."
-        where = f"site {file.site}, {file.file}, {split}{'_' * bool(split)}labels"
-        raise DataError(where, expected=kinds[multi_label], found=f"{labels.shape}", remedy=remedy)
-    if multi_label and set(file.labels) != (columns := set(range(labels.shape[1]))):
+def _check_kind(
+    file: NpzSite, split: str, labels: npt.NDArray[Any], label_kind: "LabelKind"
+) -> None:
+    if label_kind.exclusive != (labels.ndim == 1):
+        other = str(label_kind.exclusive).lower()
+        raise DataError(
+            f"site {file.site}, {file.file}, {split}{'_' * bool(split)}labels",
+            f"Use a file of such labels, or set data.multi_label={other} in the job.",
+            expected=label_kind.label_shape,
+            found=f"{labels.shape}",
+        )
+    columns = label_kind.columns(labels)
+    if columns and set(file.labels) != columns:
         expected = f"the class of each column from 0 to {max(columns)}"
         found = ", ".join(map(str, file.labels))
         remedy = "Leave the name of a column empty where the job has no such class."

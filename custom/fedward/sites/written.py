@@ -5,12 +5,12 @@ finding.
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, TypeAlias
 
-from fedward.errors import listed
 from fedward.sites.data import Label
 from fedward.sites.decoding import BadRow
-from fedward.sites.labels import NO_FINDING, SEPARATOR
+from fedward.sites.labels import NO_FINDING
 
 if TYPE_CHECKING:
+    from fedward.label_kinds import LabelKind
     from fedward.sites.table import Record
 
 Column: TypeAlias = str | tuple[str, ...] | None
@@ -21,16 +21,12 @@ _CELLS = {"0": 0, "0.0": 0, "1": 1, "1.0": 1}
 """Of a column for each finding."""
 
 
-def words(record: "Record", column: Column, multi_label: bool) -> list[str]:
+def words(record: "Record", column: Column, label_kind: "LabelKind") -> list[str]:
     """Return what a row of a CSV says of its image, in the site's words; an empty one where it says
     nothing.
     """
     if not isinstance(column, tuple):
-        return (
-            [part.strip() for part in record.cell(column).split(SEPARATOR)]
-            if multi_label
-            else [record.cell(column)]
-        )
+        return label_kind.split(record.cell(column))
     found = [name for name in column if _CELLS.get(record.cells[name])]
     return found or [NO_FINDING if any(record.cells[name] for name in column) else ""]
 
@@ -40,25 +36,15 @@ def read_label(
     column: Column,
     called: Mapping[str, str],
     classes: Sequence[str],
-    multi_label: bool,
+    label_kind: "LabelKind",
 ) -> Label:
-    """Return the label of a row; BadRow where it is none of the job. ``called``: the site's word ->
-    the class.
+    """Return the label of a row; BadRow where it is not one of the job.
+
+    ``called``: the site's word -> the class.
     """
     if isinstance(column, tuple):
         check_columns(record, column)
-    found = words(record, column, multi_label)
-    names = {called.get(word, word) for word in found} - {""}
-    allowed = {*classes, NO_FINDING} if multi_label else {*classes}
-    if names - allowed:
-        raise BadRow(
-            f"expected a label among {listed([*called, *classes])}, found {SEPARATOR.join(found)!r}"
-        )
-    if not multi_label:
-        return classes.index(names.pop()) if names else -1
-    if NO_FINDING in found and len(found) > 1:
-        raise BadRow(f"expected {NO_FINDING} alone, found {SEPARATOR.join(found)!r}")
-    return tuple(int(name in names) for name in classes) if names else (-1,) * len(classes)
+    return label_kind.encode_words(words(record, column, label_kind), called, classes)
 
 
 def check_columns(record: "Record", columns: Sequence[str]) -> None:

@@ -8,7 +8,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from fedward.methods.local import Batch, Uses, probabilities_of
+from fedward.label_kinds import kind_of_labels
+from fedward.methods.local import Batch, Uses
+from fedward.methods.outputs import SOFTMAX, Outputs
 from fedward.methods.settings import Settings
 from fedward.methods.steps import batch_sizes, phase_images
 from fedward.seeds import Draws
@@ -57,11 +59,6 @@ class Samples(Protocol):
     def split(self, sizes: list[int]) -> Sequence[Self]:
         """Return parts of as many images each as ``sizes`` say, which add up to all."""
         ...
-
-
-def is_multi_label(images: Samples) -> bool:
-    """Return whether an image may show several classes, or none."""
-    return images.labels.dim() == 2
 
 
 @dataclass(frozen=True)
@@ -207,7 +204,7 @@ class RoundBatches:
         if self._strong:
             parts["strong"] = self._views.strong(images, self._generators["strong"])
         if self._peers:
-            answers = predictions(self._peers, parts["weak"], is_multi_label(pixels))
+            answers = predictions(self._peers, parts["weak"], kind_of_labels(pixels.labels).outputs)
             if self._received:
                 parts["received"] = answers[-1]
                 answers = answers[:-1]
@@ -217,11 +214,11 @@ class RoundBatches:
 
 
 @torch.no_grad()
-def predictions(nets: Sequence[nn.Module], images: Tensor, multi_label: bool = False) -> Tensor:
+def predictions(nets: Sequence[nn.Module], images: Tensor, outputs: Outputs = SOFTMAX) -> Tensor:
     """Return float32 probabilities (P, N, K) of P >= 1 frozen networks on (N, C, H, W) images, N >=
     1.
     """
     parts = images.split(FORWARD_BATCH[images.device.type])
     with torch.autocast(images.device.type, torch.bfloat16, enabled=has_bfloat16(images.device)):
         logits = (torch.cat([net(part) for part in parts]).float() for net in nets)
-        return torch.stack([probabilities_of(each, multi_label) for each in logits])
+        return torch.stack([outputs.probabilities(each) for each in logits])

@@ -7,8 +7,8 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
-from fedward.methods.local import probabilities_of
-from fedward.training.batches import FORWARD_BATCH, Samples, is_multi_label
+from fedward.label_kinds import kind_of_labels
+from fedward.training.batches import FORWARD_BATCH, Samples
 
 
 @torch.no_grad()
@@ -24,9 +24,11 @@ def predict(
     N may be 0; ``batch`` is :data:`~fedward.training.batches.FORWARD_BATCH` unless given.
     """
     net.eval()
+    outputs = kind_of_labels(pixels.labels).outputs
 
     def probabilities(images: Tensor) -> Tensor:
-        return probabilities_of(net(view(images)).float(), is_multi_label(pixels)).cpu()
+        logits = net(view(images)).float()
+        return outputs.probabilities(logits).cpu()
 
     every = torch.arange(len(pixels))
     if not len(every):  # many networks cannot compute no images

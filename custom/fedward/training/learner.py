@@ -11,9 +11,6 @@ import torch
 from torch import nn
 
 from fedward.config import Experiment
-from fedward.evaluation.binned import binned_counts
-from fedward.evaluation.classification import classification_metrics
-from fedward.evaluation.multi_label import multi_label_metrics, one_versus_rest
 from fedward.evaluation.units import unit_answers
 from fedward.methods.algorithm import Algorithm
 from fedward.methods.local import Phase, RoundInputs
@@ -134,9 +131,16 @@ class Learner:
                 counts = self.images.class_counts.to(device)
                 rule = rule_of(self._settings.missing_classes, counts)
                 before = (round_ - 1) * len(batches)
-                several = self._multi_label
-                given = (self._class_weights(), before, known, generator, counts, rule, several)
-                inputs = RoundInputs(*given, smallest_batch=self.smallest_batch)
+                inputs = RoundInputs(
+                    class_weights=self._class_weights(),
+                    steps_before=before,
+                    memory=known,
+                    generator=generator,
+                    class_counts=counts,
+                    seen_by_losses=rule,
+                    outputs=self.experiment.data.label_kind.outputs,
+                    smallest_batch=self.smallest_batch,
+                )
                 trained = self.run_phase(
                     net, batches, phase, inputs, self._settings, device=device, aborted=aborted
                 )
@@ -154,19 +158,16 @@ class Learner:
         data = self.images.data
         rows = list[dict[str, Any]]()
         binned = None
+        label_kind = self.experiment.data.label_kind
         extra = {name: METRICS[name] for name in self.experiment.metrics}
         for split in splits:
             outputs, labels = unit_answers(
                 predict(net, self.images[split]).numpy(), getattr(data, split)
             )
-            if self._multi_label:
-                found = multi_label_metrics(outputs, labels, data.classes)
-                count = one_versus_rest
-            else:
-                found = classification_metrics(outputs, labels, data.classes, extra)
-                count = binned_counts
-            rows += [{"split": split, **row} for row in found]
-            binned = count(outputs, labels) if split == "test" else binned
+            metrics = label_kind.metrics(outputs, labels, data.classes, extra)
+            rows += [{"split": split, **row} for row in metrics]
+            if split == "test":
+                binned = label_kind.counts(outputs, labels)
         return Evaluation(rows, binned)
 
     def _batches(
@@ -192,10 +193,6 @@ class Learner:
         if self.algorithm.settings.class_weighting == "none":
             return torch.ones(len(self.images.data.classes), device=self.networks.device)
         return self.images.class_weights
-
-    @property
-    def _multi_label(self) -> bool:
-        return self.experiment.data.multi_label
 
     @property
     def _settings(self) -> Settings:

@@ -7,6 +7,7 @@ from functools import partial
 import torch
 from torch import Tensor, nn
 
+from fedward.label_kinds import kind_of_labels
 from fedward.methods.auxiliary import heads_of
 from fedward.methods.local import logits_and_features
 from fedward.methods.samplers import Pool, Uses
@@ -42,7 +43,7 @@ def observe(
         view: how a picture is varied, where the sampler looks at views: that of training.
         on_images: a network of ``nets`` as one that takes images.
     """
-    pool = Pool(site, images.ids, multi_label=images.labels.ndim == 2)
+    pool = Pool(site, images.ids, outputs=kind_of_labels(images.labels).outputs)
     if not len(images):
         return pool
     outputs = dict[str, tuple[Tensor, Tensor]]()

@@ -76,7 +76,7 @@ def _scale(scores: Iterable[float | None]) -> Callable[[float], float]:
 
 
 def _annotation(decision: Decision, rules: Rules) -> dict[str, Any]:
-    said = decision.text.split(SEPARATOR) if rules.multi_label else [decision.text]
+    said = rules.label_kind.split(decision.text)
     choice = {
         "from_name": _CONTROL,
         "to_name": _OBJECT,
@@ -93,14 +93,19 @@ def _annotation(decision: Decision, rules: Rules) -> dict[str, Any]:
 
 
 def _configuration(classes: Sequence[str], rules: Rules) -> str:
-    labels, how = ([*classes, NO_FINDING], "multiple") if rules.multi_label else (classes, "single")
+    if rules.label_kind.exclusive:
+        labels = [*classes]
+        choice = "single"
+    else:
+        labels = [*classes, NO_FINDING]
+        choice = "multiple"
     choices = "".join(
         f"    <Choice value={quoteattr(name)}/>\n" for name in [*labels, *rules.no_class]
     )
     return (
         "<View>\n"
         f'  <Image name="{_OBJECT}" value="${_OBJECT}" zoom="true" zoomControl="true"/>\n'
-        f'  <Choices name="{_CONTROL}" toName="{_OBJECT}" choice="{how}" required="true">\n{choices}  </Choices>\n'
+        f'  <Choices name="{_CONTROL}" toName="{_OBJECT}" choice="{choice}" required="true">\n{choices}  </Choices>\n'
         "</View>\n"
     )
 

@@ -182,7 +182,7 @@ class Study(_Part):
             {k: v for k, v in each.items() if _has(known, k)} for each in (common, variant)
         )
         made = changed_experiment(row.job, {**common, **row.settings, **variant, "seed": cell.seed})
-        if made.data.multi_label:
+        if not made.data.label_kind.exclusive:
             remedy = "Compare single runs: fedward report RUN --compare OTHERS."
             raise ConfigError(
                 f"study, row {cell.row}",

@@ -6,6 +6,7 @@ from pathlib import Path
 from fedward.errors import DataError
 from fedward.lab.partition.image_pool import SPLIT_NAMES, ListedImage, image_pool, refuse_many
 from fedward.lab.partition.pool import Pool
+from fedward.label_kinds import SEVERAL_LABELS, kind_of_field
 from fedward.sites.decoding import BadRow
 from fedward.sites.image_list import (
     ImageFinder,
@@ -91,7 +92,9 @@ def read_csv(
         columns={name: [record.cells[name] for record in usable] for name in header if name},
         rendering=rendering,
         notes=notes,
-        multi_label=bool(findings) or any(SEPARATOR in image.label for image in images.values()),
+        label_kind=kind_of_field(
+            bool(findings) or any(SEPARATOR in image.label for image in images.values())
+        ),
     )
 
 
@@ -118,6 +121,6 @@ def _listed_image(
     label = cell["label"]
     if findings:
         check_columns(record, findings)
-        label = SEPARATOR.join(words(record, tuple(findings), multi_label=True))
+        label = SEPARATOR.join(words(record, tuple(findings), SEVERAL_LABELS))
     path = finder.find(cell["image"])
     return ListedImage(cell["sample_id"] or path, path, label, cell["group"], split)

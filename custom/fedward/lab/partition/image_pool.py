@@ -20,6 +20,7 @@ from fedward.lab.partition.pool import (
     take_classes,
     take_findings,
 )
+from fedward.label_kinds import ONE_LABEL, LabelKind
 from fedward.sites.decoding import BadRow, fit
 from fedward.sites.files import is_volume
 from fedward.sites.headers import patient_numbers
@@ -58,7 +59,7 @@ def image_pool(
     columns: Mapping[str, Sequence[str]],
     rendering: Rendering,
     notes: Sequence[str] = (),
-    multi_label: bool = False,
+    label_kind: LabelKind = ONE_LABEL,
 ) -> Pool:
     """Return the pool of these images.
 
@@ -72,14 +73,14 @@ def image_pool(
         columns: further columns of N values each.
         rendering: how files become images.
         notes: what to tell besides.
-        multi_label: whether a label may be several findings.
+        label_kind: what an image may show.
 
     Raises:
         ConfigError: see :func:`fedward.lab.partition.pool.take_classes`.
         DataError: a group is in two splits; some images have a split and others none; no image can
             be read.
     """
-    take = take_findings if multi_label else take_classes
+    take = take_classes if label_kind.exclusive else take_findings
     chosen = take([image.label for image in images], classes)
     kept, by_patient = _by_patient(folder, [images[row] for row in chosen.rows])
     groups = [image.group or image.sample_id for image in kept]
@@ -95,7 +96,7 @@ def image_pool(
         side=side,
         channels=channels,
         listing=partial(
-            _listing, folder, kept, _names(kept, chosen.classes, multi_label), rendering
+            _listing, folder, kept, _names(kept, chosen.classes, label_kind), rendering
         ),
         rendering=rendering,
         columns={
@@ -166,17 +167,16 @@ def _look(folder: Path, names: Sequence[str], rendering: Rendering) -> tuple[int
 
 
 def _names(
-    images: Sequence[ListedImage], classes: Sequence[str], multi_label: bool
+    images: Sequence[ListedImage], classes: Sequence[str], label_kind: LabelKind
 ) -> dict[str, str]:
     """Return what a site calls things -> the class; what is none of the classes is no finding."""
-    found = (
-        dict.fromkeys(name for image in images for name in findings_in(image.label))
-        if multi_label
-        else ()
-    )
-    return {name: name for name in classes} | {
-        name: NO_FINDING for name in found if name not in classes
-    }
+    names = {name: name for name in classes}
+    if label_kind.exclusive:
+        return names
+    for image in images:
+        for finding in findings_in(image.label):
+            names.setdefault(finding, NO_FINDING)
+    return names
 
 
 def _listing(

@@ -18,6 +18,7 @@ from fedward.lab.partition.pool import (
     is_label,
     take_classes,
 )
+from fedward.label_kinds import kind_of_labels
 from fedward.sites.data import Labels
 from fedward.sites.image_list import GROUP_COLUMNS
 from fedward.sites.npz import read_arrays
@@ -56,7 +57,7 @@ def read_npz(path: Path, classes: Sequence[str] = ()) -> Pool:
         _together(path, [labels for _, labels in parts]),
         [len(labels) for _, labels in parts],
     )
-    several = labels.ndim == 2
+    several = not kind_of_labels(labels).exclusive
     numbers = [*range(labels.shape[1])] if several else sorted(set(labels.tolist()))
     called = _names(path, numbers, others.get("label_names"), classes)
     chosen = (

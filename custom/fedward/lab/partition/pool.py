@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedward.errors import ConfigError, DataError, did_you_mean, listed
+from fedward.label_kinds import LabelKind, kind_of_labels
 from fedward.sites.data import Labels
 from fedward.sites.labels import NO_FINDING, SEPARATOR, strata
 from fedward.sites.rendering import PLAIN, Rendering
@@ -62,9 +63,9 @@ class Pool:
     """What whoever cuts it should know."""
 
     @property
-    def multi_label(self) -> bool:
-        """Whether an image may show several of the classes, or none."""
-        return self.labels.ndim == 2
+    def label_kind(self) -> LabelKind:
+        """What an image may show."""
+        return kind_of_labels(self.labels)
 
     @property
     def kinds(self) -> npt.NDArray[np.int64]:
@@ -81,7 +82,7 @@ class Pool:
         return {
             "name": self.name,
             "classes": list(self.classes),
-            "multi_label": self.multi_label,
+            "multi_label": self.label_kind.multi_label,
             "image_size": min(max(self.side, SMALLEST_SIDE), LARGEST_SIDE),
             "channels": self.channels,
             "views": "upright" if self.channels == 1 or self.rendering.slices else "mirrored",

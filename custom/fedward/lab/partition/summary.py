@@ -56,7 +56,7 @@ def _job(pool: Pool, shares: Sequence[float], oracle: bool) -> str:
     if oracle:
         return "fedal"
     return (
-        "fedperl" if all(shares) or pool.multi_label else "isofed"
+        "fedperl" if all(shares) or not pool.label_kind.exclusive else "isofed"
     )  # which takes one label an image
 
 
@@ -125,7 +125,7 @@ def _notes(pool: Pool, cut: Cut, out: Path) -> list[str]:
             "No column says which images are of one patient or lesion: each is taken to stand alone."
         ]
     kind = "grey" if spec["channels"] == 1 else "RGB"
-    if pool.multi_label:
+    if not pool.label_kind.exclusive:
         notes += ["An image may show several of the classes, or none."]
     return [
         *notes,

@@ -14,7 +14,6 @@ from fedward.methods.local import (
     Batch,
     RoundInputs,
     probabilities_in_evaluation_mode,
-    probabilities_of,
 )
 from fedward.methods.pseudo_labels import PseudoLabels, Statistics, labeller
 
@@ -109,11 +108,10 @@ class FedPerlObjective(FixMatchObjective):
         with torch.set_grad_enabled(
             self.follows(peers)
         ):  # else the weak views need no backward pass
-            several = inputs.multi_label
             if choice.batch_statistics_for_labels:
-                local = probabilities_of(net(weak), several)
+                local = inputs.outputs.probabilities(net(weak))
             else:
-                local = probabilities_in_evaluation_mode(net, weak, several)
+                local = probabilities_in_evaluation_mode(net, weak, inputs.outputs)
         if peers is None:
             return local, {}
         return local, {"loss_consistency": choice.consistency_weight * consistency(local, peers)}

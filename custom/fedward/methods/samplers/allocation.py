@@ -39,7 +39,7 @@ def score_counts(sampler: ScoreSampler, pool: Pool, classes: int) -> list[int]:
         DataError: the pool is not what the sampler uses, or holds NaN.
     """
     where = f"sampler {sampler.name}"
-    bounds = sampler.score_range(2 if pool.multi_label else classes)
+    bounds = sampler.score_range(pool.outputs.answers_to_a_question(classes))
     if bounds is None:
         raise ConfigError(
             where, expected="scores with bounds", found="none", remedy="Take fedal or margin."

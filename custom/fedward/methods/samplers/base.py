@@ -95,15 +95,12 @@ class ScoreSampler(Sampler):
     def scores_of(self, pool: Pool) -> Tensor:
         """Return (N,) the scores of a checked pool's images.
 
-        In a multi-label job each class is a prediction of two answers, and ``s(x) = (1/K) Σ_c
-        s(p_c(x), 1 - p_c(x))``.
+        Each is the mean over the questions about the image. Where an image may show several classes,
+        each class is a question with two answers, and ``s(x) = (1/K) Σ_c s(p_c(x), 1 - p_c(x))``.
         """
-        p = pool.probabilities
-        if not pool.multi_label:
-            return self.scores(p)
-        models, images, classes = p.shape
-        answers = torch.stack([p, 1 - p], dim=3).reshape(models, images * classes, 2)
-        return self.scores(answers).view(images, classes).mean(dim=1)
+        questions = pool.outputs.questions(pool.probabilities)
+        scores = self.scores(questions.flatten(1, 2))
+        return scores.reshape(questions.shape[1:3]).mean(dim=1)
 
     def pick(self, pool: Pool, budget: int, generator: torch.Generator) -> list[str]:
         """Choose the highest scores."""

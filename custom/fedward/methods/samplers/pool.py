@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from fedward.errors import DataError
+from fedward.methods.outputs import SOFTMAX, Outputs
 
 _SUM_TOLERANCE = 0.01
 """Of a row of probabilities: softmax in half precision is off by about this much."""
@@ -67,8 +68,8 @@ class Pool:
     """(L, D) features of the images that have labels, or wait for one; empty: there are none."""
     logits: Tensor = field(default_factory=lambda: torch.empty(0, 0, 0))
     """(T, N, K) floating point."""
-    multi_label: bool = False
-    """Whether each class has a probability by itself."""
+    outputs: Outputs = SOFTMAX
+    """What the logits of the network mean."""
 
 
 @torch.no_grad()
@@ -100,13 +101,8 @@ def checked(pool: Pool, uses: Uses, sampler: str) -> Pool:
 
 def _probabilities(pool: Pool, order: Sequence[int], members: int, where: str) -> Tensor:
     probabilities = _outputs(pool.probabilities, "probabilities", order, members, where)
-    if pool.multi_label:
-        good = (probabilities <= 1).all(dim=2)
-        expected = "probabilities in [0, 1]"  # False for NaN
-    else:
-        good = (probabilities.sum(dim=2) - 1).abs() <= _SUM_TOLERANCE
-        expected = "probabilities that sum to 1"
-    usable = (good & (probabilities >= 0).all(dim=2)).all(dim=0)
+    usable = pool.outputs.are_probabilities(probabilities, _SUM_TOLERANCE).all(dim=0)
+    expected = pool.outputs.rule
     remedy = "The model is broken, or these are logits: use softmax outputs of a model that has not diverged."
     _require_rows(usable, pool.ids, where, expected, remedy)
     return probabilities

@@ -1,0 +1,122 @@
+"""Classes exclude each other: an image shows exactly one."""
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedward.evaluation.binned import binned_counts
+from fedward.evaluation.classification import Metric, MetricFunction, classification_metrics
+from fedward.evaluation.names import OVERALL
+from fedward.label_kinds.kind import LabelKind
+from fedward.sites.data import Label, Labels
+from fedward.sites.decoding import BadRow
+from fedward.sites.labels import class_counts
+
+if TYPE_CHECKING:
+    from fedward.methods.outputs import Outputs
+
+
+class OneLabel(LabelKind):
+    """An image shows exactly one of K classes: softmax and cross-entropy."""
+
+    multi_label = False
+    exclusive = True
+    metric_names = OVERALL
+    key_metric = "accuracy"
+    card_metrics = ("accuracy", "balanced_accuracy", "f1_macro", "auroc_macro")
+    threshold = None
+    fewest_others = 0
+
+    task = "Classification"
+    label_shape = "one label an image (N,)"
+    answer_words = "one class of an image"
+    output = "softmax"
+    ranked_pair = "of a diagnosis and one of another"
+    limit = "It always answers with one of its classes, also for an image of something else."
+    card_limit = "An image of none of the classes gets probabilities of them all the same."
+
+    def split(self, text: str) -> list[str]:
+        """Return the text: it names one class."""
+        return [text]
+
+    def label_names(self, classes: Sequence[str]) -> frozenset[str]:
+        """Return the classes."""
+        return frozenset(classes)
+
+    def encode(self, names: Collection[str], classes: Sequence[str]) -> Label:
+        """Return the index of the one class; -1 without a name."""
+        if not names:
+            return -1
+        (name,) = names
+        return classes.index(name)
+
+    def require_compatible(self, words: Sequence[str]) -> None:
+        """Accept any label: it is a single word."""
+
+    def encode_numbers(
+        self, given: NDArray[np.int64], names: Mapping[int, str], classes: Sequence[str]
+    ) -> Label:
+        """Return the index of the class that the number stands for."""
+        number = int(given)
+        if number not in names:
+            raise BadRow(f"expected a label among {sorted(names)}, found {number}")
+        name = names[number]
+        return self.encode([name] if name else [], classes)
+
+    def columns(self, labels: Labels) -> set[int]:
+        """Return none: labels are (N,)."""
+        return set()
+
+    def unlabelled(self, images: int, classes: int) -> Labels:
+        """Return (N,) of -1."""
+        return np.full(images, -1)
+
+    @property
+    def outputs(self) -> "Outputs":
+        """A softmax."""
+        from fedward.methods.outputs import SOFTMAX
+
+        return SOFTMAX
+
+    def metrics(
+        self,
+        probabilities: NDArray[np.floating],
+        labels: NDArray[np.integer],
+        classes: Sequence[str],
+        extra: Mapping[str, MetricFunction],
+    ) -> list[Metric]:
+        """Return :func:`~fedward.evaluation.classification.classification_metrics`."""
+        return classification_metrics(probabilities, labels, classes, extra)
+
+    def counts(
+        self, probabilities: NDArray[np.floating], labels: NDArray[np.integer]
+    ) -> dict[str, Any] | None:
+        """Return :func:`~fedward.evaluation.binned.binned_counts`."""
+        return binned_counts(probabilities, labels)
+
+    def performance(
+        self,
+        probabilities: NDArray[np.floating],
+        labels: NDArray[np.integer],
+        classes: Sequence[str],
+        rng: np.random.Generator,
+    ) -> dict[str, Any]:
+        """Return :func:`~fedward.evaluation.performance.performance`."""
+        from fedward.evaluation.performance import performance
+
+        return performance(probabilities, labels, classes, rng)
+
+    def evaluated_classes(self, labels: Labels, classes: int) -> NDArray[np.bool_]:
+        """Return which classes any image shows; those of rare classes are not among the images."""
+        return class_counts(labels, classes) > 0
+
+    def answer(self, probabilities: NDArray[np.floating], classes: Sequence[str]) -> str:
+        """Return the class with the highest probability."""
+        return classes[int(probabilities.argmax())]
+
+    def confidence(self, probabilities: NDArray[np.floating]) -> NDArray[np.floating]:
+        """Return the highest probability of each image."""
+        highest: NDArray[np.floating] = probabilities.max(axis=1)
+        return highest
