@@ -187,6 +187,11 @@ class Experiment(_Frozen):
         return digest(self.model_dump(mode="json"))
 
     @property
+    def is_survey(self) -> bool:
+        """Whether sites are asked what their images are, and nothing is trained."""
+        return self.method == "survey"
+
+    @property
     def extensions(self) -> list[Extension]:
         """What of other packages the experiment needs."""
         return extensions(self.model_dump(mode="json"))

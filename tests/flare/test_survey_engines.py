@@ -8,12 +8,11 @@ from nvflare.apis.signal import Signal
 from simulator import SITES, start
 from test_flare_executor import Context
 
-from asking import requests
+from asking import survey_requests
 from clients import new_client
 from fedward.flare.jobs.export import export_job
 from fedward.flare.shareables import TASK, pack_request, unpack
 from fedward.lab.local import run_local
-from fedward.methods.workflow import SURVEY, ClientTask, Exchange
 from flare_app import executor_of
 from tiny import tiny
 
@@ -21,8 +20,7 @@ EXPERIMENT = tiny("survey")
 
 
 def test_the_executor_tells_what_a_site_tells(tmp_path: Path) -> None:
-    exchange = Exchange(1, {}, {"site-1": ClientTask(SURVEY)}, evaluate=False)
-    asked = requests(EXPERIMENT, exchange)["site-1"]
+    asked = survey_requests(EXPERIMENT)["site-1"]
     executor = executor_of(tmp_path, EXPERIMENT)
     packed = executor.execute(
         TASK, pack_request(asked.meta, asked.arrays), Context(tmp_path), Signal()

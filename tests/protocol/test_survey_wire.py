@@ -3,22 +3,23 @@
 import copy
 from typing import Any
 
+import numpy as np
 import pytest
 
-from asking import requests
+from asking import requests, survey_requests
 from clients import new_client
 from fedward.errors import WireError
-from fedward.methods import METHODS, method_of, settings_of
-from fedward.methods.workflow import SURVEY, ClientTask, Exchange
+from fedward.methods import method_of
+from fedward.methods.workflow import ClientTask, Exchange
 from fedward.protocol.fields import RefusedError
 from fedward.protocol.messages import SurveyAnswer
+from fedward.protocol.requests import read_request
 from fedward.protocol.wire import Message
-from fedward.protocol.wire_checks import check_answer
+from fedward.protocol.wire_checks import check_answer, check_survey_answer
 from tiny import tiny
 
 SITE = "site-1"
 CLASSES = ("A", "B")
-NEEDS = METHODS["survey"](settings_of("survey", {})).requirements
 COUNTS: dict[str, Any] = {
     **{"labelled": [5, 10], "unlabelled": 20, "val": [0, 5], "test": [5, 5]},
     **{
@@ -38,12 +39,8 @@ COUNTS: dict[str, Any] = {
 FINE = {"site": SITE, "round": 1, "survey": COUNTS}
 
 
-def request(task: str = SURVEY) -> Message:
-    return requests(tiny("survey"), Exchange(1, {}, {SITE: ClientTask(task)}, evaluate=False))[SITE]
-
-
-def check(meta: Any, task: str = SURVEY) -> Any:
-    return check_answer(Message(meta), SITE, request(task), NEEDS, CLASSES)
+def check(meta: Any) -> Any:
+    return check_survey_answer(Message(meta), SITE, CLASSES)
 
 
 def changed(path: str, value: Any) -> dict[str, Any]:
@@ -112,8 +109,10 @@ def test_impossible_counts_are_refused(path: str, value: Any) -> None:
 
 
 def test_a_survey_answers_a_survey_alone() -> None:
+    training = tiny("fedavg")
+    asked = requests(training, Exchange(1, {}, {SITE: ClientTask()}))[SITE]
     with pytest.raises(RefusedError):
-        check(FINE, "train")
+        check_answer(Message(FINE), SITE, asked, method_of(training).requirements, CLASSES)
     trained = {
         "site": SITE,
         "round": 1,
@@ -127,7 +126,7 @@ def test_a_survey_answers_a_survey_alone() -> None:
         with pytest.raises(RefusedError):
             check(meta)
     with pytest.raises(RefusedError):
-        check_answer(Message(FINE, {"diff/a": None}), SITE, request(), NEEDS, CLASSES)  # type: ignore[dict-item]
+        check_survey_answer(Message(FINE, {"diff/a": np.zeros(1, np.float32)}), SITE, CLASSES)
 
 
 @pytest.mark.proves(
@@ -136,16 +135,15 @@ def test_a_survey_answers_a_survey_alone() -> None:
     "the site refuses, no image is read",
 )
 @pytest.mark.parametrize(
-    ("method", "task", "evaluate"),
-    [("fedavg", SURVEY, False), ("survey", "train", False), ("survey", SURVEY, True)],
+    ("method", "asks_for_survey"),
+    [("fedavg", True), ("survey", False)],
 )
-def test_a_job_asks_for_one_of_the_two(
-    method: str, task: str, evaluate: bool, tmp_path: Any
-) -> None:
+def test_a_job_asks_for_one_of_the_two(method: str, asks_for_survey: bool, tmp_path: Any) -> None:
     experiment = tiny(method)
-    asked = requests(
-        experiment, Exchange(1, {}, {SITE: ClientTask(task)}), [SITE] if evaluate else []
-    )[SITE]
+    if asks_for_survey:
+        asked = survey_requests(experiment)[SITE]
+    else:
+        asked = requests(experiment, Exchange(1, {}, {SITE: ClientTask()}))[SITE]
     client = new_client(SITE, experiment, tmp_path)
     answer = client.handle(asked)
     assert "a survey in a job that is one, and there nothing else" in answer.meta["error"]
@@ -154,13 +152,35 @@ def test_a_job_asks_for_one_of_the_two(
 
 def test_what_a_site_answers_is_what_the_server_takes(tmp_path: Any) -> None:
     experiment = tiny("survey")
-    asked = requests(experiment, Exchange(1, {}, {SITE: ClientTask(SURVEY)}, evaluate=False))[SITE]
+    asked = survey_requests(experiment)[SITE]
     assert not asked.arrays, "no model travels"
     answer = new_client(SITE, experiment, tmp_path).handle(asked)
-    needs = method_of(experiment).requirements
-    told = check_answer(answer, SITE, asked, needs, experiment.data.classes)
+    told = check_survey_answer(answer, SITE, experiment.data.classes)
     assert isinstance(told, SurveyAnswer)
     assert told.synthetic
     assert set(answer.meta) == {"site", "round", "survey", "synthetic"}
     with pytest.raises(WireError):
-        check_answer(answer, SITE, asked, needs, CLASSES)
+        check_survey_answer(answer, SITE, CLASSES)
+
+
+@pytest.mark.proves(
+    "server",
+    "a request for a survey that also asks for an evaluation, labels, or a second round",
+    "refused before anything is read",
+)
+@pytest.mark.parametrize(
+    "further", [{"evaluate": True}, {"evaluate": False}, {"labels": 1}, {"round": 2}, {"part": 1}]
+)
+def test_a_request_for_a_survey_can_ask_for_nothing_else(further: dict[str, Any]) -> None:
+    fields = survey_requests(tiny("survey"))[SITE].meta
+    read_request(fields)
+    with pytest.raises(WireError):
+        read_request({**fields, **further})
+
+
+def test_a_request_for_a_survey_carries_no_model(tmp_path: Any) -> None:
+    experiment = tiny("survey")
+    asked = survey_requests(experiment)[SITE]
+    with_model = Message(asked.meta, {"model/weight": np.zeros(1, np.float32)})
+    answer = new_client(SITE, experiment, tmp_path).handle(with_model)
+    assert "expected no arrays" in answer.meta["error"]

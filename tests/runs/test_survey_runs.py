@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from asking import requests
+from asking import survey_requests
 from clients import new_client
 from fedward.client.admission import Admission
 from fedward.config import Experiment
@@ -15,7 +15,6 @@ from fedward.digests import file_digest
 from fedward.errors import RunError
 from fedward.lab.local import LocalTransport, run_local
 from fedward.methods import method_of
-from fedward.methods.workflow import SURVEY, ClientTask, Exchange
 from fedward.operation.audit_check import verify
 from fedward.protocol.transport import Deliver
 from fedward.protocol.wire import Message
@@ -163,8 +162,7 @@ def client_of(
 )
 def test_a_survey_needs_the_sites_word(files: Path, tmp_path: Path) -> None:
     job = clinical("survey", data=SPEC)
-    exchange = Exchange(1, {}, {"site-1": ClientTask(SURVEY)}, evaluate=False)
-    message = requests(job, exchange)["site-1"]
+    message = survey_requests(job)["site-1"]
     message = Message({**message.meta, "members": 3}, message.arrays)
     for number, policy in enumerate(
         (Policy(), Policy(methods="any"), OPEN.model_copy(update={"surveys": False}))
@@ -188,6 +186,7 @@ def test_a_survey_needs_the_sites_word(files: Path, tmp_path: Path) -> None:
         {"part": 1},
         {"evaluate": True},
         {"task": "train"},
+        {"task": "train", "evaluate": False},
         {"task": "idle"},
         {"labels": 5},
         {"task": "idle", "round": 2, "evaluate": True},
@@ -199,8 +198,7 @@ def test_a_survey_is_all_that_a_server_gets(
     more: dict[str, object], files: Path, tmp_path: Path
 ) -> None:
     job = clinical("survey", data=SPEC)
-    exchange = Exchange(1, {}, {"site-1": ClientTask(SURVEY)}, evaluate=False)
-    message = requests(job, exchange)["site-1"]
+    message = survey_requests(job)["site-1"]
     asked = {**message.meta, "members": 3}
     site = client_of(tmp_path, files, "site-1", Policy(surveys=True), job)
     assert "survey" in site(Message(asked, message.arrays)).meta

@@ -34,6 +34,13 @@ def requests(
     )
 
 
+def survey_requests(
+    experiment: Experiment, sites: Iterable[str] = ("site-1",), run: str = RUN
+) -> dict[str, Message]:
+    """Return the requests of a survey."""
+    return wire.survey_requests(sites, facts(experiment, run))
+
+
 class AdmitsAll(SiteLog):
     """The log of a site that is asked out of turn, to see what else it would refuse."""
 

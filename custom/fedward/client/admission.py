@@ -16,9 +16,8 @@ from fedward.methods.algorithm import Algorithm
 from fedward.methods.local import Measurement, Phase
 from fedward.methods.settings import StepSize
 from fedward.methods.steps import phase_images, step_count
-from fedward.methods.workflow import SURVEY
 from fedward.protocol import wire
-from fedward.protocol.requests import Request, TaskRequest
+from fedward.protocol.requests import DecryptRequest, Request, SurveyRequest, TaskRequest
 from fedward.protocol.wire import Message
 from fedward.registry import extensions
 from fedward.security import sums
@@ -92,8 +91,12 @@ class Admission:
             PolicyError: the policy forbids this request.
         """
         policy = _policy(self._site, self._read)
-        trains = isinstance(request, TaskRequest)
-        known = Circumstances(request.members if trains else None, self._noise, request.weights)
+        known = Circumstances(
+            # The request to decrypt a sum follows one that was checked by the number of members.
+            sites=None if isinstance(request, DecryptRequest) else request.members,
+            noise=self._noise,
+            weights=None if isinstance(request, SurveyRequest) else request.weights,
+        )
         refuse_unless(
             self._site, findings(policy, self._experiment, self._algorithm, known), JobRefusedError
         )
@@ -246,11 +249,7 @@ class Admission:
         """Compare the model of the first exchange with the one it has to be: a fresh one, or the
         weights allowed.
         """
-        if (
-            policy.starting_weights == "any"
-            or (request.round, request.part) != (1, 0)
-            or request.task == SURVEY
-        ):
+        if policy.starting_weights == "any" or (request.round, request.part) != (1, 0):
             return
         if request.weights:
             allowed = "those that the request names"

@@ -16,16 +16,16 @@ from fedward.client.memory import OWN, site_models
 from fedward.client.queries import Queries
 from fedward.client.site_data import DataSource
 from fedward.client.site_log import SiteLog
-from fedward.client.survey import hashable, survey_at, surveyed
+from fedward.client.survey import answer_survey, hashable
 from fedward.errors import FedwardError, RunError, WireError, WorkError
 from fedward.evaluation.small_counts import withhold_small_counts
 from fedward.methods.algorithm import Algorithm
 from fedward.methods.local import Measurement
-from fedward.methods.workflow import SURVEY, State
+from fedward.methods.workflow import State
 from fedward.nets.trainable import HEAD
 from fedward.protocol import wire, wire_checks
 from fedward.protocol.fields import RefusedError
-from fedward.protocol.requests import DecryptRequest, TaskRequest
+from fedward.protocol.requests import DecryptRequest, SurveyRequest, TaskRequest
 from fedward.protocol.wire import Message
 from fedward.security.encryption import SiteKey
 from fedward.security.encryption_site import open_sum, seal
@@ -153,6 +153,15 @@ class Client:
             waiting = self.admission.waiting(asked, request.arrays)
             if waiting:
                 return waiting
+            if isinstance(asked, SurveyRequest) != self.experiment.is_survey:
+                raise WireError(
+                    f"task {shown(asked.task)}",
+                    expected="a survey in a job that is one, and there nothing else",
+                    found="another",
+                    remedy="Send a job for each.",
+                )
+            if isinstance(asked, SurveyRequest):
+                return answer_survey(asked, request, self.source, self.admission)
             if isinstance(asked, DecryptRequest):
                 return self._decrypt(asked, request.arrays)
             return self._work(asked, request, aborted)
@@ -167,24 +176,7 @@ class Client:
         meta = {"site": self.name, "round": request.meta.get("round"), "error": public_text(error)}
         return Message(meta | ({"refused": True} if isinstance(error, JobRefusedError) else {}))
 
-    def _survey(self, asked: TaskRequest, request: Message) -> Message:
-        """Return what the site's images are; WireError unless the job is a survey and asks for that
-        alone.
-        """
-        if asked.task != SURVEY or asked.evaluate or not self._algorithm.requirements.survey:
-            where = f"task {shown(asked.task)}"
-            expected = "a survey in a job that is one, and there nothing else"
-            raise WireError(
-                where, expected=expected, found="another", remedy="Send a job for each."
-            )
-        self.admission.grant_sums(asked.run, "survey", surveyed(self.source))
-        meta = {"site": self.name, "round": asked.round, "survey": survey_at(self.source)}
-        meta |= {"synthetic": True} if self.source.file is None else {}
-        return self._checked(Message(meta), request, {})
-
     def _work(self, asked: TaskRequest, request: Message, aborted: Aborted) -> Message:
-        if asked.task == SURVEY or self._algorithm.requirements.survey:
-            return self._survey(asked, request)
         self.source.require_same(asked.run)
         self.source.record(asked.run, described(self._networks.device))
         with threads_limited(self.data.threads):

@@ -10,7 +10,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fedward.client.admission import Admission
 from fedward.client.site_data import DataSource
+from fedward.errors import WireError
 from fedward.evaluation.in_fives import (
     BRIGHTNESS,
     CONTRAST,
@@ -25,6 +27,9 @@ from fedward.evaluation.in_fives import (
     is_short,
 )
 from fedward.label_kinds import kind_of_labels
+from fedward.protocol import wire_checks
+from fedward.protocol.requests import SurveyRequest
+from fedward.protocol.wire import Message
 from fedward.security.sums import ImageSet, image_set
 from fedward.seeds import numpy_generator
 from fedward.sites.data import Images, SiteData
@@ -36,6 +41,38 @@ _GREY = np.array([0.299, 0.587, 0.114], np.float32)
 """ITU-R 601, as where a colour image becomes a grey one."""
 _AT_ONCE = 1024
 """Images whose brightness is computed together."""
+
+
+def answer_survey(
+    asked: SurveyRequest, request: Message, source: DataSource, admission: Admission
+) -> Message:
+    """Return the answer to a request for a survey, checked as it may leave the site.
+
+    Args:
+        asked: what the request says; the site's policy has admitted it.
+        request: the message, which must carry no arrays.
+        source: of the site's images, which are read now.
+        admission: notes that the counts of these images are told.
+
+    Raises:
+        WireError: the request carries a model, or the answer is not what may leave.
+        PolicyError: counts of nearly the same images were told before.
+        DataError: the site's files cannot be used.
+    """
+    if request.arrays:
+        raise WireError(
+            "request for a survey",
+            expected="no arrays",
+            found=f"{len(request.arrays)}",
+            remedy="Server and sites must run the same version of fedward.",
+        )
+    admission.grant_sums(asked.run, "survey", surveyed(source))
+    meta = {"site": source.site, "round": asked.round, "survey": survey_at(source)}
+    if source.file is None:
+        meta["synthetic"] = True
+    answer = Message(meta)
+    wire_checks.check_survey_answer(answer, source.site, source.experiment.data.classes)
+    return answer
 
 
 def survey_at(source: DataSource) -> dict[str, Any]:

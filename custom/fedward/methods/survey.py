@@ -1,22 +1,22 @@
-"""A survey: the sites count what their images are, so that people know it before they train."""
+"""Settings of a survey, in which sites count what their images are.
+
+Nothing is trained: the server's half is :mod:`fedward.server.survey`, and the site's half
+:mod:`fedward.client.survey`.
+"""
 
 from collections.abc import Sequence
 
 from pydantic import Field
 
 from fedward.methods.algorithm import Algorithm, ServerState
-from fedward.methods.fedavg import draw_participants
-from fedward.methods.local import Phase
 from fedward.methods.requirements import Feature, Requirements, Sends
 from fedward.methods.settings import AllImages, StepSize
-from fedward.methods.workflow import SURVEY, ClientTask, Exchange, Federation, Rounds, State
 
-LOG = "surveys"
-"""Of the run folder, with a row per site that has answered."""
+_NO_MODEL = "it averages no models"
 
 
 class SurveySettings(AllImages):
-    """One round, to which every site is asked; nothing is trained, so that no rate counts."""
+    """Every site is asked once; the settings of a training count for nothing."""
 
     rounds: int = Field(1, ge=1, le=1)
     """Counts of the same images would be the same in every further round."""
@@ -27,56 +27,22 @@ class SurveySettings(AllImages):
         return ()
 
 
-def nothing(task: str, labelled: int, unlabelled: int, steps: int) -> int:
-    """Give no site a weight: there is no mean."""
-    return 0
-
-
 class Survey(Algorithm[ServerState]):
-    """Asks every site once what its images are. No model is sent, and none comes of it."""
+    """Declares what a survey may write and cannot be combined with."""
 
     settings_type = SurveySettings
     state_type = ServerState
 
     def __init__(self, settings: SurveySettings) -> None:
-        why = "it averages no models"
         self.settings = settings
-        self.weight = nothing
         self.requirements = Requirements(
-            sends=Sends(records=frozenset({LOG})),
+            sends=Sends(records=frozenset({"surveys"})),
             unsupported={
-                Feature.SECURE_AGGREGATION: why,
-                Feature.ROBUST_MEAN: why,
-                Feature.TRAIN_HEAD: why,
-                Feature.TRAIN_LAST_BLOCKS: why,
-                Feature.TRAIN_ADAPTERS: why,
-                Feature.FLOAT16_UPDATES: why,
+                Feature.SECURE_AGGREGATION: _NO_MODEL,
+                Feature.ROBUST_MEAN: _NO_MODEL,
+                Feature.TRAIN_HEAD: _NO_MODEL,
+                Feature.TRAIN_LAST_BLOCKS: _NO_MODEL,
+                Feature.TRAIN_ADAPTERS: _NO_MODEL,
+                Feature.FLOAT16_UPDATES: _NO_MODEL,
             },
-            survey=True,
         )
-
-    def start(self, model: State) -> ServerState:
-        """Return the state before the round, without the model."""
-        return ServerState(0, {})
-
-    def phases(self, task: str, round_: int, labelled: int) -> Sequence[Phase]:
-        """Return nothing: no task is a training."""
-        return []
-
-    def rounds(self, state: ServerState, federation: Federation) -> Rounds:
-        """Ask the sites until enough of them have answered, and write down what they say."""
-        while state.round < self.settings.rounds:
-            sites = draw_participants(
-                federation.sites, self.settings.participants, federation.seed, 1
-            )
-            updates = yield Exchange(
-                1, {}, {site: ClientTask(SURVEY) for site in sites}, evaluate=False
-            )
-            told = [
-                {"round": 1, "site": update.site, **update.survey}
-                for update in updates
-                if update.survey
-            ]
-            for row in told:
-                federation.record(LOG, row)
-            state.round = int(bool(told))

@@ -23,9 +23,6 @@ SCORE = "score"
 distributed.
 """
 
-SURVEY = "survey"
-"""Task of an exchange without a model, in which sites count what their images are."""
-
 
 @dataclass(frozen=True)
 class ClientTask:
@@ -94,13 +91,11 @@ class ClientUpdate:
     """Labels the site would ask for next if each got its share by size; below 0 if it had more
     before.
     """
-    survey: Mapping[str, Any] | None = None
-    """Where the site was asked to count what its images are: the counts, as JSON."""
 
     @property
     def useful(self) -> bool:
         """Whether the site did what it was asked for."""
-        return self.steps > 0 or bool(self.scores) or self.survey is not None
+        return self.steps > 0 or bool(self.scores)
 
 
 @dataclass(frozen=True)

@@ -25,6 +25,8 @@ from fedward.protocol.fields import (
 
 DECRYPT = "decrypt"
 """The task of a request that carries a sum of ciphertexts."""
+SURVEY = "survey"
+"""The task of a request for counts of what a site's images are."""
 
 _Name: TypeAlias = Annotated[
     Text, Field(max_length=100), Expected("a text of at most 100 characters")
@@ -34,9 +36,6 @@ _AtLeastOne: TypeAlias = Annotated[int, Field(ge=1, le=2**53), Expected("a count
 
 class _Request(Part):
     task: _Name
-    """Name of the site's task; ``idle`` of a site that only evaluates the model."""
-    evaluate: Annotated[bool, Expected("true or false")]
-    """Whether the site evaluates the model it is sent."""
     round: Whole
     part: Whole
     """Which exchange of the round, from 0."""
@@ -50,20 +49,29 @@ class _Request(Part):
     """Of the server's audit log, when it asked."""
     members: _AtLeastOne
     """Sites that the run has."""
+
+
+class _ModelRequest(_Request):
+    """A request in a run that trains a model."""
+
+    task: _Name
+    """Name of the site's task; ``idle`` of a site that only evaluates the model."""
+    evaluate: Annotated[bool, Expected("true or false")]
+    """Whether the site evaluates the model it is sent."""
     weights: Annotated[Sha256 | None, Said] = None
     """SHA-256 of the model that the run began with, where it was not a fresh one."""
     base: Annotated[Sha256 | None, Said] = None
     """SHA-256 of what is frozen in the network: each end makes it anew, and it must be the same."""
 
 
-class TaskRequest(_Request):
+class TaskRequest(_ModelRequest):
     """Asks a site to train, to evaluate the model, or both."""
 
     labels: Annotated[Count | None, Said] = None
     """How many labels the site asks for; None: the site decides."""
 
 
-class DecryptRequest(_Request):
+class DecryptRequest(_ModelRequest):
     """Asks a site to decrypt the sum of an exchange's updates."""
 
     task: Literal["decrypt"]
@@ -79,7 +87,15 @@ class DecryptRequest(_Request):
     """The task that the updates are of."""
 
 
-Request: TypeAlias = TaskRequest | DecryptRequest
+class SurveyRequest(_Request):
+    """Asks a site to count what its images are. It carries no model, and a run has only one."""
+
+    task: Literal["survey"]
+    round: Literal[1]
+    part: Literal[0]
+
+
+Request: TypeAlias = TaskRequest | DecryptRequest | SurveyRequest
 
 
 def read_request(meta: Mapping[str, Any]) -> Request:
@@ -112,5 +128,12 @@ def readable(meta: Mapping[str, Any]) -> dict[str, Any]:
     return {name: meta[name] for name in kind.model_fields if name in meta and (name,) not in wrong}
 
 
-def _kind(meta: Mapping[str, Any]) -> type[TaskRequest] | type[DecryptRequest]:
-    return DecryptRequest if meta.get("task") == DECRYPT else TaskRequest
+def _kind(
+    meta: Mapping[str, Any],
+) -> type[TaskRequest] | type[DecryptRequest] | type[SurveyRequest]:
+    kinds: dict[Any, type[DecryptRequest] | type[SurveyRequest]] = {
+        DECRYPT: DecryptRequest,
+        SURVEY: SurveyRequest,
+    }
+    task = meta.get("task")
+    return kinds.get(task, TaskRequest) if isinstance(task, str) else TaskRequest

@@ -24,12 +24,12 @@ import torch
 
 from fedward.digests import arrays_digest
 from fedward.errors import WireError
-from fedward.methods.workflow import SCORE, SURVEY, Exchange, State
+from fedward.methods.workflow import SCORE, Exchange, State
 from fedward.protocol.encoding import decode, encode
 from fedward.protocol.fields import refusal
-from fedward.protocol.requests import TaskRequest
+from fedward.protocol.requests import SurveyRequest, TaskRequest
 
-UNTRAINED = ("idle", SCORE, SURVEY)
+UNTRAINED = ("idle", SCORE)
 """Tasks after which a site has no update."""
 KEY = "key"
 """Field of an encrypted answer: the fingerprint of the key its ciphertexts were made with."""
@@ -233,6 +233,15 @@ def requests(
         request = TaskRequest(round=exchange.round, part=exchange.part, **fields)
         messages[site] = Message(request.model_dump(exclude_unset=True), arrays[site])
     return messages
+
+
+def survey_requests(sites: Iterable[str], fields: Mapping[str, Any]) -> dict[str, Message]:
+    """Return the request to each site for a survey of its images.
+
+    ``fields``: those of a :class:`~fedward.protocol.requests.SurveyRequest` that all requests have.
+    """
+    request = SurveyRequest(task="survey", round=1, part=0, **fields)
+    return {site: Message(request.model_dump(exclude_unset=True)) for site in sorted(sites)}
 
 
 def roles(arrays: Arrays) -> list[str]:

@@ -17,7 +17,7 @@ from fedward.errors import WireError
 from fedward.evaluation.small_counts import SMALLEST_COUNT
 from fedward.label_kinds import ONE_LABEL, LabelKind
 from fedward.methods.requirements import Requirements
-from fedward.methods.workflow import SCORE, SURVEY, State
+from fedward.methods.workflow import SCORE, State
 from fedward.protocol.binned_checks import check_binned
 from fedward.protocol.fields import parse, refusal
 from fedward.protocol.messages import (
@@ -57,7 +57,7 @@ def check_answer(
     *,
     label_kind: LabelKind = ONE_LABEL,
     encrypted: bool = False,
-) -> Answer | ErrorAnswer | SurveyAnswer | WaitingAnswer:
+) -> Answer | ErrorAnswer | WaitingAnswer:
     """Return what an answer says, if it holds what the wire list allows and the request asked for.
 
     Of an ``encrypted`` answer, which has ciphertexts in place of differences, only names and sizes
@@ -76,10 +76,6 @@ def check_answer(
             return _without_arrays(ErrorAnswer, answer, site, round_)
         if "waiting" in answer.meta:
             return _without_arrays(WaitingAnswer, answer, site, round_)
-        if request.meta["task"] == SURVEY:
-            told = _without_arrays(SurveyAnswer, answer, site, round_)
-            check_survey(f"survey of {site}", told.survey, len(classes))
-            return told
         said = _said(Answer, answer, site, round_)
         _check_work(said, request.meta["task"], needs.sends.reported)
         names = (*label_kind.metric_names, *metrics)
@@ -97,6 +93,23 @@ def check_answer(
             said, answer, request, encrypted, needs.tensors.withheld(request.meta["task"])
         )
         return said
+
+
+def check_survey_answer(
+    answer: Message, site: str, classes: Collection[str]
+) -> SurveyAnswer | ErrorAnswer | WaitingAnswer:
+    """Return what an answer to a survey says; RefusedError unless it holds possible counts alone.
+
+    ``classes``: of the job.
+    """
+    with _nothing_but_refusals(f"answer of {site}"):
+        if "error" in answer.meta:
+            return _without_arrays(ErrorAnswer, answer, site, 1)
+        if "waiting" in answer.meta:
+            return _without_arrays(WaitingAnswer, answer, site, 1)
+        survey = _without_arrays(SurveyAnswer, answer, site, 1)
+        check_survey(f"survey of {site}", survey.survey, len(classes))
+        return survey
 
 
 def check_mean(

@@ -251,7 +251,7 @@ def findings(
     lone_allowed = "allowed" if policy.lone_peers else "no site's model to another site alone"
     file = None if isinstance(experiment.pretrained, bool) else experiment.pretrained.sha256
     lone_asked = f"the job says {lone}" if lone else "the job sends none"
-    survey = algorithm.requirements.survey
+    survey = experiment.is_survey
     foreign_method = _FOREIGN if "method" in foreign else ""
     foreign_net = _FOREIGN if "network" in foreign else ""
     return [

@@ -2,46 +2,37 @@
 models on disk.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from fedward.digests import arrays_digest
-from fedward.errors import WireError
 from fedward.methods.algorithm import Algorithm
-from fedward.methods.workflow import ClientUpdate, Exchange, State
+from fedward.methods.workflow import ClientTask, ClientUpdate, Exchange, State
 from fedward.protocol import wire, wire_checks
-from fedward.protocol.messages import Answer, ErrorAnswer, SurveyAnswer, WaitingAnswer
+from fedward.protocol.messages import Answer, ErrorAnswer, WaitingAnswer
 from fedward.protocol.transport import Transport
-from fedward.protocol.versions import versions
 from fedward.protocol.wire import Message
+from fedward.server.asking import Inquiry, Replies, common_fields
 from fedward.server.claims import Claims
 from fedward.server.consent import Consent
 from fedward.storage.run_folder import RunFolder
 from fedward.storage.spill import Spill
-from fedward.terminal import reason
 
 if TYPE_CHECKING:
     from fedward.console.listener import Listener
 
 _NOTHING_TO_DO = "took no step as {}: {} labelled, {} unlabelled images"
-_WAITING = "waiting for approval of job {} by the site's administrator"
 
 
 @dataclass
-class Result:
-    """What came back from one exchange, by site."""
+class Result(Replies):
+    """What came back from one exchange with a model, by site."""
 
-    requests: dict[str, Message]
+    tasks: Mapping[str, ClientTask] = field(default_factory=dict)
+    """Sites with a task; others are only asked to evaluate the model."""
     updates: dict[str, ClientUpdate] = field(default_factory=dict)
     answers: dict[str, Answer] = field(default_factory=dict)
-    surveys: dict[str, SurveyAnswer] = field(default_factory=dict)
-    failed: dict[str, str] = field(default_factory=dict)
-    """Why there is no update."""
-    refused: set[str] = field(default_factory=set)
-    """Those of ``failed`` whose policy forbids the job."""
-    waiting: dict[str, str] = field(default_factory=dict)
-    """Digest of the job that the site's administrator has not approved yet."""
     hashes: dict[str, str] = field(default_factory=dict)
     """SHA-256 of each update that is used, as it came."""
     bytes_up: dict[str, int] = field(default_factory=dict)
@@ -53,12 +44,15 @@ class Result:
         """Sites that did what they were asked for, sorted."""
         return sorted(site for site, update in self.updates.items() if update.useful)
 
-    def forget(self, sites: Collection[str]) -> None:
-        """Drop why these sites have no update: they are asked again."""
-        for site in sites:
-            self.failed.pop(site, None)
-            self.waiting.pop(site, None)
-        self.refused -= set(sites)
+    @property
+    def wanted(self) -> set[str]:
+        """Sites with a task."""
+        return set(self.tasks)
+
+    @property
+    def given(self) -> set[str]:
+        """Sites that have an update."""
+        return set(self.updates)
 
 
 class Communicator:
@@ -75,9 +69,7 @@ class Communicator:
         self._experiment = run.experiment
         self._algorithm = algorithm
         self._run = run
-        self._transport = transport
-        self._consent = consent
-        self._listener = listener
+        self._inquiry = Inquiry(run, transport, consent, listener)
         self._claims = Claims(algorithm)
 
     def exchange(self, exchange: Exchange, evaluate: Sequence[str]) -> Result:
@@ -86,37 +78,15 @@ class Communicator:
 
         Sites that wait for approval are asked again as long as their updates are needed.
         """
-        result = Result(self._requests(exchange, evaluate))
-        pending = set[str]()
+        result = Result(self._requests(exchange, evaluate), tasks=exchange.tasks)
 
-        def deliver(site: str, answer: Message) -> None:
-            if site not in pending:
-                return  # a second or stale answer: the first one stands
-            pending.discard(site)
-            self._listener.answered(site)
-            try:
-                self._accept(exchange, site, answer, result)
-            except WireError as error:
-                result.failed[site] = reason(str(error))
+        def accept(site: str, answer: Message) -> None:
+            self._accept(exchange, site, answer, result)
 
-        def send(sites: Collection[str]) -> None:
-            pending.update(sites)
-            result.forget(sites)
-            requests = {site: result.requests[site] for site in sorted(sites)}
-            self._listener.asked(exchange.round, exchange.part, requests)
-            self._transport.exchange(requests, self._experiment.timeout, deliver)
-            self._consent.report(result.waiting)
+        def too_few() -> bool:
+            return self._lacks(exchange, result)
 
-        send(set(result.requests))
-        while self._is_worth_waiting(exchange, result):
-            self._consent.pause()
-            send(set(result.waiting))
-            if not result.waiting and self._lacks(exchange, result):
-                send(set(exchange.tasks) - set(result.updates))  # theirs was one of too few
-        result.failed |= {site: _WAITING.format(digest) for site, digest in result.waiting.items()}
-        result.failed |= dict.fromkeys(
-            sorted(pending), f"no answer within {self._experiment.timeout} s"
-        )
+        self._inquiry.ask((exchange.round, exchange.part), result, accept, too_few)
         self._drop_too_few(exchange, result)
         evaluated = sorted(site for site, answer in result.answers.items() if answer.metrics)
         facts = {
@@ -141,15 +111,12 @@ class Communicator:
             **wire.sent(models),
         }
         last_hash = run.audit.add("asked", round=exchange.round, part=exchange.part, **asked)
-        facts = {
-            "run": run.info.id,
-            "members": len(run.sites),
-            "experiment": self._experiment.digest,
-        }
-        facts |= {"versions": versions(), "last_hash": last_hash}
-        facts |= {"weights": init.get("model", init["sha256"])} if init else {}
-        facts |= {"base": run.info.base} if run.info.base else {}
-        return wire.requests(exchange, models, evaluate, facts)
+        fields = common_fields(run, last_hash)
+        if init:
+            fields["weights"] = init.get("model", init["sha256"])
+        if run.info.base:
+            fields["base"] = run.info.base
+        return wire.requests(exchange, models, evaluate, fields)
 
     def _counting(self, exchange: Exchange, result: Result) -> list[str]:
         """Return the sites that did what they were asked for, but for those whose update has no
@@ -168,14 +135,6 @@ class Communicator:
 
     def _lacks(self, exchange: Exchange, result: Result) -> bool:
         return len(self._counting(exchange, result)) < self._experiment.minimum_replies
-
-    def _is_worth_waiting(self, exchange: Exchange, result: Result) -> bool:
-        """Return whether updates are too few, and may be enough once sites that wait for approval
-        have it.
-        """
-        willing = set(exchange.tasks) - result.refused
-        enough = len(willing) >= self._experiment.minimum_replies
-        return enough and self._lacks(exchange, result) and bool(willing & set(result.waiting))
 
     def _drop_too_few(self, exchange: Exchange, result: Result) -> None:
         """Drop updates of which there are fewer than an exchange needs: neither averages nor peers
@@ -204,17 +163,8 @@ class Communicator:
         checked = wire_checks.check_answer(
             answer, site, request, *listed, label_kind=spec.data.label_kind
         )
-        if isinstance(checked, ErrorAnswer):
-            result.failed[site] = reason(checked.error)
-            result.refused |= {site} if checked.refused else set()
-            return
-        if isinstance(checked, WaitingAnswer):
-            result.waiting[site] = checked.waiting
-            return
-        if isinstance(checked, SurveyAnswer):
-            result.surveys[site] = checked
-            counts = checked.survey.model_dump()
-            result.updates[site] = ClientUpdate(site, exchange.model, 0, 0, 0, survey=counts)
+        if isinstance(checked, ErrorAnswer | WaitingAnswer):
+            result.note_unwilling(site, checked)
             return
         self._claims.check(checked, request.meta)
         result.bytes_up[site], result.answers[site] = answer.nbytes, checked

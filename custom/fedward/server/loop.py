@@ -26,6 +26,7 @@ from fedward.server.federation import federation_of
 from fedward.server.public import PublicImages
 from fedward.server.questions import enough_labels
 from fedward.server.record import keep_best, key_values, record_round, record_sites
+from fedward.server.survey import carry_out_survey
 from fedward.starting_model import FirstModel, Source, Weights, described, initial_model
 from fedward.storage.info import Summary
 from fedward.storage.lock import sole_writer
@@ -82,25 +83,24 @@ def run_experiment(  # noqa: PLR0913 - named choices of one run
     algorithm = method_of(experiment)
     limit_threads(1)  # sums round alike on every machine
     images = PublicImages(experiment, algorithm, folder / "server", site_folders, synthetic)
-    first = None if resume else _prepared(experiment, algorithm, transport.sites(), images, init)
+    first = None
+    if not resume:
+        _check_enough_sites(experiment, transport.sites())
+        if not experiment.is_survey:
+            first = _first_model(experiment, algorithm, images, init)
     with sole_writer(folder):
         if resume:
-            run = RunFolder.reopen(
-                folder, experiment, algorithm.requirements.sends.records, transport.sites()
-            )
-            if init:
-                init.check(folder, run.info)
+            run = _reopened(experiment, algorithm, folder, transport.sites(), init)
         else:
-            assert first is not None
-            facts = (first.taken, first.base)
             run = RunFolder.create(
                 folder,
                 experiment,
                 algorithm.requirements,
                 transport.sites(),
                 engine,
-                *facts,
-                run_id,
+                init=first.taken if first else None,
+                base=first.base if first else None,
+                run_id=run_id,
             )
         run.watch = watch or run.watch
         if run.finished:
@@ -109,46 +109,79 @@ def run_experiment(  # noqa: PLR0913 - named choices of one run
             return run.path
         if resume:
             _check_base(run)
-        loop = _Loop(algorithm, run, transport, console)
+        consent = Consent(run, console)
         run.set_status("running", Summary())
         try:
-            state = loop.first_state(first and first.state, init)
-            federation = federation_of(algorithm, run, images)
-            loop.go_through(state, algorithm.rounds(state, federation))
-            summary = loop.finish(state)
+            if experiment.is_survey:
+                participants = algorithm.settings.participants
+                summary = carry_out_survey(run, participants, transport, consent, console)
+            else:
+                loop = _Loop(algorithm, run, transport, consent, console)
+                state = loop.first_state(first and first.state, init)
+                federation = federation_of(algorithm, run, images)
+                loop.go_through(state, algorithm.rounds(state, federation))
+                summary = loop.finish(state)
             run.report(report)
             console.closing(run.path, summary, algorithm.requirements.tensors.untrained)
         except BaseException as error:
             # Ctrl-C and an abort count too: the folder must not claim that the run still goes on.
-            why = (
-                "interrupted"
-                if isinstance(error, KeyboardInterrupt)
-                else str(error) or type(error).__name__
-            )
-            summary = Summary(reason=why, **loop.consent.refused)
-            run.set_status("failed", summary)
-            try:
-                run.report(report)
-            except Exception:  # the run's own error must not be hidden by one of its report
-                _log.exception("no report of the failed run %s", run.path)
-            console.closing(run.path, summary)
+            _record_failure(run, error, consent, report, console)
             raise
         return run.path
 
 
-def _prepared(
+def _reopened(
     experiment: Experiment,
     algorithm: Algorithm[Any],
+    folder: Path,
     sites: Sequence[str],
+    init: Source | None,
+) -> RunFolder:
+    """Return the folder of a run that continues; RunError where it is of another job or start."""
+    run = RunFolder.reopen(folder, experiment, algorithm.requirements.sends.records, sites)
+    if init:
+        init.check(folder, run.info)
+    return run
+
+
+def _record_failure(
+    run: RunFolder,
+    error: BaseException,
+    consent: Consent,
+    report: Callable[[Path], object],
+    console: Listener,
+) -> None:
+    """Write into a run's folder and onto the console that it has failed, and why."""
+    reason = str(error) or type(error).__name__
+    if isinstance(error, KeyboardInterrupt):
+        reason = "interrupted"
+    summary = Summary(reason=reason, **consent.refused)
+    run.set_status("failed", summary)
+    try:
+        run.report(report)
+    except Exception:  # the run's own error must not be hidden by one of its report
+        _log.exception("no report of the failed run %s", run.path)
+    console.closing(run.path, summary)
+
+
+def _check_enough_sites(experiment: Experiment, sites: Sequence[str]) -> None:
+    """Raise ConfigError where a new run has fewer sites than replies needed."""
+    if len(sites) < experiment.minimum_replies:
+        raise ConfigError(
+            "minimum_replies",
+            expected=f"at most the number of sites, {len(sites)}",
+            found=str(experiment.minimum_replies),
+            remedy="Lower it, or run with more sites.",
+        )
+
+
+def _first_model(
+    experiment: Experiment,
+    algorithm: Algorithm[Any],
     images: PublicImages,
     init: Source | None,
 ) -> FirstModel:
-    """Return what a new run starts from; ConfigError leaves no folder."""
-    if len(sites) < experiment.minimum_replies:
-        expected = f"at most the number of sites, {len(sites)}"
-        found = str(experiment.minimum_replies)
-        remedy = "Lower it, or run with more sites."
-        raise ConfigError("minimum_replies", expected=expected, found=found, remedy=remedy)
+    """Return what a new run starts from; a ConfigError leaves no folder."""
     if not images.there:
         images.require(algorithm.requirements.server.images)
     return initial_model(
@@ -169,14 +202,19 @@ class _Loop:
     """Goes through the rounds of one run."""
 
     def __init__(
-        self, algorithm: Algorithm[Any], run: RunFolder, transport: Transport, console: Listener
+        self,
+        algorithm: Algorithm[Any],
+        run: RunFolder,
+        transport: Transport,
+        consent: Consent,
+        console: Listener,
     ) -> None:
         self._experiment = run.experiment
         self._algorithm = algorithm
         self._run = run
         self._console = console
-        self.consent = Consent(run, console)
-        self._communicator = Communicator(algorithm, run, transport, self.consent, console)
+        self._consent = consent
+        self._communicator = Communicator(algorithm, run, transport, consent, console)
         self._evaluated_round = -1
         self._empty = 0
         """Exchanges in a row without a usable update."""
@@ -233,9 +271,6 @@ class _Loop:
         run = self._run
         failed = dict[str, str]()
         """Site -> why it did not evaluate the last model."""
-        if self._algorithm.requirements.survey:
-            run.set_status("finished", summary := Summary(rounds=state.round))
-            return summary
         if not self._algorithm.requirements.tensors.untrained:
             failed = self._carry_out(
                 Exchange(state.round + 1, state.evaluated, {}), run.sites
@@ -292,7 +327,7 @@ class _Loop:
         evaluate &= evaluation_turn(self._algorithm, exchange.round - 1) == (exchange.round, 0)
         result = self._carry_out(exchange, self._run.sites if evaluate else [])
         refused = {site: result.failed[site] for site in result.refused}
-        self.consent.require(exchange.round, {*result.answers, *result.surveys}, refused)
+        self._consent.require(exchange.round, result.answers, refused)
         self._empty = 0 if result.useful else self._empty + 1
         if self._empty >= _EMPTY_EXCHANGES_IN_A_ROW:
             expected = f"at least {self._experiment.minimum_replies} usable replies"

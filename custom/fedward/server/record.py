@@ -6,7 +6,7 @@ from statistics import fmean
 from fedward.evaluation.selection import MetricRow, evaluated, latest_best
 from fedward.methods.workflow import Exchange
 from fedward.protocol import wire
-from fedward.protocol.messages import Answer, SurveyAnswer
+from fedward.protocol.messages import Answer
 from fedward.server.exchange import Result
 from fedward.storage.rows import BinnedRow, ByteRow, QueryRow, RoundRow
 from fedward.storage.run_folder import RunFolder
@@ -14,8 +14,7 @@ from fedward.storage.run_folder import RunFolder
 
 def record_sites(run: RunFolder, exchange: Exchange, result: Result) -> None:
     """Write what each site has sent, and the method's decisions."""
-    replies: dict[str, Answer | SurveyAnswer] = {**result.answers, **result.surveys}
-    run.note_origins({site: answer.synthetic for site, answer in replies.items()})
+    run.note_origins({site: answer.synthetic for site, answer in result.answers.items()})
     for site, answer in sorted(result.answers.items()):
         counts = {"labelled": answer.labelled, "unlabelled": answer.unlabelled}
         told = set[str]()

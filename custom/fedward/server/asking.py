@@ -1,0 +1,146 @@
+"""Asking sites and waiting for them: what trainings and surveys have in common."""
+
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from fedward.errors import WireError
+from fedward.protocol.messages import ErrorAnswer, WaitingAnswer
+from fedward.protocol.transport import Transport
+from fedward.protocol.versions import versions
+from fedward.protocol.wire import Message
+from fedward.server.consent import Consent
+from fedward.storage.run_folder import RunFolder
+from fedward.terminal import reason
+
+if TYPE_CHECKING:
+    from fedward.console.listener import Listener
+
+_WAITING = "waiting for approval of job {} by the site's administrator"
+
+
+@dataclass
+class Replies:
+    """What became of the requests of one exchange, by site."""
+
+    requests: dict[str, Message]
+    failed: dict[str, str] = field(default_factory=dict)
+    """Why a site has not done what it was asked for."""
+    refused: set[str] = field(default_factory=set)
+    """Those of ``failed`` whose policy forbids the job."""
+    waiting: dict[str, str] = field(default_factory=dict)
+    """Digest of the job that the site's administrator has not approved yet."""
+
+    @property
+    def wanted(self) -> set[str]:
+        """Sites that an answer is needed of; others are only asked to evaluate a model."""
+        return set(self.requests)
+
+    @property
+    def given(self) -> set[str]:
+        """Sites whose answer can be used."""
+        return set()
+
+    def forget(self, sites: Collection[str]) -> None:
+        """Drop why these sites have not answered: they are asked again."""
+        for site in sites:
+            self.failed.pop(site, None)
+            self.waiting.pop(site, None)
+        self.refused -= set(sites)
+
+    def note_unwilling(self, site: str, answer: ErrorAnswer | WaitingAnswer) -> None:
+        """Note why a site has not done what it was asked for."""
+        if isinstance(answer, WaitingAnswer):
+            self.waiting[site] = answer.waiting
+            return
+        self.failed[site] = reason(answer.error)
+        if answer.refused:
+            self.refused.add(site)
+
+
+class Inquiry:
+    """Sends requests to the sites of a run, and again once a site's administrator may have approved.
+
+    Args:
+        run: the run; its job says how many replies are needed and how long a site has.
+        transport: how messages reach the sites.
+        consent: keeps account of who waits for approval.
+        listener: is told who was asked and who has answered.
+    """
+
+    def __init__(
+        self, run: RunFolder, transport: Transport, consent: Consent, listener: "Listener"
+    ) -> None:
+        self._experiment = run.experiment
+        self._transport = transport
+        self._consent = consent
+        self._listener = listener
+
+    def ask(
+        self,
+        turn: tuple[int, int],
+        replies: Replies,
+        accept: Callable[[str, Message], None],
+        too_few: Callable[[], bool],
+    ) -> None:
+        """Send the requests of ``replies`` and wait until enough sites have answered, or time is up.
+
+        Sites that wait for approval are asked again as long as their answers are needed.
+
+        Args:
+            turn: round and part of the exchange.
+            replies: with the requests; what becomes of them is noted there.
+            accept: takes the first answer of a site, and raises WireError if it cannot be used.
+            too_few: whether fewer answers than an exchange needs have come.
+        """
+        pending = set[str]()
+
+        def deliver(site: str, answer: Message) -> None:
+            if site not in pending:
+                return  # a second or stale answer: the first one stands
+            pending.discard(site)
+            self._listener.answered(site)
+            try:
+                accept(site, answer)
+            except WireError as error:
+                replies.failed[site] = reason(str(error))
+
+        def send(sites: Collection[str]) -> None:
+            pending.update(sites)
+            replies.forget(sites)
+            requests = {site: replies.requests[site] for site in sorted(sites)}
+            self._listener.asked(*turn, requests)
+            self._transport.exchange(requests, self._experiment.timeout, deliver)
+            self._consent.report(replies.waiting)
+
+        send(set(replies.requests))
+        while self._is_worth_waiting(replies, too_few):
+            self._consent.pause()
+            send(set(replies.waiting))
+            if not replies.waiting and too_few():
+                send(replies.wanted - replies.given)  # theirs was one of too few
+        for site, digest in replies.waiting.items():
+            replies.failed[site] = _WAITING.format(digest)
+        for site in sorted(pending):
+            replies.failed[site] = f"no answer within {self._experiment.timeout} s"
+
+    def _is_worth_waiting(self, replies: Replies, too_few: Callable[[], bool]) -> bool:
+        """Return whether answers are too few, and may be enough once waiting sites have approval."""
+        willing = replies.wanted - replies.refused
+        if len(willing) < self._experiment.minimum_replies:
+            return False
+        return too_few() and not willing.isdisjoint(replies.waiting)
+
+
+def common_fields(run: RunFolder, last_hash: str) -> dict[str, Any]:
+    """Return the fields that all requests of a run have.
+
+    ``last_hash``: of the line of the audit log that was written about the request.
+    """
+    return {
+        "run": run.info.id,
+        "members": len(run.sites),
+        "experiment": run.experiment.digest,
+        "versions": versions(),
+        "last_hash": last_hash,
+    }
