@@ -17,7 +17,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from fedward.methods.samplers import SAMPLERS, Pool, allocate, sampler_of
+from fedward.methods.samplers import SAMPLERS, Pool, sampler_of
 from fedward.methods.samplers.suggestive import principal_axes
 from fedward.nets import build
 from fedward.seeds import torch_generator
@@ -25,7 +25,6 @@ from fedward.seeds import torch_generator
 CLASSES = 8
 FEATURES = 1280
 SIZE = 28
-SITES = 10
 FORWARD = "forward pass of the pool"
 
 
@@ -66,10 +65,6 @@ def candidates(options: argparse.Namespace) -> dict[str, Callable[[], object]]:
         work[name] = lambda name=name, pool=pool: sampler_of(name).choose(
             pool, options.budget, torch_generator(0, "benchmark", "choice")
         )
-    scores = {
-        f"site-{index}": part for index, part in enumerate(torch.rand(options.images).chunk(SITES))
-    }
-    work[f"allocate, {SITES} sites"] = lambda: allocate(scores, options.budget)
     work[f"principal axes of {SIZE} px, once a run"] = lambda: principal_axes(pictures.mean(dim=1))
     return work
 

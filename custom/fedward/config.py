@@ -382,14 +382,11 @@ def _feature_requests(
             _FeatureRequest(Feature.ROBUST_MEAN, f"robust={settings.robust}", "robust=no")
         )
     if not settings.takes_mean:
-        setting = f"server_optimizer={settings.server_optimizer}"
-        if settings.server_optimizer == "average":
-            setting = f"server_learning_rate={settings.server_learning_rate}"
         requests.append(
             _FeatureRequest(
                 Feature.SERVER_OPTIMIZER,
-                setting,
-                "server_optimizer=average and server_learning_rate=1",
+                f"server_optimizer={settings.server_optimizer}",
+                "server_optimizer=average",
             )
         )
     requests.append(_trained_part(experiment.trainable, requirements))

@@ -256,8 +256,7 @@ def test_every_process_leaves_out_images_that_people_refused(
 ) -> None:
     sites = write_sites(tmp_path / "sites", labelled_sites=0)
     data_spec = DataSpec(classes=CLASSES, image_size=16)
-    options = {"unlabelled_weight": 0.5}
-    experiment = tiny("fedal", data=data_spec, synthetic=None, options=options)
+    experiment = tiny("ssfl", data=data_spec, synthetic=None)
     site = new_client("site-1", experiment, tmp_path, [sites], device=CPU)
     learner = site.learner
     seen = list[SiteData]()

@@ -239,7 +239,6 @@ def test_the_runs_that_a_job_writes_logs_of_are_bounded(tmp_path):
         ({"part": 1}, "part of a request: expected one from 0 to 0"),
         ({"part": -1}, "found -1"),
         ({"task": None}, "request, task: expected a text of at most 100 characters, found None"),
-        ({"labels": True}, "request, labels: expected a count of 0 or more, found True"),
     ],
 )
 def test_a_round_that_the_job_does_not_have_is_refused(site, meta, named):
@@ -275,7 +274,7 @@ def test_a_request_without_a_last_hash_is_refused(site, last_hash, task):
 
 @pytest.mark.proves(
     "server",
-    "a server asks again for a round with another model, other peers, another task or another number of labels",
+    "a server asks again for a round with another model, other peers or another task",
     "refused by the site; the same request is answered again",
 )
 @pytest.mark.parametrize(
@@ -286,7 +285,6 @@ def test_a_request_without_a_last_hash_is_refused(site, last_hash, task):
         ({"peers": (8,)}, "expected the work of the request that this site has answered, train"),
         ({"peers": ()}, "expected the work"),
         ({"task": "other", "peers": (7,)}, "expected the work"),
-        ({"labels": 5, "peers": (7,)}, "expected the work"),
     ],
 )
 def test_an_exchange_is_for_one_request(site, again, named):
@@ -436,7 +434,7 @@ def test_nothing_that_a_server_sends_makes_a_line_long(site):
         {"versions": dict.fromkeys(versions(), huge) | {huge: huge}},
         {"versions": versions(), "experiment": huge},
         {"last_hash": huge, "task": huge},
-        {"labels": 10**4000},
+        {"part": 10**4000},
         {"round": 10**4000},
     ]
     for meta in wrong:

@@ -33,7 +33,7 @@ pytestmark = [pytest.mark.simulator, pytest.mark.slow, pytest.mark.usefixtures("
     ],
 )
 def test_the_simulator_equals_the_in_process_engine(tmp_path, method, threads):
-    server = {"server_optimizer": "adam", "server_learning_rate": 0.01, "average_decay": 0.5}
+    server = {"server_optimizer": "momentum", "server_momentum": 0.5, "average_decay": 0.5}
     # What sites keep needs a process that remembers.
     options = {"selffed": {"upload": "encoder"}, "fedavg": server}.get(method, {})
     synthetic = SyntheticData(images=40, labelled=0.5, isolated=method == "rscfed")

@@ -38,7 +38,7 @@ from tiny import tiny
 
 pytestmark = pytest.mark.usefixtures("without_report")
 SITES = ["site-1", "site-2", "site-6", "site-9"]
-LOGS = ("metrics", "rounds", "peers", "groups", "queries", "budgets", "bytes")
+LOGS = ("metrics", "rounds", "peers", "groups", "queries", "bytes")
 OF_THE_RUN = {"salt", "time", "hash", "previous", "last_hash", "ledger", "questions"}
 """Fields of audit log and sites' logs in which equal runs differ: times, chance, and hashes of
 these.

@@ -7,10 +7,10 @@ import torch
 from pydantic import ValidationError
 
 from fedward.methods import METHODS, settings_of
-from fedward.methods.fedal import ActiveLearning, ActiveSettings, FedAL, divide
+from fedward.methods.fedal import ActiveLearning, ActiveSettings, FedAL
 from fedward.methods.requirements import Feature
-from fedward.methods.samplers import SAMPLERS, SCORE_INTERVALS
-from fedward.methods.workflow import QUERY, SCORE, ClientUpdate, Federation
+from fedward.methods.samplers import SAMPLERS
+from fedward.methods.workflow import QUERY, ClientUpdate, Federation
 
 
 def method(**options) -> FedAL:
@@ -97,74 +97,6 @@ def test_a_round_without_replies_leaves_the_model():
 
 def test_every_sampler_can_be_named():
     assert [queries(sampler=name).sampler.name for name in SAMPLERS] == list(SAMPLERS)
-
-
-@pytest.mark.parametrize("name", ["random", "aift", "core_set", "sa", "feal"])
-def test_a_budget_by_scores_needs_scores_with_bounds(name):
-    with pytest.raises(ValidationError, match=f"and {name} has none"):
-        settings_of("fedal", {"sampler": name, "budget": "by_score"})
-
-
-def scored(site: str, due: int, **counts: int) -> ClientUpdate:
-    """A reply with so many images in an interval, named by its number."""
-    histogram = [counts.get(f"at_{place}", 0) for place in range(SCORE_INTERVALS)]
-    return ClientUpdate(site, model(0.0), 10, 90, 0, histogram, due)
-
-
-def test_a_budget_goes_where_the_scores_are_highest():
-    """Ten labels are due. Interval 60 has 4 images of b, 40 has 9 of a and 3 of c: of those 12 a
-    and c get in turn.
-    """
-    updates = [scored("a", 5, at_40=9), scored("b", 7, at_60=4), scored("c", -2, at_40=3, at_2=50)]
-    assert divide(updates) == {"a": 3, "b": 4, "c": 3}
-    assert divide([ClientUpdate("d", model(0.0), 1, 1, 0)]) == {}
-    assert divide([scored("a", -3, at_1=4)]) == {"a": 0}
-
-
-def test_a_query_by_scores_is_two_exchanges():
-    fedal = method(rounds=2, query_every=1, steps=1, budget="by_score")
-    rounds = fedal.rounds(fedal.start(model(0.0)), Federation(["a", "b", "c"], 0, {}))
-    next(rounds)
-    look = rounds.send([ClientUpdate("a", model(1.0), 10, 90, 7)])
-    assert ({task.name for task in look.tasks.values()}, look.part, look.round) == ({SCORE}, 0, 2)
-    exchange = rounds.send([scored("a", 2, at_9=5), scored("b", 2, at_10=3)])
-    assert ({task.name for task in exchange.tasks.values()}, exchange.part, exchange.round) == (
-        {QUERY},
-        1,
-        2,
-    )
-    assert {site: task.labels for site, task in exchange.tasks.items()} == {"a": 1, "b": 3, "c": 0}
-    assert exchange.record == {"budgets": {"labels": {"a": 1, "b": 3}}}
-    assert torch.equal(look.model["w"], exchange.model["w"])
-
-
-def test_after_the_last_query_by_scores_nobody_scores_again():
-    """b scores and then fails, c is away, d has no first labels yet; they ask for their shares by
-    size.
-    """
-    fedal = method(rounds=4, query_every=1, steps=1, budget="by_score")
-    state = fedal.start(model(0.0))
-    rounds = fedal.rounds(state, Federation(["a", "b", "c", "d"], 0, {}))
-    next(rounds)
-    rounds.send([ClientUpdate("a", model(1.0), 10, 90, 7)])
-    rounds.send([scored("a", 2, at_9=5), scored("b", 2, at_10=3), scored("d", 0)])
-    for round_ in (3, 4):
-        exchange = rounds.send(
-            [ClientUpdate("a", model(1.0), 10, 90, 7), ClientUpdate("d", model(1.0), 10, 90, 7)]
-        )
-        assert (exchange.round, exchange.part) == (round_, 0)
-        assert {site: task.name for site, task in exchange.tasks.items()} == {
-            "a": "train",
-            "b": QUERY,
-            "c": QUERY,
-            "d": QUERY,
-        }
-        assert {task.labels for task in exchange.tasks.values()} == {None}
-        # A run that is resumed here has the state alone.
-        rounds = fedal.rounds(
-            fedal.state_type(**vars(state)), Federation(["a", "b", "c", "d"], 0, {})
-        )
-        assert next(rounds).tasks == exchange.tasks
 
 
 @pytest.mark.parametrize(

@@ -93,7 +93,7 @@ def test_a_batch_is_aligned_by_those_before(size: tuple[int, int, int], batches:
             @ torch.tensor(means, dtype=torch.float64)
             / sum(weights)
         )
-        found = labeller.label(rows, None, known)
+        found = labeller.label(rows, known)
         torch.testing.assert_close(known["model"].double(), model, rtol=1e-5, atol=1e-6)
         labels, keep = pseudo_label(align(rows, target, known["model"]), 0.6)
         assert torch.equal(found.labels, labels)
@@ -133,7 +133,7 @@ def test_a_site_without_labels_is_fixmatch() -> None:
     rows = random_rows(9, 4, 3)
     for counts in (None, torch.zeros(4)):
         known = labeller.init(RoundInputs(torch.ones(4), class_counts=counts))
-        found = labeller.label(rows, None, known)
+        found = labeller.label(rows, known)
         assert known == found.statistics == {}
         assert torch.equal(found.keep, pseudo_label(rows, 0.6)[1])
 
@@ -141,7 +141,7 @@ def test_a_site_without_labels_is_fixmatch() -> None:
 def test_an_empty_batch_tells_nothing() -> None:
     labeller = Aligned(0.6)
     known = labeller.init(inputs([3, 1]))
-    assert labeller.label(torch.empty(0, 2), None, known).statistics == known
+    assert labeller.label(torch.empty(0, 2), known).statistics == known
 
 
 # --- gradients and broken input
@@ -150,7 +150,7 @@ def test_an_empty_batch_tells_nothing() -> None:
 def test_neither_labels_nor_shares_carry_a_gradient() -> None:
     labeller = Aligned(0.6)
     rows = random_rows(5, 3, 1).requires_grad_()
-    found = labeller.label(rows, None, labeller.init(inputs([4, 1, 1])))
+    found = labeller.label(rows, labeller.init(inputs([4, 1, 1])))
     assert not any(tensor.requires_grad for tensor in found.statistics.values())
     assert not align(rows, torch.ones(3) / 3, torch.ones(3) / 3).requires_grad
 
@@ -158,7 +158,7 @@ def test_neither_labels_nor_shares_carry_a_gradient() -> None:
 def test_a_broken_row_is_not_kept() -> None:
     labeller = Aligned(0.0)
     rows = torch.tensor([[math.nan, 0.5], [0.9, 0.1]])
-    assert labeller.label(rows, None, labeller.init(inputs([1, 1]))).keep.tolist() == [False, True]
+    assert labeller.label(rows, labeller.init(inputs([1, 1]))).keep.tolist() == [False, True]
 
 
 def test_wrong_shapes_are_refused() -> None:
@@ -180,4 +180,4 @@ def test_nothing_waits_for_the_device() -> None:
     rows = torch.randn(5, 3, device="meta").softmax(dim=1)
     target = torch.ones(3, device="meta")
     known = {"target": target, "model": target, "weight": target.sum()}
-    assert Aligned(0.6).label(rows, None, known).keep.device == rows.device
+    assert Aligned(0.6).label(rows, known).keep.device == rows.device

@@ -101,7 +101,7 @@ def test_counts_are_of_what_is_kept_in_a_round(size: tuple[int, int, int], batch
     shares = shares_of_ten(torch.arange(classes))
     for batch in range(batches):
         rows = random_rows(images, classes, seed + batch)
-        found = labeller.label(rows, None, known)
+        found = labeller.label(rows, known)
         labels, keep = rescue(rows, balanced_thresholds(shares, 0.5), shares < TAIL / 10)
         assert torch.equal(found.labels, labels)
         assert torch.equal(found.keep, keep)
@@ -151,7 +151,7 @@ def test_one_class_has_no_second() -> None:
 
 def test_labels_carry_no_gradient() -> None:
     rows = random_rows(4, 3, 0).requires_grad_()
-    found = Balanced(0.5).label(rows, None, {"before": torch.ones(3), "kept": torch.zeros(3)})
+    found = Balanced(0.5).label(rows, {"before": torch.ones(3), "kept": torch.zeros(3)})
     assert not any(
         tensor.requires_grad for tensor in (found.labels, found.keep, *found.statistics.values())
     )
@@ -162,7 +162,7 @@ def test_a_broken_row_is_neither_kept_nor_rescued() -> None:
     labels, keep = rescue(rows, torch.full((3,), 0.9), torch.ones(3, dtype=torch.bool))
     assert keep.tolist() == [False, False, True]
     assert ((labels >= 0) & (labels < 3)).all()
-    found = Balanced(0.5).label(rows, None, {"before": torch.ones(3), "kept": torch.zeros(3)})
+    found = Balanced(0.5).label(rows, {"before": torch.ones(3), "kept": torch.zeros(3)})
     assert found.statistics["kept"].isfinite().all()
 
 
@@ -191,7 +191,4 @@ def test_what_does_not_belong_together_is_refused() -> None:
 def test_nothing_waits_for_the_device() -> None:
     rows = torch.randn(5, 3, device="meta").softmax(dim=1)
     counts = torch.ones(3, device="meta")
-    assert (
-        Balanced(0.5).label(rows, None, {"before": counts, "kept": counts}).keep.device
-        == rows.device
-    )
+    assert Balanced(0.5).label(rows, {"before": counts, "kept": counts}).keep.device == rows.device

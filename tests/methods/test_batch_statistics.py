@@ -1,4 +1,4 @@
-"""Which views move BatchNorm's running statistics, in each of the three settings."""
+"""Which views move BatchNorm's running statistics, in each of the two settings."""
 
 import copy
 
@@ -15,10 +15,8 @@ from fedward.methods.local import (
     Phase,
     RoundInputs,
     batch_norms,
-    evaluation_mode,
     statistics_kept,
     strong_pass,
-    training_mode,
 )
 from fedward.methods.mean_teacher import MeanTeacher, MeanTeacherSettings
 from fedward.methods.settings import Settings
@@ -27,7 +25,7 @@ from tiny import batch_norm_net
 
 IMAGES = torch.rand(6, 3, 16, 16, generator=torch.Generator().manual_seed(0))
 INPUTS = RoundInputs(torch.ones(8))
-MODES = ["weak_views", "all_views", "frozen"]
+MODES = ["weak_views", "all_views"]
 
 
 def statistics(net: nn.Module) -> list[Tensor]:
@@ -51,27 +49,23 @@ def seen(net: nn.Module) -> nn.Module:
 def test_strong_views_move_statistics_only_if_all_are_to(mode: str) -> None:
     settings = Settings(batch_statistics=mode)
     net = seen(batch_norm_net(1))
-    training_mode(net, settings)
     before = statistics(net)
     strong_pass(net, IMAGES, settings)
     assert equal(statistics(net), before) == (mode != "all_views")
 
 
 def test_strong_views_are_normalised_by_their_batch() -> None:
-    """The logits and gradients of all three, to the last bit: those of a pass in training mode, or
-    of none.
-    """
+    """Both settings give the logits and gradients of a pass in training mode, to the last bit."""
     found = {}
     for mode in MODES:
         settings = Settings(batch_statistics=mode)
         net = seen(batch_norm_net(1))
-        training_mode(net, settings)
         logits = strong_pass(net, IMAGES, settings)
         logits.square().sum().backward()
         found[mode] = [logits.detach(), *(parameter.grad for parameter in net.parameters())]
     assert equal(found["weak_views"], found["all_views"])
-    assert torch.equal(found["frozen"][0], seen(batch_norm_net(1)).eval()(IMAGES))
-    assert not torch.allclose(found["frozen"][0], found["all_views"][0])
+    in_training_mode = seen(batch_norm_net(1)).train()(IMAGES)
+    assert torch.equal(found["all_views"][0], in_training_mode)
 
 
 def test_kept_statistics_move_again_afterwards() -> None:
@@ -115,18 +109,6 @@ def test_timms_batchnorm_is_one() -> None:
     assert not equal(statistics(net), before)
 
 
-def test_frozen_layers_stay_frozen_behind_an_evaluation() -> None:
-    net = nn.Sequential(batch_norm_net(1), nn.Dropout())
-    training_mode(net, Settings(batch_statistics="frozen"))
-    for _ in range(2):
-        assert not any(norm.training for norm in batch_norms(net))
-        assert net[1].training
-        with evaluation_mode(net):
-            assert not any(module.training for module in net.modules())
-    training_mode(net, Settings())
-    assert all(module.training for module in net.modules())
-
-
 # --- in the methods
 
 
@@ -154,18 +136,6 @@ def after_a_step(objective: Objective, settings: Settings, images: Batch) -> nn.
     phase = Phase(objective, 1e-3)
     train(net, [images], phase, INPUTS, settings, device=torch.device("cpu"), aborted=lambda: False)
     return net
-
-
-@pytest.mark.parametrize("method", objectives("frozen"))
-def test_nothing_moves_frozen_statistics(method: str) -> None:
-    before = seen(batch_norm_net(1))
-    net = after_a_step(*objectives("frozen")[method], batch())
-    assert equal(statistics(net), statistics(before))
-    scales = [
-        (new.weight, old.weight)
-        for new, old in zip(batch_norms(net), batch_norms(before), strict=True)
-    ]
-    assert not any(torch.equal(*pair) for pair in scales), "scales and shifts train all the same"
 
 
 @pytest.mark.parametrize("method", ["fixmatch", "fedperl"])
@@ -205,7 +175,6 @@ def test_a_net_without_batchnorm_is_trained_alike(mode: str) -> None:
     settings = Settings(batch_statistics=mode)
     net = nn.Sequential(nn.Flatten(), nn.Linear(768, 2), nn.Dropout(0.5))
     twin = copy.deepcopy(net)
-    training_mode(net, settings)
     torch.manual_seed(0)
     found = strong_pass(net, IMAGES, settings)
     torch.manual_seed(0)

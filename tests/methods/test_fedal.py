@@ -10,10 +10,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from fedward.errors import ConfigError
-from fedward.methods.fedal import FedAL, annotation_budget, ensemble_entropy, select
-from fedward.methods.fedal.queries import ActiveSettings
-from fedward.methods.fixmatch import FixMatchObjective
-from fedward.methods.supervised import Supervised
+from fedward.methods.fedal import annotation_budget, ensemble_entropy, select
 
 NAN = math.nan
 INF = math.inf
@@ -299,23 +296,3 @@ def test_two_steps_of_active_learning() -> None:
         ids = [name for name in ids if name not in chosen[-1]]
     assert chosen == [["a", "e"], ["c", "f"]]
     assert ids == ["b", "d"]
-
-
-def test_images_without_a_label_teach_where_they_have_a_weight() -> None:
-    plain, pseudo = (FedAL(ActiveSettings(unlabelled_weight=weight)) for weight in (0.0, 0.5))
-    assert [type(each.phases("train", 1, 5)[0].objective) for each in (plain, pseudo)] == [
-        Supervised,
-        FixMatchObjective,
-    ]
-    assert plain.requirements.sends.losses == {"loss_supervised"}
-    assert pseudo.requirements.sends.losses == {"loss_supervised", "loss_pseudo"}
-    assert (plain.requirements.sends.logs, pseudo.requirements.sends.logs) == (
-        frozenset(),
-        {"kept"},
-    )
-    for other, why in (
-        ({"sampler": "mcdal"}, "mcdal trains heads"),
-        ({"loss": "evidential"}, "loss is evidential"),
-    ):
-        with pytest.raises(ValueError, match=f"unlabelled_weight must be 0: .*{why}"):
-            ActiveSettings.model_validate({**other, "unlabelled_weight": 0.5})

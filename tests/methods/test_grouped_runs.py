@@ -117,29 +117,6 @@ def test_a_group_is_trained_by_its_own_losses_alone(method: str, straight: dict[
         }
 
 
-def test_sites_without_labels_may_make_pseudo_labels(
-    straight: dict[str, Path], tmp_path: Path
-) -> None:
-    """No site with labels makes any, and another model comes of it than of the mean teacher."""
-    options = {
-        "unlabelled_loss": "pseudo_labels",
-        "pseudo_labels": "freematch",
-        "unlabelled_weight": 1.0,
-    }
-    folder = run(tmp_path / "run", "isofed", options=options)
-    kept = {
-        row["site"]: row["value"]
-        for row in rows(folder, "metrics")
-        if row["name"] == "kept" and row["round"] == 3
-    }
-    assert set(kept) == {"site-2", "site-6"}
-    assert all(0 < share <= 1 for share in kept.values())
-    assert any(
-        not torch.equal(value, weights(folder)[key])
-        for key, value in weights(straight["isofed"]).items()
-    )
-
-
 @pytest.mark.parametrize("method", METHODS)
 def test_equal_seeds_give_equal_weights_and_other_seeds_others(
     method: str, straight: dict[str, Path], tmp_path: Path

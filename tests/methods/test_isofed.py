@@ -11,12 +11,10 @@ import torch
 from grouped import FOUR, Server, assert_close, assert_same, model, moved, plain_mean, plain_weights
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pydantic import ValidationError
 from torch import Tensor, nn
 
 from fedward.errors import ConfigError, RunError
 from fedward.methods import METHODS, settings_of
-from fedward.methods.fixmatch import FixMatchObjective
 from fedward.methods.groups import GroupedState
 from fedward.methods.isofed import InformationMaximisation, information_maximisation
 from fedward.methods.local import Batch, Losses, Phase, RoundInputs
@@ -332,49 +330,6 @@ def test_every_round_has_a_new_objective() -> None:
     method = METHODS["isofed"](settings_of("isofed", {}))
     first, second = (method.phases("unsupervised", 100, 0)[-1].objective for _ in range(2))
     assert first is not second
-
-
-def test_pseudo_labels_may_stand_for_the_mean_teacher() -> None:
-    """At sites without labels alone, at their rate, behind the same adaptation; such sites report
-    other numbers.
-    """
-    options = {"unlabelled_loss": "pseudo_labels", "threshold": 0.7, "pseudo_labels": "freematch"}
-    adapt = (ADAPT, pytest.approx(0.0021), ("adaptation",))
-    assert phases("isofed", "unsupervised", 3, 0, **options) == [
-        adapt,
-        (FixMatchObjective, 0.021, ()),
-    ]
-    assert phases("isofed", "supervised", 3, 5, **options)[-1] == (Supervised, 0.03, ())
-    method = METHODS["isofed"](settings_of("isofed", options))
-    objective = method.phases("unsupervised", 3, 0)[-1].objective
-    assert isinstance(objective, FixMatchObjective)
-    assert (objective.settings.threshold, objective.settings.pseudo_labels) == (0.7, "freematch")
-    expected = {"loss_supervised", "loss_pseudo", "loss_information", "kept", "loss", "seconds"}
-    assert method.requirements.sends.reported == expected
-    other = METHODS["isofed"](settings_of("isofed", {})).requirements.sends.reported
-    assert other == expected - {"loss_pseudo", "kept"} | {"loss_consistency"}
-
-
-@pytest.mark.parametrize(
-    ("options", "remedy"),
-    [
-        (
-            {"pseudo_labels": "freematch"},
-            "pseudo_labels=freematch .* set unlabelled_loss=pseudo_labels",
-        ),
-        (
-            {"pseudo_label_mean": "all"},
-            "pseudo_label_mean=all .* set unlabelled_loss=pseudo_labels",
-        ),
-        (
-            {"unlabelled_loss": "pseudo_labels", "temperature": 0.7},
-            "temperature=0.7 .* set unlabelled_loss=mean_te",
-        ),
-    ],
-)
-def test_a_setting_of_the_other_loss_is_refused(options: dict[str, Any], remedy: str) -> None:
-    with pytest.raises(ValidationError, match=remedy):
-        settings_of("isofed", options)
 
 
 # --- the workflow: two sub-steps

@@ -258,24 +258,11 @@ def test_consistency_has_its_plain_derivative() -> None:
     assert_same(found, expected, rtol=1e-5, atol=1e-8)
 
 
-def test_detached_consistency_has_its_value_and_no_gradient() -> None:
-    batch = make_batch(peers=PEERS)
-    followed, _, _ = evaluate(fedperl(), batch)
-    detached, found, _ = evaluate(fedperl(detach_consistency=True), batch)
-    _, without, _ = evaluate(fedperl(consistency_weight=0.0), batch)
-    assert not detached.terms["loss_consistency"].requires_grad
-    torch.testing.assert_close(
-        detached.terms["loss_consistency"], followed.terms["loss_consistency"]
-    )
-    assert_same(found, without)
-
-
-@pytest.mark.parametrize("detach", [False, True])
-def test_peers_get_no_gradient(detach: bool) -> None:
+def test_peers_get_no_gradient() -> None:
     batch = make_batch(peers=PEERS)
     batch.peers.requires_grad_()
     net = make_net()
-    losses = fedperl(detach_consistency=detach).losses(net, batch, INPUTS)
+    losses = fedperl().losses(net, batch, INPUTS)
     torch.stack(list(losses.terms.values())).sum().backward()
     assert batch.peers.grad is None
     assert all(parameter.grad is not None for parameter in net.parameters())
@@ -326,7 +313,7 @@ def test_a_net_that_fails_is_left_training() -> None:
     assert all(module.training for module in net.modules())
 
 
-@pytest.mark.parametrize("objective", [fixmatch(), fedperl(), fedperl(detach_consistency=True)])
+@pytest.mark.parametrize("objective", [fixmatch(), fedperl(), fedperl(consistency_weight=0.0)])
 @pytest.mark.parametrize("peers", [0, PEERS])
 def test_teaching_changes_no_buffer(objective: FixMatchObjective, peers: int) -> None:
     net = make_net(dropout=0.5)
@@ -442,7 +429,7 @@ def test_a_round_of_these_methods_is_one_phase(method: str, kind: type[Objective
 @pytest.mark.parametrize("objective", [fixmatch(), fedperl()])
 def test_hidden_labels_have_no_way_in(objective: Objective) -> None:
     """A batch has one place for labels, and the unlabelled terms do not read it."""
-    views = {"weak", "strong", "peers", "received", "which"}
+    views = {"weak", "strong", "peers", "which"}
     assert {field.name for field in fields(Batch)} == {"labelled", "labels", *views}
     batch = make_batch(peers=PEERS)
     other = Batch(
@@ -461,10 +448,10 @@ def test_hidden_labels_have_no_way_in(objective: Objective) -> None:
     "batch", [make_batch(), make_batch(peers=2), make_batch(labelled=False, peers=2)]
 )
 @pytest.mark.parametrize(
-    "choices", [{}, {"detach_consistency": True}, {"batch_statistics_for_labels": True}]
+    "choices", [{}, {"consistency_weight": 0.0}, {"batch_statistics_for_labels": True}]
 )
 def test_one_pass_gives_the_losses_and_gradients_of_several(
-    batch: Batch, choices: dict[str, bool]
+    batch: Batch, choices: dict[str, float]
 ) -> None:
     torch.manual_seed(0)
     net = nn.Sequential(nn.Flatten(), nn.Linear(12, 5), nn.ReLU(), nn.Linear(5, CLASSES))

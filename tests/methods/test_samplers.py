@@ -18,15 +18,10 @@ from fedward.methods.fedal import ensemble_entropy
 from fedward.methods.outputs import SIGMOID
 from fedward.methods.samplers import (
     SAMPLERS,
-    SCORE_INTERVALS,
     Pool,
     Sampler,
     ScoreSampler,
-    allocate,
-    allocate_by_counts,
-    has_bounded_scores,
     sampler_of,
-    score_counts,
 )
 from fedward.methods.samplers.aift import AIFT, AIFTSettings, entropy_and_diversity, majority
 from fedward.methods.samplers.uncertainty import bald, margin
@@ -542,97 +537,6 @@ def test_aift_of_opposite_views_is_finite() -> None:
     assert found.item() == pytest.approx(208 * math.log(2), rel=1e-12)
 
 
-# --- allocate
-
-
-def test_allocation_by_hand() -> None:
-    """The highest of all are 0.9, 0.8, 0.7; one of the two at 0.6 follows, of the site that comes
-    first by name.
-    """
-    scores = {
-        "b": torch.tensor([0.6, 0.7]),
-        "a": torch.tensor([0.1, 0.9, 0.6, 0.8]),
-        "c": torch.empty(0),
-    }
-    assert allocate(scores, 3) == {"a": 2, "b": 1, "c": 0}
-    assert allocate(scores, 4) == {"a": 3, "b": 1, "c": 0}
-    assert list(allocate(scores, 9).items()) == [("a", 4), ("b", 2), ("c", 0)]
-    assert allocate(scores, 0) == {"a": 0, "b": 0, "c": 0}
-    assert allocate({}, 3) == {}
-
-
-sites = st.dictionaries(st.sampled_from("abcdef"), st.lists(st.integers(0, 4), max_size=8))
-
-
-@grid
-@given(lists=sites, budget=st.integers(0, 50))
-def test_allocation_equals_a_loop_and_keeps_its_promises(
-    lists: dict[str, list[int]], budget: int
-) -> None:
-    """One image after the other from the site with the highest score left; where tied, in turn,
-    then by name.
-    """
-    left = {site: sorted(values) for site, values in lists.items()}
-    counts = dict.fromkeys(lists, 0)
-    level = None
-    turns = dict.fromkeys(lists, 0)
-    for _ in range(min(budget, sum(map(len, lists.values())))):
-        best = max(values[-1] for values in left.values() if values)
-        if best != level:
-            level = best
-            turns = dict.fromkeys(lists, 0)
-        site = min(
-            (turns[site], site) for site, values in left.items() if values and values[-1] == best
-        )[1]
-        left[site].pop()
-        counts[site] += 1
-        turns[site] += 1
-    scores = {site: torch.tensor(values, dtype=torch.float32) for site, values in lists.items()}
-    found = allocate(scores, budget)
-    assert found == counts
-    assert list(found) == sorted(lists)
-    mixed = {site: values.flip(0) for site, values in reversed(scores.items())}
-    assert allocate(mixed, budget) == found
-    assert allocate({site: 2 * values - 1 for site, values in scores.items()}, budget) == found
-    chosen = [
-        value
-        for site, values in lists.items()
-        for value in sorted(values, reverse=True)[: found[site]]
-    ]
-    everything = [value for values in lists.values() for value in values]
-    assert sorted(chosen, reverse=True) == sorted(everything, reverse=True)[:budget]
-
-
-@grid
-@given(
-    values=st.lists(st.integers(0, 3), max_size=9),
-    others=st.integers(1, 5),
-    budget=st.integers(0, 30),
-)
-def test_equal_sites_share_alike(values: list[int], others: int, budget: int) -> None:
-    counts = allocate(
-        {f"site-{index}": torch.tensor(values, dtype=torch.float64) for index in range(others)},
-        budget,
-    )
-    assert max(counts.values()) - min(counts.values()) <= 1
-    assert allocate({"alone": torch.tensor(values, dtype=torch.float64)}, budget) == {
-        "alone": min(budget, len(values))
-    }
-
-
-@pytest.mark.parametrize(
-    "broken", [torch.tensor([1.0, NAN]), torch.tensor([INF]), torch.ones(2, 2)]
-)
-def test_a_sites_broken_scores_are_refused_by_name(broken: Tensor) -> None:
-    with pytest.raises(DataError, match="site south, scores: expected one finite score"):
-        allocate({"north": torch.ones(3), "south": broken}, 2)
-
-
-def test_a_negative_budget_of_all_is_refused() -> None:
-    with pytest.raises(ConfigError, match="found -2"):
-        allocate({"north": torch.ones(3)}, -2)
-
-
 # --- a golden trace
 
 GOLDEN = {
@@ -661,77 +565,6 @@ def test_golden_trace(name: str) -> None:
         pool = reordered(pool, [row for row, image in enumerate(pool.ids) if image not in chosen])
         trace.append(" ".join(image.removeprefix("image-0") for image in chosen))
     assert trace == GOLDEN[name]
-
-
-BOUNDED = ("fedal", "local_entropy", "global_entropy", "margin", "bald", "mcdal")
-
-
-def test_the_samplers_with_bounded_scores() -> None:
-    assert {name for name in SAMPLERS if has_bounded_scores(sampler_of(name))} == set(BOUNDED)
-
-
-@pytest.mark.parametrize("classes", [2, 8])
-@pytest.mark.parametrize("name", BOUNDED)
-def test_scores_keep_within_their_bounds_which_are_reached(name: str, classes: int) -> None:
-    """At corners of the simplex, and in its middle; MCDAL's bound of 6 needs three predictions
-    apart.
-    """
-    sampler = sampler_of(name)
-    assert isinstance(sampler, ScoreSampler)
-    corners = torch.eye(classes, dtype=torch.float64)
-    members = sampler.uses.members
-    apart = torch.stack([corners[index % classes] for index in range(members)])
-    middle = torch.full((members, classes), 1 / classes, dtype=torch.float64)
-    p = torch.stack([apart, middle, corners[:1].expand(members, -1)], dim=1)
-    scores = torch.cat(
-        [sampler.scores(p), sampler.scores(random_probabilities(members, 200, classes, 3))]
-    )
-    low, high = sampler.score_range(classes) or (0.0, 0.0)
-    assert float(scores.min()) == pytest.approx(low, abs=1e-12)
-    assert float(scores.max()) <= high + 1e-12
-    assert float(scores.max()) == pytest.approx(
-        min(high, 4.0) if name == "mcdal" and classes == 2 else high
-    )
-
-
-def test_score_counts_by_hand() -> None:
-    """Margins 0, -1/2 and -1 of 64 intervals in [-1, 0]: the last, the one that begins at -1/2, and
-    the first.
-    """
-    p = torch.tensor([[[0.5, 0.5], [0.25, 0.75], [1.0, 0.0]]])
-    counts = score_counts(margin_sampler(), Pool("north", ["a", "b", "c"], p), 2)
-    assert {place: count for place, count in enumerate(counts) if count} == {
-        0: 1,
-        32: 1,
-        SCORE_INTERVALS - 1: 1,
-    }
-    assert score_counts(margin_sampler(), Pool("north", []), 2) == [0] * SCORE_INTERVALS
-
-
-def margin_sampler() -> ScoreSampler:
-    sampler = sampler_of("margin")
-    assert isinstance(sampler, ScoreSampler)
-    return sampler
-
-
-def test_scores_without_bounds_cannot_be_counted() -> None:
-    sampler = sampler_of("aift")
-    assert isinstance(sampler, ScoreSampler)
-    with pytest.raises(ConfigError, match=r"aift.*scores with bounds"):
-        score_counts(sampler, random_pool(sampler, 3), 4)
-
-
-def test_counts_allocate_as_scores_at_their_intervals_do() -> None:
-    scores = {
-        "a": torch.tensor([0.0, 5.0, 5.0]),
-        "b": torch.tensor([5.0, 2.0]),
-        "c": torch.tensor([1.0]),
-    }
-    counts = {
-        site: torch.bincount(values.long(), minlength=8).tolist() for site, values in scores.items()
-    }
-    for budget in range(8):
-        assert allocate_by_counts(counts, budget) == allocate(scores, budget)
 
 
 # --- images that show several classes, or none
@@ -764,8 +597,6 @@ def test_entropy_of_several_classes_by_hand() -> None:
     )
     assert fedal.scores_of(apart).tolist() == pytest.approx([(math.log(2) + quarter) / 2])
     assert choose(fedal, pool, 2) == ["1", "0"]
-    assert sum(score_counts(fedal, pool, 2)[-1:]) == 0, "the highest score is ln 2, of a class"
-    assert score_counts(fedal, several([0.5, 0.5], models=2), 2)[-1] == 1
 
 
 @pytest.mark.parametrize("name", [name for name in SAMPLERS if not sampler_of(name).one_label])
@@ -787,9 +618,6 @@ def test_yes_and_no_count_alike(name: str, seed: int, classes: int) -> None:
         return
     scores = sampler.scores_of(pool)
     assert torch.allclose(scores, sampler.scores_of(other), atol=1e-5)
-    bounds = sampler.score_range(2)
-    if bounds:
-        assert bounds[0] - 1e-6 <= scores.min() <= scores.max() <= bounds[1] + 1e-6
 
 
 def test_samplers_for_one_label() -> None:

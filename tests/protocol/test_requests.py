@@ -22,9 +22,9 @@ from tiny import tiny
 
 EXPERIMENT = tiny("fedperl")
 MODEL = build(EXPERIMENT.net, len(EXPERIMENT.data.classes), seed=3).state_dict()
-TRAIN = requests(EXPERIMENT, Exchange(1, MODEL, {"s": ClientTask(labels=2)}), ["s"])["s"].meta
-SUM = {name: value for name, value in TRAIN.items() if name != "labels"}
-SUM |= {
+TRAIN = requests(EXPERIMENT, Exchange(1, MODEL, {"s": ClientTask()}), ["s"])["s"].meta
+SUM = {
+    **TRAIN,
     "task": DECRYPT,
     "evaluate": False,
     "sites": 3,
@@ -49,11 +49,8 @@ def test_each_request_is_read_as_its_type() -> None:
 
 
 @pytest.mark.parametrize(("meta", "name"), FIELDS)
-def test_each_field_is_needed_but_the_number_of_labels(meta: dict[str, Any], name: str) -> None:
+def test_each_field_is_needed(meta: dict[str, Any], name: str) -> None:
     rest = {key: value for key, value in meta.items() if key != name}
-    if name == "labels":
-        assert read_request(rest) == TaskRequest(**rest)
-        return
     with pytest.raises(WireError, match="request"):
         read_request(rest)
 
@@ -88,7 +85,6 @@ WRONG: list[tuple[str, Any]] = [
     ("evaluate", 1),
     ("round", "1"),
     ("part", 0.0),
-    ("labels", -1),
     ("members", 0),
     ("run", "a/../b"),
     ("last_hash", None),

@@ -221,9 +221,7 @@ COUNTS = {"asked": 1, "bought": 2, "waiting": 0, "cannot_tell": 0, "unusable": 0
         ({"synthetic": False}, "synthetic: expected true"),
         ({"minutes": "long"}, "minutes: expected a number of 0 or more"),
         ({"minutes": -1.0}, "minutes: expected a number of 0 or more"),
-        ({"scores": [0] * 64, "due": 1}, "no scores"),
-        ({"due": 1}, "no scores"),
-        ({"scores": [0] * 64}, "no scores"),
+        ({"scores": [0] * 64}, "expected no further name, found 'scores'"),
         ({"train": None}, "train: expected finite numbers by name"),
         ({"train": [["loss", 1.0]]}, "train: expected finite numbers by name"),
         ({"train": {"loss": float("nan")}}, "train: expected finite"),
@@ -282,40 +280,6 @@ COUNTS = {"asked": 1, "bought": 2, "waiting": 0, "cannot_tell": 0, "unusable": 0
 def test_meta_outside_the_list_is_refused(change, message):
     with pytest.raises(WireError, match=message):
         check(answer(**change), "s", request())
-
-
-SCORES = {"scores": [0] * 63 + [4], "due": -2, "steps": 0}
-
-
-def scoring() -> wire.Message:
-    message = request()
-    return replace(message, meta={**message.meta, "task": "score"})
-
-
-def test_scores_leave_as_counts_when_asked_for():
-    check(replace(answer(**SCORES), arrays={}), "s", scoring())
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"scores": [0.5] * 64}, "64 counts"),
-        ({"scores": [1] * 65}, "64 counts"),
-        ({"scores": {"image-1": 0.3}}, "64 counts"),
-        ({"due": 0.5}, "whole number"),
-        ({"due": True}, "whole number"),
-        ({"due": -(10**400)}, "whole number"),
-    ],
-)
-def test_scores_of_single_images_are_refused(change, message):
-    with pytest.raises(WireError, match=message):
-        check(replace(answer(**{**SCORES, **change}), arrays={}), "s", scoring())
-
-
-@pytest.mark.parametrize("name", ["scores", "due"])
-def test_scores_and_what_is_due_come_together(name):
-    with pytest.raises(WireError, match="expected scores and due"):
-        check(Message(without(name, answer(**SCORES).meta)), "s", scoring())
 
 
 @pytest.mark.parametrize("off", [5e-7, 2e-6])
@@ -563,7 +527,7 @@ def mutated(draw: random.Random) -> Message:
             elif change == 1:
                 del target[last]
             elif change == 2:
-                target[draw.choice(("error", "key", "extra", "due", 3, "name"))] = word
+                target[draw.choice(("error", "key", "extra", "minutes", 3, "name"))] = word
             else:
                 target[f"{last}/x"] = target.pop(last)
         except (KeyError, TypeError, IndexError, AttributeError):

@@ -82,13 +82,10 @@ def test_a_run_is_the_same_in_two_processes(tmp_path, sites, method, without_rep
     assert all(seen[site, "auroc/Mass"]["value"] is not None for site in SITES)
 
 
-@pytest.mark.parametrize("budget", ["by_size", "by_score"])
-def test_sites_buy_sets_of_labels(tmp_path, sites, budget, without_report):
+def test_sites_buy_sets_of_labels(tmp_path, sites, without_report):
     """Two processes answer as one does; what a site bought is what its data say."""
     folder = write_findings(tmp_path, labelled=1.0, annotation="oracle")
-    experiment = chest(
-        "fedal", options={"rounds": 3, "steps": 2, "budget": budget, "unlabelled_weight": 0.5}
-    )
+    experiment = chest("fedal", options={"rounds": 3, "steps": 2})
     alone = run_local(experiment, tmp_path / "alone", sites=SITES, site_folders=[folder])
     both = run_local(experiment, tmp_path / "both", sites=SITES, site_folders=[folder], workers=2)
     first, second = (load_file(run / "model.safetensors") for run in (alone, both))
@@ -96,13 +93,12 @@ def test_sites_buy_sets_of_labels(tmp_path, sites, budget, without_report):
     rows = [json.loads(line) for line in (alone / "queries.jsonl").read_text().splitlines()]
     got = [row["bought"] for row in rows if row["round"] == 3]
     assert sum(got) == pytest.approx(45, abs=1), "half of 90 images"
-    if budget == "by_size":
-        truth = np.load(tmp_path / "chest.npz")["train_labels"].tolist()
-        run = json.loads((alone / "run.json").read_text())["id"]
-        for site, number in zip(SITES, got, strict=True):
-            labels = bought(alone / "sites" / site / "memory", run, 99)
-            assert len(labels) == number
-            assert labels == {name: truth[int(name.partition("-")[2])] for name in labels}
+    truth = np.load(tmp_path / "chest.npz")["train_labels"].tolist()
+    run = json.loads((alone / "run.json").read_text())["id"]
+    for site, number in zip(SITES, got, strict=True):
+        labels = bought(alone / "sites" / site / "memory", run, 99)
+        assert len(labels) == number
+        assert labels == {name: truth[int(name.partition("-")[2])] for name in labels}
 
 
 def test_people_answer_with_sets_of_findings(tmp_path, monkeypatch, without_report):

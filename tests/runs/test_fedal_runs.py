@@ -58,22 +58,6 @@ def straight(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return run_local(active(), tmp_path_factory.mktemp("fedal") / "run", sites=SITES)
 
 
-def test_images_without_a_label_teach_from_the_first_round_on(tmp_path: Path) -> None:
-    """What FixMatch trains on shrinks as labels are bought."""
-    folder = run_local(
-        active(unlabelled_weight=0.5, images_per_round=16), tmp_path / "run", sites=SITES
-    )
-    found = [
-        row
-        for row in rows(folder, "metrics")
-        if row["split"] == "train" and row["site"] == "site-1"
-    ]
-    assert {row["round"] for row in found if row["name"] == "loss_pseudo"} == {1, 2, 3, 4}
-    left = [row["value"] for row in found if row["name"] == "unlabelled"]
-    assert left == sorted(left, reverse=True)
-    assert left[0] > left[-1] > 0
-
-
 # --- a site
 
 
@@ -217,17 +201,6 @@ def test_what_the_filter_refuses_is_not_asked_about(tmp_path, refused, caplog, s
     assert not any(name in json.dumps(answer.meta) for name in names)
 
 
-def test_refused_images_have_no_scores_to_report(tmp_path, refused):
-    """Counted in fives: of the three images left, none."""
-    for filtered in (False, True):
-        experiment = active(out_of_distribution_filter=filtered, budget="by_score")
-        site = new_client("site-1", experiment, tmp_path / str(filtered))
-        site.handle(request(experiment, 1, "train", 5))
-        assert sum(site.handle(request(experiment, 2, "score", 6)).meta["scores"]) == (
-            0 if filtered else 15
-        )
-
-
 # --- a run
 
 
@@ -265,25 +238,6 @@ def test_feal_with_its_loss_goes_through_a_run(straight, tmp_path, trainable):
     assert not torch.equal(
         weights(other)["classifier.weight"], weights(without)["classifier.weight"]
     )
-
-
-def test_a_budget_by_scores_buys_the_same_total_at_the_highest(straight, tmp_path):
-    """Sites get unequal shares, which the log names; each round's total is that of equal shares."""
-    other = run_local(active(budget="by_score"), tmp_path / "run", sites=SITES)
-    asked = []
-    equal = []
-    for round_ in (1, 2, 3, 4):
-        for found, folder in ((asked, other), (equal, straight)):
-            found.append(
-                [row["asked"] for row in rows(folder, "queries") if row["round"] == round_]
-            )
-    assert [sum(each) for each in asked] == [sum(each) for each in equal]
-    assert asked[1] != equal[1]
-    budgets = [row["labels"] for row in rows(other, "budgets")]
-    assert [list(each.values()) for each in budgets] == [asked[1], asked[2]]
-    exchanges = [(row["round"], row["part"]) for row in rows(other, "rounds")]
-    assert exchanges == [(1, 0), (2, 0), (2, 1), (3, 0), (3, 1), (4, 0)]
-    assert not any(row["failed"] for row in rows(other, "rounds"))
 
 
 def test_a_site_away_at_the_last_query_asks_alone_afterwards(straight, tmp_path, monkeypatch):

@@ -246,11 +246,6 @@ STEPS_REFUSED = [
         "loss_weight: at most 1, {} consistency_weight makes 2",
     ),
     pytest.param(
-        "ssfl",
-        {"pseudo_labels": "freematch", "fairness_weight": 3.0},
-        "loss_weight: at most 1, {} fairness_weight makes 3",
-    ),
-    pytest.param(
         "mt_wfedavg",
         {"unlabelled_weight": 2.0},
         "loss_weight: at most 1, {} unlabelled_weight makes 2",
@@ -262,18 +257,8 @@ STEPS_REFUSED = [
     ),
     pytest.param(
         "fedavg",
-        {"server_learning_rate": 11.0},
-        "server_rate: at most 10, {} server_learning_rate makes 11",
-    ),
-    pytest.param(
-        "fedavg",
         {"server_optimizer": "momentum", "server_momentum": 0.95},
-        "server_rate: at most 10, {} server_learning_rate makes 20",
-    ),
-    pytest.param(
-        "fedavg",
-        {"server_optimizer": "adam", "server_learning_rate": 0.2},
-        "server_rate: at most 10, {} server_learning_rate makes 20",
+        "server_rate: at most 10, {} server_momentum makes 20",
     ),
 ]
 
@@ -290,6 +275,11 @@ def test_steps_that_outweigh_others_are_refused_by_name(method, options, told):
     assert broken == ["maximum_" + told.format("the job's")]
 
 
+def test_the_default_momentum_of_the_server_is_within_the_default_limit():
+    """The sum of 1, 0.9, 0.81, ... is 10, as is the limit."""
+    assert not refused_by_default(hospital("fedavg", options={"server_optimizer": "momentum"}))
+
+
 def test_every_rate_and_loss_weight_is_under_a_rule():
     """A method with another one has to say so, in its settings."""
     ruled = {
@@ -300,10 +290,8 @@ def test_every_rate_and_loss_weight_is_under_a_rule():
         "adaptation_rate",
     }
     ruled |= {
-        "server_learning_rate",
         "unlabelled_weight",
         "consistency_weight",
-        "fairness_weight",
         "proximal_weight",
     }
     ruled |= {"weight_decay"}
@@ -478,25 +466,13 @@ def test_a_job_is_told_one_rule_of_its_averages(replies, rules, told):
     assert "; ".join(str(rule) for rule in found if not rule.kept) == told
 
 
-@pytest.mark.proves(
-    "server", "a server asks a site for more labels than it allows", "refused: maximum_questions"
-)
-@pytest.mark.parametrize("labels", [501, 10**7])
-def test_more_labels_than_allowed_are_refused(tmp_path, labels):
-    experiment = hospital("fedal")
-    text = refusal(site(tmp_path, experiment), request(experiment, task="query", labels=labels))
-    assert "maximum_questions: at most 500 labels, the request asks for more" in text
-
-
 def test_a_site_without_annotators_allows_no_questions(tmp_path):
     experiment = hospital("fedal")
     policy = Policy(maximum_questions=0)
-    for number, told in (
-        (1, "the request asks for more"),
-        (0, "at most 0, the run would ask for more here"),
-    ):
-        message = request(experiment, task="query", labels=number)
-        assert told in refusal(site(tmp_path, experiment, policy), message, reads_data=not number)
+    text = refusal(
+        site(tmp_path, experiment, policy), request(experiment, task="query"), reads_data=True
+    )
+    assert "at most 0, the run would ask for more here" in text
 
 
 def test_a_run_above_the_label_limit_asks_for_none(tmp_path):
@@ -521,7 +497,8 @@ def test_a_run_above_the_label_limit_asks_for_none(tmp_path):
 def test_settings_in_a_request_are_refused(tmp_path):
     experiment = hospital()
     other = hospital(options=ONE_IMAGE).model_dump(mode="json")
-    for forged in ({"options": other["options"]}, {"images_per_round": 1}, {"batch": 1}):
+    settings = ({"options": other["options"]}, {"images_per_round": 1}, {"batch": 1}, {"labels": 9})
+    for forged in settings:
         text = refusal(site(tmp_path, experiment), request(experiment, **forged))
         assert f"request: expected no further name, found {next(iter(forged))!r}" in text
 

@@ -3,7 +3,6 @@
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
@@ -14,12 +13,10 @@ from fedward.errors import WireError
 from fedward.lab.local import LocalTransport
 from fedward.methods import METHODS, settings_of
 from fedward.methods.local import Uses
-from fedward.methods.samplers import allocate_by_counts, counts_in_fives
 from fedward.methods.settings import Settings
 from fedward.methods.steps import most_steps
 from fedward.protocol.messages import Answer, LabelCounts
 from fedward.protocol.wire import Message
-from fedward.protocol.wire_checks import labels_asked
 from fedward.runs.run import Run
 from fedward.seeds import Draws
 from fedward.server.claims import Claims
@@ -114,15 +111,11 @@ def test_counts_may_drift_by_a_tenth_and_no_further():
     job.check(answer("b", 0, 100), request("idle"))
 
 
-def scores(first: int) -> list[int]:
-    return [first, *[0] * 63]
-
-
 def counts(bought: int, waiting: int = 0) -> LabelCounts:
     return LabelCounts(asked=0, bought=bought, waiting=waiting, cannot_tell=0, unusable=0)
 
 
-def test_labels_grow_as_far_as_queries_by_size_ask():
+def test_labels_grow_as_far_as_queries_ask():
     """A tenth of 100 at first, a half after two queries: 30 after the first, in round 2."""
     job = claims("fedal", rounds=3, query_every=1, steps=2)
     job.check(answer("a", 10, 90, label_counts=counts(10)), request("train", 1))
@@ -136,53 +129,6 @@ def test_labels_grow_as_far_as_queries_by_size_ask():
         job.check(answer("a", 30, 70, label_counts=counts(31)), request("query", 2))
     with pytest.raises(WireError, match="waiting: expected at most 100"):
         job.check(answer("a", 30, 70, label_counts=counts(30, waiting=101)), request("query", 2))
-    scored = claims("fedal", rounds=3, query_every=1, steps=2, budget="by_score")
-    scored.check(answer("a", 60, 40, label_counts=counts(60)), request("query", 2))
-    scored.check(answer("a", 60, 40, scores=scores(40), due=-5), request("score", 2))
-    for first, due, match in ((41, 0, "scores of a"), (0, -101, "too early at a")):
-        with pytest.raises(WireError, match=match):
-            scored.check(answer("a", 60, 40, scores=scores(first), due=due), request("score", 2))
-
-
-@pytest.mark.proves(
-    "site",
-    "where a budget of labels goes by score, a site says that more labels are due at it than its size gives it",
-    "refused by the server, by name: others are not asked for them. "
-    "**Not covered**: a site that says it was never asked before, or that holds more images than it has",
-)
-def test_no_more_labels_are_due_than_queries_by_size_ask_for():
-    """100 images: a tenth at first, a half after two queries, 20 labels each."""
-    job = claims("fedal", rounds=3, query_every=1, steps=2, budget="by_score")
-    for round_, due in ((2, 20), (3, 40)):
-        job.check(answer("a", 10, 90, scores=scores(90), due=due), request("score", round_))
-        with pytest.raises(
-            WireError, match=f"labels due at a: expected at most {due + 1}, found {due + 2}"
-        ):
-            job.check(answer("a", 10, 90, scores=scores(90), due=due + 2), request("score", round_))
-    with pytest.raises(WireError, match="labels due at a: expected at most 0"):
-        claims("fedavg").check(answer("a", 10, 90, due=1), request())
-
-
-@settings(deadline=None)
-@given(
-    total=st.integers(0, 300),
-    missing=st.integers(0, 300),
-    known=st.integers(0, 300),
-    first=st.floats(0, 1),
-    more=st.floats(0, 1),
-    queries=st.integers(1, 6),
-)
-def test_what_is_due_at_an_honest_site_passes(total, missing, known, first, more, queries):
-    """Also where it can ask about some of its images only, and had labels before the run."""
-    target = min(1.0, first + more)
-    pool = max(0, total - missing)
-    job = {"rounds": queries + 1, "query_every": 1, "steps": queries, "budget": "by_score"}
-    fedal = METHODS["fedal"](
-        settings_of("fedal", {**job, "initial_fraction": first, "target_fraction": target})
-    ).active
-    began = max(fedal.first(pool), min(known, pool))
-    for round_ in range(2, queries + 2):
-        assert fedal.wanted(round_, pool, began) - began <= fedal.most_due(round_, total)
 
 
 # --- in a run
@@ -324,63 +270,3 @@ def test_the_last_evaluation_is_behind_the_last_round():
     claims("selffed", rounds=2, pretraining_rounds=1, pretraining_warm_up=0, warm_up=0).check(
         answer("a", 10, 10), request("idle", 3)
     )
-
-
-# --- scores and questions
-
-
-@pytest.mark.parametrize(
-    ("counts_", "expected"),
-    [
-        ([0, 0, 0], [0, 0, 0]),
-        ([1, 1, 2], [0, 0, 0]),  # four images
-        ([1, 1, 3], [5, 0, 0]),  # five: the lowest of them decides
-        ([3, 4, 6], [0, 5, 5]),  # 13 images: 10, of which 5 lie in the highest
-        ([5, 0, 12], [5, 0, 10]),
-    ],
-)
-def test_scores_are_counted_in_fives(counts_, expected):
-    assert counts_in_fives(counts_) == expected
-
-
-SCORES = st.lists(st.integers(0, 30), min_size=1, max_size=12)
-
-
-@settings(deadline=None)
-@given(scores=SCORES, other=SCORES, budget=st.integers(0, 60))
-def test_counts_in_fives_never_exceed_the_truth_or_the_budget(scores, other, budget):
-    found = counts_in_fives(scores)
-    assert all(number >= 0 and number % 5 == 0 for number in found)
-    for start in range(len(scores)):
-        assert 0 <= sum(scores[start:]) - sum(found[start:]) < 5
-    other = (other + [0] * len(scores))[: len(scores)]
-    given_ = allocate_by_counts({"a": found, "b": counts_in_fives(other)}, budget)
-    assert given_["a"] <= sum(scores)
-    assert given_["b"] <= sum(other)
-
-
-@pytest.mark.proves(
-    "lead",
-    "finding a single image in the histogram of scores",
-    "images are counted in fives; **not covered**: histograms of two models that differ at one image",
-)
-def test_only_every_fifth_image_changes_the_histogram():
-    pools = [np.bincount([20] * 7 + [40] * number, minlength=64).tolist() for number in range(5)]
-    histograms = {tuple(counts_in_fives(pool)) for pool in pools[:3]}
-    assert len(histograms) == 1
-    assert counts_in_fives(pools[2]) != counts_in_fives(pools[3])
-
-
-@pytest.mark.proves(
-    "server",
-    "a server asks a hospital's people for more labels than there are images, or where the job divides by size",
-    "refused by the site",
-)
-@pytest.mark.parametrize("labels", [31, 10**7])
-def test_a_number_of_labels_that_cannot_be_is_refused(labels):
-    with pytest.raises(WireError, match="labels in a request"):
-        labels_asked(labels, 30)
-    with pytest.raises(WireError, match="labels in a request"):
-        labels_asked(1, 0)
-    assert labels_asked(30, 30) == 30
-    assert labels_asked(None, 30) is None

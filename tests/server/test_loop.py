@@ -425,26 +425,25 @@ def test_fewer_than_the_minimum_leaves_the_model_as_it_was(tmp_path):
 
 @pytest.mark.proves(
     "lead",
-    "a lead's FedAL job that also learns from pseudo-labels: sites without labels reply, and count for nothing",
+    "a lead's method in which sites reply and count for nothing",
     "they are no replies of an average: with too few others the model stays as it was, the round says so",
 )
-def test_replies_without_weight_make_no_average_of_three(tmp_path):
-    def without_labels(site, answer):
+def test_replies_without_weight_make_no_average_of_three(tmp_path, monkeypatch):
+    """A method that weights by unlabelled images, of which two of the three sites have none."""
+
+    def without_unlabelled(site, answer):
         if site == "site-9" or not answer.meta["steps"]:
             return [answer]
         images = answer.meta["labelled"] + answer.meta["unlabelled"]
-        nothing = dict.fromkeys(answer.meta["label_counts"], 0)
-        return [
-            Message(
-                {**answer.meta, "labelled": 0, "unlabelled": images, "label_counts": nothing},
-                answer.arrays,
-            )
-        ]
+        return [Message({**answer.meta, "labelled": images, "unlabelled": 0}, answer.arrays)]
 
-    options = {"participants": 3, "rounds": 2, "unlabelled_weight": 1.0, "query_every": 1}
+    def unlabelled_images(task, labelled, unlabelled, steps):
+        return unlabelled
+
+    monkeypatch.setattr("fedward.methods.fedavg.steps_taken", unlabelled_images)
     with in_vain():
-        experiment = tiny("fedal", options=options, minimum_replies=3)
-        transport = Tampering(experiment, tmp_path / "cache", without_labels)
+        experiment = tiny("fedavg", options={"participants": 3, "rounds": 2}, minimum_replies=3)
+        transport = Tampering(experiment, tmp_path / "cache", without_unlabelled)
         run_experiment(experiment, tmp_path / "run", transport, engine="local")
     for row in rows(tmp_path / "run", "rounds"):
         assert row["replied"] == []
@@ -602,10 +601,22 @@ def test_answers_without_a_step_do_not_keep_a_run_alive(tmp_path):
 # --- what a workflow notes
 
 
+def group_row(exchange, replies):
+    sites = [reply.site for reply in replies if reply.steps]
+    return {
+        "round": exchange.round,
+        "part": exchange.part,
+        "group": "all",
+        "sites": sites,
+        "weights": [1.0] * len(sites),
+        "distances": [0.0] * len(sites),
+    }
+
+
 def note_rounds(monkeypatch, folder: Path, on_disk: list[list[int]]) -> None:
     """Let FedAvg's workflow note every round's number when it has heard its replies."""
     declared = Requirements(
-        sends=Sends(frozenset({"loss_supervised"}), records=frozenset({"budgets"}))
+        sends=Sends(frozenset({"loss_supervised"}), records=frozenset({"groups"}))
     )
     begin = FedAvg.__init__
 
@@ -620,9 +631,8 @@ def note_rounds(monkeypatch, folder: Path, on_disk: list[list[int]]) -> None:
         exchange = next(inner)
         while exchange is not None:
             replies = yield exchange
-            heard = {reply.site: 0 for reply in replies if reply.steps}
-            federation.record("budgets", {"round": exchange.round, "labels": heard})
-            on_disk.append([row["round"] for row in rows(folder, "budgets")])
+            federation.record("groups", group_row(exchange, replies))
+            on_disk.append([row["round"] for row in rows(folder, "groups")])
             try:
                 exchange = inner.send(replies)
             except StopIteration:
@@ -636,10 +646,10 @@ def test_notes_reach_the_log_with_the_state_that_follows_them(tmp_path, monkeypa
     note_rounds(monkeypatch, tmp_path / "run", on_disk)
     folder = run_local(tiny("fedavg"), tmp_path / "run", sites=SITES)
     assert on_disk == [[], [1], [1, 2]]
-    assert [row["round"] for row in rows(folder, "budgets")] == [1, 2, 3]
+    assert [row["round"] for row in rows(folder, "groups")] == [1, 2, 3]
     assert all(
-        list(row["labels"]) == done["replied"]
-        for row, done in zip(rows(folder, "budgets"), rows(folder, "rounds"), strict=True)
+        row["sites"] == done["replied"]
+        for row, done in zip(rows(folder, "groups"), rows(folder, "rounds"), strict=True)
     )
 
 
@@ -658,9 +668,9 @@ def test_notes_of_a_round_that_never_ended_are_not_kept(tmp_path, monkeypatch):
         patch.setattr(RunFolder, "commit", dies)
         with pytest.raises(KeyboardInterrupt):
             run_local(tiny("fedavg"), folder, sites=SITES)
-    assert [row["round"] for row in rows(folder, "budgets")] == [1]
+    assert [row["round"] for row in rows(folder, "groups")] == [1]
     run_local(None, folder, resume=True)
-    assert [row["round"] for row in rows(folder, "budgets")] == [1, 2, 3]
+    assert [row["round"] for row in rows(folder, "groups")] == [1, 2, 3]
 
 
 def test_a_note_of_an_unfinished_round_is_cut_on_resume(tmp_path, monkeypatch):
@@ -678,9 +688,9 @@ def test_a_note_of_an_unfinished_round_is_cut_on_resume(tmp_path, monkeypatch):
         patch.setattr("fedward.storage.run_folder.save_state", dies)
         with pytest.raises(KeyboardInterrupt):
             run_local(tiny("fedavg"), folder, sites=SITES)
-    assert [row["round"] for row in rows(folder, "budgets")] == [1, 2]
+    assert [row["round"] for row in rows(folder, "groups")] == [1, 2]
     run_local(None, folder, resume=True)
-    assert [row["round"] for row in rows(folder, "budgets")] == [1, 2, 3]
+    assert [row["round"] for row in rows(folder, "groups")] == [1, 2, 3]
 
 
 # --- the last evaluation, which is no round

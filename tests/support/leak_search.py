@@ -57,12 +57,12 @@ def draw(chance: random.Random) -> dict[str, Any]:
         "round_warm_up": chance.choice([0.0, 0.2, 1.0]),
         "images_at_most": chance.choice([32, 33, 34, 39, 47, 64]),
         "batch": chance.choice([8, 8, 8, 9, 11]),
-        "missing_classes": chance.choice(["as_any", "restricted", "logit_adjustment"]),
+        "missing_classes": chance.choice(["as_any", "restricted"]),
         "class_weighting": chance.choice(["none", "none", "median_frequency"]),
     }
     if method == "fedprox":
         options["proximal_weight"] = log(-3, 6)
-    if method in ("ssfl", "fedperl", "fedal"):
+    if method in ("ssfl", "fedperl"):
         options |= {
             "threshold": chance.choice([0.0, 0.13, 0.14, 0.2, 0.6]),
             "unlabelled_weight": log(-3, 0.3),

@@ -179,11 +179,7 @@ def _singles(batch: Batch) -> list[Batch]:
             for i in range(len(batch.labels))
         ]
     if batch.weak is not None:
-        names = [
-            name
-            for name in ("weak", "strong", "which", "received")
-            if getattr(batch, name) is not None
-        ]
+        names = [name for name in ("weak", "strong", "which") if getattr(batch, name) is not None]
         images += [
             Batch(**{name: getattr(batch, name)[i : i + 1] for name in names})
             for i in range(len(batch.weak))

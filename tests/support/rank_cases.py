@@ -110,7 +110,6 @@ CASES = {
     "fixmatch": case("ssfl", threshold=0.25),
     "self_adaptive": case("ssfl", pseudo_labels="freematch"),
     "balanced": case("ssfl", labelled=0.0, pseudo_labels="balanced", threshold=0.08),
-    "corrected": case("fedperl", peers=1, pseudo_labels="corrected", threshold=0.19),
     "nothing_kept": case("ssfl", labelled=0.0, threshold=1.0),
     "peers": case("fedperl", peers=2, threshold=0.19, consistency_weight=100.0),
     "peers_follow_batch": case(

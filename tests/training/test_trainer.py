@@ -607,14 +607,6 @@ def test_steps_without_a_loss_change_no_parameter() -> None:
         (FedPerlObjective(FEDPERL.model_copy(update={"threshold": 1.0})), FEDPERL, False, 0),
         (
             FedPerlObjective(
-                FEDPERL.model_copy(update={"threshold": 1.0, "detach_consistency": True})
-            ),
-            FEDPERL,
-            True,
-            0,
-        ),
-        (
-            FedPerlObjective(
                 FEDPERL.model_copy(update={"threshold": 1.0, "consistency_weight": 0.0})
             ),
             FEDPERL,
@@ -622,7 +614,7 @@ def test_steps_without_a_loss_change_no_parameter() -> None:
             0,
         ),
     ],
-    ids=["beta 0", "peers", "no peers", "detached", "gamma 0"],
+    ids=["beta 0", "peers", "no peers", "gamma 0"],
 )
 def test_a_step_is_one_that_could_move_a_parameter(
     objective: Objective, settings: Settings, peers: bool, steps: int

@@ -102,7 +102,7 @@ class Admission:
         )
         if isinstance(request, TaskRequest):
             self.draws()
-            self._check_request(policy, request, arrays)
+            self._check_peers(arrays)
             self._check_first_model(policy, request, arrays)
         if policy.approval == "none":
             return None
@@ -225,23 +225,14 @@ class Admission:
         if broken:
             refuse_unless(self._site, [broken])
 
-    def _check_request(
-        self, policy: Policy, request: TaskRequest, arrays: Mapping[str, np.ndarray]
-    ) -> None:
-        limit = policy.maximum_questions
+    def _check_peers(self, arrays: Mapping[str, np.ndarray]) -> None:
+        """Raise PolicyError where a request brings other peers than the job's method sends."""
         roles = wire.roles(arrays)
         peers = [f"peer{index}" for index in range(self._algorithm.requirements.server.peers)]
         asked = f"the request brings {len(roles)}"
+        allowed = f"at most {count(len(peers), 'peer')} in this job"
         kept = roles == peers[: len(roles)]
-        few_peers = Finding(
-            "lone_peers", f"at most {count(len(peers), 'peer')} in this job", asked, kept
-        )
-        asked = "the request asks for more"
-        kept = limit is None or (request.labels or 0) <= limit
-        refuse_unless(
-            self._site,
-            [few_peers, Finding("maximum_questions", f"at most {limit} labels", asked, kept)],
-        )
+        refuse_unless(self._site, [Finding("lone_peers", allowed, asked, kept)])
 
     def _check_first_model(
         self, policy: Policy, request: TaskRequest, arrays: Mapping[str, np.ndarray]

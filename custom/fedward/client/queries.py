@@ -12,16 +12,8 @@ from fedward.client.site_data import DataSource
 from fedward.methods.abilities import LabelPurchases
 from fedward.methods.fedal.out_of_distribution import LEAST_LABELLED, out_of_distribution
 from fedward.methods.fedal.out_of_distribution import USES as FILTER_USES
-from fedward.methods.samplers import (
-    Pool,
-    ScoreSampler,
-    Uses,
-    counts_in_fives,
-    sampler_of,
-    score_counts,
-)
-from fedward.methods.workflow import QUERY, SCORE, State
-from fedward.protocol import wire_checks
+from fedward.methods.samplers import Pool, Uses, sampler_of
+from fedward.methods.workflow import QUERY, State
 from fedward.protocol.requests import TaskRequest
 from fedward.sites import Images, SiteData
 from fedward.sites.data import Label
@@ -80,21 +72,11 @@ class Queries:
         look = partial(_pool, learner, model, known, round_, set(free))
         first = max(method.first(pool), len(labels.annotators.known))
         taken = labels.taken_before(round_, part)
-        due = method.wanted(round_, pool, first) - taken if taken >= first else 0
-        if task == SCORE:
-            ids = self._askable(learner, look, request, free) if taken >= first else []
-            assert isinstance(method.sampler, ScoreSampler), "a job's settings refuse others"
-            counts = score_counts(
-                method.sampler, look(method.sampler.uses, ids), len(self.given.classes)
-            )
-            return learner, {"scores": counts_in_fives(counts), "due": due}
         if taken < first:
             wanted = first
             sampler = sampler_of("random")
         else:
-            most = len(free) if method.by_score else 0
-            asked = wire_checks.labels_asked(request.labels, most)
-            wanted = taken + (due if asked is None else asked) if task == QUERY else 0
+            wanted = method.wanted(round_, pool, first) if task == QUERY else 0
             sampler = method.sampler
         in_the_run = max(wanted, method.wanted(method.rounds, pool, first))
         self.admission.check_questions(in_the_run - len(labels.annotators.known))

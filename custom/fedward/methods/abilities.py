@@ -42,11 +42,6 @@ class LabelPurchases(Protocol):
         ...
 
     @property
-    def by_score(self) -> bool:
-        """Whether a query's labels go where scores are highest; else each site has its share."""
-        ...
-
-    @property
     def filters_unfamiliar_images(self) -> bool:
         """Whether sites do not ask about images that look like none of their labelled ones."""
         ...
@@ -61,8 +56,4 @@ class LabelPurchases(Protocol):
 
     def most_labelled(self, round_: int, pool: int, known: int) -> int:
         """Return how many images can have a label in a round; ``known`` had one before the run."""
-        ...
-
-    def most_due(self, round_: int, total: int) -> int:
-        """Return how many labels can be due in a round at a site with ``total`` training images."""
         ...

@@ -20,9 +20,7 @@ class ServerState:
     model: State
     """The global model."""
     optimizer: State = field(default_factory=dict, kw_only=True)
-    """Moments of the server's optimiser, ``first/<tensor>`` and ``second/<tensor>``; nothing before
-    its first step.
-    """
+    """Momentum of the server's optimiser, ``first/<tensor>``; empty before its first step."""
     average: State = field(default_factory=dict, kw_only=True)
     """The moving average of the global model; nothing before the first round, and where the
     settings want none.

@@ -8,7 +8,6 @@ Its equations, and other ways to make pseudo-labels, are in :mod:`fedward.method
 """
 
 from collections.abc import Mapping
-from dataclasses import replace
 
 import torch
 from torch import Tensor, nn
@@ -31,86 +30,103 @@ from fedward.methods.supervised import Supervised
 
 __all__ = ["FixMatchObjective", "FixMatchSettings", "pseudo_label", "pseudo_label_loss"]
 
-NOTHING: Statistics = {}
-"""Statistics of a labeller that has none."""
+NO_STATISTICS: Statistics = {}
+"""The statistics of a labeller that keeps none."""
 
 
 class FixMatchObjective(Objective[Statistics]):
-    """L_sup + beta L_u, on labelled images, unlabelled images, or both."""
+    """``L_sup + β L_u``, on labelled images, unlabelled images, or both.
+
+    Its state is the labeller's statistics. :class:`~fedward.methods.fedperl.FedPerlObjective`
+    overrides :meth:`follows`, :meth:`teach` and :meth:`label`.
+    """
 
     uses = Uses(unlabelled="unlabelled", second_view="strong")
 
     def __init__(self, settings: FixMatchSettings) -> None:
         self.settings = settings
-        self.labeller = labeller_of(
-            settings.pseudo_labels, settings.threshold, settings.fairness_weight
-        )
+        self.labeller = labeller_of(settings.pseudo_labels, settings.threshold)
         self._labellers: dict[Outputs, Labeller] = {
             SOFTMAX: self.labeller,
             SIGMOID: PerClass(settings.threshold),
         }
-        self.uses = replace(self.uses, received=self.labeller.received)
 
     def init(self, net: nn.Module, inputs: RoundInputs) -> Statistics:
-        """Return what the labeller knows before the first batch."""
+        """Return the labeller's statistics before the first batch."""
         return self._labeller(inputs).init(inputs)
 
     def losses(
-        self, net: nn.Module, batch: Batch, inputs: RoundInputs, state: Statistics = NOTHING
+        self, net: nn.Module, batch: Batch, inputs: RoundInputs, state: Statistics = NO_STATISTICS
     ) -> Losses:
-        """Return the terms of Bdair et al., MELBA 2022, eq. (2); ``kept`` is the share of
-        pseudo-labels used.
+        """Return the terms of Bdair et al., MELBA 2022, eq. (2).
+
+        ``kept`` among the logs is the share of the pseudo-labels that the loss sees.
         """
         follows = self.follows(batch.peers)
+        # Weak views join the shared pass only if a gradient flows through them.
         net = in_one_pass(net, batch.labelled, batch.strong, batch.weak if follows else None)
         supervised = Supervised().losses(net, batch, inputs).terms
         if batch.weak is None or batch.strong is None:
             return Losses(supervised, learns=bool(supervised))
         # Strong views first: the gradient of BatchNorm in evaluation mode reads the running
         # statistics when it is taken, so no training pass may move them after the weak views.
-        logits = strong_pass(net, batch.strong, self.settings)
-        weight = self.settings.unlabelled_weight
-        local, teaching = self.teach(net, batch.weak, batch.peers, inputs)
-        found = self.label(local.detach(), batch, state, inputs)
-        pseudo = self._labeller(inputs).loss(
-            inputs.seen_by_losses(logits), found, self.settings.pseudo_label_mean
+        logits_strong = strong_pass(net, batch.strong, self.settings)  # (B, K)
+        probabilities, teaching_terms = self.teach(net, batch.weak, batch.peers, inputs)
+        pseudo_labels = self.label(probabilities.detach(), batch, state, inputs)
+        loss_pseudo = self._labeller(inputs).loss(
+            inputs.seen_by_losses(logits_strong), pseudo_labels, self.settings.pseudo_label_mean
         )
-        kept = found.keep if found.keep.dim() == 1 else found.keep.any(dim=1)
-        enough = kept.sum() >= (1 if supervised else inputs.smallest_batch)
-        pseudo = torch.where(enough, pseudo, 0.0)
-        terms = {**supervised, "loss_pseudo": weight * pseudo, **teaching}
-        learns = bool(supervised) or follows or (weight > 0 and enough)
-        after = {"labels": found.labels, "keep": found.keep, **found.statistics}
-        return Losses(terms, {"kept": found.keep.float().mean()}, learns, after)
+
+        # Where a site learns from pseudo-labels alone, too few kept images would show in the update.
+        keep = pseudo_labels.keep
+        kept_images = keep if keep.dim() == 1 else keep.any(dim=1)  # (B,)
+        fewest = 1 if supervised else inputs.smallest_batch
+        enough = kept_images.sum() >= fewest
+        loss_pseudo = torch.where(enough, loss_pseudo, 0.0)
+
+        weight = self.settings.unlabelled_weight
+        return Losses(
+            terms={**supervised, "loss_pseudo": weight * loss_pseudo, **teaching_terms},
+            logs={"kept": keep.float().mean()},
+            learns=bool(supervised) or follows or (weight > 0 and enough),
+            found={"labels": pseudo_labels.labels, "keep": keep, **pseudo_labels.statistics},
+        )
 
     def after_batch(self, losses: Losses, state: Statistics) -> Statistics:
-        """Return what the labeller knows now; nothing new without unlabelled images."""
+        """Return the labeller's statistics after a batch; without unlabelled images the same."""
         return {name: losses.found.get(name, value) for name, value in state.items()}
 
     def remember(self, state: Statistics) -> Mapping[str, Statistics]:
-        """Return what the labeller wants to know in the next round."""
+        """Return what the labeller keeps for the next round."""
         return self.labeller.remember(state)
 
     def follows(self, peers: Tensor | None) -> bool:
-        """Return whether the net learns from its weak views, too; here they only make labels."""
+        """Return whether a gradient flows through the weak views; here they only make labels."""
         return False
 
     def teach(
         self, net: nn.Module, weak: Tensor, peers: Tensor | None, inputs: RoundInputs
     ) -> tuple[Tensor, dict[str, Tensor]]:
-        """Return the net's probabilities (B, K) of the weak views, and further loss terms; here
-        none.
+        """Return the network's probabilities (B, K) of the weak views, and further loss terms.
+
+        Here there are no further terms.
         """
         with torch.no_grad():
             return probabilities_in_evaluation_mode(net, weak, inputs.outputs), {}
 
     def label(
-        self, local: Tensor, batch: Batch, known: Statistics, inputs: RoundInputs
+        self, local: Tensor, batch: Batch, statistics: Statistics, inputs: RoundInputs
     ) -> PseudoLabels:
-        """Return the pseudo-labels of a batch by the net's probabilities; here the net teaches
-        itself.
+        """Return the pseudo-labels of a batch.
+
+        Args:
+            local: (B, K) the network's probabilities of the weak views, without gradient. Here they
+                are all that labels are made of.
+            batch: with the peers' probabilities, which a method may use.
+            statistics: the labeller's, after the batches before this one.
+            inputs: what stays fixed during the phase.
         """
-        return self._labeller(inputs).label(local, batch.received, known)
+        return self._labeller(inputs).label(local, statistics)
 
     def _labeller(self, inputs: RoundInputs) -> Labeller:
         return self._labellers[inputs.outputs]

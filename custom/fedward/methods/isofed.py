@@ -8,16 +8,13 @@ site adapts what it received to its own images by information maximisation (Sec.
 """
 
 from collections.abc import Sequence
-from typing import Literal
 
 import torch
-from pydantic import model_validator
 from torch import Tensor, nn
 
 from fedward.errors import ConfigError
 from fedward.methods.algorithm import Algorithm
 from fedward.methods.distances import distance_weights, images_of_group, model_distance
-from fedward.methods.fixmatch import FixMatchObjective, FixMatchSettings
 from fedward.methods.groups import (
     LABELLED,
     UNLABELLED,
@@ -35,7 +32,7 @@ from fedward.methods.mean_teacher import (
     phases_by_group,
     sharpen,
 )
-from fedward.methods.settings import Positive, StepSize, changed
+from fedward.methods.settings import Positive, StepSize
 from fedward.methods.workflow import Federation, Rounds
 
 __all__ = [
@@ -109,7 +106,7 @@ class InformationMaximisation(Stateless):
         )
 
 
-class IsoFedSettings(MeanTeacherSettings, FixMatchSettings):
+class IsoFedSettings(MeanTeacherSettings):
     """IsoFed's choices."""
 
     adapt: bool = True
@@ -120,10 +117,6 @@ class IsoFedSettings(MeanTeacherSettings, FixMatchSettings):
     """Its learning rate, as a share of that of the training which follows. Not in the paper; SHOT's
     for a backbone.
     """
-    unlabelled_loss: Literal["mean_teacher", "pseudo_labels"] = "mean_teacher"
-    """What sites without labels learn from: a mean teacher, as in the paper, or pseudo-labels as in
-    ``ssfl``.
-    """
 
     @property
     def step_sizes(self) -> Sequence[StepSize]:
@@ -133,18 +126,6 @@ class IsoFedSettings(MeanTeacherSettings, FixMatchSettings):
             return training
         rate = self.adaptation_rate * max(step.largest for step in training)
         return [*training, StepSize("adaptation_rate", rate, self.optimizer)]
-
-    @model_validator(mode="after")
-    def _of_one_loss(self) -> "IsoFedSettings":
-        # Not `threshold`: each multi-label job has one, and its error is that IsoFed takes no such
-        # job.
-        of_pseudo_labels = ("pseudo_labels", "pseudo_label_mean", "fairness_weight")
-        own = {"mean_teacher": ("temperature", "ema_decay"), "pseudo_labels": of_pseudo_labels}
-        for loss, names in own.items():
-            if loss != self.unlabelled_loss and (wrong := changed(self, *names)):
-                found = f"unlabelled_loss={self.unlabelled_loss}"
-                raise ValueError(f"{wrong} has no effect with {found}: set unlabelled_loss={loss}")
-        return self
 
 
 class IsoFed(Algorithm[GroupedState]):
@@ -163,16 +144,8 @@ class IsoFed(Algorithm[GroupedState]):
     def __init__(self, settings: IsoFedSettings) -> None:
         self.settings = settings
         self.weight = images_of_group
-        losses = {"loss_supervised", "loss_information"}
-        logs = set[str]()
-        if settings.unlabelled_loss == "pseudo_labels":
-            losses.add("loss_pseudo")
-            logs.add("kept")
-        else:
-            losses.add("loss_consistency")
-        self.requirements = by_distance(
-            settings, frozenset(losses), logs=frozenset(logs), exchanges=2
-        )
+        losses = frozenset({"loss_supervised", "loss_consistency", "loss_information"})
+        self.requirements = by_distance(settings, losses, exchanges=2)
         self._groups = Groups(settings)
 
     def phases(self, task: str, round_: int, labelled: int) -> Sequence[Phase]:
@@ -180,12 +153,7 @@ class IsoFed(Algorithm[GroupedState]):
         student does.
         """
         choice = self.settings
-        unlabelled = (
-            MeanTeacher(choice)
-            if choice.unlabelled_loss == "mean_teacher"
-            else FixMatchObjective(choice)
-        )
-        training = phases_by_group(choice, task, round_, labelled, unlabelled)
+        training = phases_by_group(choice, task, round_, labelled, MeanTeacher(choice))
         if not training or not choice.adapt or round_ <= choice.warm_up:
             return training
         rate = choice.adaptation_rate * training[0].learning_rate

@@ -31,8 +31,6 @@ class Uses:
     """Which images a site that passes through what it has counts: the more numerous kind, or the
     labelled ones.
     """
-    received: bool = False
-    """Whether the model that the site received answers on the weak views, too."""
 
 
 @dataclass(frozen=True)
@@ -52,10 +50,6 @@ class Batch:
     peers: Tensor | None = None
     """(P, B, K) the peers' probabilities on ``weak``, without gradient; None when the site has no
     peers.
-    """
-    received: Tensor | None = None
-    """(B, K) probabilities of the model that the site received on ``weak``, without gradient, where
-    they are used.
     """
     which: Tensor | None = None
     """(B,) int64: a number for each unlabelled image, the same in all rounds of a run."""
@@ -237,29 +231,16 @@ def in_one_pass(net: nn.Module, *batches: Tensor | None) -> nn.Module:
 @contextmanager
 def evaluation_mode(net: nn.Module) -> Iterator[None]:
     """Freeze BatchNorm and dropout of a network that trains: buffers do not change, gradients flow."""
-    frozen = [norm for norm in batch_norms(net) if not norm.training]
     net.eval()
     try:
         yield
     finally:
         net.train()
-        for norm in frozen:
-            norm.eval()
 
 
 def batch_norms(net: nn.Module) -> list[_BatchNorm]:
     """Return the layers of a network that normalise by the statistics of a batch."""
     return [module for module in net.modules() if isinstance(module, _BatchNorm)]
-
-
-def training_mode(net: nn.Module, settings: Settings) -> None:
-    """Put a network into training mode, but for BatchNorm whose statistics are to stay as they were
-    received.
-    """
-    net.train()
-    if settings.batch_statistics == "frozen":
-        for norm in batch_norms(net):
-            norm.eval()
 
 
 @contextmanager

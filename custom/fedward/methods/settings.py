@@ -9,7 +9,7 @@ Share = Annotated[float, Field(ge=0.0, le=1.0)]
 Positive = Annotated[float, Field(gt=0.0)]
 Schedule = Literal["constant", "cosine"]
 Optimizer = Literal["adam", "adamw", "sgd"]
-MissingClasses = Literal["as_any", "restricted", "logit_adjustment"]
+MissingClasses = Literal["as_any", "restricted"]
 
 
 class StepSize(NamedTuple):
@@ -71,14 +71,12 @@ class Settings(BaseModel):
     """Of the supervised cross-entropy, by the labels at each site. FedPerl's code:
     median_frequency, with which few labels of a rare class teach a net to see it everywhere."""
     missing_classes: MissingClasses = "as_any"
-    """What losses against labels make of classes of which a site has few labels or none: nothing,
-    as in the papers; FedRS's restricted softmax; or the balanced softmax of the site's counts.
-    Predictions stay as they are."""
-    batch_statistics: Literal["weak_views", "all_views", "frozen"] = "weak_views"
+    """How losses against labels treat classes of which a site has no labels: as any other class, as
+    in the papers, or by FedRS's restricted softmax. Predictions stay as they are."""
+    batch_statistics: Literal["weak_views", "all_views"] = "weak_views"
     """Which views move BatchNorm's running statistics, by which models are evaluated and label
-    images: weak ones, so that strong views are normalised by their batch and leave no trace; all,
-    as in FedPerl's code for views that are kept; or none: BatchNorm trains with the statistics of
-    the model received."""
+    images: weak views, so that strong views are normalised by their batch and leave no trace; or
+    all views, as in FedPerl's code for views whose labels are kept."""
     largest_share: float = Field(0.5, gt=0.0, le=1.0)
     """Most of all images, or steps, that one site counts for in an average of three sites or more;
     1: no cap.
@@ -90,14 +88,11 @@ class Settings(BaseModel):
     trim: float = Field(0.2, ge=0.0, le=0.5)
     """Share of the sites that the trimmed mean leaves out at either end of each number, rounded up.
     """
-    server_optimizer: Literal["average", "momentum", "adam"] = "average"
-    """What the server does with the mean of the sites' models: it takes it, or steps towards it."""
-    server_learning_rate: Positive = 1.0
-    """Of that step. Adam's is as long however small the update is, and so needs a far lower one,
-    such as 0.01.
-    """
+    server_optimizer: Literal["average", "momentum"] = "average"
+    """What the server does with the mean of the sites' models: it takes the mean as the next model,
+    or steps towards it with momentum (FedAvgM)."""
     server_momentum: float = Field(0.9, ge=0.0, lt=1.0)
-    """Of momentum, and of Adam's first moment."""
+    """β of the server's momentum."""
     average_decay: float = Field(0.0, ge=0.0, lt=1.0)
     """Of a moving average of the global model over the rounds, which is evaluated and saved in its
     place; 0: none.
@@ -126,7 +121,7 @@ class Settings(BaseModel):
     @property
     def takes_mean(self) -> bool:
         """Whether the mean of the sites' models is the next global model as it is."""
-        return self.server_optimizer == "average" and self.server_learning_rate == 1
+        return self.server_optimizer == "average"
 
     @model_validator(mode="after")
     def _whole_batches(self) -> "Settings":

@@ -18,11 +18,6 @@ State: TypeAlias = Mapping[str, torch.Tensor]
 QUERY = "query"
 """Task of an exchange in which sites ask for the labels that are due, and train with what they get."""
 
-SCORE = "score"
-"""Task of an exchange in which sites train nothing, but report how the scores of their images are
-distributed.
-"""
-
 
 @dataclass(frozen=True)
 class ClientTask:
@@ -30,8 +25,6 @@ class ClientTask:
 
     name: str = "train"
     """Its kind, by which :meth:`Algorithm.phases` tells what the site does."""
-    labels: int | None = None
-    """How many labels the site is to ask for, where the server decides it."""
     models: Mapping[str, State] = field(default_factory=dict)
     """Models only this site gets, by role, e.g. ``{"peer0": ...}``; floating-point tensors travel.
     """
@@ -83,19 +76,11 @@ class ClientUpdate:
     """Optimiser steps taken; 0 where there was nothing to do, and ``state`` is the model it was
     sent.
     """
-    scores: Sequence[int] = ()
-    """Where the site was asked to score its images: how many have a score in each of equal
-    intervals.
-    """
-    due: int = 0
-    """Labels the site would ask for next if each got its share by size; below 0 if it had more
-    before.
-    """
 
     @property
     def useful(self) -> bool:
         """Whether the site did what it was asked for."""
-        return self.steps > 0 or bool(self.scores)
+        return self.steps > 0
 
 
 @dataclass(frozen=True)

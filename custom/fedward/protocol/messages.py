@@ -9,17 +9,11 @@ from typing import Annotated, Literal, TypeAlias, TypeVar
 
 from pydantic import FailFast, Field
 
-from fedward.methods.samplers.allocation import SCORE_INTERVALS
 from fedward.protocol.fields import Count, Expected, Few, Number, Part, Said, Sha256, Text, Whole
 
 Split: TypeAlias = Literal["val", "test"]
 """Of a site's images, those that models are evaluated on."""
 _Minutes: TypeAlias = Annotated[Number, Field(ge=0), Expected("a number of 0 or more")]
-_Scores: TypeAlias = Annotated[
-    list[Count],
-    Field(min_length=SCORE_INTERVALS, max_length=SCORE_INTERVALS),
-    Expected(f"{SCORE_INTERVALS} counts of 0 or more"),
-]
 
 _Counts: TypeAlias = Annotated[list[Count], FailFast(), Expected("counts of 0 or more")]
 _CountsByClass: TypeAlias = Annotated[list[_Counts], FailFast(), Expected("lists of counts")]
@@ -164,10 +158,6 @@ class Answer(_Reply):
     label_counts: Annotated[LabelCounts | None, Said] = None
     minutes: Annotated[_Minutes | None, Said, Expected("a number of 0 or more")] = None
     """What its labels cost, where the site's file says what one costs."""
-    scores: Annotated[_Scores | None, Said] = None
-    """How many of its images have a score in each of equal intervals."""
-    due: Annotated[Whole | None, Said] = None
-    """How many labels it would ask for next by its size."""
     synthetic: Annotated[bool, Said, Expected("true")] = False
     """Its images are drawn by fedward, and not those that a site file names."""
     key: Annotated[Sha256 | None, Said] = None

@@ -9,7 +9,6 @@ from pydantic import Field, ValidationError
 
 from fedward.errors import WireError
 from fedward.protocol.fields import (
-    Count,
     Expected,
     Few,
     Number,
@@ -66,9 +65,6 @@ class _ModelRequest(_Request):
 
 class TaskRequest(_ModelRequest):
     """Asks a site to train, to evaluate the model, or both."""
-
-    labels: Annotated[Count | None, Said] = None
-    """How many labels the site asks for; None: the site decides."""
 
 
 class DecryptRequest(_ModelRequest):

@@ -24,12 +24,12 @@ import torch
 
 from fedward.digests import arrays_digest
 from fedward.errors import WireError
-from fedward.methods.workflow import SCORE, Exchange, State
+from fedward.methods.workflow import Exchange, State
 from fedward.protocol.encoding import decode, encode
 from fedward.protocol.fields import refusal
 from fedward.protocol.requests import SurveyRequest, TaskRequest
 
-UNTRAINED = ("idle", SCORE)
+UNTRAINED = ("idle",)
 """Tasks after which a site has no update."""
 KEY = "key"
 """Field of an encrypted answer: the fingerprint of the key its ciphertexts were made with."""
@@ -228,8 +228,6 @@ def requests(
     for site in arrays:
         task = exchange.tasks.get(site)
         fields = {"task": task.name if task else "idle", "evaluate": site in evaluating, **facts}
-        if task and task.labels is not None:
-            fields["labels"] = task.labels
         request = TaskRequest(round=exchange.round, part=exchange.part, **fields)
         messages[site] = Message(request.model_dump(exclude_unset=True), arrays[site])
     return messages

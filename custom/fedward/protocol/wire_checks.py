@@ -17,7 +17,7 @@ from fedward.errors import WireError
 from fedward.evaluation.small_counts import SMALLEST_COUNT
 from fedward.label_kinds import ONE_LABEL, LabelKind
 from fedward.methods.requirements import Requirements
-from fedward.methods.workflow import SCORE, State
+from fedward.methods.workflow import State
 from fedward.protocol.binned_checks import check_binned
 from fedward.protocol.fields import parse, refusal
 from fedward.protocol.messages import (
@@ -77,7 +77,7 @@ def check_answer(
         if "waiting" in answer.meta:
             return _without_arrays(WaitingAnswer, answer, site, round_)
         said = _said(Answer, answer, site, round_)
-        _check_work(said, request.meta["task"], needs.sends.reported)
+        _check_work(said, needs.sends.reported)
         names = (*label_kind.metric_names, *metrics)
         _check_metrics(
             f"metrics of {site}",
@@ -156,13 +156,10 @@ def _without_arrays(kind: type[ReplyT], answer: Message, site: str, round_: int)
     return _said(kind, answer, site, round_)
 
 
-def _check_work(answer: Answer, task: str, scalars: frozenset[str]) -> None:
+def _check_work(answer: Answer, scalars: frozenset[str]) -> None:
     where = f"answer of {answer.site}"
     if answer.steps and not answer.labelled + answer.unlabelled:
         _refuse(f"{where}, steps", "0 without an image to take them on", f"{answer.steps}")
-    if {answer.scores is not None, answer.due is not None} != {task == SCORE}:
-        expected = "scores and due" if task == SCORE else "no scores and none due"
-        _refuse(f"{where} to the task {task}", expected, "others")
     _only(f"{where}, train", answer.train, scalars)
 
 
@@ -228,17 +225,6 @@ def check_norm(site: str, answer: Message, model: State, largest: float) -> None
             f"a norm of at most {bound:.3g} (largest_update = {largest:g})",
             f"{found:.3g}",
         )
-
-
-def labels_asked(labels: int | None, free: int) -> int | None:
-    """Return how many labels a request has a site ask for, None: the site decides; WireError for
-    more than ``free``.
-    """
-    if labels is not None and labels > free:
-        _refuse(
-            "labels in a request", f"at most the {free} images that may be asked about", f"{labels}"
-        )
-    return labels
 
 
 def _check_metrics(

@@ -100,7 +100,7 @@ class Policy(BaseModel):
     """What class weights may let one image be of its batch's loss."""
     maximum_server_rate: float | None = Field(10.0, gt=0)
     """Length of the server's step in units of the mean update, over all rounds that its momentum
-    lasts; Adam's counts a hundredfold. None: any."""
+    lasts. None: any."""
     lone_peers: bool = False
     """Whether another site may be sent the model of one site alone."""
     maximum_rounds: int | None = Field(1000, ge=1)
@@ -470,19 +470,11 @@ def _server_rate(policy: Policy, settings: Settings) -> Finding:
     """Return what the rule says of the server's step, which gives sites the model of their next
     round.
     """
-    rate = settings.server_learning_rate
+    rate = 1.0
     if settings.server_optimizer == "momentum":
-        rate /= 1 - settings.server_momentum
-    elif settings.server_optimizer == "adam":
-        rate *= _ADAM_OF_THE_SERVER
-    return _largest(
-        "maximum_server_rate", policy.maximum_server_rate, {"server_learning_rate": rate}
-    )
-
-
-_ADAM_OF_THE_SERVER = 100.0
-"""How much longer than the mean update a step of the server's Adam with a rate of 1 is taken to be.
-"""
+        # Rounded, as 1 / (1 - 0.9) is a little more than 10.
+        rate = round(1 / (1 - settings.server_momentum), 9)
+    return _largest("maximum_server_rate", policy.maximum_server_rate, {"server_momentum": rate})
 
 
 def _most_images(policy: Policy, algorithm: Algorithm[Any]) -> Finding:

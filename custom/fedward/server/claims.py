@@ -37,10 +37,9 @@ class Claims:
         ====================  ==============================================================================
         steps                 at most those of the task's phases, by the job's settings and the site's images
         images                within a tenth of what the site said first
-        labels                without those that queries brought: the same; with them: at most what queries by
-                              size ask for, where the budget goes by size
-        scores, label counts  no more than there are images
-        labels due            no more than queries by size would have asked for by then
+        labels                without those that queries brought: the same; with them: at most what queries ask
+                              for
+        label counts          no more than there are images
         ====================  ==============================================================================
 
         ``answer`` has passed the checks of the wire list; ``request`` is the meta of what it
@@ -59,10 +58,6 @@ class Claims:
             for phase in phases
         ]
         _at_most(f"steps of {site}", sum(most), answer.steps)
-        _at_most(f"scores of {site}", unlabelled, sum(answer.scores or ()))
-        most_due = self._algorithm.active.most_due(round_, total) if self._algorithm.active else 0
-        _at_most(f"labels due at {site}", most_due, answer.due or 0)
-        _at_most(f"labels asked for too early at {site}", total, -(answer.due or 0))
         for name in ("asked", "bought", "waiting", "cannot_tell") if counts else ():
             most_labels = labelled if name == "bought" else total
             _at_most(f"label counts of {site}, {name}", most_labels, getattr(counts, name))

@@ -174,9 +174,7 @@ class Communicator:
             state = self._trained(exchange, site, answer, result)
         elif (task := request.meta["task"]) not in wire.UNTRAINED:
             result.failed[site] = _NOTHING_TO_DO.format(task, *images)
-        scores = checked.scores or ()
-        due = checked.due or 0
-        result.updates[site] = ClientUpdate(site, state, *images, checked.steps, scores, due)
+        result.updates[site] = ClientUpdate(site, state, *images, checked.steps)
 
     def _trained(self, exchange: Exchange, site: str, answer: Message, result: Result) -> State:
         """Return a site's trained model as it lies on disk, or the mean of all, once, where the

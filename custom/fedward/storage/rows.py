@@ -135,16 +135,6 @@ class QueryRow:
 
 @with_config(CLOSED)
 @dataclass(frozen=True)
-class BudgetRow:
-    """One row of budgets.jsonl: how a query's labels were divided by scores."""
-
-    round: int
-    labels: Mapping[str, int]
-    """Site -> how many labels it was to ask for."""
-
-
-@with_config(CLOSED)
-@dataclass(frozen=True)
 class ByteRow:
     """One row of bytes.jsonl: bytes sent to and received from one site in one exchange."""
 
@@ -216,7 +206,6 @@ Row: TypeAlias = (
     | PeerRow
     | GroupRow
     | QueryRow
-    | BudgetRow
     | ByteRow
     | SurveyRow
     | PseudoLabelRow
@@ -230,7 +219,6 @@ LOGS: Mapping[str, type[Row]] = {
     "peers": PeerRow,
     "groups": GroupRow,
     "queries": QueryRow,
-    "budgets": BudgetRow,
     "bytes": ByteRow,
     "surveys": SurveyRow,
 }

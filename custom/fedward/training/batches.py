@@ -120,8 +120,7 @@ class RoundBatches:
 
     Args:
         labelled, unlabelled: the site's images; an empty or absent part gives batches without it.
-        peers: networks in evaluation mode; the last is that of the model received, if ``uses``
-            wants its answers.
+        peers: networks in evaluation mode.
         settings: batch size and images per round.
         draws, stream: what draws at random, and (site, round, ...); equal ones give equal batches.
         views: how pictures are varied.
@@ -145,7 +144,6 @@ class RoundBatches:
         self._peers = peers
         self._batch = settings.batch
         self._views = views
-        self._received = uses.received
         self._strong = uses.second_view != "none"
         self._plain = uses.labelled_view == "none"
         counted = (
@@ -204,12 +202,9 @@ class RoundBatches:
         if self._strong:
             parts["strong"] = self._views.strong(images, self._generators["strong"])
         if self._peers:
-            answers = predictions(self._peers, parts["weak"], kind_of_labels(pixels.labels).outputs)
-            if self._received:
-                parts["received"] = answers[-1]
-                answers = answers[:-1]
-            if len(answers):
-                parts["peers"] = answers
+            parts["peers"] = predictions(
+                self._peers, parts["weak"], kind_of_labels(pixels.labels).outputs
+            )
         return parts
 
 

@@ -121,10 +121,7 @@ class Learner:
             torch.manual_seed(self.draws.derive(*stream, "dropout"))
             for phase in self.algorithm.phases(task, round_, len(self.images.data.labelled)):
                 purpose = (*stream, *phase.stream)
-                frozen = committee
-                if phase.objective.uses.received:
-                    frozen = [*committee, self.networks.load(model, len(peers) + 1).eval()]
-                batches = self._batches(phase, frozen, purpose)
+                batches = self._batches(phase, committee, purpose)
                 if not len(batches):
                     continue
                 generator = self.draws.torch_generator(*purpose, "mask")

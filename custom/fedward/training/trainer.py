@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from fedward.errors import WorkError
-from fedward.methods.local import Batch, Losses, Measurement, Phase, RoundInputs, training_mode
+from fedward.methods.local import Batch, Losses, Measurement, Phase, RoundInputs
 from fedward.methods.schedule import warm_up_factor
 from fedward.methods.settings import Settings
 from fedward.training.batches import RoundBatches
@@ -72,7 +72,7 @@ def train(
         objective.measure(net, batches)
         return Trained(len(batches), {}, {})
     keep_freed_memory()
-    training_mode(net, settings)
+    net.train()
     state = objective.init(net, inputs)
     optimizer = optimizer_of(net, settings, phase.learning_rate)
     sums = dict[str, Tensor]()

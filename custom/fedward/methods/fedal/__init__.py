@@ -1,14 +1,13 @@
-"""FedAL: which images a site should label next, by the entropy of its own model and the global one
-together.
+"""FedAL: a site labels the images on which its own model and the global one are least certain.
 
 Deng, Yang, Suzuki: *Federated active learning framework for efficient annotation strategy in
-skin-lesion classification*, arXiv 2406.11310. At each step of active learning a site scores its
-unlabelled images by the entropy of the mean of two predictions, those of its own model φ_m and of
-the global model ψ (eq. (3)), and labels the highest (eq. (4)), as many in every step (eq. (1)).
-Another of :mod:`fedward.methods.samplers` gives that one's baseline.
+skin-lesion classification*, arXiv 2406.11310. At each query a site scores its unlabelled images by
+the entropy of the mean of two predictions, those of its own model φ_m and of the global model ψ
+(eq. (3)). It asks for the labels of the highest scores (eq. (4)), equally many in every query
+(eq. (1)). Any other sampler of :mod:`fedward.methods.samplers` makes it that sampler's baseline.
 """
 
-from fedward.methods.fedal.algorithm import FedAL, FedALState, divide
+from fedward.methods.fedal.algorithm import FedAL
 from fedward.methods.fedal.queries import ActiveLearning, ActiveSettings
 from fedward.methods.samplers.equations import (
     annotation_budget,
@@ -17,5 +16,12 @@ from fedward.methods.samplers.equations import (
     select,
 )
 
-__all__ = ["ActiveLearning", "ActiveSettings", "FedAL", "FedALState", "divide"]
-__all__ += ["annotation_budget", "ensemble_entropy", "mean_over_models", "select"]
+__all__ = [
+    "ActiveLearning",
+    "ActiveSettings",
+    "FedAL",
+    "annotation_budget",
+    "ensemble_entropy",
+    "mean_over_models",
+    "select",
+]

@@ -1,166 +1,137 @@
-"""Active learning at the sites: in which rounds they ask for labels, for how many, and for which
-images.
-"""
+"""Active learning: in which rounds sites ask for labels, for how many, and for which images."""
 
 from collections.abc import Sequence
 from typing import Any, Literal
 
 from pydantic import Field, model_validator
 
-from fedward.methods.pseudo_labels.settings import FixMatchSettings
-from fedward.methods.samplers import has_bounded_scores, sampler_of
+from fedward.methods.samplers import Sampler, sampler_of
 from fedward.methods.samplers.equations import annotation_budget
 from fedward.methods.settings import AllImages, Positive, Schedule, Share, StepSize, changed
 from fedward.methods.workflow import QUERY
 
 
-class ActiveSettings(AllImages, FixMatchSettings):
-    """FedAL's choices; defaults are the paper's, where it names some."""
+class ActiveSettings(AllImages):
+    """FedAL's settings. Defaults are the paper's where it gives a value."""
 
     rounds: int = Field(25, ge=1)
     """T: rounds. Paper: 25, which are 125 local epochs."""
     local_epochs: int = Field(5, ge=1)
     """E: local epochs of a round. Paper: 5."""
     batch: int = Field(32, ge=1)
-    """Not in the paper."""
+    """Images in a step. Not in the paper."""
     learning_rate: Positive = 2e-4
-    """Paper: 2e-4 at first; its schedule is not given."""
+    """Largest step size. Paper: 2e-4 at first; its schedule is not given."""
     schedule: Schedule = "constant"
-    """With a cosine, labels that were bought late would teach least."""
+    """How the learning rate changes from round to round. With a cosine, labels that were bought
+    late would teach least."""
     weight_decay: float = Field(5e-4, ge=0.0)
-    """Paper: 5e-4."""
+    """L2 penalty, added to the gradient. Paper: 5e-4."""
     loss: Literal["cross_entropy", "evidential"] = "cross_entropy"
     """What trains the model: cross-entropy, as in the paper, or FEAL's evidential loss."""
-    unlabelled_weight: float = Field(0.0, ge=0.0)
-    """beta: weight of the pseudo-label loss on the images that have no label yet, as in SSFL.
-    Paper: 0.
-    """
     sampler: str = "fedal"
-    """How a query chooses: a name of ``fedward.methods.samplers``."""
+    """How a query chooses images: a name of ``fedward.methods.samplers``."""
     sampler_options: dict[str, Any] = Field(default_factory=dict)
     """The sampler's own settings."""
-    budget: Literal["by_size", "by_score"] = "by_size"
-    """How the labels of a query are divided: each site gets its share by size, as in the paper, or
-    they go where the scores are highest, for which each site tells how its scores are
-    distributed."""
     out_of_distribution_filter: bool = False
-    """Whether sites do not ask about images that look like none of their labelled ones; not in the
-    paper.
-    """
+    """Whether sites do not ask about images that look like none of their labelled ones. Not in the
+    paper."""
     query_every: int = Field(2, ge=1)
-    """K: rounds from a query to the next; the first comes after so many. Paper: every 10 of its
-    epochs, 2 rounds.
-    """
+    """K: rounds from one query to the next; the first query follows K rounds of training. Paper:
+    every 10 of its epochs, which are 2 rounds."""
     steps: int = Field(10, ge=1)
-    """G: queries in the run; what is left of the rounds fine-tunes. Paper: 10, up to epoch 100."""
+    """G: queries in the run; the rounds after the last one fine-tune. Paper: 10, up to epoch 100."""
     initial_fraction: Share = 0.1
     """Share of a site's training images that is labelled by chance before the first round. Not in
-    the paper.
-    """
+    the paper."""
     target_fraction: Share = 0.5
-    """gamma: share that is labelled after the last query. Paper: 0.5."""
+    """γ: share of a site's training images that is labelled after the last query. Paper: 0.5."""
 
     @property
     def step_sizes(self) -> Sequence[StepSize]:
-        """As of :class:`~fedward.methods.settings.Settings`; auxiliary heads have an Adam of their
-        own.
-        """
-        heads = sampler_of(self.sampler, self.sampler_options).uses.heads
-        return [
-            *super().step_sizes,
-            *[StepSize("learning_rate of the heads", self.learning_rate, "adam")] * heads,
-        ]
+        """Step sizes of the network and, with MCDAL, of its auxiliary heads, which use Adam."""
+        step_sizes = list(super().step_sizes)
+        if self._sampler().uses.heads:
+            step_sizes.append(StepSize("learning_rate of the heads", self.learning_rate, "adam"))
+        return step_sizes
 
     @property
     def one_label(self) -> str:
-        """As of :class:`~fedward.methods.settings.Settings`."""
-        sampler = (
-            f"sampler={self.sampler}"
-            if sampler_of(self.sampler, self.sampler_options).one_label
-            else ""
-        )
-        return super().one_label or changed(self, "loss") or sampler
+        """The setting that takes one label per image, as ``name=value``; empty if there is none."""
+        setting = super().one_label or changed(self, "loss")
+        if not setting and self._sampler().one_label:
+            setting = f"sampler={self.sampler}"
+        return setting
+
+    def _sampler(self) -> Sampler:
+        return sampler_of(self.sampler, self.sampler_options)
 
     @model_validator(mode="after")
     def _feasible(self) -> "ActiveSettings":
         if self.initial_fraction > self.target_fraction:
             raise ValueError(f"initial_fraction={self.initial_fraction} is above target_fraction")
-        last = 1 + self.steps * self.query_every
-        if last > self.rounds:
-            these = f"with steps={self.steps} and query_every={self.query_every}, rounds"
+        last_query = 1 + self.steps * self.query_every
+        if last_query > self.rounds:
             raise ValueError(
-                f"{these} must be {last} or more, not {self.rounds}: the last query comes in round {last}"
+                f"with steps={self.steps} and query_every={self.query_every}, rounds must be "
+                f"{last_query} or more, not {self.rounds}: the last query comes in round "
+                f"{last_query}"
             )
-        sampler = sampler_of(self.sampler, self.sampler_options)
-        if self.unlabelled_weight and (sampler.uses.heads or self.loss == "evidential"):
-            why = (
-                f"{self.sampler} trains heads of its own"
-                if sampler.uses.heads
-                else "the loss is evidential"
-            )
-            raise ValueError(f"unlabelled_weight must be 0: {why}, and there are no pseudo-labels")
-        if self.budget == "by_score" and not has_bounded_scores(sampler):
+        heads = self._sampler().uses.heads
+        equal_classes = self.class_weighting == "none" and self.missing_classes == "as_any"
+        if self.loss == "evidential" and (heads or not equal_classes):
             raise ValueError(
-                f"budget='by_score' needs a sampler whose scores have bounds, and {self.sampler} has none"
-            )
-        own_weights = self.class_weighting == "none" and self.missing_classes == "as_any"
-        if self.loss == "evidential" and (sampler.uses.heads or not own_weights):
-            needs = f"class_weighting='none', missing_classes='as_any', and a sampler without heads, not {self.sampler}"
-            raise ValueError(
-                f"loss='evidential' weights classes itself and has no heads: it needs {needs}"
+                "loss='evidential' weights classes itself and has no heads: it needs "
+                "class_weighting='none', missing_classes='as_any', and a sampler without heads, "
+                f"not {self.sampler}"
             )
         return self
 
 
 class ActiveLearning:
-    """When sites buy labels, how many, and how they choose the images."""
+    """When sites buy labels, how many they buy, and how they choose the images."""
 
     def __init__(self, settings: ActiveSettings) -> None:
         self.settings = settings
         self.sampler = sampler_of(settings.sampler, settings.sampler_options)
         self.rounds = settings.rounds
-        self.by_score = settings.budget == "by_score"
         self.filters_unfamiliar_images = settings.out_of_distribution_filter
 
     def task(self, round_: int) -> str:
-        """Return ``query`` in rounds 1 + K, 1 + 2K, ..., 1 + GK, and in all after these for what a
-        site has missed.
+        """Return the task of a round.
+
+        It is ``query`` in rounds 1 + K, 1 + 2K, ..., 1 + GK, and in all rounds after these, in
+        which a site asks for the labels that it has missed.
         """
-        step, rest = divmod(round_ - 1, self.settings.query_every)
-        return QUERY if step >= self.settings.steps or (step and not rest) else "train"
+        queries_before, rest = divmod(round_ - 1, self.settings.query_every)
+        all_queries_are_over = queries_before >= self.settings.steps
+        comes_after_k_rounds = queries_before > 0 and rest == 0
+        return QUERY if all_queries_are_over or comes_after_k_rounds else "train"
 
     def first(self, pool: int) -> int:
-        """Return n_0: how many images of a site's pool are labelled by chance before its first
-        training.
-        """
+        """Return n_0: how many images of a pool are labelled by chance before the first training."""
         return round(self.settings.initial_fraction * pool)
 
     def wanted(self, round_: int, pool: int, first: int) -> int:
-        """Return how many labels a site is to have asked for by a query in a round, the first ones
-        among them.
+        """Return how many labels a site should have asked for by the query of a round.
+
+        The first labels count among them.
 
         Args:
             round_: from 1.
             pool: N_m, training images of the site that have a label or may get one.
-            first: n_0, labels it began with; where these are more than the target, no others are
-                wanted.
+            first: n_0, labels that the site began with. If these are more than the target, no
+                further ones are wanted.
         """
         if first >= round(self.settings.target_fraction * pool):
             return first
         budget = annotation_budget(pool, first, self.settings.target_fraction, self.settings.steps)
-        return first + sum(budget[: (round_ - 1) // self.settings.query_every])
+        queries = (round_ - 1) // self.settings.query_every
+        return first + sum(budget[:queries])
 
     def most_labelled(self, round_: int, pool: int, known: int) -> int:
-        """Return how many images of a pool can have a label in a round; ``known`` had one before
-        the run.
-        """
-        if self.by_score:
-            return pool
-        return self.wanted(round_, pool, max(self.first(pool), known))
+        """Return how many images of a pool can have a label in a round.
 
-    def most_due(self, round_: int, total: int) -> int:
-        """Return how many labels can be due in a round at a site with so many training images, if
-        none came so far.
+        ``known`` of them had a label before the run.
         """
-        first = self.first(total)
-        return self.wanted(round_, total, first) - first + 1  # a smaller pool may round up
+        return self.wanted(round_, pool, max(self.first(pool), known))

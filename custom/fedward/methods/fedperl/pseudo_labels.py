@@ -131,7 +131,7 @@ class FedPerlObjective(FixMatchObjective):
     def follows(self, peers: Tensor | None) -> bool:
         """Return whether there are peers to stay close to."""
         choice = self.settings
-        return peers is not None and choice.consistency_weight > 0 and not choice.detach_consistency
+        return peers is not None and choice.consistency_weight > 0
 
 
 def _require_peers(where: str, local: Tensor, peers: Tensor) -> None:

@@ -37,8 +37,6 @@ class FedPerlSettings(FixMatchSettings):
     """Authors' code: minmax; the paper names no scaling."""
     combine: Literal["mean", "sum"] = "mean"
     """What is compared with tau. Authors' code: mean; printed in the paper: sum."""
-    detach_consistency: bool = False
-    """True as in the authors' code: the consistency term is logged but trains nothing."""
     batch_statistics_for_labels: bool = False
     """True as in the authors' code: pseudo-labels come from the net in training mode."""
 

@@ -1,9 +1,8 @@
-"""CBAFed: classes that a site has often need more confidence, and rare ones are taken as second
-choice.
+"""CBAFed: common classes need more confidence, and rare classes are accepted as a second choice.
 
 Li, Li, Wang: *Class balanced adaptive pseudo labeling for federated semi-supervised learning*, CVPR
-2023; the authors' code, minglllli/CBAFed. There the server adds the counts of all sites up. Here
-each site goes by its own, so that no count leaves it.
+2023; the authors' code, minglllli/CBAFed. There the server adds up the counts of all sites. Here
+each site uses its own counts, so that none leaves it.
 """
 
 from collections.abc import Mapping
@@ -23,22 +22,23 @@ from fedward.methods.pseudo_labels.labeller import (
 )
 
 HIGHEST = 0.95
-"""Of all thresholds. Authors' code: 0.9 for skin lesions and SVHN, else 0.95."""
+"""Largest threshold of a class. Authors' code: 0.9 for skin lesions and SVHN, else 0.95."""
 TAIL = 0.3
-"""A class with less than this of an equal share is rare. Authors' code: 0.03 with a mean share of
-0.1.
+"""A class with less than this part of an equal share is rare.
+
+Authors' code: 0.03 where the mean share is 0.1.
 """
 COUNTS = "pseudo_label_counts"
-"""Role in a site's memory: ``{"kept": (K,)}``, pseudo-labels of each class that its last round
-kept.
-"""
+"""Role in a site's memory of ``{"kept": (K,)}``: pseudo-labels by class that the last round kept."""
 
 
 @torch.no_grad()
 def shares_of_ten(counts: Tensor) -> Tensor:
-    """Return the share of each class, on the scale of ten classes: their mean is 0.1.
+    """Return the share of each class, on the scale of ten classes, so that the mean share is 0.1.
 
-    ``π̂_c = (h_c / Σ_j h_j) K / 10``. Source: Li et al., CVPR 2023, the authors' code.
+    ``π̂_c = (h_c / Σ_j h_j) K / 10``.
+
+    Source: Li et al., CVPR 2023, the authors' code.
 
     Args:
         counts: h (K,), any real dtype, finite, >= 0, K >= 1.
@@ -46,34 +46,32 @@ def shares_of_ten(counts: Tensor) -> Tensor:
     Returns:
         (K,) float32; 0.1 each where nothing was counted.
 
-    Raises ConfigError: not one-dimensional, no class.
+    Raises ConfigError: not one-dimensional, or no class.
     """
-    if counts.dim() != 1 or not len(counts):
-        expected = "a count for each class"
-        found = f"{tuple(counts.shape)}"
+    if counts.dim() != 1 or len(counts) == 0:
         raise ConfigError(
             "balanced.shares_of_ten",
-            expected=expected,
-            found=found,
-            remedy="Count labels by class.",
+            "Count labels by class.",
+            expected="a count for each class",
+            found=f"{tuple(counts.shape)}",
         )
-    total = counts.sum()
     even = torch.full_like(counts, 1.0, dtype=torch.float32)
-    known = torch.where(total > 0, counts.to(torch.float32), even)
-    return known / known.sum() * (len(counts) / 10)
+    usable = torch.where(counts.sum() > 0, counts.to(torch.float32), even)
+    return usable / usable.sum() * (len(counts) / 10)
 
 
 @torch.no_grad()
 def balanced_thresholds(shares: Tensor, base: float, highest: float = HIGHEST) -> Tensor:
-    """Return a threshold for each class: the higher, the more of the site's labels are of it.
+    """Return a threshold for each class, which rises with its share of the site's labels.
 
-    ``T_c = min(π̂_c + T_base - std(π̂), T_cap)``, and no less than 0; the deviation is that of a
-    sample.
+    ``T_c = min(π̂_c + T_base - std(π̂), T_cap)``, and at least 0. The deviation is that of a sample.
+
     Source: Li et al., CVPR 2023, the authors' code.
 
     Args:
         shares: π̂ (K,) floating point, of :func:`shares_of_ten`.
-        base, highest: T_base and T_cap in [0, 1].
+        base: T_base in [0, 1].
+        highest: T_cap in [0, 1].
 
     Returns:
         (K,) in [0, T_cap], in the dtype of the shares. No gradient.
@@ -82,90 +80,88 @@ def balanced_thresholds(shares: Tensor, base: float, highest: float = HIGHEST) -
 
     Edge cases: one class: its deviation is 0.
     """
-    if shares.dim() != 1 or not len(shares) or not 0 <= base <= 1 or not 0 <= highest <= 1:
-        expected = "a share for each class, two numbers in [0, 1]"
-        found = f"{tuple(shares.shape)}, {base}, {highest}"
+    in_range = 0 <= base <= 1 and 0 <= highest <= 1
+    if shares.dim() != 1 or len(shares) == 0 or not in_range:
         raise ConfigError(
             "balanced.thresholds",
-            expected=expected,
-            found=found,
-            remedy="Set the method's threshold.",
+            "Set the method's threshold.",
+            expected="a share for each class, two numbers in [0, 1]",
+            found=f"{tuple(shares.shape)}, {base}, {highest}",
         )
+    # Of a single class the deviation of a sample would be NaN.
     deviation = shares.std(correction=min(1, len(shares) - 1))
     return (shares + base - deviation).clamp(0.0, highest)
 
 
 @torch.no_grad()
 def rescue(probabilities: Tensor, thresholds: Tensor, tail: Tensor) -> tuple[Tensor, Tensor]:
-    """Keep what reaches the threshold of its class, and what does not if its second choice is a
-    rare class.
+    """Keep confident labels, and the second choice of other images if it is a rare class.
 
-    ``keep_i = [q_i,ŷ >= T_ŷ]``; else, with ŷ₂ the second most probable class, ``[ŷ₂ in S]``,
-    labelled ŷ₂.
+    ``keep_i = [q_i,ŷ >= T_ŷ]``. Where that fails, with ŷ₂ the second most probable class, the image
+    is kept if ``ŷ₂ in S`` and is labelled ŷ₂.
+
     Source: Li et al., CVPR 2023, the authors' code.
 
     Args:
-        probabilities: (N, K) floating point in [0, 1].
+        probabilities: q (N, K) floating point in [0, 1].
         thresholds: T (K,) floating point.
-        tail: S (K,) bool.
+        tail: S (K,) bool, which classes are rare.
 
     Returns:
-        labels (N,) int64 in [0, K), keep (N,) bool. Neither carries a gradient.
+        labels (N,) int64 in [0, K), and keep (N,) bool. Neither carries a gradient.
 
-    Raises ConfigError: shapes that do not belong together, or ``tail`` is not bool.
+    Raises ConfigError: the shapes do not match, or ``tail`` is not bool.
 
-    Edge cases: no rare class: :func:`~fedward.methods.pseudo_labels.labeller.pseudo_label`. one
-    class: there is no second choice. NaN in a row: not kept. ties: the lower class index is the
+    Edge cases: no rare class: :func:`~fedward.methods.pseudo_labels.labeller.pseudo_label`. One
+    class: there is no second choice. NaN in a row: not kept. Ties: the lower class index is the
     first choice. N = 0: two empty tensors.
 
     Deviates: the code compares with ``>``.
     """
-    labels, keep = pseudo_label(probabilities, thresholds)
+    labels, keep = pseudo_label(probabilities, thresholds)  # both (N,)
     if tail.shape != thresholds.shape or tail.dtype != torch.bool:
-        expected = f"{len(thresholds)} bools"
-        found = f"{tail.dtype} {tuple(tail.shape)}"
         raise ConfigError(
             "balanced.rescue",
-            expected=expected,
-            found=found,
-            remedy="Say of each class if it is rare.",
+            "Say of each class whether it is rare.",
+            expected=f"{len(thresholds)} bools",
+            found=f"{tail.dtype} {tuple(tail.shape)}",
         )
     if len(tail) == 1:
         return labels, keep
-    others = probabilities.scatter(1, labels.unsqueeze(1), -1.0)
-    second = others.argmax(dim=1)
+    without_first_choice = probabilities.scatter(1, labels.unsqueeze(1), -1.0)
+    second = without_first_choice.argmax(dim=1)  # (N,)
     rescued = ~keep & tail[second] & probabilities.isfinite().all(dim=1)
     return torch.where(rescued, second, labels), keep | rescued
 
 
 class Balanced(Labeller):
-    """Thresholds by the site's own labels and the pseudo-labels of its last round, fixed for a
-    round.
-    """
+    """Thresholds by the site's labels and the pseudo-labels of its last round, fixed for a round."""
 
     def __init__(self, threshold: float) -> None:
         self._threshold = threshold
 
     def init(self, inputs: RoundInputs) -> Statistics:
-        """Return the counts that this round goes by, and those of this round."""
+        """Return ``before``, the counts that set this round's thresholds, and ``kept``, its own.
+
+        Both are (K,) float32; ``kept`` is 0 before the first batch.
+        """
         counts = labelled_counts(inputs)
-        remembered = inputs.memory.get(COUNTS, {}).get("kept")
-        before = counts if remembered is None else counts + remembered.to(counts.device)
-        return {"before": before, "kept": torch.zeros_like(before)}
+        if COUNTS in inputs.memory:
+            kept_last_round = inputs.memory[COUNTS]["kept"]
+            counts = counts + kept_last_round.to(counts.device)
+        return {"before": counts, "kept": torch.zeros_like(counts)}
 
     @torch.no_grad()
-    def label(
-        self, probabilities: Tensor, received: Tensor | None, known: Statistics
-    ) -> PseudoLabels:
-        """Keep sure and rescued labels, and count both."""
+    def label(self, probabilities: Tensor, statistics: Statistics) -> PseudoLabels:
+        """Keep confident and rescued labels, and count both."""
         require_rows("balanced.label", probabilities)
-        shares = shares_of_ten(known["before"])
-        labels, keep = rescue(
-            probabilities, balanced_thresholds(shares, self._threshold), shares < TAIL / 10
-        )
-        kept = known["kept"].index_add(0, labels, keep.to(known["kept"].dtype))
-        return PseudoLabels(labels, keep, statistics={**known, "kept": kept})
+        shares = shares_of_ten(statistics["before"])
+        thresholds = balanced_thresholds(shares, self._threshold)
+        labels, keep = rescue(probabilities, thresholds, shares < TAIL / 10)
+        kept = statistics["kept"]
+        kept = kept.index_add(0, labels, keep.to(kept.dtype))
+        return PseudoLabels(labels, keep, {**statistics, "kept": kept})
 
-    def remember(self, known: Statistics) -> Mapping[str, Statistics]:
-        """Return the counts of the round."""
-        return {COUNTS: {"kept": known["kept"]}}
+    def remember(self, statistics: Statistics) -> Mapping[str, Statistics]:
+        """Return the pseudo-labels by class that this round kept."""
+        return {COUNTS: {"kept": statistics["kept"]}}

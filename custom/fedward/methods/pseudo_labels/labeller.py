@@ -1,6 +1,6 @@
-"""What makes pseudo-labels of probabilities, and the equations that all ways of doing so share.
+"""The interface of all ways to make pseudo-labels, and the equations that they share.
 
-Nothing here waits for the device: no branch and no shape depends on a tensor's values.
+Nothing here waits for the device: no branch and no shape depends on the values of a tensor.
 """
 
 from collections.abc import Mapping
@@ -15,175 +15,188 @@ from fedward.errors import ConfigError
 from fedward.methods.local import RoundInputs
 
 Statistics: TypeAlias = Mapping[str, Tensor]
-"""What a labeller knows of the batches of a phase so far, by name; without gradient, on the device
-that trains.
+"""What a labeller has counted or averaged over the batches of a phase so far, by name.
+
+The tensors carry no gradient and lie on the device that trains.
 """
 Mean: TypeAlias = Literal["kept", "all"]
-"""What a loss is a mean over."""
+"""What a loss is averaged over: the images whose pseudo-labels are kept, or all images."""
 
 
 @dataclass(frozen=True)
 class PseudoLabels:
-    """What a labeller makes of one batch; nothing of it carries a gradient."""
+    """The pseudo-labels of one batch; none of its tensors carries a gradient."""
 
     labels: Tensor
-    """(N,) int64 in [0, K) where kept; in a multi-label job (N, K) of 0 and 1."""
+    """(N,) int64, classes in [0, K) where kept; in a multi-label job (N, K) of 0 and 1."""
     keep: Tensor
-    """Bool, of the same shape."""
-    targets: Tensor | None = None
-    """(N, K) probabilities, where the loss is not against ``labels``."""
+    """Bool, in the shape of ``labels``: whether the loss sees the label."""
     statistics: Statistics = field(default_factory=dict)
-    """Those after this batch, of the names that :meth:`Labeller.init` gave."""
+    """The statistics after this batch, under the names that :meth:`Labeller.init` gave."""
 
 
 class Labeller(Protocol):
-    """A way to make pseudo-labels. It holds settings only; its statistics are handed on from batch
-    to batch.
+    """A way to make pseudo-labels.
+
+    A labeller holds settings only. Its statistics are handed from batch to batch by the caller.
     """
 
-    received: bool = False
-    """Whether it asks the model that the site received, too."""
-
     def init(self, inputs: RoundInputs) -> Statistics:
-        """Return the statistics before the first batch of a phase; here none."""
+        """Return the statistics before the first batch of a phase; by default there are none."""
         return {}
 
-    def label(
-        self, probabilities: Tensor, received: Tensor | None, known: Statistics
-    ) -> PseudoLabels:
+    def label(self, probabilities: Tensor, statistics: Statistics) -> PseudoLabels:
         """Return the pseudo-labels of a batch.
 
         Args:
-            probabilities: (N, K) of the weak views, by the site's net, or the mean over it and its
-                peers.
-            received: (N, K) by the model that the site received, for a labeller that wants it.
-            known: statistics of the batches before.
+            probabilities: (N, K) of the weak views, by the site's network, or the mean over it and
+                its peers.
+            statistics: those after the batches before this one.
         """
         ...
 
-    def loss(self, logits: Tensor, found: PseudoLabels, mean: Mean) -> Tensor:
-        """Return the loss () of the strong views' logits (N, K) against what :meth:`label` has
-        ``found``.
-        """
-        return pseudo_label_loss(logits, found.labels, found.keep, mean)
+    def loss(self, logits_strong: Tensor, pseudo_labels: PseudoLabels, mean: Mean) -> Tensor:
+        """Return the loss () of the strong views' logits (N, K) against a batch's pseudo-labels."""
+        return pseudo_label_loss(logits_strong, pseudo_labels.labels, pseudo_labels.keep, mean)
 
-    def remember(self, known: Statistics) -> Mapping[str, Statistics]:
-        """Return what the site keeps for its next round, by role; here nothing."""
+    def remember(self, statistics: Statistics) -> Mapping[str, Statistics]:
+        """Return what the site keeps for its next round, by role; by default nothing."""
         return {}
 
 
 def pseudo_label(probabilities: Tensor, threshold: float | Tensor) -> tuple[Tensor, Tensor]:
-    """Label each image with its most probable class, and keep the confident ones.
+    """Label each image with its most probable class, and keep the confident labels.
 
-    ``ŷ_i = argmax_c q_ic``,  ``keep_i = [max_c q_ic >= τ]``; with thresholds of classes, that of ŷ_i in place of τ.
+    ``ŷ_i = argmax_c q_ic``,  ``keep_i = [max_c q_ic >= τ]``. With one threshold per class, that of
+    class ŷ_i takes the place of τ.
+
     Source: Sohn et al., NeurIPS 2020, eq. (4); Bdair et al., MELBA 2022, eq. (2).
 
     Args:
-        probabilities: (N, K) floating point in [0, 1], rows sum to 1 (not checked), K >= 1.
-        threshold: τ in [0, 1], compared in the dtype of ``probabilities``; or τ_c, (K,) floating
-            point, any values.
+        probabilities: q (N, K) floating point in [0, 1], K >= 1. Rows sum to 1, which is not
+            checked.
+        threshold: τ in [0, 1], compared in the dtype of ``probabilities``; or one threshold per
+            class, (K,) floating point with any values.
 
     Returns:
-        labels (N,) int64 in [0, K), keep (N,) bool. Neither carries a gradient.
+        labels (N,) int64 in [0, K), and keep (N,) bool. Neither carries a gradient.
 
-    Raises ConfigError: not two-dimensional, no class, a threshold outside [0, 1], or not one for
-    each class.
+    Raises ConfigError: ``probabilities`` is not two-dimensional or has no class, the threshold is
+    outside [0, 1], or there is not one threshold per class.
 
-    Edge cases: max q_i = τ: kept. tied classes: the lowest class index. NaN in a row: not kept,
-    whatever τ; its label means nothing. N = 0: two empty tensors.
+    Edge cases: max q_i = τ: kept. Tied classes: the lowest class index. NaN in a row: not kept,
+    whatever τ is, and its label is meaningless. N = 0: two empty tensors.
     """
-    where = "pseudo_labels.pseudo_label"
-    remedy = "Set the confidence threshold τ of the method."
-    require_rows(where, probabilities)
-    confidence, labels = probabilities.max(dim=1)
+    require_rows("pseudo_labels.pseudo_label", probabilities)
+    confidence, labels = probabilities.max(dim=1)  # both (N,)
     if isinstance(threshold, Tensor):
         if threshold.shape != probabilities.shape[1:]:
-            expected = f"a threshold for each of {probabilities.shape[1]} classes"
-            found = f"{tuple(threshold.shape)}"
             raise ConfigError(
-                where,
-                expected=expected,
-                found=found,
-                remedy="Pass one number or one for each class.",
+                "pseudo_labels.pseudo_label",
+                "Pass one number, or one for each class.",
+                expected=f"a threshold for each of {probabilities.shape[1]} classes",
+                found=f"{tuple(threshold.shape)}",
             )
         return labels, confidence >= threshold[labels]
-    if not 0 <= threshold <= 1:
-        raise ConfigError(
-            where, expected="a threshold in [0, 1]", found=f"{threshold}", remedy=remedy
-        )
+    require_threshold("pseudo_labels.pseudo_label", threshold)
     return labels, confidence >= threshold
 
 
 def pseudo_label_loss(
-    logits_strong: Tensor, labels: Tensor, keep: Tensor, mean: Literal["kept", "all"] = "kept"
+    logits_strong: Tensor, labels: Tensor, keep: Tensor, mean: Mean = "kept"
 ) -> Tensor:
     """Return the mean cross-entropy of the strong views against the kept pseudo-labels.
 
     ``L_u = (1 / |S|) Σ_{i in S} H(ŷ_i, softmax f(𝒜(u_i)))`` with ``S = {i : keep_i}``, and 0 where
-    S is empty; with ``mean="all"`` the sum is divided by N.
-    Source: Sohn et al., NeurIPS 2020, eq. (4), by N; Bdair et al., MELBA 2022, eq. (2), and its
-    code, by |S|.
+    S is empty. With ``mean="all"`` the sum is divided by N.
+
+    Source: Sohn et al., NeurIPS 2020, eq. (4), divides by N; Bdair et al., MELBA 2022, eq. (2), and
+    its code divide by |S|.
 
     Args:
-        logits_strong: (N, K) floating point, logits of the strong views; K >= 1.
-        labels: (N,) int64, in [0, K) where kept, anything elsewhere.
+        logits_strong: (N, K) floating point, K >= 1.
+        labels: (N,) int64, in [0, K) where kept, arbitrary elsewhere.
         keep: (N,) bool.
-        mean: over the kept images, so that one alone counts as much as many, or over all.
+        mean: ``kept``: over the kept images, so that a single one counts as much as many; ``all``:
+            over all images.
 
     Returns:
         Scalar >= 0 in the dtype of the logits, differentiable in them. The gradient of a row that
         is not kept is exactly 0.
 
-    Raises ConfigError: shapes that do not belong together, or ``keep`` is not bool.
+    Raises ConfigError: the shapes do not match, or ``keep`` is not bool.
 
-    Edge cases: nothing kept, or N = 0: 0 with a gradient of 0 (neither None nor NaN). NaN,
-    infinity, row not kept: no influence on value or gradient. NaN in a kept row: the loss is NaN: a
-    broken net must be noticed.
+    Edge cases: nothing kept, or N = 0: 0 with a gradient of 0, neither None nor NaN. NaN or
+    infinity in a row that is not kept: no influence on value or gradient. NaN in a kept row: the
+    loss is NaN, because a broken network must be noticed.
     """
-    where = "pseudo_labels.pseudo_label_loss"
-    require_rows(where, logits_strong)
-    if not labels.shape == keep.shape == logits_strong.shape[:1] or keep.dtype != torch.bool:
-        expected = f"{len(logits_strong)} labels and as many bools"
-        remedy = "Pass what pseudo_label returned for them."
-        found = f"labels {tuple(labels.shape)}, {keep.dtype} {tuple(keep.shape)}"
-        raise ConfigError(where, expected=expected, found=found, remedy=remedy)
+    require_rows("pseudo_labels.pseudo_label_loss", logits_strong)
+    images = logits_strong.shape[:1]
+    if labels.shape != images or keep.shape != images or keep.dtype != torch.bool:
+        raise ConfigError(
+            "pseudo_labels.pseudo_label_loss",
+            "Pass what pseudo_label returned for these images.",
+            expected=f"{len(logits_strong)} labels and as many bools",
+            found=f"labels {tuple(labels.shape)}, {keep.dtype} {tuple(keep.shape)}",
+        )
     drop = ~keep
-    # Masked before the cross-entropy as well: 0 times the gradient of a NaN would still be NaN.
+    # Rows are masked before the cross-entropy as well: 0 times the gradient of a NaN is still NaN.
     logits = logits_strong.masked_fill(drop.unsqueeze(1), 0.0)
-    losses = F.cross_entropy(logits, labels.masked_fill(drop, 0), reduction="none")
-    total = losses.masked_fill(drop, 0.0).sum()
-    return total / (keep.sum().clamp(min=1) if mean == "kept" else max(len(keep), 1))
+    losses = F.cross_entropy(logits, labels.masked_fill(drop, 0), reduction="none")  # (N,)
+    return mean_of_kept(losses, keep, mean)
 
 
-def running_mean(known: Statistics, new: Statistics, decay: float) -> dict[str, Tensor]:
+def mean_of_kept(losses: Tensor, keep: Tensor, mean: Mean) -> Tensor:
+    """Return the sum of the kept losses divided by the number of those kept, or of all losses.
+
+    Args:
+        losses: any shape, floating point.
+        keep: bool of the same shape.
+        mean: which number divides the sum. A number of 0 counts as 1.
+
+    Returns:
+        Scalar, differentiable in the kept losses; 0 where nothing is kept.
+    """
+    total = losses.masked_fill(~keep, 0.0).sum()
+    if mean == "kept":
+        return total / keep.sum().clamp(min=1)
+    return total / max(keep.numel(), 1)
+
+
+def running_mean(statistics: Statistics, values: Statistics, decay: float) -> dict[str, Tensor]:
     """Return moving averages that begin with their first value, with one more value taken in.
 
     ``W_t = m W_(t-1) + (1 - m)``, ``a_t = a_(t-1) + (x_t - a_(t-1)) (1 - m) / W_t``: a mean of all
-    values so far, each counting m times the one behind it. With ``W_0 = 0`` it is Adam's (Kingma
-    and Ba, ICLR 2015, Sec. 3): a round of a few steps has a mean of its own, while an average that
-    began with a guess would still be near it.
+    values so far, in which each value counts m times its successor. With ``W_0 = 0`` it is the
+    bias-corrected average of Adam (Kingma and Ba, ICLR 2015, Sec. 3). A round of a few steps thus
+    has a mean of its own, while an average that began with a guess would still be near the guess.
 
     Args:
-        known: the averages so far, and ``weight``, W in [0, 1), (); further entries are kept as
-            they are.
-        new: a value for some of the averages, of the same shape, without gradient.
+        statistics: the averages so far, and ``weight``, W in [0, 1), (). Further entries are passed
+            through unchanged.
+        values: one value for some of the averages, in their shapes, without gradient.
         decay: m in [0, 1).
 
     Returns:
-        All of ``known``, with these averages and the weight moved on.
+        All of ``statistics``, with the weight and the averages named in ``values`` updated.
 
     Edge cases: W = 0: the value itself. NaN: stays from then on.
     """
-    weight = decay * known["weight"] + (1 - decay)
+    weight = decay * statistics["weight"] + (1 - decay)
     share = torch.full_like(weight, 1 - decay) / weight
-    moved = {name: known[name] + (value - known[name]) * share for name, value in new.items()}
-    return {**known, **moved, "weight": weight}
+    updated = dict(statistics)
+    for name, value in values.items():
+        average = statistics[name]
+        updated[name] = average + (value - average) * share
+    updated["weight"] = weight
+    return updated
 
 
 def labelled_counts(inputs: RoundInputs) -> Tensor:
     """Return how many labelled images of each class the site has, (K,) float32."""
-    counts = inputs.class_counts
-    return torch.zeros_like(inputs.class_weights) if counts is None else counts.to(torch.float32)
+    if inputs.class_counts is None:
+        return torch.zeros_like(inputs.class_weights)
+    return inputs.class_counts.to(torch.float32)
 
 
 class Fixed(Labeller):
@@ -192,16 +205,29 @@ class Fixed(Labeller):
     def __init__(self, threshold: float) -> None:
         self._threshold = threshold
 
-    def label(
-        self, probabilities: Tensor, received: Tensor | None, known: Statistics
-    ) -> PseudoLabels:
-        """Return :func:`pseudo_label`."""
-        return PseudoLabels(*pseudo_label(probabilities, self._threshold))
+    def label(self, probabilities: Tensor, statistics: Statistics) -> PseudoLabels:
+        """Return :func:`pseudo_label` with the threshold."""
+        labels, keep = pseudo_label(probabilities, self._threshold)
+        return PseudoLabels(labels, keep)
 
 
 def require_rows(where: str, values: Tensor) -> None:
     """Raise ConfigError unless ``values`` has a row of one class or more for each image."""
     if values.dim() != 2 or values.shape[1] == 0:
-        expected = "a tensor (images, classes), classes >= 1"
-        remedy = "Pass one row of class scores for each image."
-        raise ConfigError(where, expected=expected, found=f"{tuple(values.shape)}", remedy=remedy)
+        raise ConfigError(
+            where,
+            "Pass one row of class scores for each image.",
+            expected="a tensor (images, classes), classes >= 1",
+            found=f"{tuple(values.shape)}",
+        )
+
+
+def require_threshold(where: str, threshold: float) -> None:
+    """Raise ConfigError unless ``threshold`` lies in [0, 1]."""
+    if not 0 <= threshold <= 1:
+        raise ConfigError(
+            where,
+            "Set the confidence threshold τ of the method.",
+            expected="a threshold in [0, 1]",
+            found=f"{threshold}",
+        )

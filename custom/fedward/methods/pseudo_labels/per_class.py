@@ -1,9 +1,8 @@
-"""FixMatch where an image may show several classes, or none: each class is a question of its own
-with two answers.
+"""FixMatch for images that may show several classes or none: each class is a yes-or-no question.
 
-Rizve, Duarte, Rawat, Shah: *In defense of pseudo-labeling*, ICLR 2021 (UPS), keep confident
-positive and confident negative answers of a multi-label net, each class by itself, and learn them
-by binary cross-entropy.
+Rizve, Duarte, Rawat, Shah: *In defense of pseudo-labeling*, ICLR 2021 (UPS), keep the confident
+positive and the confident negative predictions of a multi-label network, each class by itself, and
+train on them by binary cross-entropy.
 """
 
 import torch
@@ -16,36 +15,34 @@ from fedward.methods.pseudo_labels.labeller import (
     Mean,
     PseudoLabels,
     Statistics,
+    mean_of_kept,
     require_rows,
+    require_threshold,
 )
 
 
 def answers(probabilities: Tensor, threshold: float) -> tuple[Tensor, Tensor]:
-    """Say of each image and class whether it is shown, and keep the confident answers.
+    """Answer for each image whether it shows each class, and keep the confident answers.
 
     ``ŷ_ic = [q_ic >= 1/2]``,  ``keep_ic = [max(q_ic, 1 - q_ic) >= τ]``.
+
     Source: Rizve et al., ICLR 2021, eq. (3), with τ_p = τ and τ_n = 1 - τ, and without their
     measure of uncertainty.
 
     Args:
         probabilities: q (N, K) floating point in [0, 1], K >= 1.
-        threshold: τ in [0, 1]; up to 1/2 all are kept.
+        threshold: τ in [0, 1]; up to 1/2 all answers are kept.
 
     Returns:
-        labels (N, K) int64 of 0 and 1, keep (N, K) bool. Neither carries a gradient.
+        labels (N, K) int64 of 0 and 1, and keep (N, K) bool. Neither carries a gradient.
 
     Raises ConfigError: not two-dimensional, no class, or a threshold outside [0, 1].
 
-    Edge cases: q = 1/2: 1. max(q, 1 - q) = τ: kept. NaN: not kept, whatever τ. N = 0: two empty
-    tensors.
+    Edge cases: q = 1/2: the answer is 1. max(q, 1 - q) = τ: kept. NaN: not kept, whatever τ is.
+    N = 0: two empty tensors.
     """
-    where = "pseudo_labels.answers"
-    require_rows(where, probabilities)
-    if not 0 <= threshold <= 1:
-        remedy = "Set the confidence threshold τ of the method."
-        raise ConfigError(
-            where, expected="a threshold in [0, 1]", found=f"{threshold}", remedy=remedy
-        )
+    require_rows("pseudo_labels.answers", probabilities)
+    require_threshold("pseudo_labels.answers", threshold)
     confidence = torch.maximum(probabilities, 1 - probabilities)
     return (probabilities >= 0.5).long(), confidence >= threshold
 
@@ -55,51 +52,55 @@ def answers_loss(
 ) -> Tensor:
     """Return the mean binary cross-entropy of the strong views against the kept answers.
 
-    ``L_u = -(1 / |S|) Σ_{(i, c) in S} ŷ_ic log σ(z_ic) + (1 - ŷ_ic) log(1 - σ(z_ic))`` with ``S =
-    {(i, c) : keep_ic}``, and 0 where S is empty; with ``mean="all"`` the sum is divided by N K.
+    ``L_u = -(1 / |S|) Σ_{(i, c) in S} ŷ_ic log σ(z_ic) + (1 - ŷ_ic) log(1 - σ(z_ic))`` with
+    ``S = {(i, c) : keep_ic}``, and 0 where S is empty. With ``mean="all"`` the sum is divided by
+    N K.
+
     Source: Rizve et al., ICLR 2021, eq. (5), with one mean over the batch in place of one for each
     image.
 
     Args:
-        logits_strong: z (N, K) floating point, of the strong views; K >= 1.
+        logits_strong: z (N, K) floating point, K >= 1.
         labels: (N, K) int64 of 0 and 1.
         keep: (N, K) bool.
-        mean: over the kept answers, or over all.
+        mean: over the kept answers, or over all answers.
 
     Returns:
-        Scalar >= 0 in the dtype of the logits, differentiable in them. The gradient of what is not
-        kept is exactly 0.
+        Scalar >= 0 in the dtype of the logits, differentiable in them. The gradient of an answer
+        that is not kept is exactly 0.
 
-    Raises ConfigError: shapes that do not belong together, or ``keep`` is not bool.
+    Raises ConfigError: the shapes do not match, or ``keep`` is not bool.
 
-    Edge cases: nothing kept, or N = 0: 0 with a gradient of 0. NaN, infinity, not kept: no
-    influence on value or gradient. NaN, kept: the loss is NaN: a broken net must be noticed.
+    Edge cases: nothing kept, or N = 0: 0 with a gradient of 0. NaN or infinity that is not kept: no
+    influence on value or gradient. NaN that is kept: the loss is NaN, because a broken network must
+    be noticed.
     """
-    where = "pseudo_labels.answers_loss"
-    require_rows(where, logits_strong)
-    if not labels.shape == keep.shape == logits_strong.shape or keep.dtype != torch.bool:
-        expected = f"labels and bools {tuple(logits_strong.shape)}"
-        remedy = "Pass what answers returned for them."
-        found = f"labels {tuple(labels.shape)}, {keep.dtype} {tuple(keep.shape)}"
-        raise ConfigError(where, expected=expected, found=found, remedy=remedy)
+    require_rows("pseudo_labels.answers_loss", logits_strong)
+    shape = logits_strong.shape
+    if labels.shape != shape or keep.shape != shape or keep.dtype != torch.bool:
+        raise ConfigError(
+            "pseudo_labels.answers_loss",
+            "Pass what answers returned for these images.",
+            expected=f"labels and bools {tuple(shape)}",
+            found=f"labels {tuple(labels.shape)}, {keep.dtype} {tuple(keep.shape)}",
+        )
+    # Masked before the loss as well: 0 times the gradient of a NaN is still NaN.
     logits = logits_strong.masked_fill(~keep, 0.0)
     losses = F.binary_cross_entropy_with_logits(logits, labels.to(logits.dtype), reduction="none")
-    total = losses.masked_fill(~keep, 0.0).sum()
-    return total / (keep.sum().clamp(min=1) if mean == "kept" else max(keep.numel(), 1))
+    return mean_of_kept(losses, keep, mean)
 
 
 class PerClass(Labeller):
-    """One threshold for all classes, for both answers to each."""
+    """One threshold for all classes, and for both answers to each."""
 
     def __init__(self, threshold: float) -> None:
         self._threshold = threshold
 
-    def label(
-        self, probabilities: Tensor, received: Tensor | None, known: Statistics
-    ) -> PseudoLabels:
-        """Return :func:`answers`."""
-        return PseudoLabels(*answers(probabilities, self._threshold))
+    def label(self, probabilities: Tensor, statistics: Statistics) -> PseudoLabels:
+        """Return :func:`answers` with the threshold."""
+        labels, keep = answers(probabilities, self._threshold)
+        return PseudoLabels(labels, keep)
 
-    def loss(self, logits: Tensor, found: PseudoLabels, mean: Mean) -> Tensor:
+    def loss(self, logits_strong: Tensor, pseudo_labels: PseudoLabels, mean: Mean) -> Tensor:
         """Return :func:`answers_loss`."""
-        return answers_loss(logits, found.labels, found.keep, mean)
+        return answers_loss(logits_strong, pseudo_labels.labels, pseudo_labels.keep, mean)

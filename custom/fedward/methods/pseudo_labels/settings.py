@@ -1,51 +1,39 @@
-"""Settings of all methods whose sites make pseudo-labels."""
+"""Settings of the methods whose sites make pseudo-labels."""
 
 from collections.abc import Mapping
 from typing import Literal, TypeAlias
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from fedward.methods.settings import Settings, Share, changed
 
-Labelling: TypeAlias = Literal["fixed", "freematch", "aligned", "balanced", "corrected"]
+LabellerName: TypeAlias = Literal["fixed", "freematch", "aligned", "balanced"]
 
 
 class FixMatchSettings(Settings):
-    """FixMatch with FedPerl's values."""
+    """Settings of FixMatch, with FedPerl's values as defaults."""
 
     threshold: Share = 0.6
-    """tau: smallest confidence of a pseudo-label, in a multi-label job of either answer to each
-    class. Paper: 0.6 in a federation, 0.9 at a single site."""
-    pseudo_labels: Labelling = "fixed"
-    """How they are made: with this threshold; or with thresholds that follow the net's confidence
-    (FreeMatch, which has no tau), with answers aligned to the site's labels, with thresholds around
-    tau by the site's class counts (CBAFed), or with a target between the net and the model received
-    (SAGE)."""
-    fairness_weight: float = Field(0.0, ge=0.0)
-    """Of FreeMatch's term for evenly spread answers, as a share of the pseudo-label loss. Authors'
-    code: 0.001 to 0.01; wrong where a site lacks classes."""
+    """τ: smallest confidence of a pseudo-label. In a multi-label job it holds for both answers, yes
+    and no, to each class. Paper: 0.6 in a federation, 0.9 at a single site."""
+    pseudo_labels: LabellerName = "fixed"
+    """How pseudo-labels are made: with this threshold for all classes; with thresholds that follow
+    the network's confidence (``freematch``, which has no τ); from predictions that are aligned to
+    the site's labels (``aligned``); or with thresholds around τ that follow the site's numbers of
+    labels of each class (``balanced``, as in CBAFed)."""
     unlabelled_weight: float = Field(0.5, ge=0.0)
-    """beta: weight of the pseudo-label loss; 0 is supervised training. Paper: 0.5."""
+    """β: weight of the pseudo-label loss; 0 is supervised training. Paper: 0.5."""
     pseudo_label_mean: Literal["kept", "all"] = "kept"
-    """What the pseudo-label loss is a mean over: the images whose labels are kept, as in FedPerl's
-    code, so that a single one has all the weight; or all, as in FixMatch."""
+    """What the pseudo-label loss is averaged over. ``kept``: the images whose labels are kept, as
+    in FedPerl's code, so that a single one has all the weight. ``all``: all unlabelled images of
+    the batch, as in FixMatch."""
 
     @property
     def loss_weights(self) -> Mapping[str, float]:
-        """As of :class:`Settings`."""
-        fairness = {"fairness_weight": self.fairness_weight} if self.fairness_weight else {}
-        return {**super().loss_weights, "unlabelled_weight": self.unlabelled_weight, **fairness}
+        """Weights of the loss terms besides the supervised one, by setting."""
+        return {**super().loss_weights, "unlabelled_weight": self.unlabelled_weight}
 
     @property
     def one_label(self) -> str:
-        """As of :class:`Settings`."""
+        """The setting that takes one label per image, as ``name=value``; empty if there is none."""
         return super().one_label or changed(self, "pseudo_labels")
-
-    @model_validator(mode="after")
-    def _fairness_of_freematch(self) -> "FixMatchSettings":
-        if self.fairness_weight and self.pseudo_labels != "freematch":
-            remedy = "set pseudo_labels=freematch, or fairness_weight=0"
-            raise ValueError(
-                f"fairness_weight is FreeMatch's, and pseudo_labels={self.pseudo_labels}: {remedy}"
-            )
-        return self

@@ -79,10 +79,6 @@ class Sampler:
 class ScoreSampler(Sampler):
     """Takes the images with the highest scores."""
 
-    def score_range(self, classes: int) -> tuple[float, float] | None:
-        """Return the lowest and the highest score there can be; None: they have no bounds."""
-        return None
-
     def scores(self, probabilities: Tensor) -> Tensor:
         """Return (N,) float64 from (T, N, K): the higher, the more wanted."""
         raise NotImplementedError

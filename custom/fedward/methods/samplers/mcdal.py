@@ -114,10 +114,6 @@ class MCDAL(ScoreSampler):
         """Return the sum of the three distances."""
         return pairwise_distances(probabilities)
 
-    def score_range(self, classes: int) -> tuple[float, float]:
-        """Return those of three distances."""
-        return 0.0, 6.0
-
 
 def _require_alike(where: str, *logits: Tensor) -> None:
     shapes = [tuple(each.shape) for each in logits]

@@ -2,8 +2,6 @@
 BALD.
 """
 
-import math
-
 import torch
 from torch import Tensor
 
@@ -67,10 +65,6 @@ class FedAL(ScoreSampler):
         """Return the ensemble's entropy."""
         return ensemble_entropy(probabilities)
 
-    def score_range(self, classes: int) -> tuple[float, float]:
-        """Return those of an entropy."""
-        return 0.0, math.log(classes)
-
 
 class LocalEntropy(FedAL):
     """Entropy of the site's own model alone (ibid., Fig. 3)."""
@@ -96,10 +90,6 @@ class Margin(ScoreSampler):
         """Return the negative margin."""
         return margin(probabilities)
 
-    def score_range(self, classes: int) -> tuple[float, float]:
-        """Return those of a negative margin."""
-        return -1.0, 0.0
-
 
 class BALD(ScoreSampler):
     """Disagreement of the site's own model and the global one, without their common doubt.
@@ -115,7 +105,3 @@ class BALD(ScoreSampler):
     def scores(self, probabilities: Tensor) -> Tensor:
         """Return the mutual information."""
         return bald(probabilities)
-
-    def score_range(self, classes: int) -> tuple[float, float]:
-        """Return those of the divergence of two predictions."""
-        return 0.0, math.log(min(classes, 2))
