@@ -18,8 +18,8 @@ signal.signal(
 
 from fedward.errors import FedwardError  # noqa: E402
 from fedward.flare.jobs.export import export_job  # noqa: E402
+from fedward.flare.jobs.reporter import Reporter  # noqa: E402
 from fedward.flare.jobs.submit import fetch, session, submit, wait  # noqa: E402
-from fedward.flare.jobs.told import Told  # noqa: E402
 from fedward.jobs import load_experiment  # noqa: E402
 from local_federation import LEAD, Federation  # noqa: E402
 
@@ -47,7 +47,7 @@ def main() -> int:
             with session(federation.kit(LEAD)) as flare:
                 job_id = submit(flare, job)
                 say(f"{LEAD} submitted job {job_id}")
-                run = fetch(flare, wait(flare, job_id, TIMEOUT, Told(say)), FOLDER / "results")
+                run = fetch(flare, wait(flare, job_id, TIMEOUT, Reporter(say)), FOLDER / "results")
             say(f"finished: {run / 'report.html'}")
     except (FedwardError, RuntimeError) as error:
         say(f"failed: {error}")

@@ -1,4 +1,4 @@
-"""``python -m fedward``: the ``fedward`` command."""
+"""``python -m fedward`` runs the ``fedward`` command."""
 
 import sys
 

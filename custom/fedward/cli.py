@@ -5,7 +5,7 @@ import errno
 import os
 import signal
 import sys
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pkgutil import resolve_name
 from typing import Any, NoReturn
@@ -29,28 +29,31 @@ _COMMANDS = {
         "lab.partition.command:add_partition",
         "write site files that cut a data set into sites",
     ),
-    "jobs": ("flare.command:add_jobs", "export the jobs, or check that exported ones are fresh"),
+    "jobs": (
+        "flare.job_commands:add_jobs",
+        "export the jobs, or check that exported ones are fresh",
+    ),
     "submit": (
-        "flare.command:add_submit",
+        "flare.job_commands:add_submit",
         "send a clinical job to a running federation, wait, fetch its run",
     ),
     "approve": (
-        "flare.command:add_approve",
+        "flare.job_commands:add_approve",
         "let a job run at a site whose policy asks for approval",
     ),
     "doctor": (
-        "operation.command:add_doctor",
+        "operation.site_commands:add_doctor",
         "check a site's data, or a FLARE startup kit, before it joins",
     ),
     "survey": (
-        "operation.command:add_survey",
+        "operation.site_commands:add_survey",
         "count what sites hold, before they train: classes, patients, brightness",
     ),
     "status": (
-        "operation.command:add_status",
+        "operation.run_commands:add_status",
         "show how far a run is, or all jobs that run in a federation",
     ),
-    "report": ("operation.command:add_report", "write report.html of a run anew"),
+    "report": ("operation.run_commands:add_report", "write report.html of a run again"),
     "evaluate": (
         "inference.command:add_evaluate",
         "measure a finished run's model at a site, also one that never joined",
@@ -60,14 +63,17 @@ _COMMANDS = {
         "inference.command:add_export",
         "write a finished run's model as ONNX, TorchScript or a MONAI bundle",
     ),
-    "audit": ("operation.command:add_audit", "check a run's audit log"),
-    "runs": ("operation.command:add_runs", "list runs and their models, with what they came from"),
+    "audit": ("operation.run_commands:add_audit", "check a run's audit log"),
+    "runs": (
+        "operation.run_commands:add_runs",
+        "list runs and their models, with what they came from",
+    ),
     "prune": (
-        "operation.command:add_prune",
+        "operation.run_commands:add_prune",
         "list what old runs and kits no longer need, or remove it",
     ),
     "revoke": (
-        "operation.command:add_revoke",
+        "operation.run_commands:add_revoke",
         "make the server refuse users who left or whose key is lost",
     ),
     "annotate": (
@@ -75,38 +81,47 @@ _COMMANDS = {
         "answer a federation's queries on a site's images, in a browser",
     ),
 }
-"""Name -> what adds its arguments, in the package, and what it does. Only the one that is called is
-imported.
-"""
+"""Name -> (the function in the package that adds its arguments, what the subcommand does).
 
-_DISK = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS}
-"""What the operating system says of a disk without naming a file."""
+Only the module of the one that is called is imported."""
+
+_DISK_ERRORS = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS}
+"""Errors of a disk, which the operating system may report without naming a file."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command; 0 done, 1 the run or its data failed, 2 wrong use, 130 interrupted."""
-    with printing_safely():
-        return _main(arguments)
+    """Run the command.
 
+    Args:
+        arguments: the words after ``fedward``; by default those of this process.
 
-def _main(arguments: Sequence[str] | None) -> int:
+    Returns:
+        0: done; 1: the run or its data failed; 2: wrong use; 130: interrupted.
+    """
     words = sys.argv[1:] if arguments is None else arguments
-    with _ending_at_once():
-        options = _parser(words).parse_args(words)
-        code = 1
+    with printing_safely():
+        with _ending_at_once():
+            options = _parser(words).parse_args(words)
+        return _run(options)
+
+
+def _run(options: argparse.Namespace) -> int:
+    """Run the subcommand that the options name, and return the command's exit status."""
+    code = 1  # What remains if the reader of the output leaves before the subcommand returns.
     try:
         code = options.command(options)
-        sys.stdout.flush()  # here, since what fails at the interpreter's end is told in its words
+        # Flushed here: an error at the interpreter's end would be reported in its own words.
+        sys.stdout.flush()
     except FedwardError as error:
         complain(str(error))
         return 2 if isinstance(error, ConfigError) else 1
     except KeyboardInterrupt:
         complain(f"interrupted{options.hint}")
         return 130
-    except BrokenPipeError:  # the reader has seen enough, as in `fedward doctor KIT | head`
+    except BrokenPipeError:  # The reader has seen enough, as in `fedward doctor KIT | head`.
         _drop_output()
     except (OSError, SafetensorError) as error:
-        if not _of_files(error):
+        if not _is_of_files(error):
             raise
         complain(str(_explained(error, options)))
         return 1
@@ -115,9 +130,7 @@ def _main(arguments: Sequence[str] | None) -> int:
 
 @contextmanager
 def _ending_at_once() -> Iterator[None]:
-    """Let Ctrl-C end the process in one line: libraries that are being imported would tell it in
-    many of theirs.
-    """
+    """Let Ctrl-C end the process with one line; libraries being imported would print tracebacks."""
     before = signal.signal(signal.SIGINT, _end)
     try:
         yield
@@ -130,71 +143,68 @@ def _end(*_: object) -> NoReturn:
     os._exit(130)
 
 
-def _of_files(error: OSError | SafetensorError) -> bool:
-    """Return whether the operating system refused a file; a network's refusal is another matter."""
+def _is_of_files(error: OSError | SafetensorError) -> bool:
+    """Return whether the operating system refused a file, in contrast to a connection."""
     if isinstance(error, OSError):
-        return error.filename is not None or error.errno in _DISK
-    return "os error" in str(error)  # safetensors hands on what the system said, in its own words
+        return error.filename is not None or error.errno in _DISK_ERRORS
+    return "os error" in str(error)  # safetensors passes the system's words on.
 
 
 def _explained(error: OSError | SafetensorError, options: argparse.Namespace) -> FedwardError:
-    """Return what was refused and where: a file, or the folder or stream that the command writes."""
-    where = getattr(error, "filename", None) or getattr(options, "out", None) or "standard output"
+    """Return an error that names the file, or the folder or stream that the command writes."""
+    place = getattr(error, "filename", None) or getattr(options, "out", None) or "standard output"
     try:
         sys.stdout.flush()
     except OSError:
-        where = "standard output"
+        place = "standard output"
         _drop_output()
-    expected = "a place that can be read and written"
-    found = getattr(error, "strerror", None) or str(error)
     return FedwardError(
-        str(where),
-        expected=expected,
-        found=found,
+        str(place),
+        expected="a place that can be read and written",
+        found=getattr(error, "strerror", None) or str(error),
         remedy="Make room there, or name another folder.",
     )
 
 
 def _drop_output() -> None:
-    """Send what is still to be printed nowhere: the interpreter would fail over it at its end."""
+    """Discard what is still to be printed: the interpreter would fail over it at its end."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 class _Parser(argparse.ArgumentParser):
-    """Refuses an unknown option with the usage of its subcommand and the option that is most like
-    it.
-    """
+    """Refuses an unknown option with the usage of its subcommand, and suggests a similar one."""
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         options, unknown = super().parse_known_args(args, namespace)
         if unknown:
-            self.error(
-                f"no such argument: {unknown[0]}{did_you_mean(unknown[0], self._option_string_actions)}"
-            )
+            suggestion = did_you_mean(unknown[0], self._option_string_actions)
+            self.error(f"no such argument: {unknown[0]}{suggestion}")
         return options, unknown
 
 
-def _parser(words: Collection[str]) -> argparse.ArgumentParser:
-    """Return a parser that knows all subcommands, and the arguments of those that are among the
-    words.
-    """
-    about = "Federated learning for hospitals that are short of labels."
-    parser = _Parser("fedward", description=about)
+def _parser(words: Sequence[str]) -> argparse.ArgumentParser:
+    """Return a parser that lists all subcommands, with the arguments of the one that is called."""
+    parser = _Parser(
+        "fedward", description="Federated learning for hospitals that are short of labels."
+    )
     parser.set_defaults(hint="")
     parser.add_argument("--version", action="version", version=f"fedward {__version__}")
-    commands = parser.add_subparsers(required=True, metavar="COMMAND")
-    first = next((word for word in words if not word.startswith("-")), "")
-    if first and first not in _COMMANDS:
-        parser.error(
-            f"there is no command {first}{did_you_mean(first, _COMMANDS)}; fedward --help lists all"
-        )
-    for name, (target, about) in _COMMANDS.items():
-        command = commands.add_parser(
-            name, help=about, description=f"{about[0].upper()}{about[1:]}."
-        )
-        if name in words:
-            resolve_name(f"fedward.{target}")(command)
+    called = next((word for word in words if not word.startswith("-")), "")
+    _add_commands(parser, called)
     if not words:
         parser.print_help(sys.stderr)
         parser.exit(2)
+    if called and called not in _COMMANDS:
+        suggestion = did_you_mean(called, _COMMANDS)
+        parser.error(f"there is no command {called}{suggestion}; fedward --help lists all")
     return parser
+
+
+def _add_commands(parser: argparse.ArgumentParser, called: str) -> None:
+    """Add all subcommands to a parser, but the arguments of only the one that is called."""
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    for name, (add_arguments, about) in _COMMANDS.items():
+        description = f"{about[0].upper()}{about[1:]}."
+        command = commands.add_parser(name, help=about, description=description)
+        if name == called:
+            resolve_name(f"fedward.{add_arguments}")(command)

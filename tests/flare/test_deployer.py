@@ -309,7 +309,7 @@ def test_an_app_without_a_valid_signature_is_refused(kits, kit, app, alter: Call
     "nothing of it stays, and the same job can be deployed once the reason is gone",
 )
 @pytest.mark.parametrize(
-    "step", ["unzip_all_from_bytes", "verify_folder_signature_and_get_signers", "_checked"]
+    "step", ["unzip_all_from_bytes", "verify_folder_signature_and_get_signers", "_checked_meta"]
 )
 @pytest.mark.parametrize(
     "error", [OSError(28, "No space left on device"), RuntimeError("anything"), MemoryError()]
@@ -335,7 +335,7 @@ def test_what_a_killed_process_left_is_removed(kits, kit, app):
 
 
 def test_a_folder_aside_has_a_name_as_long_as_a_jobs(kit):
-    with deployer._aside(kit) as aside:
+    with deployer._staging_folder(kit) as aside:
         assert len(aside.name) == len(str(uuid.uuid4()))
     assert not aside.exists()
 

@@ -200,7 +200,7 @@ def test_a_server_whose_port_is_taken_ends_and_touches_no_job(
     port = listener.getsockname()[1]
     kit(tmp_path, "server", port)
     monkeypatch.setattr(presence, "os", SimpleNamespace(_exit=_leave))
-    monkeypatch.setattr(presence, "_own", lambda: {-1})
+    monkeypatch.setattr(presence, "_own_processes", lambda: {-1})
     with pytest.raises(SystemExit) as end:
         KitPresence().handle_event(EventType.SYSTEM_BOOTSTRAP, context(tmp_path, None))
     assert end.value.code == 1
@@ -218,7 +218,7 @@ def test_a_port_of_ones_own_is_not_taken(listener):
 
 def test_a_socket_that_is_just_being_opened_is_no_others(monkeypatch):
     looks = iter([[None], [os.getpid()]])
-    monkeypatch.setattr(presence, "_holders", lambda port: next(looks))
+    monkeypatch.setattr(presence, "_listening_processes", lambda port: next(looks))
     end_if_taken(1)
     assert not list(looks)
 

@@ -11,7 +11,7 @@ import pytest
 from nvflare.fuel.flare_api.api_spec import JobNotFound, NoClientsAvailable
 
 from fedward.errors import ConfigError, RunError
-from fedward.flare.jobs import supervise, told
+from fedward.flare.jobs import reporter, supervise
 from fedward.flare.jobs.export import export_job
 from fedward.flare.jobs.remote import UnreachableError
 from fedward.flare.jobs.status import STATS
@@ -180,7 +180,7 @@ def finish(tmp_path, monkeypatch):
     time = SimpleNamespace(
         monotonic=lambda: clock[0], sleep=lambda seconds: clock.__setitem__(0, clock[0] + seconds)
     )
-    for module in (supervise, told):
+    for module in (supervise, reporter):
         monkeypatch.setattr(module, "time", time)
     monkeypatch.setattr(supervise, "open_kit", lambda kit, role: SimpleNamespace(name=LEAD))
 

@@ -1,5 +1,6 @@
-"""What FLARE's tools, such as ``nvflare job download``, look for in a job's results: metrics and
-the global model.
+"""Metrics and the global model in a job's results, in the files that FLARE's tools look for.
+
+One of these tools is ``nvflare job download``.
 """
 
 import json
@@ -11,12 +12,12 @@ from typing import Any
 from fedward.evaluation.selection import MetricRow
 from fedward.storage.rows import read_rows
 
-_VERSION = "1"
-"""Of FLARE's schemas."""
+_SCHEMA_VERSION = "1"
+"""Version of FLARE's schemas for these files."""
 
 
 def write_artifacts(run: Path) -> None:
-    """Write beside a run, in the results of its job, what FLARE's tools read.
+    """Write the files that FLARE's tools read beside a run, in the results of its job.
 
     ``metrics/round_metrics.jsonl`` has a row for each round in which sites evaluated the model, and
     ``metrics/metrics_summary.json`` the last of them, as FLARE's ``MetricsArtifactWriter`` would
@@ -28,28 +29,25 @@ def write_artifacts(run: Path) -> None:
     """
     if (run / "model.safetensors").is_file():
         manifest = {
-            "schema_version": _VERSION,
+            "schema_version": _SCHEMA_VERSION,
             "artifacts": {"global_model": f"{run.name}/model.safetensors"},
         }
         (run.parent / "artifact_manifest.json").write_text(json.dumps(manifest), encoding="utf-8")
-    table: dict[int, dict[str, dict[str, float]]] = defaultdict(
-        lambda: defaultdict(dict)
-    )  # round, site, metric
+    # round -> site -> name of a metric -> value
+    table: dict[int, dict[str, dict[str, float]]] = defaultdict(lambda: defaultdict(dict))
     for row in read_rows(run / "metrics.jsonl", MetricRow, []):
-        if (
-            row.split != "train" and "/" not in row.name and row.value is not None
-        ):  # no class's own metric
+        is_of_one_class = "/" in row.name
+        if row.split != "train" and not is_of_one_class and row.value is not None:
             table[row.round][row.site][f"{row.split}/{row.name}"] = row.value
     if not table:
         return
-    rounds = [_row(round_, sites) for round_, sites in sorted(table.items())]
+    rounds = [_round_row(round_, sites) for round_, sites in sorted(table.items())]
     folder = run.parent / "metrics"
     folder.mkdir(exist_ok=True)
-    (folder / "round_metrics.jsonl").write_text(
-        "".join(f"{json.dumps(row)}\n" for row in rounds), encoding="utf-8"
-    )
+    lines = "".join(f"{json.dumps(row)}\n" for row in rounds)
+    (folder / "round_metrics.jsonl").write_text(lines, encoding="utf-8")
     summary = {
-        "schema_version": _VERSION,
+        "schema_version": _SCHEMA_VERSION,
         "status": "metrics_reported",
         "final_round": rounds[-1]["round"],
         "final_aggregated_metrics": rounds[-1]["aggregated_metrics"],
@@ -59,20 +57,23 @@ def write_artifacts(run: Path) -> None:
     (folder / "metrics_summary.json").write_text(json.dumps(summary, indent=2), encoding="utf-8")
 
 
-def _row(round_: int, sites: dict[str, dict[str, float]]) -> dict[str, Any]:
-    names = {name for values in sites.values() for name in values}
-    means = {
-        name: fmean(values[name] for values in sites.values() if name in values) for name in names
-    }
+def _round_row(round_: int, sites: dict[str, dict[str, float]]) -> dict[str, Any]:
+    """Return the row of one round, from the metrics of each site."""
+    values_by_name: dict[str, list[float]] = defaultdict(list)
+    for metrics in sites.values():
+        for name, value in metrics.items():
+            values_by_name[name].append(value)
+    means = {name: fmean(values) for name, values in values_by_name.items()}
+    site_rows = [
+        {"name": site, "metrics": _metric_list(metrics)} for site, metrics in sorted(sites.items())
+    ]
     return {
         "round": round_,
-        "aggregated_metrics": _list(means),
-        "sites": [
-            {"name": site, "metrics": _list(values)} for site, values in sorted(sites.items())
-        ],
+        "aggregated_metrics": _metric_list(means),
+        "sites": site_rows,
         "skipped_metrics": [],
     }
 
 
-def _list(values: dict[str, float]) -> list[dict[str, Any]]:
+def _metric_list(values: dict[str, float]) -> list[dict[str, Any]]:
     return [{"name": name, "value": value} for name, value in sorted(values.items())]

@@ -1,9 +1,9 @@
-"""The process in which a FLARE session lives: ``python -m fedward.flare.jobs.session_process USER
-KIT ANSWERS``.
+"""The process in which a FLARE session lives.
 
-Its standard input brings questions, one line ``[name, argument, ...]`` each. To the file descriptor
-``ANSWERS`` it writes a line ``{"answer": ...}`` or ``{"error": [kind, text]}`` for the login, and
-one for each question. When its input ends, so does the process, whatever FLARE's threads wait for.
+``python -m fedward.flare.jobs.session_process USER KIT ANSWERS`` reads questions from its standard
+input, one line ``[name, argument, ...]`` each. To the file descriptor ``ANSWERS`` it writes a line
+``{"answer": ...}`` or ``{"error": [kind, text]}`` for the login, and one for each question. When
+its input ends, the process ends too, whatever FLARE's threads wait for.
 """
 
 import json
@@ -26,16 +26,18 @@ _LOGOUT = 2.0
 
 
 def _system_info(session: Session, arguments: list[str]) -> object:
-    """Return as JSON values what :meth:`RemoteSession.get_system_info` makes FLARE's objects of."""
-    found = session.get_system_info()
+    """Return, as JSON values, the content of what :meth:`RemoteSession.get_system_info` returns."""
+    info = session.get_system_info()
+    clients = [
+        {"name": client.name, "last_connect_time": client.last_connect_time}
+        for client in info.client_info
+    ]
+    jobs = [{"job_id": job.job_id, "app_name": job.app_name} for job in info.job_info]
     return {
-        "status": found.server_info.status,
-        "start_time": found.server_info.start_time,
-        "clients": [
-            {"name": one.name, "last_connect_time": one.last_connect_time}
-            for one in found.client_info
-        ],
-        "jobs": [{"job_id": one.job_id, "app_name": one.app_name} for one in found.job_info],
+        "status": info.server_info.status,
+        "start_time": info.server_info.start_time,
+        "clients": clients,
+        "jobs": jobs,
     }
 
 
@@ -51,35 +53,44 @@ QUESTIONS: dict[str, Callable[[Session, list[str]], object]] = {
     "delete_job": lambda session, arguments: session.delete_job(*arguments),
     "download_job_result": lambda session, arguments: session.download_job_result(*arguments),
 }
-"""Name of a question -> what answers it."""
+"""Name of a question -> the function that answers it."""
 
 
 def main(user: str, kit: str, out: TextIO) -> None:
-    """Log in, and answer until there are no further questions."""
+    """Log in, and answer until there are no further questions.
+
+    Args:
+        user: name of the user.
+        kit: folder of the user's startup kit.
+        out: receives the answers.
+    """
     questions = SimpleQueue[str | None]()
-    Thread(target=_read, args=[questions], daemon=True).start()
+    Thread(target=_read_questions, args=[questions], daemon=True).start()
     try:
         session = Session(username=user, startup_path=kit)
-        session.try_connect(
-            _CONNECT
-        )  # FLARE's new_secure_session would close it on failure, and wait for ever
-    except Exception as error:  # FLARE's have no common base
-        _tell(out, {"error": [type(error).__name__, str(error)]})
+        # FLARE's new_secure_session would close the session on failure, and wait for ever.
+        session.try_connect(_CONNECT)
+    except Exception as error:  # FLARE's exceptions have no common base.
+        _write_answer(out, {"error": [type(error).__name__, str(error)]})
         return
-    _tell(out, {"answer": None})
-    while (question := questions.get()) is not None:
+    _write_answer(out, {"answer": None})
+    while True:
+        question = questions.get()
+        if question is None:
+            break
         name, *arguments = json.loads(question)
         try:
-            _tell(out, {"answer": QUESTIONS[name](session, arguments)})
+            _write_answer(out, {"answer": QUESTIONS[name](session, arguments)})
         except Exception as error:
-            _tell(out, {"error": [type(error).__name__, str(error)]})
+            _write_answer(out, {"error": [type(error).__name__, str(error)]})
     with suppress(Exception):
         session.api.logout()
 
 
-def _read(questions: "SimpleQueue[str | None]") -> None:
-    """Pass questions on; end the process soon after the last one, as FLARE's threads may wait for
-    ever.
+def _read_questions(questions: "SimpleQueue[str | None]") -> None:
+    """Pass questions on, None after the last one, and end the process soon after that.
+
+    FLARE's threads may wait for ever.
     """
     for line in sys.stdin:
         questions.put(line)
@@ -88,13 +99,13 @@ def _read(questions: "SimpleQueue[str | None]") -> None:
     os._exit(0)
 
 
-def _tell(out: TextIO, line: dict[str, object]) -> None:
-    """Write an answer; what JSON does not know is written as text."""
-    out.write(json.dumps(line, default=str) + "\n")
+def _write_answer(out: TextIO, answer: dict[str, object]) -> None:
+    """Write an answer; values that JSON does not have become text."""
+    out.write(json.dumps(answer, default=str) + "\n")
     out.flush()
 
 
 if __name__ == "__main__":
     with os.fdopen(int(sys.argv[3]), "w", encoding="utf-8") as answers:
         main(sys.argv[1], sys.argv[2], answers)
-    os._exit(0)  # FLARE's threads would keep the process alive
+    os._exit(0)  # FLARE's threads would keep the process alive.

@@ -1,5 +1,6 @@
-"""How far a federation's running jobs are, asked by any of its users; each job's controller answers
-from its folder.
+"""The progress of a federation's jobs, for any of its users.
+
+Each running job's controller answers from its run folder.
 """
 
 from collections.abc import Mapping
@@ -16,67 +17,75 @@ from fedward.server import progress
 from fedward.terminal import one_line
 
 LOST = RunStatus.ABANDONED.value
-"""What a server that starts calls a job that ran when the server ended; FLARE itself gives no job
-this status.
-"""
+"""Status that a server, when it starts, gives to a job that ran when the server ended.
+
+FLARE itself gives no job this status."""
+
+STATS = "fedward"
+"""Group of FLARE's job statistics (`show_stats JOB_ID server`) with the controller's progress."""
 
 _HOW_LOST = "lost: the server ended while it ran"
 _STARTING = "starting"
+_ASK_AGAIN = "Ask again in some seconds."
 
-_BEFORE = (RunStatus.SUBMITTED.value, RunStatus.APPROVED.value, RunStatus.DISPATCHED.value)
-"""What FLARE says of a job that does not run yet."""
-
-STATS = "fedward"
-"""The group of FLARE's job statistics (`show_stats JOB_ID server`) in which the controller puts the
-progress.
-"""
+_NOT_RUNNING_YET = (
+    RunStatus.SUBMITTED.value,
+    RunStatus.APPROVED.value,
+    RunStatus.DISPATCHED.value,
+)
+"""Status of a job that does not run yet."""
 
 
 def job_progress(flare: RemoteSession, job_id: str) -> dict[str, Any] | None:
-    """Return the progress of a running job (see :func:`fedward.server.progress.progress`), None
-    before it begins.
+    """Return the progress of a running job, None before it begins.
+
+    See :func:`fedward.server.progress.progress` for the content.
 
     Raises:
         RunError: no such job, one that does not run, one that is not of this package, or a run
             folder that is broken.
     """
-    where = f"job {job_id}"
     try:
-        found = (flare.show_stats(job_id, TargetType.SERVER).get("server") or {}).get(STATS) or {}
-    except (JobNotRunning, JobNotFound) as error:  # FLARE says both of a job that is about to run
+        stats = flare.show_stats(job_id, TargetType.SERVER)
+    except (JobNotRunning, JobNotFound) as error:  # FLARE says both of a job that is about to run.
         raise _not_running(flare, job_id) from error
-    if "error" in found:
-        expected = "a run folder at the server that can be read"
-        remedy = "Look at the folder on the server."
-        raise RunError(where, expected=expected, found=found["error"], remedy=remedy)
-    return found or None
+    state = (stats.get("server") or {}).get(STATS) or {}
+    if "error" in state:
+        raise RunError(
+            f"job {job_id}",
+            expected="a run folder at the server that can be read",
+            found=state["error"],
+            remedy="Look at the folder on the server.",
+        )
+    return state or None
 
 
 def _not_running(flare: RemoteSession, job_id: str) -> RunError:
     """Return the error about a job without a process that could answer."""
     meta = _meta(flare, job_id)
-    where = f"job {job_id}"
-    expected = "a running job"
-    status = str(meta["status"])
-    if status in _BEFORE:
-        return RunError(
-            where, expected=expected, found=_STARTING, remedy="Ask again in some seconds."
-        )
-    if status == RunStatus.RUNNING.value:
+    state = str(meta["status"])
+    remedy = (
+        "Its sender fetches what it has done, or continues it, "
+        f"with `fedward submit --continue {run_of(meta)}`."
+    )
+    if state in _NOT_RUNNING_YET:
+        state = _STARTING
+        remedy = _ASK_AGAIN
+    elif state == RunStatus.RUNNING.value:
         server = flare.get_system_info()
-        if _began(meta) >= float(server.server_info.start_time or 0):
-            found = _STARTING if any(job.job_id == job_id for job in server.job_info) else "ending"
-            return RunError(
-                where, expected=expected, found=found, remedy="Ask again in some seconds."
-            )
-    if status in (LOST, RunStatus.RUNNING.value):
-        status = _HOW_LOST
-    remedy = f"Its sender fetches what it has done, or continues it, with `fedward submit --continue {run_of(meta)}`."
-    return RunError(where, expected=expected, found=status, remedy=remedy)
+        if _start_time(meta) < float(server.server_info.start_time or 0):
+            state = _HOW_LOST
+        else:
+            has_process = any(job.job_id == job_id for job in server.job_info)
+            state = _STARTING if has_process else "ending"
+            remedy = _ASK_AGAIN
+    elif state == LOST:
+        state = _HOW_LOST
+    return RunError(f"job {job_id}", expected="a running job", found=state, remedy=remedy)
 
 
-def _began(meta: Mapping[str, Any]) -> float:
-    """Return when a job that runs was started, in seconds since 1970, by the server's clock."""
+def _start_time(meta: Mapping[str, Any]) -> float:
+    """Return when a running job was started, in seconds since 1970, by the server's clock."""
     return datetime.fromisoformat(str(meta["start_time"])).timestamp()
 
 
@@ -84,9 +93,11 @@ def _meta(flare: RemoteSession, job_id: str) -> dict[str, Any]:
     try:
         return flare.get_job_meta(job_id)
     except JobNotFound as error:
-        remedy = "`fedward status KIT` lists those that run."
         raise RunError(
-            f"job {job_id}", expected="a job of this federation", found="none", remedy=remedy
+            f"job {job_id}",
+            expected="a job of this federation",
+            found="none",
+            remedy="`fedward status KIT` lists those that run.",
         ) from error
 
 
@@ -96,51 +107,57 @@ def has_ended(meta: Mapping[str, Any]) -> bool:
 
 
 def run_of(meta: Mapping[str, Any]) -> str:
-    """Return the name of the run that a job belongs to: that of its sender, else the job's id."""
+    """Return the name of a job's run: the one that the sender gave, else the job's id."""
     return str((meta.get("custom_props") or {}).get(RUN) or meta.get("job_id"))
 
 
 def describe(flare: RemoteSession, job_id: str | None = None) -> list[str]:
-    """Return the progress of one job, or of all that wait, run or were lost, as text of at most 80
-    columns.
+    """Return the progress of one job, or of all that wait, run or were lost.
+
+    Args:
+        flare: session of a user.
+        job_id: the one job; None for all. An error about one of them is a line of the text.
+
+    Returns:
+        Lines of at most 80 columns.
 
     Raises:
-        RunError: as :func:`job_progress`, about the one job. If it is all of them, an error is a
-            line of the text.
+        RunError: as :func:`job_progress`, about the one job.
     """
     if job_id:
-        return [f"job {job_id}", *_lines(flare, job_id)]
+        return [f"job {job_id}", *_progress_lines(flare, job_id)]
     jobs = flare.list_jobs()
-    found: list[str] = []
+    lines: list[str] = []
     for job in jobs:
-        if job["status"] in (*_BEFORE, RunStatus.RUNNING.value):
-            found.append(_headline(job))
+        if job["status"] in (*_NOT_RUNNING_YET, RunStatus.RUNNING.value):
+            lines.append(_headline(job))
             try:
-                found += _lines(flare, job["job_id"])
-            except RunError as error:  # it may have ended since, or be no job of this package
-                found.append(f"  {one_line(error.found)}")
-        elif job["status"] == LOST and not any(_sent_after(other, job) for other in jobs):
-            found += [_headline(job), f"  {_HOW_LOST}"]
-    return found or ["no job runs"]
+                lines += _progress_lines(flare, job["job_id"])
+            except RunError as error:  # It may have ended, or be a job of another package.
+                lines.append(f"  {one_line(error.found)}")
+        elif job["status"] == LOST and not any(_replaces(other, job) for other in jobs):
+            lines += [_headline(job), f"  {_HOW_LOST}"]
+    return lines or ["no job runs"]
 
 
 def _headline(job: Mapping[str, Any]) -> str:
-    return (
-        f"job {job['job_id']}  {one_line(job['job_name'])}".rstrip()
-    )  # the name is its lead's choice
+    name = one_line(job["job_name"])  # The lead chose it, so it may hold control characters.
+    return f"job {job['job_id']}  {name}".rstrip()
 
 
-def _sent_after(other: Mapping[str, Any], job: Mapping[str, Any]) -> bool:
-    """Return whether the other job has the same name and was sent later: it probably takes this
-    one's place.
-    """
+def _replaces(other: Mapping[str, Any], job: Mapping[str, Any]) -> bool:
+    """Return whether the other job probably replaces this one: same name, sent later."""
     return bool(other["job_name"] == job["job_name"] and other["submit_time"] > job["submit_time"])
 
 
-def _lines(flare: RemoteSession, job_id: str) -> list[str]:
+def _progress_lines(flare: RemoteSession, job_id: str) -> list[str]:
     meta = _meta(flare, job_id)
-    run = [f"  run {one_line(run_of(meta))}"] if run_of(meta) != job_id else []
-    if meta["status"] in _BEFORE:
-        return [*run, f"  {_STARTING}"]
-    state = job_progress(flare, job_id)
-    return [*run, *(progress.lines(state) if state else [f"  {_STARTING}"])]
+    lines = []
+    run = run_of(meta)
+    if run != job_id:
+        lines.append(f"  run {one_line(run)}")
+    state = None
+    if meta["status"] not in _NOT_RUNNING_YET:
+        state = job_progress(flare, job_id)
+    lines += progress.lines(state) if state else [f"  {_STARTING}"]
+    return lines

@@ -1,4 +1,4 @@
-"""A job sent to a running federation, awaited, and fetched."""
+"""Sending a job to a running federation, waiting for its end, and fetching its results."""
 
 import json
 import shutil
@@ -20,7 +20,7 @@ from fedward.flare.places import ERROR, RUN
 from fedward.terminal import one_line
 
 if TYPE_CHECKING:
-    from fedward.flare.jobs.told import Told
+    from fedward.flare.jobs.reporter import Reporter
 
 POLL = 2.0
 """Seconds between two looks at a job."""
@@ -28,7 +28,7 @@ POLL = 2.0
 
 @contextmanager
 def session(kit: Path) -> Iterator[RemoteSession]:
-    """Log in with an admin's startup kit, as the user it was made for; see :class:`RemoteSession`."""
+    """Log in with a user's startup kit; see :class:`RemoteSession`."""
     with RemoteSession(kit) as opened:
         yield opened
 
@@ -36,8 +36,17 @@ def session(kit: Path) -> Iterator[RemoteSession]:
 def submit(flare: RemoteSession, job: Path, run: str | None = None) -> str:
     """Submit a job folder and return the job's id.
 
-    ``run`` names the run that the job begins or continues. What is sent is a copy without
-    ``job.py``, since FLARE writes signatures into the folder.
+    What is sent is a copy without ``job.py``, because FLARE writes signatures into the folder.
+
+    Args:
+        flare: session of a user.
+        job: the folder.
+        run: name of the run that the job begins or continues; by default the job's id.
+
+    Raises:
+        ConfigError: the folder holds no job.
+        RunError: the server does not accept the job.
+        UnreachableError: the server does not answer.
     """
     meta = job_meta(job)
     with TemporaryDirectory() as folder:
@@ -51,16 +60,21 @@ def submit(flare: RemoteSession, job: Path, run: str | None = None) -> str:
             return flare.submit_job(str(copy))
         except UnreachableError:
             raise
-        except Exception as error:  # FLARE's have no common base
-            found = f"{type(error).__name__}: {error}"
-            remedy = "Correct the job, or submit it as a user with the role lead."
+        except Exception as error:  # FLARE's exceptions have no common base.
             raise RunError(
-                f"job {job}", expected="a job the server takes", found=found, remedy=remedy
+                f"job {job}",
+                expected="a job the server takes",
+                found=f"{type(error).__name__}: {error}",
+                remedy="Correct the job, or submit it as a user with the role lead.",
             ) from error
 
 
 def job_meta(job: Path) -> dict[str, Any]:
-    """Return what a job's meta.json says; ConfigError: it is missing, or FLARE could not use it."""
+    """Return the content of a job's meta.json.
+
+    Raises:
+        ConfigError: it is missing, or FLARE could not use it.
+    """
     expected = "a folder with a meta.json that names apps and sites"
     with reading(f"job {job}", expected, "Export one with `fedward jobs`."):
         meta = json.loads((job / "meta.json").read_text(encoding="utf-8"))
@@ -70,15 +84,15 @@ def job_meta(job: Path) -> dict[str, Any]:
 
 
 def wait(
-    flare: RemoteSession, job_id: str, timeout: float = 0.0, told: "Told | None" = None
+    flare: RemoteSession, job_id: str, timeout: float = 0.0, reporter: "Reporter | None" = None
 ) -> dict[str, Any]:
     """Wait until a job ends, well or not, and return what FLARE says of it.
 
     Args:
         flare: session of a user.
         job_id: the job's.
-        timeout: seconds; 0: for ever.
-        told: tells how the job goes on; None: nobody is told.
+        timeout: seconds; 0 to wait for ever.
+        reporter: reports how the job goes on.
 
     Raises:
         RunError: it goes on after ``timeout``.
@@ -95,13 +109,18 @@ def wait(
             started = started or system.server_info.start_time
             if started != system.server_info.start_time:
                 return {**meta, "status": LOST}
-        if told:
-            told.look(flare, job_id, system)
+        if reporter:
+            reporter.look(flare, job_id, system)
         if timeout and time.monotonic() > end:
-            expected = f"its end within {timeout:g} s"
-            found = "a job that goes on"
-            remedy = f"Fetch it later with `fedward submit --continue {run_of(meta)}`, or stop it with abort_job."
-            raise RunError(f"job {job_id}", expected=expected, found=found, remedy=remedy)
+            raise RunError(
+                f"job {job_id}",
+                expected=f"its end within {timeout:g} s",
+                found="a job that goes on",
+                remedy=(
+                    f"Fetch it later with `fedward submit --continue {run_of(meta)}`, "
+                    "or stop it with abort_job."
+                ),
+            )
         time.sleep(POLL)
 
 
@@ -110,8 +129,8 @@ def fetch(
 ) -> Path:
     """Download a job's results into ``out`` and return the run folder in them.
 
-    What counts is the status in ``run.json``: FLARE calls a job complete that trained nothing, and
-    abnormal one that has finished all rounds while a site was away.
+    The status in ``run.json`` decides whether the run has finished. FLARE calls a job complete that
+    trained nothing, and abnormal one that has finished all rounds while a site was away.
 
     Args:
         flare: session of the job's submitter.
@@ -125,41 +144,46 @@ def fetch(
     job_id = str(meta["job_id"])
     go_on = f"`fedward submit --continue {run_of(meta)}` goes on from the last round."
     if meta["status"] == LOST:
-        found = "one that was lost: the server ended, and was started again"
         raise RunError(
             f"job {job_id}",
             expected="a job that its server ends",
-            found=found,
+            found="one that was lost: the server ended, and was started again",
             remedy=f"Now {go_on}",
         )
     flare.download_job_result(job_id, str(out))
     run = results(out, meta)
-    found = unfinished(run)
-    if found:
-        reported = "; ".join(
-            [str(meta.get("status")), *map(str, meta.get("job_deploy_detail") or [])]
+    state = unfinished(run)
+    if state:
+        flares_words = [str(meta.get("status")), *map(str, meta.get("job_deploy_detail") or [])]
+        raise RunError(
+            f"job {job_id}",
+            expected="a finished run",
+            found="; ".join([*lost, f"{state} (FLARE: {'; '.join(flares_words)})"]),
+            remedy=(
+                f"See the logs in {out / job_id}; a site's refusal is in its log.txt. "
+                f"Once that is mended, {go_on}"
+            ),
         )
-        remedy = f"See the logs in {out / job_id}; a site's refusal is in its log.txt. Once that is mended, {go_on}"
-        found = "; ".join([*lost, f"{found} (FLARE: {reported})"])
-        raise RunError(f"job {job_id}", expected="a finished run", found=found, remedy=remedy)
     return run
 
 
 def unfinished(run: Path) -> str:
-    """Return what ``run.json`` says instead of finished; empty if the run has finished."""
+    """Return the status in ``run.json`` and its reason; empty if the run has finished."""
     try:
         info = json.loads((run / "run.json").read_text(encoding="utf-8"))
         status = info["status"]
         reason = info["summary"].get("reason")
-        return "" if status == "finished" else f"{status}: {reason}" if reason else str(status)
     except FileNotFoundError:
-        return f"no run at all: {_reason_of_none(run)}"
+        return f"no run at all: {_why_no_run(run)}"
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         return f"a run.json that cannot be read, {type(error).__name__}: {error}"
+    if status == "finished":
+        return ""
+    return f"{status}: {reason}" if reason else str(status)
 
 
-def _reason_of_none(run: Path) -> str:
-    """Return the server's word on a run that did not begin, see :class:`fedward.flare.controller`."""
+def _why_no_run(run: Path) -> str:
+    """Return why a run did not begin, from the file that :mod:`fedward.flare.controller` writes."""
     try:
         return one_line((run / ERROR).read_text(encoding="utf-8"))
     except (OSError, ValueError):
@@ -167,5 +191,5 @@ def _reason_of_none(run: Path) -> str:
 
 
 def results(out: Path, meta: Mapping[str, Any]) -> Path:
-    """Return where the run of a job lies that was fetched into ``out``."""
+    """Return the run folder of a job whose results were fetched into ``out``."""
     return out / str(meta["job_id"]) / "workspace" / "fedward"

@@ -1,4 +1,4 @@
-"""One job watched from outside: whether it still runs, which sites lack it, and how far its run is."""
+"""One job watched from outside: whether it still runs, and which sites do not take part."""
 
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -7,137 +7,157 @@ from nvflare.apis.job_def import RunStatus
 from nvflare.fuel.flare_api.api_spec import JobNotRunning, NoClientsAvailable
 from nvflare.fuel.hci.proto import MetaKey, MetaStatusValue
 
-from fedward.flare.jobs.record import Record
 from fedward.flare.jobs.remote import RemoteSession, UnreachableError
 from fedward.flare.jobs.status import LOST, has_ended, job_progress
+from fedward.flare.jobs.stopped_jobs import StoppedJobs
 
 if TYPE_CHECKING:
-    from fedward.flare.jobs.told import Told
+    from fedward.flare.jobs.reporter import Reporter
 
-_SURE = 3
+_LOOKS_AT_A_NEWCOMER = 3
 """Looks in a row at which a site must be idle before the job is started again for it."""
 
-_SURE_OF_A_MEMBER = 30
-"""The same for a site that was at work and has not been seen away since: where somebody stops the
-job, its sites are idle one after the other while the server's process still runs."""
+_LOOKS_AT_A_MEMBER = 30
+"""The same for a site that was at work and has not been seen away since.
+
+Where somebody stops the job, its sites become idle one after the other while the server's process
+still runs."""
 
 _OVERDUE = 15
-"""Looks in a row at which a job has no process any more, after which FLARE's word on its end is not
-awaited: it waits up to 15 minutes for that of a site that hangs."""
+"""Looks in a row at a job without a process after which FLARE's report of its end is not awaited.
+
+FLARE waits up to 15 minutes for the report of a site that hangs."""
 
 LOST_WITH_SERVER = "lost with the server"
+"""Status of a job that ran when the server ended."""
+
 STOPPED = "stopped by somebody else"
+"""Status of a job that was stopped, but not from here."""
+
 _ENDED = "over, and FLARE waits for a silent site"
 _REJOIN = "stopped, to go on with {}"
 
 
 @dataclass
 class Watch:
-    """One look after the other at a job."""
+    """Looks at a job, one after the other."""
 
     job_id: str
     server_start: Any
+    """When the server was started, as it says; changes if the server is started again."""
     named: set[str]
     """Sites that the job goes to; empty for all."""
     called: set[str]
-    """Sites that are not called again before they have been seen at work; changed."""
-    told: "Told"
-    record: Record
-    """Keeps that the job was stopped from here, and why."""
+    """Sites for which the job was started again and that have not been seen at work since.
+
+    It is not started again for them. The watch changes this set."""
+    reporter: "Reporter"
+    stopped_jobs: StoppedJobs
+    """Keeps which jobs were stopped from here, and why."""
     members: set[str] = field(default_factory=set)
-    """Sites seen at work on the job."""
-    _idle: dict[str, int] = field(default_factory=dict)
+    """Sites that have been seen at work on the job."""
+    _idle_looks: dict[str, int] = field(default_factory=dict)
+    """Site -> looks in a row at which it was idle."""
     _away: set[str] = field(default_factory=set)
-    """Members that have been seen away, so that they are new to the server when they are idle."""
-    _seen: bool = False
-    _gone: int = 0
+    """Members that have been seen away, and are newcomers once they are idle."""
+    _had_process: bool = False
+    _looks_without_process: int = 0
     """Looks in a row without a process of the job, after it had one."""
 
     def look(self, flare: RemoteSession) -> dict[str, Any] | None:
-        """Return what FLARE says of the job at its end, with a ``status`` of ours where FLARE does
-        not know it.
+        """Look at the job, and stop it once a site certainly does not take part.
 
-        None while the job goes on. It is stopped once a site is sure to lack it.
+        Returns:
+            What FLARE says of the job at its end, with a ``status`` of ours where FLARE does not
+            know it; None while the job goes on.
         """
         meta = dict(flare.get_job_meta(self.job_id))
         if has_ended(meta):
-            return self._end(meta)
+            return {**meta, "status": self._end_status(meta)}
         server = flare.get_system_info()
         if server.server_info.start_time != self.server_start:
             if meta["status"] != RunStatus.SUBMITTED.value:
                 return {**meta, "status": LOST_WITH_SERVER}
-            self.server_start = server.server_info.start_time  # the new server has yet to start it
+            self.server_start = server.server_info.start_time  # The new server has yet to start it.
         if any(job.job_id == self.job_id for job in server.job_info):
-            self._seen = True
-            self._gone = 0
-            self.told.look(flare, self.job_id, server, self.named)
+            self._had_process = True
+            self._looks_without_process = 0
+            self.reporter.look(flare, self.job_id, server, self.named)
             self._call_idle_sites(flare)
-        elif self._seen:
-            self._gone += 1
-            if self._gone == _OVERDUE:
+        elif self._had_process:
+            self._looks_without_process += 1
+            if self._looks_without_process == _OVERDUE:
                 return {**meta, "status": _ENDED}
         return None
 
-    def _end(self, meta: dict[str, Any]) -> dict[str, Any]:
-        if meta["status"] == LOST:
-            return {**meta, "status": LOST_WITH_SERVER}
-        if meta["status"] == RunStatus.FINISHED_ABORTED.value:
-            return {**meta, "status": self.record.stopped.get(self.job_id, STOPPED)}
-        return meta
+    def _end_status(self, meta: dict[str, Any]) -> Any:
+        status = meta["status"]
+        if status == LOST:
+            return LOST_WITH_SERVER
+        if status == RunStatus.FINISHED_ABORTED.value:
+            return self.stopped_jobs.reasons.get(self.job_id, STOPPED)
+        return status
 
     def _call_idle_sites(self, flare: RemoteSession) -> None:
-        try:
-            rows = flare.get_client_job_status() or []
-        except (
-            NoClientsAvailable,
-            RuntimeError,
-        ):  # no site is connected; or none of those that are has answered
-            rows = []
-        except (
-            UnreachableError
-        ):  # the server waits for a silent site longer than FLARE's session for the server
-            rows = []
+        """Stop the job if sites have been idle for long enough: the next attempt includes them."""
+        rows = _site_rows(flare)
         working = {
             row[MetaKey.CLIENT_NAME] for row in rows if row.get(MetaKey.JOB_ID) == self.job_id
         }
-        free = {
+        idle = {
             row[MetaKey.CLIENT_NAME]
             for row in rows
             if row.get(MetaKey.STATUS) == MetaStatusValue.NO_JOBS
         }
         if self.named:
-            free &= self.named
+            idle &= self.named
         self.members |= working
         self.called -= working
-        self._away = (self._away | (self.members - working - free)) - working
-        self._idle = {name: self._idle.get(name, 0) + 1 for name in free - self.called if working}
-        left_out = sorted(name for name, looks in self._idle.items() if looks >= self._looks(name))
+        self._away |= self.members - working - idle
+        self._away -= working
+        # Without any site at work the job is about to end, or has yet to begin.
+        counted = idle - self.called if working else set()
+        self._idle_looks = {name: self._idle_looks.get(name, 0) + 1 for name in counted}
+        left_out = sorted(
+            name for name, looks in self._idle_looks.items() if looks >= self._looks_needed(name)
+        )
         if left_out and self._goes_on(flare):
             self._stop(flare, left_out)
 
-    def _looks(self, name: str) -> int:
-        return _SURE_OF_A_MEMBER if name in self.members - self._away else _SURE
+    def _looks_needed(self, name: str) -> int:
+        is_member = name in self.members and name not in self._away
+        return _LOOKS_AT_A_MEMBER if is_member else _LOOKS_AT_A_NEWCOMER
 
     def _goes_on(self, flare: RemoteSession) -> bool:
-        """Return whether the job's own process says that its run goes on: it knows of an abort
-        before FLARE tells.
+        """Return whether the job's own process says that its run goes on.
+
+        The process knows of an abort before FLARE reports it.
         """
         try:
             state = job_progress(flare, self.job_id)
-        except (
-            Exception
-        ):  # FLARE's have no common base; if the server is lost, the next question fails
+        except Exception:
+            # FLARE's exceptions have no common base. If the server is lost, the next question fails.
             return False
         return state is None or state["status"] == "running"
 
     def _stop(self, flare: RemoteSession, left_out: list[str]) -> None:
-        self.record.stopping(self.job_id, _REJOIN.format(", ".join(left_out)))
+        self.stopped_jobs.add(self.job_id, _REJOIN.format(", ".join(left_out)))
         try:
             flare.abort_job(self.job_id)
         except JobNotRunning:
-            self.record.stopping(self.job_id, None)  # it had ended before
+            self.stopped_jobs.remove(self.job_id)  # It had ended before.
         except UnreachableError as error:
             if "is not running" not in error.found:
                 raise
-            self.record.stopping(self.job_id, None)
+            self.stopped_jobs.remove(self.job_id)
         self.called |= set(left_out)
+
+
+def _site_rows(flare: RemoteSession) -> list[dict[str, Any]]:
+    """Return a row for each job of each site that answers; an empty list if none does."""
+    try:
+        return flare.get_client_job_status() or []
+    except (NoClientsAvailable, RuntimeError):
+        return []  # No site is connected, or none of those that are has answered.
+    except UnreachableError:
+        return []  # The server waits longer for a silent site than FLARE's session for the server.

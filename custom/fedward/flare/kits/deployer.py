@@ -1,5 +1,7 @@
-"""How a job's app comes to a participant: unpacked aside, checked whole, and moved into its place
-only then.
+"""The deployment of a job's app at a participant.
+
+The app is unpacked in a folder of its own, checked there as a whole, and only then moved to the
+place from which it runs.
 
 FLARE 2.9 unpacks an app where it will run, checks it there, and deletes it if a check refuses it.
 If a step raises, nothing is deleted: a stranger's files stay on a path from which FLARE's processes
@@ -33,12 +35,13 @@ from fedward.errors import ConfigError
 from fedward.flare.kits.app_check import check_archive, refused
 from fedward.flare.kits.gate import is_job_id, refusals
 
-_ASIDE = ".deploy-"
+_STAGING_PREFIX = ".deploy-"
 """Beginning of the names of folders in which apps are unpacked."""
 
 _ID_LENGTH = len(str(UUID(int=0)))
-"""Characters of a job's id, and of the name of a folder in which an app is unpacked: a path that
-fits there fits in the app's place too."""
+"""Characters of a job's id, and of the name of a folder in which an app is unpacked.
+
+A path that is short enough in the one is short enough in the other."""
 
 _SUBMITTERS = {"lead", "project_admin"}
 """Roles of the people whose jobs may run."""
@@ -47,9 +50,7 @@ _one_at_a_time = threading.Lock()
 
 
 def install() -> None:
-    """Replace the ``deploy`` of FLARE's deployer, which server and sites use, by the one of this
-    module.
-    """
+    """Replace the ``deploy`` of FLARE's deployer, which server and sites use, by :func:`deploy`."""
     AppDeployer.deploy = deploy
 
 
@@ -62,11 +63,10 @@ def deploy(
     app_data: bytes,
     fl_ctx: FLContext,
 ) -> str:
-    """Stand in for ``AppDeployer.deploy``: put a job's app into its place, or return why it is
-    refused.
+    """Replace ``AppDeployer.deploy``: put a job's app into its place, or return why it is refused.
 
-    Whatever goes wrong, nothing of the app is left. What is refused stands in the audit log with
-    its submitter.
+    Whatever goes wrong, nothing of the app is left. A refusal is written into the audit log, with
+    the job's submitter.
 
     Args:
         workspace: the participant's.
@@ -75,10 +75,13 @@ def deploy(
         app_name: the name that the job gives to the app.
         app_data: the app, zipped and signed by a lead or a project admin.
         fl_ctx: not used.
+
+    Returns:
+        Why the app is refused; empty if it is in its place.
     """
     try:
         with _one_at_a_time:
-            _put(workspace, job_id, job_meta, app_name, app_data)
+            _put_in_place(workspace, job_id, job_meta, app_name, app_data)
     except (ConfigError, _RefusedByFlareError) as error:
         problem = str(error)
     except Exception as error:
@@ -90,7 +93,7 @@ def deploy(
     return problem
 
 
-def _put(
+def _put_in_place(
     workspace: Workspace, job_id: str, job_meta: dict[str, Any], app_name: str, app_data: bytes
 ) -> None:
     if not is_job_id(job_id):
@@ -102,20 +105,22 @@ def _put(
     place = Path(workspace.get_run_dir(job_id))
     if place.exists():
         raise refused(f"job {job_id}", "a new one", "one that is here already")
-    with _aside(Path(workspace.get_root_dir())) as aside:
-        app = aside / Path(workspace.get_app_dir(job_id)).relative_to(place)
+    with _staging_folder(Path(workspace.get_root_dir())) as staging:
+        app = staging / Path(workspace.get_app_dir(job_id)).relative_to(place)
         app.mkdir(parents=True)
         unzip_all_from_bytes(app_data, str(app))
-        meta = _checked(workspace, app, job_meta)
-        (aside / "fl_app.txt").write_text(app_name, encoding="utf-8")
+        meta = _checked_meta(workspace, app, job_meta)
+        (staging / "fl_app.txt").write_text(app_name, encoding="utf-8")
         meta_file = Path(workspace.get_job_meta_path(job_id)).relative_to(place)
-        (aside / meta_file).write_text(json.dumps(meta, indent=4), encoding="utf-8")
-        os.rename(aside, place)  # fails where another process has put one there
+        (staging / meta_file).write_text(json.dumps(meta, indent=4), encoding="utf-8")
+        os.rename(staging, place)  # Fails where another process has put one there.
 
 
-def _checked(workspace: Workspace, app: Path, job_meta: dict[str, Any]) -> dict[str, Any]:
-    """Check an app's signature, its content and its signers' rights; return what FLARE is to know
-    of the job.
+def _checked_meta(workspace: Workspace, app: Path, job_meta: dict[str, Any]) -> dict[str, Any]:
+    """Check an app's signature, its content and its signers' rights.
+
+    Returns:
+        The job's meta as FLARE is to keep it.
     """
     root = workspace.get_file_path_in_startup("rootCA.pem")
     verified, signers = verify_folder_signature_and_get_signers(str(app), root)
@@ -123,14 +128,14 @@ def _checked(workspace: Workspace, app: Path, job_meta: dict[str, Any]) -> dict[
         raise refused("app", "a valid signature of its submitter", "none")
     strangers = [f"{name} ({role})" for name, _, role in signers if role not in _SUBMITTERS]
     if strangers:
-        raise refused(
-            "app", f"signed by a {' or '.join(sorted(_SUBMITTERS))}", ", ".join(strangers)
-        )
+        expected = f"signed by a {' or '.join(sorted(_SUBMITTERS))}"
+        raise refused("app", expected, ", ".join(strangers))
     problem, properties = AppAuthzService.validate_app(str(app))
     if problem:
         raise _RefusedByFlareError(problem)
     properties = AppAuthzService.derive_local_app_info(properties, job_meta, workspace.site_name)
     meta = copy.deepcopy(job_meta)
+    # Whether the job brings code is decided here, not by what its sender wrote into the meta.
     meta.pop(AppValidationKey.BYOC, None)
     if properties.get(AppValidationKey.BYOC, False):
         meta[AppValidationKey.BYOC] = True
@@ -148,18 +153,18 @@ def _checked(workspace: Workspace, app: Path, job_meta: dict[str, Any]) -> dict[
 
 
 class _RefusedByFlareError(Exception):
-    """FLARE's own words about why an app is refused."""
+    """FLARE refuses an app; the text is FLARE's own."""
 
 
 @contextmanager
-def _aside(kit: Path) -> Iterator[Path]:
-    """Make a folder in a kit and remove it at the end, unless it was moved.
+def _staging_folder(kit: Path) -> Iterator[Path]:
+    """Make a folder in a kit, and remove it at the end unless it was moved.
 
-    Folders that killed processes left are removed first.
+    Folders of processes that were killed are removed first.
     """
-    for left in kit.glob(f"{_ASIDE}*"):
-        shutil.rmtree(left, ignore_errors=True)
-    name = f"{_ASIDE}{uuid4().hex}"[:_ID_LENGTH]
+    for abandoned in kit.glob(f"{_STAGING_PREFIX}*"):
+        shutil.rmtree(abandoned, ignore_errors=True)
+    name = f"{_STAGING_PREFIX}{uuid4().hex}"[:_ID_LENGTH]
     folder = kit / name
     folder.mkdir(mode=0o700)
     try:

@@ -1,8 +1,8 @@
-"""What a participant's own process writes about its connection, for health checks.
+"""What a participant's own process writes down about its connection, for health checks.
 
-A site's heartbeat counts when the server has answered it: an open connection may lead nowhere. A
-server counts as present while its own process holds its port and keeps writing so. At its start a
-server also looks at its port, and closes the jobs that it lost when it ended.
+A site's heartbeat counts once the server has answered it: an open connection may lead nowhere. A
+server counts as present while its own process holds its port and keeps writing so. When a server
+starts, it also checks that its port is free, and closes the jobs that were lost when it ended.
 """
 
 import json
@@ -31,15 +31,15 @@ from fedward.flare.places import STATE, named_folder
 from fedward.storage.disk import make_folder, replacing
 
 RECENT = 45.0
-"""Seconds for which a contact counts. Heartbeats come every 10 seconds, and FLARE waits up to 30
-for an answer.
-"""
+"""Seconds for which a contact counts.
+
+Heartbeats come every 10 seconds, and FLARE waits up to 30 for an answer."""
 
 _LOOK_INTERVAL = 5.0
-"""Seconds between two of a server's looks at its own port and its sites."""
+"""Seconds between two of a server's checks of its own port and its sites."""
 
 _PORT_LOOKS = 5
-"""Looks at a port that another process seems to hold until that is believed."""
+"""Number of checks after which a port is believed to be held by another process."""
 
 _PORT_LOOK_INTERVAL = 0.3
 """Seconds between two of them."""
@@ -52,30 +52,27 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Presence:
-    """What a participant's process has last written."""
+    """What a participant's process last wrote down."""
 
     written: float
-    """Seconds since 1970. At a site: when the server last answered it."""
+    """Time of writing, in seconds since 1970. At a site: when the server last answered it."""
     port: int | None
-    """At a server: the port that its own process holds; None: it holds none. At a site: None."""
+    """At a server: the port that its own process holds, None if it holds none. At a site: None."""
     sites: Mapping[str, float]
-    """At a server: site -> when the server last heard of it, in seconds since 1970. At a site:
-    empty.
-    """
+    """At a server: site -> last contact, in seconds since 1970. At a site: empty."""
 
     @classmethod
     def of(cls, kit: Kit) -> "Presence | None":
-        """Return what a kit's process has written; None if it never has. ConfigError: the file
-        cannot be read.
+        """Return what a kit's process last wrote; None if it has never written.
+
+        Raises:
+            ConfigError: the file cannot be read.
         """
         file = _file(kit)
         if not file.exists():
             return None
-        with reading(
-            str(file),
-            "a participant's last contact",
-            "Remove it; a participant that runs writes it again.",
-        ):
+        remedy = "Remove it; a participant that runs writes it again."
+        with reading(str(file), "a participant's last contact", remedy):
             content = read_json(file)
             sites = {str(name): float(last) for name, last in content["sites"].items()}
             return cls(float(content["written"]), content["port"], sites)
@@ -87,38 +84,44 @@ class Presence:
 
     @property
     def recent(self) -> bool:
-        """Whether it counts. A time in the future does not: the clock has been set back since."""
+        """Whether the contact counts.
+
+        A time in the future does not count: the clock has been set back since.
+        """
         return -1.0 <= self.age <= RECENT
 
 
 class KitPresence(FLComponent):  # type: ignore[misc]
-    """Writes ``presence.json`` into a participant's own folder; stands in a kit's resources.
+    """Writes ``presence.json`` into a participant's own folder; a component of a kit's resources.
 
-    A server ends at once, with one line, if another process holds its port. At its start it closes
-    the jobs that ran when it ended: FLARE would call them running for ever, and nobody could abort
-    them.
+    A server ends at once, with one line, if another process holds its port. When it starts, it
+    closes the jobs that ran when it ended: FLARE would call them running for ever, and nobody could
+    abort them.
     """
 
     def __init__(self) -> None:
         super().__init__()
         self._cell: Any = None
-        """FLARE's connection, once its answers are looked at."""
+        """FLARE's cell, once answers to its heartbeats are noted."""
 
     def handle_event(self, event_type: str, fl_ctx: FLContext) -> None:
-        """Begin at the start of a server, or with the first heartbeat of a site."""
+        """Start when a server starts, or with the first heartbeat of a site."""
         if event_type == EventType.BEFORE_CLIENT_HEARTBEAT:
-            self._listen(fl_ctx)
-        elif event_type in (EventType.SYSTEM_BOOTSTRAP, EventType.SYSTEM_START):
-            kit = _kit(fl_ctx)
-            if kit.role != "server":
-                return
-            if event_type == EventType.SYSTEM_BOOTSTRAP:
-                end_if_taken(kit.port)
-                close_lost_jobs(fl_ctx)
-            else:
-                Thread(target=_watch_server, args=[kit, fl_ctx.get_engine()], daemon=True).start()
+            self._note_answers(fl_ctx)
+            return
+        if event_type not in (EventType.SYSTEM_BOOTSTRAP, EventType.SYSTEM_START):
+            return
+        kit = _kit(fl_ctx)
+        if kit.role != "server":
+            return
+        if event_type == EventType.SYSTEM_BOOTSTRAP:
+            end_if_taken(kit.port)
+            close_lost_jobs(fl_ctx)
+        else:
+            Thread(target=_watch_server, args=[kit, fl_ctx.get_engine()], daemon=True).start()
 
-    def _listen(self, fl_ctx: FLContext) -> None:
+    def _note_answers(self, fl_ctx: FLContext) -> None:
+        """Write the presence of a site at each answer to its heartbeat."""
         cell = fl_ctx.get_engine().get_cell()
         if cell is self._cell:
             return
@@ -137,21 +140,26 @@ class KitPresence(FLComponent):  # type: ignore[misc]
 
 
 def end_if_taken(port: int) -> None:
-    """End this process if another one holds the port: FLARE would log that the server has started,
-    and try for ever.
+    """End this process if another one holds the port.
+
+    FLARE would log that the server has started, and try for ever.
     """
-    for _ in range(_PORT_LOOKS):  # a socket that is just being opened does not show its process yet
-        own = _own()
-        others = [pid for pid in _holders(port) if pid not in own]
-        if not others:
+    # Several looks, because a socket that is just being opened does not show its process yet.
+    for _ in range(_PORT_LOOKS):
+        own_processes = _own_processes()
+        strangers = [pid for pid in _listening_processes(port) if pid not in own_processes]
+        if not strangers:
             return
         time.sleep(_PORT_LOOK_INTERVAL)
-    pid = others[0]
-    who = f"process {pid} ({_process_name(pid)})" if pid else "a process of another account"
-    text = f"the server's port {port}: expected it free, found {who} there. Stop that, or give the server another port."
+    pid = strangers[0]
+    holder = f"process {pid} ({_process_name(pid)})" if pid else "a process of another account"
+    text = (
+        f"the server's port {port}: expected it free, found {holder} there. "
+        "Stop that, or give the server another port."
+    )
     print(f"fedward: {text}", file=sys.stderr, flush=True)
     _log.critical(text)
-    os._exit(_EXIT_PORT_TAKEN)  # FLARE's threads would keep the process alive
+    os._exit(_EXIT_PORT_TAKEN)  # FLARE's threads would keep the process alive.
 
 
 def close_lost_jobs(fl_ctx: FLContext) -> None:
@@ -163,31 +171,34 @@ def close_lost_jobs(fl_ctx: FLContext) -> None:
 
 
 def _watch_server(kit: Kit, engine: Any) -> None:
-    """Write again and again whether this process holds its port, and when each site was last heard
-    of.
-    """
+    """Write every few seconds whether this process holds its port, and each site's last contact."""
     while True:
         try:
             end_if_taken(kit.port)
-            held = kit.port if _own() & set(_holders(kit.port)) else None
+            holds_port = bool(_own_processes() & set(_listening_processes(kit.port)))
             sites = {client.name: client.last_connect_time for client in engine.get_clients()}
-            _write(kit, Presence(time.time(), held, sites))
+            _write(kit, Presence(time.time(), kit.port if holds_port else None, sites))
         except Exception:
             _log.warning("the presence of this server is not written", exc_info=True)
         time.sleep(_LOOK_INTERVAL)
 
 
-def _holders(port: int) -> list[int | None]:
-    """Return the processes that listen at a port; None for one of another account."""
-    found = psutil.net_connections("tcp")
-    return [one.pid for one in found if one.status == psutil.CONN_LISTEN and one.laddr.port == port]
+def _listening_processes(port: int) -> list[int | None]:
+    """Return the ids of the processes that listen at a port; None for one of another account."""
+    return [
+        connection.pid
+        for connection in psutil.net_connections("tcp")
+        if connection.status == psutil.CONN_LISTEN and connection.laddr.port == port
+    ]
 
 
-def _own() -> set[int | None]:
-    """Return this process and all that it has started: one that was just forked has its sockets
-    too.
+def _own_processes() -> set[int | None]:
+    """Return the ids of this process and of all that it has started.
+
+    A process that was just forked has its parent's sockets too.
     """
-    return {os.getpid(), *(child.pid for child in psutil.Process().children(recursive=True))}
+    children = psutil.Process().children(recursive=True)
+    return {os.getpid(), *(child.pid for child in children)}
 
 
 def _process_name(pid: int) -> str:
@@ -202,7 +213,7 @@ def _kit(fl_ctx: FLContext) -> Kit:
 
 
 def _file(kit: Kit) -> Path:
-    """Return the file, in the participant's own folder, which no job reads."""
+    """Return the file of a kit's presence, in the participant's own folder, which no job reads."""
     return (named_folder(STATE) or kit.folder / "fedward") / "presence.json"
 
 

@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 from nvflare.fuel.flare_api.api_spec import ClientInfo, JobInfo, ServerInfo, SystemInfo
 
-from fedward.flare.jobs import told as module
+from fedward.flare.jobs import reporter as module
+from fedward.flare.jobs.reporter import Reporter
 from fedward.flare.jobs.status import STATS
-from fedward.flare.jobs.told import Told
 from fedward.server.progress import round_lines
 
 
@@ -67,10 +67,10 @@ def state(round_: int, failed: dict[str, str] | None = None, **changes: Any) -> 
 def test_each_round_is_a_line_and_each_failure_too(clock):
     said = []
     federation = Federation()
-    told = Told(said.append)
+    reporter = Reporter(said.append)
     for round_, failed in [(1, {}), (1, {}), (2, {"c": "no answer within 30 s"}), (5, {})]:
         federation.state = state(round_, failed)
-        told.look(federation, "job", federation.info())
+        reporter.look(federation, "job", federation.info())
         clock.sleep(2)
     assert said == [
         "round 1 of 12: 2 of 3 sites replied, f1_weighted 0.217 (round 0), 4.2 s",
@@ -78,7 +78,7 @@ def test_each_round_is_a_line_and_each_failure_too(clock):
         "            c: no answer within 30 s",
         "rounds 3 to 5 of 12: 2 of 3 sites replied, f1_weighted 0.217 (round 4), 4.2 s",
     ]
-    assert told.round == 5
+    assert reporter.round == 5
 
 
 def test_lines_are_of_80_columns_and_say_what_is_known():
@@ -91,9 +91,9 @@ def test_a_server_that_answers_slowly_is_asked_less_often(clock):
     federation = Federation()
     federation.state = state(1)
     federation.slow = 3.0
-    told = Told([].append)
+    reporter = Reporter([].append)
     for _ in range(30):
-        told.look(federation, "job", federation.info())
+        reporter.look(federation, "job", federation.info())
         clock.sleep(2)
     assert federation.asked == 2
 
@@ -105,7 +105,7 @@ def test_a_job_that_says_nothing_of_use_is_looked_at_on(clock, answer):
     said = []
     federation = Federation()
     federation.state = answer
-    Told(said.append).look(federation, "job", federation.info())
+    Reporter(said.append).look(federation, "job", federation.info())
     assert said == []
 
 
@@ -113,9 +113,9 @@ def test_a_site_that_waits_for_approval_is_named_once(clock):
     said = []
     federation = Federation()
     federation.state = state(0, waiting={"hospital-b": "abc"})
-    told = Told(said.append)
+    reporter = Reporter(said.append)
     for _ in range(3):
-        told.look(federation, "job", federation.info())
+        reporter.look(federation, "job", federation.info())
         clock.sleep(2)
     assert said == ["hospital-b waits for approval of job abc"]
 
@@ -125,29 +125,29 @@ def test_a_silent_site_is_named_within_a_few_heartbeats(clock, removed):
     """The server goes on listing it for a minute, and then no longer."""
     said = []
     federation = Federation()
-    told = Told(said.append)
+    reporter = Reporter(said.append)
     for second in range(0, 60, 2):
         federation.heard["hospital-a"] = second // 10 * 10
         if removed and second == 20:
             del federation.heard["hospital-b"]
-        told.look(federation, "job", federation.info())
+        reporter.look(federation, "job", federation.info())
         clock.sleep(2)
         if said:
             break
     assert said == ["hospital-b is lost: the server has not heard of it for 30 s"]
-    assert told.lost == ["hospital-b is lost (no contact for 30 s)"]
+    assert reporter.lost_sites == ["hospital-b is lost (no contact for 30 s)"]
     federation.heard["hospital-b"] = 70.0
-    told.look(federation, "job", federation.info())
+    reporter.look(federation, "job", federation.info())
     assert said[1:] == ["hospital-b is back"]
-    assert told.lost == []
+    assert reporter.lost_sites == []
 
 
 def test_a_server_that_stood_still_has_lost_nobody(clock):
     said = []
     federation = Federation()
-    told = Told(said.append)
+    reporter = Reporter(said.append)
     for _ in range(3):
-        told.look(federation, "job", federation.info())
+        reporter.look(federation, "job", federation.info())
         clock.sleep(300)
     assert said == []
 
@@ -155,8 +155,8 @@ def test_a_server_that_stood_still_has_lost_nobody(clock):
 def test_sites_that_the_job_does_not_go_to_are_not_told_of(clock):
     said = []
     federation = Federation()
-    told = Told(said.append)
+    reporter = Reporter(said.append)
     for _ in range(30):
-        told.look(federation, "job", federation.info(), {"hospital-b"})
+        reporter.look(federation, "job", federation.info(), {"hospital-b"})
         clock.sleep(2)
     assert said == ["hospital-b is lost: the server has not heard of it for 30 s"]

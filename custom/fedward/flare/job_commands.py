@@ -1,0 +1,227 @@
+"""``fedward jobs``, ``submit`` and ``approve``. Imports nothing heavy before it runs."""
+
+import argparse
+import re
+from functools import partial
+from pathlib import Path
+
+from fedward.config import Experiment
+from fedward.errors import ConfigError
+from fedward.jobs import JOBS, SETTING_HELP, load_experiment
+from fedward.terminal import complain
+
+_PATIENCE = 600.0
+"""Seconds for which a supervised job waits for a server that cannot be reached."""
+
+
+def add_jobs(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of ``jobs``."""
+    parser.set_defaults(command=_jobs)
+    parser.add_argument(
+        "folder",
+        type=Path,
+        metavar="FOLDER",
+        help="where each job gets a folder of its own name",
+    )
+    parser.add_argument(
+        "--check",
+        action="store_true",
+        help="fail if an exported job is stale, and write nothing (default: export)",
+    )
+    parser.add_argument(
+        "--only",
+        choices=sorted(JOBS),
+        metavar="JOB",
+        help=f"one job (default: all): {', '.join(sorted(JOBS))}",
+    )
+    parser.add_argument(
+        "--clinical",
+        action="store_true",
+        help="for hospitals: no code, no synthetic images; "
+        "fedward is installed there (default: for simulations)",
+    )
+    parser.add_argument(
+        "--set", action="append", default=[], metavar="KEY=VALUE", help=SETTING_HELP
+    )
+    parser.add_argument(
+        "--sites",
+        nargs="+",
+        default=[],
+        metavar="NAME",
+        help="sites that the job goes to (default: those of the simulation; "
+        "with --clinical all that are connected)",
+    )
+    parser.add_argument(
+        "--init",
+        type=Path,
+        metavar="RUN_FOLDER",
+        help="start from the last model of this finished run, which the job carries "
+        "(default: fresh weights)",
+    )
+
+
+def add_submit(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of ``submit``."""
+    parser.set_defaults(command=_submit)
+    parser.add_argument(
+        "kit", type=Path, metavar="KIT", help="startup kit of a lead or a project admin"
+    )
+    parser.add_argument(
+        "job",
+        type=Path,
+        metavar="JOB",
+        help="folder of a job that `fedward jobs --clinical` exported",
+    )
+    parser.add_argument(
+        "--out", type=Path, default=Path("runs"), help="folder for the results (default: runs)"
+    )
+    parser.add_argument(
+        "--supervise",
+        action="store_true",
+        help="if the run breaks off, send the job again to go on from its last round "
+        "(default: send it once)",
+    )
+    parser.add_argument(
+        "--continue",
+        dest="run",
+        type=_run_id,
+        metavar="RUN",
+        help="id of an interrupted run to go on with (default: a new run)",
+    )
+    parser.add_argument(
+        "--timeout",
+        type=float,
+        default=0.0,
+        metavar="SECONDS",
+        help="how long to wait for the run, but not with --supervise (default: for ever)",
+    )
+
+
+def add_approve(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of ``approve``."""
+    parser.set_defaults(command=_approve)
+    parser.add_argument("kit", type=Path, metavar="KIT", help="startup kit of the site")
+    parser.add_argument(
+        "digest",
+        nargs="?",
+        metavar="DIGEST",
+        help="the job's, from the list (default: list the jobs that wait)",
+    )
+    parser.add_argument(
+        "--withdraw", action="store_true", help="take the approval back (default: give it)"
+    )
+
+
+def _run_id(text: str) -> str:
+    if not re.fullmatch(r"[0-9a-f]{32}", text):
+        raise argparse.ArgumentTypeError(f"a run is named by 32 hexadecimal digits, not {text!r}")
+    return text
+
+
+def _jobs(options: argparse.Namespace) -> int:
+    from fedward.flare.jobs.export import export_job
+
+    folder = options.out = options.folder
+    if options.check:
+        return _check_jobs(options)
+    if options.init and not options.only:
+        raise ConfigError(
+            "fedward jobs --init needs one job, because the weights of one network fit no other",
+            "Name the job with --only.",
+        )
+    for name in [options.only] if options.only else JOBS:
+        experiment = load_experiment(name, options.set, options.clinical)
+        export_job(experiment, folder / name, options.clinical, options.sites, options.init)
+        print(folder / name)
+        if options.clinical:
+            _report_needs(name, experiment, options)
+    return 0
+
+
+def _check_jobs(options: argparse.Namespace) -> int:
+    """Complain about exported jobs that are stale; return 1 if there are any, else 0."""
+    from fedward.flare.jobs.export import stale_jobs
+
+    if options.only or options.clinical or options.set or options.sites or options.init:
+        raise ConfigError(
+            "fedward jobs --check takes no other options, because it checks the shipped jobs",
+            "Remove --only, --clinical, --set, --sites and --init.",
+        )
+    stale = stale_jobs(options.folder)
+    for name in stale:
+        complain(f"job {name} is stale; export it with `make jobs`")
+    return 1 if stale else 0
+
+
+def _report_needs(name: str, experiment: Experiment, options: argparse.Namespace) -> None:
+    """Print what participants need for a clinical job: rules that allow it, weights, images."""
+    from fedward.methods import method_of
+    from fedward.security.policy import refused_by_default
+    from fedward.storage.initial import Weights, first_model
+
+    weights = first_model(experiment, Weights.of(options.init)) if options.init else None
+    if weights:
+        print(f"starting_weights: [{weights}]")
+    for finding in refused_by_default(experiment, options.sites, weights):
+        complain(f"warning: {name}: sites with the default policy refuse it; {finding}")
+    # Reconstructions of the server's pictures are shown if there are any.
+    needed_images = method_of(experiment).requirements.server.images - {"pictures"}
+    if needed_images:
+        complain(
+            f"warning: {name}: the server needs images of its own, "
+            "named in local/server.yaml of its kit"
+        )
+
+
+def _submit(options: argparse.Namespace) -> int:
+    from fedward.flare.jobs.reporter import Reporter
+    from fedward.flare.jobs.submit import fetch, session, submit, wait
+    from fedward.flare.jobs.supervise import Supervisor
+    from fedward.flare.kits.kit import open_kit
+    from fedward.flare.places import new_run
+    from fedward.report.words import nobody_asked
+    from fedward.storage.info import read_info
+
+    user = open_kit(options.kit, "user").name
+    say = partial(print, flush=True)
+    name = options.run or new_run(user)
+    say(f"run {name}")
+    say("Ctrl-C ends the waiting, not the job. If it breaks off:")
+    say(f"  fedward submit --continue {name}")
+    if options.supervise:
+        if options.timeout:
+            raise ConfigError(
+                "fedward submit --supervise takes no --timeout: it goes on until the run has "
+                "finished, or three attempts in a row bring no round",
+                "Remove --timeout.",
+            )
+        run = Supervisor(options.kit, options.job, name, _PATIENCE, say).finish(options.out)
+    else:
+        reporter = Reporter(say)
+        with session(options.kit) as flare:
+            job_id = submit(flare, options.job, name)
+            say(f"job {job_id} is submitted")
+            meta = wait(flare, job_id, options.timeout, reporter)
+            run = fetch(flare, meta, options.out, reporter.lost_sites)
+    nobody = nobody_asked(read_info(run).summary.enough_labels)
+    if nobody:
+        say(nobody)
+    print(run / "report.html")
+    return 0
+
+
+def _approve(options: argparse.Namespace) -> int:
+    from fedward.flare.kits import approve
+
+    if options.digest is None:
+        if options.withdraw:
+            raise ConfigError(
+                "fedward approve --withdraw needs the digest of a job",
+                "Copy it whole from `fedward approve KIT`.",
+            )
+        print("\n".join(approve.listed(options.kit)))
+    elif options.withdraw:
+        print(approve.withdraw(options.kit, options.digest))
+    else:
+        print(approve.approve(options.kit, options.digest))
+    return 0
