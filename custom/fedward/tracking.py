@@ -1,6 +1,4 @@
-"""A run's numbers for TensorBoard: which there are of an answer, and what writes those of a run on
-this machine.
-"""
+"""A run's numbers for TensorBoard: those in an answer, and a writer for runs on this machine."""
 
 import time
 from collections.abc import Iterator
@@ -12,29 +10,41 @@ if TYPE_CHECKING:
     from fedward.protocol.wire import Message
 
 FOLDER = "tb_events"
-"""In the run folder, with a folder for each site; FLARE's receiver writes one of the same name."""
+"""Folder in the run folder, with one for each site; FLARE's receiver writes the same."""
+
 _FILE = "events.out.tfevents.fedward"
+"""Name of a file of events; TensorBoard looks for its beginning."""
+
 _VERSION = "brain.Event:2"
-"""As TensorBoard looks for it, and the format that its first event names."""
+"""The format of such a file, which its first event names."""
 
 
 def scalars(meta: dict[str, Any], part: int, exchanges: int) -> Iterator[tuple[str, int, float]]:
-    """Yield (tag, round, value) of an answer's training means and summary metrics, for tracking.
+    """Yield (tag, round, value) of an answer's summary metrics and mean training losses.
 
-    Metrics are those of the model that was sent, and come first: Weights & Biases drops what comes
-    behind a later round. In the ``exchanges`` of a method's round it is the model of the round
-    before. Behind them, by the number of the ``part``, it is the average after the round.
+    Metrics describe the model that was sent, which is that of the round before. In an exchange
+    after those of the method it is the moving average after the round. Metrics come first: Weights
+    & Biases drops values that arrive after those of a later round.
+
+    Args:
+        meta: the answer's.
+        part: number of the exchange in its round, from 0.
+        exchanges: how many exchanges the method has in a round.
     """
+    round_ = meta["round"]
+    evaluated_round = round_ - 1 if part < exchanges else round_
     for row in meta.get("metrics", []):
-        if "/" not in row["name"] and row["value"] is not None:
-            yield f"{row['split']}/{row['name']}", meta["round"] - (part < exchanges), row["value"]
+        is_of_one_class = "/" in row["name"]
+        if not is_of_one_class and row["value"] is not None:
+            yield f"{row['split']}/{row['name']}", evaluated_round, row["value"]
     for name, value in meta.get("train", {}).items():
-        yield f"train/{name}", meta["round"], value
+        yield f"train/{name}", round_, value
 
 
 def write_scalars(folder: Path, meta: dict[str, Any], part: int, exchanges: int) -> None:
-    """Add an answer's :func:`scalars` to a site's folder. No file stays open: a run may have a
-    thousand sites.
+    """Add an answer's :func:`scalars` to a site's folder.
+
+    No file stays open, because a run may have a thousand sites.
     """
     from tensorboard.compat.proto.event_pb2 import Event
     from tensorboard.compat.proto.summary_pb2 import Summary
@@ -52,10 +62,12 @@ def write_scalars(folder: Path, meta: dict[str, Any], part: int, exchanges: int)
 
 
 class TrackedTransport:
-    """Carries messages as another transport does, and writes the scalars of each answer below
-    ``folder``.
+    """Carries messages as another transport does, and writes the scalars of each answer.
 
-    ``exchanges``: those of the method's round.
+    Args:
+        inner: the transport that carries the messages.
+        folder: gets a folder for each site.
+        exchanges: how many exchanges the method has in a round.
     """
 
     def __init__(self, inner: "Transport", folder: Path, exchanges: int) -> None:
@@ -71,9 +83,8 @@ class TrackedTransport:
         """Carry out an exchange; an answer is delivered once its scalars are written."""
 
         def track(site: str, answer: "Message") -> None:
-            write_scalars(
-                self._folder / site, answer.meta, requests[site].meta["part"], self._exchanges
-            )
+            part = requests[site].meta["part"]
+            write_scalars(self._folder / site, answer.meta, part, self._exchanges)
             deliver(site, answer)
 
         self._inner.exchange(requests, timeout, track)

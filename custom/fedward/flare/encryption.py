@@ -1,6 +1,4 @@
-"""The contexts of homomorphic encryption in a startup kit, checked as FLARE checks what it has
-signed.
-"""
+"""The contexts of homomorphic encryption in a startup kit, with FLARE's check of their signature."""
 
 from nvflare.apis.fl_context import FLContext
 from nvflare.fuel.sec.security_content_service import SecurityContentService
@@ -9,7 +7,10 @@ from nvflare.lighter.constants import ProvFileName
 from fedward.errors import ConfigError
 
 SITE = ProvFileName.CLIENT_CONTEXT_TENSEAL
+"""File with a site's context, which can encrypt and decrypt."""
+
 SERVER = ProvFileName.SERVER_CONTEXT_TENSEAL
+"""File with the server's context, which can add ciphertexts but not decrypt them."""
 
 
 def context_of(kit_file: str, fl_ctx: FLContext) -> bytes:
@@ -17,23 +18,25 @@ def context_of(kit_file: str, fl_ctx: FLContext) -> bytes:
 
     Raises:
         ConfigError: the package tenseal or the file is missing, or the file's signature is not the
-            authority's; the simulator signs nothing and checks none.
+            authority's. The simulator neither signs nor checks files.
     """
     try:
         from nvflare.app_opt.he.homomorphic_encrypt import load_tenseal_context_from_workspace
 
         load_tenseal_context_from_workspace(kit_file, fl_ctx)
     except ImportError as error:
-        expected = "the package tenseal"
-        remedy = "Install it: pip install 'fedward[he]'."
         raise ConfigError(
-            "secure_aggregation", expected=expected, found=str(error), remedy=remedy
+            "secure_aggregation",
+            expected="the package tenseal",
+            found=str(error),
+            remedy="Install it: pip install 'fedward[he]'.",
         ) from error
     except (RuntimeError, TypeError, ValueError) as error:
-        expected = f"a signed {kit_file} in startup/"
-        remedy = "Provision with HEBuilder; see docs/privacy.md."
         raise ConfigError(
-            "secure_aggregation", expected=expected, found=str(error), remedy=remedy
+            "secure_aggregation",
+            expected=f"a signed {kit_file} in startup/",
+            found=str(error),
+            remedy="Provision with HEBuilder; see docs/privacy.md.",
         ) from error
     content, _ = SecurityContentService.load_content(kit_file)
     return bytes(content)

@@ -1,10 +1,11 @@
-"""FLARE's process for a job, which imports nothing from the job: ``python -m
-fedward.flare.job_process MODULE ...``.
+"""FLARE's process for a job, which imports nothing from the job.
+
+``python -m fedward.flare.job_process MODULE ...`` runs one of FLARE's modules.
 
 FLARE's processes first append an app's folder ``custom`` to ``sys.path``, whether the job may bring
 code or not. torch, MONAI and FLARE then try to import packages that need not be installed, and
-would find the job's. The kits refuse an app with such a folder. This module makes sure that nothing
-is imported from it should there be one all the same.
+would find the job's. The kits refuse an app with such a folder. If there is one all the same, this
+module makes sure that nothing is imported from it.
 """
 
 import runpy
@@ -16,15 +17,16 @@ MODULES = (
     "nvflare.private.fed.app.client.worker_process",
     "nvflare.private.fed.app.server.runner_process",
 )
-"""What FLARE starts for a job at a site and at the server."""
+"""FLARE's modules for the processes of a job at a site and at the server."""
 
 _NAME = "fedward.flare.job_process"
 """This module, which is ``__main__`` where it runs."""
 
 
 def guarded(command: list[str]) -> list[str]:
-    """Return FLARE's command for a job's process, with this module before FLARE's; any other
-    command as it is.
+    """Return FLARE's command for a job's process, with this module before FLARE's.
+
+    Any other command is returned as it is.
     """
     guarded_command = []
     for word in command:
@@ -35,7 +37,7 @@ def guarded(command: list[str]) -> list[str]:
 
 
 def _import_nothing(_: str) -> None:
-    """Stand in for ``refresh_custom_dir_import_path``."""
+    """Replace ``refresh_custom_dir_import_path``, which adds the app's folder to ``sys.path``."""
 
 
 def main() -> None:

@@ -1,9 +1,9 @@
-"""Job processes that are started again when something kills them.
+"""Launchers that start a job's process again when something kills it.
 
-FLARE fails the whole job when one of its processes dies. These launchers stand in a kit's resources
-in place of FLARE's own, and start the same command again. A site is then sent the task again that
-it did not answer, and the server's process continues its run folder, so that the weights are those
-of an undisturbed run.
+FLARE fails the whole job when one of its processes dies. A kit's resources name these launchers in
+place of FLARE's own; they start the same command again. FLARE then sends a site the task that it
+did not answer once more, and the server's process continues its run folder, so that the weights are
+those of an undisturbed run.
 """
 
 import os
@@ -29,27 +29,31 @@ RESTARTS = "FEDWARD_RESTARTS"
 """Environment variable of a job process: how often it was started again."""
 
 ARENAS = ("MALLOC_ARENA_MAX", "2")
-"""FLARE's hundreds of threads would spread freed memory over many arenas of the C library, which
-keeps it: the server then grows for hours (docs/results/performance.md). A value that is set already
-stands."""
+"""Name and default of an environment variable that limits the arenas of the C library.
+
+FLARE's hundreds of threads would spread freed memory over many arenas, and the library keeps it:
+the server then grows for hours (docs/results/performance.md)."""
 
 OFFLINE = ("HF_HUB_OFFLINE", "1")
-"""A job may name a network of timm with its weights: they come from timm's cache, and no process
-connects to the hub. A value that is set already stands."""
+"""Name and default of an environment variable that keeps processes from the hub of models.
 
-_MOST = 3
-_WITHIN = 3600.0
-"""Restarts of a process within so many seconds; what dies more often dies for a reason that a
-restart does not fix.
-"""
+A job may name a network of timm with its weights. They come from timm's cache."""
 
-_WANTED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
-"""Signals by which people and service managers end a process; FLARE reports SIGHUP for one it lost
-track of.
-"""
+_MOST_RESTARTS = 3
+_RESTART_PERIOD = 3600.0
+"""A process is started again so often within so many seconds.
+
+One that dies more often dies for a reason that a restart does not remove."""
+
+_ENDED_ON_PURPOSE = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+"""Signals by which people and service managers end a process.
+
+FLARE reports SIGHUP for a process that it lost track of."""
 
 
 class _Restarting(ProcessJobLauncher):  # type: ignore[misc]
+    """The part that the launchers of a site and of the server have in common."""
+
     def launch_job(self, job_meta: dict[str, Any], fl_ctx: FLContext) -> "RestartedProcess":
         """Start a job's process; FLARE calls this once for each job."""
         command = guarded(shlex.split(self.get_command(job_meta, fl_ctx)))
@@ -58,9 +62,8 @@ class _Restarting(ProcessJobLauncher):  # type: ignore[misc]
         environment = job_environment(os.environ, kit) | credentials
 
         def launch(restarts: int) -> ProcessHandle:
-            return ProcessHandle(
-                process_adapter=spawn_process(command, {**environment, RESTARTS: str(restarts)})
-            )
+            adapter = spawn_process(command, {**environment, RESTARTS: str(restarts)})
+            return ProcessHandle(process_adapter=adapter)
 
         def say(text: str) -> None:
             self.logger.error(f"job {job_meta.get('job_id')}: {text}")
@@ -69,26 +72,29 @@ class _Restarting(ProcessJobLauncher):  # type: ignore[misc]
 
 
 def job_environment(environment: Mapping[str, str], kit: Path) -> dict[str, str]:
-    """Return the environment of a job's process, which imports nothing from its working directory
-    or its kit.
+    """Return the environment of a job's process.
 
-    Nor does it download weights (:data:`OFFLINE`).
-
-    FLARE's own launchers hand over the parent's ``sys.path``, and with it the kit, where the files
-    of all jobs lie.
+    The process imports nothing from its working directory or its kit, and downloads no weights
+    (:data:`OFFLINE`). FLARE's own launchers hand over the parent's ``sys.path``, and with it the
+    kit, where the files of all jobs lie.
 
     Args:
-        environment: the parent's; of its PYTHONPATH remain the absolute folders outside the kit.
+        environment: the parent's. Of its PYTHONPATH, absolute folders outside the kit remain. Its
+            values of :data:`ARENAS` and :data:`OFFLINE` take precedence over ours.
         kit: the kit's folder.
     """
-    folders = [Path(folder) for folder in environment.get("PYTHONPATH", "").split(os.pathsep)]
-    kept = [
-        path
-        for path in folders
-        if path.is_absolute() and not path.resolve().is_relative_to(kit.resolve())
-    ]
-    own = {"PYTHONPATH": os.pathsep.join(map(str, kept)), "PYTHONSAFEPATH": "1"}
-    return {**dict([ARENAS, OFFLINE]), **environment, **own}
+    kit = kit.resolve()
+    safe_folders = []
+    for name in environment.get("PYTHONPATH", "").split(os.pathsep):
+        folder = Path(name)
+        if folder.is_absolute() and not folder.resolve().is_relative_to(kit):
+            safe_folders.append(str(folder))
+    return {
+        **dict([ARENAS, OFFLINE]),
+        **environment,
+        "PYTHONPATH": os.pathsep.join(safe_folders),
+        "PYTHONSAFEPATH": "1",
+    }
 
 
 class SiteJobLauncher(_Restarting, ClientProcessJobLauncher):  # type: ignore[misc]
@@ -103,7 +109,7 @@ class RestartedProcess(ProcessHandle):  # type: ignore[misc]
     """A process that is started again when a signal kills it that nobody sends on purpose.
 
     Args:
-        launch: starts the process, given how often that was done before, and returns its handle.
+        launch: starts the process and returns its handle; its argument is the number of restarts.
         say: receives a line for each restart.
     """
 
@@ -114,14 +120,14 @@ class RestartedProcess(ProcessHandle):  # type: ignore[misc]
         self._launch = launch
         self._say = say
         self._changing = threading.Lock()
-        self._unwanted = False
-        self._restarts: list[float] = []
+        self._terminated = False
+        self._restart_times: list[float] = []
         super().__init__(process_adapter=launch(0).adapter)
 
     def terminate(self) -> None:
         """End the process for good."""
         with self._changing:
-            self._unwanted = True
+            self._terminated = True
             super().terminate()
 
     def wait(self) -> None:
@@ -131,18 +137,22 @@ class RestartedProcess(ProcessHandle):  # type: ignore[misc]
             super().wait()
 
     def _restarted(self) -> bool:
+        """Start the process again if a signal killed it; return whether it was started."""
         code = self.adapter.poll()
         with self._changing:
-            if self._unwanted or code is None or code >= 0 or -code in _WANTED:
+            was_killed = code is not None and code < 0
+            if self._terminated or not was_killed or -code in _ENDED_ON_PURPOSE:
                 return False
             name = signal.Signals(-code).name
             now = time.monotonic()
-            if sum(now - earlier < _WITHIN for earlier in self._restarts) == _MOST:
+            recent_restarts = sum(now - then < _RESTART_PERIOD for then in self._restart_times)
+            if recent_restarts == _MOST_RESTARTS:
                 self._say(
-                    f"its process was killed by {name} again, after {_MOST} restarts; it is given up"
+                    f"its process was killed by {name} again, after {_MOST_RESTARTS} restarts; "
+                    "it is given up"
                 )
                 return False
-            self._restarts.append(now)
-            self._say(f"its process was killed by {name}; restart {len(self._restarts)}")
-            self.adapter = self._launch(len(self._restarts)).adapter
+            self._restart_times.append(now)
+            self._say(f"its process was killed by {name}; restart {len(self._restart_times)}")
+            self.adapter = self._launch(len(self._restart_times)).adapter
         return True

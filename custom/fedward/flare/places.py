@@ -1,4 +1,4 @@
-"""Where files lie at a server or site that FLARE runs."""
+"""The folders and files of a server or site that FLARE runs."""
 
 import json
 import os
@@ -32,30 +32,33 @@ METRICS = "FEDWARD_METRICS"
 """Environment variable: server and sites write metrics for Prometheus into this folder."""
 
 STATE = "FEDWARD_STATE"
-"""Environment variable: a participant's own folder, where a job runs in a container that sees only
-that job's files.
-"""
+"""Environment variable: a participant's own folder.
+
+It is needed where a job runs in a container that sees only that job's files."""
 
 _CONTAINERS = {"docker_launcher", "k8s_launcher"}
-"""Components of FLARE that start a container for each job; of the kit it sees ``startup`` and
-``local`` alone.
-"""
+"""Components of FLARE that start a container for each job.
+
+Of the kit, the container sees ``startup`` and ``local`` alone."""
 
 SITES = "FEDWARD_SITES"
 """Environment variable: a further folder with site files, for the simulator."""
 
 
 def site_folders(workspace: Workspace) -> list[Path]:
-    """Return where a site's data file may lie: its own ``local`` folder, then the folder
-    ``FEDWARD_SITES`` names.
+    """Return the folders that may hold a site's data file, in the order of their precedence.
 
-    Raises ConfigError: the variable names no absolute path, or no folder with a site's file.
+    They are the site's own ``local`` folder and the one that ``FEDWARD_SITES`` names.
+
+    Raises:
+        ConfigError: the variable names no absolute path, or no folder with a site's file.
     """
-    own = Path(workspace.get_site_config_dir())
-    named = named_folder(SITES)
-    if named:
-        named_sites(named)
-    return [own, named] if named else [own]
+    folders = [Path(workspace.get_site_config_dir())]
+    further = named_folder(SITES)
+    if further:
+        named_sites(further)  # Raises if there is no site's file.
+        folders.append(further)
+    return folders
 
 
 def state_folder(kit: Path) -> Path:
@@ -68,24 +71,28 @@ def state_folder(kit: Path) -> Path:
             budget and all else that a site keeps would be lost with the container.
     """
     named = named_folder(STATE)
-    if not named and _in_containers(kit):
-        expected = "a mounted folder, since each job runs in a container of its own"
-        remedy = (
-            "Mount one in local/study_runtime.yaml; for a command, name it. See docs/containers.md."
-        )
+    if named:
+        return named
+    if _in_containers(kit):
         raise ConfigError(
-            f"environment variable {STATE}", expected=expected, found="none", remedy=remedy
+            f"environment variable {STATE}",
+            expected="a mounted folder, since each job runs in a container of its own",
+            found="none",
+            remedy=(
+                "Mount one in local/study_runtime.yaml; for a command, name it. "
+                "See docs/containers.md."
+            ),
         )
-    return named or kit / "fedward"
+    return kit / "fedward"
 
 
 def run_folder(workspace: Workspace, job_id: str, job: Mapping[str, Any]) -> Path:
     """Return the server's folder of a job's run.
 
-    It is ``<runs>/<submitter>/<run>``: only who began a run reads and continues it. A job that
-    names no run is a run of its own, by its id; where ``FEDWARD_RUNS`` is set, jobs of one name are
-    attempts at one run. It never lies in the job's results, which FLARE hands to the submitter: an
-    unfinished run holds the models of single sites.
+    It is ``<runs>/<submitter>/<run>``: only the user who began a run can read and continue it. A
+    job that names no run is a run of its own, by its id. Where ``FEDWARD_RUNS`` is set, jobs of one
+    name are attempts at one run. The folder never lies in the job's results, which FLARE hands to
+    the submitter: an unfinished run holds the models of single sites.
 
     In the simulator, which has one user, it is ``<runs>/<run>``. Without ``FEDWARD_RUNS`` it lies
     in the results: the simulator deletes its workspace when it starts, and could not continue it.
@@ -93,7 +100,10 @@ def run_folder(workspace: Workspace, job_id: str, job: Mapping[str, Any]) -> Pat
     Args:
         workspace: the server's.
         job_id: FLARE's; the simulator's is a constant that no server gives to a job.
-        job: the job's meta; ``<runs>`` is ``FEDWARD_RUNS``, or ``fedward/runs`` in the workspace.
+        job: the job's meta.
+
+    Returns:
+        The folder, where ``<runs>`` is ``FEDWARD_RUNS``, or ``runs`` in :func:`state_folder`.
 
     Raises:
         ConfigError: a run, a submitter or a job whose name could lead out of the folder.
@@ -104,50 +114,45 @@ def run_folder(workspace: Workspace, job_id: str, job: Mapping[str, Any]) -> Pat
         return results_folder(workspace, job_id)
     run = get_custom_props(job, {}).get(RUN)
     if run is not None:
-        name = _safe("run", run)
+        name = _safe_name("run", run)
     elif runs:
-        name = _safe("name", job.get(JobMetaKey.JOB_NAME))
+        name = _safe_name("name", job.get(JobMetaKey.JOB_NAME))
     else:
         name = job_id
-    runs = runs or state_folder(Path(workspace.get_root_dir())) / "runs"
-    return (
-        runs / name
-        if simulated
-        else runs / _safe("submitter", job.get(JobMetaKey.SUBMITTER_NAME)) / name
-    )
+    if not runs:
+        runs = state_folder(Path(workspace.get_root_dir())) / "runs"
+    if simulated:
+        return runs / name
+    return runs / _safe_name("submitter", job.get(JobMetaKey.SUBMITTER_NAME)) / name
 
 
 def new_run(user: str) -> str:
-    """Return a name for a user's new run: 32 hexadecimal digits, of which the last 16 follow from
-    the user's name.
+    """Return a name for a user's new run: 32 hexadecimal digits.
+
+    The last 16 follow from the first 16 and the user's name, see :func:`run_id`.
     """
-    first = uuid4().hex[:16]
-    return first + _of_user(first, user)
+    first_half = uuid4().hex[:16]
+    return first_half + _second_half(first_half, user)
 
 
 def run_id(job: Mapping[str, Any]) -> str | None:
-    """Return the id that a job's run gets: the name that its sender gave it, if it is one of
-    :func:`new_run`.
+    """Return the id of a job's run, if its sender has given it one of :func:`new_run`.
 
-    None otherwise, and the run gets an id of its own. Sites keep what they know of a run by its id,
-    so nobody may give another one's to a run.
+    None otherwise, and the run gets a new id. Sites keep what they know of a run by its id, so
+    nobody may give the id of another user's run to a run.
 
     Args:
-        job: the job's meta, of which the server has written the submitter.
+        job: the job's meta, in which the server has written the submitter.
     """
     run = get_custom_props(job, {}).get(RUN)
-    user = job.get(JobMetaKey.SUBMITTER_NAME)
-    if (
-        isinstance(run, str)
-        and re.fullmatch("[0-9a-f]{32}", run)
-        and run[16:] == _of_user(run[:16], str(user))
-    ):
-        return run
-    return None
+    if not isinstance(run, str) or not re.fullmatch("[0-9a-f]{32}", run):
+        return None
+    user = str(job.get(JobMetaKey.SUBMITTER_NAME))
+    return run if run[16:] == _second_half(run[:16], user) else None
 
 
-def _of_user(first: str, user: str) -> str:
-    return sha256(f"{first} {user}".encode()).hexdigest()[:16]
+def _second_half(first_half: str, user: str) -> str:
+    return sha256(f"{first_half} {user}".encode()).hexdigest()[:16]
 
 
 def results_folder(workspace: Workspace, job_id: str) -> Path:
@@ -156,30 +161,22 @@ def results_folder(workspace: Workspace, job_id: str) -> Path:
 
 
 def put_into_results(run: Path, results: Path) -> None:
-    """Copy a run into a job's results, where it does not lie there, without what serves only to
-    continue it.
-    """
-    if run != results:
-        shutil.copytree(
-            run,
-            results,
-            ignore=shutil.ignore_patterns("models", "rounds", "server"),
-            dirs_exist_ok=True,
-        )
+    """Copy a run into a job's results, unless it lies there, without what only continues it."""
+    if run == results:
+        return
+    only_to_continue = shutil.ignore_patterns("models", "rounds", "server")
+    shutil.copytree(run, results, ignore=only_to_continue, dirs_exist_ok=True)
 
 
 def put_reason(error: Exception, results: Path) -> None:
-    """Say in a job's results why its run did not begin."""
+    """Write into a job's results why its run did not begin."""
+    text = reason(str(error) or type(error).__name__)
     results.mkdir(parents=True, exist_ok=True)
-    (results / ERROR).write_text(
-        f"{reason(str(error) or type(error).__name__)}\n", encoding="utf-8"
-    )
+    (results / ERROR).write_text(f"{text}\n", encoding="utf-8")
 
 
 def resources(kit: Path) -> Path:
-    """Return the file that says what may run: the participant's own, else the one that the kit came
-    with.
-    """
+    """Return the file that says what may run: the participant's own, else the one of the kit."""
     own = kit.joinpath(WorkspaceConstants.SITE_FOLDER_NAME, WorkspaceConstants.RESOURCES_CONFIG)
     return own if own.exists() else own.with_name(WorkspaceConstants.DEFAULT_RESOURCES_CONFIG)
 
@@ -188,27 +185,37 @@ def _in_containers(kit: Path) -> bool:
     try:
         content = json.loads(resources(kit).read_text(encoding="utf-8"))
     except (FileNotFoundError, ValueError):
-        return False  # FLARE does not start without such a file, nor with one that it cannot read
+        return False  # FLARE does not start without such a file, or with one it cannot read.
     return any(component.get("id") in _CONTAINERS for component in content.get("components", []))
 
 
-def _safe(kind: str, name: Any) -> str:
+def _safe_name(kind: str, name: Any) -> str:
+    """Return a name that may be that of a folder."""
     if isinstance(name, str) and re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._@-]*", name):
         return name
-    expected = "a name of letters, digits, '.', '_', '@' and '-'"
-    remedy = "Rename it, and use `fedward submit`."
-    raise ConfigError(f"job's {kind}", expected=expected, found=repr(name), remedy=remedy)
+    raise ConfigError(
+        f"job's {kind}",
+        expected="a name of letters, digits, '.', '_', '@' and '-'",
+        found=repr(name),
+        remedy="Rename it, and use `fedward submit`.",
+    )
 
 
 def named_folder(variable: str) -> Path | None:
-    """Return the folder that an environment variable names; None if it is not set. ConfigError: no
-    absolute path.
+    """Return the folder that an environment variable names, None if it is not set.
+
+    Raises:
+        ConfigError: the variable holds no absolute path.
     """
     value = os.environ.get(variable)
-    if (
-        value and not Path(value).is_absolute()
-    ):  # FLARE changes the working directory: it would be another folder
-        where = f"environment variable {variable}"
-        remedy = "Write it in full."
-        raise ConfigError(where, expected="an absolute path", found=value, remedy=remedy)
-    return Path(value) if value else None
+    if not value:
+        return None
+    # FLARE changes the working directory, so that a relative path would name another folder.
+    if not Path(value).is_absolute():
+        raise ConfigError(
+            f"environment variable {variable}",
+            expected="an absolute path",
+            found=value,
+            remedy="Write it in full.",
+        )
+    return Path(value)

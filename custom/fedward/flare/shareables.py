@@ -1,9 +1,9 @@
-"""Messages as FLARE moves them: an FLModel's parameters for the arrays, one entry of its meta for
-the rest.
+"""Messages as FLARE moves them.
 
-Requests are full weights and answers differences, so that a site's own privacy filters apply to
-what they were made for. An answer without arrays travels as metrics, which those filters leave
-alone; several of them fail on no weights. This module knows dictionaries and arrays only, because
+The arrays are an FLModel's parameters, and one entry of its meta holds the rest. Requests are full
+weights and answers are differences, as a site's own privacy filters expect. An answer without
+arrays travels as metrics, which those filters leave alone; several of them fail on an update
+without weights. This module uses dictionaries and arrays only, because
 :mod:`fedward.protocol.wire` imports torch.
 """
 
@@ -19,26 +19,29 @@ from nvflare.app_common.utils.fl_model_utils import FLModelUtils
 from fedward.errors import WireError
 
 TASK = "fedward"
-"""Name of the one FLARE task; the request says what the site does."""
+"""Name of the one FLARE task; the request says what the site is to do."""
 
 _META = "fedward"
+"""Entry of an FLModel's meta that holds a message's meta."""
 
 
 def pack_request(meta: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> Shareable:
-    """Return the shareable of a request: the arrays are full weights. They are shared, not copied."""
+    """Return the shareable of a request; its arrays are full weights, shared and not copied."""
     return _pack(meta, arrays, ParamsType.FULL)
 
 
 def pack_answer(meta: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> Shareable:
-    """Return the shareable of an answer: the arrays are differences; there may be none."""
+    """Return the shareable of an answer; its arrays are differences, or there are none."""
     return _pack(meta, arrays, ParamsType.DIFF)
 
 
 def unpack(shareable: Shareable) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
     """Return (meta, arrays) of a request or an answer.
 
-    Raises WireError when it is not one of ours; what the meta and the arrays may hold is checked by
-    the wire list.
+    What meta and arrays may hold is checked later, by :mod:`fedward.protocol.wire`.
+
+    Raises:
+        WireError: the shareable is not a message of this package.
     """
     try:
         dxo = from_shareable(shareable)
@@ -50,19 +53,26 @@ def unpack(shareable: Shareable) -> tuple[dict[str, Any], dict[str, np.ndarray]]
         raise _foreign("a message without one")
     if not all(isinstance(array, np.ndarray) for array in arrays.values()):
         raise _foreign("parameters other than numpy arrays")
-    return meta, {} if dxo.data_kind == DataKind.METRICS else dict(arrays)
+    if dxo.data_kind == DataKind.METRICS:
+        return meta, {}
+    return meta, dict(arrays)
 
 
 def _pack(meta: Mapping[str, Any], arrays: Mapping[str, np.ndarray], kind: ParamsType) -> Shareable:
-    content = {"params": dict(arrays), "params_type": kind} if arrays else {"metrics": {}}
+    content: dict[str, Any] = {"metrics": {}}
+    if arrays:
+        content = {"params": dict(arrays), "params_type": kind}
     round_ = meta.get("round")
-    known = round_ if isinstance(round_, int) and round_ >= 0 else None  # FLARE takes no other
-    return FLModelUtils.to_shareable(
-        FLModel(**content, current_round=known, meta={_META: dict(meta)})
-    )
+    if not isinstance(round_, int) or round_ < 0:
+        round_ = None  # FLARE accepts no other round.
+    model = FLModel(**content, current_round=round_, meta={_META: dict(meta)})
+    return FLModelUtils.to_shareable(model)
 
 
 def _foreign(found: str) -> WireError:
-    expected = f"weights, differences or metrics with a meta entry {_META!r}"
-    remedy = "Server and sites must run the same version of fedward."
-    return WireError("FLARE message", expected=expected, found=found, remedy=remedy)
+    return WireError(
+        "FLARE message",
+        expected=f"weights, differences or metrics with a meta entry {_META!r}",
+        found=found,
+        remedy="Server and sites must run the same version of fedward.",
+    )

@@ -1,4 +1,4 @@
-"""Messages through FLARE: one task per site, its own deadline, its own answer."""
+"""Messages through FLARE: each site has a task with its own deadline and its own answer."""
 
 from collections.abc import Mapping
 from queue import Empty, Queue
@@ -16,16 +16,16 @@ from fedward.protocol.transport import Deliver
 from fedward.protocol.wire import Message
 
 _TICK = 0.1
-"""Seconds between two looks at aborts and deadlines."""
+"""Seconds between two checks for an abort and for tasks that have ended."""
 
 
 class FlareTransport:
     """Carries messages as FLARE tasks of a controller.
 
     Each site gets a task of its own through ``Controller.send``, which reports how a task failed
-    and does not copy the model for each site. A task has its data only while FLARE takes them to
-    send: what a request holds on the disk is read for one site at a time. FLARE itself drops
-    answers that come twice or after the deadline.
+    and does not copy the model for each site. A task has data only while FLARE takes them to send
+    them, so that a request that waits on the disk is read for one site at a time. FLARE itself
+    drops answers that come twice or after the deadline.
     """
 
     def __init__(self, controller: ModelController) -> None:
@@ -37,11 +37,10 @@ class FlareTransport:
         return sorted(client.name for client in self._controller.engine.get_clients())
 
     def exchange(self, requests: Mapping[str, Message], timeout: int, deliver: Deliver) -> None:
-        """Send every request and deliver each answer as it arrives, in this thread; see
-        :class:`Transport`.
+        """Send every request, and deliver each answer in this thread as it arrives.
 
-        A site that is not in the job, or that FLARE gives up on before the deadline, gets an error
-        answer at once.
+        See :class:`Transport`. A site that is not in the job gets an error as its answer, and so
+        does one whose task FLARE gives up before the deadline.
 
         Raises:
             RunError: the job is aborted.
@@ -55,13 +54,10 @@ class FlareTransport:
                     tasks[site] = self._send(site, request, timeout, answers)
                 else:
                     deliver(site, _failed(site, request, "not connected to this job"))
-            self._memory.trim()  # while the sites work
+            self._memory.trim()  # The sites are at work now, and nobody waits for this process.
             while tasks:
                 if self._controller.abort_signal.triggered:
-                    remedy = "Resume it when wanted."
-                    raise RunError(
-                        "job", expected="to run to its end", found="an abort", remedy=remedy
-                    )
+                    raise RunError("The job was aborted", "Resume it when wanted.")
                 try:
                     site, answer = answers.get(timeout=_TICK)
                 except Empty:
@@ -69,7 +65,7 @@ class FlareTransport:
                     continue
                 del tasks[site]
                 deliver(site, answer)
-                del answer  # before the next one arrives
+                del answer  # Frees its memory before the next one arrives.
         finally:
             for task in tasks.values():
                 self._controller.cancel_task(task)
@@ -99,25 +95,26 @@ class FlareTransport:
 
 
 def _drop_ended(tasks: dict[str, Task], requests: Mapping[str, Message], deliver: Deliver) -> None:
-    """Forget the tasks that ended without an answer. Status OK is not one of them: its answer is in
-    the queue.
+    """Remove the tasks that ended without an answer.
+
+    A task with status OK is kept: its answer is in the queue.
     """
     for site, task in list(tasks.items()):
         status = task.completion_status
-        if status not in (None, TaskCompletionStatus.OK):
-            del tasks[site]
-            if status != TaskCompletionStatus.TIMEOUT:
-                deliver(
-                    site, _failed(site, requests[site], f"FLARE gave up the task: {status.value}")
-                )
+        if status in (None, TaskCompletionStatus.OK):
+            continue
+        del tasks[site]
+        # The server loop reports a site whose deadline has passed by itself.
+        if status != TaskCompletionStatus.TIMEOUT:
+            reason = f"FLARE gave up the task: {status.value}"
+            deliver(site, _failed(site, requests[site], reason))
 
 
 def _answer(site: str, request: Message, result: Any) -> Message:
     code = result.get_return_code()
     if code != ReturnCode.OK:
-        return _failed(
-            site, request, f"FLARE returned {code}; the details are in the site's own log"
-        )
+        reason = f"FLARE returned {code}; the details are in the site's own log"
+        return _failed(site, request, reason)
     try:
         return Message(*unpack(result))
     except FedwardError as error:

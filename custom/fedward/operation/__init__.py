@@ -1,3 +1,1 @@
-"""What people do with a federation that has run for a while: list its runs, and remove what is no
-longer needed.
-"""
+"""Commands for a site before it joins, and for a federation that has run for a while."""

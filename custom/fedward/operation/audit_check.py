@@ -1,4 +1,4 @@
-"""Checks a run's audit log against itself, the run's files and the sites' logs."""
+"""Check of a run's audit log against itself, the run's files and the sites' logs."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -19,65 +19,69 @@ from fedward.storage.outputs import REPORT, SHEET, outputs
 from fedward.storage.run_folder import RunFolder, info_digest
 
 Row = Mapping[str, Any]
+"""A line of a log."""
+
 _UNREADABLE = (KeyError, TypeError, ValueError, IndexError, OSError, OverflowError, RecursionError)
-"""What comes of whole lines that are not of this version, or name what cannot be."""
+"""Errors from whole lines that are not of this version, or hold impossible values."""
+
 _SIDECAR = ("method", "net", "pretrained", "data", "seed")
-"""Of the experiment, in the sidecar of a model."""
+"""Settings of the experiment that a model's sidecar repeats."""
 
 
 @dataclass(frozen=True)
 class Verified:
-    """A run in which nothing wrong was found."""
+    """The result of a check that found nothing wrong."""
 
     lines: int
-    """Of the audit log."""
+    """Number of lines of the audit log."""
     last_hash: str
+    """Hash of the last one."""
     files: int
-    """Files that are those the log names at the end of the run."""
+    """Number of files that are as the log names them at the end of the run."""
     answers: int
-    """Lines of sites' logs, with all of which the audit log agrees."""
+    """Number of lines of sites' logs; the audit log agrees with all of them."""
     later: int
-    """Answers in the audit log that come after the end of their site's log."""
+    """Number of answers in the audit log that come after the end of their site's log."""
     status: Status
-    """As run.json says."""
+    """The run's status in run.json."""
 
     def __str__(self) -> str:
-        later = f", {self.later} answers after their end" if self.later else ""
-        log = f"{LOG}: {self.lines} lines, last hash {self.last_hash}"
-        found = f"{log}; {self.files} files; {self.answers} lines of sites' logs{later}"
-        if self.status == "running":  # of a killed run too, and of one whose end somebody cut off
-            found += (
-                ". By run.json the run has not ended: what that file says of its end is not checked"
-            )
-            found += "" if self.files else ", nor are its logs and pages"
-        return found
+        text = f"{LOG}: {self.lines} lines, last hash {self.last_hash}; {self.files} files; "
+        text += f"{self.answers} lines of sites' logs"
+        if self.later:
+            text += f", {self.later} answers after their end"
+        # A run that was killed has this status too, and one whose end somebody cut off.
+        if self.status == "running":
+            text += ". By run.json the run has not ended: "
+            text += "what that file says of its end is not checked"
+            if not self.files:
+                text += ", nor are its logs and pages"
+        return text
 
 
 def verify(folder: Path, sites: Sequence[Path] = ()) -> Verified:
-    """Check a run folder, or a copy of one without ``models/``, ``rounds/`` and ``server/``, as a
-    job's results are.
+    """Check a run folder.
 
-    docs/audit.md says what is found, and what is not.
+    A copy without ``models/``, ``rounds/`` and ``server/``, as in a job's results, can be checked
+    too. docs/audit.md says what the check finds, and what it does not.
 
     Args:
         folder: the run folder; the run may be going on.
-        sites: files ``answers/<run id>.jsonl`` out of sites' own folders.
+        sites: files ``answers/<run id>.jsonl`` from sites' own folders.
 
     Raises:
         RunError: names the first line that is wrong, and what is wrong with it; or a file that is
             not a log.
     """
     run = RunFolder.reopen(folder)
-    lines, rest = read(folder / LOG)
+    lines, half_line = read(folder / LOG)
     rows = check_chain(lines, run.info.id)
     check_end(lines, run.info.audit, LOG, "run.json")
-    if rest or not lines:
-        found = (
-            "half a line, as a crash leaves it; a resumed run quotes it"
-            if rest
-            else "no line at all"
-        )
-        raise fault(len(lines) + 1, "a whole line", found)
+    if half_line:
+        problem = "half a line, as a crash leaves it; a resumed run quotes it"
+        raise fault(len(lines) + 1, "a whole line", problem)
+    if not lines:
+        raise fault(1, "a whole line", "no line at all")
     records = [read_site_log(path, run.info.id) for path in sites]
     try:
         _check_beginning(run.info, rows)
@@ -89,44 +93,35 @@ def verify(folder: Path, sites: Sequence[Path] = ()) -> Verified:
                 _check_model(folder, run, rows, name)
         algorithm = method_of(run.experiment)
         later = sum(check_against(folder, rows, record, algorithm) for record in records)
-    except (
-        KeyError,
-        TypeError,
-        ValueError,
-        IndexError,
-        OSError,
-        OverflowError,
-        RecursionError,
-    ) as error:
-        raise fault(
-            len(rows), "lines as this version writes them", f"{type(error).__name__}: {error}"
-        ) from error
+    except _UNREADABLE as error:
+        problem = f"{type(error).__name__}: {error}"
+        raise fault(len(rows), "lines as this version writes them", problem) from error
     answers = sum(len(record.rows) for record in records)
     return Verified(len(rows), str(rows[-1]["hash"]), files, answers, later, run.info.status)
 
 
 def _check_beginning(info: RunInfo, rows: Sequence[Row]) -> None:
-    """Compare what run.json says of the run with the line that was written when it began."""
-    begun = rows[0]["details"]
-    if digest(info.experiment) != begun["experiment"]:
-        found = f"{digest(info.experiment)}: the experiment was changed"
-        raise fault(1, f"run.json with the experiment of SHA-256 {begun['experiment']}", found)
-    sites = {
-        *begun["sites"],
-        *(site for row in rows if row["event"] == "joined" for site in row["details"]["sites"]),
-    }
+    """Compare run.json with the line that was written when the run began."""
+    first = rows[0]["details"]
+    if digest(info.experiment) != first["experiment"]:
+        expected = f"run.json with the experiment of SHA-256 {first['experiment']}"
+        raise fault(1, expected, f"{digest(info.experiment)}: the experiment was changed")
     for name in ("engine", "seed", "versions", "base"):
-        found = getattr(info, name)
-        if found != (expected := begun.get(name)):
-            raise fault(1, f"run.json with {name} {expected}", f"{found}: it was changed")
-    if not set(begun["sites"]) <= set(info.sites) <= sites:
-        raise fault(
-            1, f"run.json with the sites {', '.join(sorted(sites))}", f"{', '.join(info.sites)}"
-        )
+        value = getattr(info, name)
+        if value != first.get(name):
+            expected = f"run.json with {name} {first.get(name)}"
+            raise fault(1, expected, f"{value}: it was changed")
+    all_sites = set(first["sites"])
+    for row in rows:
+        if row["event"] == "joined":
+            all_sites |= set(row["details"]["sites"])
+    if not set(first["sites"]) <= set(info.sites) <= all_sites:
+        expected = f"run.json with the sites {', '.join(sorted(all_sites))}"
+        raise fault(1, expected, ", ".join(info.sites))
 
 
 def _check_turns(rows: Sequence[Row]) -> None:
-    """Raise where sites were asked for an earlier exchange, though the run was not resumed."""
+    """Check that sites were asked for an earlier exchange only after the run was resumed."""
     last = (0, 0)
     for row in rows:
         details = row["details"]
@@ -135,102 +130,109 @@ def _check_turns(rows: Sequence[Row]) -> None:
         elif row["event"] == "asked":
             exchange = (details["round"], details["part"])
             if exchange <= last:
-                raise fault(
-                    row["seq"],
-                    f"an exchange after round {last[0]}, part {last[1]}",
-                    f"round {exchange[0]}",
-                )
+                expected = f"an exchange after round {last[0]}, part {last[1]}"
+                raise fault(row["seq"], expected, f"round {exchange[0]}")
             last = exchange
 
 
 def _check_states(folder: Path, rows: Sequence[Row]) -> None:
-    """Compare the states that are there with the last lines that name them."""
-    named = {
-        row["details"]["round"]: row for row in rows if row["event"] in ("committed", "resumed")
-    }
-    for round_, row in sorted(named.items()):
-        path = folder / "rounds" / f"{round_:05d}" / "state.safetensors"
-        if path.exists() and row["details"]["state"]:  # only the newest are kept
-            _same(
-                row, path.relative_to(folder).as_posix(), row["details"]["state"], file_digest(path)
-            )
+    """Compare the states that are still there with the last lines that name them.
+
+    Only the newest states of a run are kept.
+    """
+    last_rows = {}
+    for row in rows:
+        if row["event"] in ("committed", "resumed"):
+            last_rows[row["details"]["round"]] = row
+    for round_, row in sorted(last_rows.items()):
+        name = f"rounds/{round_:05d}/state.safetensors"
+        path = folder / name
+        if path.exists() and row["details"]["state"]:
+            _check_digest(row, name, row["details"]["state"], file_digest(path))
 
 
 def _check_end_of_run(folder: Path, run: RunFolder, rows: Sequence[Row]) -> int:
-    """Compare all files with the lines of the run's end, and return how many there are; none while
-    it goes on.
+    """Compare all files with the lines of the run's end.
+
+    Returns:
+        The number of files; 0 while the run goes on.
     """
     running = run.info.status == "running"
     end = max((int(row["seq"]) for row in rows if row["event"] == "ended"), default=0)
     if not end:
         if not running:
-            cut = "the end of the log: it was cut, or run.json was changed"
-            raise fault(len(rows) + 1, f"a closing line, as the run is {run.info.status}", cut)
+            expected = f"a closing line, as the run is {run.info.status}"
+            problem = "the end of the log: it was cut, or run.json was changed"
+            raise fault(len(rows) + 1, expected, problem)
         return 0
-    reported = rows[end:]
-    if any(row["event"] != "reported" for row in reported):
-        if not running and any(row["event"] not in ("reported", "joined") for row in reported):
-            raise fault(
-                end + 1, "nothing after the end of the run but its report", "more: lines were added"
-            )
+    rows_after = rows[end:]
+    events_after = {row["event"] for row in rows_after}
+    if events_after - {"reported"}:
+        if not running and events_after - {"reported", "joined"}:
+            expected = "nothing after the end of the run but its report"
+            raise fault(end + 1, expected, "more: lines were added")
         return 0
-    row = rows[end - 1]
-    recorded = row["details"]["files"]
-    found = outputs(folder)
-    for name in sorted({*recorded, *found}):
-        _same(row, name, recorded.get(name), found.get(name))
-    if not running and info_digest(run.info) != row["details"]["run"]:
-        raise fault(
-            end, "run.json as it was at the end of the run", "another: the file was changed"
-        )
-    if reported:
-        for name, page in (("report", REPORT), ("sheet", SHEET)):
-            now = file_digest(folder / page) if (folder / page).exists() else None
-            _same(reported[-1], page, reported[-1]["details"].get(name), now)
+    last_row = rows[end - 1]
+    recorded = last_row["details"]["files"]
+    present = outputs(folder)
+    for name in sorted({*recorded, *present}):
+        _check_digest(last_row, name, recorded.get(name), present.get(name))
+    if not running and info_digest(run.info) != last_row["details"]["run"]:
+        expected = "run.json as it was at the end of the run"
+        raise fault(end, expected, "another: the file was changed")
+    if rows_after:
+        _check_pages(folder, rows_after[-1])
     elif (folder / REPORT).exists():
-        raise fault(
-            end + 1,
-            f"a line with the hash of {REPORT}",
-            "none; `fedward report` makes it anew, and the line",
-        )
+        problem = "none; `fedward report` writes the page again, and the line"
+        raise fault(end + 1, f"a line with the hash of {REPORT}", problem)
     return len(recorded)
 
 
+def _check_pages(folder: Path, row: Row) -> None:
+    """Compare a run's pages with the line that was written with them."""
+    for name, page in (("report", REPORT), ("sheet", SHEET)):
+        path = folder / page
+        present = file_digest(path) if path.exists() else None
+        _check_digest(row, page, row["details"].get(name), present)
+
+
 def _check_model(folder: Path, run: RunFolder, rows: Sequence[Row], name: str) -> None:
-    """Compare a model with the one that sites were sent after its round, and its sidecar with the
-    experiment.
-    """
+    """Compare a model with the one that sites were sent, and its sidecar with the experiment."""
     about = json.loads((folder / f"{name}.json").read_text(encoding="utf-8"))
     for key in _SIDECAR:
         if about[key] != run.info.experiment[key]:
-            raise fault(
-                1, f"{name}.json with {key} of the experiment", "others: the file was changed"
-            )
+            expected = f"{name}.json with {key} of the experiment"
+            raise fault(1, expected, "others: the file was changed")
     if about.get("base") != run.info.base:
-        raise fault(
-            1,
-            f"{name}.json with base {run.info.base}",
-            f"{about.get('base')}: the file was changed",
-        )
+        expected = f"{name}.json with base {run.info.base}"
+        raise fault(1, expected, f"{about.get('base')}: the file was changed")
     next_, part = evaluation_turn(method_of(run.experiment), about["round"])
     asked = [row for row in rows if row["event"] == "asked" and row["details"]["round"] == next_]
-    later = [
-        row["details"]["part"] for row in asked if row["details"]["part"] >= part
-    ]  # a round may leave out a part
-    sent = [row for row in asked if row["details"]["part"] == min(later, default=part)]
+    # A round may omit a part, so the first one from `part` on is the one that had the model.
+    parts = [row["details"]["part"] for row in asked if row["details"]["part"] >= part]
+    sent = [row for row in asked if row["details"]["part"] == min(parts, default=part)]
     file = folder / f"{name}.safetensors"
     if sent:
         state = wire.flatten("model", StoredState(file))
-        _same(sent[-1], file.name, sent[-1]["details"]["model"], arrays_digest(state))
-    elif not method_of(
-        run.experiment
-    ).requirements.tensors.untrained:  # else the model is sent to nobody
+        row = sent[-1]
+        _check_digest(row, file.name, row["details"]["model"], arrays_digest(state))
+        return
+    # A model that nobody trains is sent to nobody.
+    if not method_of(run.experiment).requirements.tensors.untrained:
         raise fault(len(rows), f"a line that asks for round {next_} with {file.name}", "none")
 
 
-def _same(row: Row, name: str, recorded: str | None, found: str | None) -> None:
-    if not recorded and found:
+def _check_digest(row: Row, name: str, recorded: str | None, present: str | None) -> None:
+    """Compare a file's digest with the one in a line.
+
+    Args:
+        row: the line.
+        name: the file's.
+        recorded: SHA-256 in the line; None if it names no such file.
+        present: SHA-256 of the file; None if there is no such file.
+    """
+    if not recorded and present:
         raise fault(row["seq"], f"no file {name}", "a file of that name")
-    if recorded != found:
-        changed = f"{found}: the file was changed" if found else "no such file"
-        raise fault(row["seq"], f"{name} with SHA-256 {recorded}", changed)
+    if recorded != present:
+        problem = f"{present}: the file was changed" if present else "no such file"
+        raise fault(row["seq"], f"{name} with SHA-256 {recorded}", problem)

@@ -1,4 +1,4 @@
-"""What the images of a job are, for commands that look at sites' files before there is a job."""
+"""The images of a job, for commands that read sites' files before there is a job."""
 
 from pathlib import Path
 from typing import Any
@@ -11,16 +11,20 @@ from fedward.sites.data_file import read_data_file
 
 
 def data_spec(folder: Path, command: str, **given: Any) -> DataSpec:
-    """Return what ``data.json`` in a folder of site files says, else the defaults, with what is
-    given and not None.
+    """Return the description of a job's images.
+
+    Args:
+        folder: of site files; values of a ``data.json`` in it replace the defaults.
+        command: the command, which errors name.
+        given: values that replace both, unless they are None.
 
     Raises:
-        ConfigError: a value that cannot be; ``command`` begins the place in its text.
+        ConfigError: a value that cannot be.
         DataError: the file cannot be read.
     """
-    known = read_data_file(folder) or {}
-    known |= {name: value for name, value in given.items() if value is not None}
+    settings = read_data_file(folder) or {}
+    settings |= {name: value for name, value in given.items() if value is not None}
     try:
-        return DataSpec.model_validate(known)
+        return DataSpec.model_validate(settings)
     except ValidationError as error:
-        raise explain(error, command, known, names_in(DataSpec)) from error
+        raise explain(error, command, settings, names_in(DataSpec)) from error

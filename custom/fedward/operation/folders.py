@@ -6,15 +6,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 _DEPTH = 5
-"""Folders from the one that is named down to a run: ``fedward/runs/SUBMITTER/RUN`` of a kit needs
-four.
-"""
+"""Levels of folders in which runs are looked for.
+
+A kit needs four: ``fedward/runs/SUBMITTER/RUN``."""
 
 
 def run_folders(folder: Path) -> Iterator[Path]:
-    """Yield the folder itself if it is a run's, else the runs' folders below it, in the order of
-    their names.
-    """
+    """Yield the folder itself if it is a run's, else the run folders below it, sorted by name."""
     for path, names, files in os.walk(folder, followlinks=False):
         here = Path(path)
         if "run.json" in files and is_run(here):
@@ -26,16 +24,12 @@ def run_folders(folder: Path) -> Iterator[Path]:
 
 
 def is_run(folder: Path) -> bool:
-    """Return whether a folder holds a run of this package: what else is called run.json is not
-    touched.
-    """
+    """Return whether a folder holds a run of this package, not another file called run.json."""
     file = folder / "run.json"
+    if not file.is_file() or file.is_symlink():
+        return False
     try:
-        content = (
-            json.loads(file.read_text(encoding="utf-8"))
-            if file.is_file() and not file.is_symlink()
-            else None
-        )
+        content = json.loads(file.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError):
-        content = None
+        return False
     return isinstance(content, dict) and {"format", "id", "experiment", "status"} <= set(content)

@@ -1,7 +1,7 @@
-"""What can be removed of old runs and kits, and its removal.
+"""Search for what old runs and kits no longer need, and its removal.
 
-Where something lies decides what it is; no path comes out of a file. Its age is the time of the
-newest write in it, not a date inside a file.
+The place of a file or folder decides what it is; no path is read from a file. Its age is the time
+of the newest write in it, not a date inside a file.
 """
 
 import json
@@ -25,16 +25,18 @@ from fedward.storage.lock import is_held, sole_writer
 
 _JOB = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 """Name of a folder that FLARE makes for a job."""
+
 _RUN = re.compile(r"[0-9a-f]{32}")
 """Name of a folder that a site makes for a run."""
-_OF_A_RUN = {
+
+_ONLY_TO_CONTINUE = {
     "models": "models of single sites",
     "rounds": "saved states",
     "server": "the server's decoded images",
     "sites/*/cache": "a site's decoded images",
     "sites/*/memory": "a site's memory",
 }
-"""Folders of a run that serve only to continue it."""
+"""Folders of a run that serve only to continue it -> what they hold."""
 
 
 class Item(NamedTuple):
@@ -42,65 +44,71 @@ class Item(NamedTuple):
 
     path: Path
     about: str
+    """What it is, for people."""
     bytes: int
     root: Path
-    """A folder that somebody has named, in which it lies; no link leads from there to it."""
+    """The named folder that it lies in; no link leads from there to it."""
     run: Path | None = None
-    """The run folder it belongs to, which nobody may write while it is removed."""
+    """The run folder that it belongs to; nobody may write that while this is removed."""
 
 
 class Kept(NamedTuple):
-    """Something that is old and is kept."""
+    """Something that is old but must stay."""
 
     path: Path
     reason: str
 
 
 class Found(NamedTuple):
-    """What can be removed, and what is kept for a reason."""
+    """The result of a search: what can be removed, and what is old but must stay."""
 
     items: list[Item]
     kept: list[Kept]
 
 
 def find(folder: Path, days: int, models: bool = False) -> Found:
-    """Return what can be removed from a kit, a run folder, or a folder with runs, and what is left
-    for a reason.
+    """Return what can be removed from a kit, a run folder, or a folder with runs.
 
     Args:
         folder: of a site's or the server's kit; of a run; or with runs below it. Links in it are
             not followed.
-        days: what was written within so many days stays; at least 1.
-        models: also the models of finished runs. Their audit logs then verify no longer.
+        days: what was written within this number of days stays; at least 1.
+        models: whether to remove also the models of finished runs, whose audit logs can then no
+            longer be verified.
 
     Raises:
         ConfigError: the folder is not one of these; or jobs of this kit run in containers, and
-            nothing names where the participant keeps its state.
+            nothing names the folder that the participant keeps.
     """
     before = time.time() - days * 24 * 3600
     if (folder / "startup").is_dir():
         old = list(_in_kit(open_kit(folder), before, models))
-    elif runs := list(run_folders(folder)):
-        old = list(_in_runs(folder, runs, before, models))
     else:
-        expected = "a startup kit, a run folder, or a folder with runs"
-        remedy = "Name the folder of a kit, or fedward/runs of the server's."
-        raise ConfigError(str(folder), expected=expected, found="none of them", remedy=remedy)
-    return Found(
-        [each for each in old if isinstance(each, Item)],
-        [each for each in old if isinstance(each, Kept)],
-    )
+        runs = list(run_folders(folder))
+        if not runs:
+            raise ConfigError(
+                str(folder),
+                expected="a startup kit, a run folder, or a folder with runs",
+                found="none of them",
+                remedy="Name the folder of a kit, or fedward/runs of the server's.",
+            )
+        old = list(_in_runs(folder, runs, before, models))
+    items = [entry for entry in old if isinstance(entry, Item)]
+    kept = [entry for entry in old if isinstance(entry, Kept)]
+    return Found(items, kept)
 
 
 def remove(item: Item) -> None:
-    """Remove an item for good. A link in its place is removed itself; what it leads to stays.
+    """Remove an item for good.
+
+    If a link has taken its place, the link itself is removed and its target stays.
 
     Raises:
         RunError: a process has begun to write its run.
         OSError: it cannot be removed, or a folder on the way to it has become a link.
     """
-    unwritten = sole_writer(item.run, patience=0) if item.run else nullcontext()
-    with _opened(item.root, item.path.parent) as folder, unwritten:
+    no_writer = sole_writer(item.run, patience=0) if item.run else nullcontext()
+    with _opened(item.root, item.path.parent) as folder, no_writer:
         name = item.path.name
         if stat.S_ISDIR(os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode):
             shutil.rmtree(name, dir_fd=folder)
@@ -110,13 +118,14 @@ def remove(item: Item) -> None:
 
 @contextmanager
 def _opened(root: Path, folder: Path) -> Iterator[int]:
-    """Open a folder step by step from ``root``: whatever is exchanged meanwhile, what is opened
-    stays the same.
+    """Open a folder step by step from ``root``, and close it at the end.
+
+    What is opened stays the same, even if somebody puts a link on the path in the meantime.
     """
     opened = os.open(root, os.O_RDONLY | os.O_DIRECTORY)
     try:
-        for step in folder.relative_to(root).parts:
-            below = os.open(step, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=opened)
+        for name in folder.relative_to(root).parts:
+            below = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=opened)
             os.close(opened)
             opened = below
         yield opened
@@ -130,49 +139,58 @@ def _opened(root: Path, folder: Path) -> Iterator[int]:
 def _in_runs(
     root: Path, runs: Iterable[Path], before: float, models: bool
 ) -> Iterator[Item | Kept]:
-    wanted = _OF_A_RUN | ({"*.safetensors": "model"} if models else {})
+    patterns = dict(_ONLY_TO_CONTINUE)
+    if models:
+        patterns["*.safetensors"] = "model"
     for run in runs:
         if _newest(run) >= before:
             continue
         if is_held(run):
             yield Kept(run, "a process writes this run")
             continue
-        for pattern, about in wanted.items():
+        for pattern, about in patterns.items():
             for path in sorted(run.glob(pattern)):
                 yield _item(path, about, root, run)
 
 
 def _in_kit(kit: Kit, before: float, models: bool) -> Iterator[Item | Kept]:
     if kit.role == "user":
-        expected = "the kit of a site or of the server"
-        found = f"that of {kit.name}, who keeps no runs in it"
-        remedy = "Name the folder that `fedward submit --out` was given."
-        raise ConfigError(f"kit {kit.folder}", expected=expected, found=found, remedy=remedy)
-    busy = _job_processes(kit.folder)
-    running = {word for words in busy for word in words}
+        raise ConfigError(
+            f"kit {kit.folder}",
+            expected="the kit of a site or of the server",
+            found=f"that of {kit.name}, who keeps no runs in it",
+            remedy="Name the folder that `fedward submit --out` was given.",
+        )
+    command_lines = _job_processes(kit.folder)
+    running = {word for words in command_lines for word in words}
     yield from _jobs(kit.folder, "FLARE's folder of a job", before, running)
     if kit.role == "server":
         runs = named_folder(RUNS) or kit.state / "runs"
         yield from _in_runs(runs, run_folders(runs), before, models)
         yield from _jobs(job_store(kit), "FLARE's copy of a job and its results", before, running)
         return
-    memories = sorted(
-        path for path in (kit.state / "memory").glob("*") if _RUN.fullmatch(path.name)
-    )
-    for path, about in [
-        (kit.state / "cache", "decoded images"),
-        *((path, "memory of a run") for path in memories),
-    ]:
-        if path.exists() and _newest(path) < before:
-            yield (
-                Kept(path, "a job runs with this kit")
-                if busy
-                else _item(path, about, kit.state.parent)
-            )
+    folders = {kit.state / "cache": "decoded images"}
+    for path in sorted((kit.state / "memory").glob("*")):
+        if _RUN.fullmatch(path.name):
+            folders[path] = "memory of a run"
+    for path, about in folders.items():
+        if not path.exists() or _newest(path) >= before:
+            continue
+        if command_lines:
+            yield Kept(path, "a job runs with this kit")
+        else:
+            yield _item(path, about, kit.state.parent)
 
 
 def _jobs(folder: Path, about: str, before: float, running: Set[str]) -> Iterator[Item | Kept]:
-    """Yield FLARE's folders of jobs that lie in a folder."""
+    """Yield FLARE's folders of jobs that lie in a folder.
+
+    Args:
+        folder: the folder.
+        about: what the folders of jobs hold.
+        before: those written at this time or later are left out, in seconds since 1970.
+        running: words of the command lines of processes that work on jobs, with the jobs' ids.
+    """
     for path in sorted(folder.glob("*")):
         if not _JOB.fullmatch(path.name) or not path.is_dir() or _newest(path) >= before:
             continue
@@ -185,37 +203,41 @@ def _jobs(folder: Path, about: str, before: float, running: Set[str]) -> Iterato
 
 
 def _item(path: Path, about: str, root: Path, run: Path | None = None) -> Item | Kept:
-    """Return what lies at a path below ``root``, as kept if a link leads there."""
-    steps = [path, *path.parents][: len(path.relative_to(root).parts)]
-    if any(step.is_symlink() for step in steps):
+    """Return the entry of a path below ``root``, which must stay if a link leads there."""
+    depth = len(path.relative_to(root).parts)
+    way_from_root = [path, *path.parents][:depth]
+    if any(step.is_symlink() for step in way_from_root):
         return Kept(path, "a link, which is not followed")
-    return Item(path, about, sum(file.st_size for file in _files(path)), root, run)
+    size = sum(file.st_size for file in _files(path))
+    return Item(path, about, size, root, run)
 
 
 def _waits(meta: Path) -> bool:
-    """Return whether FLARE has yet to start a job of its store; also if that cannot be read."""
+    """Return whether FLARE has yet to start a job of its store; True if that cannot be read."""
     if not meta.is_file():
         return False
     try:
-        return str(json.loads(meta.read_bytes())["status"]).startswith(("SUBMITTED", "APPROVED"))
+        status = str(json.loads(meta.read_bytes())["status"])
     except (ValueError, KeyError, TypeError):
         return True
+    return status.startswith(("SUBMITTED", "APPROVED"))
 
 
 def _job_processes(kit: Path) -> list[list[str]]:
     """Return the command line of each process on this machine that works on a job with a kit."""
-    found = []
+    command_lines = []
     kit = kit.resolve()
     for process in psutil.process_iter(["cmdline"]):
-        words = process.info["cmdline"] or []  # none if it has ended since
-        works = any(re.search(r"(worker|runner)_process", word) for word in words)
-        if works and any(word[:1] == "/" and Path(word).resolve() == kit for word in words):
-            found.append(words)
-    return found
+        words = process.info["cmdline"] or []  # None if the process has ended in the meantime.
+        is_of_a_job = any(re.search(r"(worker|runner)_process", word) for word in words)
+        absolute_paths = [Path(word) for word in words if word.startswith("/")]
+        if is_of_a_job and any(path.resolve() == kit for path in absolute_paths):
+            command_lines.append(words)
+    return command_lines
 
 
 def _files(path: Path) -> Iterator[os.stat_result]:
-    """Yield what is known of each file and link in a folder, or of a file; links are not followed."""
+    """Yield the status of each file and link in a folder, or of a file; links are not followed."""
     if not path.is_dir() or path.is_symlink():
         yield path.lstat()
         return
@@ -226,4 +248,5 @@ def _files(path: Path) -> Iterator[os.stat_result]:
 
 
 def _newest(path: Path) -> float:
+    """Return the time of the newest write, in seconds since 1970."""
     return max((file.st_mtime for file in _files(path)), default=path.lstat().st_mtime)

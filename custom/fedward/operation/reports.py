@@ -1,4 +1,4 @@
-"""A run's report, made anew."""
+"""Writing a run's report again."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,10 +10,10 @@ from fedward.storage.run_folder import RunFolder
 
 
 def rewrite_report(folder: Path, compare: Sequence[Path] = ()) -> Path:
-    """Write ``report.html`` as :func:`~fedward.report.write_report`; the audit log of a run that
-    has ended says so.
+    """Write ``report.html`` as :func:`~fedward.report.write_report` does, and return its path.
 
-    A run that goes on keeps its log to itself: at its end the report is written again.
+    The audit log of a run that has ended gets a line about it. The log of a run that goes on
+    belongs to the run's process, which writes the report again at the end.
     """
     page = write_report(folder, compare)
     if (folder / LOG).exists() and not is_held(folder):

@@ -1,4 +1,4 @@
-"""People whose key is lost or who have left: the server's own rules refuse them by name."""
+"""Revocation of users who left or whose key is lost: the server's own rules refuse them by name."""
 
 import json
 import re
@@ -11,41 +11,45 @@ from fedward.flare.kits.kit import open_kit, read_json, reading
 from fedward.storage.disk import replacing
 
 _NAME = re.compile(r"[A-Za-z0-9._@+-]+")
-"""What FLARE's rules can name: spaces and colons mean something else there."""
+"""Names that FLARE's rules can hold: spaces and colons have another meaning there."""
 
 
 def revoke(folder: Path, names: Sequence[str]) -> Path:
-    """Refuse every command of these people at the server, from its next start on; return the
-    changed file.
+    """Refuse every command of these users at the server, from its next start on.
 
-    FLARE has no list of revoked certificates: they still log in, also with a session from before,
-    and each of their commands is refused. Doing it again changes nothing.
+    FLARE has no list of revoked certificates: the users can still log in, also with a session from
+    before, but each of their commands is refused. To revoke a user twice changes nothing.
 
     Args:
         folder: the server's kit.
         names: of users, as in their certificates.
+
+    Returns:
+        The changed file.
 
     Raises:
         ConfigError: another kit, rules that cannot be read, or a name that rules cannot hold.
     """
     kit = open_kit(folder)
     if kit.role != "server":
-        remedy = "Name the server's. A site is shut out with `nvflare system disable-client`."
         raise ConfigError(
-            f"kit {folder}", expected="the server's kit", found=f"that of {kit.name}", remedy=remedy
+            f"kit {folder}",
+            expected="the server's kit",
+            found=f"that of {kit.name}",
+            remedy="Name the server's. A site is shut out with `nvflare system disable-client`.",
         )
-    wrong = [name for name in names if not _NAME.fullmatch(name)]
-    if wrong:
-        expected = "names of letters, digits and . _ @ + -"
-        remedy = "Name users as in project.yml."
+    wrong_names = [name for name in names if not _NAME.fullmatch(name)]
+    if wrong_names:
         raise ConfigError(
-            "fedward revoke", expected=expected, found=", ".join(map(repr, wrong)), remedy=remedy
+            "fedward revoke",
+            expected="names of letters, digits and . _ @ + -",
+            found=", ".join(map(repr, wrong_names)),
+            remedy="Name users as in project.yml.",
         )
     file = kit.local / "authorization.json"
     rules = read_json(file)
-    with reading(
-        str(file), "permissions by role", "Restore the file from a newly provisioned kit."
-    ):
+    remedy = "Restore the file from a newly provisioned kit."
+    with reading(str(file), "permissions by role", remedy):
         rules["permissions"] = {
             role: _without(rights, names) for role, rights in rules["permissions"].items()
         }
@@ -55,8 +59,18 @@ def revoke(folder: Path, names: Sequence[str]) -> Path:
 
 
 def _without(rights: Any, names: Sequence[str]) -> Any:
-    """Return a role's rights, by name or one for all, with people left out of each."""
+    """Return a role's rights with users excluded from each.
+
+    Args:
+        rights: right -> conditions, or one or several conditions for all rights, as FLARE's rules
+            have them.
+        names: the users.
+    """
     if isinstance(rights, dict):
         return {right: _without(conditions, names) for right, conditions in rights.items()}
     conditions = [rights] if isinstance(rights, str) else list(rights)
-    return [*conditions, *(rule for name in names if (rule := f"not n:{name}") not in conditions)]
+    for name in names:
+        exclusion = f"not n:{name}"
+        if exclusion not in conditions:
+            conditions.append(exclusion)
+    return conditions

@@ -1,4 +1,4 @@
-"""All runs below some folders, and where each model comes from."""
+"""A list of all runs below some folders, with the origin of each model."""
 
 import textwrap
 from collections.abc import Mapping, Sequence
@@ -14,6 +14,10 @@ from fedward.storage.run_folder import RunFolder
 from fedward.terminal import one_line
 
 _WIDTH = 80
+"""Columns of the table on a terminal."""
+
+_INDENT = " " * 11
+
 _COLUMNS = {
     "started": 10,
     "status": 10,
@@ -24,45 +28,55 @@ _COLUMNS = {
     "model": 8,
     "audit": 6,
 }
+"""Name of a column of the table -> its width."""
 
 
 def runs(folders: Sequence[Path]) -> list[dict[str, Any]]:
-    """Return what is known of each run below the folders, the oldest first, JSON-able.
+    """Return a description of each run below the folders, the oldest first, as JSON values.
 
     ``started``, ``status``, ``reason``, ``method``, ``round``, ``rounds``, ``metric``, ``best``,
-        ``last`` as in :func:`fedward.server.progress.progress`.
-    ``folder``, ``job``, ``ended``, ``id``, ``engine``, ``net``, ``seed``, ``sites``, ``versions``
-        where it lies, and the name of that folder; what run.json says. ``sites`` are names.
-    ``model``, ``init`` SHA-256 of the last model, None if it is not there; of the weights that the
-        run started from, None if fresh.
+    ``last``
+        as in :func:`fedward.server.progress.progress`.
+    ``folder``, ``job``
+        the run folder, and its name.
+    ``ended``, ``id``, ``engine``, ``net``, ``seed``, ``sites``, ``versions``
+        as in run.json; ``sites`` are names.
+    ``model``
+        SHA-256 of the last model; None if there is none.
+    ``init``
+        SHA-256 of the weights that the run started from; None if they were new.
     ``audit``
         ``verified``, or what is wrong with the audit log or the files it names.
     ``error``
-        why the rest is missing, for a run that cannot be read.
+        why all else is missing, for a run that cannot be read.
 
     Raises:
         ConfigError: a folder that holds no run.
     """
-    found: dict[Path, dict[str, Any]] = {}
+    descriptions: dict[Path, dict[str, Any]] = {}
     for folder in folders:
-        below = list(run_folders(folder))
-        if not below:
-            remedy = "Name a run folder, or one with runs below it, such as fedward/runs of the server's kit."
+        paths = list(run_folders(folder))
+        if not paths:
             raise ConfigError(
-                str(folder), expected="a run folder, or one with some", found="none", remedy=remedy
+                str(folder),
+                expected="a run folder, or one with some",
+                found="none",
+                remedy=(
+                    "Name a run folder, or one with runs below it, "
+                    "such as fedward/runs of the server's kit."
+                ),
             )
-        found |= {path.resolve(): _described(path) for path in below}
-    return sorted(found.values(), key=lambda run: (run["started"], run["folder"]))
+        for path in paths:
+            descriptions[path.resolve()] = _description(path)
+    return sorted(descriptions.values(), key=lambda run: (run["started"], run["folder"]))
 
 
-def _described(folder: Path) -> dict[str, Any]:
-    about: dict[str, Any] = {"folder": str(folder), "job": folder.name, "started": ""}
+def _description(folder: Path) -> dict[str, Any]:
+    place: dict[str, Any] = {"folder": str(folder), "job": folder.name, "started": ""}
     try:
-        return {**about, **_read(folder)}
-    except (
-        Exception
-    ) as error:  # whatever is wrong with one of many runs, it must not hide the others
-        return {**about, "status": "unreadable", "error": str(error) or type(error).__name__}
+        return {**place, **_read(folder)}
+    except Exception as error:  # One broken run must not hide all others.
+        return {**place, "status": "unreadable", "error": str(error) or type(error).__name__}
 
 
 def _read(folder: Path) -> dict[str, Any]:
@@ -75,11 +89,18 @@ def _read(folder: Path) -> dict[str, Any]:
         audit = "verified"
     except FedwardError as error:
         audit = str(error)
-    same = ("started", "status", "reason", "method", "round", "rounds", "metric", "best", "last")
     return {
-        **{name: state[name] for name in same},
+        "started": state["started"],
+        "status": state["status"],
+        "reason": state["reason"],
+        "method": state["method"],
+        "round": state["round"],
+        "rounds": state["rounds"],
+        "metric": state["metric"],
+        "best": state["best"],
+        "last": state["last"],
         "ended": info.ended,
-        "id": run.info.id,
+        "id": info.id,
         "engine": info.engine,
         "net": run.experiment.net,
         "seed": run.experiment.seed,
@@ -91,49 +112,60 @@ def _read(folder: Path) -> dict[str, Any]:
     }
 
 
-def table(found: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Return the runs as a table of at most 80 columns: a row for each, and below it what does not
-    fit.
-    """
-    return [
-        _row({name: name for name in _COLUMNS}),
-        *(line for run in found for line in _lines(run)),
-    ]
+def table(descriptions: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return the runs as a table of at most 80 columns, with further lines below each row."""
+    lines = [_row({name: name for name in _COLUMNS})]
+    for run in descriptions:
+        lines += _lines(run)
+    return lines
 
 
 def _lines(run: Mapping[str, Any]) -> list[str]:
     if "error" in run:
-        return [f"{'':<10} unreadable", *_below(run["folder"]), *_below(one_line(run["error"]))]
+        return [
+            f"{'':<10} unreadable",
+            *_indented(run["folder"]),
+            *_indented(one_line(run["error"])),
+        ]
     audited = run["audit"] == "verified"
     cells = {
-        **{name: run[name] for name in ("status", "method", "net")},
         "started": run["started"][:10],
+        "status": run["status"],
+        "method": run["method"],
+        "net": run["net"],
         "sites": str(len(run["sites"])),
         "rounds": f"{run['round']}/{run['rounds']}",
         "model": (run["model"] or "none")[:8],
         "audit": "ok" if audited else "WRONG",
     }
-    version = f"fedward {run['versions'].get('fedward', 'unknown')}"
-    weights = f"weights from {run['init'][:8]}" if run["init"] else "fresh weights"
     best = run["best"]
-    judged = (
-        f"best {run['metric']} {best['value']:.3f} after round {best['round']}"
-        if best
-        else "not judged"
-    )
-    below = [*_below(run["folder"]), *_below(f"{judged}; {weights}; {version}")]
-    return [_row(cells), *below, *([] if audited else _below(one_line(run["audit"])))]
+    quality = "not judged"
+    if best:
+        quality = f"best {run['metric']} {best['value']:.3f} after round {best['round']}"
+    weights = f"weights from {run['init'][:8]}" if run["init"] else "fresh weights"
+    version = f"fedward {run['versions'].get('fedward', 'unknown')}"
+    lines = [_row(cells), *_indented(run["folder"])]
+    lines += _indented(f"{quality}; {weights}; {version}")
+    if not audited:
+        lines += _indented(one_line(run["audit"]))
+    return lines
 
 
 def _row(cells: Mapping[str, str]) -> str:
-    return " ".join(_cut(one_line(cells[name]), width) for name, width in _COLUMNS.items()).rstrip()
+    columns = [_fitted(one_line(cells[name]), width) for name, width in _COLUMNS.items()]
+    return " ".join(columns).rstrip()
 
 
-def _cut(text: str, width: int) -> str:
+def _fitted(text: str, width: int) -> str:
+    """Return a text of exactly ``width`` characters; one that is cut ends with ``~``."""
     return text.ljust(width) if len(text) <= width else f"{text[: width - 1]}~"
 
 
-def _below(text: str) -> list[str]:
+def _indented(text: str) -> list[str]:
     return textwrap.wrap(
-        text, _WIDTH, initial_indent=" " * 11, subsequent_indent=" " * 11, break_on_hyphens=False
+        text,
+        _WIDTH,
+        initial_indent=_INDENT,
+        subsequent_indent=_INDENT,
+        break_on_hyphens=False,
     )

@@ -1,4 +1,4 @@
-"""What a job would do with a site's images, told before the site joins."""
+"""What a job would do with a site's images, for the doctor to say before the site joins."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -18,30 +18,32 @@ _ANSWERS = {
     "oracle": "the data's own labels answer",
     "queue": "people answer",
 }
+"""A site's kind of annotation -> who answers questions about labels."""
 
 
 def job_at(job: str, site_file: Path) -> Experiment:
-    """Return the experiment that ``fedward run JOB`` would carry out with the site files beside
-    this one.
+    """Return the experiment that ``fedward run JOB`` would carry out with this site file.
 
     Args:
         job: name of a shipped job or method, a JSON file with an experiment, or the folder of an
             exported job.
-        site_file: in its folder may lie what is said of the images of all sites, which a shipped
-            job takes.
+        site_file: the site's; a shipped job uses a ``data.json`` beside it.
 
     Raises:
         ConfigError: there is no such job, or its settings are wrong.
-        DataError: what is said of the images cannot be read.
+        DataError: ``data.json`` cannot be read.
     """
     if is_shipped(job):
         return load_experiment(job, data=read_data_file(site_file.parent))
-    apps = [app for name in ("app_server", "app") if (app := Path(job) / name).is_dir()]
-    return experiment_in(apps[0] / "config") if apps else load_experiment(job)
+    for name in ("app_server", "app"):
+        app = Path(job) / name
+        if app.is_dir():
+            return experiment_in(app / "config")
+    return load_experiment(job)
 
 
 def job_notes(experiment: Experiment, data: SiteData) -> Sequence[str]:
-    """Return sentences on what the job would train on, ask for and leave out at a site."""
+    """Return sentences about what the job would train on, ask for and omit at a site."""
     algorithm = method_of(experiment)
     train = len(data.labelled) + len(data.unlabelled)
     counts = [_used("val", data.val), _used("test", data.test)]
@@ -54,13 +56,12 @@ def job_notes(experiment: Experiment, data: SiteData) -> Sequence[str]:
         notes.append(f"the {len(data.unlabelled)} unlabelled images are not used")
     settings = algorithm.settings
     if isinstance(settings, ActiveSettings):
-        first, all_ = (
-            round(share * train) for share in (settings.initial_fraction, settings.target_fraction)
+        initial = round(settings.initial_fraction * train)
+        target = round(settings.target_fraction * train)
+        notes.append(
+            f"it begins with {initial} labels and asks for {target - initial} "
+            f"in {settings.steps} queries; {_ANSWERS[data.annotation]}"
         )
-        queries = (
-            f"asks for {all_ - first} in {settings.steps} queries; {_ANSWERS[data.annotation]}"
-        )
-        notes.append(f"it begins with {first} labels and {queries}")
     return notes
 
 

@@ -1,4 +1,4 @@
-"""The survey of site files on one machine: the same counts as in a federation, and the same page."""
+"""The survey of site files on one machine, with the counts and the page of a federation's survey."""
 
 import base64
 import io
@@ -19,29 +19,32 @@ from fedward.sites.decoding import as_image
 from fedward.storage.rows import SurveyRow, row_of
 from fedward.text import count, natural
 
-_TILES = 24
-"""Pictures of each class in a contact sheet."""
-_TILE = 96
-"""Pixels a side at most."""
+_PICTURES_OF_A_CLASS = 24
+"""Number of images of each class on the page, at most."""
+
+_LONGEST_SIDE = 96
+"""Pixels of the longer side of such an image."""
 
 
 def named_files(paths: Sequence[Path]) -> list[Path]:
-    """Return site files, and those that the folders among the paths hold; ConfigError where there
-    are none.
+    """Return the site files among the paths, and those in the folders among them.
+
+    Raises:
+        ConfigError: a folder without site files, or a site that is named twice.
     """
-    folders = [path for path in paths if path.is_dir()]
-    found = [
-        folder / f"{site}.yaml"
-        for folder in folders
-        for site in sorted(named_sites(folder), key=natural)
-    ]
-    files = [*(path for path in paths if not path.is_dir()), *found]
+    files = [path for path in paths if not path.is_dir()]
+    for folder in paths:
+        if folder.is_dir():
+            sites = sorted(named_sites(folder), key=natural)
+            files += [folder / f"{site}.yaml" for site in sites]
     names = [path.stem for path in files]
-    if len(names) > len(set(names)):
-        repeated = ", ".join(sorted({name for name in names if names.count(name) > 1}))
-        remedy = "Rename a file, or name it once."
+    repeated = sorted({name for name in names if names.count(name) > 1})
+    if repeated:
         raise ConfigError(
-            "fedward survey", expected="each site once", found=f"{repeated} twice", remedy=remedy
+            "fedward survey",
+            expected="each site once",
+            found=f"{', '.join(repeated)} twice",
+            remedy="Rename a file, or name it once.",
         )
     return files
 
@@ -54,26 +57,30 @@ def survey(
     *,
     pictures: bool = False,
 ) -> Path:
-    """Write ``survey.html`` and ``survey.json`` into a folder, for their owner alone; return the
-    path of the page.
+    """Write ``survey.html`` and ``survey.json`` into a folder, readable by their owner alone.
 
     Args:
         files: of the sites.
-        out: the folder. What an earlier survey left there is replaced.
-        classes: of the job; None: those in ``data.json`` beside the first file, else the default
-            ones.
-        image_size: at which images are measured; None: likewise.
+        out: the folder. Files of an earlier survey are replaced.
+        classes: of the job; by default those in ``data.json`` beside the first file, else the
+            default ones.
+        image_size: height and width in pixels at which images are measured; by default as the
+            classes.
         pictures: whether the page shows images. Then it must stay at the site.
+
+    Returns:
+        The path of the page.
 
     Raises:
         ConfigError: pictures of several sites, or a class or size that cannot be.
         DataError: a site's files cannot be used.
     """
     if pictures and len(files) > 1:
-        found = count(len(files), "site")
-        remedy = "Name one site file: pictures stay where they are."
         raise ConfigError(
-            "fedward survey --pictures", expected="one site", found=found, remedy=remedy
+            "fedward survey --pictures",
+            expected="one site",
+            found=count(len(files), "site"),
+            remedy="Name one site file: pictures stay where they are.",
         )
     spec = data_spec(files[0].parent, "fedward survey", classes=classes, image_size=image_size)
     if not spec.label_kind.exclusive:
@@ -81,62 +88,59 @@ def survey(
         raise ConfigError(
             "fedward survey", expected="one label an image", found="data.multi_label", remedy=remedy
         )
-    rows = list[SurveyRow]()
-    sheet = list[tuple[str, list[str]]]()
+    rows: list[SurveyRow] = []
+    sheet: list[tuple[str, list[str]]] = []
     for file in files:
         data = load_site(file, spec, labelled=1.0)
         row = {"round": 1, "site": data.site, **survey_file(file, data)}
         rows.append(row_of(SurveyRow, json.dumps(row)))
         if pictures:
-            sheet = _sheet(data)
-        print(
-            f"{data.site}: {sum(map(len, (data.labelled, data.unlabelled, data.val, data.test)))} images"
-        )
-    size = f"images measured at {spec.image_size} × {spec.image_size} pixels"
-    page = render_survey(
-        Surveyed(spec.name, spec.classes, rows, f"{size}, on one machine", sheet=sheet)
-    )
-    edges = {"shorter side": SIDES, "brightness": BRIGHTNESS, "contrast": CONTRAST}
-    told = {
+            sheet = _contact_sheet(data)
+        splits = (data.labelled, data.unlabelled, data.val, data.test)
+        print(f"{data.site}: {sum(map(len, splits))} images")
+    how = f"images measured at {spec.image_size} × {spec.image_size} pixels, on one machine"
+    page = render_survey(Surveyed(spec.name, spec.classes, rows, how, sheet=sheet))
+    content = {
         "data": spec.name,
         "classes": spec.classes,
-        "intervals": edges,
+        "intervals": {"shorter side": SIDES, "brightness": BRIGHTNESS, "contrast": CONTRAST},
         "sites": [vars(row) for row in rows],
     }
     out.mkdir(parents=True, exist_ok=True)
-    _write(out / "survey.json", json.dumps(told, indent=1))
+    _write(out / "survey.json", json.dumps(content, indent=1))
     return _write(out / "survey.html", page)
 
 
 def _write(path: Path, text: str) -> Path:
+    """Write a file that only its owner can read."""
     with open(path, "w", encoding="utf-8", opener=private.opener) as file:
         file.write(text)
     return path
 
 
-def _sheet(data: SiteData) -> list[tuple[str, list[str]]]:
-    """Return the first images of each class, over all splits, and of those without a label."""
-    labelled = (data.labelled, data.val, data.test)
-    rows = [
-        (
-            name,
-            [
-                image
-                for images in labelled
-                for image in images.pixels[images.labels == index][:_TILES]
-            ],
-        )
-        for index, name in enumerate(data.classes)
-    ]
-    rows.append(("without a label", list(data.unlabelled.pixels[:_TILES])))
+def _contact_sheet(data: SiteData) -> list[tuple[str, list[str]]]:
+    """Return (name, images) of each class, over all splits, and of images without a label.
+
+    Only the first images of each are taken, as :func:`_picture` encodes them.
+    """
+    rows: list[tuple[str, list[np.ndarray]]] = []
+    for index, name in enumerate(data.classes):
+        of_the_class: list[np.ndarray] = []
+        for images in (data.labelled, data.val, data.test):
+            of_the_class += list(images.pixels[images.labels == index][:_PICTURES_OF_A_CLASS])
+        rows.append((name, of_the_class))
+    rows.append(("without a label", list(data.unlabelled.pixels[:_PICTURES_OF_A_CLASS])))
     return [
-        (name, [_picture(image) for image in images[:_TILES]]) for name, images in rows if images
+        (name, [_picture(image) for image in images[:_PICTURES_OF_A_CLASS]])
+        for name, images in rows
+        if images
     ]
 
 
 def _picture(pixels: np.ndarray) -> str:
+    """Return an image as the address of a small PNG in the page itself."""
     image = as_image(pixels)
     buffer = io.BytesIO()
-    image.thumbnail((_TILE, _TILE))
+    image.thumbnail((_LONGEST_SIDE, _LONGEST_SIDE))
     image.save(buffer, "PNG")
     return f"data:image/png;base64,{base64.b64encode(buffer.getvalue()).decode()}"
