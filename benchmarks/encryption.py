@@ -23,6 +23,7 @@ from fedward.nets import build
 from fedward.protocol import wire
 from fedward.protocol.wire import Message
 from fedward.security.encryption import Adder, SiteKey, mean_of, new_contexts
+from fedward.server.requests import models_by_site
 
 STEPS = 26
 CLASSES = 8
@@ -50,7 +51,7 @@ def encrypted_round(
     asked = adder.write(total)
     clocks.append(time.process_time())
     shapes = wire.shapes(
-        Message({}, wire.models(Exchange(1, model, {"s": ClientTask()}), [], dict)["s"])
+        Message({}, models_by_site(Exchange(1, model, {"s": ClientTask()}), [], dict)["s"])
     )
     for _ in trained:
         numbers = key.decrypt(list(asked.values()), len(trained))

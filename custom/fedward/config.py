@@ -21,6 +21,7 @@ from fedward.faults import explain, names_in
 from fedward.frozen import FrozenMapping, plain
 from fedward.label_kinds import LabelKind, kind_of_field
 from fedward.methods.requirements import Feature, Requirements
+from fedward.protocol.answer_rules import AnswerRules
 from fedward.registry import METHODS, METRICS, VIEWS, Extension, extensions, image_size
 
 if TYPE_CHECKING:
@@ -212,6 +213,21 @@ class Experiment(_Frozen):
         one, or more.
         """
         return max(2, self.minimum_replies)
+
+    def answer_rules(self, requirements: Requirements) -> AnswerRules:
+        """Return what answers to this job's requests may hold.
+
+        ``requirements``: those of the job's method.
+        """
+        kind = self.data.label_kind
+        return AnswerRules(
+            classes=self.data.classes,
+            metric_names=(*kind.metric_names, *self.metrics),
+            training_numbers=requirements.sends.reported,
+            withheld=requirements.tensors.withheld,
+            exclusive=kind.exclusive,
+            fewest_others=kind.fewest_others,
+        )
 
     @model_validator(mode="before")
     @classmethod

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from asking import rules_of
 from fedward.errors import WireError
 from fedward.evaluation import classification_metrics, clinical
 from fedward.evaluation.binned import EDGES, INTERVALS, Binned, binned_counts
@@ -53,7 +54,9 @@ def test_what_is_told_passes_the_wire_and_hides_small_counts(counts, seed, sharp
         values = getattr(found, name)
         assert not ((values > 0) & (values < SMALLEST_COUNT)).any(), name
     row = Metric(split="test", name="accuracy", value=0.5, n=sum(common), classes=[])
-    check_binned("counts", BinnedCounts.model_validate(told), [row], len(counts))
+    check_binned(
+        "counts", BinnedCounts.model_validate(told), [row], rules_of(classes=range(len(counts)))
+    )
 
 
 @given(SPLITS, st.integers(0, 9))
@@ -238,4 +241,9 @@ TOLD = binned_counts(*drawn([40, 25, 60], sharp=0.5)) or {}
 def test_counts_that_break_a_rule_are_refused(change, message):
     row = Metric(split="test", name="accuracy", value=0.5, n=125, classes=[])
     with pytest.raises(WireError, match=message):
-        check_binned("counts", BinnedCounts.model_validate({**TOLD, **change}), [row], 3)
+        check_binned(
+            "counts",
+            BinnedCounts.model_validate({**TOLD, **change}),
+            [row],
+            rules_of(classes="ABC"),
+        )

@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn import metrics as sk
 
+from asking import rules_of
 from fedward.errors import DataError, WireError
 from fedward.evaluation.binned import Binned, binned_counts
 from fedward.evaluation.clinical import rates, roc
@@ -198,11 +199,12 @@ def test_two_sites_add_up_where_one_withholds_a_class():
 
 
 SENT = one_versus_rest(*answered(60, 4, rare=3))
+RULES = rules_of(classes="ABCD", kind=SEVERAL_LABELS)
 ROW = [Metric(split="test", name="auroc_macro", value=0.5, n=60, classes=["A", "B", "C"])]
 
 
 def test_a_sites_counts_pass():
-    check_binned("counts", parse(BinnedCounts, SENT, "counts"), ROW, 4, SEVERAL_LABELS)
+    check_binned("counts", parse(BinnedCounts, SENT, "counts"), ROW, RULES)
 
 
 @pytest.mark.parametrize(
@@ -224,7 +226,10 @@ def test_a_sites_counts_pass():
 def test_other_counts_are_refused(changed, where):
     with pytest.raises(WireError, match=rf"counts, {where}"):
         check_binned(
-            "counts", parse(BinnedCounts, {**SENT, **changed}, "counts"), ROW, 4, SEVERAL_LABELS
+            "counts",
+            parse(BinnedCounts, {**SENT, **changed}, "counts"),
+            ROW,
+            rules_of(classes="ABCD", kind=SEVERAL_LABELS),
         )
 
 
@@ -234,7 +239,10 @@ def test_counts_of_one_kind_are_not_those_of_the_other():
     for sent, several in ((SENT, False), (single, True)):
         with pytest.raises(WireError):
             check_binned(
-                "counts", parse(BinnedCounts, sent, "counts"), ROW, 4, kind_of_field(several)
+                "counts",
+                parse(BinnedCounts, sent, "counts"),
+                ROW,
+                rules_of(classes="ABCD", kind=kind_of_field(several)),
             )
 
 

@@ -12,7 +12,7 @@ from nvflare.apis.fl_constant import FLContextKey, ReturnCode
 from nvflare.apis.shareable import Shareable
 from nvflare.apis.signal import Signal
 
-from asking import NEEDS, RUN, requests
+from asking import NEEDS, RUN, requests, rules_of
 from clients import new_client
 from fedward.client.client import Client
 from fedward.client.site_log import SiteLog
@@ -70,7 +70,7 @@ def sent(monkeypatch):
 
 def check(meta, arrays=None, classes=()) -> None:
     answer = wire.Message(meta, arrays or {})
-    wire_checks.check_answer(answer, "site-1", request(), NEEDS, classes)
+    wire_checks.check_answer(answer, "site-1", request(), rules_of(NEEDS, classes))
 
 
 def request(task="train", evaluate=True, experiment=None):

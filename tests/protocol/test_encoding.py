@@ -18,6 +18,7 @@ from fedward.protocol import wire
 from fedward.protocol.encoding import VERSION, decode, encode
 from fedward.protocol.fields import RefusedError
 from fedward.protocol.wire import Message
+from fedward.server.requests import models_by_site, sent_hashes
 
 SHAPES = [(3, 2, 2), (5,), (), (2, 0), (0,), (4, 1)]
 LARGEST = 2.0**100
@@ -278,7 +279,7 @@ def test_the_peers_of_one_site_at_a_time_are_made_and_kept():
         return Stored(own)
 
     tasks = {site: ClientTask(models={"peer0": Watched(PEER)}) for site in ("a", "b")}
-    found = wire.models(Exchange(1, MODEL, tasks), ["c"], keep)
+    found = models_by_site(Exchange(1, MODEL, tasks), ["c"], keep)
     assert [len(own) for own in kept.values()] == [1, 1, 0]
     assert set(made[: len(made) // 2]) == {0}
     assert set(made[len(made) // 2 :]) == {1}
@@ -288,7 +289,7 @@ def test_the_peers_of_one_site_at_a_time_are_made_and_kept():
     assert wire.shapes(Message({}, found["a"])) == {"conv": (2, 2), "bn.mean": (2,)}
     assert not reads  # names and shapes are known without
     assert found["a"]["model/conv"] is found["c"]["model/conv"]
-    assert wire.sent(found)["peers"] == {site: wire.peers_digest(arrays()) for site in ("a", "b")}
+    assert sent_hashes(found)["peers"] == {site: wire.peers_digest(arrays()) for site in ("a", "b")}
     assert reads == ["peer0"] * 2
 
 

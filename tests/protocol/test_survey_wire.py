@@ -6,10 +6,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from asking import requests, survey_requests
+from asking import requests, rules_of, survey_requests
 from clients import new_client
 from fedward.errors import WireError
-from fedward.methods import method_of
 from fedward.methods.workflow import ClientTask, Exchange
 from fedward.protocol.fields import RefusedError
 from fedward.protocol.messages import SurveyAnswer
@@ -112,7 +111,7 @@ def test_a_survey_answers_a_survey_alone() -> None:
     training = tiny("fedavg")
     asked = requests(training, Exchange(1, {}, {SITE: ClientTask()}))[SITE]
     with pytest.raises(RefusedError):
-        check_answer(Message(FINE), SITE, asked, method_of(training).requirements, CLASSES)
+        check_answer(Message(FINE), SITE, asked, rules_of(classes=CLASSES))
     trained = {
         "site": SITE,
         "round": 1,

@@ -15,7 +15,7 @@ import pytest
 import torch
 from pydantic import ValidationError
 
-from asking import NEEDS, facts, requests
+from asking import NEEDS, facts, requests, rules_of
 from clients import new_client
 from fedward.client.client import public_text
 from fedward.errors import DataError, RunError, WireError, WorkError
@@ -73,9 +73,8 @@ def answer(**meta):
 def check(
     answer: Message, site: str, request: Message, withheld: tuple[str, ...] = (), **options
 ) -> None:
-    wire_checks.check_answer(
-        answer, site, request, replace(NEEDS, private=withheld), CLASSES, **options
-    )
+    needs = replace(NEEDS, tensors=replace(NEEDS.tensors, private=withheld))
+    wire_checks.check_answer(answer, site, request, rules_of(needs, CLASSES), **options)
 
 
 def row(**changes):
@@ -608,7 +607,7 @@ def test_whatever_stands_in_counts_is_used_or_refused():
 def test_counts_go_with_an_evaluation_alone():
     labels = np.repeat([0, 1], [30, 20])
     told = binned_counts(np.eye(2)[labels], labels)
-    with pytest.raises(WireError, match="no more images than the 0 that metrics are of"):
+    with pytest.raises(WireError, match="no more images than the 0 of the metrics"):
         check(answer(binned=told), "s", request())
 
 

@@ -19,9 +19,9 @@ from fedward.lab.local import LocalTransport, run_local
 from fedward.methods import METHODS
 from fedward.methods.workflow import ClientTask, Exchange
 from fedward.operation.audit_check import verify
-from fedward.protocol import wire
 from fedward.protocol.transport import Deliver
 from fedward.protocol.wire import Message
+from fedward.server.requests import models_by_site, task_requests
 from fedward.starting_model import Weights, initial_model, network_of
 from fedward.storage.checkpoint import StoredState
 from fedward.storage.run_folder import RunFolder
@@ -187,7 +187,7 @@ def test_a_run_of_another_base_is_not_continued(tmp_path: Path) -> None:
 def request(experiment: Experiment, base: str | None, **arrays: Any) -> Message:
     exchange = Exchange(1, initial_model(experiment, None).state, {SITES[0]: ClientTask("train")})
     told = facts(experiment) | ({"base": base} if base else {})
-    message = wire.requests(exchange, wire.models(exchange, [], dict), [], told)[SITES[0]]
+    message = task_requests(exchange, models_by_site(exchange, [], dict), [], told)[SITES[0]]
     return Message(message.meta, {**message.arrays, **arrays})
 
 

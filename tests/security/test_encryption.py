@@ -21,7 +21,7 @@ from nvflare.app_common.decomposers.numpy_decomposers import NumpyArrayDecompose
 from nvflare.fuel.sec.security_content_service import SecurityContentManager, SecurityContentService
 from nvflare.fuel.utils import fobs
 
-from asking import NEEDS, AdmitsAll, facts, requests
+from asking import NEEDS, AdmitsAll, facts, requests, rules_of
 from clients import new_client
 from fedward.client.client import Client
 from fedward.config import DERMOSCOPY, Experiment
@@ -279,7 +279,7 @@ def request(**meta) -> Message:
 
 
 def check(*args, classes=(), **options) -> None:
-    wire_checks.check_answer(*args, NEEDS, classes, **options)
+    wire_checks.check_answer(*args, rules_of(NEEDS, classes), **options)
 
 
 def sealed(arrays=None, **meta) -> Message:

@@ -10,7 +10,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from asking import NEEDS
+from asking import rules_of
 from fedward.client.admission import Admission
 from fedward.config import Experiment
 from fedward.errors import WireError
@@ -246,4 +246,4 @@ def test_encrypted_updates_wait_too(tmp_path, monkeypatch):
 def test_a_site_says_that_it_waits_or_refuses_and_nothing_else(meta):
     answer = Message({"site": "site-1", "round": 1, **meta})
     with pytest.raises(WireError):
-        wire_checks.check_answer(answer, "site-1", request(hospital()), NEEDS, ())
+        wire_checks.check_answer(answer, "site-1", request(hospital()), rules_of())

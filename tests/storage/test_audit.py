@@ -779,9 +779,7 @@ def test_a_forged_history_fails_against_any_site(folder):
     for log in site_logs(folder):
         text = said(folder, log)
         assert f"line {asked}: expected the hash " in text
-        assert (
-            "in round 2, part 0, found another: this line or one before it was changed" in text
-        )
+        assert "in round 2, part 0, found another: this line or one before it was changed" in text
         assert str(log) in text
 
 

@@ -1,16 +1,20 @@
 """Requests as a server of the same job and version sends them."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from fedward.client.site_log import SiteLog
 from fedward.config import Experiment
+from fedward.label_kinds import ONE_LABEL, LabelKind
 from fedward.methods.fedperl import FedPerl, FedPerlSettings
+from fedward.methods.requirements import Requirements
 from fedward.methods.workflow import Exchange
-from fedward.protocol import wire
+from fedward.protocol.answer_rules import AnswerRules
 from fedward.protocol.requests import DecryptRequest, Request, read_request
 from fedward.protocol.versions import versions
 from fedward.protocol.wire import Message
+from fedward.server.requests import models_by_site, task_requests
+from fedward.server.requests import survey_requests as requests_of_survey
 
 NEEDS = FedPerl(FedPerlSettings()).requirements
 """What the sites of a job may send."""
@@ -29,16 +33,29 @@ def requests(
 ) -> dict[str, Message]:
     """Return the requests of an exchange."""
     evaluating = list(evaluate)
-    return wire.requests(
-        exchange, wire.models(exchange, evaluating, dict), evaluating, facts(experiment, run)
-    )
+    models = models_by_site(exchange, evaluating, dict)
+    return task_requests(exchange, models, evaluating, facts(experiment, run))
 
 
 def survey_requests(
     experiment: Experiment, sites: Iterable[str] = ("site-1",), run: str = RUN
 ) -> dict[str, Message]:
     """Return the requests of a survey."""
-    return wire.survey_requests(sites, facts(experiment, run))
+    return requests_of_survey(sites, facts(experiment, run))
+
+
+def rules_of(
+    needs: Requirements = NEEDS, classes: Sequence[str] = (), kind: LabelKind = ONE_LABEL
+) -> AnswerRules:
+    """Return what answers may hold that send what ``needs`` declares, about these classes."""
+    return AnswerRules(
+        classes=tuple(classes),
+        metric_names=kind.metric_names,
+        training_numbers=needs.sends.reported,
+        withheld=needs.tensors.withheld,
+        exclusive=kind.exclusive,
+        fewest_others=kind.fewest_others,
+    )
 
 
 class AdmitsAll(SiteLog):

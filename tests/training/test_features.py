@@ -30,10 +30,10 @@ from fedward.methods.samplers import sampler_of
 from fedward.methods.workflow import ClientTask, Exchange
 from fedward.nets import build
 from fedward.nets.trainable import TrainablePart
-from fedward.protocol import wire
 from fedward.protocol.wire import Message
 from fedward.registry import NETWORKS
 from fedward.seeds import torch_generator
+from fedward.server.requests import models_by_site, task_requests
 from fedward.sites import Images, SiteData
 from fedward.sites.caches import KEPT, Cache
 from fedward.sites.sampling import virtual_client
@@ -578,7 +578,7 @@ def test_one_process_trains_a_head(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     first = initial_model(experiment, None)
     exchange = Exchange(1, first.state, {"site-1": ClientTask("train")})
     told = {**facts(experiment), "base": first.base}
-    asked: Message = wire.requests(exchange, wire.models(exchange, [], dict), [], told)["site-1"]
+    asked: Message = task_requests(exchange, models_by_site(exchange, [], dict), [], told)["site-1"]
     assert site.handle(asked).meta["steps"] == 2
 
 

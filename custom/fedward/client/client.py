@@ -290,14 +290,13 @@ class Client:
         """Return the answer as it may leave. Under secure aggregation its update is encrypted."""
         spec = self.experiment
         method = self._algorithm
-        listed = (self.name, request, method.requirements, spec.data.classes, spec.metrics)
-        label_kind = spec.data.label_kind
-        wire_checks.check_answer(answer, *listed, label_kind=label_kind)
+        rules = spec.answer_rules(method.requirements)
+        wire_checks.check_answer(answer, self.name, request, rules)
         if spec.secure_aggregation:
             # The server cannot check the norm of an encrypted update.
             wire_checks.check_norm(self.name, answer, model, spec.largest_update)
             answer = seal(answer, request.meta["task"], method.weight, self.key)
-            wire_checks.check_answer(answer, *listed, label_kind=label_kind, encrypted=True)
+            wire_checks.check_answer(answer, self.name, request, rules, encrypted=True)
         return wire.encode_update(answer) if spec.update_dtype == "float16" else answer
 
     def _decrypt(self, request: DecryptRequest, sums: Mapping[str, np.ndarray]) -> Message:

@@ -157,7 +157,7 @@ def _report_needs(name: str, experiment: Experiment, options: argparse.Namespace
     """Print what participants need for a clinical job: rules that allow it, weights, images."""
     from fedward.methods import method_of
     from fedward.security.policy import refused_by_default
-    from fedward.storage.initial import Weights, first_model
+    from fedward.starting_model import Weights, first_model
 
     weights = first_model(experiment, Weights.of(options.init)) if options.init else None
     if weights:
@@ -179,7 +179,7 @@ def _submit(options: argparse.Namespace) -> int:
     from fedward.flare.jobs.supervise import Supervisor
     from fedward.flare.kits.kit import open_kit
     from fedward.flare.places import new_run
-    from fedward.report.words import nobody_asked
+    from fedward.runs.sentences import nobody_asked
     from fedward.storage.info import read_info
 
     user = open_kit(options.kit, "user").name

@@ -8,12 +8,7 @@ from collections.abc import Callable, Collection, Generator, Mapping, MutableMap
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
-import torch
-
-State: TypeAlias = Mapping[str, torch.Tensor]
-"""A model's state_dict: name -> CPU tensor. May read its tensors lazily from disk, one at a time.
-"""
-
+from fedward.model_state import State as State  # noqa: PLC0414 - methods import it from here
 
 QUERY = "query"
 """Task of an exchange in which sites ask for the labels that are due, and train with what they get."""

@@ -1,8 +1,9 @@
-"""The check of a site's counts of a model's answers: they obey the small-count rule, and they fit
-together.
+"""The check of a site's counts of a model's answers.
+
+The counts must obey the small-count rule and fit together.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NoReturn
 
 import numpy as np
@@ -10,121 +11,127 @@ from numpy.typing import NDArray
 
 from fedward.evaluation.binned import INTERVALS, Binned
 from fedward.evaluation.small_counts import SMALLEST_COUNT
-from fedward.label_kinds import ONE_LABEL, LabelKind
+from fedward.protocol.answer_rules import AnswerRules
 from fedward.protocol.fields import refusal
 from fedward.protocol.messages import BinnedCounts, Metric
 
+_LARGEST_CONFIDENCE = 1.001
+"""Largest mean confidence of an interval: float32 may round a probability up to a little over 1."""
+
 
 def check_binned(
-    where: str,
-    sent: BinnedCounts,
-    metrics: Sequence[Metric],
-    classes: int,
-    label_kind: LabelKind = ONE_LABEL,
+    where: str, sent: BinnedCounts, metrics: Sequence[Metric], rules: AnswerRules
 ) -> None:
-    """Raise RefusedError unless counts are possible ones of the test images that the metrics are
-    of.
+    """Raise RefusedError unless counts are possible ones of the test images of the metrics.
 
-    ``classes``: how many the job has.
+    Args:
+        where: beginning of the place that an error names.
+        sent: the counts.
+        metrics: rows of the same answer.
+        rules: what answers of the job may hold.
     """
-    _check_form(where, sent, classes)
+    _check_form(where, sent, len(rules.classes))
     counts = Binned.read(sent.model_dump())
-    most = max((row.n for row in metrics if row.split == "test"), default=0)
-    if not label_kind.exclusive:
-        _check_each(where, sent, counts, most)
-        return
+    test_images = max((row.n for row in metrics if row.split == "test"), default=0)
+    if rules.exclusive:
+        _check_one_answer_an_image(where, sent, counts, test_images)
+    else:
+        _check_each_class(where, sent, counts, test_images)
+
+
+def _check_one_answer_an_image(
+    where: str, sent: BinnedCounts, counts: Binned, test_images: int
+) -> None:
+    """Refuse counts of images that each have one class and one answer."""
     total = counts.total
     wrong = counts.images - counts.found
-    _require(where, total <= most, f"no more images than the {most} that metrics are of")
+    _require(where, total <= test_images, f"no more images than the {test_images} of the metrics")
     for name in ("images", "scores", "sure"):
-        _enough(f"{where}, {name}", getattr(counts, name))
-    cells = [cell[2] for cell in sent.cells]
-    _require(
-        f"{where}, cells",
-        min(cells, default=SMALLEST_COUNT) >= SMALLEST_COUNT,
-        "five images or more",
-    )
-    fits = [
-        ("found", (wrong >= 0).all()),
-        ("mistaken", counts.mistaken.sum() == wrong.sum()),
-        (
-            "cells",
-            (counts.cells.sum(axis=1) <= wrong).all()
-            and (counts.cells.sum(axis=0) <= counts.mistaken).all(),
-        ),
-        ("scores", (counts.scores.sum(axis=1) == total).all()),
-        (
-            "inside",
-            (counts.inside <= counts.scores).all()
-            and (counts.inside.sum(axis=1) == counts.images).all(),
-        ),
-        ("sure", counts.sure.sum() == total),
-        ("right", (counts.right <= counts.sure).all() and counts.right.sum() == counts.found.sum()),
-    ]
-    for name, holds in fits:
-        _require(f"{where}, {name}", bool(holds), "counts that fit the others")
-    _require(
-        f"{where}, confidence",
-        all(0 <= value <= 1.001 for value in sent.confidence),
-        "numbers from 0 to 1",
-    )
+        _require_no_small_count(f"{where}, {name}", getattr(counts, name))
+    images_of_cells = [cell[2] for cell in sent.cells]
+    smallest_cell = min(images_of_cells, default=SMALLEST_COUNT)
+    _require(f"{where}, cells", smallest_cell >= SMALLEST_COUNT, "five images or more")
+
+    cells_of_class = counts.cells.sum(axis=1)
+    cells_of_answer = counts.cells.sum(axis=0)
+    cells_fit_classes = (cells_of_class <= wrong).all()
+    cells_fit_answers = (cells_of_answer <= counts.mistaken).all()
+    right_fits_sure = (counts.right <= counts.sure).all()
+    right_fits_found = counts.right.sum() == counts.found.sum()
+    fits = {
+        "found": (wrong >= 0).all(),
+        "mistaken": counts.mistaken.sum() == wrong.sum(),
+        "cells": cells_fit_classes and cells_fit_answers,
+        "scores": (counts.scores.sum(axis=1) == total).all(),
+        "inside": _inside_fits(counts),
+        "sure": counts.sure.sum() == total,
+        "right": right_fits_sure and right_fits_found,
+    }
+    _require_all(where, fits)
+    are_shares = all(0 <= value <= _LARGEST_CONFIDENCE for value in sent.confidence)
+    _require(f"{where}, confidence", are_shares, "numbers from 0 to 1")
 
 
-def _check_each(where: str, sent: BinnedCounts, counts: Binned, images: int) -> None:
-    """Raise RefusedError unless each class is counted against its rest, on all of so many images or
-    on none.
+def _check_each_class(where: str, sent: BinnedCounts, counts: Binned, test_images: int) -> None:
+    """Refuse counts of images that may have several classes.
+
+    Each class is counted against its rest, on all test images or on none.
     """
     total = counts.scores.sum(axis=1)
     others = total - counts.images
-    used = total > 0
-    for name, sides in (("images", counts.images), ("others", others)):
-        enough = (sides[used] >= SMALLEST_COUNT).all() and not sides[~used].any()
-        _require(
-            f"{where}, {name}",
-            bool(enough),
-            f"{SMALLEST_COUNT} images or more of each class that is counted",
-        )
-    _enough(f"{where}, scores", counts.scores)
-    fits = [
-        ("scores", (total[used] == images).all()),
-        ("found", (counts.found <= counts.images).all()),
-        ("mistaken", (counts.mistaken <= others).all()),
-        (
-            "inside",
-            (counts.inside <= counts.scores).all()
-            and (counts.inside.sum(axis=1) == counts.images).all(),
-        ),
-    ]
-    for name, holds in fits:
-        _require(f"{where}, {name}", bool(holds), "counts that fit the others")
+    is_counted = total > 0
+    for name, images in (("images", counts.images), ("others", others)):
+        is_large = (images[is_counted] >= SMALLEST_COUNT).all()
+        is_empty_elsewhere = not images[~is_counted].any()
+        expected = f"{SMALLEST_COUNT} images or more of each class that is counted"
+        _require(f"{where}, {name}", bool(is_large and is_empty_elsewhere), expected)
+    _require_no_small_count(f"{where}, scores", counts.scores)
+    fits = {
+        "scores": (total[is_counted] == test_images).all(),
+        "found": (counts.found <= counts.images).all(),
+        "mistaken": (counts.mistaken <= others).all(),
+        "inside": _inside_fits(counts),
+    }
+    _require_all(where, fits)
+    # These exist only where an image has one answer.
     for name in ("cells", "sure", "right", "confidence"):
         _require(f"{where}, {name}", not any(getattr(sent, name)), "none in a multi-label job")
 
 
-def _check_form(where: str, sent: BinnedCounts, classes: int) -> None:
+def _inside_fits(counts: Binned) -> bool:
+    """Return whether the images of a class in each interval fit the class and the interval."""
+    fits_intervals = (counts.inside <= counts.scores).all()
+    fits_classes = (counts.inside.sum(axis=1) == counts.images).all()
+    return bool(fits_intervals and fits_classes)
+
+
+def _check_form(where: str, sent: BinnedCounts, class_count: int) -> None:
     for name in ("images", "found", "mistaken", "scores", "inside"):
-        _length(f"{where}, {name}", getattr(sent, name), classes)
+        _require_length(f"{where}, {name}", getattr(sent, name), class_count)
     for name in ("scores", "inside"):
         for row in getattr(sent, name):
-            _length(f"{where}, {name}", row, INTERVALS)
+            _require_length(f"{where}, {name}", row, INTERVALS)
     for name in ("sure", "right", "confidence"):
-        _length(f"{where}, {name}", getattr(sent, name), INTERVALS)
+        _require_length(f"{where}, {name}", getattr(sent, name), INTERVALS)
     pairs = [tuple(cell[:2]) for cell in sent.cells if len(cell) == 3]
-    possible = all(max(pair) < classes and pair[0] != pair[1] for pair in pairs)
+    are_possible = all(max(pair) < class_count and pair[0] != pair[1] for pair in pairs)
+    are_distinct = len(set(pairs)) == len(sent.cells)
     expected = "two different classes of the job and their images, each pair once"
-    _require(f"{where}, cells", possible and len(set(pairs)) == len(sent.cells), expected)
+    _require(f"{where}, cells", are_possible and are_distinct, expected)
 
 
-def _enough(where: str, counts: NDArray[np.int64]) -> None:
-    _require(
-        where,
-        not ((counts > 0) & (counts < SMALLEST_COUNT)).any(),
-        f"0, or {SMALLEST_COUNT} images or more",
-    )
+def _require_no_small_count(where: str, counts: NDArray[np.int64]) -> None:
+    is_small = (counts > 0) & (counts < SMALLEST_COUNT)
+    _require(where, not is_small.any(), f"0, or {SMALLEST_COUNT} images or more")
 
 
-def _length(where: str, values: Sequence[object], length: int) -> None:
+def _require_length(where: str, values: Sequence[object], length: int) -> None:
     _require(where, len(values) == length, f"{length} values")
+
+
+def _require_all(where: str, fits: Mapping[str, object]) -> None:
+    for name, holds in fits.items():
+        _require(f"{where}, {name}", bool(holds), "counts that fit the others")
 
 
 def _require(where: str, holds: bool, expected: str) -> None:
@@ -133,4 +140,5 @@ def _require(where: str, holds: bool, expected: str) -> None:
 
 
 def _refuse(where: str, expected: str) -> NoReturn:
+    # What was found may be data, so that it is not named.
     raise refusal(where, expected, "others")

@@ -15,7 +15,7 @@ Ciphertexts are bytes, as uint8.
 """
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
@@ -24,10 +24,9 @@ import torch
 
 from fedward.digests import arrays_digest
 from fedward.errors import WireError
-from fedward.methods.workflow import Exchange, State
+from fedward.model_state import State
 from fedward.protocol.encoding import decode, encode
 from fedward.protocol.fields import refusal
-from fedward.protocol.requests import SurveyRequest, TaskRequest
 
 UNTRAINED = ("idle",)
 """Tasks after which a site has no update."""
@@ -44,8 +43,6 @@ UPDATE = "diff"
 
 Arrays: TypeAlias = Mapping[str, np.ndarray]
 """By name. Those of a request may read one from the disk whenever it is asked for."""
-Keep: TypeAlias = Callable[[dict[str, np.ndarray]], Arrays]
-"""Puts arrays away, and returns them."""
 
 
 @dataclass
@@ -95,18 +92,6 @@ def peers_digest(arrays: Arrays) -> str | None:
     """
     peers = {name: arrays[name] for name in arrays if not name.startswith(("model/", "sum/"))}
     return arrays_digest(peers) if peers else None
-
-
-def sent(arrays: Mapping[str, Arrays]) -> dict[str, Any]:
-    """Return what the requests of an exchange carry: the SHA-256 of the model of all, and site ->
-    that of its peers.
-    """
-    first = next(iter(arrays.values()), None)
-    peers = {site: peers_digest(models) for site, models in arrays.items()}
-    return {
-        "model": None if first is None else model_digest(first),
-        "peers": {site: found for site, found in peers.items() if found},
-    }
 
 
 def norm(arrays: Arrays) -> float:
@@ -176,70 +161,6 @@ def decode_peer(role: str, arrays: Arrays, template: State) -> dict[str, torch.T
     if not all(np.isfinite(array).all() for array in peer.values()):
         raise refusal(where, "a model of finite numbers", "others")
     return unflatten(role, peer, template)
-
-
-class _Joined(Mapping[str, np.ndarray]):
-    """The arrays that all sites share, and those of one site."""
-
-    def __init__(self, shared: Arrays, own: Arrays) -> None:
-        self._shared = shared
-        self._own = own
-
-    def __getitem__(self, name: str) -> np.ndarray:
-        return self._own[name] if name in self._own else self._shared[name]
-
-    def __iter__(self) -> Iterator[str]:
-        yield from self._shared
-        yield from self._own
-
-    def __len__(self) -> int:
-        return len(self._shared) + len(self._own)
-
-
-def models(exchange: Exchange, evaluate: Iterable[str], keep: Keep) -> dict[str, Arrays]:
-    """Return the arrays for each site with a task or in ``evaluate``.
-
-    Those of the global model are shared. Those of one site are encoded, and given to ``keep``,
-    before the next site's are made.
-    """
-    arrays: dict[str, Arrays] = {}
-    model = flatten("model", exchange.model)
-    for site in sorted({*evaluate, *exchange.tasks}):
-        own = exchange.tasks[site].models if site in exchange.tasks else {}
-        arrays[site] = _Joined(
-            model, keep({role: encode_peer(own[role], exchange.model) for role in own})
-        )
-    return arrays
-
-
-def requests(
-    exchange: Exchange,
-    arrays: Mapping[str, Arrays],
-    evaluate: Iterable[str],
-    facts: Mapping[str, Any],
-) -> dict[str, Message]:
-    """Return the request to each site.
-
-    ``arrays``: of :func:`models`. ``evaluate``: sites that evaluate the global model. ``facts``:
-    fields of a :class:`~fedward.protocol.requests.TaskRequest` that are the same for all sites.
-    """
-    evaluating = set(evaluate)
-    messages = {}
-    for site in arrays:
-        task = exchange.tasks.get(site)
-        fields = {"task": task.name if task else "idle", "evaluate": site in evaluating, **facts}
-        request = TaskRequest(round=exchange.round, part=exchange.part, **fields)
-        messages[site] = Message(request.model_dump(exclude_unset=True), arrays[site])
-    return messages
-
-
-def survey_requests(sites: Iterable[str], fields: Mapping[str, Any]) -> dict[str, Message]:
-    """Return the request to each site for a survey of its images.
-
-    ``fields``: those of a :class:`~fedward.protocol.requests.SurveyRequest` that all requests have.
-    """
-    request = SurveyRequest(task="survey", round=1, part=0, **fields)
-    return {site: Message(request.model_dump(exclude_unset=True)) for site in sorted(sites)}
 
 
 def roles(arrays: Arrays) -> list[str]:

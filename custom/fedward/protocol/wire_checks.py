@@ -1,9 +1,8 @@
-"""The checks of the wire list: an answer is what may leave a site and what was asked for, or it is
-refused.
+"""The checks of the wire list: an answer holds what may leave a site and was asked for, or is refused.
 
-The site calls them before it sends, the server before it uses anything.
-:mod:`fedward.protocol.messages` says what an answer may hold at all; what is checked here hangs on
-the job or the request.
+The site calls them before it sends an answer, and the server before it uses anything of it.
+:mod:`fedward.protocol.messages` says what an answer may hold at all; the checks here depend on the
+job or the request.
 """
 
 import math
@@ -15,9 +14,8 @@ import numpy as np
 
 from fedward.errors import WireError
 from fedward.evaluation.small_counts import SMALLEST_COUNT
-from fedward.label_kinds import ONE_LABEL, LabelKind
-from fedward.methods.requirements import Requirements
-from fedward.methods.workflow import State
+from fedward.model_state import State
+from fedward.protocol.answer_rules import AnswerRules
 from fedward.protocol.binned_checks import check_binned
 from fedward.protocol.fields import parse, refusal
 from fedward.protocol.messages import (
@@ -43,266 +41,266 @@ from fedward.protocol.wire import (
 from fedward.terminal import shown
 
 _CLASS_METRICS = ("auprc", "auroc", "f1", "support")
+"""Metrics of single classes, which are reported as ``<metric>/<class>``."""
 _ROUNDING = 1e-6
-"""How far outside [0, 1] a mean of shares may lie."""
+"""How far outside [0, 1] a mean of shares may be."""
 
 
 def check_answer(
-    answer: Message,
-    site: str,
-    request: Message,
-    needs: Requirements,
-    classes: Collection[str],
-    metrics: Sequence[str] = (),
-    *,
-    label_kind: LabelKind = ONE_LABEL,
-    encrypted: bool = False,
+    answer: Message, site: str, request: Message, rules: AnswerRules, *, encrypted: bool = False
 ) -> Answer | ErrorAnswer | WaitingAnswer:
-    """Return what an answer says, if it holds what the wire list allows and the request asked for.
+    """Return the content of an answer that the wire list allows and the request asked for.
 
-    Of an ``encrypted`` answer, which has ciphertexts in place of differences, only names and sizes
-    can be checked.
-
-    ``needs``: the algorithm's, which say what does not go up after the task, and which means of its
-    training a site sends. ``classes`` and ``label_kind``: the job's. ``metrics``: names of the
-    job's metrics of other packages.
+    Args:
+        answer: the answer. Of an encrypted one, which has ciphertexts in place of differences, only
+            names and sizes can be checked.
+        site: the site that was asked.
+        request: what it was asked.
+        rules: what answers of the job may hold.
+        encrypted: whether an update must be encrypted.
 
     Raises:
-        RefusedError: it does not.
+        RefusedError: the answer holds anything else.
     """
     round_ = request.meta["round"]
-    with _nothing_but_refusals(f"answer of {site}"):
+    with _only_refusals(f"answer of {site}"):
         if "error" in answer.meta:
-            return _without_arrays(ErrorAnswer, answer, site, round_)
+            return _content_without_arrays(ErrorAnswer, answer, site, round_)
         if "waiting" in answer.meta:
-            return _without_arrays(WaitingAnswer, answer, site, round_)
-        said = _said(Answer, answer, site, round_)
-        _check_work(said, needs.sends.reported)
-        names = (*label_kind.metric_names, *metrics)
-        _check_metrics(
-            f"metrics of {site}",
-            said.metrics,
-            bool(request.meta["evaluate"]),
-            classes,
-            names,
-            label_kind,
-        )
-        if said.binned is not None:
-            check_binned(f"counts of {site}", said.binned, said.metrics, len(classes), label_kind)
-        _check_update(
-            said, answer, request, encrypted, needs.tensors.withheld(request.meta["task"])
-        )
-        return said
+            return _content_without_arrays(WaitingAnswer, answer, site, round_)
+        content = _content(Answer, answer, site, round_)
+        _check_work(content, rules.training_numbers)
+        is_evaluated = bool(request.meta["evaluate"])
+        _check_metrics(f"metrics of {site}", content.metrics, is_evaluated, rules)
+        if content.binned is not None:
+            check_binned(f"counts of {site}", content.binned, content.metrics, rules)
+        _check_update(content, answer, request, encrypted, rules)
+        return content
 
 
 def check_survey_answer(
     answer: Message, site: str, classes: Collection[str]
 ) -> SurveyAnswer | ErrorAnswer | WaitingAnswer:
-    """Return what an answer to a survey says; RefusedError unless it holds possible counts alone.
+    """Return the content of an answer to a survey.
 
-    ``classes``: of the job.
+    Args:
+        answer: the answer.
+        site: the site that was asked.
+        classes: those of the job.
+
+    Raises:
+        RefusedError: it holds anything but possible counts.
     """
-    with _nothing_but_refusals(f"answer of {site}"):
+    with _only_refusals(f"answer of {site}"):
         if "error" in answer.meta:
-            return _without_arrays(ErrorAnswer, answer, site, 1)
+            return _content_without_arrays(ErrorAnswer, answer, site, 1)
         if "waiting" in answer.meta:
-            return _without_arrays(WaitingAnswer, answer, site, 1)
-        survey = _without_arrays(SurveyAnswer, answer, site, 1)
-        check_survey(f"survey of {site}", survey.survey, len(classes))
-        return survey
+            return _content_without_arrays(WaitingAnswer, answer, site, 1)
+        content = _content_without_arrays(SurveyAnswer, answer, site, 1)
+        check_survey(f"survey of {site}", content.survey, len(classes))
+        return content
 
 
 def check_mean(
     answer: Message, site: str, round_: int, model: Mapping[str, tuple[int, ...]]
 ) -> MeanAnswer | ErrorAnswer:
-    """Return what the answer to a sum says; RefusedError unless it is its mean, tensors of the
-    model's shapes alone.
+    """Return the content of the answer to a sum of ciphertexts.
+
+    Args:
+        answer: the answer.
+        site: the site that was asked.
+        round_: the round of the request.
+        model: name -> shape of the tensors that travel.
+
+    Raises:
+        RefusedError: it holds anything but the mean, in tensors of these shapes.
     """
-    with _nothing_but_refusals(f"answer of {site}"):
+    with _only_refusals(f"answer of {site}"):
         if "error" in answer.meta:
-            return _without_arrays(ErrorAnswer, answer, site, round_)
+            return _content_without_arrays(ErrorAnswer, answer, site, round_)
         _check_arrays(answer, site, "mean", model)
-        return _said(MeanAnswer, answer, site, round_)
+        return _content(MeanAnswer, answer, site, round_)
 
 
 @contextmanager
-def _nothing_but_refusals(where: str) -> Iterator[None]:
-    """Turn whatever else a check stumbles over into a refusal: one site's answer must not end the
-    run of all.
-    """
+def _only_refusals(where: str) -> Iterator[None]:
+    """Turn any error of a check into a refusal: one site's answer must not end the run of all."""
     try:
         yield
     except WireError:
         raise
     except Exception as error:
-        raise refusal(
-            where, "what the wire list allows", f"{type(error).__name__}: {error}"[:200]
-        ) from error
+        found = f"{type(error).__name__}: {error}"[:200]
+        raise refusal(where, "what the wire list allows", found) from error
 
 
-def _said(kind: type[ReplyT], answer: Message, site: str, round_: int) -> ReplyT:
-    said = parse(kind, answer.meta, f"answer of {site}")
-    if (said.site, said.round) != (site, round_):
-        _refuse(
-            f"answer of {site}",
-            f"site {site}, round {round_}",
-            f"site {said.site}, round {said.round}"[:100],
-        )
-    return said
+def _content(kind: type[ReplyT], answer: Message, site: str, round_: int) -> ReplyT:
+    """Return the content of an answer, which must name the site and the round of its request."""
+    content = parse(kind, answer.meta, f"answer of {site}")
+    if (content.site, content.round) != (site, round_):
+        found = f"site {content.site}, round {content.round}"[:100]
+        _refuse(f"answer of {site}", f"site {site}, round {round_}", found)
+    return content
 
 
-def _without_arrays(kind: type[ReplyT], answer: Message, site: str, round_: int) -> ReplyT:
+def _content_without_arrays(kind: type[ReplyT], answer: Message, site: str, round_: int) -> ReplyT:
     _check_arrays(answer, site, "", {})
-    return _said(kind, answer, site, round_)
+    return _content(kind, answer, site, round_)
 
 
-def _check_work(answer: Answer, scalars: frozenset[str]) -> None:
-    where = f"answer of {answer.site}"
-    if answer.steps and not answer.labelled + answer.unlabelled:
-        _refuse(f"{where}, steps", "0 without an image to take them on", f"{answer.steps}")
-    _only(f"{where}, train", answer.train, scalars)
+def _check_work(content: Answer, training_numbers: frozenset[str]) -> None:
+    where = f"answer of {content.site}"
+    if content.steps and not content.labelled + content.unlabelled:
+        _refuse(f"{where}, steps", "0 without an image to take them on", f"{content.steps}")
+    _check_names(f"{where}, train", content.train, training_numbers)
 
 
 def _check_update(
-    said: Answer, answer: Message, request: Message, encrypted: bool, withheld: tuple[str, ...]
+    content: Answer, answer: Message, request: Message, encrypted: bool, rules: AnswerRules
 ) -> None:
-    site = said.site
+    site = content.site
     task = request.meta["task"]
-    trained = said.steps > 0 and task not in UNTRAINED
-    model = shapes(request, withheld) if trained else {}
-    if (said.key is not None) != (sealed := encrypted and trained):
-        expected = "the fingerprint of a key" if sealed else "none without an encrypted update"
-        _refuse(f"key of {site}", expected, shown(said.key))
-    if sealed:
+    withheld = rules.withheld(task)
+    has_trained = content.steps > 0 and task not in UNTRAINED
+    model = shapes(request, withheld) if has_trained else {}
+    must_be_encrypted = encrypted and has_trained
+    if must_be_encrypted and content.key is None:
+        _refuse(f"key of {site}", "the fingerprint of a key", shown(content.key))
+    if content.key is not None and not must_be_encrypted:
+        _refuse(f"key of {site}", "none without an encrypted update", shown(content.key))
+    if must_be_encrypted:
         check_ciphers(f"answer of {site}", "cipher", answer.arrays, model)
         return
-    kept = [name for name in uploaded_names(answer) if name.startswith(withheld)]
-    if kept:
+    sent_though_withheld = [name for name in uploaded_names(answer) if name.startswith(withheld)]
+    if sent_though_withheld:
         _refuse(
             f"arrays of {site}",
             f"none of what does not go up ({', '.join(withheld)})",
-            ", ".join(kept)[:200],
+            ", ".join(sent_though_withheld)[:200],
         )
     _check_arrays(answer, site, "diff", model)
-    if said.steps and not trained:
-        _refuse(f"answer of {site}, steps", f"0 after the task {task}", f"{said.steps}")
+    if content.steps and not has_trained:
+        _refuse(f"answer of {site}, steps", f"0 after the task {task}", f"{content.steps}")
 
 
 def check_ciphers(
     where: str, role: str, arrays: Mapping[str, np.ndarray], model: Mapping[str, tuple[int, ...]]
 ) -> None:
-    """Raise WireError unless the arrays are ``<role>/00000`` and so on: the ciphertexts of a model
-    of these shapes.
+    """Raise WireError unless arrays are the ciphertexts of a model: ``<role>/00000`` and so on.
+
+    Args:
+        where: beginning of the place that an error names.
+        role: ``cipher`` or ``sum``.
+        arrays: the arrays of a message.
+        model: name -> shape of the tensors that travel.
     """
-    values = sum(math.prod(shape) for shape in model.values())
-    expected = [f"{role}/{number:05d}" for number in range(math.ceil(values / CIPHER_VALUES))]
-    _only(where, arrays, expected)
-    for name in expected:
+    value_count = sum(math.prod(shape) for shape in model.values())
+    cipher_count = math.ceil(value_count / CIPHER_VALUES)
+    names = [f"{role}/{number:05d}" for number in range(cipher_count)]
+    _check_names(where, arrays, names)
+    for name in names:
         array = arrays.get(name)
-        if (
-            array is None
-            or array.dtype != np.uint8
-            or array.ndim != 1
-            or not 0 < array.size <= LARGEST_CIPHER
-        ):
-            found = "nothing" if array is None else f"{array.dtype} of shape {array.shape}"
-            _refuse(f"{where}, {name}", f"1 to {LARGEST_CIPHER} bytes, as uint8", found)
+        expected = f"1 to {LARGEST_CIPHER} bytes, as uint8"
+        if array is None:
+            _refuse(f"{where}, {name}", expected, "nothing")
+        is_bytes = array.dtype == np.uint8 and array.ndim == 1
+        if not is_bytes or not 0 < array.size <= LARGEST_CIPHER:
+            _refuse(f"{where}, {name}", expected, f"{array.dtype} of shape {array.shape}")
 
 
 def check_norm(site: str, answer: Message, model: State, largest: float) -> None:
-    """Raise WireError where an update's L2 norm is over ``largest`` times the model's: one site
-    would decide alone.
+    """Raise WireError if the L2 norm of an update is over ``largest`` times that of the model.
 
-    Both norms are over all tensors of the update together, in float64.
+    One site would otherwise decide the average alone. Both norms are over all tensors of the update
+    together, in float64.
     """
-    found = norm(answer.arrays)
-    bound = largest * math.hypot(
-        *(float(model[key].double().norm()) for key in uploaded_names(answer))
-    )
-    if found > bound:
-        _refuse(
-            f"update of {site}",
-            f"a norm of at most {bound:.3g} (largest_update = {largest:g})",
-            f"{found:.3g}",
-        )
+    update_norm = norm(answer.arrays)
+    tensor_norms = [float(model[name].double().norm()) for name in uploaded_names(answer)]
+    bound = largest * math.hypot(*tensor_norms)
+    if update_norm > bound:
+        expected = f"a norm of at most {bound:.3g} (largest_update = {largest:g})"
+        _refuse(f"update of {site}", expected, f"{update_norm:.3g}")
 
 
 def _check_metrics(
-    where: str,
-    rows: Sequence[Metric],
-    asked: bool,
-    classes: Collection[str],
-    names: Collection[str],
-    label_kind: LabelKind,
+    where: str, rows: Sequence[Metric], is_evaluated: bool, rules: AnswerRules
 ) -> None:
-    if rows and not asked:
+    if rows and not is_evaluated:
         _refuse(where, "none, as the model was not to be evaluated", f"{len(rows)} rows")
-    of_job = frozenset(classes)
     for row in rows:
-        _check_metric(where, row, of_job, names, label_kind.fewest_others)
+        _check_metric(where, row, rules)
     if len({(row.split, row.name) for row in rows}) < len(rows):
         _refuse(where, "one row for each split and name", "two for one of them")
-    for split in get_args(Split):  # all rows of a split are of the same images
-        of_split = [row for row in rows if row.split == split]
-        if len({(row.n, *row.classes) for row in of_split}) > 1:
-            _refuse(f"{where}, {split}", "one number of images and one list of classes", "several")
-        counted = sum(row.value or 0 for row in of_split if row.name.startswith("support/"))
-        if label_kind.exclusive and of_split and counted > (images := of_split[0].n):
-            _refuse(
-                f"{where}, {split}",
-                "classes with no more images together than all",
-                f"{counted} of {images}",
-            )
+    for split in get_args(Split):
+        rows_of_split = [row for row in rows if row.split == split]
+        _check_split(f"{where}, {split}", rows_of_split, rules)
 
 
-def _check_metric(
-    where: str, row: Metric, classes: frozenset[str], names: Collection[str], fewest_others: int
-) -> None:
-    kind, _, of = row.name.partition("/")
-    if row.name not in names and not (kind in _CLASS_METRICS and of in classes):
-        expected = f"one of {sorted(names)}, or of {list(_CLASS_METRICS)} and a class of the job"
+def _check_split(where: str, rows: Sequence[Metric], rules: AnswerRules) -> None:
+    """Refuse rows of one split that are not of the same images."""
+    if not rows:
+        return
+    if len({(row.n, *row.classes) for row in rows}) > 1:
+        _refuse(where, "one number of images and one list of classes", "several")
+    image_count = rows[0].n
+    support = sum(row.value or 0 for row in rows if row.name.startswith("support/"))
+    if rules.exclusive and support > image_count:
+        expected = "classes with no more images together than all"
+        _refuse(where, expected, f"{support} of {image_count}")
+
+
+def _check_metric(where: str, row: Metric, rules: AnswerRules) -> None:
+    classes = frozenset(rules.classes)
+    metric, _, class_name = row.name.partition("/")
+    is_of_a_class = metric in _CLASS_METRICS and class_name in classes
+    if row.name not in rules.metric_names and not is_of_a_class:
+        expected = (
+            f"one of {sorted(rules.metric_names)}, or of {list(_CLASS_METRICS)} "
+            "and a class of the job"
+        )
         _refuse(f"{where}, name", expected, shown(row.name))
     if not classes.issuperset(row.classes) or len(set(row.classes)) < len(row.classes):
         _refuse(f"{where}, classes", "classes of the job, each once", shown(row.classes))
     if row.value is None:
         return
-    if kind == "support":
-        if row.value != int(row.value) or not SMALLEST_COUNT <= row.value <= row.n - fewest_others:
-            less = f" less {fewest_others}" if fewest_others else ""
-            expected = f"a count from {SMALLEST_COUNT} to the images{less}, or nothing"
-            _refuse(f"{where}, {row.name}", expected, f"{row.value} of {row.n}")
+    if metric == "support":
+        _check_support(f"{where}, {row.name}", row.value, row.n, rules.fewest_others)
     elif not -_ROUNDING <= row.value <= 1 + _ROUNDING:
         _refuse(f"{where}, {row.name}", "a number from 0 to 1, or nothing", f"{row.value}")
+
+
+def _check_support(where: str, support: float, image_count: int, fewest_others: int) -> None:
+    """Refuse a number of images of a class that the small-count rule forbids."""
+    is_allowed = SMALLEST_COUNT <= support <= image_count - fewest_others
+    if support != int(support) or not is_allowed:
+        less = f" less {fewest_others}" if fewest_others else ""
+        expected = f"a count from {SMALLEST_COUNT} to the images{less}, or nothing"
+        _refuse(where, expected, f"{support} of {image_count}")
 
 
 def _check_arrays(
     answer: Message, site: str, role: str, model: Mapping[str, tuple[int, ...]]
 ) -> None:
-    expected = {f"{role}/{name}": shape for name, shape in model.items()}
-    _only(f"arrays of {site}", answer.arrays, expected)
-    for name, shape in sorted(expected.items()):
+    shape_of = {f"{role}/{name}": shape for name, shape in model.items()}
+    _check_names(f"arrays of {site}", answer.arrays, shape_of)
+    for name, shape in sorted(shape_of.items()):
         where = f"array {name} of {site}"
         array = answer.arrays.get(name)
         if array is None:
             _refuse(where, f"shape {shape}", "nothing")
         if array.shape != shape or array.dtype != np.float32:
-            _refuse(where, f"float32 of shape {shape}", f"{array.dtype} of shape {array.shape}")
+            found = f"{array.dtype} of shape {array.shape}"
+            _refuse(where, f"float32 of shape {shape}", found)
         if not np.isfinite(array).all():
-            _refuse(
-                where,
-                "finite numbers; NaN or infinity mean that the site's training diverged",
-                "others",
-            )
+            expected = "finite numbers; NaN or infinity mean that the site's training diverged"
+            _refuse(where, expected, "others")
 
 
-def _only(where: str, found: Iterable[Any], allowed: Collection[str]) -> None:
-    extra = sorted(map(str, set(found) - set(allowed)))
-    if extra:
-        _refuse(
-            where,
-            f"only {', '.join(sorted(allowed)) or 'nothing'}",
-            f"also {', '.join(extra)[:200]}",
-        )
+def _check_names(where: str, names: Iterable[Any], allowed: Collection[str]) -> None:
+    unknown = sorted(str(name) for name in set(names) - set(allowed))
+    if unknown:
+        expected = f"only {', '.join(sorted(allowed)) or 'nothing'}"
+        _refuse(where, expected, f"also {', '.join(unknown)[:200]}")
 
 
 def _refuse(where: str, expected: str, found: str) -> NoReturn:

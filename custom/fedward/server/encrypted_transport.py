@@ -113,7 +113,7 @@ class EncryptedTransport:
         sums: dict[str, _Sum] = {}
         """Fingerprint of a key -> sum of the updates encrypted with it."""
         pending = set(requests)
-        spec = self._experiment
+        rules = self._experiment.answer_rules(self._requirements)
 
         def collect(site: str, answer: Message) -> None:
             if site not in pending:
@@ -124,15 +124,7 @@ class EncryptedTransport:
                 return
             request = requests[site]
             try:
-                content = wire_checks.check_answer(
-                    answer,
-                    site,
-                    request,
-                    self._requirements,
-                    spec.data.classes,
-                    spec.metrics,
-                    encrypted=True,
-                )
+                content = wire_checks.check_answer(answer, site, request, rules, encrypted=True)
                 assert isinstance(content, Answer), "no other kind of answer carries arrays"
                 self._claims.check(content, request.meta)
                 total = sums.setdefault(str(content.key), _Sum())

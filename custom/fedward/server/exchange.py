@@ -16,6 +16,7 @@ from fedward.protocol.wire import Message
 from fedward.server.asking import Inquiry, Replies, common_fields
 from fedward.server.claims import Claims
 from fedward.server.consent import Consent
+from fedward.server.requests import models_by_site, sent_hashes, task_requests
 from fedward.storage.run_folder import RunFolder
 from fedward.storage.spill import Spill
 
@@ -102,13 +103,13 @@ class Communicator:
         """Return the requests, which name the line of the audit log that was written about them."""
         run = self._run
         init = self._run.info.init
-        models = wire.models(exchange, evaluate, Spill(run.path).put)
+        models = models_by_site(exchange, evaluate, Spill(run.path).put)
         tasks = {site: task.name for site, task in exchange.tasks.items()}
         asked = {
             "tasks": tasks,
             "evaluate": list(evaluate),
             "decisions": exchange.record,
-            **wire.sent(models),
+            **sent_hashes(models),
         }
         last_hash = run.audit.add("asked", round=exchange.round, part=exchange.part, **asked)
         fields = common_fields(run, last_hash)
@@ -116,7 +117,7 @@ class Communicator:
             fields["weights"] = init.get("model", init["sha256"])
         if run.info.base:
             fields["base"] = run.info.base
-        return wire.requests(exchange, models, evaluate, fields)
+        return task_requests(exchange, models, evaluate, fields)
 
     def _counting(self, exchange: Exchange, result: Result) -> list[str]:
         """Return the sites that did what they were asked for, but for those whose update has no
@@ -159,10 +160,7 @@ class Communicator:
             answer = wire.decode_update(
                 answer, wire.shapes(request, needs.tensors.withheld(request.meta["task"]))
             )
-        listed = (needs, spec.data.classes, spec.metrics)
-        checked = wire_checks.check_answer(
-            answer, site, request, *listed, label_kind=spec.data.label_kind
-        )
+        checked = wire_checks.check_answer(answer, site, request, spec.answer_rules(needs))
         if isinstance(checked, ErrorAnswer | WaitingAnswer):
             result.note_unwilling(site, checked)
             return

@@ -10,12 +10,13 @@ from dataclasses import dataclass, field
 from fedward.console.listener import Listener, Start
 from fedward.errors import RunError
 from fedward.methods.fedavg import draw_participants
-from fedward.protocol import wire, wire_checks
+from fedward.protocol import wire_checks
 from fedward.protocol.messages import SurveyAnswer
 from fedward.protocol.transport import Transport
 from fedward.protocol.wire import Message
 from fedward.server.asking import Inquiry, Replies, common_fields
 from fedward.server.consent import Consent
+from fedward.server.requests import sent_hashes, survey_requests
 from fedward.storage.info import Summary
 from fedward.storage.rows import RoundRow
 from fedward.storage.run_folder import RunFolder
@@ -130,9 +131,9 @@ def _requests(run: RunFolder, sites: list[str]) -> dict[str, Message]:
         tasks=dict.fromkeys(sites, "survey"),
         evaluate=[],
         decisions={},
-        **wire.sent({site: {} for site in sites}),
+        **sent_hashes({site: {} for site in sites}),
     )
-    return wire.survey_requests(sites, common_fields(run, last_hash))
+    return survey_requests(sites, common_fields(run, last_hash))
 
 
 def _drop(replies: SurveyReplies, needed: int) -> None:
