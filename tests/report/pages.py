@@ -1,40 +1,52 @@
 """Reports read back: what a page's tables, tags and text hold."""
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from html.parser import HTMLParser
 
 from fedward.report import write_report
 
 VOID = {"meta", "br", "link", "img", "input", "hr"}
+"""Tags that are never closed."""
 
 
 class Page(HTMLParser):
-    """Tables by id as rows of cell texts, all tags with attributes, and visible text."""
+    """A page, parsed: its tables, tags, pictures and visible text."""
 
     def __init__(self, html):
         super().__init__()
         self.tables = defaultdict(list)
+        """Id of a table -> its rows of cell texts."""
         self.tags = []
+        """Name and attributes of each tag."""
+        self.pictures = Counter()
+        """Id of a section's heading -> SVG pictures in the section; None outside of sections."""
         self.text = ""
         self.by_id = {}
-        self._table = None
-        self._cell = False
-        self._open = []
+        """Id of a tag -> text inside."""
         self.unclosed = []
+        """Tags that another tag closes."""
+        self._table = None
+        self._section = None
+        self._in_cell = False
+        self._open = []
         self.feed(html)
         self.close()
 
     def handle_starttag(self, tag, attrs):
-        attrs = dict(attrs)
-        self.tags.append((tag, attrs))
+        attributes = dict(attrs)
+        self.tags.append((tag, attributes))
         if tag not in VOID:
-            self._open.append((tag, attrs.get("id")))
-        if tag == "table":
-            self._table = attrs["id"]
+            self._open.append((tag, attributes.get("id")))
+        if tag == "section":
+            self._section = attributes["aria-labelledby"]
+        elif tag == "svg":
+            self.pictures[self._section] += 1
+        elif tag == "table":
+            self._table = attributes["id"]
         elif tag == "tr":
             self.tables[self._table].append([])
         elif tag in ("td", "th"):
-            self._cell = True
+            self._in_cell = True
             self.tables[self._table][-1].append("")
 
     def handle_startendtag(self, tag, attrs):
@@ -44,14 +56,16 @@ class Page(HTMLParser):
         opened, _ = self._open.pop()
         if opened != tag:
             self.unclosed.append((opened, tag))
+        if tag == "section":
+            self._section = None
         if tag in ("td", "th"):
-            self._cell = False
+            self._in_cell = False
 
     def handle_data(self, data):
         if self._open and self._open[-1][0] in ("style", "script"):
             return
         self.text += data
-        if self._cell:
+        if self._in_cell:
             self.tables[self._table][-1][-1] += data
         for _, name in self._open:
             if name:
@@ -59,5 +73,6 @@ class Page(HTMLParser):
 
 
 def report(folder, *others):
+    """Write a run folder's report; return it as HTML and parsed."""
     html = write_report(folder, others).read_text(encoding="utf-8")
     return html, Page(html)

@@ -8,7 +8,7 @@ import pytest
 from pages import report
 from run_folders import average, write_run
 
-from fedward.report import Run, groups, words
+from fedward.report import Run, groups
 from fedward.runs.site_lines import site_lines
 
 SITES = ("a", "b", "c", "d")
@@ -150,7 +150,7 @@ def test_many_sites_are_counted_instead_of_named(make_run):
     members = dict.fromkeys(sites, (1 / 16, 1.0))
     run = Run.load(make_run([average(1, 0, "all", **members)], sites, rounds=60))
     lines = groups.group_lines(run, site_lines(run))
-    assert words.grouping(run, lines).startswith(
+    assert groups.grouping(run, lines).startswith(
         "Sites with labels (8 of them) and sites without (8 of them)"
     )
 

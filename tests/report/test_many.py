@@ -70,7 +70,12 @@ def test_totals_and_means_are_of_all_sites(crowd):
 
 def test_pictures_do_not_grow_with_sites_and_rounds(crowd):
     _, page = crowd
-    assert sum(tag == "svg" for tag, _ in page.tags) == 1 + 1 + 20 + 1 + 2
+    assert page.pictures == {
+        "sites": 1,  # the distribution of test values
+        "convergence": 1 + 20,  # all sites in one figure, then each of the shown sites
+        "kept": 1,
+        "cost": 2,  # traffic and durations
+    }
     long = {round_: 0.5 + 0.4 * np.sin(round_) for round_ in range(50_000)}
     assert len(multiples.validation_curves({"a": long}, long, {"a": 3})["a"]) < 100_000
     lines = {str(site): dict.fromkeys(range(9), 0.01 * site) for site in range(100)}

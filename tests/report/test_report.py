@@ -15,7 +15,7 @@ from fedward.errors import RunError
 from fedward.evaluation import best_global, best_per_site, last_rounds
 from fedward.evaluation.names import OVERALL
 from fedward.evaluation.small_counts import withhold_small_counts
-from fedward.report import Run, comparison, figures, groups, write_report
+from fedward.report import Run, comparison, figures, peers, write_report
 from fedward.report.communities import community_order
 from fedward.runs.exchanges import merged_rounds
 from fedward.text import natural
@@ -499,11 +499,11 @@ def test_peer_shares_and_bytes_worked_by_hand(make_run):
     lines = [dict(zip(keys, size, strict=True)) | {"up": 0} for size in sizes]
     (folder / "bytes.jsonl").write_text("".join(json.dumps(row) + "\n" for row in lines))
     run = Run.load(folder)
-    assert groups.peer_shares(run, run.info.sites) == (
+    assert peers.peer_shares(run, run.info.sites) == (
         ["a", "b", "c"],
         [[0, 0.75, 0.25], [0, 0, 0], [0, 0, 0]],
     )
-    assert groups.peer_bytes(run) == {1: 200, 2: 100}
+    assert peers.peer_bytes(run) == {1: 200, 2: 100}
 
 
 def test_exchanges_of_one_round_are_added_up(make_run):
@@ -535,7 +535,7 @@ def test_similarities_are_those_of_the_last_comparison(make_run):
         {"round": 2, "sites": ["a"], "nearest": [["b"]], "similarity": [[0.4]]},
     ]
     (folder / "peers.jsonl").write_text("".join(json.dumps(row | common) + "\n" for row in rows))
-    sites, matrix = groups.similarity(Run.load(folder), ["a", "b", "c", "d", "e"])
+    sites, matrix = peers.similarity(Run.load(folder), ["a", "b", "c", "d", "e"])
     known = {
         (sites[i], sites[j]): matrix[i][j]
         for i in range(4)

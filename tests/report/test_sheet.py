@@ -17,7 +17,7 @@ from fedward.evaluation.multi_label import one_versus_rest
 from fedward.evaluation.small_counts import SMALLEST_COUNT
 from fedward.report import Run, write_report
 from fedward.report.clinical import Clinical
-from fedward.runs.choices import tested_values
+from fedward.runs.choices import site_test_values
 
 ROUNDS = 2
 
@@ -216,7 +216,7 @@ def test_a_human_is_asked_by_finding(tmp_path):
 
 def test_several_findings_are_judged_in_pairs_of_a_hundred(tmp_path):
     folder = write_findings_run(tmp_path / "run", ["Mass", "Edema", "Hernia"])
-    found = tested_values(Run.load(folder), "auroc_macro", 1)
+    found = site_test_values(Run.load(folder), "auroc_macro", 1)
     interval = mean_and_interval([*found.values()])
     page = sheet(folder)
     mean = f"{interval.mean * 100:.0f}"

@@ -1,6 +1,4 @@
-"""Does joining pay? The federation's model beside those that a site trained alone, from fresh
-weights or from it.
-"""
+"""Does joining pay? The federation's model beside those that single sites trained for themselves."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -22,11 +20,11 @@ class AloneLine:
     site: str
     images: int
     alone: float | None
-    """Mean of the models that the site trained alone; None without one."""
+    """Mean of the models that the site trained alone from fresh weights; None without one."""
     joined: float
-    """Of the federation's model."""
+    """Value of the federation's model."""
     tuned: float | None
-    """Mean of the models that the site alone trained on from the federation's; None without one."""
+    """Mean of the models that the site trained alone from the federation's; None without one."""
 
     @property
     def gain(self) -> float | None:
@@ -48,34 +46,26 @@ class Alone:
 
     @property
     def gain(self) -> Interval | None:
-        """What joining brings: mean over sites, paired, with its 95 % t interval; None where no
-        site trained alone.
-        """
+        """What joining brings: mean over sites, paired; None where no site trained alone."""
         return _mean(self.lines, lambda line: line.gain)
 
     @property
     def tuning(self) -> Interval | None:
-        """What fine-tuning brings, likewise; None where no site did."""
+        """What fine-tuning brings: mean over sites, paired; None where no site did."""
         return _mean(self.lines, lambda line: line.tuning)
 
     @property
     def sentences(self) -> list[str]:
-        """Return whether joining and fine-tuning pay, and where they do not."""
-        name = title_of(self.metric)
+        """Whether joining and fine-tuning pay, and where they do not."""
+        metric = title_of(self.metric)
         joining = _judgement(
-            "Joining",
-            "a site's own model",
-            "the federation's",
-            name,
+            f"Joining pays at {{}}: from a site's own model to the federation's, test {metric}",
             self.lines,
             lambda line: line.gain,
         )
-        last = "the one that a site trained on from it"
         tuning = _judgement(
-            "Fine-tuning",
-            "the federation's model",
-            last,
-            name,
+            "Fine-tuning pays at {}: from the federation's model to the one that a site trained "
+            f"on from it, test {metric}",
             self.lines,
             lambda line: line.tuning,
         )
@@ -83,82 +73,92 @@ class Alone:
 
 
 Change = Callable[[AloneLine], float | None]
+"""A change of the test value at one site; None where the site has only one of both models."""
+
+
+def _changes(lines: Sequence[AloneLine], change: Change) -> dict[str, float]:
+    changes = {line.site: change(line) for line in lines}
+    return {site: value for site, value in changes.items() if value is not None}
 
 
 def _mean(lines: Sequence[AloneLine], change: Change) -> Interval | None:
-    found = [value for line in lines if (value := change(line)) is not None]
-    return paired_difference(found, [0.0] * len(found)) if found else None
+    changes = list(_changes(lines, change).values())
+    return paired_difference(changes, [0.0] * len(changes)) if changes else None
 
 
-def _judgement(
-    what: str, before: str, after: str, metric: str, lines: Sequence[AloneLine], change: Change
-) -> list[str]:
-    """Return a sentence on one change, or none where no site has both models."""
-    changes = {line.site: value for line in lines if (value := change(line)) is not None}
-    found = _mean(lines, change)
-    if found is None:
+def _judgement(beginning: str, lines: Sequence[AloneLine], change: Change) -> list[str]:
+    """Return a sentence on one change, or none where no site has both models.
+
+    Args:
+        beginning: of the sentence, with ``{}`` for the sites where the change pays.
+        lines: of all sites.
+        change: what is judged.
+    """
+    changes = _changes(lines, change)
+    mean = _mean(lines, change)
+    if mean is None:
         return []
     better = sum(value > 0 for value in changes.values())
+    sentence = beginning.format(f"{better} of {count(len(changes), 'site')}")
+    sentence += f" changes by {mean.mean:+.3f}"
+    if mean.low is not None:
+        sentence += f" (95 % interval {mean.low:+.3f} to {mean.high:+.3f})"
+    sentence += "."
     worse = [site for site, value in changes.items() if value < 0]
-    interval = (
-        "" if found.low is None else f" (95 % interval {found.low:+.3f} to {found.high:+.3f})"
-    )
-    lost = f" It costs at {named(worse)}." if worse else ""
-    return [
-        f"{what} pays at {better} of {count(len(changes), 'site')}: from {before} to {after}, test {metric} changes by "
-        f"{found.mean:+.3f}{interval}.{lost}"
-    ]
+    if worse:
+        sentence += f" It costs at {named(worse)}."
+    return [sentence]
 
 
 def split(run: Run, others: Sequence[Run]) -> tuple[list[Run], list[Run]]:
-    """Return (runs of one site of this run alone, all others); a run of one site has no such runs."""
+    """Return (runs of one site of this run alone, all other runs)."""
     sites = set(run.info.sites)
-    alone = [
-        other
-        for other in others
-        if len(sites) > 1 and len(other.info.sites) == 1 and sites.issuperset(other.info.sites)
-    ]
-    return alone, [other for other in others if other not in alone]
+    of_one_site = []
+    remaining = []
+    for other in others:
+        if len(sites) > 1 and len(other.info.sites) == 1 and sites.issuperset(other.info.sites):
+            of_one_site.append(other)
+        else:
+            remaining.append(other)
+    return of_one_site, remaining
 
 
-def compared(run: Run, own: Sequence[Run]) -> Alone | None:
-    """Return what joining and fine-tuning bring to the sites with runs of their own; None where
-    none can be paired.
+def compared(run: Run, single_site_runs: Sequence[Run]) -> Alone | None:
+    """Return what joining and fine-tuning bring; None where no site can be paired.
 
     A run is fine-tuning if it began with this run's last model. A site whose own run has another
-    number of test images is left out: its images would be others.
+    number of test images is omitted, because it was tested on other images.
     """
     metric = run.key_metric
     joined = last_rounds(run.metrics.named(metric), metric)
-    model = run.folder / "model.safetensors"
-    weights = file_digest(model) if own and model.exists() else None
-    tuned = [other for other in own if weights and (other.info.init or {}).get("sha256") == weights]
-    alone, tuned_values = (
-        _by_site(joined, runs, metric)
-        for runs in ([other for other in own if other not in tuned], tuned)
-    )
-    lines = [
-        AloneLine(
-            choice.site,
-            choice.images,
-            alone.get(choice.site),
-            choice.test,
-            tuned_values.get(choice.site),
-        )
-        for choice in sorted(joined.sites, key=lambda choice: run.info.sites.index(choice.site))
-        if choice.site in {*alone, *tuned_values} and choice.test is not None
-    ]
+    tuned_runs = _started_from(run, single_site_runs)
+    fresh_runs = [other for other in single_site_runs if other not in tuned_runs]
+    alone = _by_site(joined, fresh_runs, metric)
+    tuned = _by_site(joined, tuned_runs, metric)
+    lines = []
+    for choice in sorted(joined.sites, key=lambda choice: run.info.sites.index(choice.site)):
+        site = choice.site
+        if choice.test is not None and (site in alone or site in tuned):
+            line = AloneLine(site, choice.images, alone.get(site), choice.test, tuned.get(site))
+            lines.append(line)
     return Alone(metric, lines) if lines else None
 
 
+def _started_from(run: Run, others: Sequence[Run]) -> list[Run]:
+    """Return the runs that began with a run's last model."""
+    model = run.folder / "model.safetensors"
+    if not others or not model.exists():
+        return []
+    weights = file_digest(model)
+    return [other for other in others if (other.info.init or {}).get("sha256") == weights]
+
+
 def _by_site(joined: Selection, runs: Sequence[Run], metric: str) -> dict[str, float]:
-    """Return site -> test value, mean of its runs, of those with as many test images as the site
-    has in ``joined``.
-    """
+    """Return site -> mean test value of its runs with as many test images as in ``joined``."""
     images = {choice.site: choice.images for choice in joined.sites}
     values: dict[str, list[float]] = {}
     for run in runs:
         for choice in last_rounds(run.metrics.named(metric), metric).sites:
             if choice.test is not None and images.get(choice.site) == choice.images:
                 values.setdefault(choice.site, []).append(choice.test)
-    return {site: fmean(each) for site, each in values.items()}
+    return {site: fmean(site_values) for site, site_values in values.items()}

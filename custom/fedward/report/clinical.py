@@ -1,10 +1,9 @@
-"""Clinical numbers of the selected model, per class: of all sites together by adding their counts,
-and of each site.
-"""
+"""Clinical numbers of the selected model per class, of all sites together and of each site."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import NamedTuple
 
 from markupsafe import Markup
 
@@ -18,7 +17,7 @@ from fedward.runs.run import Run
 WANTED = (0.9, 0.95)
 """Shares of right answers for which a report says how many images to refer."""
 _CURVES = 20
-"""So many classes have curves, those with the most images first."""
+"""Number of classes that have curves, those with the most images."""
 
 
 @dataclass(frozen=True)
@@ -32,13 +31,14 @@ class ClassRates:
 
 @dataclass(frozen=True)
 class Trust:
-    """The answers yes and no to one class of several that an image may show."""
+    """The answers yes and no to one class of a multi-label model."""
 
     name: str
     right: Share | None
     refer: tuple[float | None, ...]
-    """Share of images to refer for each of :data:`WANTED`, 0 where all answers reach it; None: no
-    share is enough.
+    """Share of images to refer for each of :data:`WANTED`.
+
+    0 where all answers reach it, and None where no share is enough.
     """
 
 
@@ -51,19 +51,28 @@ class MatrixRow:
     cells: tuple[int | None, ...]
     """Images by the class given, in the job's order; None where fewer than five."""
     rest: int
-    """Images in cells that are not told."""
+    """Images in cells that are withheld."""
     place: int
-    """Of the class itself among the cells."""
+    """Place of the class itself among the cells."""
 
     def level(self, place: int) -> int:
-        """Return from 0 to 4 how large a share of the row a cell is: how dark it is shown."""
+        """Return how large a share of the row a cell is, from 0 to 4: how dark it is shown."""
         number = self.cells[place] or 0
         return -(-4 * number // self.images)
 
 
+class Referral(NamedTuple):
+    """How many images to refer to a human for a share of right answers among the rest."""
+
+    wanted: float
+    """The share of right answers."""
+    share: float | None
+    """The share of images to refer; None where no share is enough."""
+
+
 @dataclass(frozen=True)
 class Answers:
-    """The selected model's answers on the test images of a site, or of all."""
+    """The selected model's answers on the test images of a site, or of all sites."""
 
     name: str
     classes: tuple[str, ...]
@@ -74,6 +83,12 @@ class Answers:
         """A line for each class with test images."""
         places = [place for place, images in enumerate(self.counts.images) if images]
         return [self._line(place) for place in places]
+
+    def most_frequent(self, most: int) -> list[str]:
+        """Return the classes with the most images, at most ``most``, in the job's order."""
+        ranked = sorted((line.images, line.name) for line in self.lines)
+        frequent = {name for _, name in ranked[-most:]}
+        return [line.name for line in self.lines if line.name in frequent]
 
     def rates(self, name: str) -> Rates | None:
         """Return the rates of a class; None without test images of it."""
@@ -105,52 +120,88 @@ class Answers:
         return float(self.counts.confidence.sum() / self.counts.total)
 
     @property
-    def referred(self) -> list[tuple[float, float | None]]:
-        """Return (wanted share of right answers, share of images to refer for it), of those not
-        reached by all.
-        """
-        found = self.accuracy
+    def referred(self) -> list[Referral]:
+        """What to refer for each of :data:`WANTED` that all answers together do not reach."""
+        accuracy = self.accuracy
+        if accuracy is None:
+            return []
         return [
-            (share, clinical.referred_for(self.counts, share))
-            for share in WANTED
-            if found and found.value < share
+            Referral(wanted, clinical.referred_for(self.counts, wanted))
+            for wanted in WANTED
+            if accuracy.value < wanted
         ]
 
     @property
     def trust(self) -> list[Trust]:
         """A line for each class of a multi-label model with test images."""
-        each = {
-            line.name: clinical.of_finding(self.counts, self.classes.index(line.name))
-            for line in self.lines
-        }
-        return [
-            Trust(
-                name,
-                clinical.accuracy(of),
-                tuple(clinical.referred_for(of, wanted) for wanted in WANTED),
-            )
-            for name, of in each.items()
-        ]
+        lines = []
+        for line in self.lines:
+            counts = clinical.of_finding(self.counts, self.classes.index(line.name))
+            refer = tuple(clinical.referred_for(counts, wanted) for wanted in WANTED)
+            lines.append(Trust(line.name, clinical.accuracy(counts), refer))
+        return lines
 
     @property
     def never(self) -> list[str]:
         """Classes with test images that the model never predicts."""
-        said = self.counts.found + self.counts.mistaken
-        return [line.name for line in self.lines if not said[self.classes.index(line.name)]]
+        predicted = self.counts.found + self.counts.mistaken
+        return [line.name for line in self.lines if not predicted[self.classes.index(line.name)]]
 
     def _line(self, place: int) -> ClassRates:
-        return ClassRates(
-            self.classes[place], int(self.counts.images[place]), clinical.rates(self.counts, place)
-        )
+        images = int(self.counts.images[place])
+        return ClassRates(self.classes[place], images, clinical.rates(self.counts, place))
 
     def _row(self, place: int) -> MatrixRow:
-        found = int(self.counts.found[place])
         images = int(self.counts.images[place])
         cells: list[int | None] = [int(number) or None for number in self.counts.cells[place]]
-        cells[place] = found
+        cells[place] = int(self.counts.found[place])
         return MatrixRow(
-            self.classes[place], images, tuple(cells), images - sum(filter(None, cells)), place
+            name=self.classes[place],
+            images=images,
+            cells=tuple(cells),
+            rest=images - sum(number or 0 for number in cells),
+            place=place,
         )
+
+
+@dataclass(frozen=True)
+class Figures:
+    """Figures of the answers of all sites together."""
+
+    roc: Mapping[str, Markup]
+    """Class -> its ROC curve."""
+    recall: Mapping[str, Markup]
+    """Class -> its curve of precision and recall."""
+    reliability: Markup | Mapping[str, Markup]
+    """Calibration of the highest probability; of a multi-label model that of each class."""
+    referral: Markup | None
+    """What referring to a human brings; None for a multi-label model."""
+
+    @classmethod
+    def of(cls, answers: Answers, label_kind: LabelKind) -> "Figures":
+        """Draw the figures of the classes with the most images."""
+        counts = answers.counts
+        roc = {}
+        recall = {}
+        calibration = {}
+        for name in answers.most_frequent(_CURVES):
+            place = answers.classes.index(name)
+            roc_curve = clinical.roc(counts, place)
+            if roc_curve:
+                roc[name] = roc_curve
+            recall_curve = clinical.precision_recall(counts, place)
+            if recall_curve:
+                recall[name] = recall_curve
+            if not label_kind.exclusive:
+                calibration[name] = clinical.reliability_of(counts, place)
+        reliability: Markup | Mapping[str, Markup]
+        if label_kind.exclusive:
+            reliability = figures.reliability(clinical.reliability(counts))
+            referral = figures.referral(*clinical.risk_coverage(counts))
+        else:
+            reliability = figures.reliabilities(calibration)
+            referral = None
+        return cls(figures.roc(roc), figures.precision_recall(recall), reliability, referral)
 
 
 @dataclass(frozen=True)
@@ -158,41 +209,27 @@ class Clinical:
     """What a report shows of one model's answers."""
 
     pooled: Answers
+    """Answers of all sites together."""
     sites: Sequence[Answers]
+    """Answers of each site that reports some."""
+    label_kind: LabelKind
 
     @classmethod
     def of(cls, run: Run, round_: int | None) -> "Clinical | None":
-        """Read the counts of the model after ``round_`` rounds; None where no site told any of the
-        run's classes.
-        """
-        rows = [row for row in run.binned(round_) if len(row.images) == len(run.classes)]
-        told = {row.site: Binned.read(vars(row)) for row in rows}
-        if not told:
+        """Read the counts of the model after ``round_`` rounds; None where no site reports any."""
+        counts = {}
+        for row in run.binned(round_):
+            if len(row.images) == len(run.classes):
+                counts[row.site] = Binned.read(vars(row))
+        if not counts:
             return None
-        sites = [Answers(site, run.classes, told[site]) for site in run.info.sites if site in told]
-        return cls(Answers("All sites", run.classes, Binned.added(list(told.values()))), sites)
+        pooled = Answers("All sites", run.classes, Binned.added(list(counts.values())))
+        sites = [
+            Answers(site, run.classes, counts[site]) for site in run.info.sites if site in counts
+        ]
+        return cls(pooled, sites, run.label_kind)
 
-    def pictures(self, label_kind: LabelKind) -> Mapping[str, Markup | dict[str, Markup]]:
-        """Return the figures of all sites together; those of the highest probability where there is
-        one right class.
-        """
-        counts = self.pooled.counts
-        place = self.pooled.classes.index
-        names = sorted((line.images, line.name) for line in self.pooled.lines)[-_CURVES:]
-        shown = [line.name for line in self.pooled.lines if (line.images, line.name) in names]
-        roc = {name: clinical.roc(counts, place(name)) for name in shown}
-        recall = {name: clinical.precision_recall(counts, place(name)) for name in shown}
-        curves = {
-            "roc": figures.roc({name: curve for name, curve in roc.items() if curve}),
-            "recall": figures.precision_recall(
-                {name: curve for name, curve in recall.items() if curve}
-            ),
-        }
-        if not label_kind.exclusive:
-            points = {name: clinical.reliability_of(counts, place(name)) for name in shown}
-            return {**curves, "reliability": figures.reliabilities(points)}
-        return {
-            **curves,
-            "reliability": figures.reliability(clinical.reliability(counts)),
-            "referral": figures.referral(*clinical.risk_coverage(counts)),
-        }
+    @cached_property
+    def figures(self) -> Figures:
+        """The figures of all sites together; only the report draws them."""
+        return Figures.of(self.pooled, self.label_kind)

@@ -1,17 +1,22 @@
-"""A run beside others: what each came to, and how the first differs from the rest."""
+"""The report's section on a run beside others: results of each, and how the first differs."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from markupsafe import Markup
+
 from fedward.evaluation.intervals import Interval, paired_difference
 from fedward.evaluation.selection import Selection, mean
-from fedward.runs.choices import Choices, tested_values
+from fedward.report import figures
+from fedward.report.figures import mean_line
+from fedward.runs.choices import Choices, site_test_values
 from fedward.runs.run import Run
+from fedward.runs.titles import title_of
 
 
 @dataclass(frozen=True)
-class Comparison:
+class ComparedRun:
     """One run beside the others."""
 
     name: str
@@ -20,69 +25,96 @@ class Comparison:
     auroc: float | None
     """Macro AUROC on test at the best single round, mean over sites."""
     megabytes: float
+    """Data moved between the server and all sites."""
     difference: Interval | None
-    """The first run minus this one: test metric over the last rounds, paired over sites with the
-    same images.
-    """
+    """The first run minus this one: test metric over the last rounds, paired over sites."""
     paired: int
-    """Sites in that difference."""
+    """Sites in that difference: those with the same number of test images in both runs."""
 
 
-def comparisons(runs: Sequence[Run], metric: str) -> list[Comparison]:
-    """Return one line per run; the others are compared with the first, whose report it is."""
-    lines: list[Comparison] = []
+@dataclass(frozen=True)
+class Comparison:
+    """What the section shows."""
+
+    lines: Sequence[ComparedRun]
+    """The run of the report first."""
+    figure: Markup | None
+    """Mean validation metric by round; None if no run has one."""
+
+    @classmethod
+    def of(cls, run: Run, others: Sequence[Run]) -> "Comparison | None":
+        """Return the section; None without other runs."""
+        if not others:
+            return None
+        metric = run.key_metric
+        means = lines_by_run(run, others, lambda one: mean_line(one.series("val", metric)))
+        return cls(
+            lines=compared_runs([run, *others], metric),
+            figure=figures.comparison(means, title_of(metric)) if means else None,
+        )
+
+
+def compared_runs(runs: Sequence[Run], metric: str) -> list[ComparedRun]:
+    """Return one line per run; each is compared with the first, whose report it is."""
+    lines: list[ComparedRun] = []
     for run, name in zip(runs, names(runs), strict=True):
         choices = Choices.of(run, metric)
         pairs = _pairs(lines[0].choices.end, choices.end) if lines else []
-        lines.append(
-            Comparison(
-                name=name,
-                run=run,
-                choices=choices,
-                auroc=mean(tested_values(run, "auroc_macro", choices.reported).values()),
-                megabytes=sum(row.down + row.up for row in run.bytes) / 1e6,
-                difference=paired_difference(*zip(*pairs, strict=True)) if pairs else None,
-                paired=len(pairs),
-            )
+        line = ComparedRun(
+            name=name,
+            run=run,
+            choices=choices,
+            auroc=mean(site_test_values(run, "auroc_macro", choices.reported).values()),
+            megabytes=sum(row.down + row.up for row in run.bytes) / 1e6,
+            difference=paired_difference(*zip(*pairs, strict=True)) if pairs else None,
+            paired=len(pairs),
         )
+        lines.append(line)
     return lines
 
 
-def _pairs(a: Selection, b: Selection) -> list[tuple[float, float]]:
-    """Return the values of sites that have as many test images in both: others were not measured on
-    the same ones.
+def _pairs(first: Selection, second: Selection) -> list[tuple[float, float]]:
+    """Return both values of each site that has the same number of test images in both runs.
+
+    Another number means that the models were not measured on the same images.
     """
-    other = {(choice.site, choice.images): choice.test for choice in b.sites}
-    pairs = [(choice.test, other.get((choice.site, choice.images))) for choice in a.sites]
-    return [(x, y) for x, y in pairs if x is not None and y is not None]
+    second_values = {(choice.site, choice.images): choice.test for choice in second.sites}
+    pairs = []
+    for choice in first.sites:
+        value = second_values.get((choice.site, choice.images))
+        if choice.test is not None and value is not None:
+            pairs.append((choice.test, value))
+    return pairs
+
+
+def lines_by_run(
+    run: Run, others: Sequence[Run], line_of: Callable[[Run], Mapping[int, float]]
+) -> dict[str, Mapping[int, float]]:
+    """Return name of a run -> its line, for the runs whose line is not empty."""
+    runs = [run, *others]
+    lines = {name: line_of(one) for name, one in zip(names(runs), runs, strict=True)}
+    return {name: line for name, line in lines.items() if line}
 
 
 def names(runs: Sequence[Run]) -> list[str]:
-    """Return a short name per run, all different: its title where that is enough, else with
-    :func:`_ends`.
-    """
+    """Return a short name per run, all different: its title, if need be with part of its folder."""
     folders: dict[str, list[Path]] = {}
     for run in runs:
         folders.setdefault(run.title, []).append(run.folder)
-    ends = {title: iter(_ends(alike)) for title, alike in folders.items()}
-    return [run.title + next(ends[run.title]) for run in runs]
+    suffixes = {title: iter(_suffixes(alike)) for title, alike in folders.items()}
+    return [run.title + next(suffixes[run.title]) for run in runs]
 
 
-def _ends(folders: Sequence[Path]) -> list[str]:
-    """Return, in brackets, as much of the paths' ends as tells all folders apart; numbers where one
-    is named twice.
+def _suffixes(folders: Sequence[Path]) -> list[str]:
+    """Return, in brackets, as much of the paths' ends as tells all folders apart.
 
-    A single folder needs nothing.
+    A single folder needs nothing. Numbers stand for folders of which one is named twice.
     """
     if len(folders) == 1:
         return [""]
     paths = [folder.resolve().parts for folder in folders]
-    ends = (
-        [str(Path(*parts[-length:])) for parts in paths]
-        for length in range(1, max(map(len, paths)) + 1)
-    )
-    numbers = [str(number) for number in range(1, len(paths) + 1)]
-    return [
-        f" ({end})"
-        for end in next((found for found in ends if len(set(found)) == len(found)), numbers)
-    ]
+    for length in range(1, max(map(len, paths)) + 1):
+        ends = [str(Path(*parts[-length:])) for parts in paths]
+        if len(set(ends)) == len(ends):
+            return [f" ({end})" for end in ends]
+    return [f" ({number})" for number in range(1, len(paths) + 1)]

@@ -1,17 +1,25 @@
-"""What a report says of sites that are averaged in groups, and of the peers that sites were sent."""
+"""The report's section on sites that are averaged in groups, such as by IsoFed."""
 
 from collections import Counter, defaultdict
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from math import nan
+
+from markupsafe import Markup
 
 from fedward.evaluation.selection import mean
+from fedward.report import drawing, multiples
+from fedward.report.many import MANY
+from fedward.report.words import named
 from fedward.runs.run import Run
 from fedward.runs.site_lines import SiteLine
-from fedward.text import natural
+from fedward.text import count
 
-GROUPS = ("labelled", "unlabelled", "never trained")
-"""Kinds of sites, in the order they are shown in."""
+_COLOURS = {
+    "labelled": drawing.SERIES[0],
+    "unlabelled": drawing.SERIES[1],
+    "never trained": drawing.FAINT,
+}
+"""Kind of site -> colour of its bars, in the order the kinds are shown in."""
 
 
 @dataclass(frozen=True)
@@ -20,21 +28,55 @@ class GroupLine:
 
     site: SiteLine
     weights: Mapping[int, float]
-    """Round -> the site's share of its group's model; rounds it did not contribute to are absent.
-    """
+    """Round -> the site's share of its group's model, for the rounds that it contributed to."""
     weight: float | None
-    """Mean of those after the warm-up."""
+    """Mean weight after the warm-up."""
     distance: float | None
-    """Distance of its model from the mean of those it was averaged with, mean over its averages
-    after the warm-up.
-    """
+    """Mean distance of its model from the models it was averaged with, after the warm-up."""
 
     @property
     def group(self) -> str:
-        """``labelled`` or ``unlabelled``; ``never trained`` where nothing is known of its images."""
+        """``labelled``, ``unlabelled``, or ``never trained`` if its images are unknown."""
         if self.site.labelled is None:
-            return GROUPS[-1]
+            return "never trained"
         return "labelled" if self.site.labelled else "unlabelled"
+
+
+@dataclass(frozen=True)
+class Groups:
+    """What the section shows."""
+
+    sentence: str
+    """Who was averaged with whom."""
+    weights: Sequence[tuple[GroupLine, Markup]]
+    """A site that contributed, and the picture of its weights."""
+    lines: Sequence[GroupLine]
+    """The table's lines."""
+
+    @classmethod
+    def of(cls, run: Run, sites: Sequence[SiteLine], shown: Sequence[SiteLine]) -> "Groups | None":
+        """Return the section; None if no site contributed to an average of a group.
+
+        Args:
+            run: the run of the report.
+            sites: all of its sites.
+            shown: those that a table shows.
+        """
+        lines = group_lines(run, sites)
+        contributed = [line for line in lines if line.weights]
+        if not contributed:
+            return None
+        names = {line.site for line in shown}
+        drawn = [line for line in contributed if line.site.site in names] or contributed[:MANY]
+        pictures = multiples.weights(
+            {line.site.site: line.weights for line in drawn},
+            {line.site.site: _COLOURS[line.group] for line in drawn},
+        )
+        return cls(
+            sentence=grouping(run, lines),
+            weights=[(line, pictures[line.site.site]) for line in drawn],
+            lines=[line for line in lines if line.site.site in names],
+        )
 
 
 def group_lines(run: Run, sites: Sequence[SiteLine]) -> list[GroupLine]:
@@ -45,10 +87,16 @@ def group_lines(run: Run, sites: Sequence[SiteLine]) -> list[GroupLine]:
     distances = _distances(run)
     lines = []
     for site in sites:
-        line = weights.get(site.site, {})
-        weight = mean(weight for round_, weight in line.items() if round_ > run.warm_up)
-        lines.append(GroupLine(site, line, weight, mean(distances[site.site])))
-    return sorted(lines, key=lambda line: GROUPS.index(line.group))
+        by_round = weights.get(site.site, {})
+        line = GroupLine(
+            site=site,
+            weights=by_round,
+            weight=mean(weight for round_, weight in by_round.items() if round_ > run.warm_up),
+            distance=mean(distances[site.site]),
+        )
+        lines.append(line)
+    kinds = list(_COLOURS)
+    return sorted(lines, key=lambda line: kinds.index(line.group))
 
 
 def effective_weights(run: Run) -> dict[str, dict[int, float]]:
@@ -61,12 +109,14 @@ def effective_weights(run: Run) -> dict[str, dict[int, float]]:
     table: dict[str, dict[int, float]] = {}
     for row in run.groups:
         for site, weight in zip(row.sites, row.weights, strict=True):
-            line = table.setdefault(site, {})
-            line[row.round] = line.get(row.round, 0.0) + weight / averages[row.round, row.group]
+            by_round = table.setdefault(site, {})
+            share = weight / averages[row.round, row.group]
+            by_round[row.round] = by_round.get(row.round, 0.0) + share
     return table
 
 
 def _distances(run: Run) -> dict[str, list[float]]:
+    """Return site -> distances of its models from the means of their groups, after the warm-up."""
     table: dict[str, list[float]] = defaultdict(list)
     for row in run.groups:
         if row.round > run.warm_up:
@@ -75,66 +125,45 @@ def _distances(run: Run) -> dict[str, list[float]]:
     return table
 
 
-def peer_bytes(run: Run) -> dict[int, float]:
-    """Return round -> bytes of peer models sent down.
-
-    A site's message holds the global model and its peers, all of one size, so p peers are p / (p +
-    1) of it.
-    """
-    total: dict[int, float] = {}
-    for row in run.bytes:
-        total[row.round] = total.get(row.round, 0.0) + row.down * row.peer_models / (
-            row.peer_models + 1
+def grouping(run: Run, lines: Sequence[GroupLine]) -> str:
+    """Return who was averaged with whom, in a run with groups."""
+    groups = {row.group for row in run.groups}
+    labelled = _averaged_sites(run, lines, "labelled")
+    unlabelled = _averaged_sites(run, lines, "unlabelled")
+    passes = ""
+    most_averages = max(Counter(row.round for row in run.groups).values())
+    if most_averages > 1:
+        passes = (
+            f" A round's model is the mean of up to {most_averages} such averages, each over some "
+            "of the sites."
         )
-    return total
+    if all(line.group == "labelled" for line in lines):
+        return f"All sites have labels ({labelled}) and were averaged together.{passes}"
+    if "all" in groups:
+        return (
+            f"Sites with labels ({labelled}) and sites without ({unlabelled}) were averaged "
+            f"together.{passes}"
+        )
+    if len(groups) > 1:
+        return (
+            f"Sites with labels ({labelled}) were averaged among themselves, and so were sites "
+            f"without ({unlabelled}); the two groups were never mixed."
+        )
+    if groups == {"labelled"}:
+        return f"Only sites with labels ({labelled}) were averaged; the others contributed nothing."
+    return f"Only sites without labels ({unlabelled}) were averaged so far."
 
 
-def frequent_peers(run: Run, most: int) -> list[str]:
-    """Return all sites that a row of peers or the run names; of more than ``most`` those that were
-    peers most often.
-    """
-    everyone = sorted(
-        {*run.info.sites, *(site for row in run.peers for site in row.chosen)}, key=natural
-    )
-    if len(everyone) <= most:
-        return everyone
-    chosen = Counter(peer for row in run.peers for peers in row.chosen.values() for peer in peers)
-    return sorted(sorted(everyone, key=lambda site: -chosen[site])[:most], key=natural)
+def _averaged_sites(run: Run, lines: Sequence[GroupLine], group: str) -> str:
+    """Return the names of a group's sites that were in an average."""
+    averaged = {site for row in run.groups for site in row.sites}
+    sites = [line.site.site for line in lines if line.group == group]
+    return named([site for site in sites if site in averaged])
 
 
-def similarity(run: Run, wanted: Collection[str]) -> tuple[list[str], list[list[float]]]:
-    """Return (sites, S): how alike the models of two sites were when they were compared last; NaN
-    if they never were.
-
-    1 on the diagonal. ``sites`` are those ``wanted`` whose models were compared with another.
-    """
-    met = {
-        site
-        for row in run.peers
-        for site in (*row.sites, *(near for each in row.nearest for near in each))
-    }
-    sites = sorted(met.intersection(wanted), key=natural)
-    place = {site: index for index, site in enumerate(sites)}
-    matrix = [[1.0 if i == j else nan for j in place] for i in place]
-    for row in run.peers:
-        for site, nearest, values in zip(row.sites, row.nearest, row.similarity, strict=True):
-            pairs = zip(nearest, values, strict=True) if site in place else ()
-            for other, value in ((other, value) for other, value in pairs if other in place):
-                i = place[site]
-                j = place[other]
-                matrix[i][j] = matrix[j][i] = value
-    return sites, matrix
-
-
-def peer_shares(run: Run, wanted: Sequence[str]) -> tuple[list[str], list[list[float]]]:
-    """Return (sites, F): F[i][j] is the share of site i's choices of peers that fell on site j.
-
-    ``sites`` are those ``wanted``. With all sites rows sum to 1, or to 0 for a site without peers.
-    """
-    counts: dict[str, Counter[str]] = {site: Counter() for site in wanted}
-    for row in run.peers:
-        for site in counts.keys() & row.chosen.keys():
-            counts[site].update(row.chosen[site])
-    return list(counts), [
-        [chosen[j] / (chosen.total() or 1) for j in counts] for chosen in counts.values()
-    ]
+def warm_up(run: Run) -> str:
+    """Return what is different in the first rounds; empty for a run without such rounds."""
+    if not run.warm_up:
+        return ""
+    difference = "only sites with labels trained" if run.groups else "sites trained without peers"
+    return f"In the warm-up ({count(run.warm_up, 'round')}), {difference}."

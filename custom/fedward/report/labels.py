@@ -1,15 +1,20 @@
-"""What a report says of labels that were bought during a run: curves, counts, and sentences."""
+"""The report's section on labels that were bought during a run: curves, counts, and sentences."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from markupsafe import Markup
+
+from fedward.report import figures, multiples
+from fedward.report.comparison import lines_by_run
 from fedward.report.figures import mean_line
 from fedward.runs.run import Run
+from fedward.runs.titles import title_of
 from fedward.storage.rows import QueryRow
 from fedward.text import count
 
-_TOLD = 30
-"""Sentences of single sites at most."""
+_MOST_SENTENCES = 30
+"""Number of sentences on single sites at most."""
 
 
 @dataclass(frozen=True)
@@ -20,63 +25,107 @@ class LabelLine:
     asked: int
     """Images it asked about in the run."""
     last: QueryRow
+    """Its last row of queries.jsonl."""
+
+
+@dataclass(frozen=True)
+class Labels:
+    """What the section shows."""
+
+    sentences: Sequence[str]
+    curve: Markup | None
+    """Validation key metric against labels bought at all sites; None if none was bought."""
+    curves: Mapping[str, Markup]
+    """Site -> its own curve, for the shown sites that bought labels."""
+    lines: Sequence[LabelLine]
+    """The table's lines."""
+
+    @classmethod
+    def of(cls, run: Run, others: Sequence[Run], shown: Sequence[str]) -> "Labels | None":
+        """Return the section; None for a run that buys no labels.
+
+        Args:
+            run: the run of the report.
+            others: the runs it is compared with.
+            shown: the sites that a table shows.
+        """
+        lines = label_lines(run)
+        if not lines:
+            return None
+        curves = site_curves(run)
+        most = max((max(curve) for curve in curves.values()), default=0)
+        few = {site: curve for site, curve in curves.items() if site in shown}
+        curve = None
+        if curves:
+            by_run = lines_by_run(run, others, lambda one: overall_curve(one, run.key_metric))
+            curve = figures.label_curves(by_run, title_of(run.key_metric))
+        return cls(
+            sentences=sentences(run),
+            curve=curve,
+            curves=multiples.label_curves(few, most) if few else {},
+            lines=[line for line in lines if line.site in shown],
+        )
 
 
 def label_lines(run: Run) -> list[LabelLine]:
-    """Return one line per site that answered, in the run's order; empty for a run that buys no
-    labels.
-    """
+    """Return one line per site that answered, in the run's order."""
     by_site: dict[str, list[QueryRow]] = {}
     for row in run.queries:
         by_site.setdefault(row.site, []).append(row)
-    there = [(site, by_site[site]) for site in run.info.sites if site in by_site]
-    return [LabelLine(site, sum(row.asked for row in rows), rows[-1]) for site, rows in there]
+    lines = []
+    for site in run.info.sites:
+        if site in by_site:
+            rows = by_site[site]
+            lines.append(LabelLine(site, sum(row.asked for row in rows), rows[-1]))
+    return lines
 
 
 def site_curves(run: Run) -> dict[str, dict[int, float]]:
-    """Return site -> labels bought there -> validation key metric there after the last round
-    trained with so many.
+    """Return site -> labels bought there -> validation key metric there.
 
-    A site that got no label has no curve.
+    The value is that after the last round trained with so many labels. A site that got no label has
+    no curve.
     """
-    values = run.series("val", run.key_metric)
     bought = _bought(run)
-    curves = {site: _curve(bought[site], line) for site, line in values.items() if site in bought}
-    return {site: curve for site, curve in curves.items() if curve}
+    curves = {}
+    for site, values in run.series("val", run.key_metric).items():
+        curve = _curve(bought.get(site, {}), values)
+        if curve:
+            curves[site] = curve
+    return curves
 
 
 def overall_curve(run: Run, metric: str) -> dict[int, float]:
-    """Return labels bought at all sites -> mean of a validation metric over sites, as
-    :func:`site_curves`.
-    """
+    """Return labels bought at all sites -> mean of a validation metric over sites."""
     bought = _bought(run)
-    rounds = sorted({row.round for row in run.queries})
-    total = {round_: sum(_at(line, round_) for line in bought.values()) for round_ in rounds}
-    return _curve(total, mean_line(run.series("val", metric)))
+    totals = {}
+    for round_ in sorted({row.round for row in run.queries}):
+        totals[round_] = sum(_bought_by(by_round, round_) for by_round in bought.values())
+    return _curve(totals, mean_line(run.series("val", metric)))
 
 
 def _bought(run: Run) -> dict[str, dict[int, int]]:
+    """Return site -> round -> labels bought there so far."""
     table: dict[str, dict[int, int]] = {}
     for row in run.queries:
         table.setdefault(row.site, {})[row.round] = row.bought
     return table
 
 
-def _at(line: Mapping[int, int], round_: int) -> int:
+def _bought_by(by_round: Mapping[int, int], round_: int) -> int:
     """Return what a site had bought by a round, which it may have missed."""
-    return next((line[earlier] for earlier in sorted(line, reverse=True) if earlier <= round_), 0)
+    earlier = [number for number in by_round if number <= round_]
+    return by_round[max(earlier)] if earlier else 0
 
 
 def _curve(bought: Mapping[int, int], values: Mapping[int, float]) -> dict[int, float]:
-    """Return labels bought -> value; nothing where none was ever bought."""
+    """Return labels bought -> value; empty if none was ever bought."""
     curve = {bought[round_]: value for round_, value in sorted(values.items()) if round_ in bought}
     return dict(sorted(curve.items())) if any(curve) else {}
 
 
 def sentences(run: Run) -> list[str]:
-    """Return what a reader should know of the labels; sites whose questions did not come to their
-    end are named.
-    """
+    """Return what to know of the labels, and of sites whose questions were not all answered."""
     lines = label_lines(run)
     if not lines:
         return []
@@ -84,40 +133,37 @@ def sentences(run: Run) -> list[str]:
     labelled = sum(row.labelled for row in newest)
     bought = sum(row.bought for row in newest)
     images = labelled + sum(row.unlabelled for row in newest)
-    found = [
+    overall = [
         f"{count(bought, 'label')} came by asking, at {count(len(lines), 'site')}; {labelled} of "
         f"{count(images, 'training image')} had a label at the end."
     ]
-    told = [row.minutes for row in newest if row.minutes is not None]
-    if told:
-        which = (
-            ""
-            if len(told) == len(lines)
-            else f" at the {count(len(told), 'site')} that told what one costs"
-        )
-        found.append(f"They took {sum(told):.0f} minutes of annotation{which}.")
-    single = [text for line in lines for text in _of_site(line.site, line.asked, line.last)]
-    more = (
-        [f"{len(single) - _TOLD} such sentences on other sites are left out."]
-        if len(single) > _TOLD
-        else []
-    )
-    return found + single[:_TOLD] + more
+    minutes = [row.minutes for row in newest if row.minutes is not None]
+    if minutes:
+        where = ""
+        if len(minutes) < len(lines):
+            where = f" at the {count(len(minutes), 'site')} that told what one costs"
+        overall.append(f"They took {sum(minutes):.0f} minutes of annotation{where}.")
+    of_sites = [sentence for line in lines for sentence in _of_site(line)]
+    if len(of_sites) > _MOST_SENTENCES:
+        omitted = len(of_sites) - _MOST_SENTENCES
+        of_sites = of_sites[:_MOST_SENTENCES]
+        of_sites.append(f"{omitted} such sentences on other sites are left out.")
+    return overall + of_sites
 
 
-def _of_site(site: str, asked: int, last: QueryRow) -> list[str]:
+def _of_site(line: LabelLine) -> list[str]:
+    site = line.site
+    last = line.last
+    images = count(line.asked, "image")
     found = []
-    images = count(asked, "image")
-    if not asked:
-        found.append(
-            f"{site} asked nobody: it trained with the {count(last.labelled, 'label')} it has."
-        )
+    if not line.asked:
+        labels = count(last.labelled, "label")
+        found.append(f"{site} asked nobody: it trained with the {labels} it has.")
     elif not last.bought:
         found.append(f"{site} asked about {images} and got no label. Does somebody answer there?")
     elif last.waiting:
         found.append(f"At {site}, {last.waiting} of {images} asked about had no label yet.")
     if last.unusable:
-        found.append(
-            f"At {site}, {count(last.unusable, 'answer')} could not be used; the log there says why."
-        )
+        answers = count(last.unusable, "answer")
+        found.append(f"At {site}, {answers} could not be used; the log there says why.")
     return found

@@ -1,22 +1,26 @@
-"""What a report says of more sites than a person reads one by one: both ends, quartiles, and one
-long table.
-"""
+"""The report's section on sites; of more than a person reads one by one, both ends and quartiles."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
+from markupsafe import Markup
 
-from fedward.runs.choices import Choices, tested_values
+from fedward.report import figures
+from fedward.runs.choices import Choices, site_test_values
 from fedward.runs.exchanges import traffic_by_site
 from fedward.runs.run import Run
-from fedward.runs.site_lines import SiteLine
+from fedward.runs.site_lines import SiteLine, site_lines
+from fedward.runs.titles import title_of
 
 MANY = 30
-"""With more sites than this a report shows groups of them."""
+"""With more sites than this a report shows some of them."""
 _END = 10
-"""Sites shown at either end."""
+"""Number of sites shown at either end."""
 QUARTILES = ("lowest", "lower quartile", "median", "upper quartile", "highest")
+_SHARES = (0, 0.25, 0.5, 0.75, 1)
+"""Shares of the sites below each of :data:`QUARTILES`."""
 
 
 @dataclass(frozen=True)
@@ -25,81 +29,146 @@ class LongLine:
 
     site: SiteLine
     end: float | None
-    """Test key metric, mean of the last rounds; then at the best single round, and at the site's
-    own best.
-    """
+    """Test key metric, mean of the last rounds."""
     shared: float | None
+    """Test key metric at the best single round."""
     best: float | None
+    """Test key metric at the site's own best round."""
     auroc: float | None
     """Macro AUROC on test images, of the selected model."""
     down: float
-    """Megabytes; as ``up``."""
+    """Megabytes to the site."""
     up: float
+    """Megabytes from the site."""
+
+
+class QuartileLine(NamedTuple):
+    """How sites differ in one thing."""
+
+    name: str
+    digits: int
+    """Digits after the point to show."""
+    values: Sequence[float]
+    """At each of :data:`QUARTILES`, over the sites that have a value."""
+
+
+@dataclass(frozen=True)
+class Sites:
+    """What the section shows, and which sites other sections show."""
+
+    all: Sequence[SiteLine]
+    shown: Sequence[SiteLine]
+    """The sites that are shown one by one: all, or of many the two ends."""
+    long: Sequence[LongLine]
+    """All sites with their results."""
+    distribution: Markup | None
+    """Of many sites, the figure of their test values with the selected model."""
+    quartile_names: Sequence[str] = QUARTILES
+
+    @classmethod
+    def of(cls, run: Run, choices: Choices) -> "Sites":
+        """Return the section."""
+        lines = site_lines(run)
+        values = site_test_values(run, run.key_metric, choices.reported)
+        distribution = None
+        if len(values) > MANY:
+            distribution = figures.distribution(values, title_of(run.key_metric))
+        return cls(
+            all=lines,
+            shown=both_ends(run, choices, lines),
+            long=long_lines(run, choices, lines),
+            distribution=distribution,
+        )
+
+    @property
+    def many(self) -> bool:
+        """Whether only some sites are shown one by one."""
+        return len(self.all) > MANY
+
+    @property
+    def names(self) -> list[str]:
+        """Names of the sites that are shown one by one."""
+        return [line.site for line in self.shown]
+
+    @property
+    def labelled(self) -> int | None:
+        """Labelled images of all sites that report them; None if none does."""
+        return _total(line.labelled for line in self.all)
+
+    @property
+    def unlabelled(self) -> int | None:
+        """Unlabelled images of all sites that report them; None if none does."""
+        return _total(line.unlabelled for line in self.all)
+
+    @property
+    def quartiles(self) -> list[QuartileLine]:
+        """How sites differ."""
+        return quartiles(self.long)
+
+
+def _total(values: Iterable[int | None]) -> int | None:
+    reported = [value for value in values if value is not None]
+    return sum(reported) if reported else None
 
 
 def long_lines(run: Run, choices: Choices, sites: Sequence[SiteLine]) -> list[LongLine]:
-    """Return a line per site: by rising test value of the selected model, those without one last."""
-    values = tested_values(run, choices.shared.metric, choices.reported)
-    found = [
-        {choice.site: choice.test for choice in each.sites}
-        for each in (choices.end, choices.shared, choices.own)
-    ]
-    auroc = tested_values(run, "auroc_macro", choices.reported)
-    moved = traffic_by_site(run)
+    """Return a line per site, by rising test value of the selected model; those without one last."""
+    selected = site_test_values(run, choices.shared.metric, choices.reported)
+    end = {choice.site: choice.test for choice in choices.end.sites}
+    shared = {choice.site: choice.test for choice in choices.shared.sites}
+    best = {choice.site: choice.test for choice in choices.own.sites}
+    auroc = site_test_values(run, "auroc_macro", choices.reported)
+    traffic = traffic_by_site(run)
     lines = []
     for line in sites:
-        end, shared, best = (by_site.get(line.site) for by_site in found)
-        down, up, _ = moved[line.site]
-        lines.append(LongLine(line, end, shared, best, auroc.get(line.site), down / 1e6, up / 1e6))
-    return sorted(lines, key=lambda line: values.get(line.site.site, np.inf))
+        site = line.site
+        long = LongLine(
+            site=line,
+            end=end.get(site),
+            shared=shared.get(site),
+            best=best.get(site),
+            auroc=auroc.get(site),
+            down=traffic[site].down / 1e6,
+            up=traffic[site].up / 1e6,
+        )
+        lines.append(long)
+    return sorted(lines, key=lambda long: selected.get(long.site.site, np.inf))
 
 
-def ends(run: Run, choices: Choices, sites: Sequence[SiteLine]) -> list[SiteLine]:
-    """Return the sites a report shows one by one: all, or of many those with the lowest and the
-    highest test values.
+def both_ends(run: Run, choices: Choices, sites: Sequence[SiteLine]) -> list[SiteLine]:
+    """Return all sites; of many, those with the lowest and those with the highest test values.
 
-    Where too few have a value, the first of all stand for them.
+    If too few of the many have a test value, the first ones are returned.
     """
     if len(sites) <= MANY:
         return list(sites)
-    values = tested_values(run, choices.shared.metric, choices.reported)
-    measured = sorted(
-        (line for line in sites if line.site in values), key=lambda line: values[line.site]
-    )
-    return (
-        [*measured[:_END], *measured[-_END:]]
-        if len(measured) >= 2 * _END
-        else list(sites[: 2 * _END])
-    )
+    values = site_test_values(run, choices.shared.metric, choices.reported)
+    tested = [line for line in sites if line.site in values]
+    if len(tested) < 2 * _END:
+        return list(sites[: 2 * _END])
+    ranked = sorted(tested, key=lambda line: values[line.site])
+    return ranked[:_END] + ranked[-_END:]
 
 
-def quartiles(lines: Sequence[LongLine]) -> list[tuple[str, int, list[float]]]:
-    """Return what sites differ in: (what, digits to show, values at :data:`QUARTILES` over the
-    sites that have one).
-    """
-    columns: Mapping[str, tuple[int, Iterable[float | None]]] = {
-        "labelled images": (0, (line.site.labelled for line in lines)),
-        "unlabelled images": (0, (line.site.unlabelled for line in lines)),
-        "validation images": (0, (line.site.val for line in lines)),
-        "test images": (0, (line.site.test for line in lines)),
-        "rounds trained": (0, (line.site.trained for line in lines)),
-        "failures": (0, (line.site.failures for line in lines)),
-        "test value, last rounds": (3, (line.end for line in lines)),
-        "test value, best single round": (3, (line.shared for line in lines)),
-        "test value, best per site": (3, (line.best for line in lines)),
-        "macro AUROC, selected model": (3, (line.auroc for line in lines)),
-        "MB down": (1, (line.down for line in lines)),
-        "MB up": (1, (line.up for line in lines)),
-    }
+def quartiles(lines: Sequence[LongLine]) -> list[QuartileLine]:
+    """Return a line for each thing in which sites differ and that some site reports."""
+    columns: list[tuple[str, int, list[float | None]]] = [
+        ("labelled images", 0, [line.site.labelled for line in lines]),
+        ("unlabelled images", 0, [line.site.unlabelled for line in lines]),
+        ("validation images", 0, [line.site.val for line in lines]),
+        ("test images", 0, [line.site.test for line in lines]),
+        ("rounds trained", 0, [line.site.trained for line in lines]),
+        ("failures", 0, [line.site.failures for line in lines]),
+        ("test value, last rounds", 3, [line.end for line in lines]),
+        ("test value, best single round", 3, [line.shared for line in lines]),
+        ("test value, best per site", 3, [line.best for line in lines]),
+        ("macro AUROC, selected model", 3, [line.auroc for line in lines]),
+        ("MB down", 1, [line.down for line in lines]),
+        ("MB up", 1, [line.up for line in lines]),
+    ]
     rows = []
-    for name, (digits, values) in columns.items():
-        known = [value for value in values if value is not None]
-        if known:
-            rows.append(
-                (
-                    name,
-                    digits,
-                    [float(value) for value in np.quantile(known, (0, 0.25, 0.5, 0.75, 1))],
-                )
-            )
+    for name, digits, values in columns:
+        reported = [value for value in values if value is not None]
+        if reported:
+            rows.append(QuartileLine(name, digits, np.quantile(reported, _SHARES).tolist()))
     return rows

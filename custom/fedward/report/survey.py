@@ -52,7 +52,7 @@ class Surveyed:
 def of_run(run: Run) -> Surveyed:
     """Return what a survey's run folder holds, made of the sites' answers alone."""
     info = run.info
-    (synthetic, origin) = verdict.origin(run)
+    origin = verdict.origin(run)
     about = f"seed {info.seed} · engine {info.engine} · started {info.started} · {info.status}"
     failed = {site: reason for row in run.rounds for site, reason in row.failed.items()}
     told = {row.site for row in run.surveys}
@@ -60,9 +60,9 @@ def of_run(run: Run) -> Surveyed:
         data=str((info.experiment.get("data") or {}).get("name", "unnamed data")),
         classes=run.classes,
         rows=run.surveys,
-        about=f"{about}. {origin}" if origin else about,
+        about=f"{about}. {origin.sentence}" if origin.sentence else about,
         banner=words.banner(run),
-        synthetic=synthetic,
+        synthetic=origin.warning,
         failed={site: reason for site, reason in failed.items() if site not in told},
     )
 

@@ -1,6 +1,4 @@
-"""The templates of a run's pages, with how they write numbers, and the one script that they may
-run.
-"""
+"""The templates of a run's pages, how they write numbers, and the one script they may run."""
 
 import re
 from base64 import b64encode
@@ -11,7 +9,9 @@ from importlib.resources import files
 from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 from markupsafe import Markup
 
+from fedward.evaluation.binned import INTERVALS
 from fedward.evaluation.selection import mean
+from fedward.runs.site_lines import FEW
 
 
 @cache
@@ -27,16 +27,17 @@ def template(name: str) -> Template:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {
-        "num": _number,
-        "mb": _megabytes,
-        "percent": _percent,
-        "upfirst": _upfirst,
-    }
-    environment.filters |= {"mean": mean, "headings": _headings}
+    environment.filters["num"] = _number
+    environment.filters["mb"] = _megabytes
+    environment.filters["percent"] = _percent
+    environment.filters["upfirst"] = _upfirst
+    environment.filters["mean"] = mean
+    environment.filters["headings"] = _headings
     script = files("fedward.report").joinpath("report.js").read_text(encoding="utf-8")
-    digest = b64encode(sha256(script.encode()).digest()).decode()
-    environment.globals |= {"script": Markup(script), "script_digest": digest}
+    environment.globals["script"] = Markup(script)
+    environment.globals["script_digest"] = b64encode(sha256(script.encode()).digest()).decode()
+    environment.globals["few"] = FEW
+    environment.globals["intervals"] = INTERVALS
     return environment.get_template(name)
 
 
@@ -48,14 +49,12 @@ def _percent(share: float, digits: int = 1) -> str:
     return f"{share * 100:.{digits}f}"
 
 
-def _megabytes(count: float) -> str:
-    return f"{count / 1e6:,.1f}"
+def _megabytes(size: float) -> str:
+    return f"{size / 1e6:,.1f}"
 
 
 def _upfirst(text: str) -> str:
-    """Return the text with a capital first letter and the rest as it is: macro AUROC is no Macro
-    auroc.
-    """
+    """Return the text with a capital first letter; jinja's ``capitalize`` lowers ``AUROC``, too."""
     return text[:1].upper() + text[1:]
 
 

@@ -1,16 +1,14 @@
-"""The first things a reader must know: is the model of any use, on whose images, and where does it
-fail.
-"""
+"""What a reader must know first: is the model of any use, on whose images, and where it fails."""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from fedward.evaluation.intervals import Interval, mean_and_interval, proportion_interval
 from fedward.evaluation.selection import Selection, kept_round, mean
-from fedward.report.comparison import Comparison
+from fedward.report.comparison import ComparedRun
 from fedward.report.words import named
-from fedward.runs.choices import Choices, tested_values
+from fedward.runs.choices import Choices, site_test_values
 from fedward.runs.run import Run
 from fedward.runs.titles import title_of
 from fedward.text import count
@@ -18,31 +16,30 @@ from fedward.text import count
 _CHANCE = 0.5
 """AUROC of guessing."""
 _COMPARED = 5
-"""So many other runs have a sentence each."""
+"""Number of other runs that have a sentence each."""
 
 
 @dataclass(frozen=True)
 class Baseline:
-    """The selected model's accuracy on all test images, beside that of always answering the
-    commonest class.
-    """
+    """The selected model's accuracy on all test images, beside that of one constant answer."""
 
     round: int
     accuracy: float
     low: float
+    """Lower end of the 95 % interval (Wilson) of the accuracy."""
     high: float
-    """95 % interval (Wilson) of the accuracy."""
+    """Upper end of that interval."""
     images: int
     common: str
     """The class with the most test images of all sites."""
     share: float
-    """Its share of them: how often the answer that is always this class is right."""
+    """Its share of them: how often the constant answer with this class is right."""
     missed: Mapping[str, int]
-    """Class -> test images, of the classes of which no site's image was recognised."""
+    """Class -> test images, for the classes of which no site's image was recognised."""
 
     @property
     def beaten(self) -> bool:
-        """Whether the whole interval lies above the baseline."""
+        """Whether the whole interval lies above the constant answer."""
         return self.low > self.share
 
 
@@ -59,20 +56,35 @@ class Verdict:
     """The same for clinicians, of 100 images."""
 
 
+class WorstSite(NamedTuple):
+    """The site with the lowest test value."""
+
+    site: str
+    value: float
+    images: int
+    """Its test images."""
+
+
+class Origin(NamedTuple):
+    """Where the images of a run came from; one of the two texts is empty."""
+
+    warning: str
+    """That images are synthetic: numbers from them say nothing about patients."""
+    sentence: str
+    """What the sites said of their images, or that it is unknown."""
+
+
 def baseline(run: Run, choices: Choices) -> Baseline | None:
-    """Return how the selected model compares with no model; None where it, or no class of it, was
-    measured.
-    """
+    """Return how the selected model compares with a constant answer; None if it was not measured."""
     round_ = choices.reported
-    found = kept_round(run.metrics.named("accuracy"), "accuracy", round_)
-    images = sum(choice.images for choice in found.sites if choice.test is not None)
-    support = {
-        name: round(sum(tested_values(run, f"support/{name}", round_).values()))
-        for name in run.classes
-    }
-    if round_ is None or found.pooled is None or not images or not any(support.values()):
+    accuracies = kept_round(run.metrics.named("accuracy"), "accuracy", round_)
+    images = sum(choice.images for choice in accuracies.sites if choice.test is not None)
+    support = {}
+    for name in run.classes:
+        support[name] = round(sum(site_test_values(run, f"support/{name}", round_).values()))
+    if round_ is None or accuracies.pooled is None or not images or not any(support.values()):
         return None
-    low, high = proportion_interval(found.pooled, images)
+    low, high = proportion_interval(accuracies.pooled, images)
     common = max(support, key=support.__getitem__)
     missed = {
         name: number
@@ -80,260 +92,269 @@ def baseline(run: Run, choices: Choices) -> Baseline | None:
         if number and not _recognised(run, name, round_)
     }
     return Baseline(
-        round_, found.pooled, low, high, images, common, support[common] / images, missed
+        round=round_,
+        accuracy=accuracies.pooled,
+        low=low,
+        high=high,
+        images=images,
+        common=common,
+        share=support[common] / images,
+        missed=missed,
     )
 
 
 def _recognised(run: Run, name: str, round_: int) -> bool:
-    return any(tested_values(run, f"f1/{name}", round_).values())
+    return any(site_test_values(run, f"f1/{name}", round_).values())
 
 
 def verdict(
-    run: Run, choices: Choices, found: Baseline | None, never: Collection[str] = ()
+    run: Run,
+    choices: Choices,
+    baseline: Baseline | None,
+    never_predicted: Collection[str] = (),
 ) -> Verdict | None:
     """Return what a reader must know of the selected model; None where it cannot be judged.
 
-    Where an image may show several classes, or none, it is by the AUROC: see :func:`_of_several`.
-    Else:
+    Where an image may show several classes, or none, the AUROC decides: see :func:`_of_several`.
+    Otherwise the levels are
 
-    good: more images are labelled rightly than by always answering the commonest class, by the
-    whole interval, and of every class some are recognised. poor: neither that, nor is the balanced
-    accuracy above that of guessing. mixed: all else. ``never``: classes that are known to be never
-    predicted.
+    - good: more images are labelled rightly than by always answering the commonest class, by the
+      whole interval, and of every class some are recognised
+    - poor: neither that, nor is the balanced accuracy above that of guessing
+    - mixed: everything else
+
+    Args:
+        run: the run.
+        choices: which round's model is judged.
+        baseline: what :func:`baseline` returned for them.
+        never_predicted: classes that are known to be never predicted.
     """
     if not run.label_kind.exclusive:
-        return _of_several(run, choices.reported, never)
-    if found is None or run.info.untrained:
+        return _of_several(run, choices.reported, never_predicted)
+    if baseline is None or run.info.untrained:
         return None
-    always = f"always answering “{found.common}”"
-    told = (
-        f"The selected model (round {found.round}) labels {_percent(found.accuracy)} % of "
-        f"{count(found.images, f'test {run.unit}')} of all sites rightly (95 % interval {_percent(found.low)} to "
-        f"{_percent(found.high)} %). Always answering “{found.common}” would be right for {_percent(found.share)} %."
+    always = f"always answering “{baseline.common}”"
+    numbers = (
+        f"The selected model (round {baseline.round}) labels {_percent(baseline.accuracy)} % of "
+        f"{count(baseline.images, f'test {run.unit}')} of all sites rightly (95 % interval "
+        f"{_percent(baseline.low)} to {_percent(baseline.high)} %). Always answering "
+        f"“{baseline.common}” would be right for {_percent(baseline.share)} %."
     )
     plain = (
-        f"Of 100 test {run.unit}s it labels {_of_hundred(found.accuracy)} rightly (95 % interval "
-        f"{_of_hundred(found.low)} to {_of_hundred(found.high)}). Always answering “{found.common}” would be right for "
-        f"{_of_hundred(found.share)}."
+        f"Of 100 test {run.unit}s it labels {_of_hundred(baseline.accuracy)} rightly (95 % "
+        f"interval {_of_hundred(baseline.low)} to {_of_hundred(baseline.high)}). Always answering "
+        f"“{baseline.common}” would be right for {_of_hundred(baseline.share)}."
     )
-    missed = _missed(found.missed, never, run.unit)
-    if found.beaten:
-        return Verdict("mixed" if missed else "good", f"Better than {always}.{missed}", told, plain)
-    if _tells_apart(run, found.round):
+    missed = _missed(baseline.missed, never_predicted, run.unit)
+    if baseline.beaten:
+        level: Literal["good", "mixed"] = "mixed" if missed else "good"
+        return Verdict(level, f"Better than {always}.{missed}", numbers, plain)
+    if _tells_apart(run, baseline.round):
         lead = f"It tells classes apart, but is right no more often than {always}.{missed}"
-        return Verdict("mixed", lead, told, plain)
-    return Verdict("poor", f"Of no use: not better than {always}.{missed}", told, plain)
+        return Verdict("mixed", lead, numbers, plain)
+    return Verdict("poor", f"Of no use: not better than {always}.{missed}", numbers, plain)
 
 
-def _of_several(run: Run, round_: int | None, never: Collection[str]) -> Verdict | None:
+def _of_several(run: Run, round_: int | None, never_predicted: Collection[str]) -> Verdict | None:
     """Return what a reader must know of a multi-label model; None where it cannot be judged.
 
-    good: its macro AUROC is above chance, by the interval over sites, so is the mean AUROC of each
-    class, and it says each class of some images. mixed: the first alone. poor: else.
+    - good: the macro AUROC is above chance, by the interval over sites, so is the mean AUROC of
+      each class, and each class is predicted for some images
+    - mixed: only the macro AUROC is above chance
+    - poor: everything else
     """
-    values = tested_values(run, "auroc_macro", round_)
+    values = site_test_values(run, "auroc_macro", round_)
     if not values or run.info.untrained:
         return None
-    found = _of_sites([*values.values()], "auroc_macro")
-    interval = hundred = ""
-    if found.low is not None and found.high is not None:
-        interval = f" (95 % interval over sites {found.low:.3f} to {found.high:.3f})"
-        hundred = (
-            f" (95 % interval over sites {_of_hundred(found.low)} to {_of_hundred(found.high)})"
+    auroc = _of_sites(list(values.values()), "auroc_macro")
+    interval = ""
+    interval_of_hundred = ""
+    if auroc.low is not None and auroc.high is not None:
+        interval = f" (95 % interval over sites {auroc.low:.3f} to {auroc.high:.3f})"
+        interval_of_hundred = (
+            f" (95 % interval over sites {_of_hundred(auroc.low)} to {_of_hundred(auroc.high)})"
         )
-    told = (
-        f"The macro AUROC of the selected model (round {round_}) is {found.mean:.3f} on average over "
-        f"{count(found.n, 'site')}{interval}. Guessing would reach 0.5."
+    numbers = (
+        f"The macro AUROC of the selected model (round {round_}) is {auroc.mean:.3f} on average "
+        f"over {count(auroc.n, 'site')}{interval}. Guessing would reach 0.5."
     )
     plain = (
-        f"Shown one image with a finding and one without it, it ranks the right one higher in "
-        f"{_of_hundred(found.mean)} of 100 such pairs{hundred}. Guessing would in 50."
+        "Shown one image with a finding and one without it, it ranks the right one higher in "
+        f"{_of_hundred(auroc.mean)} of 100 such pairs{interval_of_hundred}. Guessing would in 50."
     )
-    if (found.mean if found.low is None else found.low) <= _CHANCE:
-        return Verdict("poor", "Of no use: not better than guessing.", told, plain)
-    by_class = {
-        name: mean(tested_values(run, f"auroc/{name}", round_).values()) for name in run.classes
-    }
-    guessed = [name for name, value in by_class.items() if value is not None and value <= _CHANCE]
-    but = [f"not for {', '.join(guessed)}"] if guessed else []
-    but += [f"it says of no image that it shows {', '.join(never)}"] if never else []
-    if but:
-        return Verdict("mixed", f"Better than guessing, but {', and '.join(but)}.", told, plain)
-    return Verdict("good", "Better than guessing, for every class that was tested.", told, plain)
+    if (auroc.mean if auroc.low is None else auroc.low) <= _CHANCE:
+        return Verdict("poor", "Of no use: not better than guessing.", numbers, plain)
+    exceptions = []
+    guessed = [name for name in run.classes if _guessed(run, name, round_)]
+    if guessed:
+        exceptions.append(f"not for {', '.join(guessed)}")
+    if never_predicted:
+        exceptions.append(f"it says of no image that it shows {', '.join(never_predicted)}")
+    if exceptions:
+        lead = f"Better than guessing, but {', and '.join(exceptions)}."
+        return Verdict("mixed", lead, numbers, plain)
+    lead = "Better than guessing, for every class that was tested."
+    return Verdict("good", lead, numbers, plain)
 
 
-def _missed(missed: Mapping[str, int], never: Collection[str], unit: str) -> str:
-    """Return a sentence of the classes that are never predicted, and one of those whose images are
-    never recognised.
-    """
-    predicted_never = [(name, number) for name, number in missed.items() if name in never]
-    unsaid = ", ".join(
-        f"“{name}” ({count(number, f'test {unit}')})" for name, number in predicted_never
-    )
-    blind = ", ".join(
-        f"“{name}” ({number})" for name, number in missed.items() if name not in never
-    )
-    return (f" It never predicts {unsaid}." if unsaid else "") + (
-        f" It recognises none of the test {unit}s of {blind}." if blind else ""
-    )
+def _guessed(run: Run, name: str, round_: int | None) -> bool:
+    """Return whether the mean AUROC of a class is known, and not above chance."""
+    auroc = mean(site_test_values(run, f"auroc/{name}", round_).values())
+    return auroc is not None and auroc <= _CHANCE
+
+
+def _missed(missed: Mapping[str, int], never_predicted: Collection[str], unit: str) -> str:
+    """Return a sentence on classes that are never predicted, and one on those never recognised."""
+    sentences = ""
+    predicted_never = [name for name in missed if name in never_predicted]
+    if predicted_never:
+        classes = [f"“{name}” ({count(missed[name], f'test {unit}')})" for name in predicted_never]
+        sentences += f" It never predicts {', '.join(classes)}."
+    recognised_never = [name for name in missed if name not in never_predicted]
+    if recognised_never:
+        classes = [f"“{name}” ({missed[name]})" for name in recognised_never]
+        sentences += f" It recognises none of the test {unit}s of {', '.join(classes)}."
+    return sentences
 
 
 def _tells_apart(run: Run, round_: int) -> bool:
-    """Return whether balanced accuracy is above that of guessing at most sites, by its interval
-    over sites.
-    """
-    values = tested_values(run, "balanced_accuracy", round_)
-    guessing = {
-        site: 1 / max(len(run.at(site, "test", round_)["balanced_accuracy"].classes), 1)
-        for site in values
-    }
-    if not values:
+    """Return whether balanced accuracy is above that of guessing, by its interval over sites."""
+    gains = []
+    for site, value in site_test_values(run, "balanced_accuracy", round_).items():
+        classes = run.at(site, "test", round_)["balanced_accuracy"].classes
+        gains.append(value - 1 / max(len(classes), 1))
+    if not gains:
         return False
-    found = mean_and_interval([value - guessing[site] for site, value in values.items()])
-    return (found.mean if found.low is None else found.low) > 0
+    gain = mean_and_interval(gains)
+    return (gain.mean if gain.low is None else gain.low) > 0
 
 
 def over_sites(selection: Selection) -> Interval | None:
-    """Return the mean of a selection's test values with its 95 % t interval over sites, a score's
-    within its bounds.
+    """Return the mean of a selection's test values with its 95 % t interval over sites.
 
-    None without a value. Without an interval where all sites have the same value: it would have no
-    width.
+    A score's interval stays within the score's bounds. There is none where all sites have the same
+    value, because it would have no width. None without a test value.
     """
     values = [choice.test for choice in selection.sites if choice.test is not None]
     return _of_sites(values, selection.metric) if values else None
 
 
 def _of_sites(values: Sequence[float], metric: str) -> Interval:
-    found = mean_and_interval(values).of_score(metric)
-    return replace(found, low=None, high=None) if found.sd == 0 else found
+    interval = mean_and_interval(values).of_score(metric)
+    return replace(interval, low=None, high=None) if interval.sd == 0 else interval
 
 
-def worst(selection: Selection) -> tuple[str, float, int] | None:
-    """Return the site with the lowest test value, that value, and its test images; None where no
-    two sites differ.
-    """
-    measured = [(choice.test, choice) for choice in selection.sites if choice.test is not None]
-    if len({value for value, _ in measured}) < 2:
+def worst(selection: Selection) -> WorstSite | None:
+    """Return the site with the lowest test value; None where no two sites differ."""
+    sites = [
+        WorstSite(choice.site, choice.test, choice.images)
+        for choice in selection.sites
+        if choice.test is not None
+    ]
+    if len({site.value for site in sites}) < 2:
         return None
-    value, choice = min(measured, key=lambda pair: pair[0])
-    return choice.site, value, choice.images
+    return min(sites, key=lambda site: site.value)
 
 
-def headline(choices: Choices, compared: Sequence[Comparison], unit: str) -> list[str]:
-    """Return the run's result, how it differs from the results of other runs, and where it is
-    worst.
-    """
+def headline(choices: Choices, compared: Sequence[ComparedRun], unit: str) -> list[str]:
+    """Return the run's result, how it differs from other runs' results, and where it is worst."""
     end = choices.end
-    name = title_of(choices.end.metric)
-    found = over_sites(end)
-    if found is None:
+    interval = over_sites(end)
+    if interval is None:
         return []
     rounds = ", ".join(map(str, end.rounds))
-    when = (
-        f"Over the last evaluations (rounds {rounds})"
-        if end.rounds[1:]
-        else f"After round {rounds}"
-    )
-    interval = (
-        ""
-        if found.low is None
-        else f" (95 % interval over sites {found.low:.3f} to {found.high:.3f})"
-    )
-    pooled = (
-        ""
-        if end.pooled is None
-        else f", and {end.pooled:.3f} where each {unit} of all sites counts once"
-    )
-    result = f"{when}, test {name} is {found.mean:.3f} on average over sites{interval}{pooled}."
+    when = f"After round {rounds}"
+    if len(end.rounds) > 1:
+        when = f"Over the last evaluations (rounds {rounds})"
+    result = f"{when}, test {title_of(end.metric)} is {interval.mean:.3f} on average over sites"
+    if interval.low is not None:
+        result += f" (95 % interval over sites {interval.low:.3f} to {interval.high:.3f})"
+    if end.pooled is not None:
+        result += f", and {end.pooled:.3f} where each {unit} of all sites counts once"
+    sentences = [f"{result}.", *differences(compared, end.metric)]
     lowest = worst(end)
-    where = (
-        [f"It is worst at {lowest[0]}: {lowest[1]:.3f} ({count(lowest[2], f'test {unit}')})."]
-        if lowest
-        else []
-    )
-    return [result, *differences(compared, end.metric), *where]
+    if lowest:
+        images = count(lowest.images, f"test {unit}")
+        sentences.append(f"It is worst at {lowest.site}: {lowest.value:.3f} ({images}).")
+    return sentences
 
 
-def differences(lines: Sequence[Comparison], metric: str) -> list[str]:
+def differences(lines: Sequence[ComparedRun], metric: str) -> list[str]:
     """Return a sentence for each compared run: the first run's value minus its."""
     measured = [line for line in lines[1:] if line.choices.end.test is not None]
     return [_difference(lines[0], line, metric) for line in measured[:_COMPARED]]
 
 
-def _difference(own: Comparison, other: Comparison, metric: str) -> str:
-    name = own.name
-    found = other.difference
-    if found is None:
-        return f"{name} and {other.name} have no site with the same test images, so their difference is not known."
-    what = f"in test {title_of(metric)} over the last rounds, paired over {count(other.paired, 'site')}"
-    return f"{name} minus {other.name}: {_signed(found)} {what}.{_clearly(found)}{_lengths(own, other)}"
-
-
-def _lengths(own: Comparison, other: Comparison) -> str:
-    ends = {
-        line.name: line.choices.end.rounds[-1] for line in (own, other) if line.choices.end.rounds
-    }
-    if len(set(ends.values())) < 2:
-        return ""
-    each = " and ".join(f"{name} has {count(rounds, 'round')}" for name, rounds in ends.items())
-    return f" Their lengths differ: {each}."
-
-
-def _signed(found: Interval) -> str:
-    interval = (
-        "" if found.low is None else f" (95 % interval {found.low:+.3f} to {found.high:+.3f})"
-    )
-    return f"{found.mean:+.3f}{interval}"
-
-
-def _clearly(found: Interval) -> str:
-    if found.low is None or found.high is None:
-        return ""
+def _difference(own: ComparedRun, other: ComparedRun, metric: str) -> str:
+    difference = other.difference
+    if difference is None:
+        return (
+            f"{own.name} and {other.name} have no site with the same test images, so their "
+            "difference is not known."
+        )
     return (
-        " Clearly better."
-        if found.low > 0
-        else " Clearly worse."
-        if found.high < 0
-        else " No clear difference."
+        f"{own.name} minus {other.name}: {_signed(difference)} in test {title_of(metric)} over "
+        f"the last rounds, paired over {count(other.paired, 'site')}."
+        f"{_judgement(difference)}{_lengths(own, other)}"
     )
 
 
-def origin(run: Run) -> tuple[str, str]:
-    """Return where the images came from, as (banner, quiet sentence); one of the two is empty.
+def _signed(difference: Interval) -> str:
+    if difference.low is None:
+        return f"{difference.mean:+.3f}"
+    interval = f"95 % interval {difference.low:+.3f} to {difference.high:+.3f}"
+    return f"{difference.mean:+.3f} ({interval})"
 
-    Synthetic images are a banner, since numbers from them say nothing about patients.
-    """
-    told = run.info.synthetic
-    drawn = [site for site, synthetic in told.items() if synthetic]
-    if drawn:
-        every = len(drawn) == len(told)
-        who = (
-            f"all {count(len(told), 'site')}"
-            if every
-            else f"{len(drawn)} of {count(len(told), 'site')}"
-        )
-        which = "" if every else f" ({named(drawn)})"
-        return (
-            f"Synthetic data: {who}{which} worked on images that fedward draws. These numbers say how the software "
-            "behaves. They say nothing about patients.",
-            "",
-        )
-    if told:
-        return (
-            "",
-            f"Data: images of their own at {count(len(told), 'site')}, as each site said. No synthetic images.",
-        )
-    return "", "This run does not record whether its images were synthetic."
+
+def _judgement(difference: Interval) -> str:
+    if difference.low is None or difference.high is None:
+        return ""
+    if difference.low > 0:
+        return " Clearly better."
+    if difference.high < 0:
+        return " Clearly worse."
+    return " No clear difference."
+
+
+def _lengths(own: ComparedRun, other: ComparedRun) -> str:
+    """Return a sentence on runs of different lengths; empty if their lengths are the same."""
+    last_rounds = {}
+    for line in (own, other):
+        if line.choices.end.rounds:
+            last_rounds[line.name] = line.choices.end.rounds[-1]
+    if len(set(last_rounds.values())) < 2:
+        return ""
+    lengths = [f"{name} has {count(rounds, 'round')}" for name, rounds in last_rounds.items()]
+    return f" Their lengths differ: {' and '.join(lengths)}."
+
+
+def origin(run: Run) -> Origin:
+    """Return where the images of a run came from, as far as its sites said."""
+    by_site = run.info.synthetic
+    if not by_site:
+        return Origin("", "This run does not record whether its images were synthetic.")
+    sites = count(len(by_site), "site")
+    synthetic = [site for site, drawn in by_site.items() if drawn]
+    if not synthetic:
+        sentence = f"Data: images of their own at {sites}, as each site said. No synthetic images."
+        return Origin("", sentence)
+    which = f"{len(synthetic)} of {sites} ({named(synthetic)})"
+    if len(synthetic) == len(by_site):
+        which = f"all {sites}"
+    warning = (
+        f"Synthetic data: {which} worked on images that fedward draws. These numbers say how the "
+        "software behaves. They say nothing about patients."
+    )
+    return Origin(warning, "")
 
 
 def unit(run: Run) -> str:
-    """Return what the numbers are of, where it is not single images."""
+    """Return what the numbers are of; empty where it is single images."""
     if run.unit == "image":
         return ""
     return (
-        "Evaluated by patient: the answer is the mean of the probabilities of a patient's images. What a site's file "
-        "calls a group counts as a patient, such as a volume."
+        "Evaluated by patient: the answer is the mean of the probabilities of a patient's images. "
+        "What a site's file calls a group counts as a patient, such as a volume."
     )
 
 

@@ -50,7 +50,7 @@ class Choices:
         return self.last.round if self.shared.round is None else self.shared.round
 
 
-def tested_values(run: Run, metric: str, round_: int | None) -> dict[str, float]:
+def site_test_values(run: Run, metric: str, round_: int | None) -> dict[str, float]:
     """Return site -> test value of the model after ``round_`` rounds, for sites that have one."""
     values = run.metrics.values("test", metric, round_)
     by_site = {site: values.get(site) for site in run.info.sites}
