@@ -140,7 +140,7 @@ def test_shipped_jobs_are_valid_and_survive_json(name: str) -> None:
         (["seed=2024-13-45"], "--set seed: expected a value in YAML, found month must be"),
         (
             [f"net={'[' * 5000}"],
-            "--set net: expected a value in YAML, found no YAML at line 1, column 22: more than 20",
+            "--set net: expected a value in YAML, found text that is not valid YAML at line 1, column 22: more than 20",
         ),
     ],
 )

@@ -108,7 +108,7 @@ def test_a_file_that_cannot_be_read_is_told_without_numbers(tmp_path):
     assert reason_of(folder.value) == "a folder"
     with pytest.raises(UnicodeDecodeError) as undecodable:
         b"\xff".decode("utf-8")
-    assert reason_of(undecodable.value) == "bytes that are no text in UTF-8"
+    assert reason_of(undecodable.value) == "bytes that are not text in UTF-8"
     assert reason_of(ValueError("odd")) == "odd"
 
 

@@ -1,5 +1,6 @@
 """Errors that say what is wrong and what to do."""
 
+import json
 import os
 from collections.abc import Callable, Iterable
 from functools import partial
@@ -15,9 +16,9 @@ class FedwardError(Exception):
     Args:
         problem: what is wrong and where, as a sentence whose full stop may be missing. With
             ``expected`` and ``found`` it is the place alone, such as ``site-1.yaml, threads``.
-        remedy: what to do, as sentences; nothing where the problem says it.
+        remedy: what to do, as sentences; empty if the problem says it.
         expected: what the value must be; only together with ``found``.
-        found: the value that was found in its place.
+        found: the value that was found instead.
     """
 
     def __init__(
@@ -28,15 +29,20 @@ class FedwardError(Exception):
         self.expected = expected
         self.found = found
         if expected or found:
-            problem = f"{problem}: expected {expected}, found {found}."
-        elif not problem.endswith((".", "?", "!")):
-            problem = f"{problem}."
-        super().__init__(f"{problem} {remedy}".rstrip())
+            sentence = f"{problem}: expected {expected}, found {found}."
+        elif problem.endswith((".", "?", "!")):
+            sentence = problem
+        else:
+            sentence = f"{problem}."
+        super().__init__(f"{sentence} {remedy}".rstrip())
 
     def __reduce__(self) -> tuple[Callable[[str], "FedwardError"], tuple[str]]:
-        """Say how it is made again in another process: an exception's own way knows no keywords."""
-        again = partial(type(self), remedy=self.remedy, expected=self.expected, found=self.found)
-        return again, (self.problem,)
+        """Let pickle make the error again in another process.
+
+        By default it would call the class with the whole text alone.
+        """
+        make = partial(type(self), remedy=self.remedy, expected=self.expected, found=self.found)
+        return make, (self.problem,)
 
 
 class ConfigError(FedwardError):
@@ -56,65 +62,69 @@ class RunError(FedwardError):
 
 
 class WorkError(RunError):
-    """A site's work was stopped or failed. The text names no file and no image: the server may read
-    it.
+    """A site's work was stopped or failed.
+
+    The text names no file and no image, because the server may read it.
     """
 
 
 def did_you_mean(word: object, known: Iterable[str]) -> str:
-    """Return `` (did you mean ...?)`` with the known name that is most like a word; nothing where
-    none is.
-    """
-    from difflib import get_close_matches  # here, as few commands need it
+    """Return `` (did you mean ...?)`` with the known name most like a word; empty without one."""
+    # Few commands fail, and only those need this module.
+    from difflib import get_close_matches
 
     names = list(known)
-    said = str(word).lower()
-    like = get_close_matches(said, names, 1, 0.75 if len(said) > 4 else 0.6)
-    return f" (did you mean {like[0]}?)" if like and word not in names else ""
+    written = str(word).lower()
+    # One wrong letter weighs more in a short word.
+    cutoff = 0.75 if len(written) > 4 else 0.6
+    matches = get_close_matches(written, names, n=1, cutoff=cutoff)
+    if not matches or word in names:
+        return ""
+    return f" (did you mean {matches[0]}?)"
 
 
 def did_you_mean_file(path: Path) -> str:
-    """Return :func:`did_you_mean` of the first part of a path that does not exist, among what lies
-    beside it.
-    """
+    """Return :func:`did_you_mean` for the first part of a path that does not exist."""
     missing = [part for part in (path, *path.parents) if not os.path.lexists(part)]
+    if not missing:
+        return ""
     try:
-        return (
-            did_you_mean(missing[-1].name, sorted(os.listdir(missing[-1].parent)))
-            if missing
-            else ""
-        )
+        names = sorted(os.listdir(missing[-1].parent))
     except OSError:
         return ""
+    return did_you_mean(missing[-1].name, names)
 
 
 def listed(names: Iterable[str]) -> str:
-    """Return names as one text, separated by commas; a name with a comma of its own stands in
-    quotes.
-    """
-    return ", ".join(map(quoted, names))
+    """Return names as one text, separated by commas; a name that has a comma is in quotes."""
+    return ", ".join(quoted(name) for name in names)
 
 
 def quoted(name: str) -> str:
-    """Return a name that stands in a list: in quotes if it has a comma of its own."""
+    """Return a name for a list: in quotes if it has a comma of its own."""
     return f'"{name}"' if "," in name else name
 
 
 def reason_of(error: Exception) -> str:
-    """Return why something could not be read, without numbers and names of errors where people need
-    none.
-    """
-    if isinstance(error, IsADirectoryError):
-        return "a folder"
+    """Return why something could not be read, in words for people who did not write the code."""
     if isinstance(error, OSError) and error.strerror:
-        like = (
-            did_you_mean_file(Path(error.filename)) if isinstance(error, FileNotFoundError) else ""
-        )
-        return error.strerror[:1].lower() + error.strerror[1:] + like
+        return _reason_of_system(error, error.strerror)
     if isinstance(error, UnicodeDecodeError):
-        return "bytes that are no text in UTF-8"
+        return "bytes that are not text in UTF-8"
     if isinstance(error, KeyError):
         return f"no {error}"
-    if hasattr(error, "lineno") and hasattr(error, "colno"):
-        return f"no JSON, as line {error.lineno}, column {error.colno} shows"
-    return str(error) if type(error) is ValueError else f"{type(error).__name__}: {error}"
+    if isinstance(error, json.JSONDecodeError):
+        return f"text that is not valid JSON at line {error.lineno}, column {error.colno}"
+    if type(error) is ValueError:
+        return str(error)
+    return f"{type(error).__name__}: {error}"
+
+
+def _reason_of_system(error: OSError, message: str) -> str:
+    """Return the operating system's message, without the number of the error."""
+    if isinstance(error, IsADirectoryError):
+        return "a folder"
+    reason = message[:1].lower() + message[1:]
+    if isinstance(error, FileNotFoundError):
+        reason += did_you_mean_file(Path(error.filename))
+    return reason

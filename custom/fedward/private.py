@@ -1,33 +1,31 @@
-"""Files for their owner alone, whatever the umask: patients' images, their ids, and what a site has
-spent.
-"""
+"""Files for their owner alone, whatever the umask: images, their ids, and spent budgets."""
 
 import os
 from pathlib import Path
 
-_FILE = 0o600
-_FOLDER = 0o700
+_FILE_MODE = 0o600
+_FOLDER_MODE = 0o700
 
 
 def opener(path: str, flags: int) -> int:
-    """Open a file with mode 0600, also one that was there with another: ``open(path, "wb",
-    opener=opener)``.
+    """Open a file with mode 0600, for ``open(path, "wb", opener=opener)``.
+
+    A file that exists with another mode gets this one.
     """
-    number = os.open(path, flags, _FILE)
-    os.fchmod(number, _FILE)
-    return number
+    descriptor = os.open(path, flags, _FILE_MODE)
+    os.fchmod(descriptor, _FILE_MODE)
+    return descriptor
 
 
 def make_folder(folder: Path) -> None:
-    """Make a folder with mode 0700, and so those above it that are missing; one that is there stays
-    as it is.
-    """
+    """Make a folder and its missing parents with mode 0700; folders that exist stay as they are."""
     if not folder.is_dir():
         make_folder(folder.parent)
-        folder.mkdir(mode=_FOLDER, exist_ok=True)
+        folder.mkdir(mode=_FOLDER_MODE, exist_ok=True)
 
 
 def shut(path: Path) -> None:
-    """Give a file mode 0600; a folder 0700, with all that is in it."""
-    for each in [path, *path.rglob("*")] if path.is_dir() else [path]:
-        each.chmod(_FOLDER if each.is_dir() else _FILE)
+    """Give a file mode 0600; a folder and all folders in it 0700, and the files in them 0600."""
+    paths = [path, *path.rglob("*")] if path.is_dir() else [path]
+    for entry in paths:
+        entry.chmod(_FOLDER_MODE if entry.is_dir() else _FILE_MODE)

@@ -44,7 +44,7 @@ def one_line(text: str) -> str:
 
 
 def shortened(name: str, width: int) -> str:
-    """Return a name of at most ``width`` characters; a longer one is cut and ends in an ellipsis."""
+    """Return a name of at most ``width`` characters; a cut one ends in an ellipsis."""
     if len(name) <= width:
         return name
     return f"{name[: width - 1]}…"

@@ -1,4 +1,4 @@
-"""Small things about text that all parts of the package share: plurals, and the order of names."""
+"""Small functions on text that all parts of the package share: plurals, and the order of names."""
 
 import re
 
@@ -13,8 +13,8 @@ def count(number: int, noun: str) -> str:
 def natural(name: str) -> tuple[list[str | int], str]:
     """Return the key by which a person would sort a name: ``site-2`` before ``Site-10``.
 
-    Digits count as numbers and capital letters as small ones. Names that differ in nothing else
-    keep one order: that of the names as they are written.
+    Digits count as numbers, and capital letters as small ones. Names that differ only in their
+    capital letters are sorted as they are written.
     """
     parts = _DIGITS.split(name.lower())
     # The expression has one group, so texts and runs of digits alternate: no number meets a text.

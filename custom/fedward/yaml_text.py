@@ -1,9 +1,8 @@
-"""YAML as people write it by hand: one reader for site files, policies and ``--set``, and one
-writer.
+"""YAML as people write it by hand: the reader of site files, policies and ``--set``, and a writer.
 
-It reads less than YAML is: values, lists and mappings. What lets a short text stand for a large one
-(aliases, merge keys), or for something else than it seems (tags, a key twice), is refused where it
-stands, before anything is built.
+It reads a part of YAML: values, lists and mappings. Whatever makes a short text mean a large value
+(aliases, merge keys), or something else than it seems (tags, a key twice), is refused with its
+place, before anything is built.
 """
 
 import os
@@ -17,12 +16,10 @@ import yaml
 LONGEST = 8 * 1024 * 1024
 """Characters of a text, and bytes of a file."""
 MOST = 1_000_000
-"""Values and keys of a text. The site file of an npz file lists the numbers of its images, which
-are the most.
-"""
+"""Most values and keys of a text. The longest is the site file of an npz file: it lists images."""
 DEEPEST = 20
-"""Lists and mappings within each other. Site files and policies need four."""
-_LARGEST = 2**63
+"""Most lists and mappings within each other. Site files and policies need four."""
+_LIMIT = 2**63
 """Whole numbers are smaller than this, and larger than its negative."""
 
 _BOOL = "tag:yaml.org,2002:bool"
@@ -31,8 +28,10 @@ _MERGE = "tag:yaml.org,2002:merge"
 
 
 class _Loader(yaml.SafeLoader):
-    """PyYAML reads YAML 1.1, where yes and no are true or false, 1:30 is 90 and 032 is 26; in YAML
-    1.2 they are not.
+    """Loader of the part of YAML that :mod:`fedward.yaml_text` reads.
+
+    PyYAML reads YAML 1.1, where yes and no are true and false, 1:30 is 90 and 032 is 26. Here they
+    are texts, as in YAML 1.2, and 032 is too.
     """
 
     def __init__(self, stream: str) -> None:
@@ -41,17 +40,17 @@ class _Loader(yaml.SafeLoader):
         self._values = 0
 
     def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
-        """Return the next value; refuse an anchor, an alias, a tag, and one that is too deep."""
+        """Return the next value; refuse an anchor, an alias, a tag, and a value too deep."""
         event = self.peek_event()  # type: ignore[no-untyped-call]
         if isinstance(event, yaml.AliasEvent):
             raise _refused(f"the alias *{event.anchor}: write out what it stands for", event)
         if event.anchor is not None:
             raise _refused(
-                f"the anchor &{event.anchor}: leave it out, and write out the value at each place",
+                f"the anchor &{event.anchor}: remove it, and write out the value at each place",
                 event,
             )
         if event.tag is not None:
-            raise _refused(f"the tag {event.tag}: leave it out, and put a text in quotes", event)
+            raise _refused(f"the tag {event.tag}: remove it, and put a text in quotes", event)
         if self._depth > DEEPEST:
             raise _refused(
                 f"more than {DEEPEST} lists and mappings within each other: write fewer", event
@@ -65,29 +64,30 @@ class _Loader(yaml.SafeLoader):
         return node
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        """Return a mapping whose keys are different: of a key twice PyYAML takes the last, and
-        people read the first.
+        """Return a mapping whose keys are all different.
 
-        Keys are also the same if they are written differently, such as ``1`` and ``"1"``, or ``1``
-        and ``+1``.
+        Of a key that is there twice PyYAML takes the last one, and people read the first. Keys are
+        also the same if they are written differently, such as ``1`` and ``"1"``, or ``1`` and
+        ``+1``.
         """
-        seen = set[str]()
+        keys = set[str]()
         for key, _ in node.value:
             if key.tag == _MERGE:
                 raise _refused("the merge key <<: write out what it brings", key)
-            if isinstance(key, yaml.ScalarNode):  # no other can be a key
-                if key.value in seen:
+            if isinstance(key, yaml.ScalarNode):  # PyYAML refuses other keys itself
+                if key.value in keys:
                     raise _refused(f"{key.value!r} twice", key)
-                seen.add(key.value)
+                keys.add(key.value)
         mapping: dict[Any, Any] = super().construct_mapping(node, deep)
         if len(mapping) < len(node.value):
             raise _refused("the same key twice, written differently", node)
         return mapping
 
     def construct_yaml_int(self, node: yaml.ScalarNode) -> int:
-        """Return a whole number; refuse one of more than 64 bits, which no setting means."""
-        written = node.value.lstrip("+-0")
-        if len(written) > len(str(_LARGEST)) or not -_LARGEST < int(node.value) < _LARGEST:
+        """Return a whole number of at most 64 bits: no setting means a larger one."""
+        # A number of a million digits is refused by its length: reading it would take minutes.
+        digits = node.value.lstrip("+-0")
+        if len(digits) > len(str(_LIMIT)) or not -_LIMIT < int(node.value) < _LIMIT:
             raise _refused(
                 "a whole number of more than 64 bits: write a smaller one, or put a text in quotes",
                 node,
@@ -107,15 +107,15 @@ _Loader.add_constructor(_INT, _Loader.construct_yaml_int)
 
 
 def read_yaml_file(path: Path) -> Any:
-    """Return what a YAML file in UTF-8 says.
+    """Return the value in a YAML file.
 
     Raises:
         OSError: it cannot be read.
-        ValueError: it is a pipe or a device, no text in UTF-8, or as :func:`read_yaml`.
+        ValueError: it is a pipe or a device, not text in UTF-8, or refused by :func:`read_yaml`.
     """
     with open(path, "rb", opener=_without_waiting) as file:
         if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-            raise ValueError("no file, but a pipe or a device")
+            raise ValueError("a pipe or a device")
         content = file.read(LONGEST + 1)
     if len(content) > LONGEST:
         raise _too_long("bytes")
@@ -123,14 +123,13 @@ def read_yaml_file(path: Path) -> Any:
 
 
 def read_yaml(text: str) -> Any:
-    """Return what a YAML text says: None, truth values, numbers, texts and dates, in lists and
-    mappings.
+    """Return the value of a YAML text: None, booleans, numbers, texts and dates, lists, mappings.
 
     Raises:
-        ValueError: in one line, with the place, where it cannot be read, is longer than
-            :data:`LONGEST`, deeper than :data:`DEEPEST`, of more values than :data:`MOST`, or has
-            an anchor, an alias, a merge key, a tag, a key twice, or a whole number of more than 64
-            bits.
+        ValueError: the text is not valid YAML, longer than :data:`LONGEST`, deeper than
+            :data:`DEEPEST` or of more values than :data:`MOST`, or it has an anchor, an alias, a
+            merge key, a tag, a key twice, or a whole number of more than 64 bits. The message is
+            one line, and says where.
     """
     if len(text) > LONGEST:
         raise _too_long("characters")
@@ -139,29 +138,29 @@ def read_yaml(text: str) -> Any:
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         place = f" at line {mark.line + 1}, column {mark.column + 1}" if mark else ""
-        raise ValueError(f"no YAML{place}: {error.problem or error.context}") from error
-    except (
-        Exception
-    ) as error:  # a value that cannot be (a 13th month), or no character at all, is no such error
+        problem = error.problem or error.context
+        raise ValueError(f"text that is not valid YAML{place}: {problem}") from error
+    except Exception as error:
+        # PyYAML also fails with other errors: at a 13th month, or a control character.
         raise ValueError(" ".join(str(error).split()) or type(error).__name__) from error
 
 
 def write_yaml(value: Any, **style: Any) -> str:
-    """Return a value as YAML that :func:`read_yaml` reads; ``style`` as of ``yaml.dump``.
-
-    PyYAML would write an alias where the same list or mapping comes twice.
-    """
+    """Return YAML that :func:`read_yaml` reads; ``style`` are options of ``yaml.dump``."""
     text: str = yaml.dump(value, Dumper=_Dumper, **style)
     return text
 
 
 class _Dumper(yaml.SafeDumper):
+    """Writes a list or mapping that comes twice twice, where PyYAML would write an alias."""
+
     def ignore_aliases(self, data: Any) -> bool:
         return True
 
 
-def _refused(problem: str, where: Any) -> yaml.MarkedYAMLError:
-    return yaml.MarkedYAMLError(problem=problem, problem_mark=where.start_mark)
+def _refused(problem: str, place: Any) -> yaml.MarkedYAMLError:
+    """Return the error about an event or a node."""
+    return yaml.MarkedYAMLError(problem=problem, problem_mark=place.start_mark)
 
 
 def _too_long(unit: str) -> ValueError:
@@ -169,4 +168,5 @@ def _too_long(unit: str) -> ValueError:
 
 
 def _without_waiting(path: str, flags: int) -> int:
-    return os.open(path, flags | os.O_NONBLOCK)  # a pipe would wait for somebody who writes
+    # To open a pipe would otherwise wait for somebody who writes into it.
+    return os.open(path, flags | os.O_NONBLOCK)

@@ -75,7 +75,7 @@ def test_other_runs_have_no_such_part(folder: Path) -> None:
 def test_a_damaged_folder_is_named(folder: Path) -> None:
     add_pictures(folder, 1)
     (folder / "reconstructions" / "1-masked.png").write_bytes(b"<svg onload=alert(1)>")
-    with pytest.raises(RunError, match=r"1-masked\.png is no PNG"):
+    with pytest.raises(RunError, match=r"1-masked\.png is not a PNG file"):
         write_report(folder)
     (folder / "reconstructions" / "about.json").unlink()
     with pytest.raises(RunError, match=r"about\.json"):

@@ -137,7 +137,7 @@ def test_without_a_whole_state_a_run_is_refused_and_unchanged(tmp_path):
 @pytest.mark.parametrize(
     ("content", "found"),
     [
-        ("{", "no JSON, as line 1, column 2 shows"),
+        ("{", "text that is not valid JSON at line 1, column 2"),
         ("[]", "a list"),
         ("{}", "format, id, method, engine, seed, sites, started, status, versions, experiment"),
         (

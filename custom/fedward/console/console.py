@@ -1,4 +1,4 @@
-"""What a run prints: a header, one row per round and a closing block, in 80 columns of plain text."""
+"""What a run prints: a header, one row per round and a closing block, 80 columns wide."""
 
 import textwrap
 from collections.abc import Collection, Mapping, Sequence

@@ -80,7 +80,7 @@ class Events(Listener):
 
 
 class ClosingLine(Listener):
-    """Prints one line when a run has finished; the error of a failed one is the command's to print."""
+    """Prints one line when a run has finished; the command prints the error of a failed one."""
 
     def closing(self, folder: Path, summary: Summary, untrained: Sequence[str] = ()) -> None:
         """Print the line."""

@@ -1,4 +1,4 @@
-"""What a person reads: the console during a run, and one self-contained HTML file afterwards."""
+"""What a person reads after a run: self-contained HTML pages, written from its folder alone."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,25 +10,22 @@ __all__ = ["Run", "write_report"]
 
 
 def write_report(folder: Path, compare: Sequence[Path] = ()) -> Path:
-    """Write ``report.html``, and ``clinician.html`` beside it, into a run folder; return the path
-    of the first.
+    """Write the pages of a run into its folder; return the path of ``report.html``.
 
-    Of a survey there is ``report.html`` alone.
-
-    The pages need no network and no other file. The report's one script sorts tables and shows
-    values under the pointer; its policy admits no other. The pages show what the folder holds so
-    far, so a running, killed or failed run has them too.
+    Beside it is ``clinician.html``; a survey has ``report.html`` alone. The pages need no network
+    and no other file. The report's one script sorts tables and shows values under the pointer; its
+    policy admits no other. The pages show what the folder holds so far, so a running, killed or
+    failed run has them, too.
 
     Args:
         folder: the run folder.
         compare: other run folders, set beside this one in a table and a figure.
 
     Raises:
-        RunError: a folder is no run folder, or a file in it is broken.
+        RunError: a folder is not a run folder, or a file in it is broken.
     """
-    from fedward.report.page import (
-        render,  # here, because figures need matplotlib and a console does not
-    )
+    # The pages import matplotlib, which takes long and which a refused folder does not need.
+    from fedward.report.page import render
     from fedward.report.sheet import render_sheet
     from fedward.report.survey import of_run, render_survey
 
@@ -36,10 +33,8 @@ def write_report(folder: Path, compare: Sequence[Path] = ()) -> Path:
     if run.info.method == "survey":
         pages = {REPORT: render_survey(of_run(run))}
     else:
-        pages = {
-            REPORT: render(run, [Run.load(other) for other in compare]),
-            SHEET: render_sheet(run),
-        }
+        others = [Run.load(other) for other in compare]
+        pages = {REPORT: render(run, others), SHEET: render_sheet(run)}
     for name, page in pages.items():
         partial = folder / f"{name}.partial"
         partial.write_text(page, encoding="utf-8")

@@ -1,4 +1,4 @@
-"""Does joining pay? The federation's model beside those that single sites trained for themselves."""
+"""Does joining pay? The federation's model beside those that single sites trained alone."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

@@ -23,7 +23,7 @@ class ClassAtSite:
 
     @property
     def mark(self) -> str:
-        """A sign in place of the AUROC, explained in the table's caption; empty where there is one."""
+        """A sign in place of a missing AUROC, which the table's caption explains."""
         return _MARKS.get(self.why, "")
 
 

@@ -1,6 +1,4 @@
-"""Figures of clinical numbers: curves of each class, calibration, and what referring to a human
-brings.
-"""
+"""Figures of clinical numbers: curves of each class, calibration, and what a referral brings."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -15,86 +13,81 @@ from fedward.report.multiples import pictures
 
 Curves = Mapping[str, tuple[Values, Values]]
 """Class -> x and y of its curve."""
+Calibration = Sequence[tuple[float, Share]]
+"""Probability that a model gives, and the share of images for which it is right."""
 
 
 def roc(curves: Curves) -> dict[str, Markup]:
-    """Each class's true positive rate against its false positive rate; chance is the diagonal."""
+    """Draw each class's true positive rate against its false positive rate, over the diagonal."""
     axes = _square()
     axes.plot([0, 1], [0, 1], color=FAINT, linewidth=0.8)
 
-    def put(name: str) -> str:
+    def draw(name: str) -> str:
         x, y = curves[name]
         axes.plot(x, y, color=SERIES[0], linewidth=1.8, clip_on=False)
         return f"ROC curve of {name}, area {float(np.trapezoid(y, x)):.2f}"
 
-    return pictures(axes, curves, put)
+    return pictures(axes, curves, draw)
 
 
 def precision_recall(curves: Curves) -> dict[str, Markup]:
-    """Each class's precision against its recall, in steps; chance is the dashed line, the share of
-    the class.
+    """Draw each class's precision against its recall, in steps.
+
+    Chance is the dashed line: the share of the class.
     """
     axes = _square()
 
-    def put(name: str) -> str:
+    def draw(name: str) -> str:
         recall, precision = curves[name]
-        axes.plot([0, 1], [precision[-1]] * 2, color=FAINT, linewidth=0.8, linestyle=(0, (4, 3)))
-        at = np.concatenate([[0.0], recall])
-        found = np.concatenate([precision[:1], precision])
-        axes.plot(at, found, color=SERIES[1], linewidth=1.8, clip_on=False, drawstyle="steps-pre")
-        return f"Precision and recall of {name}; chance is {precision[-1]:.2f}"
+        chance = precision[-1]
+        axes.plot([0, 1], [chance, chance], color=FAINT, linewidth=0.8, linestyle=(0, (4, 3)))
+        # The first step begins at recall 0.
+        x = np.concatenate([[0.0], recall])
+        y = np.concatenate([precision[:1], precision])
+        axes.plot(x, y, color=SERIES[1], linewidth=1.8, clip_on=False, drawstyle="steps-pre")
+        return f"Precision and recall of {name}; chance is {chance:.2f}"
 
-    return pictures(axes, curves, put)
+    return pictures(axes, curves, draw)
 
 
-def reliability(points: Sequence[tuple[float, Share]]) -> Markup:
-    """Share of right answers against confidence, with intervals; a calibrated model lies on the
-    diagonal.
+def reliability(points: Calibration) -> Markup:
+    """Draw the share of right answers against confidence, with intervals.
+
+    A calibrated model lies on the diagonal.
     """
     figure, axes = _half("confidence of the model", "share of right answers")
     axes.plot([0, 1], [0, 1], color=FAINT, linewidth=0.8)
-    for at, share in points:
-        axes.plot([at, at], [share.low, share.high], color=SERIES[0], linewidth=1.4)
-    axes.plot(
-        [at for at, _ in points],
-        [share.value for _, share in points],
-        "o-",
-        color=SERIES[0],
-        markersize=4,
-    )
-    said = ", ".join(f"{at:.2f}: {share.value:.2f}" for at, share in points)
-    return svg(figure, f"Share of right answers by confidence: {said}")
+    for confidence, share in points:
+        axes.plot([confidence] * 2, [share.low, share.high], color=SERIES[0], linewidth=1.4)
+    confidences = [confidence for confidence, _ in points]
+    shares = [share.value for _, share in points]
+    axes.plot(confidences, shares, "o-", color=SERIES[0], markersize=4)
+    return svg(figure, f"Share of right answers by confidence: {_as_text(points)}")
 
 
-def reliabilities(points: Mapping[str, Sequence[tuple[float, Share]]]) -> dict[str, Markup]:
-    """Share of images that show a class against the probability that the model gives it, with
-    intervals.
-    """
+def reliabilities(points: Mapping[str, Calibration]) -> dict[str, Markup]:
+    """Draw the share of images that show a class against its probability, with intervals."""
     axes = _square()
     axes.plot([0, 1], [0, 1], color=FAINT, linewidth=0.8)
 
-    def put(name: str) -> str:
-        for at, share in points[name]:
-            axes.plot(
-                [at, at], [share.low, share.high], color=SERIES[0], linewidth=1.2, clip_on=False
-            )
-        values = [(at, share.value) for at, share in points[name]]
-        axes.plot(
-            *zip(*values, strict=True),
-            "o-",
-            color=SERIES[0],
-            markersize=3,
-            linewidth=1,
-            clip_on=False,
-        )
-        said = ", ".join(f"{at:.2f}: {value:.2f}" for at, value in values)
-        return f"Share of images that show {name} by its probability: {said}"
+    def draw(name: str) -> str:
+        style: dict[str, Any] = {"color": SERIES[0], "clip_on": False}
+        for probability, share in points[name]:
+            axes.plot([probability] * 2, [share.low, share.high], linewidth=1.2, **style)
+        probabilities = [probability for probability, _ in points[name]]
+        shares = [share.value for _, share in points[name]]
+        axes.plot(probabilities, shares, "o-", markersize=3, linewidth=1, **style)
+        return f"Share of images that show {name} by its probability: {_as_text(points[name])}"
 
-    return pictures(axes, points, put)
+    return pictures(axes, points, draw)
+
+
+def _as_text(points: Calibration) -> str:
+    return ", ".join(f"{probability:.2f}: {share.value:.2f}" for probability, share in points)
 
 
 def referral(coverage: Values, right: Values) -> Markup:
-    """Share of right answers among the images that are not referred, against the share that is."""
+    """Draw the share of right answers among images not referred, against the share referred."""
     figure, axes = _half("share of images referred to a human", "right answers among the others")
     axes.plot(1 - coverage, right, "o-", color=SERIES[2], markersize=4)
     axes.set_ylim(min(0.5, float(right.min()) - 0.1), 1.02)
@@ -106,17 +99,21 @@ def referral(coverage: Values, right: Values) -> Markup:
         color=INK,
         fontsize=9,
     )
-    return svg(
-        figure,
-        f"Share of right answers by share referred: {right[-1]:.2f} of all, {right[0]:.2f} of the surest",
+    description = (
+        f"Share of right answers by share referred: {right[-1]:.2f} of all, {right[0]:.2f} of the "
+        "surest"
     )
+    return svg(figure, description)
 
 
 def _square() -> Any:
+    """Return small axes for shares."""
     _, axes = axes_of(1.9, 1.7, left=0.35, bottom=0.26)
-    for limit, ticks in ((axes.set_xlim, axes.set_xticks), (axes.set_ylim, axes.set_yticks)):
-        limit(0, 1)
-        ticks([0, 0.5, 1])
+    ticks = [0, 0.5, 1]
+    axes.set_xlim(0, 1)
+    axes.set_xticks(ticks)
+    axes.set_ylim(0, 1)
+    axes.set_yticks(ticks)
     return axes
 
 

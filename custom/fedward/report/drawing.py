@@ -1,6 +1,4 @@
-"""Axes with fixed margins, and inline SVG: text stays text, colours follow the page's light or dark
-scheme.
-"""
+"""Axes with fixed margins, and inline SVG whose colours follow the page's light or dark scheme."""
 
 import io
 import json
@@ -26,8 +24,9 @@ FAINT = "#040506"
 SHADE = "#070809"
 WARM = "#070810"
 SERIES = ("#0a0b01", "#0a0b02", "#0a0b03", "#0a0b04", "#0a0b05", "#0a0b06")
-"""Stand-ins that become CSS variables, since an SVG attribute can hold a variable and matplotlib
-cannot.
+"""Colours that stand for CSS variables.
+
+matplotlib knows no variables. It draws these colours, which the SVG replaces.
 """
 
 _VARIABLES = {
@@ -35,7 +34,9 @@ _VARIABLES = {
     FAINT: "var(--faint)",
     SHADE: "var(--shade)",
     WARM: "var(--warm)",
-} | {colour: f"var(--series-{index})" for index, colour in enumerate(SERIES, 1)}
+}
+for _number, _colour in enumerate(SERIES, start=1):
+    _VARIABLES[_colour] = f"var(--series-{_number})"
 _STYLE = {
     "svg.fonttype": "none",
     "svg.hashsalt": "fedward",
@@ -52,17 +53,23 @@ _STYLE = {
     "axes.facecolor": "none",
 }
 _POINTS = 600
-"""So many points of a line are drawn at most: a picture has no more pixels, and a page is sent."""
+"""Most points that are drawn of a line: a picture has no more pixels, and a page is sent."""
 
 
 def axes_of(
     width: float, height: float, left: float, bottom: float, top: float = 0.12
 ) -> tuple[Figure, Any]:
-    """Return a figure and its axes, all in inches; ``left``, ``bottom`` and ``top`` are margins for
-    what is beside.
+    """Return a figure and its axes.
 
-    Margins are fixed: measuring text takes half of the time of a figure, and a browser has other
-    fonts.
+    Margins are fixed, because measuring text takes half of the time of a figure, and a browser has
+    other fonts.
+
+    Args:
+        width: of the figure in inches, as all others.
+        height: of the figure.
+        left: margin for labels.
+        bottom: margin for labels.
+        top: margin.
     """
     right = 0.15
     inside = (
@@ -80,19 +87,20 @@ def axes_of(
 
 
 def xy(line: Line) -> tuple[list[int], list[float]]:
-    """Return a line's rounds and values, of a very long one the lowest and highest in each of many
-    equal parts.
+    """Return a line's rounds and values; of a very long line, those that its picture shows.
+
+    Those are the first, the last, and the lowest and highest in each of many equal parts.
     """
     rounds = list(line)
     values = list(line.values())
     if len(rounds) <= _POINTS:
         return rounds, values
-    parts = np.array_split(np.arange(len(rounds)), _POINTS // 2)
-    extremes = (
-        {min(part, key=values.__getitem__), max(part, key=values.__getitem__)} for part in parts
-    )
-    kept = [0, *sorted(index for both in extremes for index in both), len(rounds) - 1]
-    return [rounds[index] for index in kept], [values[index] for index in kept]
+    shown = {0, len(rounds) - 1}
+    for part in np.array_split(np.arange(len(rounds)), _POINTS // 2):
+        shown.add(min(part, key=values.__getitem__))
+        shown.add(max(part, key=values.__getitem__))
+    places = sorted(shown)
+    return [rounds[place] for place in places], [values[place] for place in places]
 
 
 def bars(
@@ -103,75 +111,99 @@ def bars(
     colour: str,
     label: str | None = None,
 ) -> None:
-    """Fill from ``low`` to ``high`` between r - 0.4 and r + 0.4 of each round r: one shape, however
-    many rounds.
+    """Fill from ``low`` to ``high`` between r - 0.4 and r + 0.4 of each round r.
+
+    All bars are one shape, so that many rounds make no large file.
     """
-    at = np.asarray(rounds, dtype=float)
-    zero = low * 0
-    edges = np.stack([at - 0.4, at - 0.4, at + 0.4, at + 0.4], axis=1).ravel()
-    lows, highs = (np.stack([zero, values, values, zero], axis=1).ravel() for values in (low, high))
-    axes.fill_between(edges, lows, highs, color=colour, linewidth=0, label=label)
+    centres = np.asarray(rounds, dtype=float)
+    edges = np.stack([centres - 0.4, centres - 0.4, centres + 0.4, centres + 0.4], axis=1)
+    lower = _outline(low)
+    upper = _outline(high)
+    axes.fill_between(edges.ravel(), lower, upper, color=colour, linewidth=0, label=label)
+
+
+def _outline(values: Values) -> Values:
+    """Return the heights at both edges of each bar (N,), from 0 and back to 0: (4 N,)."""
+    zero = np.zeros_like(values)
+    return np.stack([zero, values, values, zero], axis=1).ravel()
 
 
 def svg(
-    figure: Figure, words: str, below: str = "", told: Mapping[str, Line] | None = None
+    figure: Figure,
+    description: str,
+    background: str = "",
+    told: Mapping[str, Line] | None = None,
 ) -> Markup:
-    """Return the figure as an ``<svg>`` that scales with its column; ``words`` describe it to who
-    cannot see it.
+    """Return the figure as an ``<svg>`` that scales with its column.
 
-    ``below`` is what :func:`drawn` returned of a figure of the same size, to lie under this one.
-    ``told``: name -> line whose values a script shows under the pointer; the figure then needs no
-    ``<title>``, which would cover them.
+    Args:
+        figure: what to draw.
+        description: in words, for people who cannot see it.
+        background: what :func:`svg_content` returned of a figure of the same size, to lie under
+            this one.
+        told: name -> line whose values a script shows under the pointer. The figure then has no
+            ``<title>``, which would cover them.
     """
     width, height = figure.get_size_inches() * 72
-    label = escape(words)
-    more = f' data-values="{escape(_values(figure, told))}"' if told else ""
-    title = "" if told else f"<title>{label}</title>"
+    label = escape(description)
+    title = f"<title>{label}</title>"
+    values = ""
+    if told:
+        title = ""
+        values = f' data-values="{escape(_values(figure, told))}"'
     return Markup(
-        f'<svg viewBox="0 0 {width:g} {height:g}" role="img" aria-label="{label}"{more}'
-        f' style="max-width: {round(width * 4 / 3)}px">{title}{below}{drawn(figure)}</svg>'
+        f'<svg viewBox="0 0 {width:g} {height:g}" role="img" aria-label="{label}"{values}'
+        f' style="max-width: {round(width * 4 / 3)}px">{title}{background}{svg_content(figure)}'
+        "</svg>"
     )
 
 
 def palette() -> str:
-    """Return the report's colours of lines and text as CSS, for a picture that stands alone on a
-    light or dark page.
-    """
+    """Return the report's colours as CSS, for a picture on a light or dark page of its own."""
     css = files("fedward.report").joinpath("report.css").read_text(encoding="utf-8")
-    light, dark, *_ = (
-        "; ".join(re.findall(r"--(?:ink|faint|series-\d): #\w+", block))
-        for block in re.findall(r":root {(.*?)}", css, re.DOTALL)
-    )
+    schemes = []
+    for block in re.findall(r":root {(.*?)}", css, re.DOTALL):
+        schemes.append("; ".join(re.findall(r"--(?:ink|faint|series-\d): #\w+", block)))
+    light, dark = schemes[:2]
     return f":root {{ {light} }}\n@media (prefers-color-scheme: dark) {{ :root {{ {dark} }} }}"
 
 
 def _values(figure: Figure, lines: Mapping[str, Line]) -> str:
-    """Return lines as JSON, with the ends of the axis across, in units of the SVG and of the axis."""
+    """Return lines as JSON for the page's script.
+
+    ``axis`` is where the axis across begins and ends in the SVG, and at which values.
+    """
     axes = figure.axes[0]
     box = axes.get_position()
     width = figure.get_size_inches()[0] * 72
+    ends = [box.x0 * width, box.x1 * width, *axes.get_xlim()]
     rounds = sorted({round_ for line in lines.values() for round_ in xy(line)[0]})
-    shown = [
-        [name, [round(line[r], 3) if r in line else None for r in rounds]]
-        for name, line in lines.items()
-    ]
-    ends = [round(float(value), 2) for value in (box.x0 * width, box.x1 * width, *axes.get_xlim())]
-    return json.dumps(
-        {"name": "round", "axis": ends, "x": rounds, "lines": shown}, separators=(",", ":")
-    )
+    shown = []
+    for name, line in lines.items():
+        values = [round(line[round_], 3) if round_ in line else None for round_ in rounds]
+        shown.append([name, values])
+    content = {
+        "name": "round",
+        "axis": [round(float(end), 2) for end in ends],
+        "x": rounds,
+        "lines": shown,
+    }
+    return json.dumps(content, separators=(",", ":"))
 
 
-def drawn(figure: Figure) -> str:
-    """Return what stands in the figure's ``<svg>``."""
+def svg_content(figure: Figure) -> str:
+    """Return what is inside the figure's ``<svg>``."""
     for artist in figure.findobj(Text):
         artist.set_parse_math(False)  # a site or a run may be called $x$
     buffer = io.StringIO()
+    no_metadata = dict.fromkeys(("Date", "Creator", "Format", "Type"))
     with mpl.rc_context(_STYLE):
-        figure.savefig(
-            buffer, format="svg", metadata=dict.fromkeys(("Date", "Creator", "Format", "Type"))
-        )
-    body = buffer.getvalue().partition("<svg")[2].partition(">")[2].rpartition("</svg>")[0]
-    body = re.sub(r'<g id="[^"]*">', "<g>", body)
+        figure.savefig(buffer, format="svg", metadata=no_metadata)
+    _, _, element = buffer.getvalue().partition("<svg")
+    _, _, content = element.partition(">")
+    content, _, _ = content.rpartition("</svg>")
+    # Ids would be the same in all figures of a page.
+    content = re.sub(r'<g id="[^"]*">', "<g>", content)
     for stand_in, variable in _VARIABLES.items():
-        body = body.replace(stand_in, variable)
-    return body
+        content = content.replace(stand_in, variable)
+    return content

@@ -1,4 +1,4 @@
-"""The report's section on sites; of more than a person reads one by one, both ends and quartiles."""
+"""The report's section on sites: all of them, or of many both ends and quartiles."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -112,7 +112,7 @@ def _total(values: Iterable[int | None]) -> int | None:
 
 
 def long_lines(run: Run, choices: Choices, sites: Sequence[SiteLine]) -> list[LongLine]:
-    """Return a line per site, by rising test value of the selected model; those without one last."""
+    """Return a line per site, by rising test value of the selected model, the untested last."""
     selected = site_test_values(run, choices.shared.metric, choices.reported)
     end = {choice.site: choice.test for choice in choices.end.sites}
     shared = {choice.site: choice.test for choice in choices.shared.sites}

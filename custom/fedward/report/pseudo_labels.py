@@ -1,4 +1,4 @@
-"""The report's section on pseudo-labels: how many are used, and in a laboratory how many are right."""
+"""The report's section on pseudo-labels: how many are used, and if known how many are right."""
 
 from dataclasses import dataclass
 

@@ -1,6 +1,4 @@
-"""The server's own images as pre-training left them, read from a run folder as data that a page can
-hold.
-"""
+"""The server's own images as pre-training left them, as data that a page can hold (SelfFed)."""
 
 import json
 from base64 import b64encode
@@ -10,53 +8,49 @@ from pathlib import Path
 from fedward.errors import RunError
 
 NAMES = ("original", "masked", "reconstruction")
+"""The pictures of an image."""
 _SIGNATURE = b"\x89PNG\r\n\x1a\n"
 
 
 @dataclass(frozen=True)
 class Reconstructions:
-    """What the end of pre-training by hidden units looks like."""
+    """What pre-training by hidden patches has learned to fill in."""
 
     round: int
     """Rounds of pre-training."""
     hidden: float
     """Share of an image that was hidden, in [0, 1]."""
     images: tuple[tuple[str, ...], ...]
-    """A ``data:`` address of each of :data:`NAMES`, image by image; empty where the server had none
-    of its own.
-    """
+    """For each image a ``data:`` address of each of :data:`NAMES`; empty without public images."""
 
     @classmethod
     def load(cls, run: Path) -> "Reconstructions | None":
-        """Read a run folder; None where there is nothing of the kind, by its method or because it
-        came not so far.
+        """Read a run folder; None if its method makes none, or if it has not got there.
 
-        Raises RunError when a file is missing or broken.
+        Raises:
+            RunError: a file is missing or broken.
         """
         folder = run / "reconstructions"
         if not folder.is_dir():
             return None
         try:
             about = json.loads((folder / "about.json").read_text(encoding="utf-8"))
-            numbers = range(1, int(about["images"]) + 1)
-            rows = tuple(
-                tuple(_address(folder / f"{number}-{name}.png") for name in NAMES)
-                for number in numbers
-            )
-            return cls(int(about["round"]), float(about["hidden"]), rows)
+            images = []
+            for number in range(1, int(about["images"]) + 1):
+                images.append(tuple(_address(folder / f"{number}-{name}.png") for name in NAMES))
+            return cls(int(about["round"]), float(about["hidden"]), tuple(images))
         except (OSError, KeyError, TypeError, ValueError) as error:
-            where = f"pictures in {folder}"
-            expected = f"about.json, and {', '.join(NAMES)} of each image as PNG"
-            remedy = (
-                "Restore the folder from a copy, or delete it: the report then goes without it."
-            )
             raise RunError(
-                where, expected=expected, found=f"{type(error).__name__}: {error}", remedy=remedy
+                f"pictures in {folder}",
+                "Restore the folder from a copy, or delete it: the report then goes without it.",
+                expected=f"about.json, and {', '.join(NAMES)} of each image as PNG",
+                found=f"{type(error).__name__}: {error}",
             ) from error
 
 
 def _address(path: Path) -> str:
+    """Return a PNG file as a ``data:`` address."""
     content = path.read_bytes()
     if not content.startswith(_SIGNATURE):
-        raise ValueError(f"{path.name} is no PNG")
+        raise ValueError(f"{path.name} is not a PNG file")
     return f"data:image/png;base64,{b64encode(content).decode()}"

@@ -93,7 +93,7 @@ def render_survey(surveyed: Surveyed) -> str:
 def _by_class(
     rows: Sequence[SurveyRow], name: str, classes: int
 ) -> tuple[list[tuple[str, list[tuple[int, int]]]], list[int]]:
-    """Return the lines of a table, site and (count, shade) by class, and the sums of its columns."""
+    """Return the lines of a table, each site with (count, shade) by class, and the column sums."""
     counts = np.array([getattr(row, name) for row in rows]).reshape(len(rows), classes)
     shades = np.ceil(_LEVELS * counts / counts.max(initial=1)).astype(int)
     lines = [
@@ -154,7 +154,7 @@ def _sides(rows: Sequence[SurveyRow]) -> tuple[list[str], list[tuple[str, tuple[
 
 
 def _columns(rows: Sequence[SurveyRow]) -> list[tuple[str, list[str], list[tuple[str, list[int]]]]]:
-    """Return each column that a site tells of: its name, its values, and site with counts by value."""
+    """Return each reported column: its name, its values, and each site with counts by value."""
     names = dict.fromkeys(name for row in rows for name in row.columns)
     tables = []
     for name in names:

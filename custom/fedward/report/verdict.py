@@ -75,7 +75,7 @@ class Origin(NamedTuple):
 
 
 def baseline(run: Run, choices: Choices) -> Baseline | None:
-    """Return how the selected model compares with a constant answer; None if it was not measured."""
+    """Return how the selected model compares with a constant answer; None if not measured."""
     round_ = choices.reported
     accuracies = kept_round(run.metrics.named("accuracy"), "accuracy", round_)
     images = sum(choice.images for choice in accuracies.sites if choice.test is not None)

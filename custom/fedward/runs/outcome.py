@@ -1,4 +1,4 @@
-"""A finished run in one number: what its best model reaches on images that nothing was chosen by."""
+"""A finished run in one number: its best model's value on images that nothing was chosen by."""
 
 from pathlib import Path
 from typing import NamedTuple
@@ -13,40 +13,37 @@ class Outcome(NamedTuple):
 
     metric: str
     round: int
-    """After which the model was kept as the best one; the last that was evaluated where none was.
-    """
+    """After which the model was kept as the best one; without one, the last that was evaluated."""
     value: float
-    """Mean over the sites that have one, each counting once."""
+    """Mean over the sites that have a test value, each counting once."""
     sites: int
+    """Number of these sites."""
     images: int
-    """Test images of all these sites, or patients."""
+    """Test images of these sites, or patients."""
     unit: str
-    """Which of the two."""
+    """``image`` or ``patient``."""
 
 
 def outcome(folder: Path, summary: Summary) -> Outcome | None:
-    """Return what a finished run has reached; None for one that failed, or that was not evaluated."""
+    """Return what a finished run has reached; None for one that failed or was not evaluated."""
     log = folder / "metrics.jsonl"
     if summary.reason is not None or not log.exists():
         return None
     experiment = read_info(folder).experiment
     metric = str(experiment["key_metric"])
-    unit = str(experiment["data"].get("evaluate_by", "image"))
-    # A long run has hundreds of thousands of rows: most are told apart before they are parsed.
+    # A long run has hundreds of thousands of rows: most are discarded before they are parsed.
     rows = list(read_rows(log, MetricRow, [], containing=f'"{metric}"'))
-    chosen = (
-        last_round(rows, metric)
-        if summary.best_round is None
-        else kept_round(rows, metric, summary.best_round)
-    )
-    tested = [choice for choice in chosen.sites if choice.test is not None]
-    if chosen.test is None or chosen.round is None:
+    selection = last_round(rows, metric)
+    if summary.best_round is not None:
+        selection = kept_round(rows, metric, summary.best_round)
+    if selection.test is None or selection.round is None:
         return None
+    tested = [choice for choice in selection.sites if choice.test is not None]
     return Outcome(
-        metric,
-        chosen.round,
-        chosen.test,
-        len(tested),
-        sum(choice.images for choice in tested),
-        unit,
+        metric=metric,
+        round=selection.round,
+        value=selection.test,
+        sites=len(tested),
+        images=sum(choice.images for choice in tested),
+        unit=str(experiment["data"].get("evaluate_by", "image")),
     )
