@@ -100,7 +100,7 @@ def test_a_running_run_is_left_alone_whatever_its_run_json_says(ended, age, tmp_
 def test_a_run_that_begins_again_meanwhile_is_left_alone(ended, age, tmp_path):
     age(ended, YEAR)
     item = find(tmp_path, 180).items[0]
-    with sole_writer(ended), pytest.raises(RunError, match="another process that writes it"):
+    with sole_writer(ended), pytest.raises(RunError, match="another process has been writing it"):
         remove(item)
     assert item.path.exists()
 
