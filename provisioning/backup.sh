@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Packs what a participant cannot get back from elsewhere: provisioning/backup.sh KIT OUT.tar
+# Packs the files of a participant that exist nowhere else: provisioning/backup.sh KIT OUT.tar
 #
 # KIT is the kit of the server or a site, or the workspace of the authority. The archive also holds the server's jobs
 # and results, the runs that FEDWARD_RUNS names, and the state that FEDWARD_STATE names. Stop the participant first.
@@ -23,7 +23,7 @@ done
 
 folders=("$kit")
 if [ -f "$kit/startup/fed_server.json" ]; then
-    resources=$kit/local/resources.json # FLARE's order: the server's own file, else the one of the kit
+    resources=$kit/local/resources.json # Like FLARE: the server's own file, else the one of the kit.
     [ -f "$resources" ] || resources=$resources.default
     storage=$(python3 - "$resources" <<'END'
 import json

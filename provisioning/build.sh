@@ -16,7 +16,7 @@ if [ -n "$authority" ]; then
     exit 1
 fi
 
-umask 077 # FLARE leaves state/cert.json, which holds every private key, readable by all
+umask 077 # FLARE makes state/cert.json, which holds every private key, readable by all.
 mkdir -p "$workspace"
 cd "$workspace"
 nvflare provision --force -p "$project" -w .

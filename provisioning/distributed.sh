@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# Provisioning in which every private key stays where it was made, rehearsed on one machine:
+# Rehearses, on one machine, provisioning in which every private key stays where it was made:
 #
 #     provisioning/distributed.sh FOLDER
 #
-# plays all parties, each in its own folder below FOLDER. They exchange request zips, signed zips, and the authority's
+# It plays all parties, each in its own folder below FOLDER. They exchange request zips, signed zips, and the authority's
 # fingerprint over a second channel. docs/deployment.md has the commands of each party.
 set -euo pipefail
 
@@ -18,7 +18,7 @@ fi
 umask 077
 mkdir -p "$folder"
 folder=$(realpath "$folder")
-export HOME=$folder/home # nvflare notes requests and approvals in its user's home
+export HOME=$folder/home # nvflare keeps requests and approvals in its user's home.
 mkdir "$HOME"
 
 # Once: the authority, and the fingerprint of its certificate.
@@ -27,13 +27,13 @@ cd "$folder/authority"
 cp "$definitions/profile.yml" .
 fingerprint=$(nvflare cert init --profile profile.yml --output-dir ca | sed -n 's/^rootca_fingerprint_sha256: //p')
 
-join() { # join NAME DEFINITION: the steps of one participant, on stdin its definition
+join() { # join NAME <DEFINITION: all steps for one participant
     mkdir "$folder/$1"
     cd "$folder/$1"
     cat >participant.yml
     nvflare cert request --participant participant.yml --out request
 
-    cd "$folder/authority" # it has read the request, and asked by telephone whose it is
+    cd "$folder/authority" # It reads the request, and asks by telephone whose it is.
     nvflare cert approve "$folder/$1/request/$1.request.zip" --ca-dir ca --profile profile.yml --out "$1.signed.zip"
 
     cd "$folder/$1"

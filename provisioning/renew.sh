@@ -19,7 +19,7 @@ if [ -z "$authority" ]; then
 fi
 
 umask 077
-made=$(mktemp -d -p "$workspace" .renewing-XXXXXX) # the authority's state changes last, and in one step
+made=$(mktemp -d -p "$workspace" .renewing-XXXXXX) # The authority's state changes last, and in one step.
 trap 'rm -r "$made"' EXIT
 name=$(basename "$(dirname "$(dirname "$authority")")")
 mkdir -p "$made/$name/state"
@@ -28,16 +28,20 @@ python3 - "$authority" "$made/$name/state/cert.json" "$@" >"$made/names" <<'END'
 import json
 import sys
 
-before, after, *named = sys.argv[1:]
-with open(before) as file:
+old_state, new_state, *chosen = sys.argv[1:]
+with open(old_state) as file:
     state = json.load(file)
-known = [name for name in state if isinstance(state[name], dict)]
-if unknown := sorted(set(named) - set(known)):
-    sys.exit(f"names: expected some of {', '.join(known)}; found {', '.join(unknown)}. Nothing was changed.")
-for name in named or known:
+participants = [name for name in state if isinstance(state[name], dict)]
+unknown = sorted(set(chosen) - set(participants))
+if unknown:
+    sys.exit(
+        f"names: expected some of {', '.join(participants)}; found {', '.join(unknown)}. "
+        "Nothing was changed."
+    )
+for name in chosen or participants:
     del state[name]
     print(name)
-with open(after, "w") as file:
+with open(new_state, "w") as file:
     json.dump(state, file)
 END
 (cd "$made" && nvflare provision --force -p "$project" -w . >"$made/log.txt") || { cat "$made/log.txt" >&2; exit 1; }
@@ -52,17 +56,23 @@ import json
 import sys
 from pathlib import Path
 
-kits, new, out = map(Path, sys.argv[1:])
-signed = Path("startup", "signature.json")
+kits, new_kits, out = map(Path, sys.argv[1:])
+file = Path("startup", "signature.json")
 for folder in out.iterdir():
-    if not (new / folder.name / signed).exists():
+    new_file = new_kits / folder.name / file
+    if not new_file.exists():
         continue
-    in_use = sorted(kits.glob(f"prod_*/{folder.name}/{signed}"))
-    if not in_use:
-        sys.exit(f"{kits}: expected {folder.name}/{signed} of the kit in use; found none. Nothing was changed.")
-    signatures = json.loads((new / folder.name / signed).read_text())
-    renewed = {file.name: signatures[file.name] for file in folder.iterdir()}
-    (folder / signed.name).write_text(json.dumps(json.loads(in_use[-1].read_text()) | renewed))
+    files_in_use = sorted(kits.glob(f"prod_*/{folder.name}/{file}"))
+    if not files_in_use:
+        sys.exit(
+            f"{kits}: expected {folder.name}/{file} of the kit in use; found none. "
+            "Nothing was changed."
+        )
+    signatures = json.loads(files_in_use[-1].read_text())
+    new_signatures = json.loads(new_file.read_text())
+    for renewed in folder.iterdir():
+        signatures[renewed.name] = new_signatures[renewed.name]
+    (folder / file.name).write_text(json.dumps(signatures))
 END
 
 out=$workspace/renewed-$(date --utc +%Y-%m-%d-%H%M%S)

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Installs the locked packages into an environment of Python 3.11: provisioning/lock/install.sh PYTHON cpu|cuda
 #
-# A file whose hash is not in the lock files is refused. Where `make wheelhouse` has left build/wheelhouse/VARIANT, all
-# files come from there and no index is asked. fedward itself goes on top: PYTHON -m pip install --no-deps .
+# A file whose hash is not in the lock files is refused. If `make wheelhouse` has written build/wheelhouse/VARIANT, all
+# files come from there and pip uses no index. Install fedward itself after that: PYTHON -m pip install --no-deps .
 set -euo pipefail
 
 python=${1:?usage: provisioning/lock/install.sh PYTHON cpu|cuda}
@@ -14,5 +14,5 @@ options=(--quiet --no-cache-dir --require-hashes --no-build-isolation --use-pep5
 if [ -d "$wheelhouse" ]; then
     options+=(--no-index --find-links "$wheelhouse")
 fi
-"$python" -m pip install "${options[@]}" -r "$lock/build.txt" # what packages without a wheel are built with
+"$python" -m pip install "${options[@]}" -r "$lock/build.txt" # Packages without a wheel are built with these.
 "$python" -m pip install "${options[@]}" -r "$lock/packages.txt" -r "$lock/torch-$variant.txt"

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Writes the lock files anew from pyproject.toml, with the hash of every file: provisioning/lock/make.sh
+# Writes the lock files again from pyproject.toml, with the hash of every file: provisioning/lock/make.sh
 #
 # For CPython 3.11 on Linux x86-64. PyTorch's packages have files of their own: its CPU builds come from another index, and
 # torch-cpu.txt is edited by hand when the version below changes.

@@ -90,4 +90,4 @@ def test_the_job_says_classes_and_size(tmp_path: Path, capsys: pytest.CaptureFix
     assert cli.main(["doctor", file, "--job", f"{job}", *out]) == 1
     assert "Not usable" in capsys.readouterr().out, "the file names classes that this job has not"
     assert cli.main(["doctor", file, "--job", "ssfl", "--image-size", "28", *out]) == 2
-    assert "the job says both" in capsys.readouterr().err
+    assert "the job names both" in capsys.readouterr().err

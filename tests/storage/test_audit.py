@@ -1056,4 +1056,4 @@ def test_the_command_reads_sites_logs_alone_too(folder, capsys):
         f"{one}: site-1, run {log_of(folder)[0]['previous']}: 4 answered, 0 fail"
     )
     assert main(["audit", "verify"]) == 2
-    assert "expected a run folder, --site with sites' logs, or both" in capsys.readouterr().err
+    assert "needs a run folder, --site with sites' logs, or both" in capsys.readouterr().err

@@ -1,4 +1,4 @@
-"""Run folders below a folder; links are never followed."""
+"""What a folder is: a run, a startup kit, or one with runs below it. Links are never followed."""
 
 import json
 import os
@@ -21,6 +21,11 @@ def run_folders(folder: Path) -> Iterator[Path]:
         elif len(here.relative_to(folder).parts) == _DEPTH:
             names.clear()
         names.sort()
+
+
+def is_kit(folder: Path) -> bool:
+    """Return whether a folder is a FLARE startup kit."""
+    return (folder / "startup").is_dir()
 
 
 def is_run(folder: Path) -> bool:

@@ -20,7 +20,7 @@ import psutil
 from fedward.errors import ConfigError
 from fedward.flare.kits.kit import Kit, job_store, open_kit
 from fedward.flare.places import RUNS, named_folder
-from fedward.operation.folders import run_folders
+from fedward.operation.folders import is_kit, run_folders
 from fedward.storage.lock import is_held, sole_writer
 
 _JOB = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
@@ -81,7 +81,7 @@ def find(folder: Path, days: int, models: bool = False) -> Found:
             nothing names the folder that the participant keeps.
     """
     before = time.time() - days * 24 * 3600
-    if (folder / "startup").is_dir():
+    if is_kit(folder):
         old = list(_in_kit(open_kit(folder), before, models))
     else:
         runs = list(run_folders(folder))

@@ -10,7 +10,7 @@ import re
 from pathlib import Path
 
 from fedward.errors import ConfigError, FedwardError
-from fedward.operation.site_commands import is_kit
+from fedward.operation.folders import is_kit
 from fedward.terminal import complain, one_line
 
 

@@ -4,6 +4,7 @@ import argparse
 from pathlib import Path
 
 from fedward.errors import ConfigError, DataError
+from fedward.operation.folders import is_kit
 
 
 def add_doctor(parser: argparse.ArgumentParser) -> None:
@@ -83,11 +84,6 @@ def add_survey(parser: argparse.ArgumentParser) -> None:
         help="show images of each class in the page, which then must stay at the site; "
         "of one site alone",
     )
-
-
-def is_kit(folder: Path) -> bool:
-    """Return whether a folder is a FLARE startup kit."""
-    return (folder / "startup").is_dir()
 
 
 def _doctor(options: argparse.Namespace) -> int:
