@@ -1,6 +1,4 @@
-"""What the compose file lets each participant do, as far as the file says; test_engine.py asks an
-engine.
-"""
+"""What the compose file lets each participant do, by its text; test_engine.py asks an engine."""
 
 from pathlib import Path
 from typing import Any
@@ -22,7 +20,8 @@ def compose() -> dict[str, Any]:
 @pytest.mark.proves(
     "outsider",
     "a hospital's container that connects to another hospital's, or to the internet",
-    "refused by the networks of `compose.yaml`: each hospital shares an internal one with the server alone",
+    "refused by the networks of `compose.yaml`: each hospital shares an internal one with the "
+    "server alone",
 )
 def test_a_hospital_meets_the_server_alone(compose):
     for hospital in HOSPITALS:

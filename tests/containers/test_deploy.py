@@ -1,6 +1,4 @@
-"""Kits prepared by FLARE's own tool for Docker, Kubernetes and Slurm, with the shipped
-configurations.
-"""
+"""Kits prepared by FLARE's tool for Docker, Kubernetes and Slurm, with the shipped settings."""
 
 import json
 import os
@@ -111,7 +109,8 @@ def rendered(chart: Path) -> Iterator[dict[str, Any]]:
         command = [*RENDER, chart, "fedward"]
     else:
         pytest.skip(
-            "neither helm nor Debian's golang-go and golang-github-masterminds-sprig-dev are installed"
+            "neither helm nor Debian's golang-go and golang-github-masterminds-sprig-dev are "
+            "installed"
         )
     done = subprocess.run(
         command, env={**os.environ, **GO}, check=True, capture_output=True, text=True

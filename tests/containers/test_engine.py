@@ -1,6 +1,4 @@
-"""A federation in real containers, by the compose file: with podman, and the image that
-FEDWARD_IMAGE names.
-"""
+"""A federation in containers, by the compose file, podman, and the image in FEDWARD_IMAGE."""
 
 import json
 import os
@@ -73,9 +71,7 @@ class Containers(Federation):
         self.compose("up", "--detach")
 
     def compose(self, *arguments: str) -> None:
-        """Podman's older networks answer no names where they are internal: addresses are written
-        down.
-        """
+        """Internal networks of older podman versions resolve no names, so addresses are written."""
         files = [ROOT / "provisioning" / "containers" / "compose.yaml", self.folder / "names.yaml"]
         command = [
             Path(sys.executable).parent / "podman-compose",

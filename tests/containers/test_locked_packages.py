@@ -90,9 +90,7 @@ def wheel(folder: Path, name: str, content: str = "") -> str:
 
 @pytest.fixture
 def tree(tmp_path: Path) -> Path:
-    """A repository with the shipped script, three packages locked, and all of them in the
-    wheelhouse.
-    """
+    """A repository with the shipped script, three locked packages, and a wheelhouse of them."""
     lock = tmp_path / "provisioning" / "lock"
     wheelhouse = tmp_path / "build" / "wheelhouse" / "cpu"
     lock.mkdir(parents=True)

@@ -1,6 +1,4 @@
-"""The image's entry point, started as the image would, without an engine: what it refuses, and what
-it runs.
-"""
+"""The image's entry point, started without an engine: what it refuses, and what it runs."""
 
 import os
 import shutil
@@ -20,9 +18,7 @@ AS_ACCOUNT = {"user": ACCOUNT, "group": ACCOUNT, "extra_groups": []} if os.getui
 
 @pytest.fixture
 def image() -> Iterator[Path]:
-    """A folder that stands for the image: entry point, a stand-in of tini, and a kit that says how
-    it was started.
-    """
+    """A folder in place of the image: entry point, fake tini, and a kit that records its start."""
     with TemporaryDirectory() as folder:  # the account cannot enter pytest's own
         Path(folder).chmod(0o755)
         yield filled(Path(folder))
@@ -107,7 +103,8 @@ def test_an_open_key_is_refused(image, mode):
 @pytest.mark.proves(
     "lead",
     "a job in a container that could change the participant's start scripts, certificates or rules",
-    "refused by the image's entry point: it starts no kit whose `startup/` or `local/` its account may write",
+    "refused by the image's entry point: it starts no kit whose `startup/` or `local/` its account "
+    "may write",
 )
 @pytest.mark.parametrize("folder", ["startup", "local"])
 def test_writable_rules_are_refused(image, folder):
@@ -119,7 +116,7 @@ def test_writable_rules_are_refused(image, folder):
     "file", ["startup/client.key", "startup/sub_start.sh", "local/fedward_policy.yaml"]
 )
 def test_a_single_writable_file_is_refused(image, file):
-    """The folder is not writable, so nothing can be added or removed, but this file can be changed."""
+    """The folder is not writable, so no file can be added or removed; this one can be changed."""
     path = image / "kit" / file
     path.chmod(path.stat().st_mode | 0o200)
     assert f"found {path}, which is writable" in refusal(image)

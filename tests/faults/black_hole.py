@@ -6,9 +6,7 @@ from contextlib import suppress
 
 
 class Way:
-    """Forwards connections from a port of its own to the server's, until it is told to swallow what
-    comes.
-    """
+    """Forwards connections to the server's port, until a test lets it swallow what comes."""
 
     def __init__(self, port: int) -> None:
         self._target = port

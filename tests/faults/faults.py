@@ -1,5 +1,6 @@
-"""Faults at exact points of a real federation, and who then picks it up; see
-inject/sitecustomize.py.
+"""Faults at exact points of a real federation, and the restart of what died.
+
+See inject/sitecustomize.py.
 """
 
 import json
@@ -65,9 +66,7 @@ def fault(
     number: int = 0,
     delay: float = 0.0,
 ) -> Fault:
-    """Return a fault at a point of the round; ``site`` is whose process passes the points that lie
-    at a site.
-    """
+    """Return a fault at a point of the round; ``site``: whose process passes a point at a site."""
     where, when, module, function = POINTS[point]
     process = job_process(SERVER if where == "server" else site)
     return Fault(process, module, function, when, call, action, list(victims), number, delay)
@@ -99,9 +98,7 @@ class FaultyFederation(Federation):
 
     @contextmanager
     def kept_alive(self) -> Iterator[list[str]]:
-        """Start participants again that die, as a service manager does; yields the list of their
-        names, which grows.
-        """
+        """Start participants that die again, like a service manager; yields a list of names."""
         revived: list[str] = []
         with _repeated(lambda: revived.extend(self.revive())):
             yield revived
@@ -133,7 +130,7 @@ def _repeated(action: Callable[[], object]) -> Iterator[None]:
 
 
 def site_files(federation: Federation, folder: Path) -> Path:
-    """Return a folder with all hospitals' site files, for a run of the same sites in one process."""
+    """Return a folder with all hospitals' site files, for a run of them in one process."""
     folder.mkdir()
     for hospital in HOSPITALS:
         text = (federation.kit(hospital) / "local" / "fedward_site.yaml").read_text()

@@ -1,4 +1,4 @@
-"""Clinicians answer a run's questions in a browser, while the page and the site's job process die."""
+"""Clinicians answer a run's questions in a browser, while page and job processes die."""
 
 import json
 import re
@@ -29,7 +29,7 @@ HERE = "hospital-b"
 
 @pytest.fixture
 def federation(tmp_path: Path) -> Iterator[FaultyFederation]:
-    """Clinicians answer at one hospital, and nobody is in a hurry there; the others have an oracle."""
+    """Clinicians answer at one hospital, without a time limit; the others have an oracle."""
     with FaultyFederation(tmp_path / "federation") as running:
         for name in HOSPITALS:
             file = running.kit(name) / "local" / "fedward_site.yaml"

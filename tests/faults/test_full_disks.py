@@ -1,5 +1,6 @@
-"""Sites whose file systems are really full in the middle of a run: small ones in memory, which only
-root can mount.
+"""Sites whose file systems are really full in the middle of a run.
+
+They are small ones in memory, which only root can mount.
 
 One site's whole kit lies on such a file system. Of another site it is the folder with what the site
 keeps, among it the ledger of its privacy budget.
@@ -126,7 +127,8 @@ def site_log(federation: CrampedFederation, site: str, run: Path) -> Path:
             marks=pytest.mark.proves(
                 "faults",
                 f"the file system with {what} is full to the last byte in the middle of a round",
-                "each round names the site and goes on without it, until there is room again; then the rounds have it"
+                "each round names the site and goes on without it, until there is room again; then "
+                "the rounds have it"
                 f" again, without a new start. {more}",
             ),
         )
@@ -174,7 +176,8 @@ def test_a_run_goes_on_while_a_sites_file_system_is_full(federation, tmp_path, s
 @pytest.mark.proves(
     "faults",
     "the file system with a site's whole kit is full when a job comes",
-    "a supervised run goes on without the site; the next one, once there is room again, has it without a new start",
+    "a supervised run goes on without the site; the next one, once there is room again, has it "
+    "without a new start",
 )
 def test_a_job_comes_to_a_site_whose_file_system_is_full(federation, tmp_path):
     options = {"rounds": 2, "participants": None, "images_per_round": 16}
@@ -183,9 +186,7 @@ def test_a_job_comes_to_a_site_whose_file_system_is_full(federation, tmp_path):
     )
 
     def supervised(out: str) -> Path:
-        """FLARE itself calls the job running for a quarter of an hour after its end, as the site
-        reports none.
-        """
+        """FLARE calls the job running for 15 minutes after its end: the site does not report it."""
         supervisor = Supervisor(
             federation.kit(LEAD), tmp_path / "job", uuid4().hex, patience=60, say=print
         )

@@ -1,6 +1,4 @@
-"""What the lead sees of a server that stands still, a network that swallows, and a job that
-somebody stops.
-"""
+"""What the lead sees of a hung server, a network that swallows, and a job that is stopped."""
 
 import json
 import shutil
@@ -134,7 +132,8 @@ def healthy(federation: Federation, name: str) -> bool:
 @pytest.mark.proves(
     "faults",
     "the server stands still (SIGSTOP) while a user logs in, or asks in an open session",
-    "the command ends within its limit and says that nobody answers; no process stays; later all works again",
+    "the command ends within its limit and says that nobody answers; no process stays; later all "
+    "works again",
 )
 def test_no_command_waits_for_a_server_that_stands_still(federation, capsys):
     before = len(psutil.Process().children())
@@ -155,7 +154,8 @@ def test_no_command_waits_for_a_server_that_stands_still(federation, capsys):
 @pytest.mark.proves(
     "faults",
     "the server stands still (SIGSTOP) for a while in the middle of a supervised run",
-    "the supervisor says that it waits, goes on when the server does, and fetches the finished run of one job",
+    "the supervisor says that it waits, goes on when the server does, and fetches the finished run "
+    "of one job",
 )
 @pytest.mark.slow
 def test_a_supervisor_outlives_a_server_that_stands_still(federation, tmp_path):
@@ -175,8 +175,10 @@ def test_a_supervisor_outlives_a_server_that_stands_still(federation, tmp_path):
 
 @pytest.mark.proves(
     "faults",
-    "a person stops a supervised job (abort_job), with the lead's own kit or another administrator's",
-    "that is final: it is not sent again, and the lead is told that somebody stopped it and how to go on",
+    "a person stops a supervised job (abort_job), with the lead's own kit or another "
+    "administrator's",
+    "that is final: it is not sent again, and the lead is told that somebody stopped it and how to "
+    "go on",
 )
 @pytest.mark.parametrize("user", [LEAD, pytest.param(ADMIN, marks=pytest.mark.slow)])
 def test_what_a_person_stops_stays_stopped(federation, tmp_path, user):
@@ -214,7 +216,8 @@ def stop_what_runs(lead: RemoteSession) -> None:
 @pytest.mark.proves(
     "faults",
     "the network swallows everything between a site and the server, and no connection closes",
-    "the site's health check fails within 45 s and a heartbeat; the lead is told its name; later all is well again",
+    "the site's health check fails within 45 s and a heartbeat; the lead is told its name; later "
+    "all is well again",
 )
 @pytest.mark.slow
 def test_a_black_hole_is_seen_from_both_sides(federation, tmp_path, capsys):
@@ -247,7 +250,8 @@ def test_a_black_hole_is_seen_from_both_sides(federation, tmp_path, capsys):
 @pytest.mark.proves(
     "faults",
     "a second server is started on a port that is in use",
-    "it ends within seconds and says so in one line; its health check and `fedward doctor` say the same",
+    "it ends within seconds and says so in one line; its health check and `fedward doctor` say the "
+    "same",
 )
 def test_a_server_on_a_port_that_is_in_use_ends(federation, tmp_path, capsys):
     kit = tmp_path / "kit"
@@ -283,7 +287,8 @@ def test_a_server_on_a_port_that_is_in_use_ends(federation, tmp_path, capsys):
 @pytest.mark.proves(
     "faults",
     "a server is killed while a job runs that nobody supervises",
-    "once it is started again the job is closed and called lost; the run goes on by `--continue`, with the same id",
+    "once it is started again the job is closed and called lost; the run goes on by `--continue`, "
+    "with the same id",
 )
 @pytest.mark.slow
 def test_a_job_that_was_lost_with_its_server_is_called_lost(federation, tmp_path, capsys):

@@ -1,4 +1,4 @@
-"""Processes and machines of a provisioned federation that die, hang, come late or run out of disk."""
+"""Processes and machines of a federation that die, hang, come late or run out of disk."""
 
 import errno
 import json
@@ -54,9 +54,7 @@ def federation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FaultyFeder
 def undisturbed(
     federation: FaultyFederation, tmp_path_factory: pytest.TempPathFactory
 ) -> Callable[..., Any]:
-    """Assert that a run has the weights that the same sites reach in one process, to which nothing
-    happens.
-    """
+    """Assert that a run has the weights that the same sites reach undisturbed in one process."""
     folder = tmp_path_factory.mktemp("undisturbed")
     sites = site_files(federation, folder / "sites")
 
@@ -134,9 +132,7 @@ VICTIMS = [
 def test_a_run_survives_kills_at_every_point_of_a_round(
     federation, undisturbed, tmp_path, victim, sign
 ):
-    """One run, one kill a round, each at another point; machines are killed in the second round
-    after the last kill.
-    """
+    """One run with a kill in each round, at another point; machines die in every second round."""
     draw = random.Random(f"{SEED} {victim}")
     points = draw.sample(sorted(POINTS), len(POINTS))
     site = draw.choice(EVERYONE)

@@ -1,6 +1,4 @@
-"""Kits that an earlier commit of this project has provisioned, in use with the present code, as
-after an upgrade.
-"""
+"""Kits of an earlier commit of this project, used with the present code, as after an upgrade."""
 
 import io
 import json
@@ -73,7 +71,8 @@ def test_the_older_code_provisions(tmp_path):
 @pytest.mark.proves(
     "faults",
     "server and sites are upgraded and keep the kits that an earlier commit has provisioned",
-    "a job runs with all sites; `fedward doctor` names what is to be renewed in which kit, and fails nothing",
+    "a job runs with all sites; `fedward doctor` names what is to be renewed in which kit, and "
+    "fails nothing",
 )
 def test_a_job_runs_with_the_kits_from_before_an_upgrade(federation, tmp_path):
     export_job(clinical(options={"rounds": 2}), tmp_path / "job", clinical=True)

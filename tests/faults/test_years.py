@@ -1,6 +1,4 @@
-"""A provisioned federation over the years: restored, renewed, upgraded, and with a site that is
-shut out.
-"""
+"""A federation over the years: restored, renewed, upgraded, and with a site that is shut out."""
 
 import json
 import os
@@ -94,9 +92,7 @@ def continued(federation: Federation, job: Path, name: str, out: Path) -> Path:
 
 
 def interrupted(federation: Federation, job: Path, name: str) -> Path:
-    """Begin a run, stop everything after its second round or later, and return the server's run
-    folder.
-    """
+    """Begin a run, stop everything after its second round or later, and return its run folder."""
     run = federation.kit(SERVER) / "fedward" / "runs" / LEAD / name
     with session(federation.kit(LEAD)) as lead:
         submit(lead, job, name)
@@ -121,8 +117,10 @@ def site_logs(federation: Federation, run: Path) -> list[str]:
 
 @pytest.mark.proves(
     "faults",
-    "the disks of the server and of a site are lost in the middle of a run, and restored from their backups",
-    "the run goes on to its end: all rounds with all sites, the weights of an undisturbed run, audit log verified",
+    "the disks of the server and of a site are lost in the middle of a run, and restored from "
+    "their backups",
+    "the run goes on to its end: all rounds with all sites, the weights of an undisturbed run, "
+    "audit log verified",
 )
 def test_a_run_goes_on_at_a_restored_server_and_site(federation, tmp_path, monkeypatch):
     """What it is compared with draws by the hospitals' secrets, one of which was restored."""
@@ -174,9 +172,7 @@ RENEWED = {SERVER: "server", "hospital-b": "client"}
 
 @pytest.fixture(scope="module")
 def old(federation: Federation, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Renew the certificates of the server and a site; return a folder with the startup folders
-    from before.
-    """
+    """Renew the certificates of the server and a site; return a folder with the old ``startup``."""
     folder = tmp_path_factory.mktemp("old")
     workspace = federation.folder / "workspace"
     project = federation.folder / "project.yml"
@@ -214,7 +210,8 @@ def test_renewed_certificates_are_taken_beside_old_ones(federation, old):
 @pytest.mark.proves(
     "outsider",
     "a certificate that was renewed because its key was stolen is shown to the server",
-    "**not covered**: taken until it ends, as FLARE has no list of revoked certificates. Shut its name out, with"
+    "**not covered**: taken until it ends, as FLARE has no list of revoked certificates. Shut its "
+    "name out, with"
     " `disable-client` or `fedward revoke`, or make a new authority",
 )
 def test_the_certificate_from_before_a_renewal_is_still_taken(federation, old):
@@ -257,7 +254,8 @@ PRETENDING = {
 @pytest.mark.proves(
     "faults",
     "server and sites are upgraded in the middle of a run, and one site is forgotten",
-    "the site refuses and names both versions; the run ends for want of replies, and continues with the site once it is"
+    "the site refuses and names both versions; the run ends for want of replies, and continues "
+    "with the site once it is"
     " upgraded",
 )
 def test_a_run_goes_on_once_every_site_is_upgraded(federation, tmp_path):

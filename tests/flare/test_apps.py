@@ -1,6 +1,4 @@
-"""Apps that a participant refuses: with any other file than an export's, or any other
-configuration.
-"""
+"""Apps that a participant refuses, because of a file or a configuration that no export has."""
 
 import json
 import os
@@ -28,9 +26,7 @@ NOISE = {
 
 @pytest.fixture(autouse=True)
 def _process_as_it_was(monkeypatch):
-    """The check of apps changes its process: how FLARE reads files, takes messages and deploys
-    apps.
-    """
+    """The app check changes how its process reads files, accepts messages and deploys apps."""
     monkeypatch.setattr(ConfigFactory, "_fmt2Loader", ConfigFactory._fmt2Loader)
     monkeypatch.setattr(gate, "install", lambda: None)
     monkeypatch.setattr(deployer, "install", lambda: None)

@@ -1,6 +1,4 @@
-"""What FLARE's component builder can be made to call through a kit's class list: all installed
-modules are tried.
-"""
+"""What a kit's class list lets FLARE's component builder call: all installed modules are tried."""
 
 import importlib
 import inspect
@@ -30,7 +28,7 @@ def modules():
 
 
 def below(folder, package=""):
-    """Yield the names of the modules in a folder; folders without ``__init__.py`` are packages too."""
+    """Yield the names of the modules in a folder; folders without ``__init__.py`` count too."""
     for _, name, is_package in pkgutil.iter_modules([folder]):
         yield f"{package}{name}"
         if is_package:
@@ -60,8 +58,7 @@ class Site:
         return True
 
     def reaches(self, modules, listed):
-        """Yield the paths that are admitted and give something to call:
-        ``getattr(import_module(module), name)``.
+        """Yield the admitted paths of which ``getattr(import_module(module), name)`` is callable.
 
         The list compares whole names or beginnings of them, so that a module needs to be looked
         into only where one of the listed names, or any name at all, is admitted in it.
@@ -116,9 +113,7 @@ def test_a_package_in_the_list_reaches_more_than_it_says(tmp_path, modules):
 @pytest.mark.parametrize("role", ["site", "server"])
 @pytest.mark.parametrize("tail", [".execute", ".__init__", ".run.__globals__", ".os.system"])
 def test_a_name_behind_a_listed_class_leads_nowhere(role, tail):
-    """FLARE admits names that go on behind a listed one; the import fails, as a class is no
-    package.
-    """
+    """FLARE admits names that continue a listed one; the import fails: a class is no package."""
     for path in ALLOWED[role]:
         with pytest.raises(TypeError, match="Can't load class"):
             load_class(path + tail)

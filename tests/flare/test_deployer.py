@@ -1,5 +1,6 @@
-"""A job's app comes to a kit whole or not at all; signed with the certificates of a provisioned
-project.
+"""A job's app comes to a kit as a whole or not at all.
+
+The apps are signed with the certificates of a provisioned project.
 """
 
 import io

@@ -17,7 +17,8 @@ JOB = "d7b914ca-3e43-48f3-b3d7-a2fd166e8dc0"
 
 def core_cell(topic: str, target: str = f"server.{JOB}", error: str = "target_unreachable") -> str:
     """Return what FLARE's cell logs of a message that cannot be sent."""
-    context = f"ME=server O=server D=server.:66e8dc0 CH=sm__STREAM TP=sm__DATA SCH=server_command STP={topic} SEQ=0"
+    route = "ME=server O=server D=server.:66e8dc0 CH=sm__STREAM TP=sm__DATA"
+    context = f"{route} SCH=server_command STP={topic} SEQ=0"
     return f"[{context}] cannot send to '{target}': {error}"
 
 

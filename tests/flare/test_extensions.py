@@ -1,6 +1,4 @@
-"""A job that names what another package adds: nothing of it is imported at a site whose policy does
-not admit it.
-"""
+"""A site imports nothing of a package that its policy does not admit, whatever a job names."""
 
 import sys
 from pathlib import Path
@@ -47,9 +45,7 @@ def trap(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def job(folder: Path, **names: str) -> MonaiTrainerExecutor:
-    """Return the executor of a job that says a name in place of a built-in one; it is written
-    without a check.
-    """
+    """Return the executor of a job that names another package's part, written without a check."""
     path, arguments = controller(tiny("fedal" if "sampler" in names else "fedavg"))
     shared = arguments["experiment"]
     if "method" in names:

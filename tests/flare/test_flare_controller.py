@@ -1,6 +1,4 @@
-"""The server's half of a job without FLARE's network: where its run lies, and what of it the
-submitter can download.
-"""
+"""The server's half of a job without FLARE's network: its run folder, and what is downloaded."""
 
 import json
 from collections.abc import Callable
@@ -172,9 +170,7 @@ def test_a_simulated_run_lies_in_its_results(run, workspace):
 
 
 def test_flares_tools_find_metrics_and_model_in_the_results(run, workspace):
-    """Read by the function that serves ``nvflare job download``, and in the form of FLARE's own
-    writer.
-    """
+    """The function behind ``nvflare job download`` reads them, in the form that FLARE writes."""
     results = run("job-1", submitter_name=LEAD)
     found, missing = _discover_job_download_artifacts(workspace.get_run_dir("job-1"))
     assert missing == ["client_logs"], "there is no client"

@@ -267,7 +267,8 @@ def test_what_leaves_is_in_the_sites_log_as_the_filters_left_it(tmp_path, sent):
 
 @pytest.mark.proves(
     "lead",
-    "a site's log is full or spoilt, so that metrics and losses would leave as FLARE's events without a line in it",
+    "a site's log is full or spoilt, so that metrics and losses would leave as FLARE's events "
+    "without a line in it",
     "nothing leaves: the scalars are sent after the line is written, as the filters left them",
 )
 def test_an_answer_the_site_cannot_log_does_not_leave(tmp_path, sent, monkeypatch):

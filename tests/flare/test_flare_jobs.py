@@ -1,6 +1,4 @@
-"""Exported jobs: the same bytes every time, what FLARE accepts, and nothing stale in the
-repository.
-"""
+"""Exported jobs: the same bytes each time, accepted by FLARE, and none stale in the repository."""
 
 import json
 import shutil
@@ -184,9 +182,7 @@ def test_only_the_servers_app_carries_the_weights(finished, tmp_path, clinical):
 
 @pytest.mark.parametrize("clinical", [False, True])
 def test_weights_are_no_code_to_flare(finished, tmp_path, clinical):
-    """Neither at the server, which looks at the whole job, nor at a participant, which looks at its
-    app.
-    """
+    """Neither the server, which checks the whole job, nor a participant, which checks its app."""
     export_job(tiny(), tmp_path / "job", clinical, HOSPITALS, finished)
     valid, error, meta = JobMetaValidator().validate(
         "job", zip_directory_to_bytes(str(tmp_path), "job")

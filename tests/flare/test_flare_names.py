@@ -1,5 +1,6 @@
-"""The names and behaviours of FLARE that this package stands on: a new FLARE release breaks here
-first.
+"""The names and behaviours of FLARE that this package relies on.
+
+A new release of FLARE that changes one of them fails here first.
 """
 
 import inspect

@@ -50,7 +50,8 @@ def test_named_folders_come_on_top(workspace, tmp_path, monkeypatch):
 
 @pytest.mark.proves(
     "lead",
-    "a site whose jobs run in containers of their own, where the privacy budget would begin anew with each job",
+    "a site whose jobs run in containers of their own, where the privacy budget would begin anew "
+    "with each job",
     "refused at the site until it mounts a folder that stays",
 )
 @pytest.mark.parametrize("launcher", ["docker_launcher", "k8s_launcher"])

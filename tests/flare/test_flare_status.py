@@ -1,6 +1,4 @@
-"""Progress over FLARE: what a controller answers, and what a user is told of jobs that run or do
-not.
-"""
+"""Progress over FLARE: the controller's answer, and what users read about their jobs."""
 
 from pathlib import Path
 from typing import Any

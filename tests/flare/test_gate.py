@@ -1,10 +1,12 @@
-"""Which messages the cells of a kit accept, by every pair of neighbours; FLARE's own list of
-requests, looked at.
+"""The messages that the cells of a kit accept, by every pair of neighbours.
+
+Each request that FLARE registers has been looked at.
 """
 
 import ast
 import importlib
 import io
+import json
 import zipfile
 from pathlib import Path
 from types import SimpleNamespace
@@ -53,9 +55,7 @@ SHELL = ("admin", "admin")
 
 
 def arrival(receiver: str, neighbour: str, **changes: Any) -> Arrival:
-    """A request of a neighbour for the receiver itself, over a connection of the kind that the two
-    have.
-    """
+    """Return a neighbour's request for the receiver, over a connection as the two have it."""
     passive = receiver == "server" or (receiver == "hospital-a" and neighbour != "server")
     known = {
         "receiver": receiver,
@@ -244,9 +244,9 @@ def test_what_a_federation_needs_passes(message):
 
 
 def registered() -> set[tuple[str, str]]:
-    """Return channel and topic of each callback that FLARE's code registers, read from its source."""
+    """Return channel and topic of each callback that FLARE registers, read from its source."""
     root = Path(nvflare.__file__).parent
-    found = set()
+    requests = set()
     for file in sorted(root.rglob("*.py")):
         text = file.read_text(encoding="utf-8")
         if not any(name in text for name in REGISTRATIONS):
@@ -255,25 +255,26 @@ def registered() -> set[tuple[str, str]]:
             ".".join(("nvflare", *file.relative_to(root).with_suffix("").parts))
         )
         for node in ast.walk(ast.parse(text)):
-            if (
-                isinstance(node, ast.Call)
-                and isinstance(node.func, ast.Attribute)
-                and node.func.attr in REGISTRATIONS
-            ):
-                named = {keyword.arg: keyword.value for keyword in node.keywords}
-                first = [*node.args, None, None]
-                expressions = (named.get("channel") or first[0], named.get("topic") or first[1])
-                if not any(
-                    isinstance(each, ast.Name) and each.id in ("channel", "topic")
-                    for each in expressions
-                ):
-                    # ``channel`` and ``topic`` are the arguments of FLARE's own wrappers, which
-                    # register for others.
-                    found.add(tuple(str(value(each, module)) for each in expressions))
-    return found
+            if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):
+                continue
+            if node.func.attr not in REGISTRATIONS:
+                continue
+            keywords = {keyword.arg: keyword.value for keyword in node.keywords}
+            positional = [*node.args, None, None]
+            channel = keywords.get("channel") or positional[0]
+            topic = keywords.get("topic") or positional[1]
+            if is_argument(channel) or is_argument(topic):
+                continue  # A wrapper of FLARE's own, which registers for its callers.
+            requests.add((str(value(channel, module)), str(value(topic, module))))
+    return requests
 
 
 REGISTRATIONS = ("register_request_cb", "register_blob_cb")
+
+
+def is_argument(expression: ast.expr) -> bool:
+    """Return whether an expression is the argument ``channel`` or ``topic`` of the function."""
+    return isinstance(expression, ast.Name) and expression.id in ("channel", "topic")
 
 
 def value(expression: ast.expr, module: Any) -> Any:
@@ -400,18 +401,18 @@ def test_a_site_speaks_to_the_server_of_itself(topic):
 
 @pytest.mark.proves(
     "site",
-    "an acknowledgement, or an error in its place, of a stream to another hospital: numbers of streams can be guessed",
+    "an acknowledgement, or an error in its place, of a stream to another hospital: numbers of "
+    "streams can be guessed",
     "refused; the stream goes on, and the server's audit log names the site",
 )
 def test_only_a_streams_receiver_acknowledges_it(monkeypatch):
     monkeypatch.setitem(ByteStreamer.tx_task_map, 7, SimpleNamespace(target=f"hospital-a.{JOB}"))
     stream = {MessageHeaderKey.CHANNEL: STREAM_CHANNEL, MessageHeaderKey.TOPIC: STREAM_ACK_TOPIC}
-    here = {MessageHeaderKey.DESTINATION: f"server.{JOB}"}
 
-    def told(site: str, stream_id: int, destination: dict[str, str]) -> str:
+    def refusal_of_ack(site: str, stream_id: int) -> str:
         headers = {
             **stream,
-            **destination,
+            MessageHeaderKey.DESTINATION: f"server.{JOB}",
             MessageHeaderKey.ORIGIN: f"{site}.{JOB}",
             StreamHeaderKey.STREAM_ID: stream_id,
         }
@@ -419,9 +420,9 @@ def test_only_a_streams_receiver_acknowledges_it(monkeypatch):
         beside.connector.mode = Mode.ACTIVE
         return refusal(arrival_of(f"server.{JOB}", Endpoint("server"), beside, message(**headers)))
 
-    assert told("hospital-b", 7, here) == f"it acknowledges a stream to 'hospital-a.{JOB}'"
-    assert told("hospital-a", 7, here) == ""
-    assert told("hospital-b", 8, here) == ""
+    assert refusal_of_ack("hospital-b", 7) == f"it acknowledges a stream to 'hospital-a.{JOB}'"
+    assert refusal_of_ack("hospital-a", 7) == ""
+    assert refusal_of_ack("hospital-b", 8) == ""
 
 
 def test_no_cell_accepts_diagnosis_bulk_or_keys():
@@ -546,13 +547,13 @@ def test_a_refused_message_is_dropped_and_audited(installed, monkeypatch):
     cell = SimpleNamespace(get_fqcn=lambda: "server")
     good = message()
     bad = message(**{MessageHeaderKey.DESTINATION: "hospital-b"})
-    for each in (good, bad):
-        CoreCell._process_received_msg(cell, Endpoint("hospital-a"), connection(), each)
+    for arrived in (good, bad):
+        CoreCell._process_received_msg(cell, Endpoint("hospital-a"), connection(), arrived)
     assert passed == [good]
     (line,) = installed.read_text().splitlines()
     assert (
-        "[U:hospital-a][A:refused task:heart_beat] nothing is passed on from 'hospital-a' to 'hospital-b'"
-        in line
+        "[U:hospital-a][A:refused task:heart_beat] nothing is passed on from 'hospital-a' to "
+        "'hospital-b'" in line
     )
 
 
@@ -662,7 +663,8 @@ def test_what_the_gate_cannot_read_does_not_pass(installed, monkeypatch):
 )
 @pytest.mark.proves(
     "site",
-    "an event of FLARE's own in the server's process of a job: a fatal error, by which FLARE ends everybody's run",
+    "an event of FLARE's own in the server's process of a job: a fatal error, by which FLARE ends "
+    "everybody's run",
     "it does not happen; the run goes on, and the server's audit log tells of it",
 )
 def test_a_site_causes_no_events_but_metrics(installed, monkeypatch, event):
@@ -720,7 +722,8 @@ def test_a_site_speaks_to_the_servers_job_of_itself(installed, monkeypatch, name
 
 @pytest.mark.proves(
     "site",
-    "an answer that cannot be decoded, and the word that a message is too large, to the server's process of a job",
+    "an answer that cannot be decoded, and the word that a message is too large, to the server's "
+    "process of a job",
     "the message is lost, and nothing else; the process goes on",
 )
 def test_no_message_ends_a_jobs_process_at_the_server(installed, monkeypatch):
@@ -758,16 +761,25 @@ class Agent(FedAdminAgent):
 @pytest.mark.usefixtures("installed")
 def test_a_site_has_the_commands_of_the_table_and_no_others():
     agent = Agent()
-    every = {
-        topic
-        for processor in ClientRequestProcessors.request_processors
-        for topic in processor.get_topics()
+    flares_commands = set()
+    for processor in ClientRequestProcessors.request_processors:
+        flares_commands |= set(processor.get_topics())
+    assert flares_commands == {
+        *RIGHTS,
+        "info.reset_errors",
+        "info.show_errors",
+        "info.show_stats",
+        "resource_manager.report_resources",
+        "sys.configure_site_log",
+        "sys.info",
+        "sys.report_env",
+        "sys.report_version",
+        "sys.shell",
+        "train.abort_task",
+        "train.configure_job_log",
+        "train.delete_run",
+        "train.get_scopes",
     }
-    assert every == {
-        *RIGHTS, "info.reset_errors", "info.show_errors", "info.show_stats", "resource_manager.report_resources",
-        "sys.configure_site_log", "sys.info", "sys.report_env", "sys.report_version", "sys.shell", "train.abort_task",
-        "train.configure_job_log", "train.delete_run", "train.get_scopes",
-    }  # fmt: skip
     for processor in ClientRequestProcessors.request_processors:
         agent.register_processor(processor)
     assert set(agent.processors) == set(RIGHTS)
@@ -786,9 +798,7 @@ def command(topic: str, body: Any = "", role: str = "project_admin", **headers: 
 
 @pytest.fixture
 def policy(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The rights that kits come with, at hospital A."""
-    import json
-
+    """The rights that kits come with, at hospital B."""
     templates = Path(gate.__file__).parent / "templates"
     rules = json.loads((templates / "authorization.json").read_text())
     monkeypatch.setattr(AuthorizationService, "the_authorizer", None)

@@ -1,4 +1,4 @@
-"""A job's process imports nothing from the job, whatever torch, MONAI and FLARE look for in vain."""
+"""A job's process imports nothing from the job, though libraries look for optional packages."""
 
 import json
 import subprocess
@@ -20,20 +20,20 @@ class Missing(importlib.abc.MetaPathFinder):
 
 sys.meta_path.append(Missing())
 import torch, monai
-import nvflare.private.fed.app.client.worker_process, fedward.flare.executor, fedward.flare.launchers
+import nvflare.private.fed.app.client.worker_process
+import fedward.flare.executor, fedward.flare.launchers
 torch.cuda.is_available(), torch.cuda.device_count()
 print(json.dumps(sorted(Missing.names)))
 """
-"""Prints the names of packages that a site's job process tries to import and that are not
-installed.
-"""
+"""Prints the names of missing packages that a site's job process tries to import."""
 
 STARTED = """
 import sys
 from nvflare.utils.job_launcher_utils import refresh_custom_dir_import_path
 refresh_custom_dir_import_path(sys.argv[1])
 import torch, monai
-import nvflare.private.fed.app.client.worker_process, fedward.flare.executor, fedward.flare.launchers
+import nvflare.private.fed.app.client.worker_process
+import fedward.flare.executor, fedward.flare.launchers
 torch.cuda.is_available(), torch.cuda.device_count()
 print(sys.argv[1] in sys.path)
 """
@@ -52,7 +52,7 @@ def python(*arguments: str) -> str:
 
 
 def planted(folder: Path, names: list[str]) -> tuple[Path, Path]:
-    """Put a package of each name into a folder ``custom``; each leaves a mark where it is imported."""
+    """Put a package of each name into a folder ``custom``; each leaves a mark if imported."""
     custom = folder / "custom"
     marks = folder / "marks"
     marks.mkdir()
@@ -67,7 +67,8 @@ def planted(folder: Path, names: list[str]) -> tuple[Path, Path]:
 @pytest.mark.slow
 @pytest.mark.proves(
     "lead",
-    "in an app's folder `custom`, a package of each name that torch, MONAI and FLARE look for in vain",
+    "in an app's folder `custom`, a package of each name that torch, MONAI and FLARE look for in "
+    "vain",
     "a job's process imports none of them; FLARE by itself imports them",
 )
 def test_no_optional_package_comes_from_the_job(optional, tmp_path):

@@ -1,5 +1,6 @@
-"""The doctor of startup kits: kits of FLARE's own provisioning, spoilt one way at a time, and small
-TLS servers.
+"""The doctor of startup kits.
+
+Kits of FLARE's own provisioning are spoilt one way at a time, and small TLS servers answer them.
 """
 
 import json
@@ -66,9 +67,7 @@ NOW = datetime.now(UTC)
 
 @pytest.fixture(scope="module", autouse=True)
 def _equal_keys_are_read_once():
-    """To read a private key is to check that it is prime, which takes longer than all else that the
-    doctor does.
-    """
+    """Read each private key once: the check that it is prime takes longer than all other checks."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(
             serialization, "load_pem_private_key", cache(serialization.load_pem_private_key)
@@ -135,7 +134,7 @@ class Kit:
         self.rewrite(RULES, change)
 
     def has_data(self, name="hospital-a.yaml", **site):
-        """Write a site file; by default one that names four images in an npz file beside the kit."""
+        """Write a site file; by default it names four images in an npz file beside the kit."""
         labels = np.arange(4)
         np.savez(
             self.folder.parent / "four.npz",
@@ -207,9 +206,7 @@ def meta(job, change):
 
 
 class Listener:
-    """A TLS server on a free port of this machine that greets whoever it accepts, as FLARE's gRPC
-    listener does.
-    """
+    """A TLS server on a free port that greets accepted clients, like FLARE's gRPC listener."""
 
     def __init__(self, context, greeting=b"hello"):
         self._context = context
@@ -860,7 +857,7 @@ MANIFEST = {"kind": "manifest", "folder": "../images"}
 
 
 def images(kit, listed, there):
-    """Write a CSV that lists some files, of which some are there, into the kit's folder of images."""
+    """Write a CSV into the kit's folder of images; some of the files that it lists exist."""
     folder = kit.folder / "images"
     folder.mkdir()
     rows = [f"s{index},{index}.png,MEL,g{index}" for index in range(listed)]

@@ -146,9 +146,7 @@ def test_a_sites_metrics_hold_all_that_is_watched(kits, metrics):
 
 
 def test_the_server_remembers_a_site_that_is_away(kits, metrics):
-    """Also over a restart: without it, the alert for a site that is silent would end with the
-    server.
-    """
+    """Also after a restart: otherwise the alert about a silent site would end with the server."""
     heartbeat(kits / SERVER, ("hospital-a", 1000.0), ("hospital-b", 1001.0))
     heartbeat(kits / SERVER, ("hospital-b", 2000.0))
     found = samples(metrics / f"fedward_kit_{SERVER}.prom")

@@ -141,15 +141,17 @@ for name in ["evil", "job.app_hospital.config.evil", "inner.evil"]:
         found.append(name)
     except ImportError:
         pass
+token = os.environ["NVFLARE_JOB_AUTH_TOKEN"]
 with open(sys.argv[1], "w") as file:
-    json.dump({"found": found, "path": sys.path, "token": os.environ["NVFLARE_JOB_AUTH_TOKEN"]}, file)
+    json.dump({"found": found, "path": sys.path, "token": token}, file)
 """
 
 
 @pytest.mark.proves(
     "lead",
     "a Python file anywhere in a kit, or in a job's folder there, is imported by name",
-    "refused by Python: neither the working directory nor the kit is on the path of a job's process",
+    "refused by Python: neither the working directory nor the kit is on the path of a job's "
+    "process",
 )
 @pytest.mark.parametrize("given", ["", "{kit}", ":", ".", "{kit}/local/custom::{outside}"])
 def test_a_jobs_process_imports_nothing_from_its_kit(monkeypatch, tmp_path, given):
@@ -188,9 +190,7 @@ WITH_WEIGHTS = "from fedward.nets import build; build('resnet18', 3, pretrained=
 
 
 def connects(folder: Path, environment: dict[str, str]) -> bool:
-    """Return whether building a network with timm's weights, which are not there, connects to
-    anybody.
-    """
+    """Return whether a network with timm's weights, which are missing, connects to anything."""
     with socket.create_server(("127.0.0.1", 0)) as proxy:
         place = f"http://127.0.0.1:{proxy.getsockname()[1]}"
         proxies = dict.fromkeys(("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY"), place)

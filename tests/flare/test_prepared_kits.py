@@ -1,6 +1,4 @@
-"""Kits that FLARE's own tool prepares for Docker, Kubernetes and Slurm keep what fedward wrote into
-them.
-"""
+"""Kits that FLARE's tool prepares for Docker, Kubernetes and Slurm keep fedward's rules."""
 
 import json
 import os
@@ -107,7 +105,8 @@ def test_what_a_kit_says_of_logs_and_waiting_is_kept(prepared):
 @pytest.mark.proves(
     "lead",
     "another class, at a kit that FLARE prepared for Docker, Kubernetes or Slurm",
-    "refused by the site: the prepared kit keeps its class list, its check of apps and its log rule",
+    "refused by the site: the prepared kit keeps its class list, its check of apps and its log "
+    "rule",
 )
 @pytest.mark.parametrize(
     "path",

@@ -88,9 +88,7 @@ def noise_filter(clip=1.0, noise_multiplier=2.0, max_epsilon=20.0):
 
 
 def test_clipping_is_over_all_tensors_together():
-    """|(3, 4)| = 5 over two tensors: clipped to 1 they are 0.6 and 0.8; a norm below the clip
-    changes nothing.
-    """
+    """|(3, 4)| = 5 over two tensors: clipped to 1 they are 0.6 and 0.8; a smaller norm stays."""
     arrays = {"a": np.float64([3.0]), "b": np.float64([[4.0]])}
     assert norm(arrays) == 5.0
     clipped = privatise(arrays, 1.0, 1e-300)
@@ -123,8 +121,9 @@ def test_an_update_of_zeros_and_odd_shapes():
 
 
 def accepts(noise, sigma):
-    """Return whether noise of mean 0 may have this sigma: sum (x / sigma)^2 is chi-square with one
-    degree a draw.
+    """Return whether noise of mean 0 may have this sigma.
+
+    The sum of (x / sigma)^2 is chi-square with one degree of freedom for each draw.
     """
     statistic = np.square(noise / sigma).sum()
     return stats.chi2.ppf(TAIL / 2, len(noise)) <= statistic <= stats.chi2.isf(TAIL / 2, len(noise))
@@ -132,8 +131,9 @@ def accepts(noise, sigma):
 
 @pytest.fixture(scope="module")
 def noise():
-    """What is added to zeros by clip 0.5 and multiplier 3, so sigma 1.5: half in each of two
-    tensors.
+    """Return what is added to zeros by clip 0.5 and multiplier 3, thus sigma 1.5.
+
+    Half of the numbers are in each of two tensors.
     """
     arrays = {"a": np.zeros((DRAWS // 4, 2), np.float32), "b": np.zeros(DRAWS // 2, np.float32)}
     noisy = privatise(arrays, 0.5, 3.0)

@@ -1,6 +1,4 @@
-"""Recipes: the files of an exported job, in FLARE's environments, and the shipped scripts
-``job.py``.
-"""
+"""Recipes: the files of an exported job, in FLARE's environments, and the scripts ``job.py``."""
 
 import json
 import os

@@ -1,6 +1,4 @@
-"""A session in a process of its own: what comes back from it, and what happens where it hangs or
-dies.
-"""
+"""A session in a process of its own: its answers, and what happens if it hangs or dies."""
 
 import json
 import os
@@ -69,7 +67,8 @@ def children() -> list[psutil.Process]:
 
 def test_questions_and_answers_pass_as_they_are(kit, fake, capfd):
     fake(
-        "tell(answer=[name, *arguments] if name == 'list_jobs' else {'job': arguments[0], 'name': 'ü\\n\"'})"
+        "tell(answer=[name, *arguments] if name == 'list_jobs' else {'job': arguments[0], 'name': "
+        "'ü\\n\"'})"
     )
     before = children()
     with RemoteSession(kit) as session:
@@ -160,9 +159,12 @@ def test_a_question_that_hangs_ends_the_session(kit, fake, monkeypatch):
 def test_a_process_that_hangs_at_the_end_is_killed(kit, fake, monkeypatch):
     fake()
     monkeypatch.setattr(remote, "_GOODBYE", 0.5)
-    fake(
-        answer="tell(answer=[])\n    signal = __import__('signal')\n    signal.signal(signal.SIGTERM, signal.SIG_IGN)"
-    )
+    answer_and_ignore_sigterm = [
+        "tell(answer=[])",
+        "signal = __import__('signal')",
+        "signal.signal(signal.SIGTERM, signal.SIG_IGN)",
+    ]
+    fake(answer="\n    ".join(answer_and_ignore_sigterm))
     text = (kit.parent / "fake_session.py").read_text()
     (kit.parent / "fake_session.py").write_text(text + "\ntime.sleep(600)\n")
     before = children()
@@ -185,8 +187,9 @@ def test_a_process_that_dies_leaves_its_last_words(kit, fake):
 
 def test_a_download_lasts_while_it_grows(kit, fake, tmp_path, monkeypatch):
     monkeypatch.setattr(remote, "STANDSTILL", 2.0)
-    grow = "[(pathlib.Path(sys.argv[2], 'transfer', str(i)).write_text('x'), time.sleep(0.5)) for i in range(8)]"
-    fake(answer=f"{grow}, tell(answer=arguments[1])")
+    write_a_file = "pathlib.Path(sys.argv[2], 'transfer', str(i)).write_text('x')"
+    write_slowly = f"[({write_a_file}, time.sleep(0.5)) for i in range(8)]"
+    fake(answer=f"{write_slowly}, tell(answer=arguments[1])")
     with RemoteSession(kit) as session:
         assert session.download_job_result("42", str(tmp_path / "out")) == str(tmp_path / "out")
     fake(answer="time.sleep(600)")

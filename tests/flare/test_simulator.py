@@ -1,5 +1,4 @@
-"""The whole way through FLARE's simulator: the weights of the in-process engine, on as many threads
-as one likes.
+"""FLARE's simulator gives the weights of the in-process engine, on any number of threads.
 
 Of the tests that are not slow, test_recipes.py runs FedPerl so, and test_tutorial.py a method of
 another package.

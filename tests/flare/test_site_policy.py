@@ -1,4 +1,4 @@
-"""What provisioning writes into the kits: the policy of server and sites, beside FLARE's defaults."""
+"""What provisioning writes into the kits, compared with FLARE's defaults."""
 
 import json
 import shutil
@@ -59,9 +59,7 @@ def test_there_is_one_file_of_resources(kits, name):
     ("name", "given"), [("localhost", "/elsewhere"), (SITES[0], ""), (SITES[0], "/elsewhere")]
 )
 def test_a_participants_process_imports_nothing_from_its_kit(kits, tmp_path, name, given):
-    """The working directory is the kit; the program that stands in for python3 tells what it was
-    given.
-    """
+    """The working directory is the kit; a program in place of python3 writes what it was given."""
     kit = shutil.copytree(kits / name, tmp_path / "kit")
     (kit / "evil.py").write_text("")
     stub = tmp_path / "bin" / "python3"

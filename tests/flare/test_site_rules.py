@@ -1,5 +1,6 @@
-"""What doctor and administrator are told of a site's policy: rule by rule against a job, and of
-jobs that wait.
+"""What the doctor and the administrator read about a site's policy.
+
+Rule by rule against a job, and about jobs that wait.
 """
 
 import hashlib
@@ -136,12 +137,13 @@ def test_a_jobs_digest_can_be_copied_from_the_report(kit, tmp_path):
 
 def test_an_export_that_needs_images_at_the_server_says_so(tmp_path, capsys):
     assert main(["jobs", str(tmp_path), "--only", "selffed", "--clinical"]) == 0
-    told = "fedward: warning: selffed: the server needs images of its own, named in local/server.yaml of its kit\n"
-    assert told in capsys.readouterr().err
-    assert (
-        main(["jobs", str(tmp_path), "--only", "selffed", "--clinical", "--set", "contrastive=off"])
-        == 0
+    warning = (
+        "fedward: warning: selffed: the server needs images of its own, "
+        "named in local/server.yaml of its kit\n"
     )
+    assert warning in capsys.readouterr().err
+    command = ["jobs", str(tmp_path), "--only", "selffed", "--clinical"]
+    assert main([*command, "--set", "contrastive=off"]) == 0
     assert "server.yaml" not in capsys.readouterr().err
 
 
@@ -274,7 +276,7 @@ def test_an_administrator_sees_what_waits_and_what_it_would_do(kit, capsys):
 
 
 def settings_shown(kit: Path, experiment: Experiment, capsys) -> str:
-    """Let a job ask at a hospital that approves each one, and return the lines with its settings."""
+    """Let a job ask at a hospital that approves each one; return the lines with its settings."""
     (kit / "local" / FILE).write_text("approval: required")
     assert not Approvals(kit / "fedward" / "approvals").ask(experiment)
     assert approve(kit) == 0

@@ -172,9 +172,7 @@ REPEATED = "given up: 3 attempts in a row brought no further round"
 
 @pytest.fixture
 def finish(tmp_path, monkeypatch):
-    """Supervise a run in a federation; return its folder, relative to the results, and what was
-    said.
-    """
+    """Supervise a run in a federation; return its folder below the results, and the lines said."""
     export_job(tiny(), tmp_path / "job", clinical=True)
     clock = [0.0]
     time = SimpleNamespace(
@@ -305,9 +303,7 @@ def test_a_job_that_died_with_its_server_is_not_believed_to_run(finish):
 
 
 def test_an_end_that_flare_does_not_tell_is_not_awaited(finish):
-    """FLARE waits for a site that hangs, with the results; a further attempt finds the run
-    finished.
-    """
+    """FLARE holds the results for a site that hangs; another attempt finds the run finished."""
     federation = Federation({"looks": ["RUNNING"] + ["no process"] * 20}, GOOD)
     assert finish(federation)[0] == "job-1/workspace/fedward"
     starting = Federation({"looks": ["no process"] * 20 + GOOD["looks"], "run": "finished"})
@@ -423,8 +419,8 @@ def test_an_idle_site_that_the_job_does_not_go_to_is_left_alone(finish, tmp_path
 # --- who stopped what
 
 STOPPED = (
-    r"job job-0: expected a job that nobody stops, found it was stopped by somebody else.*--continue "
-    + RUN
+    r"job job-0: expected a job that nobody stops, found it was stopped by somebody "
+    r"else.*--continue " + RUN
 )
 
 
@@ -440,8 +436,9 @@ def test_what_somebody_else_stops_is_not_sent_again(finish, said):
 
 @pytest.mark.parametrize("status", ["failed", "finished", "stopped"])
 def test_a_site_that_stops_is_not_taken_for_one_that_comes_back(finish, status):
-    """The job's process knows of the abort before FLARE tells, while its sites become idle one
-    after the other.
+    """The job's process knows of an abort before FLARE reports it.
+
+    Meanwhile its sites become idle, one after the other.
     """
     looks = ["RUNNING"] * 60 + ["FINISHED:ABORTED"]
     for away in (0, 1):

@@ -1,6 +1,4 @@
-"""The package of docs/tutorial.md, installed as it lies there: its method is SCAFFOLD, and runs
-like those inside.
-"""
+"""The package of docs/tutorial.md, installed as it is there; its method is SCAFFOLD."""
 
 import json
 import os
@@ -72,9 +70,7 @@ def without_control(folder: Path) -> dict[str, torch.Tensor]:
 
 
 def own_controls(folder: Path) -> list[dict[str, torch.Tensor]]:
-    """Each site's newest c_i, under the names of the server's c; nothing of a site that never took
-    part.
-    """
+    """Return each site's newest c_i by the names of the server's c, of sites that took part."""
     newest = [
         max(site.glob("memory/*/*.safetensors"), default=None)
         for site in sorted((folder / "sites").iterdir())
@@ -98,9 +94,7 @@ def test_with_one_local_step_it_is_fedavg(tmp_path):
 
 
 def test_without_corrections_yet_it_is_fedavg(tmp_path):
-    """In the first round c and each c_i are 0, however many steps there are; in the second they are
-    not.
-    """
+    """In the first round c and each c_i are 0, however many steps there are; in the second not."""
     one = [
         run(tmp_path / f"{method}1", method, steps=3, rounds=1) for method in ("scaffold", "fedavg")
     ]

@@ -28,9 +28,7 @@ def calls(name: str) -> set[str]:
 
 
 def allowed(unit: Path) -> set[str]:
-    """Return what the unit's lines SystemCallFilter leave over; a line that begins with ``~`` takes
-    away.
-    """
+    """Return the system calls that the unit's lines SystemCallFilter leave; ``~`` removes some."""
     found: set[str] = set()
     for line in unit.read_text().splitlines():
         if line.startswith("SystemCallFilter="):

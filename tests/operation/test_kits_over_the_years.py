@@ -1,5 +1,6 @@
-"""Renewal, revocation and backup of provisioned kits; what a running federation makes of them is in
-tests/secure.
+"""Renewal, revocation and backup of provisioned kits.
+
+What a running federation makes of them is in tests/secure.
 """
 
 import json
@@ -32,9 +33,7 @@ OTHER = "lead@hospital-b.org"
 
 
 def run(*command: object, **environment: str) -> subprocess.CompletedProcess[str]:
-    """Run a script as an administrator would, with this interpreter first: it calls ``python3`` and
-    ``nvflare``.
-    """
+    """Run a script as an administrator would; it finds these tests' ``python3`` and ``nvflare``."""
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     variables = {**os.environ, "PATH": path, **environment}
     return subprocess.run(
@@ -195,7 +194,7 @@ def believed(startup: Path) -> dict[str, LoadResult]:
 
 
 def test_kits_with_an_encryption_key_are_renewed_and_keep_it(encrypted, tmp_path):
-    """Also a second time, and whoever is not renewed at the same time has the same key as before."""
+    """Also a second time; a participant that is not renewed with the others keeps its key."""
     workspace = shutil.copytree(encrypted, tmp_path / "workspace")
     startups = {name: kit(workspace, name) / "startup" for name in (SERVER, SITE, "hospital-b")}
     keys = {
@@ -236,9 +235,7 @@ def test_a_renewed_certificate_needs_its_signature(encrypted, tmp_path):
 
 
 def test_a_new_authority_trusts_nobody_of_the_old_one(workspace, tmp_path):
-    """The steps of docs/operation.md: ``startup/`` is exchanged as a whole, all else of a kit in
-    use stays.
-    """
+    """The steps of docs/operation.md: ``startup/`` is replaced as a whole, all else stays."""
     assert run(PROVISIONING / "build.sh", tmp_path / "new").returncode == 0
     old = tmp_path / "old"
     root = kit(tmp_path / "new", SITE) / "startup" / "rootCA.pem"

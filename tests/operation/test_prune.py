@@ -367,7 +367,8 @@ def test_a_step_on_the_way_that_became_a_link_is_not_followed(ended, age, outsid
 
 @pytest.mark.proves(
     "files",
-    "a run folder whose name has line breaks and escape sequences, to fake lines of `fedward prune` and `fedward runs`",
+    "a run folder whose name has line breaks and escape sequences, to fake lines of `fedward "
+    "prune` and `fedward runs`",
     "its name stays one printable line",
 )
 def test_a_name_cannot_pass_for_a_line(ended, age, tmp_path, capsys):

@@ -1,6 +1,4 @@
-"""``fedward survey``: counts and a page of site files on one machine, and pictures that stay where
-they are.
-"""
+"""``fedward survey``: counts and a page of site files, and pictures that stay at their site."""
 
 import json
 import re
@@ -135,7 +133,8 @@ def test_flags_name_what_spoils_a_training() -> None:
     ]
     found = flags(rows, CLASSES)
     assert conclusions(rows, CLASSES) == [
-        "3 sites tell of 280 training images, 130 of them with a label (46 %), 130 for validation and 130 for testing.",
+        "3 sites tell of 280 training images, 130 of them with a label (46 %), 130 for validation "
+        "and 130 for testing.",
         "MEL is the commonest class, with 77 % of the labels: a model must beat that.",
     ]
     assert [sentence.split(":")[0] for sentence in found] == [
@@ -143,7 +142,8 @@ def test_flags_name_what_spoils_a_training() -> None:
         "No labels, or of each class fewer than five patients",
         "b has no NV",
         "c has no MEL or NV",
-        "At b at least 10 validation or test images are also in another split, pixel by pixel. Results on known images "
+        "At b at least 10 validation or test images are also in another split, pixel by pixel. "
+        "Results on known images "
         "say nothing about new ones; `fedward doctor` lists them.",
         "Without validation images",
         "Without test images",

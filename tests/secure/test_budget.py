@@ -1,6 +1,4 @@
-"""A provisioned federation in which one hospital adds noise to its updates, with a budget for one
-of them.
-"""
+"""A provisioned federation in which one hospital adds noise, with a budget for one update."""
 
 import json
 from collections.abc import Iterator
@@ -92,7 +90,7 @@ def test_a_hospital_stops_when_its_privacy_budget_is_used_up(rounds, ledger):
 
 
 def rounds_of(flare: Session, job_id: str, out: Path) -> list[dict[str, Any]]:
-    """Return what the server wrote of each round of a job, whose run may fail for want of replies."""
+    """Return the server's log of each round of a job, whose run may fail for want of replies."""
     meta = wait(flare, job_id, PATIENCE)
     with suppress(RunError):
         fetch(flare, meta, out)

@@ -1,5 +1,4 @@
-"""A federation whose participants are started by the image's entry point, as its account, with what
-an image lets them.
+"""A federation whose participants are started by the image's entry point, with its account.
 
 No engine is needed: home, ``startup/`` and ``local/`` are read-only by their rights instead of by a
 mount.

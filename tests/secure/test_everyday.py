@@ -1,6 +1,4 @@
-"""An ordinary day of a provisioned federation: what its logs and metrics say of it, and jobs by
-FLARE's own command.
-"""
+"""An ordinary day of a federation: its logs, its metrics, and jobs of FLARE's command."""
 
 import json
 import os
@@ -49,9 +47,7 @@ def experiment(rounds: int) -> Experiment:
 
 
 def scraped(folder: Path) -> Samples:
-    """Return all samples of all files, as Prometheus' own parser reads them; two of one name and
-    labels are refused.
-    """
+    """Return all samples of all files, read by Prometheus' own parser; duplicates are refused."""
     found: Samples = {}
     for file in sorted(folder.glob("*.prom")):
         for family in text_string_to_metric_families(file.read_text(encoding="utf-8")):
@@ -96,9 +92,7 @@ def nvflare(federation: Federation, *words: object) -> subprocess.CompletedProce
 def watched(
     federation: Federation, metrics: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> list[Samples]:
-    """The metrics during a run and at its end; somebody asks all the time how far it is, as
-    ``fedward status`` does.
-    """
+    """The metrics during and after a run, while somebody keeps asking for its progress."""
     folder = tmp_path_factory.mktemp("watched")
     seen = list[Samples]()
     export_job(experiment(ROUNDS), folder / "job", clinical=True)
@@ -162,9 +156,7 @@ def kit_files() -> set[str]:
 
 
 def test_a_job_by_flares_own_command_runs_as_a_run_of_its_own(federation, tmp_path, watched):
-    """And a site reads its site file anew for each job: nobody has started it again since the file
-    was changed.
-    """
+    """A site reads its site file again for each job, without a restart."""
     site_file = federation.kit("hospital-a") / "local" / "fedward_site.yaml"
     before = site_file.read_text()
     site_file.write_text(yaml.safe_dump({**yaml.safe_load(before), "file": "/nowhere.npz"}))

@@ -48,9 +48,7 @@ def lead(federation: Federation) -> Iterator[Session]:
 
 @pytest.fixture(scope="module")
 def finished(federation: Federation, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The results of the clinical FedPerl job, sent by the command; the folder's name is the job's
-    id.
-    """
+    """The results of a clinical FedPerl job that the command sent, in a folder of its id."""
     folder = tmp_path_factory.mktemp("finished")
     export_job(clinical("fedperl"), folder / "fedperl", clinical=True)
     out = folder / "out"
@@ -127,9 +125,7 @@ def test_what_a_site_says_of_its_own_errors_stays_there(federation, lead, job, t
 
 
 def contents(path: Path) -> bytes:
-    """Return what a file says, unpacked; nothing of one that is gone since, as the server's copies
-    on their way out.
-    """
+    """Return a file's content, unpacked; empty if it is gone, as copies of the server may be."""
     try:
         if not zipfile.is_zipfile(path):
             return path.read_bytes()
@@ -313,9 +309,7 @@ def foreign(federation: Federation, tmp_path_factory: pytest.TempPathFactory) ->
 
 
 def answer(federation: Federation, startup: Path | None) -> bytes:
-    """Ask the server for something with the client certificate of a kit, or with none; it may just
-    hang up.
-    """
+    """Ask the server with the client certificate of a kit, or with none; it may just hang up."""
     context = ssl.create_default_context(
         cafile=federation.kit("hospital-a") / "startup" / "rootCA.pem"
     )
@@ -442,8 +436,9 @@ def test_a_workspace_with_keys_is_not_overwritten(federation):
     "**not noticed**: certificates are all that FLARE checks; protect the folder",
 )
 def test_flare_does_not_notice_a_changed_startup_file(federation):
-    """Certificates are all it checks: who may write to a kit may change what the site does. See
-    docs/deployment.md.
+    """FLARE checks certificates alone: write access to a kit changes what the site does.
+
+    See docs/deployment.md.
     """
     config = federation.kit("hospital-c") / "startup" / "fed_client.json"
     federation.stop_one("hospital-c")

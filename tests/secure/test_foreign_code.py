@@ -43,8 +43,9 @@ REFUSED = "refused by the site before anything is imported; the lead is told the
 
 
 class Watched(Federation):
-    """A federation in which code leaves a mark when it runs: that of jobs, and a file that Python
-    imports by itself.
+    """A federation in which code leaves a mark when it runs.
+
+    It is code of jobs, and a file that Python imports by itself.
     """
 
     @property
@@ -128,7 +129,7 @@ def refused(federation: Watched, job: Path) -> Told:
 
 
 def nothing_ran(federation: Watched, told: Told) -> None:
-    """Assert that no process of the job started at a hospital, and that no code of anybody's ran."""
+    """Assert that no process of the job started at a hospital, and that nobody's code ran."""
     assert told.status == "FINISHED:FAILED_TO_RUN"
     assert not [
         path for name in HOSPITALS for path in (federation.kit(name) / told.job_id).glob("log*")
@@ -151,7 +152,8 @@ def test_an_exported_job_runs_and_nothing_else_does(federation, tmp_path):
 
 @pytest.mark.proves(
     "lead",
-    "code among the configuration of a clinical job, and an installed class that imports it, at every site",
+    "code among the configuration of a clinical job, and an installed class that imports it, at "
+    "every site",
     "refused by each site before anything is imported; the lead is told the file",
 )
 def test_code_among_the_configuration_is_refused_by_every_site(federation, tmp_path):
@@ -348,7 +350,8 @@ def test_a_job_with_more_than_an_export_is_refused_by_the_site(answers, web, att
     assert web.asked == []
 
 
-# --- one line of defence taken away after the other, at one hospital; the last tests, because it stays like that
+# --- one line of defence taken away after the other, at one hospital
+# These are the last tests, because the hospital stays like that.
 
 
 def resources(federation: Watched, **changes: Any) -> None:

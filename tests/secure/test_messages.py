@@ -1,5 +1,4 @@
-"""Participants who speak FLARE's cell network themselves: what reaches a hospital, whoever sends
-it.
+"""Participants who speak FLARE's cell network themselves: what reaches a hospital from them.
 
 The tests of one federation stand in an order: first what needs a running job, then what stops a
 hospital or the server.
@@ -103,8 +102,10 @@ COMMANDS = sorted(
 @pytest.mark.parametrize("role", PEOPLE)
 @pytest.mark.proves(
     "member",
-    "every request that FLARE registers, to every process of a hospital and of a running job, with any person's kit",
-    "no process answers but the server, to its console; the job goes on, and the server's audit log names the person",
+    "every request that FLARE registers, to every process of a hospital and of a running job, with "
+    "any person's kit",
+    "no process answers but the server, to its console; the job goes on, and the server's audit "
+    "log names the person",
 )
 def test_a_person_reaches_nobody_but_the_servers_console(federation, flare, job, role):
     before = rounds(federation, job)
@@ -129,7 +130,8 @@ def test_a_person_reaches_nobody_but_the_servers_console(federation, flare, job,
 @pytest.mark.parametrize("topic", COMMANDS)
 @pytest.mark.proves(
     "member",
-    "each command of a site's process, a shell and the deletion of folders among them, past the console",
+    "each command of a site's process, a shell and the deletion of folders among them, past the "
+    "console",
     "none reaches the site; the server's audit log names the person",
 )
 def test_a_person_gives_no_orders_inside_a_hospital(federation, job, orders, topic):
@@ -183,7 +185,8 @@ def test_another_lead_cannot_stop_a_job_past_the_console(federation, job):
 @pytest.mark.parametrize("event", ["_system_bootstrap", "_system_end"])
 @pytest.mark.proves(
     "member",
-    "an event of the server's own process, such as that of its start, by which it gives up running jobs",
+    "an event of the server's own process, such as that of its start, by which it gives up running "
+    "jobs",
     "it does not happen; the job goes on, and the server's audit log names the member",
 )
 def test_a_member_causes_no_event_in_the_server(federation, flare, job, event):
@@ -219,7 +222,8 @@ NAMES = [
 @pytest.mark.parametrize("kit", [MEMBER, "hospital-b"])
 @pytest.mark.proves(
     "site",
-    "a connection to the server under the name of the server, of one of its jobs, or of another hospital",
+    "a connection to the server under the name of the server, of one of its jobs, or of another "
+    "hospital",
     "refused by its certificate",
 )
 def test_a_connection_bears_its_certificates_name(federation, kit, name):
@@ -243,7 +247,8 @@ def test_a_site_may_connect_under_its_own_name(federation):
 
 @pytest.mark.proves(
     "outsider",
-    "another account on a hospital's machine connects to the port by which a site's process reaches its jobs",
+    "another account on a hospital's machine connects to the port by which a site's process "
+    "reaches its jobs",
     "refused: that connection needs the kit's certificate too",
 )
 def test_ports_within_a_machine_need_a_certificate(federation, job):
@@ -260,9 +265,7 @@ def test_ports_within_a_machine_need_a_certificate(federation, job):
 
 
 def shows_certificate_first(port: int) -> bool:
-    """Return whether a local port ends a connection that does not begin with TLS, and one without a
-    certificate.
-    """
+    """Return whether a local port ends a connection without TLS, and one without a certificate."""
     import socket
     import ssl
 
@@ -289,7 +292,8 @@ def shows_certificate_first(port: int) -> bool:
 
 @pytest.mark.proves(
     "lead",
-    "optional packages that torch looks for, in the folder `custom` of a running job, whose process is then restarted",
+    "optional packages that torch looks for, in the folder `custom` of a running job, whose "
+    "process is then restarted",
     "the restarted process does not import them; the job goes on",
 )
 def test_a_restarted_process_imports_nothing_from_the_job(federation, job):
@@ -323,12 +327,14 @@ def test_the_owner_of_the_job_still_rules_it(federation, flare, job):
     assert appears(lambda: "FINISHED" in str(flare.get_job_meta(job)["status"]))
 
 
-# --- a hospital's kit, and a server that lets everything pass; the last tests, because they stop somebody
+# --- a hospital's kit, and a server that lets everything pass
+# These are the last tests, because they stop participants.
 
 
 @pytest.mark.proves(
     "site",
-    "every request and command that FLARE registers, to another hospital and to the server, with a site's kit",
+    "every request and command that FLARE registers, to another hospital and to the server, with a "
+    "site's kit",
     "no other hospital answers; the server's audit log names the site",
 )
 def test_a_site_reaches_no_other_hospital(federation):
@@ -371,7 +377,8 @@ def test_a_hospital_refuses_what_a_careless_server_passes_on(federation):
 
 @pytest.mark.proves(
     "server",
-    "orders of the server itself that a site has no use for: a shell, the deletion of the site's own folder",
+    "orders of the server itself that a site has no use for: a shell, the deletion of the site's "
+    "own folder",
     "refused by the site; its audit log names the command",
 )
 def test_a_server_itself_has_no_shell_at_a_hospital(federation):

@@ -1,6 +1,4 @@
-"""The scripts ``job.py`` where real processes run the job: in FLARE's proof of concept, and in a
-running federation.
-"""
+"""The scripts ``job.py`` in FLARE's proof of concept, and in a running federation."""
 
 import json
 import os
@@ -22,7 +20,8 @@ def run(
 ) -> Path:
     """Run a script in a folder and return the run folder it names."""
     changes = [part for change in settings or SETTINGS for part in ("--set", change)]
-    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"  # of the start scripts' python3
+    # The start scripts call python3.
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     done = subprocess.run(
         [sys.executable, SCRIPT, *arguments, *changes],
         cwd=folder,

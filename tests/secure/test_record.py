@@ -1,6 +1,4 @@
-"""A provisioned federation whose server asks off the record, and a job that is not the same at both
-ends.
-"""
+"""A federation whose server asks off the record, and a job that differs between its two ends."""
 
 import json
 import shutil
@@ -110,8 +108,10 @@ def test_a_job_of_two_minds_is_refused_by_every_site(federation, tmp_path):
 
 @pytest.mark.proves(
     "server",
-    "a server with changed code asks for round -5, without last hash, with another model, or under another run's id",
-    "refused by every site; the sites' logs show it, and `fedward audit verify` finds that the server's does not",
+    "a server with changed code asks for round -5, without last hash, with another model, or under "
+    "another run's id",
+    "refused by every site; the sites' logs show it, and `fedward audit verify` finds that the "
+    "server's does not",
 )
 @pytest.mark.slow
 def test_a_server_that_asks_off_the_record_learns_nothing(federation, tmp_path, capsys):
@@ -128,7 +128,10 @@ def test_a_server_that_asks_off_the_record_learns_nothing(federation, tmp_path, 
     expected = {
         "round -5": "found -5",
         "a round after the last": "one from 1 to 2",
-        "a round of no run": "request, round: expected a whole number from -10000000 to 10000000, found 1099511627776",
+        "a round of no run": (
+            "request, round: expected a whole number from -10000000 to 10000000, "
+            "found 1099511627776"
+        ),
         "a part too many": "one from 0 to 0",
         "no last hash": "request, last_hash",
         "a sum without last hash": "request, last_hash",

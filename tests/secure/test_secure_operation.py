@@ -1,4 +1,4 @@
-"""A provisioned federation over the years: what it tells about itself, and who is shut out of it."""
+"""A federation over the years: what it says about itself, and who is shut out of it."""
 
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,6 +1,4 @@
-"""Hospitals of a provisioned federation with their default policy: what a lead's job may not do
-there, and approval.
-"""
+"""Hospitals with their default policy: what a lead's job may not do there, and approval."""
 
 import json
 from collections.abc import Callable, Iterator
@@ -138,8 +136,10 @@ def test_no_job_is_endless_work(federation, lead, tmp_path, changes, told):
 
 @pytest.mark.proves(
     "lead",
-    "a lead's job whose distance_scale leaves the average of three hospitals to two, one of which is its own",
-    "with fewer than three replies refused by every hospital; with three the average is worth two and a half hospitals",
+    "a lead's job whose distance_scale leaves the average of three hospitals to two, one of which "
+    "is its own",
+    "with fewer than three replies refused by every hospital; with three the average is worth two "
+    "and a half hospitals",
 )
 def test_no_average_of_three_is_one_of_two(federation, lead, tmp_path):
     scaled = {"rounds": 1, "distance_scale": 1e7}
@@ -158,7 +158,8 @@ def test_no_average_of_three_is_one_of_two(federation, lead, tmp_path):
 
 @pytest.mark.proves(
     "lead",
-    "a lead's FedPerl job that hands one hospital's whole model to the others (no anonymity, or one peer)",
+    "a lead's FedPerl job that hands one hospital's whole model to the others (no anonymity, or "
+    "one peer)",
     "refused by every hospital; the run ends with its first exchange",
 )
 @pytest.mark.parametrize(
@@ -229,7 +230,8 @@ def test_a_hospital_that_requires_noise_takes_part_with_it(federation, lead, pol
 @pytest.mark.proves(
     "lead",
     "a job at a hospital that asks for approval, whose administrator has approved another one",
-    "it waits, and everyone sees for whom, until this very job is approved; then the run goes on with all",
+    "it waits, and everyone sees for whom, until this very job is approved; then the run goes on "
+    "with all",
 )
 @pytest.mark.slow
 def test_a_job_waits_for_a_hospitals_administrator(federation, lead, policy, tmp_path, capsys):

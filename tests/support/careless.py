@@ -8,9 +8,7 @@ from local_federation import SERVER, Federation
 
 
 def let_everything_pass(federation: Federation) -> None:
-    """Restart the server without rules of its own: any code, class and file, no signatures, and a
-    shell for people.
-    """
+    """Restart the server without rules: any code, class and file, no signatures, and a shell."""
     kit = federation.kit(SERVER)
     rules = kit / "local" / "authorization.json"
     granted = rules.read_text()
@@ -28,9 +26,7 @@ def let_everything_pass(federation: Federation) -> None:
 
 
 def restart(federation: Federation, name: str) -> None:
-    """Let a participant read its files again; the server goes on calling a site connected that has
-    just ended.
-    """
+    """Let a participant read its files again; the server may still call it connected meanwhile."""
     log = federation.kit(name) / "log.txt"
     federation.stop_one(name)
     log.unlink()

@@ -1,6 +1,4 @@
-"""A headless Chromium at the page for clinicians, and the command that serves it, in a process of
-its own.
-"""
+"""A headless Chromium at the page for clinicians, and the command that serves the page."""
 
 import re
 import shutil
@@ -111,9 +109,7 @@ class Tab:
         ActionChains(self.browser).send_keys(keys).perform()
 
     def answer(self, key: str) -> str:
-        """Answer the image on the stage with a key, wait for what comes then, and return the
-        image's id.
-        """
+        """Answer the image on the stage with a key, wait for the next; return its id."""
         sample_id = self.about()
         said = self.text("said")
         count = self.text("waiting")
@@ -138,7 +134,8 @@ def start_browser(font_size: int = 16) -> Chrome:
     missing = [name for name, path in programs.items() if path is None]
     if missing:
         pytest.fail(
-            f"{' and '.join(missing)} not found. Install them (Debian: apt-get install chromium chromium-driver), "
+            f"{' and '.join(missing)} not found. Install them (Debian: apt-get install chromium "
+            "chromium-driver), "
             "or leave these tests out: pytest -m 'not browser and not secure'."
         )
     options = ChromeOptions()

@@ -15,9 +15,7 @@ _SECONDARY_CAPTURE = "1.2.840.10008.5.1.4.1.1.7"
 
 
 def dataset(values: np.ndarray, **tags: Any) -> Any:
-    """Return an image of stored values, (H, W) or (H, W, 3) of 8 or 16 bits; a tag that is None is
-    left out.
-    """
+    """Return an image of stored values, (H, W) or (H, W, 3), 8 or 16 bits; None omits a tag."""
     meta = pydicom.dataset.FileMetaDataset()
     meta.MediaStorageSOPClassUID = _SECONDARY_CAPTURE
     meta.MediaStorageSOPInstanceUID = "1.2.3"
@@ -47,9 +45,7 @@ def dataset(values: np.ndarray, **tags: Any) -> Any:
 
 
 def table(first: int, values: np.ndarray, bits: int) -> Any:
-    """Return a modality or VOI table: the first stored value that is mapped, what it and those
-    after become.
-    """
+    """Return a modality or VOI table: the first mapped value, and the values of it and the next."""
     item = pydicom.Dataset()
     item.LUTDescriptor = [len(values), first, bits]
     item.LUTData = values.astype("<u2").tobytes()

@@ -18,9 +18,7 @@ SHARES = (0.5, 0.3, 0.05)
 
 
 def shown(images: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return grey images (N, 16, 16), a bright square for each class that one shows, and labels (N,
-    3) of 0 and 1.
-    """
+    """Return grey images (N, 16, 16) with a square per class, and labels (N, 3) of 0 and 1."""
     rng = np.random.default_rng(seed)
     labels = (rng.random((images, len(FINDINGS))) < SHARES).astype(np.uint8)
     pixels = rng.integers(0, 100, (images, 16, 16))
@@ -30,9 +28,7 @@ def shown(images: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def write_findings(folder: Path, sites: int = 2, **fields: Any) -> Path:
-    """Write ``chest.npz`` in ChestMNIST's layout and the files of sites that share it; return their
-    folder.
-    """
+    """Write ``chest.npz`` as ChestMNIST has it, and site files; return the folder."""
     arrays = {}
     for seed, (split, images) in enumerate({"train": 90, "val": 60, "test": 80}.items()):
         arrays[f"{split}_images"], arrays[f"{split}_labels"] = shown(images, seed)

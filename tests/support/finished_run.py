@@ -24,9 +24,7 @@ def new_run(
 def finished_run(
     folder: Path, experiment: Experiment, model: Mapping[str, Tensor], base: str | None = None
 ) -> Path:
-    """Write a run folder as that of a run that ended well with this model; ``base``: SHA-256 of
-    what is frozen.
-    """
+    """Write the folder of a finished run with this model; ``base``: SHA-256 of a frozen base."""
     run = new_run(folder, experiment, ["site-1"], "local", base)
     run.save_global("model", model, {"round": 1})
     sent = {"model": wire.model_digest(wire.flatten("model", model)), "peers": {}}

@@ -12,9 +12,7 @@ JOB = "simulate_job"
 
 
 def executor_of(folder: Path, experiment: Experiment) -> MonaiTrainerExecutor:
-    """Return the executor of a job whose app lies in a folder, written by hand: without settings
-    left at defaults.
-    """
+    """Return the executor of a job whose app was written by hand, with the given settings alone."""
     path, arguments = controller(experiment)
     named = {"method", "experiment", *experiment.options}
     write_app(

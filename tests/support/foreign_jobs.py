@@ -1,6 +1,4 @@
-"""Jobs that bring more than an export: changes to an exported app, for unit tests and provisioned
-federations.
-"""
+"""Jobs that bring more than an export: changes to an exported app."""
 
 import json
 from collections.abc import Callable
@@ -78,9 +76,7 @@ def args(file: str) -> Callable[[Any], dict[str, Any]]:
 
 
 def loader(file: str, code: str) -> Change:
-    """Bring code among the configuration, and a class of a listed package that imports what it is
-    told.
-    """
+    """Bring code among the configuration, and a class of a listed package that imports it."""
     package = "{JOB_ID}.app_{SITE_NAME}.config.evil"
     return both(
         bring("config/evil.py", code),

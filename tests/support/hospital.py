@@ -1,6 +1,4 @@
-"""A hospital as in a real federation, with synthetic images: jobs that its default policy allows,
-and requests.
-"""
+"""A hospital with synthetic images, jobs that its default policy allows, and requests."""
 
 from typing import Any
 
@@ -28,9 +26,7 @@ def fresh(experiment: Experiment) -> dict[str, Tensor]:
 def request(
     experiment: Experiment, model: State | None = None, round_: Any = 1, **changes: Any
 ) -> Message:
-    """Return the request of an honest server for training, with other values in its meta where the
-    test says so.
-    """
+    """Return an honest server's request for training, with the test's changes to its meta."""
     message = requests(experiment, Exchange(1, model or fresh(experiment), {HERE: ClientTask()}))[
         HERE
     ]

@@ -1,6 +1,4 @@
-"""A package that is installed in a folder of a test, as pip would leave it: one module, and what it
-adds by name.
-"""
+"""A package in a folder, as pip would install it: one module, and its entry points."""
 
 import sys
 from collections.abc import Mapping

@@ -1,6 +1,4 @@
-"""Somebody who speaks FLARE's cell network with a startup kit of the federation, and not through
-FLARE's commands.
-"""
+"""A participant who speaks FLARE's cell network with a startup kit, past FLARE's commands."""
 
 import queue
 import time
@@ -82,9 +80,7 @@ class Intruder:
     def ask(
         self, target: str, channel: str, topic: str, payload: Any = None, **headers: Any
     ) -> Message:
-        """Send a request to a cell past the commands, and return FLARE's answer: a return code
-        where none came.
-        """
+        """Send a request to a cell past the commands; return its answer, or a return code."""
         return self.cell.core_cell.send_request(
             channel=channel,
             topic=topic,
@@ -134,8 +130,7 @@ def intruder(kit: Path) -> Iterator[Intruder]:
 
 
 def is_put_out(kit: Path, name: str, seconds: float) -> bool:
-    """Return whether the server ends a connection with this kit's certificate for the cell of
-    another name.
+    """Return whether the server ends a connection with this certificate under another cell's name.
 
     Args:
         kit: whose certificate is shown.

@@ -15,8 +15,7 @@ CLASSES = ("A", "B", "C")
 
 
 def write_sites(folder: Path, labelled_sites: int = 1, seed: int = 0) -> Path:
-    """Write a file of 96 random images with labels and the sites that share it; return the folder
-    of site files.
+    """Write 96 random images with labels, and sites that share them; return the site files' folder.
 
     No site has test images.
     """

@@ -100,7 +100,7 @@ def crossed(one: dict[str, Any], other: dict[str, Any], chance: random.Random) -
 
 
 def measured(said: dict[str, Any], policy: Policy) -> Explained:
-    """Return how well images explain the update of a drawn job; raises RefusedError, ConfigError."""
+    """Return how well images explain a drawn job's update; raises RefusedError, ConfigError."""
     changes = {key: value for key, value in said.items() if key not in ("task", "round_")}
     experiment = attacked(**changes)
     broken = refused_by_default(experiment)

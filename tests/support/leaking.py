@@ -1,5 +1,6 @@
-"""How far the update of one round is that of a few images: what an attacker would measure who has
-all of them.
+"""How much the update of one round reveals of single images.
+
+It is what an attacker with all candidate images would measure.
 
 The attacker here knows more than any lead: the very views of the images that a site trained on, the
 model before and after the round, and each image's own gradient at both. An update *explains* an
@@ -39,9 +40,7 @@ IMAGES = 400
 
 
 def attacked(method: str = "fedavg", **changes: Any) -> Experiment:
-    """Return a job within the default policy, but for the changes, for a site with labels of half
-    of its images.
-    """
+    """Return a job within the default policy except for the changes, for half of the labels."""
     options = {
         "participants": None,
         "images_per_round": None,
@@ -66,9 +65,7 @@ class Explained:
 
     @property
     def excess(self) -> float:
-        """Return what share its own images explain of that which others leave unexplained; 1:
-        nothing is left.
-        """
+        """Return the share that own images explain of what others leave unexplained; 1: all."""
         return (self.own - self.others) / (1 - self.others)
 
 
@@ -143,8 +140,7 @@ def explained(
 def _gradients(
     seen: Sequence[_Seen], model: dict[str, Tensor], update: dict[str, Tensor]
 ) -> tuple[list[tuple[Tensor, Tensor]], list[tuple[Tensor, Tensor]]]:
-    """Return pairs of (what is released, gradients (N, D)) of the site's own images and of others,
-    in several readings.
+    """Return pairs of (release, gradients (N, D)) of the site's images and of others, by reading.
 
     Released are the update and, where each step shrinks all weights, the model itself.
     """
@@ -188,9 +184,7 @@ def _singles(batch: Batch) -> list[Batch]:
 
 
 def _unused(batches: RoundBatches, kind: str) -> Tensor:
-    """Return which of the site's images of a kind the batches, which nobody has drawn yet, will
-    leave out.
-    """
+    """Return the site's images of a kind that the batches, not yet drawn, will leave out."""
     pixels = batches._labelled if kind == "labelled" else batches._unlabelled
     if not pixels:
         return torch.empty(0, dtype=torch.int64)
@@ -205,8 +199,7 @@ def _unused(batches: RoundBatches, kind: str) -> Tensor:
 def _alike(
     site: Any, batches: RoundBatches, unused: dict[str, Tensor], images: Sequence[Batch]
 ) -> list[Batch]:
-    """Return for each image another one that the round left out, of the same class, with views of
-    the same kinds.
+    """Return for each image one that the round left out, of the same class and kinds of views.
 
     Where there is none of a class, one that the site holds back for tests stands for it.
     """
@@ -241,7 +234,7 @@ def _alike(
 
 
 def _gradient(one: _Seen, parameters: Sequence[str], image: Batch) -> Tensor:
-    """Return the gradient (D,) of the phase's losses on one image, without what draws the net back."""
+    """Return the gradient (D,) of the phase's losses on one image, without the proximal term."""
     objective = one.phase.objective
     assert not isinstance(objective, Measurement)
     one.net.zero_grad(set_to_none=True)
@@ -261,8 +254,7 @@ def _best(found: Sequence[tuple[Tensor, Tensor]]) -> float:
 
 
 def best_cosine(update: Tensor, gradients: Tensor) -> float:
-    """Return the largest cosine of an update (D,) with one of the gradients (N, D), or with a
-    mixture of two of them.
+    """Return the largest cosine of an update (D,) with one of the gradients (N, D) or a pair's mix.
 
     A mixture has weights >= 0. A gradient of 0 explains nothing.
     """

@@ -12,9 +12,7 @@ nibabel = pytest.importorskip("nibabel", reason="pip install fedward[volumes]")
 def body(
     seed: int = 0, shape: tuple[int, int, int] = (20, 24, 12), organ: float = 60
 ) -> np.ndarray:
-    """Return int16 Hounsfield units (x, y, z) in RAS: air with a noisy body, which the first and
-    last slices lack.
-    """
+    """Return int16 Hounsfield units (x, y, z) in RAS: air, and a noisy body off the edges."""
     rng = np.random.default_rng(seed)
     values = np.full(shape, -1000, np.int16)
     values[3:-3, 3:-3, 2:-2] = rng.integers(-100, 100, (shape[0] - 6, shape[1] - 6, shape[2] - 4))
@@ -29,9 +27,7 @@ def write(
     affine: np.ndarray | None = None,
     **header: Any,
 ) -> Path:
-    """Write values given in RAS as a file whose axes are others, such as LPS, or as they are with
-    this affine.
-    """
+    """Write values given in RAS as a file with other axes, such as LPS, or with this affine."""
     if affine is None:
         turn = nibabel.orientations.axcodes2ornt(axes)
         turned = nibabel.orientations.ornt_transform(nibabel.orientations.axcodes2ornt("RAS"), turn)

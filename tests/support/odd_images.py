@@ -13,9 +13,7 @@ ODD_TAGS = {
 
 
 def odd_exif(what: str) -> bytes:
-    """Return EXIF with a quarter turn, and beside it a value of a wrong type: Pillow reads but
-    cannot rewrite it.
-    """
+    """Return EXIF with a quarter turn and a value of a wrong type, which Pillow cannot rewrite."""
     tag, value, kind = ODD_TAGS[what]
     tags = ImageFileDirectory_v2()
     tags[0x0112], tags[tag] = 6, value
@@ -33,8 +31,9 @@ def _chunk(kind: bytes, content: bytes) -> bytes:
 
 
 def deep_png(values: np.ndarray, colour: int) -> bytes:
-    """Return a PNG of 16 bits a channel, which Pillow cannot write: (H, W, C) uint16, PNG's number
-    of a colour type.
+    """Return a PNG of 16 bits a channel, which Pillow cannot write, from (H, W, C) uint16 values.
+
+    ``colour`` is PNG's number of a colour type.
     """
     height, width, _ = values.shape
     head = width.to_bytes(4, "big") + height.to_bytes(4, "big") + bytes([16, colour, 0, 0, 0])
@@ -44,17 +43,18 @@ def deep_png(values: np.ndarray, colour: int) -> bytes:
 
 
 def deep_tiff(values: np.ndarray) -> bytes:
-    """Return a TIFF of 16 bits a channel without compression, which Pillow cannot write: (H, W, 3)
-    uint16 values.
-    """
+    """Return an uncompressed TIFF of 16 bits a channel, from (H, W, 3) uint16 values."""
     tags = ImageFileDirectory_v2()
-    tags[0x0100], tags[0x0101], tags[0x0102], tags[0x0103] = (
-        values.shape[1],
-        values.shape[0],
-        (16, 16, 16),
-        1,
-    )
-    tags[0x0106], tags[0x0115], tags[0x0116], tags[0x011C] = 2, 3, values.shape[0], 1
+    height, width, channels = values.shape
     content = values.astype("<u2").tobytes()
-    tags[0x0111], tags[0x0117] = 0, len(content)  # Pillow adds the offset of what follows the tags
+    tags[0x0100] = width
+    tags[0x0101] = height
+    tags[0x0102] = (16, 16, 16)  # bits of each channel
+    tags[0x0103] = 1  # no compression
+    tags[0x0106] = 2  # RGB
+    tags[0x0115] = channels
+    tags[0x0116] = height  # rows of the one strip
+    tags[0x011C] = 1  # channels beside each other
+    tags[0x0111] = 0  # place of the strip; Pillow adds the offset of what follows the tags
+    tags[0x0117] = len(content)
     return b"II*\0\x08\0\0\0" + tags.tobytes(8) + content

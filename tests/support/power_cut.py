@@ -7,8 +7,7 @@ import pytest
 
 
 def on_the_disk(monkeypatch: pytest.MonkeyPatch) -> dict[int, int]:
-    """From now on note what is written to the disk: number of a file or folder -> when it had last
-    been changed then.
+    """Note what is written to the disk from now on: file or folder -> time of its last change then.
 
     Nothing may take a name before it is on the disk itself.
     """
@@ -32,9 +31,7 @@ def on_the_disk(monkeypatch: pytest.MonkeyPatch) -> dict[int, int]:
 
 
 def unwritten(folder: Path, synced: dict[int, int]) -> list[str]:
-    """Return the files and folders that were changed since they were last written to the disk, or
-    never were.
-    """
+    """Return the files and folders that have changed since they were last written to the disk."""
     paths = [folder, *folder.rglob("*")]
     return [
         path.name for path in paths if synced.get(path.stat().st_ino) != path.stat().st_mtime_ns

@@ -1,5 +1,4 @@
-"""Exchanges that one process trains with twice the batch, and two with the batch: they must give
-the same.
+"""Exchanges that one process trains with twice the batch, and two with the batch, alike.
 
     python -m torch.distributed.run ... -m rank_cases FOLDER
 
@@ -47,9 +46,7 @@ class Case:
     def train(
         self, make: Callable[[str, Experiment, SiteData], Learner], folder: Path, sites: Path
     ) -> tuple[State, dict[str, Tensor], tuple[int, dict[str, float]]]:
-        """Return the model, what the site remembers, and its steps and mean losses, after the third
-        round.
-        """
+        """Return model, memory of the site, steps and mean losses after the third round."""
         experiment = self.experiment
         site_folders = () if experiment.synthetic else (sites,)
         source = DataSource(self.site, experiment, folder, site_folders, synthetic=SyntheticSites())
@@ -134,9 +131,7 @@ CASES = {
 
 
 def compute_one_image(folder: Path, rank: int) -> None:
-    """One image for two processes, and a network that cannot compute none: outputs, and gradients
-    of its weights.
-    """
+    """One image for two processes, and a network that needs an image: outputs and gradients."""
     net = nn.Sequential(nn.Conv2d(3, 4, 3), Folded(), nn.Flatten(), nn.Linear(4 * 36, 2))
     for parameter in net.parameters():
         nn.init.constant_(parameter, 0.1)

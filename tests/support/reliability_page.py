@@ -21,9 +21,7 @@ HEADER = "| case | what happens | proven by |\n|---|---|---|\n"
 
 
 def rows(items: Iterable[pytest.Item]) -> dict[str, list[Row]]:
-    """Return the rows of each table, in the order of the tests; cases of one function are told
-    once.
-    """
+    """Return the rows of each table, in the order of the tests, once for each test function."""
     tables: dict[str, list[Row]] = {}
     for item in items:
         for mark in item.iter_markers("proves"):
@@ -36,9 +34,7 @@ def rows(items: Iterable[pytest.Item]) -> dict[str, list[Row]]:
 
 
 def written(page: str, tables: dict[str, list[Row]]) -> str:
-    """Return the page with its tables, which stand between ``<!-- NAME -->`` and ``<!-- end -->``,
-    made anew.
-    """
+    """Return the page with new tables between ``<!-- NAME -->`` and ``<!-- end -->``."""
     named = set(re.findall(r"<!-- (\w+) -->\n.*?<!-- end -->", page, re.DOTALL))
     if named != set(tables):
         raise pytest.UsageError(

@@ -18,8 +18,7 @@ def series(
     slices: Mapping[int, Mapping[str, Any] | None] | None = None,
     **tags: Any,
 ) -> Path:
-    """Write whole values (x, y, z) given in RAS as a series of slices across the last of these
-    axes.
+    """Write whole values (x, y, z) in RAS as a series of slices across the last of these axes.
 
     ``slices``: number of a slice -> its own tags, of which None are left out; None: it is missing.
     """

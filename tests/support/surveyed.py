@@ -22,9 +22,7 @@ camera.
 def write_hospital(
     folder: Path, held: Sequence[Held], size: tuple[int, int] = (40, 30), **file: Any
 ) -> Path:
-    """Write a site with these images; a patient's name ends in the image's number where it ends in
-    ``*``.
-    """
+    """Write a site with these images; ``*`` at the end of a patient becomes the image's number."""
     (folder / "images").mkdir(parents=True)
     rows = []
     for label, split, count, grey, patient, camera in held:

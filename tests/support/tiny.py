@@ -1,6 +1,4 @@
-"""What many tests start from: a tiny experiment on the synthetic images, and a small net with
-BatchNorm.
-"""
+"""What many tests start from: a tiny experiment on synthetic images, and a small network."""
 
 from typing import Any
 
@@ -24,9 +22,7 @@ _PASSES = {"images_at_most": 16}
 
 
 def tiny(method: str = "fedperl", **changes: Any) -> Experiment:
-    """Three rounds of two steps on a few synthetic images; ``options`` are merged into the
-    method's.
-    """
+    """Return three rounds of two steps on a few synthetic images, with the method's ``options``."""
     fields = METHODS[method].settings_type.model_fields
     options: dict[str, Any] = {"rounds": 3, "batch": 8}
     options |= _PASSES if fields["images_per_round"].default is None else _VIRTUAL_CLIENTS
@@ -43,7 +39,7 @@ def tiny(method: str = "fedperl", **changes: Any) -> Experiment:
 
 
 def clinical(method: str = "fedavg", **changes: Any) -> Experiment:
-    """Such an experiment as the default policy of a site allows, for sites with data of their own."""
+    """Return such an experiment that a site's default policy allows, for sites with own data."""
     passes = METHODS[method].settings_type.model_fields["images_per_round"].default is None
     allowed = {"images_at_most": None} if passes else {"images_per_round": 32}
     options = {
@@ -59,9 +55,7 @@ def clinical(method: str = "fedavg", **changes: Any) -> Experiment:
 
 
 class Folded(nn.Module):
-    """As attention in many of timm's networks: reshapes rows by a size to be inferred, which no
-    rows do not tell.
-    """
+    """A reshape as in the attention of many of timm's networks: it fails on an empty batch."""
 
     def forward(self, images: Tensor) -> Tensor:
         """Return the input as it is, with its gradient."""

@@ -1,6 +1,4 @@
-"""Waiting in tests: long enough for the busiest machine, so that no test depends on how busy one
-is.
-"""
+"""Waiting in tests, long enough for the busiest machine."""
 
 import time
 from collections.abc import Callable
@@ -16,9 +14,7 @@ T = TypeVar("T")
 
 
 def appears(look: Callable[[], T]) -> T | None:
-    """Return the first true value, None if none comes in time; a file or job that is not there yet
-    is no error.
-    """
+    """Return the first true value, None if none comes in time; a missing file is no error."""
     deadline = time.monotonic() + PATIENCE
     while time.monotonic() < deadline:
         with suppress(FileNotFoundError, RunError):

@@ -1,4 +1,4 @@
-"""The contexts of homomorphic encryption in a startup kit, with FLARE's check of their signature."""
+"""The contexts of homomorphic encryption in a startup kit, with FLARE's check of signatures."""
 
 from nvflare.apis.fl_context import FLContext
 from nvflare.fuel.sec.security_content_service import SecurityContentService

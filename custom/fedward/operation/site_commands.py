@@ -1,4 +1,7 @@
-"""``fedward doctor`` and ``survey``: the commands for a site's data. Imports nothing heavy early."""
+"""``fedward doctor`` and ``survey``, the commands for a site's data.
+
+Imports nothing heavy before it runs.
+"""
 
 import argparse
 from pathlib import Path

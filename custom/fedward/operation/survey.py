@@ -1,4 +1,4 @@
-"""The survey of site files on one machine, with the counts and the page of a federation's survey."""
+"""The survey of site files on one machine, with counts and page as in a federation."""
 
 import base64
 import io

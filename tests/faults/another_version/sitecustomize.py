@@ -1,6 +1,4 @@
-"""Lets a participant's processes take themselves for another version of fedward: FEDWARD_PRETENDED
-names it.
-"""
+"""Let a participant's processes report the version of fedward that FEDWARD_PRETENDED names."""
 
 import os
 

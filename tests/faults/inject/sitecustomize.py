@@ -1,5 +1,6 @@
-"""Faults at exact points of a running federation, by a plan; Python imports this module by itself
-when it starts.
+"""Faults at exact points of a running federation, by a plan.
+
+Python imports this module by itself when it starts.
 
 ``FEDWARD_FAULTS`` names a folder with ``plan.json``: a list of faults, each armed once the one
 before has happened. A fault happens in the process whose command line it names, before or after the

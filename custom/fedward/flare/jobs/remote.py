@@ -293,7 +293,7 @@ def _size(path: Path) -> int:
 
 
 def _exception(kind: str, text: str) -> Exception:
-    """Return FLARE's exception of that name; a RuntimeError if FLARE's sessions have no such one."""
+    """Return FLARE's exception of that name; a RuntimeError if sessions have no such one."""
     exception = getattr(api_spec, kind, None)
     if isinstance(exception, type) and issubclass(exception, Exception):
         return exception(text)

@@ -1,4 +1,4 @@
-"""Lines for the sender of a job while it runs: finished rounds, and sites that fall silent or return."""
+"""Reports to the sender of a running job: finished rounds, and sites that are lost or return."""
 
 import time
 from collections.abc import Callable, Collection

@@ -160,7 +160,7 @@ class Supervisor:
         return self._reach(look_until_end)
 
     def _await_sites(self, flare: RemoteSession) -> None:
-        """Wait for the sites of the last attempt to come back to a server that was started again."""
+        """Wait for the sites of the last attempt: a server that was started again has none yet."""
         since = time.monotonic()
         reported: set[str] = set()
         while True:

@@ -136,7 +136,7 @@ class Watch:
         try:
             state = job_progress(flare, self.job_id)
         except Exception:
-            # FLARE's exceptions have no common base. If the server is lost, the next question fails.
+            # FLARE's exceptions have no common base. If the server is lost, the next call fails.
             return False
         return state is None or state["status"] == "running"
 

@@ -1,1 +1,1 @@
-"""Startup kits: the rules that provisioning writes into them, their checks, and their own processes."""
+"""Startup kits: the rules that provisioning writes, their checks, and their own processes."""

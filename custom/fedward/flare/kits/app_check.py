@@ -43,7 +43,7 @@ _LARGEST = 1 << 20
 """Bytes of any other file. An exported configuration has a few thousand."""
 
 _LONGEST_TEXT = 200
-"""Characters of the found text that an error repeats: the job's lead chose them, others read them."""
+"""Characters of a job's text that an error repeats: the lead chose them, others read them."""
 
 _PATHS = {"path", "class_path"}
 """Keys by which a configuration names a class."""

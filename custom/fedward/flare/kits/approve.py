@@ -16,7 +16,7 @@ from fedward.security.policy import FILE, Circumstances, Policy, findings, read_
 from fedward.terminal import printable
 
 _RULES_OF_A_REQUEST = ("minimum_sites", "noise", "starting_weights")
-"""Rules that do not depend on a job's settings; the site checked them before it asked for approval."""
+"""Rules that do not depend on a job's settings; a site checks them before it asks for approval."""
 
 _WIDTH = 80
 """Columns of the table of settings."""
@@ -29,7 +29,7 @@ _LONGEST_NAME = 26
 
 
 def listed(folder: Path) -> Iterator[str]:
-    """Yield lines about all jobs that a site's kit knows: age, settings, and the result per rule."""
+    """Yield lines about all jobs that a site's kit knows: age, settings, and result per rule."""
     kit = open_kit(folder, "site")
     policy = read_policy(kit.local / FILE)
     entries = approvals(kit).entries()

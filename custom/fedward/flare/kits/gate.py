@@ -179,8 +179,8 @@ RIGHTS: Mapping[str, str | None] = {
 """Command to a site's process -> the right that its user needs in the site's authorization.json.
 
 None: the server gives the command by itself in the course of a job, which the site has checked at
-its deployment. FLARE's other commands (a shell, deletion of folders, logging, statistics of processes)
-do not exist at a site."""
+its deployment. FLARE's other commands (a shell, deletion of folders, logging, statistics of
+processes) do not exist at a site."""
 
 EVENTS = frozenset({METRICS_AT_SERVER})
 """Events that a site may fire in the server's process of its job.
@@ -231,7 +231,7 @@ class Arrival:
     receiver: str
     """Name of the cell that received it."""
     neighbour: str
-    """Name of the cell at the other end of the connection; FLARE compared it with the certificate."""
+    """Name of the cell at the other end, which FLARE has compared with its certificate."""
     certificate: str | None
     """The common name in that certificate; None if the connection shows no certificate."""
     passive: bool
@@ -276,7 +276,7 @@ def place_of(name: str) -> Place | None:
 
 
 def is_job_id(text: Any) -> bool:
-    """Return whether a text is a job's id as FLARE makes them; only such may name a job's folder."""
+    """Return whether a text is a job's id as FLARE makes them, and may name a job's folder."""
     try:
         return isinstance(text, str) and str(uuid.UUID(text)) == text
     except ValueError:
@@ -351,7 +351,7 @@ def _is_neighbour(message: Arrival) -> bool:
 
 
 def _may_speak_for(message: Arrival) -> bool:
-    """Return whether the neighbour may pass on messages of the cell that the header calls origin."""
+    """Return whether the neighbour may pass on messages of the cell that sent this one."""
     here = place_of(message.receiver)
     beside = place_of(message.neighbour)
     if here == "server":
@@ -604,13 +604,13 @@ def _process_received_msg(
 
 
 def _register_processor(agent: FedAdminAgent, processor: RequestProcessor) -> None:
-    """Replace ``FedAdminAgent.register_processor``: a site has the commands of :data:`RIGHTS` alone."""
+    """Replace ``FedAdminAgent.register_processor``: a site has only the commands of RIGHTS."""
     if set(processor.get_topics()) <= set(RIGHTS):
         _FLARES_REGISTER(agent, processor)
 
 
 def _dispatch_request(agent: FedAdminAgent, request: Message) -> Message:
-    """Replace ``FedAdminAgent._dispatch_request``, which checks rights only if a header asks for it."""
+    """Replace ``FedAdminAgent._dispatch_request``, which checks rights only if the sender asks."""
     command = request.payload
     reason = _command_refused(command)
     if not reason:
@@ -713,5 +713,5 @@ def _is_server_job_cell(_: FqcnInfo) -> bool:
 
 
 def _get_spec(_: NetManager) -> CommandModuleSpec:
-    """Replace ``NetManager.get_spec``: the console gets no commands to list, stop or redirect cells."""
+    """Replace ``NetManager.get_spec``: the console cannot list, stop or redirect cells."""
     return CommandModuleSpec(name="cellnet", cmd_specs=[])

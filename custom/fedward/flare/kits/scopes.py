@@ -1,4 +1,4 @@
-"""A site's privacy scopes (``local/privacy.json``), and the noise that their filters add to updates.
+"""A site's privacy scopes (``local/privacy.json``), and the noise that their filters add.
 
 Nothing here imports torch: an idle participant reads its scopes for its metrics.
 """

@@ -23,7 +23,7 @@ from fedward.flare.kits.kit import STARTUP, UNPACK_AGAIN, Kit, read_json
 from fedward.terminal import one_line
 
 STARTS = ("startup/start_docker.sh", "startup/start_slurm.sh", "helm_chart/Chart.yaml")
-"""What starts a kit that ``nvflare deploy prepare`` made from another one; it has no ``start.sh``."""
+"""What starts a kit that ``nvflare deploy prepare`` has made; it has no ``start.sh``."""
 
 _STATE_FOLDER = "fedward"
 """Folder in a kit with what a site keeps: privacy ledger, answers, labels, memory of runs."""
@@ -65,7 +65,7 @@ def complete(kit: Kit) -> Row:
 
 
 def check(kit: Kit) -> list[Row]:
-    """Check a prepared kit's leftovers, what may be imported, and the participant's own connections."""
+    """Check leftovers in a prepared kit, what may be imported, and connections on the machine."""
     rows = []
     if is_prepared(kit):
         rows.append(_leftovers(kit))
@@ -112,7 +112,7 @@ def _oldest_change(folder: Path) -> float:
 
 
 def _imports(kit: Kit) -> list[Row]:
-    """Check what starts the participant and, where FLARE's own launcher starts jobs, what starts those."""
+    """Check what starts the participant, and its jobs if FLARE's own launcher starts them."""
     try:
         components = read_json(kit.resources).get("components", [])
     except ConfigError:

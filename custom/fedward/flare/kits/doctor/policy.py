@@ -97,7 +97,7 @@ def _policy_file(file: Path, policy: Policy) -> Row:
 
 
 def _draws(kit: Kit, policy: Policy) -> Row:
-    """Check what chooses the images of a training step; a secret that is missing is not made here."""
+    """Check what chooses the images of a training step; a missing secret is not made here."""
     if policy.draws == "seed":
         return warning(
             "draws",
