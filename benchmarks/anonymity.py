@@ -47,6 +47,7 @@ from fedward.config import Experiment
 from fedward.console.console import Console
 from fedward.jobs import load_experiment, site_names
 from fedward.lab.local import LocalTransport
+from fedward.methods import method_of
 from fedward.methods.workflow import State
 from fedward.nets import build
 from fedward.protocol.transport import Deliver
@@ -190,6 +191,7 @@ def record(sites: int, size: int, seed: int) -> History:
         transport = Recording(experiment, site_names(sites), Path(folder) / "cache")
         run = run_experiment(
             experiment,
+            method_of(experiment),
             Path(folder) / "run",
             transport,
             engine="local",

@@ -33,6 +33,7 @@ from fedward.jobs import load_experiment, simulated_sites, site_names
 from fedward.lab.bench.numbers import difference, head, line, mean
 from fedward.lab.bench.runs import run_or_resume, whole_run
 from fedward.lab.local import LocalTransport, run_local
+from fedward.methods import method_of
 from fedward.methods.fedperl.pseudo_labels import pseudo_label
 from fedward.methods.workflow import State
 from fedward.nets import build
@@ -139,6 +140,7 @@ def predictions(data: Path) -> None:
             transport = Last(experiment, site_names(SITES), place / "cache", [place])
             run_experiment(
                 experiment,
+                method_of(experiment),
                 place / "run",
                 transport,
                 engine="local",

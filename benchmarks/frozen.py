@@ -35,6 +35,7 @@ from fedward.client.client import Client
 from fedward.config import DataSpec, Experiment
 from fedward.lab.local import Sites, run_local
 from fedward.lab.partition.fedperl import fedperl_layout, read_skin, write_site_files
+from fedward.methods import method_of
 from fedward.methods.workflow import State
 from fedward.protocol import wire
 from fedward.sites import named_sites
@@ -147,8 +148,8 @@ def measure(site: str, image_size: int, rounds: int, folder: Path) -> None:
         experiment = job(kind, image_size)
         sites = Sites(experiment, folder / kind, [folder / "sites"], folder / "cache")
         clients[kind], models[kind] = (
-            sites.client(site, None),
-            initial_model(experiment, None).state,
+            sites.client(site, method_of(experiment), None),
+            initial_model(experiment, method_of(experiment)).state,
         )
         clients[kind].data  # noqa: B018 - read now: decoding is not what is measured
     data = clients["head"].data

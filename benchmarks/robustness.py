@@ -31,6 +31,7 @@ from fedward.errors import RunError
 from fedward.evaluation import mean_and_interval
 from fedward.jobs import site_names
 from fedward.lab.local import LocalTransport
+from fedward.methods import method_of
 from fedward.protocol.transport import Deliver
 from fedward.protocol.wire import Message
 from fedward.report import write_report
@@ -115,6 +116,7 @@ def accuracies(cell: Cell) -> dict[str, dict[str, float]]:
         try:
             run = run_experiment(
                 experiment,
+                method_of(experiment),
                 Path(folder) / "run",
                 transport,
                 engine="local",

@@ -43,6 +43,7 @@ from fedward.console.console import Console
 from fedward.flare.jobs.export import export_job
 from fedward.jobs import load_experiment, site_names
 from fedward.lab.local import LocalTransport, local_transport
+from fedward.methods import method_of
 from fedward.protocol.transport import Deliver, Transport
 from fedward.protocol.wire import Message
 from fedward.report import write_report
@@ -134,7 +135,13 @@ def overhead(folder: Path, quick: bool) -> None:
         out = folder / name.replace(" ", "-")
         transport = Marking(timed, experiment, site_names(10), folder / "cache")
         run_experiment(
-            experiment, out, transport, engine="local", console=quiet(), report=write_report
+            experiment,
+            method_of(experiment),
+            out,
+            transport,
+            engine="local",
+            console=quiet(),
+            report=write_report,
         )
         # The first exchange evaluates everywhere, and so loads every site's data.
         spans = [
@@ -215,6 +222,7 @@ def workers(folder: Path, quick: bool) -> None:
                     began = time.perf_counter()
                     run_experiment(
                         experiment,
+                        method_of(experiment),
                         out,
                         watched,
                         engine="local",
@@ -349,6 +357,7 @@ def measure_memory(method: str, sites: int, folder: Path) -> None:
     before = peak()
     run_experiment(
         experiment,
+        method_of(experiment),
         folder / "run",
         Echo(site_names(sites)),
         engine="local",
@@ -415,7 +424,13 @@ def wire_bytes(folder: Path, quick: bool) -> None:
         out = folder / method.replace(" ", "-")
         transport = LocalTransport(experiment, site_names(4), folder / "cache")
         run_experiment(
-            experiment, out, transport, engine="local", console=quiet(), report=write_report
+            experiment,
+            method_of(experiment),
+            out,
+            transport,
+            engine="local",
+            console=quiet(),
+            report=write_report,
         )
         state = StoredState(out / "model.safetensors")
         size = sum(value.nbytes for value in state.values() if value.is_floating_point())

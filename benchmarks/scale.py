@@ -87,7 +87,7 @@ def begun(experiment: Experiment, names: list[str], folder: Path) -> None:
     """Write the folder of a run in which all sites have trained once, each with moments of its own."""
     algorithm = method_of(experiment)
     run = RunFolder.create(folder, experiment, algorithm.requirements, names, "local")
-    model = initial_model(experiment, None, algorithm)[0]
+    model = initial_model(experiment, algorithm).state
     state = algorithm.start(model)
     moments = layer_moments(model)
     assert isinstance(state, FedPerlState)
@@ -115,6 +115,7 @@ def measure_rounds(sites: int, folder: Path) -> None:
     transport = Watched(names, folder)
     run_experiment(
         experiment,
+        method_of(experiment),
         folder,
         transport,
         engine="local",

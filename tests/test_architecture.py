@@ -119,6 +119,7 @@ MAY_USE: dict[str, set[str]] = {
         "starting_model",
     },
     "inference": {
+        "methods",
         "config",
         "digests",
         "errors",

@@ -13,7 +13,6 @@ from torch import nn
 from fedward.config import Experiment
 from fedward.digests import file_digest
 from fedward.errors import ConfigError, RunError, reason_of
-from fedward.methods import method_of
 from fedward.methods.algorithm import Algorithm
 from fedward.methods.workflow import State
 from fedward.nets import build, require_logits
@@ -127,20 +126,19 @@ class FirstModel(NamedTuple):
 
 
 def initial_model(
-    experiment: Experiment, weights: Weights | None, algorithm: Algorithm[Any] | None = None
+    experiment: Experiment, algorithm: Algorithm[Any], weights: Weights | None = None
 ) -> FirstModel:
     """Return the model before the first round, without what is frozen.
 
-    ``algorithm``: the experiment's, where the caller has it. Raises as :func:`fedward.nets.build`
-    and :func:`take_over` do.
+    ``algorithm`` is the experiment's method. Raises as :func:`fedward.nets.build` and
+    :func:`take_over` do.
     """
-    net = network_of(experiment)
-    method = algorithm or method_of(experiment)
+    net = network_of(experiment, algorithm)
     spec = experiment
     base = net.base if isinstance(net, TrainablePart) else None
     require_logits(net, spec.net, len(spec.data.classes), spec.data.channels, spec.data.image_size)
     taken = (
-        take_over(net, weights, spec.data.classes, method.requirements.tensors.per_class)
+        take_over(net, weights, spec.data.classes, algorithm.requirements.tensors.per_class)
         if weights
         else {}
     )
@@ -151,22 +149,23 @@ def initial_model(
     return FirstModel(state, facts, base)
 
 
-def network_of(experiment: Experiment) -> nn.Module:
+def network_of(experiment: Experiment, algorithm: Algorithm[Any]) -> nn.Module:
     """Return the network of an experiment as runs begin with it; errors as
     :func:`fedward.nets.build`.
     """
     spec = experiment
-    extend = method_of(experiment).extend
+    extend = algorithm.extend
     classes = len(spec.data.classes)
     channels = spec.data.channels
     return build(spec.net, classes, channels, spec.pretrained, spec.seed, extend, spec.trainable)
 
 
-def first_model(experiment: Experiment, weights: Weights) -> str:
+def first_model(experiment: Experiment, algorithm: Algorithm[Any], weights: Weights) -> str:
     """Return the SHA-256 of the model that a run on these weights begins with; errors as
     :func:`initial_model`.
     """
-    return wire.model_digest(wire.flatten("model", initial_model(experiment, weights)[0]))
+    first = initial_model(experiment, algorithm, weights)
+    return wire.model_digest(wire.flatten("model", first.state))
 
 
 def take_over(

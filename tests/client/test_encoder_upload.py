@@ -24,10 +24,10 @@ from fedward.methods.workflow import Exchange
 from fedward.protocol.transport import Deliver
 from fedward.protocol.wire import Message
 from fedward.report import write_report
-from fedward.starting_model import initial_model
 from fedward.storage.checkpoint import StoredState
 from interrupted import interrupted
 from run_files import assert_equal, rows, steady_rows
+from starting import initial_model
 from tiny import tiny
 
 pytestmark = pytest.mark.usefixtures("without_report")
@@ -67,7 +67,7 @@ def by_hand(
     are averaged.
     """
     sites = {name: new_client(name, experiment, folder / name) for name in SITES}
-    models = [dict(initial_model(experiment, None)[0])]
+    models = [dict(initial_model(experiment)[0])]
     heads = {name: {} for name in SITES}
     for round_, task in ((1, PRETRAIN), (2, FINE_TUNE), (3, FINE_TUNE)):
         model = models[-1]
@@ -121,7 +121,7 @@ def test_encoders_are_averaged_and_classifiers_stay_at_sites(run: Path, tmp_path
 
 def test_sites_start_from_the_servers_classifier(tmp_path: Path) -> None:
     pretrained = run_local(uploading(rounds=1), tmp_path / "run", sites=SITES)
-    first = initial_model(uploading(), None)[0]
+    first = initial_model(uploading())[0]
     for site in SITES:
         assert_equal(
             head_of(pretrained, site), {name: first[name] for name in first if name in HEAD}
@@ -184,7 +184,7 @@ def test_a_classifier_that_is_sent_all_the_same_is_refused(
 def test_a_site_without_its_classifier_says_so_once(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    model = initial_model(uploading(), None)[0]
+    model = initial_model(uploading())[0]
     site = new_client(SITES[0], uploading(), tmp_path)
 
     def evaluate(round_: int) -> list[str]:
@@ -221,7 +221,7 @@ def test_under_secure_aggregation_no_classifier_is_encrypted(tmp_path: Path) -> 
     experiment = uploading(beta=1, rounds=2).model_copy(update={"secure_aggregation": True})
     sealed = run_local(experiment, tmp_path / "run", sites=SITES)
     assert told(sealed, "run")["status"] == "finished"
-    first = initial_model(experiment, None)[0]
+    first = initial_model(experiment)[0]
     last = StoredState(sealed / "model.safetensors")
     assert {name for name in first if torch.equal(first[name], last[name])} >= HEAD
     for site in SITES:

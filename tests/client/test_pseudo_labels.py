@@ -148,7 +148,7 @@ def test_accuracy_is_that_of_the_sites_own_model(tmp_path: Path) -> None:
     folder = run_local(experiment, tmp_path / "run", sites=["site-1"], judged=True)
     (row,) = notes(folder, id_of(folder))["site-1"]
     source = DataSource("site-1", experiment, tmp_path / "own", synthetic=SyntheticSites())
-    images = source.read().unlabelled
+    images = source.read(class_totals=False).unlabelled
     labels = PseudoLabelObserver(source).hidden_labels
     net = Networks(experiment, method_of(experiment), CPU).load(weights(folder))
     truth = np.array([labels[name] for name in images.ids])
@@ -219,7 +219,7 @@ def test_images_that_people_refused_are_not_counted(tmp_path: Path) -> None:
         "site-1", experiment, tmp_path / "sites" / "site-1", synthetic=SyntheticSites()
     )
     algorithm = method_of(experiment)
-    data = source.read()
+    data = source.read(class_totals=False)
     refused = data.unlabelled.ids[:4]
     others = data.unlabelled.ids[4:]
     networks = Networks(experiment, algorithm, CPU)

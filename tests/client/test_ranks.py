@@ -245,7 +245,9 @@ def test_data_that_changed_during_the_job_is_refused(tmp_path: Path) -> None:
     assert same == ranks._digest(client("site-1", "again").data)
     assert same != ranks._digest(client("site-2", "other").data)
     source = replace(site.source, synthetic=None)
-    asked = ranks._Request(source, None, frozenset(), "other", 1, "train", 0, "cpu", False, 1)
+    asked = ranks._Request(
+        source, None, False, frozenset(), "other", 1, "train", 0, "cpu", False, 1
+    )
     (tmp_path / "request.json").write_bytes(ranks._REQUEST.dump_json(asked))
     with pytest.raises(DataError, match=r"site-1.*the images and labels the job began with"):
         ranks._train_share(tmp_path, 0, 1)

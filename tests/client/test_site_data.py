@@ -40,7 +40,7 @@ def test_one_missing_site_file_gives_no_synthetic_images(tmp_path: Path) -> None
     source = DataSource("site-1", tiny("fedavg"), tmp_path, (tmp_path,), synthetic=SyntheticSites())
     found = r"expected a file site-1.yaml in one of .*no site's file at all.*found hospital-a.yaml"
     with pytest.raises(ConfigError, match=found):
-        source.read()
+        source.read(class_totals=False)
 
 
 def test_of_many_files_the_first_are_named(tmp_path: Path) -> None:
@@ -48,7 +48,7 @@ def test_of_many_files_the_first_are_named(tmp_path: Path) -> None:
         (tmp_path / f"hospital-{index}.yaml").write_text(FILE)
     source = DataSource("site-1", tiny("fedavg"), tmp_path, (tmp_path,), synthetic=SyntheticSites())
     with pytest.raises(ConfigError, match=r"hospital-3.yaml, hospital-4.yaml and 2 more"):
-        source.read()
+        source.read(class_totals=False)
 
 
 def test_the_servers_file_and_other_folders_change_nothing(tmp_path: Path) -> None:
@@ -62,13 +62,16 @@ def test_the_servers_file_and_other_folders_change_nothing(tmp_path: Path) -> No
         synthetic=SyntheticSites(),
     )
     without = DataSource("site-1", tiny("fedavg"), tmp_path, synthetic=SyntheticSites())
-    assert with_folders.read().labelled.ids == without.read().labelled.ids
+    assert (
+        with_folders.read(class_totals=False).labelled.ids
+        == without.read(class_totals=False).labelled.ids
+    )
 
 
 def test_without_a_simulation_there_are_no_synthetic_images(tmp_path: Path) -> None:
     source = DataSource("site-1", tiny("fedavg"), tmp_path, (tmp_path,))
     with pytest.raises(ConfigError, match="found none, and this engine has no synthetic images"):
-        source.read()
+        source.read(class_totals=False)
     images = PublicImages(
         tiny("selffed"), method_of(tiny("selffed")), tmp_path, (tmp_path,), synthetic=None
     )
@@ -198,7 +201,7 @@ def test_a_site_does_not_train_when_its_file_is_gone(
 def test_an_unexpected_error_is_traced_in_the_sites_log(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    def broken(_: DataSource) -> None:
+    def broken(_: DataSource, *, class_totals: bool) -> None:
         raise KeyError("patient 17")
 
     monkeypatch.setattr(DataSource, "read", broken)

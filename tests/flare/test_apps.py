@@ -13,9 +13,9 @@ from fedward.flare.jobs.configurations import receiver
 from fedward.flare.jobs.export import export_job
 from fedward.flare.kits import deployer, gate
 from fedward.flare.kits.apps import AppCheck
-from fedward.starting_model import initial_model
 from finished_run import finished_run
 from foreign_jobs import CLIENT, SERVER, args, bring, component, edit, loader, replaced, rewritten
+from starting import initial_model
 from tiny import tiny
 
 NOISE = {
@@ -69,7 +69,7 @@ def test_exports_of_other_methods_pass(tmp_path, method):
 
 def test_weights_pass_at_the_server_alone(tmp_path):
     experiment = tiny(seed=77)
-    run = finished_run(tmp_path / "run", experiment, initial_model(experiment, None)[0])
+    run = finished_run(tmp_path / "run", experiment, initial_model(experiment)[0])
     export_job(experiment, tmp_path / "job", True, ["hospital-a"], run)
     assert refusal(tmp_path / "job" / "app") == ""
     assert refusal(tmp_path / "job" / "app_server", "server") == ""

@@ -21,8 +21,8 @@ from fedward.flare.kits import apps
 from fedward.flare.shareables import TASK
 from fedward.jobs import JOBS, load_experiment, site_names
 from fedward.methods import METHODS, method_of
-from fedward.starting_model import initial_model
 from finished_run import finished_run
+from starting import initial_model
 from tiny import tiny
 
 SHIPPED = Path(__file__).parents[2] / "jobs"
@@ -143,7 +143,7 @@ HOSPITALS = ["hospital-a", "hospital-b"]
 def finished(tmp_path_factory):
     experiment = tiny(seed=77)
     return finished_run(
-        tmp_path_factory.mktemp("finished"), experiment, initial_model(experiment, None)[0]
+        tmp_path_factory.mktemp("finished"), experiment, initial_model(experiment)[0]
     )
 
 

@@ -23,10 +23,11 @@ from fedward.jobs import JOBS, load_experiment
 from fedward.methods import method_of
 from fedward.security.approvals import Approvals
 from fedward.security.policy import FILE, Policy
-from fedward.starting_model import Weights, first_model, initial_model
+from fedward.starting_model import Weights, first_model
 from finished_run import finished_run
 from foreign_jobs import SERVER, edit
 from installed import install
+from starting import initial_model
 from tiny import clinical
 
 SITES = ["hospital-a", "hospital-b", "hospital-c"]
@@ -105,7 +106,7 @@ def test_noise_is_that_of_the_jobs_scope(kit, tmp_path):
 
 def test_the_sha256_an_export_prints_allows_its_weights(kit, tmp_path, capsys):
     experiment = load_experiment("fedavg", ["rounds=1"], clinical=True)
-    run = finished_run(tmp_path / "run", experiment, initial_model(experiment, None)[0])
+    run = finished_run(tmp_path / "run", experiment, initial_model(experiment)[0])
     command = [
         "jobs",
         str(tmp_path / "jobs"),
@@ -119,7 +120,7 @@ def test_the_sha256_an_export_prints_allows_its_weights(kit, tmp_path, capsys):
     ]
     assert main([*command, "--init", str(run)]) == 0
     told = capsys.readouterr()
-    digest = first_model(experiment, Weights.of(run))
+    digest = first_model(experiment, method_of(experiment), Weights.of(run))
     assert f"starting_weights: [{digest}]\n" in told.out
     assert f"starting_weights: none, the run starts from {digest}" in told.err
     assert rows(kit, tmp_path / "jobs" / "fedavg")["starting_weights"].status == "failed"

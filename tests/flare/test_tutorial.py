@@ -19,9 +19,9 @@ from fedward.errors import ConfigError
 from fedward.flare.classes import FOREIGN
 from fedward.flare.jobs.export import export_job
 from fedward.methods import settings_of
-from fedward.starting_model import initial_model
 from fedward.storage.checkpoint import StoredState
 from run_files import rows, weights
+from starting import initial_model
 from tiny import tiny
 
 pytestmark = pytest.mark.usefixtures("without_report")
@@ -119,7 +119,7 @@ def test_the_servers_control_variate_is_the_mean_of_the_sites(tmp_path, particip
 
 def test_a_first_control_variate_is_the_mean_gradient(tmp_path):
     """Option II with one step: c_i = (x - y_i) / eta, and c their mean."""
-    begun = initial_model(experiment("scaffold"), None)[0]
+    begun = initial_model(experiment("scaffold"))[0]
     last = weights(run(tmp_path / "run", "scaffold", rounds=1))
     for name in ("classifier.weight", "features.0.bias"):
         key = f"control.{name.replace('.', '-')}"

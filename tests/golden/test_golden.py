@@ -27,9 +27,9 @@ from fedward.config import SyntheticData
 from fedward.lab.local import run_local
 from fedward.methods import METHODS
 from fedward.methods.groups import GroupedState
-from fedward.starting_model import initial_model
 from fedward.storage.checkpoint import StoredState
 from fedward.storage.run_folder import RunFolder
+from starting import initial_model
 from tiny import TRAINING, tiny
 
 SITES = ["site-1", "site-6", "site-9"]
@@ -109,7 +109,7 @@ def model_after(run: Path, round_: int) -> dict[str, Tensor]:
     the seed.
     """
     if round_ == 0:
-        return dict(initial_model(RunFolder.reopen(run).experiment, None)[0])
+        return dict(initial_model(RunFolder.reopen(run).experiment)[0])
     stored = StoredState(run / "rounds" / f"{round_:05d}" / "state.safetensors")
     return {key.removeprefix("model/"): stored[key] for key in stored if key.startswith("model/")}
 

@@ -24,9 +24,10 @@ from fedward.digests import file_digest
 from fedward.errors import ConfigError, DataError, FedwardError, RunError
 from fedward.inference.model import load_model
 from fedward.sites.site_file import read_site_file
-from fedward.starting_model import Weights, initial_model
+from fedward.starting_model import Weights
 from finished_run import finished_run
 from forged import log_of, rewrite
+from starting import initial_model
 from tiny import tiny
 
 EXPERIMENT = tiny("fedavg")
@@ -35,7 +36,7 @@ EXPERIMENT = tiny("fedavg")
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A finished run, whose model every round has changed a little."""
-    state = initial_model(EXPERIMENT, None).state
+    state = initial_model(EXPERIMENT).state
     model = {
         name: tensor + 0.01 if tensor.is_floating_point() else tensor
         for name, tensor in state.items()
@@ -165,7 +166,7 @@ def ordered(order: str) -> Callable[[Path], object]:
 
 def recast(change: Callable[[torch.Tensor], torch.Tensor]) -> Callable[[Path], object]:
     """The model of the run, each tensor changed."""
-    state = initial_model(EXPERIMENT, None).state
+    state = initial_model(EXPERIMENT).state
     tensors = {name: change(each) for name, each in state.items()}
     return lambda path: save_file(tensors, path, metadata={"order": json.dumps(list(tensors))})
 

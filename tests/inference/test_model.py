@@ -18,10 +18,10 @@ from fedward.errors import ConfigError, RunError
 from fedward.inference.model import TrainedModel
 from fedward.methods import method_of
 from fedward.nets import build
-from fedward.starting_model import initial_model
 from fedward.training.networks import Networks
 from finished_run import finished_run, new_run
 from run_files import weights
+from starting import initial_model
 from tiny import TRAINING, tiny
 
 CASES: dict[str, Experiment] = {
@@ -40,7 +40,7 @@ CASES: dict[str, Experiment] = {
 
 def trained(experiment: Experiment, folder: Path) -> Path:
     """Write a finished run, whose model is a fresh one that every round has changed a little."""
-    first = initial_model(experiment, None)
+    first = initial_model(experiment)
     state = {
         name: tensor + 0.01 if tensor.is_floating_point() else tensor
         for name, tensor in first.state.items()

@@ -21,11 +21,11 @@ from fedward.methods.server_optimizer import advance
 from fedward.methods.settings import Settings
 from fedward.server.federation import federation_of
 from fedward.server.public import PublicImages
-from fedward.starting_model import initial_model
 from fedward.storage.checkpoint import StoredState
 from fedward.storage.run_folder import RunFolder
 from interrupted import interrupted
 from run_files import assert_equal, weights
+from starting import initial_model
 from tiny import tiny
 
 SITES = ["site-1", "site-2", "site-9"]
@@ -190,7 +190,7 @@ def test_a_networks_statistics_are_not_among_its_parameters(tmp_path: Path) -> N
     run = RunFolder.create(tmp_path / "run", experiment, algorithm.requirements, SITES, "local")
     images = PublicImages(experiment, algorithm, tmp_path / "server", [])
     parameters = set(federation_of(algorithm, run, images).parameters)
-    buffers = set(initial_model(experiment, None, algorithm)[0]) - parameters
+    buffers = set(initial_model(experiment)[0]) - parameters
     assert len(parameters) > len(buffers) / 2 > 0
     assert {name.rsplit(".", 1)[1] for name in buffers} == {
         "running_mean",

@@ -8,7 +8,7 @@ from fedward.errors import ConfigError
 from fedward.methods.local import logits_and_features
 from fedward.nets import build, require_logits
 from fedward.registry import NETWORKS
-from fedward.starting_model import initial_model
+from starting import initial_model
 from tiny import tiny
 
 
@@ -73,7 +73,7 @@ def test_a_network_without_logits_ends_before_round_1(monkeypatch, output, told)
         ConfigError,
         match=rf"net wrong: expected .*logits \(2, 8\) of images \(2, 3, 16, 16\).*{told}",
     ):
-        initial_model(tiny("fedavg", net="wrong"), None)
+        initial_model(tiny("fedavg", net="wrong"))
 
 
 def test_a_network_that_hides_its_classifier_is_refused(monkeypatch):
@@ -81,4 +81,4 @@ def test_a_network_that_hides_its_classifier_is_refused(monkeypatch):
         NETWORKS.registered, "bare", lambda classes, channels: nn.Linear(1, classes)
     )
     with pytest.raises(ConfigError, match="net bare: expected an attribute classifier"):
-        initial_model(tiny("fedavg", net="bare"), None)
+        initial_model(tiny("fedavg", net="bare"))

@@ -18,8 +18,8 @@ from fedward.methods import method_of
 from fedward.nets import build
 from fedward.nets.weights import FOLDER
 from fedward.security.policy import OPEN, Circumstances, Policy, findings
-from fedward.starting_model import initial_model, network_of
 from run_files import weights
+from starting import initial_model, network_of
 from tiny import tiny
 
 SITES = ["site-1", "site-6"]
@@ -174,7 +174,7 @@ def test_a_pre_trained_encoder_becomes_a_frozen_one(folder: Path, tmp_path: Path
         for name, tensor in whole.items()
         if name.startswith("encoder")
     )
-    assert initial_model(experiment, None).base == network_of(experiment).base
+    assert initial_model(experiment).base == network_of(experiment).base
 
 
 @pytest.mark.usefixtures("without_report")

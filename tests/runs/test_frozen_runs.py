@@ -22,11 +22,12 @@ from fedward.operation.audit_check import verify
 from fedward.protocol.transport import Deliver
 from fedward.protocol.wire import Message
 from fedward.server.requests import models_by_site, task_requests
-from fedward.starting_model import Weights, initial_model, network_of
+from fedward.starting_model import Weights
 from fedward.storage.checkpoint import StoredState
 from fedward.storage.run_folder import RunFolder
 from interrupted import interrupted
 from run_files import assert_equal, rows, steady_rows, weights
+from starting import initial_model, network_of
 from tiny import tiny
 
 pytestmark = pytest.mark.usefixtures("without_report")
@@ -59,7 +60,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize("method", sorted(set(METHODS) - {"selffed", "survey"}))
 def test_every_method_trains_a_part(method: str, tmp_path: Path) -> None:
     run = run_local(frozen("head", method), tmp_path / "run", sites=SITES)
-    first = initial_model(frozen("head", method), None).state
+    first = initial_model(frozen("head", method)).state
     state = weights(run)
     assert set(HEAD) <= set(state) == set(first)
     assert not any(name.startswith("features") for name in state)
@@ -88,12 +89,12 @@ def test_nothing_frozen_travels(
     monkeypatch.setattr(LocalTransport, "exchange", seen)
     experiment = frozen(trainable, net="small_cnn")
     run_local(experiment, tmp_path / "run", sites=SITES)
-    assert names == set(initial_model(experiment, None).state)
+    assert names == set(initial_model(experiment).state)
     assert names < {*whole_of(experiment)}
 
 
 def test_fewer_bytes_by_the_share_that_trains(run: Path) -> None:
-    spec = initial_model(frozen("head"), None).state
+    spec = initial_model(frozen("head")).state
     expected = sum(tensor.nbytes for tensor in spec.values())
     assert {row["up"] for row in rows(run, "bytes") if row["up"]} == {expected}
 
@@ -138,7 +139,7 @@ def test_a_loaded_model_is_whole(run: Path) -> None:
 
 
 def test_files_say_what_is_left_out(run: Path) -> None:
-    base = initial_model(frozen("head"), None).base
+    base = initial_model(frozen("head")).base
     info = json.loads((run / "run.json").read_text())
     assert info["base"] == base
     for name in ("model", "best"):
@@ -185,7 +186,7 @@ def test_a_run_of_another_base_is_not_continued(tmp_path: Path) -> None:
 
 
 def request(experiment: Experiment, base: str | None, **arrays: Any) -> Message:
-    exchange = Exchange(1, initial_model(experiment, None).state, {SITES[0]: ClientTask("train")})
+    exchange = Exchange(1, initial_model(experiment).state, {SITES[0]: ClientTask("train")})
     told = facts(experiment) | ({"base": base} if base else {})
     message = task_requests(exchange, models_by_site(exchange, [], dict), [], told)[SITES[0]]
     return Message(message.meta, {**message.arrays, **arrays})
@@ -200,7 +201,7 @@ def request(experiment: Experiment, base: str | None, **arrays: Any) -> Message:
 def test_a_site_with_another_base_refuses(told: str | None, tmp_path: Path) -> None:
     experiment = frozen("head")
     answer = new_client(SITES[0], experiment, tmp_path).handle(request(experiment, told))
-    base = initial_model(experiment, None).base
+    base = initial_model(experiment).base
     assert (
         f"net small_cnn_gn, its frozen part: expected SHA-256 {told}, found {base}"
         in answer.meta["error"]
@@ -218,7 +219,7 @@ def test_a_site_with_another_base_refuses(told: str | None, tmp_path: Path) -> N
 def test_a_frozen_tensor_in_a_request_is_refused(tmp_path: Path) -> None:
     experiment = frozen("head")
     tensor = whole_of(experiment)[FROZEN].numpy()
-    asked = request(experiment, initial_model(experiment, None).base, **{f"model/{FROZEN}": tensor})
+    asked = request(experiment, initial_model(experiment).base, **{f"model/{FROZEN}": tensor})
     answer = new_client(SITES[0], experiment, tmp_path).handle(asked)
     assert (
         f"tensors of model: expected those that train, found model/{FROZEN}" in answer.meta["error"]

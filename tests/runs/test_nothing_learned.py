@@ -11,10 +11,10 @@ from clients import new_client
 from fedward.config import SyntheticData
 from fedward.errors import RunError
 from fedward.lab.local import run_local
-from fedward.starting_model import initial_model
 from fedward.storage.checkpoint import StoredState
 from fedward.storage.run_folder import RunFolder
 from run_files import rows
+from starting import initial_model
 from tiny import tiny
 
 pytestmark = pytest.mark.usefixtures("without_report")
@@ -79,7 +79,7 @@ def test_a_site_that_keeps_no_pseudo_label_takes_no_step(tmp_path):
     the same.
     """
     experiment = tiny("ssfl", synthetic=HALF_HAVE_LABELS, options={"threshold": 1.0})
-    model = initial_model(experiment, None)[0]
+    model = initial_model(experiment)[0]
     state, steps, means = new_client("site-2", experiment, tmp_path).learner.train(model, [], 1)
     assert (steps, means) == (0, {"loss": 0.0, "loss_pseudo": 0.0, "kept": 0.0})
     assert state is model

@@ -20,10 +20,11 @@ from fedward.methods.oneshot import discriminant
 from fedward.methods.workflow import ClientTask, Exchange
 from fedward.operation.audit_check import verify
 from fedward.protocol.wire import Message
-from fedward.starting_model import Weights, initial_model
+from fedward.starting_model import Weights
 from fedward.training.features import Encoder
 from interrupted import interrupted
 from run_files import assert_equal, rows, steady_rows, weights
+from starting import initial_model
 from tiny import tiny
 
 pytestmark = pytest.mark.usefixtures("without_report")
@@ -72,7 +73,7 @@ def write_site(folder: Path, name: str, numbers: Sequence[Sequence[int]], seed: 
 
 def measured(experiment: Experiment, folder: Path, own: Path, name: str = "site-1") -> Message:
     """What a site with a file answers to an honest request."""
-    first = initial_model(experiment, None)
+    first = initial_model(experiment)
     asked = requests(experiment, Exchange(1, first.state, {name: ClientTask("measure")}), [name])[
         name
     ]
@@ -94,7 +95,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_one_round_makes_an_ordinary_head(run: Path) -> None:
-    first = initial_model(oneshot(), None).state
+    first = initial_model(oneshot()).state
     state = weights(run)
     assert list(state) == [*HEAD, *MOMENTS]
     assert not torch.equal(state[HEAD[0]], first[HEAD[0]])

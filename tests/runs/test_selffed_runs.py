@@ -24,13 +24,14 @@ from fedward.methods.workflow import ClientTask, Exchange
 from fedward.protocol import wire
 from fedward.report import write_report
 from fedward.server.public import PublicImages
-from fedward.starting_model import Weights, initial_model
+from fedward.starting_model import Weights
 from fedward.storage.checkpoint import StoredState, load_state
 from interrupted import interrupted
 from isolated import CLASSES, write_sites
 from public_images import write_public_npz
 from run_files import assert_equal, rows, steady_rows, weights
 from running import run_experiment
+from starting import initial_model
 from tiny import tiny
 
 pytestmark = pytest.mark.usefixtures("without_report")
@@ -192,7 +193,7 @@ def test_noise_reaches_only_what_a_phase_trains(
     monkeypatch.setattr(Client, "handle", noisy)
     experiment = selffed(rounds=2, pretraining_rounds=2)
     run = run_local(experiment, tmp_path / "run", sites=SITES)
-    first = initial_model(experiment, None)[0]
+    first = initial_model(experiment)[0]
     last = weights(run)
     changed = {name.split(".")[0] for name in first if not torch.equal(first[name], last[name])}
     assert changed == {"encoder", "mask_token", "decoder"}

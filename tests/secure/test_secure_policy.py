@@ -17,10 +17,10 @@ from fedward.flare.jobs.export import export_job
 from fedward.flare.jobs.submit import fetch, session, submit, wait
 from fedward.methods.aggregation import effective_number
 from fedward.security.policy import FILE
-from fedward.starting_model import initial_model
 from finished_run import finished_run
 from local_federation import HOSPITALS, LEAD, Federation
 from reported import progress_with
+from starting import initial_model
 from tiny import clinical
 from waiting import PATIENCE
 
@@ -67,7 +67,7 @@ def refused(federation: Federation, lead: Session, job: Path, out: Path) -> str:
 
 def crafted(experiment: Experiment) -> dict[str, Tensor]:
     """Weights with which the update of one image gives back its label and its features."""
-    model, _, _ = initial_model(experiment, None)
+    model, _, _ = initial_model(experiment)
     return {
         name: tensor * 0 if name.startswith("classifier") else tensor
         for name, tensor in model.items()

@@ -13,9 +13,10 @@ from typing import Any
 import pytest
 import torch
 
+from broken_rules import refused_by_default
 from fedward.config import Experiment
 from fedward.jobs import load_experiment
-from fedward.security.policy import OPEN, Policy, refused_by_default
+from fedward.security.policy import OPEN, Policy
 from leak_search import measured, search
 from leaking import RefusedError, attacked, best_cosine, explained
 

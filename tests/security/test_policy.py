@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
+from broken_rules import refused_by_default
 from clients import new_client
 from fedward.client.admission import Admission
 from fedward.client.client import Client
@@ -32,7 +33,6 @@ from fedward.security.policy import (
     PolicyError,
     findings,
     read_policy,
-    refused_by_default,
 )
 from hospital import HERE, fresh, hospital, request
 
@@ -342,7 +342,7 @@ def test_images_that_people_refused_are_not_counted(tmp_path):
     experiment = hospital("ssfl")
     here = site(tmp_path, experiment)
     held = here.data
-    phases = here._algorithm.phases("train", 1, len(held.labelled))
+    phases = here.algorithm.phases("train", 1, len(held.labelled))
     here.admission.check_training(phases, held)
     left_out = replace(held, refused=frozenset(held.unlabelled.ids[: len(held.unlabelled) - 31]))
     with pytest.raises(PolicyError, match="at least 32 different unlabelled images"):

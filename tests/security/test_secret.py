@@ -27,8 +27,8 @@ from fedward.methods.workflow import ClientTask, Exchange
 from fedward.protocol.wire import Message
 from fedward.security.policy import OPEN, Policy
 from fedward.security.secret import BYTES, FILE, site_secret
-from fedward.starting_model import initial_model
 from hospital import HERE, fresh, hospital, request
+from starting import initial_model
 from tiny import tiny
 
 

@@ -25,7 +25,7 @@ from fedward.methods.workflow import SURVEY, ClientTask, Exchange
 from fedward.protocol.wire import Message
 from fedward.security.policy import OPEN, Policy
 from fedward.security.sums import ImageSet, grant, image_set, sums_file, told_before
-from fedward.starting_model import initial_model
+from starting import initial_model
 from tiny import clinical, tiny
 
 SITE = "site-1"
@@ -213,7 +213,7 @@ def told(experiment: Experiment, own: Path, files: Path, run: str, policy: Polic
             experiment, Exchange(1, {}, {SITE: ClientTask(SURVEY)}, evaluate=False), run=run
         )[SITE]
         return client.handle(Message({**asked.meta, "members": 3}, asked.arrays))
-    first = initial_model(experiment, None)
+    first = initial_model(experiment)
     asked = requests(experiment, Exchange(1, first.state, {SITE: ClientTask("measure")}), run=run)[
         SITE
     ]
@@ -222,7 +222,7 @@ def told(experiment: Experiment, own: Path, files: Path, run: str, policy: Polic
 
 def class_sums(experiment: Experiment, answer: Message) -> torch.Tensor:
     """Return the sums of features in each class, (K, D), as the server computes them."""
-    start = initial_model(experiment, None).state["moments.sums"]
+    start = initial_model(experiment).state["moments.sums"]
     mean = start + torch.from_numpy(answer.arrays["diff/moments.sums"].copy())
     return mean.double() * answer.meta["labelled"]
 

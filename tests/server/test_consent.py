@@ -46,7 +46,9 @@ class Hospitals:
     ) -> None:
         self.folder = folder
         self.experiment = experiment
-        self.transport = local_transport(experiment, SITES, folder / "run").__enter__()
+        self.transport = local_transport(
+            experiment, method_of(experiment), SITES, folder / "run"
+        ).__enter__()
         self.asked: Counter[str] = Counter()
         inner = getattr(self.transport, "_inner", self.transport)
         algorithm = method_of(experiment)

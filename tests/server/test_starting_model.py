@@ -17,13 +17,14 @@ from fedward.errors import ConfigError, RunError
 from fedward.flare.places import put_into_results
 from fedward.lab.local import LocalTransport, run_local
 from fedward.nets import build
-from fedward.starting_model import Source, Weights, initial_model, take_over
+from fedward.starting_model import Source, Weights, take_over
 from fedward.storage.checkpoint import StoredState, save_json
 from fedward.storage.info import Summary
 from fedward.storage.run_folder import RunFolder
 from finished_run import finished_run
 from interrupted import interrupted
 from running import run_experiment
+from starting import initial_model
 from tiny import tiny
 
 pytestmark = pytest.mark.usefixtures("without_report")
@@ -34,7 +35,7 @@ SITES = ["site-1", "site-9"]
 def finished(folder: Path, experiment: Experiment, seed: int = 77) -> Path:
     """Write what a finished run leaves, with weights of another seed."""
     return finished_run(
-        folder, experiment, initial_model(experiment.model_copy(update={"seed": seed}), None)[0]
+        folder, experiment, initial_model(experiment.model_copy(update={"seed": seed}))[0]
     )
 
 
@@ -86,7 +87,7 @@ def test_whatever_has_the_same_name_and_shape_is_taken(
 def test_what_the_other_run_lacks_is_fresh(tmp_path: Path) -> None:
     plain = finished(tmp_path / "plain", swin("swin_28"))
     state, facts = taken(tiny("selffed"), plain)
-    fresh, _, _ = initial_model(tiny("selffed"), None)
+    fresh, _, _ = initial_model(tiny("selffed"))
     assert parts(facts["taken"]) == {"encoder", "classifier"}
     assert parts(facts["new"]) == {"mask_token", "decoder", "projection"}
     assert all(torch.equal(state[name], fresh[name]) for name in facts["new"])
@@ -105,7 +106,7 @@ def test_a_classifier_of_other_classes_is_always_fresh(
     assert parts(facts["new"]) == {"classifier"}
     assert "classifier" in parts(facts["unused"])
     assert torch.equal(
-        state["classifier.weight"], initial_model(experiment, None)[0]["classifier.weight"]
+        state["classifier.weight"], initial_model(experiment)[0]["classifier.weight"]
     )
 
 
@@ -241,7 +242,7 @@ def test_the_results_of_a_flare_job_are_a_start(selffed: Path, tmp_path: Path) -
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])
 def test_tensors_that_are_not_finite_are_refused_by_name(tmp_path: Path, value: float) -> None:
     experiment = tiny("fedavg")
-    state = dict(initial_model(experiment, None)[0])
+    state = dict(initial_model(experiment)[0])
     broken = next(reversed(state))
     state[broken] = torch.full_like(state[broken], value)
     source = finished_run(tmp_path / "run", experiment, state)

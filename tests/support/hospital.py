@@ -8,7 +8,7 @@ from asking import requests
 from fedward.config import Experiment, SyntheticData
 from fedward.methods.workflow import ClientTask, Exchange, State
 from fedward.protocol.wire import Message
-from fedward.starting_model import initial_model
+from starting import initial_model
 from tiny import clinical
 
 HERE = "site-1"
@@ -20,7 +20,7 @@ def hospital(method: str = "fedavg", images: int = 240, **changes: Any) -> Exper
 
 
 def fresh(experiment: Experiment) -> dict[str, Tensor]:
-    return initial_model(experiment, None)[0]  # type: ignore[return-value]
+    return initial_model(experiment)[0]  # type: ignore[return-value]
 
 
 def request(

@@ -16,8 +16,9 @@ from typing import Any
 
 import torch
 
+from broken_rules import refused_by_default
 from fedward.errors import ConfigError
-from fedward.security.policy import Policy, refused_by_default
+from fedward.security.policy import Policy
 from leaking import Explained, RefusedError, attacked, explained
 
 METHODS = {

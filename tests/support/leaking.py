@@ -23,16 +23,17 @@ from fedward.client.admission import Admission
 from fedward.config import Experiment, SyntheticData
 from fedward.methods import method_of
 from fedward.methods.local import Batch, Measurement, Phase, RoundInputs
+from fedward.methods.settings import Settings
 from fedward.methods.workflow import ClientTask, Exchange
 from fedward.nets.trainable import HEAD
 from fedward.protocol.wire import Message
 from fedward.security.policy import OPEN, Policy
 from fedward.sites.sampling import virtual_client
-from fedward.starting_model import initial_model
 from fedward.training.batches import RoundBatches
-from fedward.training.learner import train_phase
+from fedward.training.learner import Aborted, train_phase
 from fedward.views import Views
 from hospital import HERE
+from starting import initial_model
 from tiny import tiny
 
 IMAGES = 400
@@ -108,8 +109,10 @@ def explained(
         batches: RoundBatches,
         phase: Phase,
         inputs: RoundInputs,
-        *more: Any,
-        **options: Any,
+        settings: Settings,
+        *,
+        device: torch.device,
+        aborted: Aborted,
     ) -> Any:
         assert not isinstance(phase.objective, Measurement)
         unused = {kind: _unused(batches, kind) for kind in ("labelled", "unlabelled")}
@@ -118,9 +121,9 @@ def explained(
             site, batches, unused, [image for batch in kept for image in _singles(batch)]
         )
         seen.append(_Seen(net, phase, inputs, kept, others))
-        return train_phase(net, kept, phase, inputs, *more, **options)
+        return train_phase(net, kept, phase, inputs, settings, device=device, aborted=aborted)
 
-    first = initial_model(experiment, None, algorithm)
+    first = initial_model(experiment)
     model = first.state
     sent = requests(experiment, Exchange(1, model, {HERE: ClientTask(task)}))[HERE]
     facts = {"members": 3, "round": round_, **({} if first.base is None else {"base": first.base})}

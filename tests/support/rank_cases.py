@@ -50,7 +50,7 @@ class Case:
         experiment = self.experiment
         site_folders = () if experiment.synthetic else (sites,)
         source = DataSource(self.site, experiment, folder, site_folders, synthetic=SyntheticSites())
-        learner = make(self.site, experiment, source.read())
+        learner = make(self.site, experiment, source.read(class_totals=False))
         shape = (experiment.net, len(experiment.data.classes))
         nets = (
             build(*shape, seed=seed, trainable=experiment.trainable)

@@ -37,7 +37,6 @@ from fedward.server.requests import models_by_site, task_requests
 from fedward.sites import Images, SiteData
 from fedward.sites.caches import KEPT, Cache
 from fedward.sites.sampling import virtual_client
-from fedward.starting_model import initial_model
 from fedward.training import features as module
 from fedward.training.batches import Pixels
 from fedward.training.features import Encoder, Features, stored_views
@@ -47,6 +46,7 @@ from fedward.views import VIEWS
 from file_modes import modes
 from installed import install
 from isolated import SITES, isolated, write_sites
+from starting import initial_model
 from tiny import tiny
 from waiting import appears
 
@@ -452,7 +452,7 @@ def by_hand(experiment: Experiment, site: Any) -> dict[str, Tensor]:
     """Return a head after a round of supervised training: a plain loop over stored features."""
     settings = method_of(experiment).settings
     samples = site.learner.images["labelled"]
-    model = initial_model(experiment, None).state
+    model = initial_model(experiment).state
     head = nn.Linear(128, 8)
     head.load_state_dict({"weight": model["classifier.weight"], "bias": model["classifier.bias"]})
     optimizer = torch.optim.Adam(head.parameters(), lr=settings.learning_rate)
@@ -475,7 +475,7 @@ def test_a_round_equals_a_plain_loop_over_features(tmp_path: Path) -> None:
     options = {"class_weighting": "none", "schedule": "constant", "round_warm_up": 0}
     experiment = heads(options=options)
     site = new_client("site-1", experiment, tmp_path)
-    update = site.learner.train(initial_model(experiment, None).state, [], 1)
+    update = site.learner.train(initial_model(experiment).state, [], 1)
     assert update.steps == 2
     expected = by_hand(experiment, site)
     for name, tensor in expected.items():
@@ -487,7 +487,7 @@ def test_evaluation_sees_the_images_themselves(tmp_path: Path) -> None:
     """The metrics are those of the whole network on the pixels, up to float16."""
     experiment = heads()
     site = new_client("site-1", experiment, tmp_path)
-    model = initial_model(experiment, None).state
+    model = initial_model(experiment).state
     found = {row["name"]: row["value"] for row in site.learner.evaluate(model, ["val"]).metrics}
     net = build("small_cnn_gn", 8, seed=3).eval()
     pictures = torch.from_numpy(site.data.val.pixels.copy()).permute(0, 3, 1, 2).float() / 255
@@ -516,7 +516,7 @@ def test_rounds_after_the_first_leave_the_encoder_alone(
 ) -> None:
     experiment = heads("ssfl")
     site = new_client("site-1", experiment, tmp_path)
-    model = initial_model(experiment, None).state
+    model = initial_model(experiment).state
     model = site.learner.train(model, [], 1).model
     assert encoded_batches
     encoded_batches.clear()
@@ -538,7 +538,7 @@ def test_samplers_see_what_they_would_see_of_images(sampler: str, tmp_path: Path
     experiment = heads("fedal", options={"sampler": name})
     site = new_client("site-1", experiment, tmp_path)
     learner = site.learner
-    model = initial_model(experiment, None).state
+    model = initial_model(experiment).state
     other = {key: tensor + 0.1 for key, tensor in model.items()}
     chosen = sampler_of(name)
     ids = site.data.unlabelled.ids[:5]
@@ -575,7 +575,7 @@ def test_one_process_trains_a_head(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     site = new_client("site-1", experiment, tmp_path)
     monkeypatch.setattr(site, "data", replace(site.data, processes=2))
     monkeypatch.setattr("fedward.client.ranks.Processes", None)
-    first = initial_model(experiment, None)
+    first = initial_model(experiment)
     exchange = Exchange(1, first.state, {"site-1": ClientTask("train")})
     told = {**facts(experiment), "base": first.base}
     asked: Message = task_requests(exchange, models_by_site(exchange, [], dict), [], told)["site-1"]
@@ -602,7 +602,7 @@ def test_sites_on_one_machine_share_features(tmp_path: Path, computed: list[str]
             isolated("isofed", **frozen), tmp_path / f"run-{seed}", [folder], tmp_path / "cache"
         )
         for name in SITES:
-            assert sites.client(name, None).learner.images["all"]
+            assert sites.client(name, method_of(sites.experiment), None).learner.images["all"]
         made.append(files(tmp_path / "cache" / "features"))
     assert len(computed) == len({*computed}) == 60, (
         "the others are of classes too rare to be evaluated"

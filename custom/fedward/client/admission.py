@@ -251,7 +251,7 @@ class Admission:
         refuse_unless(self._site, [Finding("starting_weights", allowed, "others were sent", same)])
 
     def _is_fresh(self, arrays: Mapping[str, np.ndarray]) -> bool:
-        fresh = wire.flatten("model", initial_model(self._experiment, None, self._algorithm)[0])
+        fresh = wire.flatten("model", initial_model(self._experiment, self._algorithm).state)
         sent = {name: array for name, array in arrays.items() if name.startswith("model/")}
         return set(sent) == set(fresh) and all(
             array.shape == fresh[name].shape

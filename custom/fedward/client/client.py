@@ -90,7 +90,7 @@ class Client:
         self.log = log
         self.admission = admission
         self.key = key
-        self._algorithm = algorithm
+        self.algorithm = algorithm
         self._device = device
         self._observer = observer
         self._learner: Learner | None = None
@@ -106,7 +106,7 @@ class Client:
             described(device),
             self.data.threads,
         )
-        return Networks(self.experiment, self._algorithm, device)
+        return Networks(self.experiment, self.algorithm, device)
 
     @property
     def learner(self) -> Learner:
@@ -115,20 +115,20 @@ class Client:
         What it draws by stays that of the first request of this process.
         """
         if self._learner is None:
-            plain = self._algorithm.requirements.plain_images
+            plain = self.algorithm.requirements.plain_images
             cache = self.source.features
             features = stored_features(self._networks.on_images, self.experiment, cache, plain)
             images = DeviceData(self.data, self._networks.device, features=features)
             draws = self.admission.draws()
             self._learner = Learner(
-                self.name, self.experiment, self._algorithm, self._networks, images, draws
+                self.name, self.experiment, self.algorithm, self._networks, images, draws
             )
         return self._learner
 
     @cached_property
     def data(self) -> SiteData:
         """The site's data as their source gives them, read at first use."""
-        return self.source.read()
+        return self.source.read(class_totals=self.algorithm.requirements.sends.class_totals)
 
     def handle(self, request: Message, aborted: Aborted = lambda: False) -> Message:
         """Do what the server asks, write it into the site's log, and return the answer; see
@@ -191,7 +191,7 @@ class Client:
             **self._own(known, asked.round),
         }
         counts: dict[str, Any] = {}
-        active = self._algorithm.active
+        active = self.algorithm.active
         if active:
             queries = Queries(active, self.source, self.data, self.admission)
             self._learner, counts = queries.carry_out(asked, self.learner, model, known, aborted)
@@ -213,7 +213,7 @@ class Client:
             memory.save(asked.round, asked.part, known)
             if update.steps:
                 arrays = wire.difference(
-                    update.model, model, self._algorithm.requirements.tensors.withheld(asked.task)
+                    update.model, model, self.algorithm.requirements.tensors.withheld(asked.task)
                 )
         return self._checked(Message(meta, arrays), request, model)
 
@@ -232,7 +232,7 @@ class Client:
         aborted: Aborted,
     ) -> LocalUpdate:
         """Train as the request asks; ``known``, what the site keeps for itself, is changed."""
-        algorithm = self._algorithm
+        algorithm = self.algorithm
         template = self._networks.template
         learner = replace(self.learner, smallest_batch=self.admission.smallest_batch())
         peers = [
@@ -278,7 +278,7 @@ class Client:
         """Return the private tensors as trained so far; log once if they are missing in a later
         round.
         """
-        private = self._algorithm.requirements.tensors.private
+        private = self.algorithm.requirements.tensors.private
         if private and OWN not in known and round_ > 1 and not self._warned:
             self._warned = True
             what = ", ".join(name.rstrip(".") for name in private)
@@ -289,7 +289,7 @@ class Client:
     def _checked(self, answer: Message, request: Message, model: State) -> Message:
         """Return the answer as it may leave. Under secure aggregation its update is encrypted."""
         spec = self.experiment
-        method = self._algorithm
+        method = self.algorithm
         rules = spec.answer_rules(method.requirements)
         wire_checks.check_answer(answer, self.name, request, rules)
         if spec.secure_aggregation:
@@ -302,7 +302,7 @@ class Client:
     def _decrypt(self, request: DecryptRequest, sums: Mapping[str, np.ndarray]) -> Message:
         template = self._networks.template
         names = wire.travelling(
-            template, self._algorithm.requirements.tensors.withheld(request.trained)
+            template, self.algorithm.requirements.tensors.withheld(request.trained)
         )
         model = {name: tuple(template[name].shape) for name in names}
         folder = self.source.folder / "decrypted"

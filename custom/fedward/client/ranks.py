@@ -15,7 +15,7 @@ from collections.abc import MutableMapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 from pydantic import TypeAdapter
@@ -27,8 +27,9 @@ from fedward.config import Experiment
 from fedward.digests import digest
 from fedward.errors import ConfigError, DataError
 from fedward.methods import method_of
-from fedward.methods.local import Phase
+from fedward.methods.local import Phase, RoundInputs
 from fedward.methods.requirements import Feature
+from fedward.methods.settings import Settings
 from fedward.methods.steps import batch_sizes
 from fedward.methods.workflow import State
 from fedward.security.secret import site_secret
@@ -55,6 +56,8 @@ class _Request:
     source: DataSource
     labels: dict[str, Label] | None
     """Under active learning the labels that may be used, by id."""
+    class_totals: bool
+    """As :meth:`DataSource.read` takes it."""
     refused: frozenset[str]
     """Images that are not to be trained on."""
     digest: str
@@ -122,6 +125,7 @@ class Processes:
             request = _Request(
                 replace(source.resolved(), synthetic=None),  # sites without files use one process
                 labels,
+                learner.algorithm.requirements.sends.class_totals,
                 data.refused,
                 _digest(data),
                 round_,
@@ -166,12 +170,21 @@ def rank_learner(
     )
 
     def train_share(
-        net: nn.Module, batches: RoundBatches, phase: Phase, *inputs: Any, **options: Any
+        net: nn.Module,
+        batches: RoundBatches,
+        phase: Phase,
+        inputs: RoundInputs,
+        settings: Settings,
+        *,
+        device: torch.device,
+        aborted: Aborted,
     ) -> "Trained":
         # The learner has forked the generator (fork_rng). Rows of different processes get different
         # dropout.
         torch.manual_seed(derive(torch.initial_seed(), "rank", rank))
-        trained = train_phase(net, batches, phase, *inputs, **options, shared=step)
+        trained = train_phase(
+            net, batches, phase, inputs, settings, device=device, aborted=aborted, shared=step
+        )
         # As large a share of the steps that one process would take as it is of those that all take
         # together.
         whole = len(batch_sizes(batches.images, job_batch))
@@ -217,7 +230,7 @@ def _read(request: _Request) -> SiteData:
     """Return the site's data with the labels of a request; DataError if they are not those it was
     made for.
     """
-    given = request.source.read()
+    given = request.source.read(class_totals=request.class_totals)
     data = given if request.labels is None else given.with_labels(request.labels)
     if _digest(data) != request.digest:
         where = f"site {request.source.site}"

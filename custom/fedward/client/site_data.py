@@ -13,7 +13,6 @@ from fedward.config import Experiment
 from fedward.errors import ConfigError, DataError
 from fedward.evaluation.small_counts import SMALLEST_COUNT
 from fedward.evaluation.units import reportable
-from fedward.methods import method_of
 from fedward.sites import SERVER, SiteData, find_site_file, load_site, site_files
 from fedward.sites.caches import Cache
 from fedward.storage.checkpoint import save_json
@@ -79,12 +78,12 @@ class DataSource:
         """Where features of a frozen encoder are kept."""
         return self.shared or Cache(self.cached / "features")
 
-    def read(self) -> SiteData:
+    def read(self, *, class_totals: bool) -> SiteData:
         """Return the data of the site. Of its own file the validation and test images of rare
         classes are left out.
 
-        So are its labelled training images of rare classes where the method's updates tell of
-        single classes.
+        With ``class_totals`` so are its labelled training images of rare classes: the method's
+        updates hold sums over the images of single classes.
 
         Raises:
             ConfigError: the site has no file, and the job or the engine has no synthetic images or
@@ -95,7 +94,7 @@ class DataSource:
         data = self._load()
         if self.file is None or self.site == SERVER:
             return data
-        learned = ["labelled"] if method_of(self.experiment).requirements.sends.class_totals else []
+        learned = ["labelled"] if class_totals else []
         return _reportable(data, ["val", "test", *learned])
 
     def whole(self) -> SiteData:

@@ -81,7 +81,7 @@ def survey_at(source: DataSource) -> dict[str, Any]:
     """
     file = source.file
     if file is None:
-        data = source.read()
+        data = source.read(class_totals=False)
         height, width, channels = data.labelled.pixels.shape[1:]
         ids = (
             name
@@ -96,7 +96,7 @@ def surveyed(source: DataSource) -> ImageSet:
     """Return the set of images that a survey of a source tells of; raises as :func:`survey_at`
     does.
     """
-    data = source.read() if source.file is None else source.whole()
+    data = source.read(class_totals=False) if source.file is None else source.whole()
     splits = {"train": (data.labelled, data.unlabelled), "val": (data.val,), "test": (data.test,)}
     return image_set(
         chain.from_iterable(

@@ -74,6 +74,7 @@ class ExperimentController(ModelController):  # type: ignore[misc]
         where = f"arguments of {type(self).__name__}"
         arguments = {**settings, "experiment": experiment or {}}
         self.experiment = Experiment.parse(described(self.method, arguments, where), where)
+        self.algorithm = method_of(self.experiment)
         self.init = init
         self.folder: Path | None = None
         """The run's, once this job has opened it."""
@@ -93,11 +94,12 @@ class ExperimentController(ModelController):  # type: ignore[misc]
         if self.experiment.secure_aggregation:
             adder = Adder(context_of(SERVER, self.fl_ctx))
             transport = EncryptedTransport(
-                transport, self.experiment, method_of(self.experiment), adder, folder
+                transport, self.experiment, self.algorithm, adder, folder
             )
         try:
             self.folder = run_experiment(
                 self.experiment,
+                self.algorithm,
                 folder,
                 transport,
                 engine="flare",

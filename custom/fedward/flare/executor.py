@@ -86,7 +86,6 @@ class MonaiTrainerExecutor(Executor):  # type: ignore[misc]
         """Write an answer into the site's log, then send its scalars, for tracking. What is not
         logged stays here.
         """
-        from fedward.methods import method_of
         from fedward.protocol.wire import Message
 
         leaving = fl_ctx.get_prop(FLContextKey.TASK_RESULT)
@@ -98,7 +97,7 @@ class MonaiTrainerExecutor(Executor):  # type: ignore[misc]
             leaving.clear()
             leaving.set_return_code(ReturnCode.EXECUTION_EXCEPTION)
             return
-        exchanges = method_of(client.experiment).requirements.server.exchanges
+        exchanges = client.algorithm.requirements.server.exchanges
         for tag, step, value in scalars(answer.meta, self._part, exchanges):
             dxo = create_analytic_dxo(tag, value, AnalyticsDataType.SCALAR, global_step=step)
             send_analytic_dxo(self, dxo, fl_ctx)

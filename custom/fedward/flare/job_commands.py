@@ -159,13 +159,15 @@ def _report_needs(name: str, experiment: Experiment, options: argparse.Namespace
     from fedward.security.policy import refused_by_default
     from fedward.starting_model import Weights, first_model
 
-    weights = first_model(experiment, Weights.of(options.init)) if options.init else None
-    if weights:
+    algorithm = method_of(experiment)
+    weights = None
+    if options.init:
+        weights = first_model(experiment, algorithm, Weights.of(options.init))
         print(f"starting_weights: [{weights}]")
-    for finding in refused_by_default(experiment, options.sites, weights):
+    for finding in refused_by_default(experiment, algorithm, options.sites, weights):
         complain(f"warning: {name}: sites with the default policy refuse it; {finding}")
     # Reconstructions of the server's pictures are shown if there are any.
-    needed_images = method_of(experiment).requirements.server.images - {"pictures"}
+    needed_images = algorithm.requirements.server.images - {"pictures"}
     if needed_images:
         complain(
             f"warning: {name}: the server needs images of its own, "

@@ -13,6 +13,7 @@ from fedward.digests import file_digest
 from fedward.errors import ConfigError, DataError, RunError
 from fedward.inference.calibration import temperature_of
 from fedward.label_kinds import LabelKind
+from fedward.methods import method_of
 from fedward.nets.trainable import TrainablePart
 from fedward.sites.decoding import BadRow, Pixels, check_not_blank, fit
 from fedward.sites.images import decode_file
@@ -181,8 +182,9 @@ def load_model(
     spec = Experiment.parse(info.experiment, f"run folder {folder}")
     told = (sha256, spec.data.classes, spec.data.label_kind)
     temperature = temperature_of(Path(calibration), *told) if calibration else 1.0
-    # Where all has trained, the weights that it began with may be nowhere here.
-    net = network_of(spec if info.base else spec.model_copy(update={"pretrained": False}))
+    # Where all of the network was trained, the weights it began with may be missing here.
+    built = spec if info.base else spec.model_copy(update={"pretrained": False})
+    net = network_of(built, method_of(spec))
     if isinstance(net, TrainablePart) and net.base != info.base:
         remedy = "Use the weights, and the versions of fedward, timm and torch, that the run had."
         raise RunError(

@@ -7,6 +7,7 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 from pydantic import TypeAdapter
 
@@ -22,6 +23,7 @@ from fedward.lab.pseudo_labels import PseudoLabelObserver
 from fedward.lab.synthetic import SyntheticSites
 from fedward.lab.workers import Workers
 from fedward.methods import method_of
+from fedward.methods.algorithm import Algorithm
 from fedward.protocol.transport import Deliver, Transport
 from fedward.protocol.wire import Message
 from fedward.registry import registered
@@ -52,11 +54,10 @@ class Sites:
     """Whether each site notes in its folder how good its pseudo-labels are, where an image has one
     label; see :mod:`fedward.lab.pseudo_labels`."""
 
-    def client(self, name: str, key: SiteKey | None) -> Client:
-        """Return a site; with secure aggregation ``key`` encrypts its updates."""
+    def client(self, name: str, algorithm: Algorithm[Any], key: SiteKey | None) -> Client:
+        """Return a site with the experiment's method; ``key`` encrypts its updates, if there is one."""
         experiment = self.experiment
         own = self.folder / name
-        algorithm = method_of(experiment)
         source = DataSource(name, experiment, own, self.site_folders, synthetic=SyntheticSites())
         if self.cache:  # another division of the same images has the same features
             features = Cache(self.cache / "features", kept=None)
@@ -94,7 +95,8 @@ class LocalTransport:
     ) -> None:
         made = Sites(experiment, folder, site_folders, cache, judged)
         self._names = sorted(names)
-        self.client = lru_cache(MOST_HELD)(lambda name: made.client(name, key))
+        algorithm = method_of(experiment)
+        self.client = lru_cache(MOST_HELD)(lambda name: made.client(name, algorithm, key))
         """A site by its name."""
 
     def sites(self) -> list[str]:
@@ -154,15 +156,15 @@ def run_local(  # noqa: PLR0913 - named choices of one run
     assert experiment is not None
     refuse_sites_file(sites, site_folders)
     source = Source(init) if init else None
+    algorithm = method_of(experiment)
     with local_transport(
-        experiment, sites, folder, site_folders, cache, workers, judged
+        experiment, algorithm, sites, folder, site_folders, cache, workers, judged
     ) as transport:
         return run_experiment(
             experiment,
+            algorithm,
             folder,
-            TrackedTransport(
-                transport, folder / FOLDER, method_of(experiment).requirements.server.exchanges
-            ),
+            TrackedTransport(transport, folder / FOLDER, algorithm.requirements.server.exchanges),
             engine="local",
             console=console or Console(),
             report=write_report,
@@ -176,6 +178,7 @@ def run_local(  # noqa: PLR0913 - named choices of one run
 @contextmanager
 def local_transport(
     experiment: Experiment,
+    algorithm: Algorithm[Any],
     names: Sequence[str],
     folder: Path,
     site_folders: Sequence[Path] = (),
@@ -188,9 +191,7 @@ def local_transport(
     sites = Sites(experiment, folder / "sites", site_folders, cache, judged)
     with closing(_inner(sites, names, key, workers)) as inner:
         if experiment.secure_aggregation:
-            yield EncryptedTransport(
-                inner, experiment, method_of(experiment), Adder(server), folder
-            )
+            yield EncryptedTransport(inner, experiment, algorithm, Adder(server), folder)
         else:
             yield inner
 

@@ -9,17 +9,19 @@ from collections.abc import Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor, nn
 
 from fedward.client.site_data import DataSource
 from fedward.methods.local import Batch, Losses, Measurement, Objective, Phase, RoundInputs
+from fedward.methods.settings import Settings
 from fedward.methods.workflow import State
 from fedward.runs.pseudo_labels import FOLDER
 from fedward.storage.disk import PRIVATE, append, make_folder
 from fedward.storage.rows import PseudoLabelRow, written
+from fedward.training.batches import RoundBatches
 from fedward.training.evaluation import predict
 from fedward.training.learner import Aborted, Learner, LocalUpdate
 
@@ -156,11 +158,20 @@ class ObservedTraining:
         tally = Tally(truth.to(learner.networks.device), len(data.classes))
 
         def run_phase(
-            net: nn.Module, batches: Any, phase: Phase, *arguments: Any, **options: Any
+            net: nn.Module,
+            batches: RoundBatches,
+            phase: Phase,
+            inputs: RoundInputs,
+            settings: Settings,
+            *,
+            device: torch.device,
+            aborted: Aborted,
         ) -> "Trained":
             assert not isinstance(phase.objective, Measurement), "a measurement labels nothing"
             watched = replace(phase, objective=Watched(phase.objective, tally))
-            return learner.run_phase(net, batches, watched, *arguments, **options)
+            return learner.run_phase(
+                net, batches, watched, inputs, settings, device=device, aborted=aborted
+            )
 
         watched_learner = replace(learner, run_phase=run_phase)
         update = watched_learner.train(

@@ -21,6 +21,7 @@ from typing import Any, NoReturn
 from fedward.client.client import Client
 from fedward.lab.local import SITES
 from fedward.lab.workers import CODE, END, END_OF, FORK, receive, send
+from fedward.methods import method_of
 from fedward.protocol.wire import Message
 from fedward.security.encryption import SiteKey
 from fedward.terminal import printing_safely
@@ -55,12 +56,13 @@ def _work(connection: Connection) -> None:
     collected = _Collected()
     logging.basicConfig(level=begin["level"], handlers=[collected], format="%(message)s")
     threading.Thread(target=_read, args=(connection, requests), daemon=True).start()
+    algorithm = method_of(sites.experiment)
     clients = dict[str, Client]()
     while True:
         said, arrays = requests.get()
         name = said["site"]
         clients = {site: clients[site] for site in said["held"] if site in clients}
-        clients[name] = clients.get(name) or sites.client(name, key)
+        clients[name] = clients.get(name) or sites.client(name, algorithm, key)
         answer = clients[name].handle(Message(said["meta"], arrays))
         send(connection, {"meta": answer.meta, "log": collected.taken()}, answer.arrays)
 

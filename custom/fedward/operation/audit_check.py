@@ -8,7 +8,7 @@ from typing import Any
 
 from fedward.digests import arrays_digest, digest, file_digest
 from fedward.methods import method_of
-from fedward.methods.algorithm import evaluation_turn
+from fedward.methods.algorithm import Algorithm, evaluation_turn
 from fedward.operation.site_check import check_against, read_site_log
 from fedward.protocol import wire
 from fedward.storage.audit import LOG, check_chain, fault
@@ -87,11 +87,11 @@ def verify(folder: Path, sites: Sequence[Path] = ()) -> Verified:
         _check_beginning(run.info, rows)
         _check_turns(rows)
         _check_states(folder, rows)
+        algorithm = method_of(run.experiment)
         files = _check_end_of_run(folder, run, rows)
         for name in ("model", "best"):
             if (folder / f"{name}.safetensors").exists():
-                _check_model(folder, run, rows, name)
-        algorithm = method_of(run.experiment)
+                _check_model(folder, run, algorithm, rows, name)
         later = sum(check_against(folder, rows, record, algorithm) for record in records)
     except _UNREADABLE as error:
         problem = f"{type(error).__name__}: {error}"
@@ -196,7 +196,9 @@ def _check_pages(folder: Path, row: Row) -> None:
         _check_digest(row, page, row["details"].get(name), present)
 
 
-def _check_model(folder: Path, run: RunFolder, rows: Sequence[Row], name: str) -> None:
+def _check_model(
+    folder: Path, run: RunFolder, algorithm: Algorithm[Any], rows: Sequence[Row], name: str
+) -> None:
     """Compare a model with the one that sites were sent, and its sidecar with the experiment."""
     about = json.loads((folder / f"{name}.json").read_text(encoding="utf-8"))
     for key in _SIDECAR:
@@ -206,7 +208,7 @@ def _check_model(folder: Path, run: RunFolder, rows: Sequence[Row], name: str) -
     if about.get("base") != run.info.base:
         expected = f"{name}.json with base {run.info.base}"
         raise fault(1, expected, f"{about.get('base')}: the file was changed")
-    next_, part = evaluation_turn(method_of(run.experiment), about["round"])
+    next_, part = evaluation_turn(algorithm, about["round"])
     asked = [row for row in rows if row["event"] == "asked" and row["details"]["round"] == next_]
     # A round may omit a part, so the first one from `part` on is the one that had the model.
     parts = [row["details"]["part"] for row in asked if row["details"]["part"] >= part]
@@ -218,7 +220,7 @@ def _check_model(folder: Path, run: RunFolder, rows: Sequence[Row], name: str) -
         _check_digest(row, file.name, row["details"]["model"], arrays_digest(state))
         return
     # A model that nobody trains is sent to nobody.
-    if not method_of(run.experiment).requirements.tensors.untrained:
+    if not algorithm.requirements.tensors.untrained:
         raise fault(len(rows), f"a line that asks for round {next_} with {file.name}", "none")
 
 

@@ -15,7 +15,6 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from fedward.config import Experiment
 from fedward.errors import ConfigError, WorkError, reason_of
 from fedward.faults import explain, names_in
-from fedward.methods import method_of
 from fedward.methods.algorithm import Algorithm
 from fedward.methods.class_weights import LARGEST_RATIO
 from fedward.methods.settings import Settings, StepSize
@@ -302,7 +301,10 @@ def findings(
 
 
 def refused_by_default(
-    experiment: Experiment, sites: Sequence[str] = (), weights: str | None = None
+    experiment: Experiment,
+    algorithm: Algorithm[Any],
+    sites: Sequence[str] = (),
+    weights: str | None = None,
 ) -> list[Finding]:
     """Return the rules of the default policy that a job breaks.
 
@@ -310,11 +312,7 @@ def refused_by_default(
     made of given ones.
     """
     known = Circumstances(len(sites) or None, weights=weights)
-    return [
-        found
-        for found in findings(Policy(), experiment, method_of(experiment), known)
-        if not found.kept
-    ]
+    return [found for found in findings(Policy(), experiment, algorithm, known) if not found.kept]
 
 
 def refuse_unless(

@@ -14,7 +14,6 @@ from fedward.client.site_data import SyntheticSource
 from fedward.config import Experiment
 from fedward.console.listener import Listener, Start
 from fedward.errors import ConfigError, RunError
-from fedward.methods import method_of
 from fedward.methods.aggregation import moving_average
 from fedward.methods.algorithm import Algorithm, evaluation_turn
 from fedward.methods.workflow import ClientUpdate, Exchange, Rounds, State
@@ -42,6 +41,7 @@ _log = logging.getLogger(__name__)
 
 def run_experiment(  # noqa: PLR0913 - named choices of one run
     experiment: Experiment,
+    algorithm: Algorithm[Any],
     folder: Path,
     transport: Transport,
     *,
@@ -59,6 +59,7 @@ def run_experiment(  # noqa: PLR0913 - named choices of one run
 
     Args:
         experiment: what to run.
+        algorithm: the experiment's method.
         folder: the run folder; new, or with ``resume`` that of an interrupted run.
         transport: how messages reach the sites.
         engine: its name, which the folder records.
@@ -80,7 +81,6 @@ def run_experiment(  # noqa: PLR0913 - named choices of one run
         ConfigError: the settings cannot work: an unknown network, fewer sites than replies needed,
             no images of the server's own where the method needs some, or ``init`` cannot be used.
     """
-    algorithm = method_of(experiment)
     limit_threads(1)  # sums round alike on every machine
     images = PublicImages(experiment, algorithm, folder / "server", site_folders, synthetic)
     first = None
@@ -108,7 +108,7 @@ def run_experiment(  # noqa: PLR0913 - named choices of one run
                 run.report(report)
             return run.path
         if resume:
-            _check_base(run)
+            _check_base(run, algorithm)
         consent = Consent(run, console)
         run.set_status("running", Summary())
         try:
@@ -184,14 +184,16 @@ def _first_model(
     """Return what a new run starts from; a ConfigError leaves no folder."""
     if not images.there:
         images.require(algorithm.requirements.server.images)
-    return initial_model(
-        experiment, Weights.of(init.files, init.facts) if init else None, algorithm
-    )
+    weights = Weights.of(init.files, init.facts) if init else None
+    return initial_model(experiment, algorithm, weights)
 
 
-def _check_base(run: RunFolder) -> None:
+def _check_base(run: RunFolder, algorithm: Algorithm[Any]) -> None:
     """Raise RunError where what was frozen in a run that is continued is another here."""
-    if run.info.base and (found := initial_model(run.experiment, None).base) != run.info.base:
+    if not run.info.base:
+        return
+    found = initial_model(run.experiment, algorithm).base
+    if found != run.info.base:
         remedy = "Continue it with the weights and packages it began with, or begin anew."
         where = f"run folder {run.path}, frozen part"
         expected = f"SHA-256 {run.info.base}"
@@ -240,7 +242,7 @@ class _Loop:
                     if facts
                     else None
                 )
-                first = initial_model(self._experiment, weights, algorithm).state
+                first = initial_model(self._experiment, algorithm, weights).state
             state = algorithm.start(first)
         taken = (facts["folder"], described(facts)) if facts else None
         self._console.header(

@@ -67,7 +67,7 @@ class PublicImages:
         """Trains on training and validation images, as labels are not looked at, and evaluates on
         the latter.
         """
-        data = self._source.read()
+        data = self._source.read(class_totals=False)
         networks = Networks(self._experiment, self._algorithm, device_of(data.device, SERVER))
         features = stored_features(networks.on_images, self._experiment, self._source.features)
         images = DeviceData(

@@ -130,10 +130,9 @@ def export_job(
     """
     facts = None
     if init:
-        from fedward.starting_model import (  # with torch, which no other export needs
-            Weights,
-            initial_model,
-        )
+        # These import torch, which no other export needs.
+        from fedward.methods import method_of
+        from fedward.starting_model import Weights, initial_model
 
         if any((init / name).resolve().is_relative_to(out.resolve()) for name in WEIGHTS):
             expected = "a folder outside the job folder, whose files are replaced"
@@ -142,7 +141,7 @@ def export_job(
                 f"--init {init}", expected=expected, found=f"one in {out}", remedy=remedy
             )
         weights = Weights.of(init)
-        initial_model(experiment, weights)
+        initial_model(experiment, method_of(experiment), weights)
         facts = weights.facts
     texts = job_files(experiment, out.name, clinical, sites, facts, tracking)
     _clear(out)

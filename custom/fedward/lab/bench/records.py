@@ -17,7 +17,7 @@ from fedward.config import Experiment
 from fedward.errors import ConfigError, RunError
 from fedward.faults import faults
 from fedward.lab.bench.study import Cell
-from fedward.methods import method_of
+from fedward.methods import settings_of
 
 
 @dataclass(frozen=True)
@@ -98,7 +98,9 @@ class Record:
 def _whole(experiment: Experiment) -> Experiment:
     """Return an experiment that names all settings of its method."""
     return experiment.model_copy(
-        update={"options": method_of(experiment).settings.model_dump(mode="json")}
+        update={
+            "options": settings_of(experiment.method, experiment.options).model_dump(mode="json")
+        }
     )
 
 

@@ -15,7 +15,7 @@ from fedward.config import Experiment
 from fedward.errors import ConfigError, reason_of
 from fedward.faults import explain, names_in
 from fedward.jobs import changed_experiment
-from fedward.methods import method_of
+from fedward.methods import METHODS
 
 Settings = dict[str, Any]
 """Key, as of ``fedward run --set`` -> value."""
@@ -222,7 +222,8 @@ class Study(_Part):
 @cache
 def _known(job: str) -> frozenset[str]:
     """Return the options of a job's method."""
-    return frozenset(type(method_of(changed_experiment(job, {})).settings).model_fields)
+    method = changed_experiment(job, {}).method
+    return frozenset(METHODS[method].settings_type.model_fields)
 
 
 def _has(options: frozenset[str], key: str) -> bool:

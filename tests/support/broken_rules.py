@@ -1,0 +1,13 @@
+"""Rules of the default policy that a job breaks, with the job's own method."""
+
+from collections.abc import Sequence
+
+from fedward.config import Experiment
+from fedward.methods import method_of
+from fedward.security import policy
+from fedward.security.policy import Finding
+
+
+def refused_by_default(experiment: Experiment, sites: Sequence[str] = ()) -> list[Finding]:
+    """Return the broken rules."""
+    return policy.refused_by_default(experiment, method_of(experiment), sites)
