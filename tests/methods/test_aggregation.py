@@ -22,9 +22,9 @@ from fedward.methods.aggregation import (
     weighted_average,
 )
 from fedward.methods.algorithm import Algorithm
+from fedward.methods.distances import distance_weights, measure
 from fedward.methods.fedavg import FedAvg, mean_of
 from fedward.methods.settings import Settings
-from fedward.methods.wfedavg import distance_weights, measure
 from fedward.methods.workflow import ClientUpdate
 
 grid = settings(deadline=None, max_examples=60)

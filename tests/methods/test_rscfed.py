@@ -8,8 +8,8 @@ import torch
 from grouped import FOUR, Server, assert_close, assert_same, model, moved, plain_mean, plain_weights
 
 from fedward.methods.aggregation import weighted_average
+from fedward.methods.distances import distance_weights, measure
 from fedward.methods.rscfed import RSCFed, RSCFedSettings
-from fedward.methods.wfedavg import distance_weights, measure
 from fedward.methods.workflow import ClientUpdate, Exchange
 
 EIGHT = {**FOUR, "site-5": (0, 40), "site-6": (0, 70), "site-7": (15, 10), "site-8": (0, 60)}

@@ -17,7 +17,7 @@ from fedward.config import Experiment
 from fedward.errors import ConfigError, RunError
 from fedward.methods import settings_of
 from fedward.methods.aggregation import weighted_average
-from fedward.methods.wfedavg import distance_weights, measure, model_distance
+from fedward.methods.distances import distance_weights, measure, model_distance
 from fedward.methods.workflow import ClientUpdate, Exchange
 
 grid = settings(deadline=None, max_examples=60)

@@ -1,5 +1,4 @@
-"""How sites' models become one: a weighted mean, limits to what a site counts for, and means that
-outliers cannot move.
+"""Means of sites' models: weighted, with limits to what one site counts for, or robust to outliers.
 
 McMahan, Moore, Ramage, Hampson, Agüera y Arcas: *Communication-efficient learning of deep networks
 from decentralized data*, AISTATS 2017. Yin, Chen, Ramchandran, Bartlett: *Byzantine-robust
@@ -20,18 +19,16 @@ from fedward.methods.workflow import State
 _FEWEST_CAPPED = 3
 """Smallest number of sites for which counts are capped: two would always count the same."""
 
-_MOST_TRIMMED = 0.5
-"""Largest share that is cut off at either end: that of the median."""
+_LARGEST_TRIM = 0.5
+"""Largest share that is cut off at either end, which gives the median."""
 
-_LEAST = 1e-12
-"""Part of its share of the images for which a site counts at least, where another's weight is
-lowered.
-"""
+_SMALLEST_SHARE = 1e-12
+"""Share of its images that a site counts for at least, where another's weight is lowered.
 
-_EXACT = 1 + 1e-12
-"""Room for rounding: a count exactly at its limit is not above it, and K equal weights are worth K
-sites.
-"""
+Without it, a weight that was rounded to 0 could not take over any of what the other loses."""
+
+_ROUNDING = 1 + 1e-12
+"""Tolerance for rounding: a count at its limit is not above it; K equal weights are worth K sites."""
 
 
 def aggregate(
@@ -39,63 +36,65 @@ def aggregate(
 ) -> dict[str, Tensor]:
     """Return the mean of models that a job's settings ask for.
 
-    Without ``robust`` it is :func:`weighted_average`. With it, :func:`trimmed_mean` of the models
-    whose weight is above 0, each of which counts once. Arguments and errors are those of these
-    functions.
+    Without ``robust`` it is :func:`weighted_average`. With it, it is :func:`trimmed_mean` of the
+    models whose weight is above 0, each of which counts once. Arguments and errors are those of
+    these functions.
     """
     if settings.robust == "no":
         return weighted_average(states, weights)
     counted = [state for state, weight in zip(states, weights, strict=True) if weight > 0]
-    return trimmed_mean(counted, 0.5 if settings.robust == "median" else settings.trim)
+    trim = _LARGEST_TRIM if settings.robust == "median" else settings.trim
+    return trimmed_mean(counted, trim)
 
 
 def capped_counts(counts: Sequence[float], largest: float) -> list[float]:
-    """Lower counts that are too large a share of all: what a site says of itself must not decide an
-    average alone.
+    """Lower counts that are too large a share of all, so that no site decides an average alone.
 
-    ``n_k' = min(n_k, c)``, the largest c for which no ``n_k'`` is above ``largest`` times ``Σ_s
-    n_s'``.
+    ``n_k' = min(n_k, c)`` with the largest c for which no ``n_k'`` is above ``largest`` times
+    ``Σ_s n_s'``. Sites report their own counts, which nobody else can verify.
 
     Args:
         counts: one finite number >= 0 for each site, such as its images or steps.
-        largest: in (0, 1]; where it is less than one over the number of counts above 0, it counts
-            as that.
+        largest: in (0, 1]. Less than one over the number of counts above 0 has the effect of that.
 
     Returns:
-        New counts in the order of the old. Those that are not lowered are unchanged to the last
-        bit, and so are all where none is too large. A site with more never gets less.
+        New counts in the order of the old. Counts that are not lowered are unchanged to the last
+        bit. A site with a larger count never gets a smaller one than another.
 
     Raises ConfigError: ``largest`` out of range. Counts are checked where they are used.
 
-    Edge cases: one or two counts above 0: unchanged: of two sites each would count as much,
-    whatever they hold. one huge, largest = 1/2: as much as all others together.
+    Edge cases: one or two counts above 0: unchanged, because a cap would make any two sites equal.
+    one huge count, largest = 1/2: lowered to the sum of all others.
     """
     if not 0 < largest <= 1:
-        remedy = "Set largest_share to 1 for no cap."
         raise ConfigError(
-            "largest_share", expected="above 0, at most 1", found=f"{largest}", remedy=remedy
+            "largest_share",
+            "Set largest_share to 1 for no cap.",
+            expected="above 0, at most 1",
+            found=f"{largest}",
         )
-    some = sorted((count for count in counts if count > 0), reverse=True)
-    if len(some) < _FEWEST_CAPPED:
+    descending = sorted((count for count in counts if count > 0), reverse=True)
+    if len(descending) < _FEWEST_CAPPED:
         return list(counts)
-    share = max(largest, 1 / len(some))
-    # The largest first: c is s R / (1 - s j) where j counts are lowered and R is the sum of the
-    # others.
-    for lowered, count in enumerate(some):
-        rest = sum(some[lowered:])
-        left = 1 - share * lowered
-        if count * left <= share * rest * _EXACT:
-            most = max(share * rest / left, count)
-            return [min(number, most) for number in counts]
-    return [min(number, some[-1]) for number in counts]  # rounding: share is one over their number
+    share = max(largest, 1 / len(descending))
+    # If the j largest counts are lowered to c, and R is the sum of the others, then
+    # c = s (j c + R) for the share s, and so c = s R / (1 - s j). Find the smallest j for which
+    # the next count is no longer above c.
+    for lowered, count in enumerate(descending):
+        rest = sum(descending[lowered:])
+        divisor = 1 - share * lowered
+        if count * divisor <= share * rest * _ROUNDING:
+            cap = max(share * rest / divisor, count)
+            return [min(number, cap) for number in counts]
+    # Only rounding leads here, where the share is one over the number of counts.
+    return [min(number, descending[-1]) for number in counts]
 
 
 def capped_weights(weights: Tensor, sizes: Tensor, largest: float) -> Tensor:
-    """Lower weights that are above ``largest`` times their sum, which stays: no mean is one site's
-    model.
+    """Lower weights that are above ``largest`` times their sum, so that no mean is one site's model.
 
-    As :func:`capped_counts`, but a site whose weight was rounded to 0 gets its part of what another
-    loses, too.
+    The sum of the weights stays. Unlike in :func:`capped_counts`, a site whose weight was rounded
+    to 0 takes over its part of what another site loses.
 
     Args:
         weights: (K,) float64 >= 0, not all 0.
@@ -103,12 +102,12 @@ def capped_weights(weights: Tensor, sizes: Tensor, largest: float) -> Tensor:
         largest: in (0, 1].
 
     Returns:
-        (K,) float64; ``weights`` itself where none is too large, and of one or two sites.
+        (K,) float64; ``weights`` itself where none is too large, or for one or two sites.
     """
     total = weights.sum()
     if len(weights) < _FEWEST_CAPPED or bool(weights.max() <= largest * total):
         return weights
-    shares = weights / total + _LEAST * sizes / sizes.sum()
+    shares = weights / total + _SMALLEST_SHARE * sizes / sizes.sum()
     capped = torch.tensor(capped_counts(shares.tolist(), largest), dtype=torch.float64)
     return capped * (total / capped.sum())
 
@@ -116,76 +115,72 @@ def capped_weights(weights: Tensor, sizes: Tensor, largest: float) -> Tensor:
 def effective_number(weights: Sequence[float]) -> float:
     """Return how many equally weighted sites an average is worth: ``(Σ_k w_k)² / Σ_k w_k²``.
 
-    It is K for K equal weights, and 2 for two equal ones beside a third next to 0. Whoever
-    subtracts the parts of c sites from an average with the effective number E is left with a
-    mixture of the others whose effective number is at least ``E - c``. It is exactly that if each
-    of the c sites has the weight ``1 / E``.
+    It is K for K equal weights, and about 2 for two equal weights and a third close to 0. If the
+    parts of c sites are subtracted from an average with the effective number E, what remains is a
+    mixture of the other sites whose effective number is at least ``E - c``. It is exactly that if
+    each of the c sites has the weight ``1 / E``.
     Source: Kish, *Survey sampling*, 1965, where it is the effective size of a sample.
 
     Args:
         weights: one finite number >= 0 for each site.
 
     Returns:
-        A number from 1 to that of weights above 0; 0 where there are none.
+        A number from 1 to the number of weights above 0; 0 where there are none.
     """
     largest = max(weights, default=0.0)
     if not largest:
         return 0.0
-    shares = [
-        weight / largest for weight in weights
-    ]  # squares of large counts would overflow, of small ones vanish
+    # Scaled, because squares of large counts would overflow, and those of small ones vanish.
+    shares = [weight / largest for weight in weights]
     return sum(shares) ** 2 / sum(share * share for share in shares)
 
 
 def levelled_weights(weights: Sequence[float], sizes: Sequence[float], least: float) -> list[float]:
-    """Move weights towards equal ones, as little as needed, until an average is worth ``least``
-    sites.
+    """Move weights towards equal ones until an average is worth ``least`` equally weighted sites.
 
     ``w_k' = (1 - a) w_k + a W / K`` with ``W = Σ_s w_s``, over the K sites of a size above 0. a is
-    the smallest number in [0, 1] for which :func:`effective_number` is ``least``: ``1 - a = √((1 /
-    least - 1 / K) / (Σ_k (w_k / W)² - 1 / K))``.
+    the smallest number in [0, 1] for which :func:`effective_number` is at least ``least``:
+    ``1 - a = √((1 / least - 1 / K) / (Σ_k (w_k / W)² - 1 / K))``.
 
     Args:
         weights: one finite number >= 0 for each site, not all 0.
-        sizes: one number >= 0 for each site, such as its images. A site of size 0 has the weight 0,
+        sizes: one number >= 0 for each site, such as its images. A site of size 0 has the weight 0
             and keeps it.
         least: the effective number that an average must have, >= 1.
 
     Returns:
-        New weights of the same sum, in the order of the old: a site with more never gets less, and
-        the largest share does not grow. Weights that are worth ``least`` sites already are
-        unchanged to the last bit.
+        New weights of the same sum, in the order of the old. The order of two sites' weights is
+        kept, and the largest share does not grow. Weights that are already worth ``least`` sites
+        are unchanged to the last bit.
 
-    Raises ConfigError: fewer than ``least`` sites have a size above 0, so that no weights would do.
-    The server discards a round with so few replies before it averages.
+    Raises ConfigError: fewer than ``least`` sites have a size above 0, so that no weights would
+    suffice. The server discards a round with so few replies before it averages.
 
     Edge cases: ``least`` = K: equal weights. a weight of 0 at a site with images: raised. one site,
     ``least`` = 1: unchanged.
     """
-    if effective_number(weights) * _EXACT >= least:
+    if effective_number(weights) * _ROUNDING >= least:
         return list(weights)
-    counted = [size > 0 for size in sizes]
-    sites = sum(counted)
-    total = sum(weights)
+    sites = sum(size > 0 for size in sizes)
     if sites < least:
-        expected = f"at least {least:g} sites with images, or steps"
-        found = f"{sites}"
-        remedy = "Average no fewer replies than minimum_replies."
         raise ConfigError(
-            "aggregation.levelled_weights", expected=expected, found=found, remedy=remedy
+            "aggregation.levelled_weights",
+            "Average no fewer replies than minimum_replies.",
+            expected=f"at least {least:g} sites with images, or steps",
+            found=f"{sites}",
         )
-    equal = total / sites
-    spread = sum(
-        (weight / total - 1 / sites) ** 2
-        for weight, counts in zip(weights, counted, strict=True)
-        if counts
-    )
-    kept = math.sqrt((1 / least - 1 / sites) / spread)
-    given = (1 - kept) * equal
-    return [
-        kept * weight + (given if counts else 0.0)
-        for weight, counts in zip(weights, counted, strict=True)
-    ]
+    total = sum(weights)
+    pairs = list(zip(weights, sizes, strict=True))
+    spread = sum((weight / total - 1 / sites) ** 2 for weight, size in pairs if size > 0)
+    scale = math.sqrt((1 / least - 1 / sites) / spread)
+    shift = (1 - scale) * (total / sites)
+    levelled = []
+    for weight, size in pairs:
+        if size > 0:
+            levelled.append(scale * weight + shift)
+        else:
+            levelled.append(scale * weight)
+    return levelled
 
 
 @torch.no_grad()
@@ -196,7 +191,7 @@ def weighted_average(states: Sequence[State], weights: Sequence[float]) -> dict[
     Source: McMahan et al., AISTATS 2017, Algorithm 1.
 
     Every tensor is read exactly once, key by key and within a key state by state, and summed in
-    float64: memory holds the result and two tensors of one key however many states there are.
+    float64. Memory holds the result and two tensors of one key, however many states there are.
 
     Args:
         states: one or more state_dicts on one device with equal keys, shapes and dtypes, in any key
@@ -208,17 +203,17 @@ def weighted_average(states: Sequence[State], weights: Sequence[float]) -> dict[
         Floating-point tensors are means, BatchNorm statistics included; all others are those of the
         first state.
 
-    Raises ConfigError: no state; not one weight a state; a weight that is negative or not finite
-    (the error names its index); a sum of weights that is 0 or overflows; keys, shapes or dtypes
-    that differ from those of the first state (the error names state and key).
+    Raises ConfigError: no state; weights that are not one for each state; a weight that is negative
+    or not finite (the error names its index); a sum of weights that is 0 or overflows; keys, shapes
+    or dtypes that differ from those of the first state (the error names state and key).
 
     Edge cases: one state, or equal float32 states, whatever the weights: returned exactly. weight
-    0: the state is checked, but contributes nothing, not even its NaN; if it comes first, integer
-    tensors are still its own. NaN,
-    infinity: propagate to the elements they are in: replies are checked when they arrive.
+    0: the state is checked but contributes nothing, not even its NaN; if it comes first, integer
+    tensors are still its own. NaN, infinity: propagate to the elements they are in, because replies
+    are checked when they arrive.
 
     Deviates: common implementations average ``num_batches_tracked`` as a float and truncate it on
-    loading; a count of batches has no meaningful average, and only BatchNorm without momentum reads
+    loading. A count of batches has no meaningful average, and only BatchNorm without momentum reads
     it.
     """
     where = "aggregation.weighted_average"
@@ -228,11 +223,12 @@ def weighted_average(states: Sequence[State], weights: Sequence[float]) -> dict[
 
 
 def moving_average(average: State, model: State, decay: float, rounds: int) -> dict[str, Tensor]:
-    """Return the average of a run's models after one more round, in which old ones fade.
+    """Return the exponential moving average of a run's models after one more round.
 
-    ``a_t = a_{t-1} + (1 - d) / (1 - d^t) (w_t - a_{t-1})``, which is ``(1 - d) Σ_i d^(t-i) w_i / (1
-    - d^t)``, i = 1..t: bias-corrected as Adam's moments (Kingma and Ba, *Adam*, ICLR 2015, Sec. 3),
-    so that ``a_1 = w_1`` and the model before training is in none.
+    ``a_t = a_{t-1} + (1 - d) / (1 - d^t) (w_t - a_{t-1})``, which is
+    ``(1 - d) Σ_i d^(t-i) w_i / (1 - d^t)``, i = 1..t. It is bias-corrected as Adam's moments are
+    (Kingma and Ba, *Adam*, ICLR 2015, Sec. 3): ``a_1 = w_1``, and the model before training is in
+    no average.
 
     Args:
         average: a_{t-1}; empty before the first round.
@@ -241,8 +237,8 @@ def moving_average(average: State, model: State, decay: float, rounds: int) -> d
         rounds: t, at least 1.
 
     Returns:
-        a_t, sharing no memory with the others. BatchNorm's statistics are averaged too; what is not
-        floating point is the model's.
+        a_t, which shares no memory with the arguments. BatchNorm's statistics are averaged too;
+        tensors that are not floating point are the model's.
 
     Raises ConfigError: as :func:`weighted_average`.
     """
@@ -256,12 +252,14 @@ def moving_average(average: State, model: State, decay: float, rounds: int) -> d
 def trimmed_mean(states: Sequence[State], trim: float) -> dict[str, Tensor]:
     """Average models coordinate by coordinate, without the smallest and the largest values of each.
 
-    ``w_j = mean of w_kj over k, without the c smallest and the c largest``, ``c = min(⌈β K⌉, ⌊(K -
-    1) / 2⌋)``. With β = 1/2 that is the median; of an even number the mean of the middle two.
-    Source: Yin et al., ICML 2018, Definitions 1 and 2. As long as at most c of the K models are
-    hostile, every coordinate lies between the smallest and the largest value of an honest one.
+    ``w_j = mean of w_kj over k, without the c smallest and the c largest``, with
+    ``c = min(⌈β K⌉, ⌊(K - 1) / 2⌋)``. With β = 1/2 that is the median; of an even number it is the
+    mean of the middle two. As long as at most c of the K models are hostile, every coordinate lies
+    between the smallest and the largest value of the honest models.
+    Source: Yin et al., ICML 2018, Definitions 1 and 2.
 
-    Reads key by key as :func:`weighted_average`, but holds all models' tensors of one key.
+    Models are read key by key as in :func:`weighted_average`, but all models' tensors of one key
+    are in memory together.
 
     Args:
         states: K >= 1 state_dicts on one device with equal keys, shapes and dtypes.
@@ -273,59 +271,65 @@ def trimmed_mean(states: Sequence[State], trim: float) -> dict[str, Tensor]:
 
     Raises ConfigError: no state, ``trim`` out of range, or keys, shapes or dtypes that differ.
 
-    Edge cases: one or two, or β = 0: the plain mean. three, β > 0: the median. equal states:
-    returned exactly.
-    infinity: cut off as any other outlier. NaN: counts as the largest value; replies are checked on
-    arrival.
+    Edge cases: one or two models, or β = 0: the plain mean. three models, β > 0: the median. equal
+    states: returned exactly. infinity: cut off as any other outlier. NaN: counts as the largest
+    value; replies are checked on arrival.
 
-    Deviates: the paper cuts off ``β K``, which need not be whole. It is rounded up, so that few
-    models are protected.
+    Deviates: the paper cuts off ``β K``, which need not be whole. It is rounded up, so that the mean
+    of a few models is protected too.
     """
     where = "aggregation.trimmed_mean"
-    if not states or not 0 <= trim <= _MOST_TRIMMED:
-        expected = "one or more states, and a trim from 0 to 0.5"
-        found = f"{len(states)} states, trim {trim}"
+    if not states or not 0 <= trim <= _LARGEST_TRIM:
         raise ConfigError(
             where,
-            expected=expected,
-            found=found,
-            remedy="Average accepted replies; 0.5 is the median.",
+            "Average accepted replies; 0.5 is the median.",
+            expected="one or more states, and a trim from 0 to 0.5",
+            found=f"{len(states)} states, trim {trim}",
         )
     require_keys(where, states)
-    cut = min(math.ceil(round(trim * len(states), 9)), (len(states) - 1) // 2)
+    # Rounded first, because 0.2 · 5 in floating point may be a little above 1.
+    wanted_cut = math.ceil(round(trim * len(states), 9))
+    cut = min(wanted_cut, (len(states) - 1) // 2)
     return {key: _trimmed_key(where, states, cut, key) for key in states[0]}
 
 
 def _trimmed_key(where: str, states: Sequence[State], cut: int, key: str) -> Tensor:
-    tensors = _tensors(where, states, key)
-    first = next(tensors)
+    """Return the trimmed mean of one tensor over the states, reading it once from each."""
+    tensors = list(_tensors(where, states, key))
+    first = tensors[0]
     if not first.is_floating_point():
         return first.clone()
-    values = torch.stack([first, *tensors]).sort(dim=0).values[cut : len(states) - cut]
-    return values.double().mean(dim=0).to(first.dtype)
+    ordered = torch.stack(tensors).sort(dim=0).values
+    return ordered[cut : len(states) - cut].double().mean(dim=0).to(first.dtype)
 
 
 def _average_key(where: str, states: Sequence[State], shares: Sequence[float], key: str) -> Tensor:
-    """Average one tensor over the states, reading it once from each."""
+    """Return the weighted mean of one tensor over the states, reading it once from each."""
     tensors = _tensors(where, states, key)
     first = next(tensors)
     total = torch.zeros_like(first, dtype=torch.float64)
     for share, tensor in zip(shares, chain([first], tensors), strict=True):
         if share > 0:  # 0 · NaN would be NaN
-            total.add_(tensor, alpha=share)  # computed in float64
-    return total.to(first.dtype) if first.is_floating_point() else first.clone()
+            total.add_(tensor, alpha=share)
+    if not first.is_floating_point():
+        return first.clone()
+    return total.to(first.dtype)
 
 
 def _tensors(where: str, states: Sequence[State], key: str) -> Iterator[Tensor]:
     """Yield one tensor of each state, and refuse one that is not like the first."""
-    yield (first := states[0][key])
+    first = states[0][key]
+    yield first
     for index, state in enumerate(states[1:], 1):
         tensor = state[key]
         if tensor.shape != first.shape or tensor.dtype != first.dtype:
-            expected, found = (
-                f"{each.dtype} of shape {tuple(each.shape)}" for each in (first, tensor)
+            raise _mismatch(
+                where,
+                index,
+                key,
+                expected=f"{first.dtype} of shape {tuple(first.shape)}",
+                found=f"{tensor.dtype} of shape {tuple(tensor.shape)}",
             )
-            raise _mismatch(where, index, key, expected, found)
         yield tensor
 
 
@@ -333,28 +337,28 @@ def _shares(where: str, states: Sequence[State], weights: Sequence[float]) -> li
     """Check the weights and scale them to a sum of 1."""
     remedy = "Average only replies that were accepted, weighted by what they hold."
     if not states or len(states) != len(weights):
-        found = f"{len(states)} states and {len(weights)} weights"
         raise ConfigError(
-            where, expected="one or more states and one weight for each", found=found, remedy=remedy
+            where,
+            remedy,
+            expected="one or more states and one weight for each",
+            found=f"{len(states)} states and {len(weights)} weights",
         )
     for index, weight in enumerate(weights):
         if not 0 <= weight < math.inf:
             raise ConfigError(
-                f"{where}, weight {index}",
-                expected="finite and >= 0",
-                found=f"{weight}",
-                remedy=remedy,
+                f"{where}, weight {index}", remedy, expected="finite and >= 0", found=f"{weight}"
             )
     total = sum(weights)
     if not 0 < total < math.inf:
-        raise ConfigError(
-            where, expected="a finite sum of weights > 0", found=f"{total}", remedy=remedy
-        )
+        raise ConfigError(where, remedy, expected="a finite sum of weights > 0", found=f"{total}")
     return [weight / total for weight in weights]
 
 
 def require_keys(where: str, states: Sequence[State]) -> None:
-    """Raise ConfigError, which begins with ``where``, unless all states have the keys of the first."""
+    """Raise ConfigError unless all states have the keys of the first.
+
+    The error begins with ``where``.
+    """
     for index, state in enumerate(states):
         different = set(states[0]).symmetric_difference(state)
         if different:
@@ -362,13 +366,15 @@ def require_keys(where: str, states: Sequence[State]) -> None:
                 where,
                 index,
                 min(different),
-                "the keys of state 0",
-                "a missing or an additional key",
+                expected="the keys of state 0",
+                found="a missing or an additional key",
             )
 
 
 def _mismatch(where: str, index: int, key: str, expected: str, found: str) -> ConfigError:
-    where = f"{where}, state {index}, key {key!r}"
     return ConfigError(
-        where, expected=expected, found=found, remedy="Average states of one architecture only."
+        f"{where}, state {index}, key {key!r}",
+        "Average states of one architecture only.",
+        expected=expected,
+        found=found,
     )

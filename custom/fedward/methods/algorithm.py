@@ -13,18 +13,16 @@ from fedward.methods.workflow import Federation, Rounds, State
 
 @dataclass
 class ServerState:
-    """The server's state between two rounds; algorithms add to it what they carry on."""
+    """The server's state between two rounds. Algorithms add what they carry from round to round."""
 
     round: int
-    """Rounds finished."""
+    """Number of finished rounds."""
     model: State
     """The global model."""
     optimizer: State = field(default_factory=dict, kw_only=True)
     """Momentum of the server's optimiser, ``first/<tensor>``; empty before its first step."""
     average: State = field(default_factory=dict, kw_only=True)
-    """The moving average of the global model; nothing before the first round, and where the
-    settings want none.
-    """
+    """Moving average of the global model. Empty before the first round, and where none is kept."""
 
     @property
     def evaluated(self) -> State:
@@ -34,43 +32,29 @@ class ServerState:
 
 StateT = TypeVar("StateT", bound=ServerState)
 Weight: TypeAlias = Callable[[str, int, int, int], int]
-"""Task, labelled images, unlabelled images and steps of a site that took some, to what it counts
-for in a mean.
+"""Task, labelled images, unlabelled images and steps of a site, to what it counts for in a mean.
+
+It is asked only for sites that took at least one step.
 """
 
 
-def evaluation_turn(algorithm: "Algorithm[Any]", round_: int) -> tuple[int, int]:
-    """Return round and part of the exchange in which the model after ``round_`` rounds is
-    evaluated.
-
-    That is the first one of the next round, which begins with this model. An average does not begin
-    it: between two rounds it has an exchange of its own, behind all of its round.
-    """
-    settings = algorithm.settings
-    if settings.average_decay and 0 < round_ < settings.rounds:
-        return round_, algorithm.requirements.server.exchanges
-    return round_ + 1, 0
-
-
 class Algorithm(Protocol[StateT]):
-    """A federated method, both its halves. It holds settings only: its state is handed on.
+    """A federated method: what the server does, and what a site does.
 
-    A class of :data:`fedward.methods.METHODS`, made of its settings. Abilities that few algorithms
-    have are attributes, None by default.
+    It is made of its settings and holds nothing else; its state is passed to it. Abilities that few
+    algorithms have are attributes, None by default.
     """
 
     settings_type: ClassVar[type[Settings]]
-    """What the options of a job are checked against; a wrong one is refused before the run."""
+    """Checks the options of a job before the run."""
     state_type: type[StateT]
-    """A dataclass: what the server saves after each round, and goes on from when it resumes."""
+    """A dataclass: what the server saves after each round, and resumes from."""
     settings: Settings
-    """Those of the job, checked."""
+    """The job's settings, checked."""
     requirements: Requirements
-    """What it needs, and what its sites may send, with these settings."""
+    """What the algorithm needs, and what its sites may send, with these settings."""
     weight: Weight
-    """The one rule of what a site counts for, in plain means, where it is capped, and in encrypted
-    updates.
-    """
+    """What a site counts for, in plain means, where counts are capped, and in encrypted updates."""
     active: LabelPurchases | None = None
     """Where sites buy labels: when, and for which images."""
     extend: NetworkExtension | None = None
@@ -85,14 +69,31 @@ class Algorithm(Protocol[StateT]):
         return self.state_type(0, model)
 
     def rounds(self, state: StateT, federation: Federation) -> Rounds:
-        """Go through the rounds that are left: ask sites, change the state."""
+        """Go through the rounds that remain: ask sites, and change the state."""
         ...
 
     def phases(self, task: str, round_: int, labelled: int) -> Sequence[Phase]:
-        """Return what a site does for a task in its round, from 1; nothing if the task is not for a
-        site like it.
+        """Return what a site does for a task in a round.
 
-        ``task`` is that of its :class:`~fedward.methods.workflow.ClientTask`; ``labelled`` counts
-        its training images.
+        Args:
+            task: the name of its :class:`~fedward.methods.workflow.ClientTask`.
+            round_: the round, from 1.
+            labelled: number of the site's labelled training images.
+
+        Returns:
+            The phases in order. Empty where the task is not for a site like this one, which then
+            declines.
         """
         ...
+
+
+def evaluation_turn(algorithm: Algorithm[Any], round_: int) -> tuple[int, int]:
+    """Return the exchange that evaluates the model after ``round_`` rounds, as round and part.
+
+    It is the first exchange of the next round, which begins with this model. No round begins with
+    a moving average, which therefore has an exchange of its own at the end of its round.
+    """
+    settings = algorithm.settings
+    if settings.average_decay and 0 < round_ < settings.rounds:
+        return round_, algorithm.requirements.server.exchanges
+    return round_ + 1, 0

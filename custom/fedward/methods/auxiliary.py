@@ -1,11 +1,11 @@
-"""Training the two auxiliary classifiers of MCDAL beside a network.
+"""Training of MCDAL's two auxiliary classifiers beside a network.
 
 Cho, Kim, Jung, Kweon: *MCDAL: maximum classifier discrepancy for active learning*, arXiv
 2107.11049. The equations are in :mod:`fedward.methods.samplers.mcdal`.
 """
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from fedward.methods.local import (
     Batch,
@@ -21,28 +21,27 @@ from fedward.methods.settings import Settings
 from fedward.methods.supervised import Supervised
 
 HEADS = "auxiliary"
-"""What a network calls them."""
+"""Name of the auxiliary classifiers in a network."""
 
 
 def add_heads(net: nn.Module) -> None:
-    """Give a network two further classifiers of its features. Its own output does not change."""
+    """Add two more classifiers of a network's features. Its own output does not change."""
     classifier: nn.Linear = net.classifier  # type: ignore[assignment]
     net.add_module(HEADS, AuxiliaryHeads(classifier.in_features, classifier.out_features))
 
 
 def heads_of(net: nn.Module) -> AuxiliaryHeads:
-    """Return what :func:`add_heads` added."""
+    """Return the classifiers that :func:`add_heads` added to a network."""
     heads: AuxiliaryHeads = net.get_submodule(HEADS)  # type: ignore[assignment]
     return heads
 
 
 class SupervisedWithHeads(Objective[torch.optim.Optimizer]):
-    """Cross-entropy of the network and, after each of its steps, two steps of the heads, whose
-    optimiser is its state.
+    """Cross-entropy of the network and, after each of its steps, two steps of the heads.
 
-    The first minimises ``heads_loss``, the second ``heads_loss - discrepancy``, the discrepancy of
-    unlabelled images, without which it is left out. They see the features of evaluation mode, as
-    when images are chosen.
+    The first step minimises ``heads_loss``. The second minimises ``heads_loss - discrepancy``, where
+    the discrepancy is of unlabelled images; it is omitted where the batch has none. The heads see
+    features of evaluation mode, as they do when images are chosen. The state is their optimiser.
 
     Deviates: the authors' features are of training mode, so that unlabelled images move BatchNorm's
     statistics.
@@ -64,31 +63,36 @@ class SupervisedWithHeads(Objective[torch.optim.Optimizer]):
     def losses(
         self, net: nn.Module, batch: Batch, inputs: RoundInputs, state: torch.optim.Optimizer
     ) -> Losses:
-        """Return the losses of the network; none of them is of the heads."""
+        """Return the losses of the network, without those of the heads."""
         return Supervised().losses(net, batch, inputs)
 
     def after_step(
         self, net: nn.Module, batch: Batch, losses: Losses, state: torch.optim.Optimizer
     ) -> torch.optim.Optimizer:
         """Train the heads on the same batch."""
-        labelled = batch.labelled
         labels = batch.labels
-        hidden = batch.weak
-        if labelled is None or labels is None:
+        if batch.labelled is None or labels is None:
             return state
+        heads = heads_of(net)
+        images = batch.labelled
+        if batch.weak is not None:
+            images = torch.cat([batch.labelled, batch.weak])
         with torch.no_grad(), evaluation_mode(net):
-            logits, features = logits_and_features(
-                net, labelled if hidden is None else torch.cat([labelled, hidden])
-            )
-        known = len(labels)
-        for part_ways in (False, True) if hidden is not None else (False,):
-            first, second = heads_of(net)(features)
-            loss = heads_loss(first[:known], second[:known], labels)
-            if part_ways:
-                loss = loss - discrepancy(first[known:], second[known:], logits[known:])
-            state.zero_grad(set_to_none=True)
-            loss.backward()
-            if self._settings.clip_gradient is not None:
-                nn.utils.clip_grad_norm_(heads_of(net).parameters(), self._settings.clip_gradient)
-            state.step()
+            logits, features = logits_and_features(net, images)
+
+        count = len(labels)
+        first, second = heads(features)
+        self._step(heads, heads_loss(first[:count], second[:count], labels), state)
+        if batch.weak is not None:
+            first, second = heads(features)
+            loss = heads_loss(first[:count], second[:count], labels)
+            apart = discrepancy(first[count:], second[count:], logits[count:])
+            self._step(heads, loss - apart, state)
         return state
+
+    def _step(self, heads: AuxiliaryHeads, loss: Tensor, optimizer: torch.optim.Optimizer) -> None:
+        optimizer.zero_grad(set_to_none=True)
+        loss.backward()
+        if self._settings.clip_gradient is not None:
+            nn.utils.clip_grad_norm_(heads.parameters(), self._settings.clip_gradient)
+        optimizer.step()

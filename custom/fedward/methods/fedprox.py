@@ -20,7 +20,7 @@ from fedward.methods.workflow import Federation, Rounds
 
 
 def proximal(parameters: list[Tensor], anchors: list[Tensor]) -> Tensor:
-    """Return half the squared distance of a net from the model it started from.
+    """Return half the squared distance of a network from the model it started from.
 
     ``½ ‖w - w_0‖²``, whose gradient is ``w - w_0``.
     Source: Li et al., MLSys 2020, eq. (2).
@@ -33,10 +33,10 @@ def proximal(parameters: list[Tensor], anchors: list[Tensor]) -> Tensor:
         Scalar >= 0.
 
     Deviates from common code, which takes the norm of each tensor, or forgets the square: the
-    gradient is then of constant length, however near the net is.
+    gradient then has a constant length, however close the network is to its start.
     """
     squares = [
-        (w - anchor.detach()).square().sum() for w, anchor in zip(parameters, anchors, strict=True)
+        (w - w_0.detach()).square().sum() for w, w_0 in zip(parameters, anchors, strict=True)
     ]
     return 0.5 * torch.stack(squares).sum()
 
@@ -45,9 +45,9 @@ class FedProxSettings(WFedAvgSettings):
     """FedProx's choices; sites are weighted by their images, as in federated averaging."""
 
     proximal_weight: float = Field(0.01, ge=0.0)
-    """mu. Paper: the best of 0.001, 0.01, 0.1 and 1."""
+    """μ, weight of the proximal term. Paper: the best of 0.001, 0.01, 0.1 and 1."""
     distance_scale: float = Field(0.0, ge=0.0)
-    """Of weights by distance, which FedProx has none of: 0."""
+    """λ_c of :func:`distance_weights`. Paper: 0, as sites are weighted by their images alone."""
 
     @property
     def pull(self) -> float:
@@ -62,20 +62,23 @@ class ProximalSupervised(Objective[list[Tensor]]):
         self._weight = weight
 
     def init(self, net: nn.Module, inputs: RoundInputs) -> list[Tensor]:
-        """Return the parameters received."""
+        """Return copies of the parameters received, w_0."""
         return [parameter.detach().clone() for parameter in net.parameters()]
 
     def losses(
         self, net: nn.Module, batch: Batch, inputs: RoundInputs, state: list[Tensor]
     ) -> Losses:
-        """Return both terms (Li et al., eq. (2))."""
+        """Return cross-entropy and ``μ/2 ‖w - w_0‖²``; Li et al., eq. (2)."""
         supervised = Supervised().losses(net, batch, inputs)
         term = self._weight * proximal(list(net.parameters()), state)
         return Losses({**supervised.terms, "loss_proximal": term})
 
 
 class FedProx(Algorithm[GroupedState]):
-    """Federated averaging with a proximal term; fewer replies than asked for: as WFedAvg."""
+    """Federated averaging with a proximal term.
+
+    Fewer replies than asked for: see :class:`~fedward.methods.groups.Groups`.
+    """
 
     settings_type = FedProxSettings
     state_type = GroupedState
@@ -88,10 +91,11 @@ class FedProx(Algorithm[GroupedState]):
         self._groups = Groups(settings)
 
     def phases(self, task: str, round_: int, labelled: int) -> Sequence[Phase]:
-        """Return cross-entropy near the model received; a site without labels declines."""
-        objective = ProximalSupervised(self.settings.proximal_weight)
+        """Return cross-entropy with the proximal term; a site without labels declines."""
+        if task != SUPERVISED or not labelled:
+            return []
         rate = rate_of_round(self.settings.learning_rate, round_, self.settings)
-        return [Phase(objective, rate)] if task == SUPERVISED and labelled else []
+        return [Phase(ProximalSupervised(self.settings.proximal_weight), rate)]
 
     def rounds(self, state: GroupedState, federation: Federation) -> Rounds:
         """Train the labelled sites in every round."""

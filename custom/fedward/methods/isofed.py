@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from fedward.errors import ConfigError
 from fedward.methods.algorithm import Algorithm
-from fedward.methods.distances import distance_weights, images_of_group, model_distance
+from fedward.methods.distances import images_of_group
 from fedward.methods.groups import (
     LABELLED,
     UNLABELLED,
@@ -28,30 +28,19 @@ from fedward.methods.local import Batch, Losses, Phase, RoundInputs, Stateless, 
 from fedward.methods.mean_teacher import (
     MeanTeacher,
     MeanTeacherSettings,
-    ema,
     phases_by_group,
-    sharpen,
 )
 from fedward.methods.settings import Positive, StepSize
 from fedward.methods.workflow import Federation, Rounds
 
-__all__ = [
-    "IsoFed",
-    "distance_weights",
-    "ema",
-    "information_maximisation",
-    "model_distance",
-    "sharpen",
-]
-
 _SMALLEST = 1e-5
-"""Probabilities below this count as this in a logarithm, as in SHOT: an entropy's slope at 0 is
-infinite.
-"""
+"""Probabilities are clamped to this value in logarithms, as in SHOT.
+
+The slope of the entropy at 0 is infinite."""
 
 
 def information_maximisation(p: Tensor) -> Tensor:
-    """Return the loss that makes single predictions sure and all of them together diverse.
+    """Return the loss that makes each prediction sure, and all predictions together diverse.
 
     ``L_IM = (1/N) Σ_n H(p_n) - H(p̄)`` with ``p̄ = (1/N) Σ_n p_n`` and ``H(p) = -Σ_c p_c log p_c``.
     Source: Saha et al., MICCAI 2023, eq. (4); Liang et al., ICML 2020 (SHOT), eq. (4)-(5).
@@ -60,24 +49,25 @@ def information_maximisation(p: Tensor) -> Tensor:
         p: (N, K) floating point probabilities, rows sum to 1, N and K >= 1.
 
     Returns:
-        Scalar with gradient, minus the mutual information of image and class, in [-log K, 0] up to
-        the clamping of probabilities below 1e-5; smallest for sure predictions spread evenly over
-        the classes.
+        Scalar with gradient: minus the mutual information of image and class, in [-log K, 0] up to
+        the clamping of probabilities below 1e-5. It is smallest for sure predictions that are
+        spread evenly over the classes.
 
     Raises ConfigError: not two-dimensional, or empty.
 
-    Edge cases: N = 1, equal rows: 0 with a gradient of 0: one image says nothing of others. a
-    probability of 0 or 1: finite value and gradient. NaN: the loss is NaN: a broken net must be
-    noticed.
+    Edge cases: N = 1, or equal rows: 0 with a gradient of 0, because one image says nothing about
+    the diversity. a probability of 0 or 1: finite value and gradient. NaN: NaN, so that a broken
+    network is noticed.
 
-    Deviates: eq. (4) prints "N is the number of classes". The mean over classes is constant, and
-    the entropy alone would collapse. N counts images.
+    Deviates: eq. (4) prints "N is the number of classes". The mean over classes would be constant,
+    and the entropy alone would collapse to one class. N counts images here.
     """
     if p.dim() != 2 or not p.numel():
-        where = "isofed.information_maximisation"
-        expected = "probabilities (images, classes), at least one of each"
         raise ConfigError(
-            where, expected=expected, found=f"{tuple(p.shape)}", remedy="Pass one batch's softmax."
+            "isofed.information_maximisation",
+            "Pass one batch's softmax.",
+            expected="probabilities (images, classes), at least one of each",
+            found=f"{tuple(p.shape)}",
         )
     return _entropy(p).mean() - _entropy(p.mean(dim=0))
 
@@ -97,26 +87,21 @@ class InformationMaximisation(Stateless):
         """Return ``L_IM`` on the weak views; nothing without images."""
         if batch.weak is None:
             return Losses({})
-        return Losses(
-            {
-                "loss_information": information_maximisation(
-                    torch.softmax(net(batch.weak).float(), dim=1)
-                )
-            }
-        )
+        probabilities = torch.softmax(net(batch.weak).float(), dim=1)
+        return Losses({"loss_information": information_maximisation(probabilities)})
 
 
 class IsoFedSettings(MeanTeacherSettings):
     """IsoFed's choices."""
 
     adapt: bool = True
-    """Client-adaptive pre-training by information maximisation, in both groups; false is "IsoFed
-    w/o PT".
-    """
+    """Client-adaptive pre-training by information maximisation, in both groups.
+
+    False: the paper's "IsoFed w/o PT"."""
     adaptation_rate: Positive = 0.1
-    """Its learning rate, as a share of that of the training which follows. Not in the paper; SHOT's
-    for a backbone.
-    """
+    """Learning rate of the pre-training, as a share of the rate of the training that follows.
+
+    Not in the paper; SHOT's share for a backbone."""
 
     @property
     def step_sizes(self) -> Sequence[StepSize]:
@@ -129,13 +114,13 @@ class IsoFedSettings(MeanTeacherSettings):
 
 
 class IsoFed(Algorithm[GroupedState]):
-    """Isolated aggregation in turn (Sec. 2.4, Fig. 2).
+    """Isolated aggregation of the two groups in turn (Sec. 2.4, Fig. 2).
 
-    With fewer replies than asked for: see :class:`~fedward.methods.groups.Groups`, and
+    Fewer replies than asked for: see :class:`~fedward.methods.groups.Groups`, and
 
     - no unlabelled site replies, or there is none: the labelled sites start from the global model
-    - no labelled site replies: the model stays: what unlabelled sites sent is never the
-      federation's
+    - no labelled site replies: the model stays, because a mean of unlabelled sites is never the
+      global model
     """
 
     settings_type = IsoFedSettings
@@ -149,26 +134,25 @@ class IsoFed(Algorithm[GroupedState]):
         self._groups = Groups(settings)
 
     def phases(self, task: str, round_: int, labelled: int) -> Sequence[Phase]:
-        """Return adaptation behind the warm-up, then training: a mean teacher starts as the adapted
-        student does.
+        """Return the adaptation, where the warm-up is over, and the training.
+
+        A mean teacher starts from the adapted model, as its student does.
         """
-        choice = self.settings
-        training = phases_by_group(choice, task, round_, labelled, MeanTeacher(choice))
-        if not training or not choice.adapt or round_ <= choice.warm_up:
+        settings = self.settings
+        training = phases_by_group(settings, task, round_, labelled, MeanTeacher(settings))
+        if not training or not settings.adapt or round_ <= settings.warm_up:
             return training
-        rate = choice.adaptation_rate * training[0].learning_rate
-        return [Phase(InformationMaximisation(), rate, ("adaptation",)), *training]
+        rate = settings.adaptation_rate * training[0].learning_rate
+        return [Phase(InformationMaximisation(), rate, stream=("adaptation",)), *training]
 
     def rounds(self, state: GroupedState, federation: Federation) -> Rounds:
-        """Go through rounds of both groups in turn."""
+        """Go through rounds in which the groups train in turn."""
         return self._groups.rounds(state, federation, self._in_turn)
 
     def _in_turn(self, state: GroupedState, federation: Federation) -> ModelOf:
-        """Saha et al., MICCAI 2023, Sec. 2.4: the unlabelled group, then the labelled one from its
-        average.
-        """
+        """Train the unlabelled group, then the labelled one from its average; Saha et al., Sec. 2.4."""
         groups = self._groups
-        tasks = dict.fromkeys(groups.draw(state, federation, LABELLED), UNSUPERVISED)
-        updates = yield from groups.ask(state, state.model, tasks, 0)
-        start = groups.average(updates, state, federation, UNLABELLED, 0)
-        return (yield from groups.supervised_round(state, federation, start, 1))
+        tasks = dict.fromkeys(groups.draw(state, federation, without=LABELLED), UNSUPERVISED)
+        updates = yield from groups.ask(state, state.model, tasks, part=0)
+        start = groups.average(updates, state, federation, UNLABELLED, part=0)
+        return (yield from groups.supervised_round(state, federation, start, part=1))

@@ -1,5 +1,4 @@
-"""The mean teacher of a site without labels: a slow copy of the net labels what the net has to
-learn.
+"""The mean teacher of a site without labels: a slow copy of the network makes its labels.
 
 Tarvainen and Valpola: *Mean teachers are better role models*, NeurIPS 2017, in the form of RSCFed
 (Liang et al., CVPR 2022) and IsoFed (Saha et al., MICCAI 2023, Sec. 2.2).
@@ -8,7 +7,6 @@ Tarvainen and Valpola: *Mean teachers are better role models*, NeurIPS 2017, in 
 import copy
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import zip_longest
 from typing import Any
 
 import torch
@@ -23,12 +21,12 @@ from fedward.methods.settings import Positive, Share, StepSize
 from fedward.methods.supervised import Supervised
 
 TEACHER = "teacher"
-"""Role of the teacher in a site's memory."""
+"""Name of the teacher in a site's memory."""
 
 
 @torch.no_grad()
 def sharpen(p: Tensor, temperature: float) -> Tensor:
-    """Raise probabilities to a power, so that each row leans towards its largest class.
+    """Raise probabilities to a power, so that each row moves towards its most probable class.
 
     ``p̂_i = p_i^(1/τ) / Σ_j p_j^(1/τ)``.
     Source: Saha et al., MICCAI 2023 (IsoFed), Sec. 2.2; τ = 0.5 as in RSCFed's code.
@@ -41,23 +39,25 @@ def sharpen(p: Tensor, temperature: float) -> Tensor:
         (N, K) in the dtype of ``p``, rows sum to 1, the order of the classes in a row is kept. No
         gradient.
 
-    Raises ConfigError: not two-dimensional, no class, or a temperature that is not positive and
-    finite.
+    Raises ConfigError: ``p`` is not two-dimensional or has no class, or the temperature is not
+    positive and finite.
 
-    Edge cases: a class of 0: stays 0. small temperature: tends to one-hot; computed in log space,
-    so nothing under- or overflows. a row of zeros, NaN: NaN: a broken net must be noticed. N = 0:
-    empty.
+    Edge cases: a probability of 0: stays 0. small temperature: the rows tend to one-hot; they are
+    computed in log space, so that nothing under- or overflows. a row of zeros, or NaN: NaN, so that
+    a broken network is noticed. N = 0: empty.
 
     Deviates: the paper says the temperature "is increased" to reduce entropy; only τ < 1 does that.
     """
     if p.dim() != 2 or not p.shape[1] or not 0 < temperature < float("inf"):
-        expected = "probabilities (images, classes), a temperature > 0"
-        found = f"{tuple(p.shape)}, {temperature}"
         raise ConfigError(
-            "mean_teacher.sharpen", expected=expected, found=found, remedy="Pass softmax outputs."
+            "mean_teacher.sharpen",
+            "Pass softmax outputs.",
+            expected="probabilities (images, classes), a temperature > 0",
+            found=f"{tuple(p.shape)}, {temperature}",
         )
     logarithms = p.log()
-    return torch.softmax((logarithms - logarithms.amax(dim=1, keepdim=True)) / temperature, dim=1)
+    largest = logarithms.amax(dim=1, keepdim=True)
+    return torch.softmax((logarithms - largest) / temperature, dim=1)
 
 
 @torch.no_grad()
@@ -77,34 +77,37 @@ def ema(teacher: nn.Module, student: nn.Module, decay: float) -> None:
     Deviates: eq. (1) prints α on the student; with its α = 0.999 the teacher would be the student,
     one step late.
     """
-    mine = list[Tensor](teacher.parameters())
-    theirs = list[Tensor](student.parameters())
-    buffers = list(zip_longest(teacher.buffers(), student.buffers()))
-    pairs = [*zip_longest(mine, theirs), *buffers]
-    alike = all(
-        one is not None and other is not None and one.shape == other.shape for one, other in pairs
-    )
-    if not 0 <= decay <= 1 or not alike:
-        expected = "a decay in [0, 1], modules of one architecture"
-        remedy = "Make the teacher a copy of the student."
-        found = f"decay {decay}, modules that {'match' if alike else 'do not match'}"
-        raise ConfigError("mean_teacher.ema", expected=expected, found=found, remedy=remedy)
-    torch._foreach_lerp_(mine, theirs, 1 - decay)
-    for old, new in buffers:
-        old.copy_(new)
+    parameters = list[Tensor](teacher.parameters())
+    student_parameters = list[Tensor](student.parameters())
+    buffers = list(teacher.buffers())
+    student_buffers = list(student.buffers())
+    shapes = [tensor.shape for tensor in (*parameters, *buffers)]
+    student_shapes = [tensor.shape for tensor in (*student_parameters, *student_buffers)]
+    counts_match = len(parameters) == len(student_parameters)
+    if not counts_match or shapes != student_shapes:
+        raise ConfigError(
+            "mean_teacher.ema: teacher and student are not of one architecture",
+            "Make the teacher a copy of the student.",
+        )
+    if not 0 <= decay <= 1:
+        raise ConfigError("mean_teacher.ema", expected="a decay in [0, 1]", found=f"{decay}")
+    # One call for all parameters is several times faster than one for each.
+    torch._foreach_lerp_(parameters, student_parameters, 1 - decay)
+    for buffer, student_buffer in zip(buffers, student_buffers, strict=True):
+        buffer.copy_(student_buffer)
 
 
 class MeanTeacherSettings(WFedAvgSettings):
-    """What a site without labels does; values of RSCFed's code, which IsoFed says it follows."""
+    """Settings of sites without labels. Defaults are RSCFed's code, which IsoFed says it follows."""
 
     unlabelled_learning_rate: Positive = 0.021
-    """RSCFed: 0.021."""
+    """Largest step size of sites without labels. RSCFed: 0.021."""
     unlabelled_weight: float = Field(0.02, ge=0.0)
-    """lambda_u: weight of the distance to the teacher. RSCFed: 0.02."""
+    """λ_u: weight of the distance to the teacher. RSCFed: 0.02."""
     temperature: Positive = 0.5
-    """tau of :func:`sharpen`. RSCFed: 0.5."""
+    """τ of :func:`sharpen`. RSCFed: 0.5."""
     ema_decay: Share = 0.999
-    """Largest a of :func:`ema`; a = min(1 - 1/(s + 1), this) at step s. RSCFed: 0.999."""
+    """Largest decay a of :func:`ema`; at step s it is min(1 - 1/(s + 1), this). RSCFed: 0.999."""
 
     @property
     def step_sizes(self) -> Sequence[StepSize]:
@@ -123,8 +126,9 @@ class Teaching:
     """What a mean teacher carries from step to step."""
 
     teacher: nn.Module
-    """Changed in place."""
+    """The teacher, which is changed in place."""
     step: int
+    """Steps before the next one, counted from the first round."""
 
 
 class MeanTeacher(Objective[Teaching]):
@@ -134,15 +138,15 @@ class MeanTeacher(Objective[Teaching]):
     Source: Saha et al., MICCAI 2023, Sec. 2.2; RSCFed's code (sum over classes, mean over the
     batch).
 
-    The step s, on which the teacher's decay depends, counts from the first round as if the site had
-    taken part in all, which needs no memory. s is 1 at the first step; RSCFed's counter is 0 there,
-    so that its first step makes the teacher the student.
+    The teacher's decay depends on the step s, which counts from the first round as if the site had
+    taken part in every round. That needs no memory. s is 1 at the first step; RSCFed's counter is 0
+    there, so that its first step makes the teacher the student.
 
     Args:
         settings: temperature, decay, weight.
-        lasting: the teacher outlives the round, in the site's memory, and sees weak views as the
-            student does, both as in RSCFed's code; else it starts each round from the model
-            received, as in IsoFed.
+        lasting: whether the site remembers its teacher from round to round, and the student sees
+            weak views as the teacher does, both as in RSCFed's code. Otherwise the teacher starts
+            each round from the model received, as in IsoFed.
     """
 
     def __init__(self, settings: MeanTeacherSettings, lasting: bool = False) -> None:
@@ -153,7 +157,7 @@ class MeanTeacher(Objective[Teaching]):
         )
 
     def init(self, net: nn.Module, inputs: RoundInputs) -> Teaching:
-        """Make the teacher: a copy of the net, or the one this site remembers."""
+        """Return the teacher: a copy of the network, or the one that this site remembers."""
         teacher = copy.deepcopy(net).requires_grad_(False).eval()
         if self.lasting and TEACHER in inputs.memory:
             teacher.load_state_dict(inputs.memory[TEACHER])
@@ -164,32 +168,44 @@ class MeanTeacher(Objective[Teaching]):
         if batch.weak is None or batch.strong is None:
             return Losses({})
         with torch.no_grad():
-            target = sharpen(
-                torch.softmax(state.teacher(batch.weak).float(), dim=1), self.settings.temperature
-            )
-        logits = (
-            net(batch.strong) if self.lasting else strong_pass(net, batch.strong, self.settings)
-        )
+            predicted = torch.softmax(state.teacher(batch.weak).float(), dim=1)
+            target = sharpen(predicted, self.settings.temperature)
+        logits = self._student_logits(net, batch.strong)
         distance = (torch.softmax(logits.float(), dim=1) - target).square().sum(dim=1).mean()
         weight = self.settings.unlabelled_weight
         return Losses({"loss_consistency": weight * distance}, learns=weight > 0)
 
+    def _student_logits(self, net: nn.Module, second_view: Tensor) -> Tensor:
+        if self.lasting:  # the second view is a weak one
+            logits: Tensor = net(second_view)
+            return logits
+        return strong_pass(net, second_view, self.settings)
+
     def after_step(self, net: nn.Module, batch: Batch, losses: Losses, state: Teaching) -> Teaching:
-        """Let the teacher follow."""
+        """Move the teacher towards the network."""
         step = state.step + 1
         ema(state.teacher, net, min(1 - 1 / (step + 1), self.settings.ema_decay))
         return Teaching(state.teacher, step)
 
     def remember(self, state: Teaching) -> Mapping[str, Mapping[str, Tensor]]:
-        """Return the teacher, where it outlives the round."""
-        return {TEACHER: state.teacher.state_dict()} if self.lasting else {}
+        """Return the teacher if it lasts, otherwise nothing."""
+        if not self.lasting:
+            return {}
+        return {TEACHER: state.teacher.state_dict()}
 
 
 def phases_by_group(
     settings: MeanTeacherSettings, task: str, round_: int, labelled: int, unlabelled: Objective[Any]
 ) -> Sequence[Phase]:
-    """Return cross-entropy for a site with labels, ``unlabelled`` for one without; nothing for the
-    others' task.
+    """Return the phase of a site by its group: with labels or without.
+
+    Args:
+        settings: learning rates of both groups.
+        task: of sites with labels, or of those without. A site of the other group declines: it has
+            no phase.
+        round_: from 1.
+        labelled: number of the site's labelled images.
+        unlabelled: objective of a site without labels; the other group minimises cross-entropy.
     """
     if (task == SUPERVISED) != (labelled > 0):
         return []

@@ -1,14 +1,14 @@
 """How a loss against labels treats a site's logits where the site lacks labels of some classes.
 
 Without such a rule each step pushes the missing classes down, at every site that lacks them, and
-the average forgets them. Only losses see changed logits: predictions, pseudo-labels and evaluation
+the average forgets them. Only losses see changed logits; predictions, pseudo-labels and evaluation
 never do.
 """
 
 import torch
 from torch import Tensor
 
-from fedward.errors import ConfigError
+from fedward.methods.class_weights import require_counts
 from fedward.methods.local import LogitRule, unchanged
 from fedward.methods.settings import MissingClasses
 
@@ -31,28 +31,25 @@ def restriction(counts: Tensor) -> Tensor:
         (K,) float32: 1 or :data:`RESTRICTION`.
 
     Deviates: classifiers here have a bias, which is scaled as well; the authors' has none. A
-    negative logit rises.
+    negative logit of a missing class rises.
     """
     return torch.where(counts > 0, 1.0, RESTRICTION)
 
 
 def rule_of(choice: MissingClasses, counts: Tensor) -> LogitRule:
-    """Return what losses see of the logits at a site with these numbers of labels of each class.
+    """Return the rule for the logits that losses see at a site.
 
     Args:
         choice: the job's setting.
-        counts: (K,). At a site without any label, losses see the logits as they are.
+        counts: (K,), labelled images of each class at the site; any real dtype, finite, >= 0.
 
-    Raises ConfigError: not one-dimensional, no class, a count that is negative or not finite.
+    Returns:
+        A function of logits (N, K). It leaves them unchanged at a site without labels.
+
+    Raises ConfigError: ``counts`` not one-dimensional or empty, or a count that is negative or not
+    finite.
     """
-    usable = counts.dim() == 1 and len(counts) > 0
-    if not usable or not bool(((counts >= 0) & counts.isfinite()).all()):
-        raise ConfigError(
-            "missing_classes.rule_of",
-            "Count a site's labelled training images by class.",
-            expected="one finite count >= 0 for each class",
-            found=f"{counts.tolist()}",
-        )
+    require_counts(counts)
     if choice == "as_any" or not bool((counts > 0).any()):
         return unchanged
     factors = restriction(counts)

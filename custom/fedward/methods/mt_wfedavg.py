@@ -1,5 +1,6 @@
-"""MT+wFedAvg, IsoFed's baseline: sites with and without labels are averaged all at once (Saha et
-al., MICCAI 2023).
+"""MT+wFedAvg, IsoFed's baseline, which averages sites with and without labels together.
+
+Saha et al.: *Rethinking semi-supervised federated learning*, MICCAI 2023.
 """
 
 from collections.abc import Sequence
@@ -13,9 +14,9 @@ from fedward.methods.workflow import Federation, Rounds
 
 
 class MTWFedAvg(Algorithm[GroupedState]):
-    """All sites train from the global model and are averaged together; without labels by a mean
-    teacher of the round.
+    """All sites train from the global model, and the server averages them together.
 
+    Sites without labels learn from a mean teacher, which starts from the global model each round.
     Fewer replies than asked for: see :class:`~fedward.methods.groups.Groups`.
     """
 
@@ -30,15 +31,15 @@ class MTWFedAvg(Algorithm[GroupedState]):
         self._groups = Groups(settings)
 
     def phases(self, task: str, round_: int, labelled: int) -> Sequence[Phase]:
-        """Return cross-entropy or the mean teacher."""
+        """Return cross-entropy for a site with labels, the mean teacher for one without."""
         return phases_by_group(self.settings, task, round_, labelled, MeanTeacher(self.settings))
 
     def rounds(self, state: GroupedState, federation: Federation) -> Rounds:
-        """Go through rounds of both groups together."""
+        """Go through rounds in which both groups train together."""
         return self._groups.rounds(state, federation, self._together)
 
     def _together(self, state: GroupedState, federation: Federation) -> ModelOf:
-        """Return the average of all sites that were drawn; labelled ones need not be among them."""
+        """Return the average of all sites drawn, among which labelled ones need not be."""
         tasks = state.tasks(self._groups.draw(state, federation))
         updates = yield from self._groups.ask(state, state.model, tasks, 0)
         if state.untaught(tasks, updates):

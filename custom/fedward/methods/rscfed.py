@@ -2,8 +2,8 @@
 
 Liang, Lin, Fu, Zhu, Li: *RSCFed: random sampling consensus federated semi-supervised learning*,
 CVPR 2022. Each pass draws some sites, trains them from the same global model, and averages them by
-distance (eq. (5)-(7)); the passes' averages are averaged plainly (eq. (8)). Sites without labels
-keep their teacher from round to round.
+distance (eq. (5)-(7)). The mean of the passes is not weighted (eq. (8)). Sites without labels keep
+their teacher from round to round.
 """
 
 from collections.abc import Sequence
@@ -27,26 +27,27 @@ class RSCFedSettings(MeanTeacherSettings):
     """RSCFed's choices, scaled from its ten sites to a few."""
 
     passes: int = Field(3, ge=1)
-    """M: sub-consensus models of one round. Paper: 3."""
+    """M: sub-consensus models in one round. Paper: 3."""
     sites_per_pass: int = Field(3, ge=1)
     """Sites drawn for each pass. Paper: 5 of 10; 3 of IsoFed's 4."""
     distance_scale: float = Field(100.0, ge=0.0)
-    """lambda_c of a pass with a labelled site. Authors' code: 100."""
+    """λ_c of a pass with at least one labelled site. Authors' code: 100."""
     unlabelled_distance_scale: float = Field(1e4, ge=0.0)
-    """lambda_c of a pass without one. Authors' code: 1e4."""
+    """λ_c of a pass without labelled sites. Authors' code: 1e4."""
     labelled_factor: Positive = 6.0
-    """Further weight of labelled sites, applied once. Authors' code: 6 for SVHN and CIFAR-10, 200
-    for skin lesions.
-    """
+    """Factor on the weight of labelled sites in a pass that has sites of both groups.
+
+    Authors' code: 6 for SVHN and CIFAR-10, 200 for skin lesions."""
 
 
 class RSCFed(Algorithm[GroupedState]):
-    """Random sampling consensus. With fewer replies than asked for: see
-    :class:`~fedward.methods.groups.Groups`.
+    """Random sampling consensus.
 
-    A pass to which nobody replies is left out. Where labelled sites were asked in some pass and
-    none replied in any, the model stays; where chance drew none, the mean of the unlabelled ones is
-    taken.
+    Fewer replies than asked for: see :class:`~fedward.methods.groups.Groups`, and
+
+    - no site of a pass replies: the pass is omitted
+    - labelled sites were asked, but none replied in any pass: the model stays
+    - no labelled site was drawn: the mean of the unlabelled sites is taken
     """
 
     settings_type = RSCFedSettings
@@ -64,44 +65,47 @@ class RSCFed(Algorithm[GroupedState]):
         self._groups = Groups(settings, self.weights)
 
     def phases(self, task: str, round_: int, labelled: int) -> Sequence[Phase]:
-        """Return cross-entropy or the lasting mean teacher."""
-        return phases_by_group(
-            self.settings, task, round_, labelled, MeanTeacher(self.settings, lasting=True)
-        )
+        """Return cross-entropy for a site with labels, the lasting mean teacher for one without."""
+        teacher = MeanTeacher(self.settings, lasting=True)
+        return phases_by_group(self.settings, task, round_, labelled, teacher)
 
     def rounds(self, state: GroupedState, federation: Federation) -> Rounds:
         """Go through rounds of several passes."""
         return self._groups.rounds(state, federation, self._consensus)
 
     def _consensus(self, state: GroupedState, federation: Federation) -> ModelOf:
-        """Liang et al., CVPR 2022, Algorithm 1."""
-        consensus = list[State]()
-        asked = dict[str, str]()
-        heard = list[ClientUpdate]()
-        names = federation.sites
-        count = self.settings.sites_per_pass
-        seed = federation.seed
+        """Return the consensus of a round; Liang et al., CVPR 2022, Algorithm 1."""
+        sub_consensus = list[State]()
+        supervised_tasks = dict[str, str]()
+        replies = list[ClientUpdate]()
         for part in range(self.settings.passes):
-            tasks = state.tasks(draw_participants(names, count, seed, state.round + 1, part))
+            sites = draw_participants(
+                federation.sites,
+                self.settings.sites_per_pass,
+                federation.seed,
+                state.round + 1,
+                part,
+            )
+            tasks = state.tasks(sites)
             updates = yield from self._groups.ask(state, state.model, tasks, part)
             if updates:
-                consensus.append(self._groups.average(updates, state, federation, "all", part))
-            asked |= {site: task for site, task in tasks.items() if task == SUPERVISED}
-            heard += updates
-        if state.untaught(asked, heard) or not consensus:
+                mean = self._groups.average(updates, state, federation, "all", part)
+                sub_consensus.append(mean)
+            supervised_tasks |= {site: task for site, task in tasks.items() if task == SUPERVISED}
+            replies += updates
+        if state.untaught(supervised_tasks, replies) or not sub_consensus:
             return state.model
-        return weighted_average(consensus, [1.0] * len(consensus))
+        return weighted_average(sub_consensus, [1.0] * len(sub_consensus))
 
     def weights(self, updates: Sequence[ClientUpdate], sizes: Tensor, distances: Tensor) -> Tensor:
-        """Return the weights of one pass (K,)."""
+        """Return the weights (K,) of one pass, as :data:`~fedward.methods.groups.Weighting`."""
         labelled = torch.tensor([update.labelled > 0 for update in updates])
-        scale = (
-            self.settings.distance_scale
-            if labelled.any()
-            else self.settings.unlabelled_distance_scale
-        )
+        scale = self.settings.distance_scale
+        if not labelled.any():
+            scale = self.settings.unlabelled_distance_scale
         weights = distance_weights(sizes, distances, scale)
         if labelled.all() or not labelled.any():
-            return weights  # to the last bit those of the other methods, whose warm-up is the same
+            # Not scaled again, so that the warm-up equals that of the other methods bit for bit.
+            return weights
         weights[labelled] *= self.settings.labelled_factor
         return weights / weights.sum()

@@ -1,5 +1,6 @@
-"""How many images and steps a phase of a site's round has: the same arithmetic at the site and at
-the server.
+"""How many images and steps a phase of a site's round has.
+
+The site and the server do the same arithmetic, so that the server can check what a site reports.
 """
 
 from collections.abc import Sequence
@@ -9,38 +10,50 @@ from fedward.methods.settings import Settings
 
 
 def phase_images(settings: Settings, sizes: Sequence[int]) -> int:
-    """Return how many images of each kind a phase takes from a site with so many."""
+    """Return how many images of each kind a phase takes at a site.
+
+    ``sizes`` counts the site's images of each kind that the phase uses. A site that passes through
+    its images does so until the most numerous kind has passed.
+    """
     if not sizes:
         return 0
-    passed = settings.local_epochs * max(sizes)
-    return settings.images_per_round or min(passed, settings.images_at_most or passed)
+    if settings.images_per_round:
+        return settings.images_per_round
+    images = settings.local_epochs * max(sizes)
+    if settings.images_at_most:
+        return min(images, settings.images_at_most)
+    return images
 
 
 def most_steps(uses: Uses, settings: Settings, labelled: int, unlabelled: int) -> int:
-    """Return how many batches a phase has at a site with so many images."""
-    kinds = {"none": 0, "unlabelled": unlabelled, "all": labelled + unlabelled}
-    sizes = [
-        labelled if uses.labelled else 0,
-        *([] if uses.pace == "labelled" else [kinds[uses.unlabelled]]),
-    ]
-    return step_count(phase_images(settings, [size for size in sizes if size]), settings.batch)
+    """Return how many batches a phase has at a site with these numbers of training images."""
+    sizes = []
+    if uses.labelled:
+        sizes.append(labelled)
+    if uses.pace == "all" and uses.unlabelled == "unlabelled":
+        sizes.append(unlabelled)
+    if uses.pace == "all" and uses.unlabelled == "all":
+        sizes.append(labelled + unlabelled)
+    present = [size for size in sizes if size]
+    return step_count(phase_images(settings, present), settings.batch)
 
 
 def step_count(images: int, batch: int) -> int:
-    """Return the length of :func:`batch_sizes`."""
-    return max(1, images // batch) if images else 0
+    """Return the number of batches into which :func:`batch_sizes` divides the images."""
+    if not images:
+        return 0
+    return max(1, images // batch)
 
 
 def batch_sizes(images: int, batch: int) -> list[int]:
-    """Return the batches' sizes, which add up to all images, none smaller than ``batch`` where
-    there are that many.
+    """Return the sizes of the batches of a phase.
 
-    What is left over from whole batches is spread over them, from the first on: a batch of its own
-    would be a step on few images, which a site's update would then tell much of. Sizes differ by
-    one at most.
+    They add up to all images, differ by one at most, and none is smaller than ``batch`` where there
+    are that many images. Images that do not fill a batch are spread over the others, the first ones
+    first: a small batch of their own would be a step that tells much of few images.
     """
     steps = step_count(images, batch)
     if not steps:
         return []
-    each, more = divmod(images, steps)
-    return [each + 1] * more + [each] * (steps - more)
+    size, larger = divmod(images, steps)
+    return [size + 1] * larger + [size] * (steps - larger)

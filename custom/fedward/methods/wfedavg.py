@@ -1,26 +1,26 @@
 """Distance-weighted federated averaging over sites that have all their labels, or none.
 
 Liang, Lin, Fu, Zhu, Li: *RSCFed*, CVPR 2022, eq. (5)-(7), as used by IsoFed (Saha et al., MICCAI
-2023, eq. (2)-(3)). A site's own file says whether it has labels: the server learns it from the
+2023, eq. (2)-(3)). A site's own file says whether it has labels. The server learns it from the
 site's first answer.
 """
 
 from collections.abc import Sequence
 
 from fedward.methods.algorithm import Algorithm
-from fedward.methods.distances import distance_weights, images_of_group, measure, model_distance
+from fedward.methods.distances import images_of_group
 from fedward.methods.groups import SUPERVISED, GroupedState, Groups, WFedAvgSettings, by_distance
 from fedward.methods.local import Phase
 from fedward.methods.schedule import rate_of_round
 from fedward.methods.supervised import Supervised
 from fedward.methods.workflow import Federation, Rounds
 
-__all__ = ["WFedAvg", "WFedAvgSettings", "distance_weights", "measure", "model_distance"]
-
 
 class WFedAvg(Algorithm[GroupedState]):
-    """Distance-weighted averaging of supervised sites: the upper bound where all have labels, else
-    the lower one.
+    """Distance-weighted averaging of the sites that have labels.
+
+    It is the upper bound of semi-supervised methods where all sites have labels, and the lower
+    bound where only some do.
 
     Fewer replies than asked for: see :class:`~fedward.methods.groups.Groups`.
     """
@@ -31,13 +31,15 @@ class WFedAvg(Algorithm[GroupedState]):
     def __init__(self, settings: WFedAvgSettings) -> None:
         self.settings = settings
         self.weight = images_of_group
-        self.requirements = by_distance(settings, frozenset({"loss_supervised"}))
+        self.requirements = by_distance(settings, losses=frozenset({"loss_supervised"}))
         self._groups = Groups(settings)
 
     def phases(self, task: str, round_: int, labelled: int) -> Sequence[Phase]:
-        """Return cross-entropy for a site with labels; another declines."""
+        """Return cross-entropy; a site without labels declines."""
+        if task != SUPERVISED or not labelled:
+            return []
         rate = rate_of_round(self.settings.learning_rate, round_, self.settings)
-        return [Phase(Supervised(), rate)] if task == SUPERVISED and labelled else []
+        return [Phase(Supervised(), rate)]
 
     def rounds(self, state: GroupedState, federation: Federation) -> Rounds:
         """Train the labelled sites in every round."""
