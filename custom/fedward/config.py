@@ -36,27 +36,27 @@ class _Frozen(BaseModel):
 
 
 class DataSpec(_Frozen):
-    """The data set a job names; each site's own file says what that is there."""
+    """The data set that a job is for; each site's own file says where its images are."""
 
     name: str = "dermoscopy"
-    """What reports call the data set."""
+    """Name of the data set in reports."""
     classes: tuple[str, ...] = Field(DERMOSCOPY, min_length=2)
-    """K names, each once; output k of the network is class k. A site's file names some or all of
-    them.
-    """
+    """K distinct names; output k of the network is class k. A site's file names some or all."""
     multi_label: bool = False
-    """Whether an image may show several of the classes, or none of them; else it is of one."""
+    """True: an image may show any number of the classes. False: exactly one."""
     image_size: int = Field(32, ge=16, le=1024)
-    """Height and width in pixels the network sees."""
+    """Height and width in pixels that the network sees."""
     channels: Literal[1, 3] = 3
     """1: grey; 3: RGB."""
     views: str = "rotation_invariant"
-    """How training pictures are varied: what may be done to an image without changing what it
-    shows. See :mod:`fedward.views.recipes`."""
+    """Random changes of training images that do not change what they show.
 
+    :mod:`fedward.views.recipes` has them by name."""
     evaluate_by: Literal["image", "patient"] = "image"
-    """What validation and test numbers are of. ``patient``: of what a site's file calls a group,
-    each of one label. Its answer is the mean of the probabilities of its images."""
+    """What validation and test numbers count: images, or patients.
+
+    A patient is what a site's file calls a group, and has one label. The prediction for a patient
+    is the mean of the probabilities of the patient's images."""
 
     @property
     def label_kind(self) -> LabelKind:
@@ -64,10 +64,11 @@ class DataSpec(_Frozen):
         return kind_of_field(self.multi_label)
 
     @model_validator(mode="after")
-    def _one_question_an_image(self) -> "DataSpec":
+    def _one_label_a_patient(self) -> "DataSpec":
         if self.multi_label and self.evaluate_by != "image":
             raise ValueError(
-                "evaluate_by=patient needs one label a patient: set evaluate_by=image with multi_label"
+                "evaluate_by=patient needs one label a patient:"
+                " set evaluate_by=image with multi_label"
             )
         return self
 
@@ -86,104 +87,107 @@ class DataSpec(_Frozen):
 
 
 class WeightsFile(_Frozen):
-    """A file of weights in the folder ``FEDWARD_WEIGHTS`` of the server and of each site; none is
-    sent.
+    """A file of weights, which the server and each site keep in their folder ``FEDWARD_WEIGHTS``.
+
+    It is never sent.
     """
 
     file: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,100}\.safetensors$")
-    """Its name."""
+    """Name of the file, without a folder."""
     sha256: str = Field(pattern=r"^[0-9a-f]{64}$")
-    """SHA-256 of its bytes, in small hexadecimal digits."""
+    """SHA-256 of the file, in lower-case hexadecimal digits."""
 
 
 class SyntheticData(_Frozen):
-    """The built-in synthetic images, for a site without a data file of its own. Absent in clinical
-    jobs.
+    """Synthetic images for the sites of a simulation that have no site file.
+
+    Clinical jobs have none.
     """
 
     labelled: float = Field(0.1, ge=0.0, le=1.0)
     """Share of training images whose label is visible, stratified by class."""
     images: int = Field(240, ge=16)
-    """Images of a full-size synthetic site; the layout makes some sites smaller."""
+    """Images of a full-size synthetic site. Some sites are smaller."""
     sites: int = Field(10, ge=1, le=100)
-    """How many sites a simulation has, from the first on. From the eleventh on they have the
-    cameras and diagnoses of the first ten in turn, with patients of their own."""
+    """Number of sites in a simulation.
+
+    From the eleventh on, sites have the cameras and diagnoses of the first ten in turn, and
+    patients of their own."""
     isolated: bool = False
-    """Sites with an even number show no label at all."""
+    """Whether sites with an even number show no label at all."""
 
 
 class Experiment(_Frozen):
-    """Everything a run depends on besides the sites' data; equal experiments on equal data give
-    equal weights.
+    """Everything a run depends on besides the sites' data.
+
+    Equal experiments on equal data give equal weights. Nothing in it can be changed.
     """
 
     method: str
-    """A method's name: one of docs/methods.md, of an installed package, or registered in this
-    process.
-    """
+    """Name of a method: built in, of an installed package, or registered in this process."""
     data: DataSpec = DataSpec()
     """What the images are."""
     options: Annotated[Mapping[str, Any], PlainSerializer(plain, return_type=dict[str, Any])] = (
         Field(default_factory=dict, validate_default=True)
     )
-    """The method's settings, read-only; checked against the method's own model.
+    """The method's settings, checked against the method's own model and read-only.
 
     In a multi-label job a ``threshold`` that is not named is that of
     :class:`~fedward.label_kinds.SeveralLabels`.
     """
     net: str = "small_cnn"
-    """A network's name; :func:`fedward.nets.build` lists them."""
+    """Name of the network, as :func:`fedward.nets.build` takes it."""
     pretrained: bool | WeightsFile = False
-    """Whether the network begins with ImageNet weights, or with those in a file that each
-    participant has.
-    """
+    """Weights the network starts from: random, ImageNet's, or a file that every participant has."""
     trainable: str = "all"
-    """What of the network trains and travels: all of it; ``head``, the classifier; ``last:N``, also
-    the last N blocks; ``adapters``, also a low-rank change of each linear layer. All else is
-    frozen, and made anew at each end."""
+    """What of the network is trained and sent: ``all``, ``head``, ``last:N`` or ``adapters``.
+
+    ``head`` is the classifier. ``last:N`` adds the last N blocks, ``adapters`` a low-rank change of
+    each linear layer. All else is frozen, and each end builds it for itself."""
     stored_views: int = Field(4, ge=1, le=16)
-    """Where the head alone trains: weak views of each image, and as many strong ones, whose
-    features are stored.
-    """
+    """Number of weak views of each image, and of strong ones, whose features are stored.
+
+    Features are stored where the head alone is trained."""
     synthetic: SyntheticData | None = SyntheticData()
-    """Images of sites without a file; None: such a site is an error."""
+    """Images of sites without a site file. None: such a site is an error."""
     seed: int = Field(1, ge=0)
-    """Of every random draw."""
+    """Seed of every random draw."""
     evaluate_every: int = Field(1, ge=1)
-    """The global model is evaluated at all sites every so many rounds, before the first and after
-    the last.
-    """
+    """Rounds from one evaluation of the global model at all sites to the next.
+
+    The model is also evaluated before the first round and after the last."""
     key_metric: str = Field(
         default_factory=lambda known: (known.get("data") or DataSpec()).label_kind.key_metric
     )
-    """Validation metric that chooses the best round, the higher the better. In a multi-label job
-    ``auroc_macro``, else ``accuracy``, unless another is named."""
+    """Validation metric that chooses the best round; higher is better.
+
+    By default ``auroc_macro`` in a multi-label job, ``accuracy`` in any other."""
     metrics: tuple[str, ...] = ()
-    """Metrics of other packages, which sites report besides those that every job has."""
+    """Metrics of other packages, which sites report besides those of every job."""
     minimum_replies: int = Field(1, ge=1)
-    """Accepted replies an exchange needs; with fewer none of them is used, and the round says so.
-    Methods that ask groups of sites in turn have an exchange for each: a group smaller than this
-    never counts. Weights of an average are moved towards equal ones until it is worth five sixths
-    of this number of equally weighted sites."""
+    """Accepted replies that an exchange needs. With fewer, none of them is used.
+
+    Methods that ask groups of sites in turn have an exchange for each group, so that a group
+    smaller than this never counts. Weights of an average are moved towards equal ones until it is
+    worth five sixths of this number of equally weighted sites."""
     timeout: int = Field(3600, ge=1)
     """Seconds a site has for one exchange, queueing included."""
     largest_update: float = Field(100.0, gt=0)
-    """An update whose norm is over this many times that of the model it was trained from is
-    refused.
-    """
+    """Largest norm of an update that is accepted, as a multiple of the norm of the model sent."""
     update_dtype: Literal["float32", "float16"] = "float32"
-    """In what sites send their updates: float16 takes half of the bytes or less, and 11 bits of
-    each number.
-    """
+    """Precision of the updates that sites send.
+
+    float16 takes half of the bytes or less, and keeps 11 bits of each number."""
     secure_aggregation: bool = False
-    """Sites send their updates encrypted, and the server learns the mean of at least two; see
-    docs/privacy.md.
-    """
+    """Whether sites encrypt their updates, so that the server learns only means of two or more.
+
+    See docs/privacy.md."""
 
     @property
     def digest(self) -> str:
-        """SHA-256 of all settings as canonical JSON: by it a job is approved, and server and sites
-        compare theirs.
+        """SHA-256 of all settings as canonical JSON.
+
+        Sites approve a job by its digest, and compare theirs with the server's.
         """
         return digest(self.model_dump(mode="json"))
 
@@ -194,23 +198,23 @@ class Experiment(_Frozen):
 
     @property
     def extensions(self) -> list[Extension]:
-        """What of other packages the experiment needs."""
+        """Names of installed packages that the experiment uses."""
         return extensions(self.model_dump(mode="json"))
 
     @property
     def effective_replies(self) -> float:
-        """The effective number of replies, 1 / Σ w_k² of their shares, that an average must be
-        worth.
+        """Effective number of replies, 1 / Σ w_k² of their shares, that an average must be worth.
 
-        It is five sixths of ``minimum_replies``, such as 2.5 of 3: where no more replies come,
-        their weights may have a standard deviation of 45 % of their mean, and no more.
+        It is five sixths of ``minimum_replies``, such as 2.5 of 3. If no more replies arrive than
+        that minimum, the standard deviation of their weights is at most 45 % of their mean.
         """
         return max(1.0, 5 * self.minimum_replies / 6)
 
     @property
     def smallest_sum(self) -> int:
-        """Encrypted updates a mean needs before a site decrypts it: two, as the mean of one is that
-        one, or more.
+        """Number of encrypted updates that a mean needs before a site decrypts it, at least 2.
+
+        The mean of a single update would be that update.
         """
         return max(2, self.minimum_replies)
 
@@ -232,13 +236,14 @@ class Experiment(_Frozen):
     @model_validator(mode="before")
     @classmethod
     def _no_threads(cls, raw: Any) -> Any:
-        options = raw.get("options") if isinstance(raw, dict) else None
-        if isinstance(raw, dict) and "threads" in {
-            *raw,
-            *(options if isinstance(options, dict) else {}),
-        }:
+        if not isinstance(raw, Mapping):
+            return raw
+        options = raw.get("options")
+        in_options = isinstance(options, Mapping) and "threads" in options
+        if "threads" in raw or in_options:
             raise ValueError(
-                "threads is no setting of a job: write it into the files of sites that use more than one"
+                "threads is no setting of a job:"
+                " write it into the files of sites that use more than one"
             )
         return raw
 
@@ -263,9 +268,12 @@ class Experiment(_Frozen):
 
     @model_validator(mode="after")
     def _supported_by_its_method(self) -> "Experiment":
-        from fedward.methods import method_of, methods_supporting  # these import torch
+        # Imported here, because a method imports torch.
+        from fedward.methods import method_of, methods_supporting
 
         algorithm = method_of(self)
+        if self.secure_aggregation:
+            self._check_encryption(algorithm.settings)
         requests = _feature_requests(self, algorithm.settings, algorithm.requirements)
         for request in requests:
             reason = algorithm.requirements.reason_against(request.feature)
@@ -280,15 +288,14 @@ class Experiment(_Frozen):
                 raise ConfigError(
                     f"{self.method} cannot work with {request.setting}: {reason}", remedy
                 )
-        if self.secure_aggregation:
-            self._check_encryption(algorithm.settings)
         return self
 
     @model_validator(mode="after")
     def _known_metrics(self) -> "Experiment":
         if self.metrics and self.data.multi_label:
             raise ValueError(
-                "metrics: none with data.multi_label, as those of other packages take one label an image"
+                "metrics: none with data.multi_label,"
+                " because metrics of other packages take one label an image"
             )
         for name in self.metrics:
             METRICS.extension(name)
@@ -298,21 +305,24 @@ class Experiment(_Frozen):
             raise ValueError(
                 f"key_metric={self.key_metric!r} must be one of {', '.join(known)}{like}"
             )
-        repeated = {
-            name for name in self.metrics if name in METRICS.builtin or self.metrics.count(name) > 1
-        }
+        repeated = set()
+        for name in self.metrics:
+            if name in METRICS.builtin or self.metrics.count(name) > 1:
+                repeated.add(name)
         if repeated:
             raise ValueError(f"metrics: {', '.join(sorted(repeated))} would be reported twice")
         return self
 
     @model_validator(mode="after")
     def _fitting_images(self) -> "Experiment":
-        size = image_size(self.net)
-        found = self.data.image_size
-        if size not in (None, found):
-            expected = f"data.image_size = {size}, the only one it takes"
-            remedy = f"Set data.image_size={size}, or choose the network for images of that size."
-            raise ConfigError(f"net {self.net}", expected=expected, found=f"{found}", remedy=remedy)
+        only_size = image_size(self.net)
+        if only_size is not None and self.data.image_size != only_size:
+            raise ConfigError(
+                f"net {self.net}",
+                f"Set data.image_size={only_size}, or choose the network for images of that size.",
+                expected=f"data.image_size = {only_size}, the only one it takes",
+                found=f"{self.data.image_size}",
+            )
         return self
 
     def _check_encryption(self, settings: "Settings") -> None:
@@ -339,27 +349,33 @@ class Experiment(_Frozen):
 
     @classmethod
     def parse(cls, raw: Any, where: str) -> "Experiment":
-        """Return a checked experiment from plain JSON values; raise :class:`ConfigError` naming
-        each wrong field.
+        """Return a checked experiment from plain JSON values.
+
+        ``where`` says where they are from. Raises ConfigError, which names each wrong field.
         """
         try:
             return cls.model_validate(raw)
         except ValidationError as error:
-            raise explain(error, where, *cls._written(raw)) from error
+            flat, names = cls._flat(raw)
+            raise explain(error, where, flat, names) from error
 
     @classmethod
-    def _written(cls, raw: Any) -> tuple[Any, list[str]]:
-        """Return the values with the method's own beside the others, as faults name them, and the
-        names there are.
+    def _flat(cls, raw: Any) -> tuple[Any, list[str]]:
+        """Return the method's options beside the other values, and the names of all fields.
+
+        Jobs are written and changed in this form, and pydantic's faults name fields by it.
         """
-        if not isinstance(raw, dict):
+        if not isinstance(raw, Mapping):
             return raw, []
         options = raw.get("options")
-        known = list(names_in(cls))
+        flat = dict(raw)
+        if isinstance(options, Mapping):
+            flat = {**options, **raw}
+        names = list(names_in(cls))
         method = raw.get("method")
         if method in METHODS.builtin:
-            known += METHODS[method].settings_type.model_fields
-        return {**(options if isinstance(options, dict) else {}), **raw}, known
+            names += METHODS[method].settings_type.model_fields
+        return flat, names
 
 
 class _FeatureRequest(NamedTuple):

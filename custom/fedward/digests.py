@@ -10,11 +10,14 @@ from typing import Any
 import numpy as np
 
 _CANONICAL = json.JSONEncoder(sort_keys=True, separators=(",", ":"))
+_BLOCK = 1 << 20
+"""Bytes of a file that are read at once."""
 
 
 def canonical(value: Any) -> str:
-    """Return JSON of which there is one for each value: keys sorted, no spaces, ASCII; NaN as
-    Python writes it.
+    """Return the one canonical JSON of a value: keys sorted, no spaces, ASCII.
+
+    NaN and infinity are written as Python writes them.
     """
     return _CANONICAL.encode(value)
 
@@ -28,14 +31,15 @@ def file_digest(path: Path) -> str:
     """Return the SHA-256 of a file, 64 hexadecimal digits."""
     total = hashlib.sha256()
     with path.open("rb") as file:
-        while block := file.read(1 << 20):
+        while block := file.read(_BLOCK):
             total.update(block)
     return total.hexdigest()
 
 
 def arrays_digest(arrays: Mapping[str, np.ndarray]) -> str:
-    """Return the SHA-256 of arrays' names, types, shapes and numbers, whatever their order; 64
-    hexadecimal digits.
+    """Return the SHA-256 of arrays' names, types, shapes and numbers, 64 hexadecimal digits.
+
+    It does not depend on the order of the mapping.
     """
     total = hashlib.sha256()
     for name, array in sorted(arrays.items()):
@@ -45,5 +49,6 @@ def arrays_digest(arrays: Mapping[str, np.ndarray]) -> str:
 
 
 @lru_cache(maxsize=10_000)
-def _heading(*facts: Any) -> bytes:
-    return canonical(facts).encode()  # the same tensors come in every round
+def _heading(name: str, dtype: str, shape: tuple[int, ...]) -> bytes:
+    # Cached, because the same tensors come in every round.
+    return canonical([name, dtype, shape]).encode()

@@ -1,7 +1,6 @@
-"""What somebody has written and cannot be, in words of our own: one place for all models that check
-settings and files.
+"""Descriptions of wrong values in settings and files, for all pydantic models that check them.
 
-pydantic finds the faults. Its texts are about programs ("Extra inputs are not permitted"), so none
+pydantic finds the faults. Its texts address programmers ("Extra inputs are not permitted"), so none
 of them is shown.
 """
 
@@ -21,8 +20,9 @@ if TYPE_CHECKING:
 
 _UNKNOWN = "extra_forbidden"
 _MISSING = "missing"
-_OURS = ("value_error", "assertion_error")
-_PARENT = "fields of its own"
+_OWN_TEXT = ("value_error", "assertion_error")
+"""Kinds of faults whose text is that of our own validators."""
+_MAPPING = "fields of its own"
 _KINDS = {
     _UNKNOWN: "no field of this name",
     _MISSING: "a value",
@@ -37,10 +37,10 @@ _KINDS = {
     **dict.fromkeys(("list_type", "tuple_type"), "a list"),
     **dict.fromkeys(
         ("dict_type", "model_type", "model_attributes_type", "mapping_type", "dataclass_type"),
-        _PARENT,
+        _MAPPING,
     ),
 }
-"""Kind of a fault -> what is expected."""
+"""pydantic's kind of a fault -> the value that is expected."""
 _BOUNDS = {
     "greater_than_equal": ("ge", "{:g} or more"),
     "greater_than": ("gt", "more than {:g}"),
@@ -51,22 +51,24 @@ _BOUNDS = {
     "string_pattern_mismatch": ("pattern", "text that matches {}"),
     "literal_error": ("expected", "one of {}"),
 }
-"""Kind of a fault -> what names its bound, and what is expected."""
+"""pydantic's kind of a fault -> name of the bound in its context, and the expected value."""
 
 
 class Fault(NamedTuple):
-    """One thing that is wrong."""
+    """One wrong value."""
 
     field: str
-    """Its name, with those of what it is part of; empty for the whole."""
+    """Name of the field, with those of its parents; empty for the whole value."""
     expected: str
+    """The value that is expected, in words."""
     found: str
+    """The value that was found."""
     kind: str
-    """As pydantic calls it."""
+    """pydantic's name of the kind of fault."""
 
     def __str__(self) -> str:
         field = self.field or "value"
-        if self.kind in _OURS:
+        if self.kind in _OWN_TEXT:
             return f"{self.field}: {self.expected}" if self.field else self.expected
         if self.kind == _MISSING:
             return f"{field}: missing"
@@ -78,43 +80,43 @@ class Fault(NamedTuple):
 def explain(
     error: "ValidationError", where: str, raw: Any, known: Iterable[str] = ()
 ) -> ConfigError:
-    """Return a :class:`ConfigError` that lists every fault; the arguments are those of
-    :func:`faults`.
+    """Return a ConfigError that lists every fault.
+
+    ``where`` says where the values are from. The other arguments are those of :func:`faults`.
     """
-    found = "; ".join(map(str, faults(error, raw, known)))
-    return ConfigError(
-        where, expected="valid settings", found=found, remedy="Correct the named fields."
-    )
+    found = "; ".join(str(fault) for fault in faults(error, raw, known))
+    return ConfigError(where, "Correct the named fields.", expected="valid settings", found=found)
 
 
 def faults(error: "ValidationError", raw: Any, known: Iterable[str] = ()) -> list[Fault]:
-    """Return what is wrong, one fault for each field, unknown ones first: they are why others are
-    missing.
+    """Return what is wrong, one fault for each field.
+
+    Unknown fields come first, because a misspelt name makes the right one missing.
 
     Args:
-        error: of a check of ``raw``.
-        raw: what was written, as plain values or a line of JSON.
-        known: names of fields there are, for one that there is not.
+        error: pydantic's error of a check of ``raw``.
+        raw: the checked values, as plain values or a line of JSON.
+        known: names of all fields, from which one is suggested for an unknown name.
     """
     names = list(known)
-    found = dict[str, Fault]()
     if isinstance(raw, str):
         with suppress(ValueError):
             raw = json.loads(raw)
+    by_field = dict[str, Fault]()
     for item in error.errors(include_url=False):
         fault = _fault(item, raw, names)
-        before = found.get(fault.field)
-        if before and before.kind not in _OURS:  # a value that may be of several kinds
-            fault = before._replace(expected=f"{before.expected} or {fault.expected}")
-        found[fault.field] = fault
-    # Where a part of a value is wrong, the value is of the right kind, whatever else it might have
-    # been.
-    told = [
-        found[field]
-        for field in found
-        if not any(other.startswith(f"{field}.") for other in found if field)
-    ]
-    return sorted(told, key=lambda fault: fault.kind != _UNKNOWN)
+        previous = by_field.get(fault.field)
+        if previous and previous.kind not in _OWN_TEXT:
+            # The value may be of several kinds, and pydantic has one fault for each.
+            fault = previous._replace(expected=f"{previous.expected} or {fault.expected}")
+        by_field[fault.field] = fault
+    innermost = [by_field[field] for field in by_field if not _has_wrong_part(field, by_field)]
+    return sorted(innermost, key=lambda fault: fault.kind != _UNKNOWN)
+
+
+def _has_wrong_part(field: str, wrong_fields: Iterable[str]) -> bool:
+    """Return whether a part of a field is wrong: the field itself is then of the right kind."""
+    return bool(field) and any(other.startswith(f"{field}.") for other in wrong_fields)
 
 
 def names_in(model: type[BaseModel], before: str = "") -> Iterator[str]:
@@ -127,35 +129,48 @@ def names_in(model: type[BaseModel], before: str = "") -> Iterator[str]:
 
 
 def _fault(item: "ErrorDetails", raw: Any, known: list[str]) -> Fault:
-    field = ".".join(map(str, _path(item, raw)))
+    """Return one of pydantic's faults in our words."""
+    field = ".".join(str(part) for part in _path(item, raw))
     kind = item["type"]
     value = item["input"]
-    text = item["msg"].removeprefix("Value error, ").removeprefix("Assertion failed, ")
-    expected = _KINDS.get(kind, text.removeprefix("Input should be "))
+    found = f"{value!r:.80}"
+    if value in (None, "") or kind == _MISSING:
+        found = "nothing"
+    return Fault(field, _expected(item, field, known), found, kind)
+
+
+def _expected(item: "ErrorDetails", field: str, known: list[str]) -> str:
+    """Return the value that is expected in place of a wrong one."""
+    kind = item["type"]
+    value = item["input"]
     if kind in _BOUNDS:
         bound, form = _BOUNDS[kind]
         expected = form.format(item["ctx"][bound])
-    if kind == "literal_error":
-        expected = expected.replace("'", "") + did_you_mean(
-            value, re.findall("'([^']*)'", expected)
-        )
-    elif kind == _UNKNOWN:
-        expected += did_you_mean(field, known)
-    elif kind == "string_type" and isinstance(value, bool | int | float):
-        expected += " in quotes"
-    absent = value in (None, "") or kind == _MISSING
-    return Fault(field, expected, "nothing" if absent else f"{value!r:.80}", kind)
+        if kind == "literal_error":
+            choices = re.findall("'([^']*)'", expected)
+            return expected.replace("'", "") + did_you_mean(value, choices)
+        return expected
+    if kind == _UNKNOWN:
+        return _KINDS[kind] + did_you_mean(field, known)
+    if kind == "string_type" and isinstance(value, bool | int | float):
+        return f"{_KINDS[kind]} in quotes"
+    if kind in _KINDS:
+        return _KINDS[kind]
+    text = item["msg"].removeprefix("Value error, ").removeprefix("Assertion failed, ")
+    return text.removeprefix("Input should be ")
 
 
 def _path(item: "ErrorDetails", raw: Any) -> Iterator[str | int]:
-    """Yield where a fault is in ``raw``. Where a value may be of several kinds, pydantic's path
-    also names the kind.
+    """Yield the keys and indices that lead to a fault in ``raw``.
+
+    Where a value may be of several kinds, pydantic's path also names the kind, which is left out.
     """
     here = raw
     last = len(item["loc"]) - 1
     for place, part in enumerate(item["loc"]):
-        listed = isinstance(here, list | tuple) and isinstance(part, int) and part < len(here)
-        if listed or (isinstance(here, Mapping) and part in here):
+        in_list = isinstance(here, list | tuple) and isinstance(part, int) and part < len(here)
+        in_mapping = isinstance(here, Mapping) and part in here
+        if in_list or in_mapping:
             here = here[part]
             yield part
         elif place == last and (item["type"] == _MISSING or item["input"] is not here):

@@ -1,4 +1,4 @@
-"""The jobs this package ships: one row each. ``fedward jobs`` exports them to ``jobs/``."""
+"""The jobs that this package ships, one row each. ``fedward jobs`` exports them to ``jobs/``."""
 
 import json
 from collections.abc import Callable, Mapping, Sequence
@@ -12,8 +12,11 @@ from fedward.label_kinds import SEVERAL_LABELS
 from fedward.registry import METHODS
 from fedward.yaml_text import read_yaml
 
-SETTING_HELP = "change a setting, such as rounds=5 or data.image_size=64; may be repeated. docs/api.md lists all"
-"""Help of the commands' ``--set``."""
+SETTING_HELP = (
+    "change a setting, such as rounds=5 or data.image_size=64; may be repeated."
+    " docs/api.md lists all"
+)
+"""Help text of the commands' option ``--set``."""
 
 _SYNTHETIC = {
     "rounds": 8,
@@ -22,41 +25,42 @@ _SYNTHETIC = {
     "batch": 16,
     "learning_rate": 2e-3,
 }
-"""Few rounds of much local work with a large step: in the simulator a round costs ten process
-starts, so that more rounds would make a laptop wait, not learn. The papers' values are the methods'
-defaults."""
+"""Few rounds of much local work with a large step.
+
+In the simulator a round starts ten processes, so that with more rounds a laptop would mostly wait.
+The papers' values are the methods' defaults."""
 
 
 def _job(
     method: str,
     options: dict[str, Any],
-    every: int,
+    evaluate_every: int,
     labelled: float,
     net: str = "small_cnn_gn",
     trainable: str = "all",
-    **images: Any,
+    **synthetic: Any,
 ) -> Experiment:
+    """Return a job on synthetic images. ``synthetic``: more fields of :class:`SyntheticData`."""
     return Experiment(
         method=method,
         options=options,
         data=DataSpec(image_size=32),
         net=net,
         trainable=trainable,
-        synthetic=SyntheticData(labelled=labelled, images=400, **images),
-        evaluate_every=every,
+        synthetic=SyntheticData(labelled=labelled, images=400, **synthetic),
+        evaluate_every=evaluate_every,
         key_metric="f1_weighted",
     )
 
 
 def _synthetic(method: str, labelled: float = 0.05, **options: Any) -> Experiment:
+    """Return a job on ten sites with few labels, which is evaluated in every round."""
     return _job(method, {**_SYNTHETIC, **options}, 1, labelled)
 
 
 def _isolated(method: str, **options: Any) -> Experiment:
-    """Return a job on four sites, of which two have all their labels and two have none, with full
-    participation.
-    """
-    shared = {
+    """Return a job on four sites that all take part: two have all their labels, two have none."""
+    settings = {
         **_SYNTHETIC,
         "rounds": 6,
         "images_per_round": 832,
@@ -64,14 +68,14 @@ def _isolated(method: str, **options: Any) -> Experiment:
         "weight_decay": 0.0,
         "warm_up": 2,
     }
-    return _job(method, {**shared, **options}, 3, 1.0, sites=4, isolated=True)
+    return _job(method, {**settings, **options}, 3, 1.0, sites=4, isolated=True)
 
 
 def _active(sampler: str) -> Experiment:
-    """Return a job on four sites that buy labels in four queries, from a tenth of their images to
-    half of them.
+    """Return a job on four sites that buy labels in four queries.
 
-    A round is ten epochs, so that a query comes after every ten, as in the paper, with half the
+    They begin with labels of a tenth of their images, and end with labels of half of them. A round
+    is ten epochs, so that ten epochs lie between two queries, as in the paper, with half of the
     process starts.
     """
     schedule = {"rounds": 6, "query_every": 1, "steps": 4}
@@ -80,9 +84,7 @@ def _active(sampler: str) -> Experiment:
 
 
 def _self_supervised(pretraining_rounds: int) -> Experiment:
-    """Return a job on four sites with few labels, whose encoder learns from all images first, or
-    not at all.
-    """
+    """Return a job on four sites with few labels, whose encoder may learn from all images first."""
     rounds = {"rounds": pretraining_rounds + 8, "pretraining_rounds": pretraining_rounds}
     rates = {
         "pretraining_rate": 1e-3,
@@ -95,65 +97,68 @@ def _self_supervised(pretraining_rounds: int) -> Experiment:
 
 
 _CLINICAL_REPLIES = 3
-"""With fewer, the mean of a round is one hospital's model, or two of which each knows its own."""
+"""Least replies of a clinical job.
+
+With one reply a round's mean is that hospital's model. With two, each of the hospitals could
+compute the other's model from the mean."""
 
 _CLINICAL_CLIP = 100.0
-"""Above the gradients of the shipped jobs, whose training it leaves as it is; sites' policies want
-some limit.
-"""
+"""Gradient norm at which clinical jobs clip, because sites' policies ask for some limit.
+
+It is above the gradients of the shipped jobs, whose training it does not change."""
 
 _TEACHER = {"unlabelled_learning_rate": 1.4e-3, "unlabelled_weight": 1.0}
+"""Settings of sites without labels in the jobs with a mean teacher."""
 
 JOBS: dict[str, Callable[[], Experiment]] = {
     "fedperl": partial(_synthetic, "fedperl", warm_up=3),
+    # As in fedperl, a site trains 40 steps a round, each of 16 labelled images, and of a weak and a
+    # strong view of 16 others.
     "ssfl": partial(_synthetic, "ssfl"),
+    # The lower bound of both: it learns from the labelled images alone.
     "fedavg": partial(_synthetic, "fedavg"),
+    # The upper bound of both: it learns from all labels, in 40 steps of 32 images a round. It has
+    # twice their rounds, because with eight rounds, of 60 or of 80 steps, it was not shown to be
+    # more accurate than ssfl.
     "fedavg_full": partial(
         _synthetic, "fedavg", rounds=16, labelled=1.0, batch=32, images_per_round=1280
     ),
     "isofed": partial(_isolated, "isofed", **_TEACHER),
     "rscfed": partial(_isolated, "rscfed", **_TEACHER),
     "mt_wfedavg": partial(_isolated, "mt_wfedavg", **_TEACHER),
+    # The lower bound of the three above: sites without labels do nothing.
     "wfedavg": partial(_isolated, "wfedavg"),
     "fedprox": partial(_isolated, "fedprox"),
     "fedal": partial(_active, "fedal"),
+    # The baseline of fedal: the same number of labels, for images chosen at random.
     "fedal_random": partial(_active, "random"),
     "selffed": partial(_self_supervised, pretraining_rounds=8),
+    # The baseline of selffed: the same fine-tuning, from random weights.
     "selffed_scratch": partial(_self_supervised, pretraining_rounds=0),
+    # The encoder is a random one here; on images of your own, choose a pretrained one.
     "oneshot": partial(_job, "oneshot", {}, 1, 0.2, trainable="head"),
     "survey": partial(_job, "survey", {}, 1, 0.2),
 }
-"""What makes each job's experiment, which imports its method and torch.
-
-``fedavg`` learns from the labelled images only, ``fedavg_full`` from all labels: the two bounds of
-the others. In a round of ``ssfl`` and ``fedperl`` a site trains 40 steps of 16 labelled images, and
-of a weak and a strong view of 16 others; in ``fedavg_full`` 40 steps of 32 labelled images.
-``fedavg_full`` has twice their rounds: with eight, of 60 or of 80 steps, it was not shown to be
-more accurate than ``ssfl``, and so was no upper bound. ``wfedavg`` is the lower bound of
-``isofed``, ``rscfed`` and ``mt_wfedavg``: the sites without labels do nothing. ``fedal_random`` is
-the baseline of ``fedal``: the same budget, spent by chance. ``selffed_scratch`` is that of
-``selffed``: the same fine-tuning, from random weights. ``oneshot`` makes a head for a random
-encoder: on images of your own, choose a pretrained one. ``survey`` trains nothing."""
+"""Name of a job -> what makes its experiment, which imports the method and torch."""
 
 
 def site_names(count: int) -> list[str]:
-    """Return site-1 ... site-N, FLARE's own default names; raise :class:`ConfigError` for none."""
+    """Return site-1 ... site-N, FLARE's own default names; ConfigError for fewer than one site."""
     if count < 1:
         raise ConfigError(
-            "--sites", expected="at least 1 site", found=f"{count}", remedy="Name a number above 0."
+            "--sites", "Name a number above 0.", expected="at least 1 site", found=f"{count}"
         )
     return [f"site-{index}" for index in range(1, count + 1)]
 
 
 def simulated_sites(experiment: Experiment) -> list[str]:
-    """Return the sites a simulation has where nobody says otherwise."""
-    return site_names((experiment.synthetic or SyntheticData()).sites)
+    """Return the names of a simulation's sites, where none are given."""
+    synthetic = experiment.synthetic or SyntheticData()
+    return site_names(synthetic.sites)
 
 
 def is_shipped(job: str) -> bool:
-    """Return whether a job is one of the package's, whose data are not the user's, and no JSON
-    file.
-    """
+    """Return whether ``job`` names a shipped job or a method, and not a JSON file."""
     return job in JOBS or job in METHODS
 
 
@@ -163,21 +168,27 @@ def load_experiment(
     clinical: bool = False,
     data: Mapping[str, Any] | None = None,
 ) -> Experiment:
-    """Return a shipped job's experiment, any method's with its defaults, or one from a JSON file,
-    changed.
+    """Return the experiment of a job, with changes.
 
-    One that is ``clinical``, and from no file, uses no fewer than three replies and clips
-    gradients, unless a change says otherwise.
+    Classes that differ from a shipped job's belong to another data set, which is called ``images``
+    unless a change names it. Where images have several labels, a shipped job chooses the best round
+    by another metric, unless a change names one.
 
-    A key is a field of the experiment (``net``, ``data.image_size``, ``synthetic.labelled``) or,
-    failing that, one of the method's settings (``rounds``). Each change is ``KEY=VALUE``, its value
-    YAML. ``data`` has fields of its ``data``, as changes that come before the others. Other classes
-    than those of a shipped job are of another data set: without a name of its own it is called
-    ``images``. Where images have several labels, a shipped job chooses the best round by another
-    metric, unless a change says otherwise.
+    Args:
+        job: a shipped job, a method, which has its defaults, or a JSON file with an experiment.
+        changes: texts ``KEY=VALUE``, whose value is YAML. A key is a field of the experiment
+            (``net``, ``data.image_size``, ``synthetic.labelled``) or else one of the method's
+            settings (``rounds``).
+        clinical: whether a shipped job needs at least three replies and clips gradients, unless a
+            change says otherwise.
+        data: fields of the experiment's ``data``, as changes that come before the others.
+
+    Raises ConfigError: there is no such job, or a change cannot be made.
     """
-    known = {f"data.{key}": value for key, value in (data or {}).items()}
-    changed = known | dict(map(key_and_value, changes))
+    changed = {f"data.{key}": value for key, value in (data or {}).items()}
+    for change in changes:
+        key, value = key_and_value(change)
+        changed[key] = value
     if is_shipped(job) and "data.classes" in changed:
         changed.setdefault("data.name", "images")
     if is_shipped(job) and changed.get("data.multi_label") is True:
@@ -186,7 +197,7 @@ def load_experiment(
 
 
 def changed_experiment(job: str, changes: Mapping[str, Any], clinical: bool = False) -> Experiment:
-    """Return the same, with changes as key -> value."""
+    """Return the experiment of a job, with changes as key -> value; see :func:`load_experiment`."""
     raw = _base(job).model_dump(mode="json")
     if clinical and is_shipped(job):
         raw["minimum_replies"] = _CLINICAL_REPLIES
@@ -206,31 +217,37 @@ def _base(job: str) -> Experiment:
     try:
         raw = json.loads(Path(job).read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        expected = f"{', '.join(JOBS)}, a method or a JSON file"
-        remedy = "Name one of them."
-        found = f"{reason_of(error)}{did_you_mean(job, [*JOBS, *METHODS.names()])}"
-        raise ConfigError(f"job {job}", expected=expected, found=found, remedy=remedy) from error
+        suggestion = did_you_mean(job, [*JOBS, *METHODS.names()])
+        raise ConfigError(
+            f"job {job}",
+            "Name one of them.",
+            expected=f"{', '.join(JOBS)}, a method or a JSON file",
+            found=f"{reason_of(error)}{suggestion}",
+        ) from error
     return Experiment.parse(raw, f"job {job}")
 
 
 def key_and_value(change: str) -> tuple[str, Any]:
-    """Return the key and the value of ``KEY=VALUE``; raise ConfigError where it is none."""
+    """Return key and value of a text ``KEY=VALUE``, whose value is YAML; ConfigError otherwise."""
     key, equals, value = change.partition("=")
     if not (key and equals):
         raise ConfigError(
-            "--set", expected="KEY=VALUE", found=change, remedy="Write for example --set rounds=5."
+            "--set", "Write for example --set rounds=5.", expected="KEY=VALUE", found=change
         )
     try:
         return key, read_yaml(value)
     except ValueError as error:
         raise ConfigError(
-            f"--set {key}", expected="a value in YAML", found=str(error), remedy="Quote it."
+            f"--set {key}", "Quote it.", expected="a value in YAML", found=str(error)
         ) from error
 
 
 def _set(raw: dict[str, Any], key: str, value: Any) -> None:
+    """Set a field of an experiment's JSON values, named with dots; mappings on the way are made."""
     path = key.split(".")
-    *parents, last = path if path[0] in Experiment.model_fields else ["options", *path]
+    if path[0] not in Experiment.model_fields:
+        path = ["options", *path]
+    *parents, last = path
     target = raw
     for parent in parents:
         if target.get(parent) is None:
@@ -238,9 +255,6 @@ def _set(raw: dict[str, Any], key: str, value: Any) -> None:
         target = target[parent]
         if not isinstance(target, dict):
             raise ConfigError(
-                "--set",
-                expected="a field",
-                found=f"{key}: {parent} has none",
-                remedy="Name its parent.",
+                "--set", "Name its parent.", expected="a field", found=f"{key}: {parent} has none"
             )
     target[last] = value

@@ -1,4 +1,4 @@
-"""All names by which an experiment says what it is made of, and where each leads.
+"""Names that an experiment uses, and the object that each stands for.
 
 A name is built in, offered by an installed package as an entry point (docs/extending.md), or
 registered in this process. Nothing is imported before its name is looked up.
@@ -29,8 +29,11 @@ class Extension(NamedTuple):
     kind: str
     """``method``, ``network``, ``sampler``, ``view`` or ``metric``."""
     name: str
+    """The name as experiments use it."""
     package: str
+    """Name of the distribution package."""
     version: str
+    """Installed version of the package."""
 
     def __str__(self) -> str:
         return f"{self.package}=={self.version}:{self.name}"
@@ -39,14 +42,14 @@ class Extension(NamedTuple):
 class Registry(Mapping[str, T], Generic[T]):
     """The names of one kind.
 
-    As a mapping it has the built-in and the registered ones; a lookup finds those of installed
+    As a mapping it has the built-in and the registered names. A lookup finds names of installed
     packages too.
 
     Args:
-        kind: in the singular; entry points belong to the group ``fedward.<kind>s``.
-        package: where the built-in ones are.
+        kind: the kind in the singular; entry points belong to the group ``fedward.<kind>s``.
+        package: the package of the built-in objects.
         builtin: name -> ``module:object`` below the package.
-        needs: attributes without which an object is none of this kind.
+        attributes: names of the attributes that every object of this kind has.
     """
 
     def __init__(
@@ -54,38 +57,37 @@ class Registry(Mapping[str, T], Generic[T]):
         kind: str,
         package: str,
         builtin: Mapping[str, str],
-        needs: Sequence[str] = ("__call__",),
+        attributes: Sequence[str] = ("__call__",),
     ) -> None:
         self.kind = kind
         self.group = f"fedward.{kind}s"
-        self._needs = needs
+        self._attributes = attributes
         self.builtin = {name: f"{package}.{target}" for name, target in builtin.items()}
         self.registered: dict[str, T] = {}
-        """Those of this process alone."""
+        """Name -> object, of this process alone."""
 
     def __getitem__(self, name: str) -> T:
-        """Return what a name stands for, imported now.
+        """Return the object that a name stands for, imported now.
 
         Raises:
-            ConfigError: nothing has that name, or more than one package, or its package cannot be
+            ConfigError: no package, or more than one, has that name, or the package cannot be
                 imported.
         """
         if name in self.registered:
             return self.registered[name]
-        found = self.extension(name)
-        if found is None:
-            return EntryPoint(name, self.builtin[name], self.group).load()  # type: ignore[no-any-return]
+        extension = self.extension(name)
+        if extension is None:
+            builtin: T = EntryPoint(name, self.builtin[name], self.group).load()
+            return builtin
         try:
-            loaded: T = self._offers(name)[0].load()
-        except Exception as error:  # whatever another package's module raises
-            where = f"{self.kind} {found}"
-            why = f"{type(error).__name__}: {error}"
-            remedy = f"Repair or remove the package {found.package}."
+            thing: T = self._offers(name)[0].load()
+        except Exception as error:  # another package's module may raise anything
             raise ConfigError(
-                where, expected="a module that can be imported", found=why, remedy=remedy
+                f"{self.kind} {extension} cannot be imported: {type(error).__name__}: {error}",
+                f"Repair or remove the package {extension.package}.",
             ) from error
-        self._require(loaded, f"{self.kind} {name} of {found}")
-        return loaded
+        self._require(thing, f"{self.kind} {name} of {extension}")
+        return thing
 
     def __contains__(self, name: object) -> bool:
         return name in self.registered or name in self.builtin or bool(self._offers(name))
@@ -97,66 +99,68 @@ class Registry(Mapping[str, T], Generic[T]):
         return len({**self.builtin, **self.registered})
 
     def extension(self, name: str) -> Extension | None:
-        """Return which installed package adds a name, None for one that is built in or registered;
-        imports nothing.
+        """Return the installed package that adds a name; None where it is built in or registered.
+
+        Imports nothing.
 
         Raises:
-            ConfigError: nothing has that name, or more than one package.
+            ConfigError: no package, or more than one, has that name.
         """
         if name in self.registered:
             return None
-        dists = [
-            entry.dist for entry in self._offers(name) if entry.dist
-        ]  # each has one: its package is installed
-        offers = [Extension(self.kind, name, dist.name, dist.version) for dist in dists]
-        sources = [*(["fedward itself"] if name in self.builtin else []), *map(str, offers)]
+        offers = []
+        for entry in self._offers(name):
+            if entry.dist is not None:  # an installed package has one
+                offers.append(Extension(self.kind, name, entry.dist.name, entry.dist.version))
+        sources = [str(offer) for offer in offers]
+        if name in self.builtin:
+            sources.insert(0, "fedward itself")
         if not sources:
-            known = self.names()
-            found = f"{name!r}{did_you_mean(name, known)}"
+            names = self.names()
             raise ConfigError(
                 self.kind,
-                expected=f"one of {', '.join(known)}",
-                found=found,
-                remedy="Name one of them.",
+                "Name one of them.",
+                expected=f"one of {', '.join(names)}",
+                found=f"{name!r}{did_you_mean(name, names)}",
             )
         if len(sources) > 1:
-            where = f"{self.kind} {name}"
-            found = " and ".join(sources)
-            remedy = f"Remove one package, or rename its entry point in the group {self.group}."
             raise ConfigError(
-                where, expected="one package with that name", found=found, remedy=remedy
+                f"{self.kind} {name}",
+                f"Remove one package, or rename its entry point in the group {self.group}.",
+                expected="one package with that name",
+                found=" and ".join(sources),
             )
         return offers[0] if offers else None
 
     def names(self) -> list[str]:
-        """Return all names: built-in, registered and of installed packages; imports nothing."""
-        return list(dict.fromkeys([*self, *(entry.name for entry in self._installed())]))
+        """Return all names: built in, registered, and of installed packages. Imports nothing."""
+        installed = [entry.name for entry in self._installed()]
+        return list(dict.fromkeys([*self, *installed]))
 
     def register(self, name: str, thing: T) -> None:
-        """Add a name in this process, in place of one that was registered before.
+        """Add a name in this process, or replace one that was registered before.
 
         Raises:
-            ConfigError: the name is taken by fedward or an installed package, or ``thing`` is none
-                of this kind.
+            ConfigError: fedward or an installed package has the name, or ``thing`` lacks an
+                attribute of its kind.
         """
         if name not in self.registered and name in self:
-            taken = self.extension(name) or "fedward itself"
+            owner = self.extension(name) or "fedward itself"
             raise ConfigError(
-                f"{self.kind} {name}",
-                expected="a new name",
-                found=str(taken),
-                remedy="Choose another.",
+                f"{self.kind} {name}", "Choose another.", expected="a new name", found=str(owner)
             )
         self._require(thing, f"{self.kind} {name}")
         self.registered[name] = thing
 
     def _require(self, thing: T, where: str) -> None:
-        missing = ", ".join(attribute for attribute in self._needs if not hasattr(thing, attribute))
+        missing = [name for name in self._attributes if not hasattr(thing, name)]
         if missing:
-            expected = f"an object with {', '.join(self._needs)}"
-            found = f"{thing!r:.80} without {missing}"
-            remedy = "docs/extending.md says what each kind is."
-            raise ConfigError(where, expected=expected, found=found, remedy=remedy)
+            raise ConfigError(
+                where,
+                "docs/extending.md says what each kind is.",
+                expected=f"an object with {', '.join(self._attributes)}",
+                found=f"{thing!r:.80} without {', '.join(missing)}",
+            )
 
     def _offers(self, name: object) -> list[EntryPoint]:
         return [entry for entry in self._installed() if entry.name == name]
@@ -167,8 +171,9 @@ class Registry(Mapping[str, T], Generic[T]):
 
 @cache
 def _entry_points(group: str, path: tuple[str, ...]) -> EntryPoints:
-    """Return those of all packages on a search path; read once, as it takes looking at every
-    package.
+    """Return the entry points of all packages on a search path.
+
+    They are read once for each path, because all installed packages must be looked at.
     """
     return entry_points(group=group)
 
@@ -188,7 +193,7 @@ _METHODS = {
     "survey": "survey:Survey",
 }
 _SWINS = {"28": 28, "32": 32, "32_patch4": 32, "64": 64, "224": 224}
-"""What follows ``swin_`` in a name -> height and width of its images in pixels."""
+"""End of a name after ``swin_`` -> height and width of the network's images in pixels."""
 _NETWORKS = {
     "small_cnn": "small_cnn:SmallCNN",
     "small_cnn_gn": "small_cnn_gn:SmallCNNGN",
@@ -223,45 +228,50 @@ METHODS: "Registry[type[Algorithm[Any]]]" = Registry(
     ("settings_type", "state_type", "start", "rounds", "phases"),
 )
 NETWORKS: "Registry[Network]" = Registry("network", "fedward.nets", _NETWORKS)
-"""Those that need no other package; all of timm, and MONAI's under ``monai:NAME``, have no row
-here.
-"""
+"""Networks of this package. Those of timm, and MONAI's under ``monai:NAME``, have no row here."""
 SAMPLERS: "Registry[type[Sampler]]" = Registry(
     "sampler", "fedward.methods.samplers", _SAMPLERS, ("name", "settings_type", "uses", "choose")
 )
 VIEWS: "Registry[Views]" = Registry("view", "fedward.views", _VIEWS, ("weak", "strong"))
 METRICS: "Registry[MetricFunction]" = Registry("metric", "fedward.evaluation", _METRICS)
-"""Built in are those that every job has; they are computed together."""
+"""The built-in metrics are those of every job, and are computed together."""
 
 KINDS: Mapping[str, Registry[Any]] = {
-    each.kind: each for each in (METHODS, NETWORKS, SAMPLERS, VIEWS, METRICS)
+    registry.kind: registry for registry in (METHODS, NETWORKS, SAMPLERS, VIEWS, METRICS)
 }
 
 
 def image_size(net: str) -> int | None:
-    """Return the only height and width in pixels that a network of fedward takes; None where it is
-    not bound to one.
+    """Return the only image size that a network of fedward takes; None where it takes several.
+
+    It is the height and width in pixels.
     """
-    return (
-        _SWINS.get(net.removeprefix("masked_").removeprefix("swin_")) if net in _NETWORKS else None
-    )
+    if net not in _NETWORKS:
+        return None
+    return _SWINS.get(net.removeprefix("masked_").removeprefix("swin_"))
 
 
 def extensions(experiment: Mapping[str, Any]) -> list[Extension]:
-    """Return what an experiment, as plain JSON values, takes from other packages; imports none of
-    it.
+    """Return the names of other packages in an experiment, given as plain JSON values.
 
-    Values that are no names, and names that nothing has, are left for the check of the experiment.
+    Imports none of the packages. Values that are not names, and unknown names, are left for the
+    check of the experiment.
 
     Raises:
-        ConfigError: a name that more than one package has.
+        ConfigError: more than one package has a name.
     """
-    return [found for registry, name in _named(experiment) if (found := registry.extension(name))]
+    used = []
+    for registry, name in _named(experiment):
+        extension = registry.extension(name)
+        if extension is not None:
+            used.append(extension)
+    return used
 
 
 def registered(experiment: Mapping[str, Any]) -> list[str]:
-    """Return what an experiment, as plain JSON values, takes from :func:`fedward.register`: kind
-    and name of each.
+    """Return kind and name of what :func:`fedward.register` added to an experiment's names.
+
+    The experiment is given as plain JSON values.
     """
     return [
         f"{registry.kind} {name}"
@@ -271,18 +281,24 @@ def registered(experiment: Mapping[str, Any]) -> list[str]:
 
 
 def _named(experiment: Mapping[str, Any]) -> list[tuple[Registry[Any], str]]:
-    data, options = (
-        part if isinstance(part := experiment.get(key), Mapping) else {}
-        for key in ("data", "options")
-    )
-    metrics = experiment.get("metrics")
-    named: list[tuple[Registry[Any], Any]] = [
+    """Return the known names of an experiment, each with its registry."""
+    candidates: list[tuple[Registry[Any], Any]] = [
         (METHODS, experiment.get("method")),
         (NETWORKS, experiment.get("net")),
-        (SAMPLERS, options.get("sampler")),
-        (VIEWS, data.get("views")),
-        *((METRICS, name) for name in (metrics if isinstance(metrics, list | tuple) else [])),
+        (SAMPLERS, _field(experiment, "options", "sampler")),
+        (VIEWS, _field(experiment, "data", "views")),
     ]
-    return [
-        (registry, name) for registry, name in named if isinstance(name, str) and name in registry
-    ]
+    metrics = experiment.get("metrics")
+    if isinstance(metrics, list | tuple):
+        candidates += [(METRICS, name) for name in metrics]
+    named = []
+    for registry, name in candidates:
+        if isinstance(name, str) and name in registry:
+            named.append((registry, name))
+    return named
+
+
+def _field(experiment: Mapping[str, Any], part: str, name: str) -> Any:
+    """Return a field of a part of an experiment; None where either is missing."""
+    values = experiment.get(part)
+    return values.get(name) if isinstance(values, Mapping) else None

@@ -1,7 +1,6 @@
-"""Random generators derived from (seed, what for): the same on every machine and in every process
-order.
+"""Random generators derived from a seed and a purpose, equal on every machine and in any order.
 
-Importing this module does not import torch, which looking at a site's files does not need.
+Importing this module does not import torch, which reading a site's files does not need.
 """
 
 import hashlib
@@ -16,17 +15,17 @@ if TYPE_CHECKING:
 
 
 _TWISTER_WORDS = 624
-"""Words of 32 bits in the state of a Mersenne Twister."""
+"""Number of 32-bit words in the state of a Mersenne Twister."""
 
 _WORDS_IN_STATE = slice(24, 24 + 8 * _TWISTER_WORDS)
-"""The bytes of torch's generator state that hold these words, each in 64 bits."""
+"""Bytes of torch's generator state that hold these words, each in 64 bits."""
 
 
 def derive(seed: int, *purpose: str | int) -> int:
     """Return a 63-bit seed for one purpose, such as ``derive(7, "views", "site-3", round)``.
 
-    Equal arguments give equal seeds on every platform; different purposes give unrelated streams,
-    so drawing more numbers for one purpose never shifts another.
+    Equal arguments give equal seeds on every platform. Different purposes give unrelated streams,
+    so that drawing more numbers for one purpose never shifts those of another.
     """
     return _seed_of(hashlib.sha256(_text(seed, *purpose)).digest())
 
@@ -56,22 +55,21 @@ def torch_generator(seed: int, *purpose: str | int) -> "torch.Generator":
 
 @dataclass(frozen=True)
 class Draws:
-    """Derives what one participant draws for itself, such as the order of its images, which
-    concerns nobody else.
+    """Derives what one participant draws for itself, such as the order of its images.
 
-    What both ends must agree on, such as first weights, comes from :func:`derive`, which knows no
+    What both ends must agree on, such as first weights, is drawn with :func:`derive`, which uses no
     secret.
     """
 
     seed: int
-    """The experiment's."""
+    """The experiment's seed."""
     secret: bytes = field(default=b"", repr=False)
-    """The participant's own, of 32 bytes, without which nobody can compute its draws; empty: the
-    seed alone decides.
-    """
+    """The participant's own 32 bytes, without which nobody can compute its draws.
+
+    Empty: the seed alone decides."""
 
     def derive(self, *purpose: str | int) -> int:
-        """Return a 63-bit seed for one purpose, that of :func:`derive` where there is no secret."""
+        """Return a 63-bit seed for one purpose; without a secret it is that of :func:`derive`."""
         if not self.secret:
             return derive(self.seed, *purpose)
         return _seed_of(self._digest(*purpose))
@@ -79,9 +77,9 @@ class Draws:
     def torch_generator(self, *purpose: str | int) -> "torch.Generator":
         """Return a CPU torch generator for one purpose.
 
-        Without a secret, torch uses 32 bits of the seed, which can be tried out. With one, the
-        generator's whole state follows from a digest that numpy's ``SeedSequence`` mixes to 128
-        bits.
+        Without a secret, torch uses 32 bits of the seed, which can be found by trying all. With a
+        secret, the generator's whole state follows from a digest, which numpy's ``SeedSequence``
+        mixes to 128 bits.
         """
         import torch
 

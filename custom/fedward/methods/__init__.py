@@ -36,12 +36,14 @@ def method_of(experiment: "Experiment") -> "Algorithm[Any]":
 def methods_supporting(features: "Collection[Feature]") -> list[str]:
     """Return the methods that, with their default settings, support all of these features.
 
-    Methods of installed packages are left out: a site imports only what its policy admits.
+    A survey is not among them, because it trains nothing. Nor are methods of installed packages,
+    because a site imports only those that its policy admits.
     """
     names = []
     for name in sorted(METHODS):
         requirements = METHODS[name](settings_of(name, {})).requirements
-        if not any(requirements.reason_against(feature) for feature in features):
+        unsupported = [feature for feature in features if requirements.reason_against(feature)]
+        if not unsupported and not requirements.survey:
             names.append(name)
     return names
 

@@ -28,7 +28,7 @@ _SMALLEST_SHARE = 1e-12
 Without it, a weight that was rounded to 0 could not take over any of what the other loses."""
 
 _ROUNDING = 1 + 1e-12
-"""Tolerance for rounding: a count at its limit is not above it; K equal weights are worth K sites."""
+"""Tolerance for rounding: a count at its limit is not above it, and K equal weights are K sites."""
 
 
 def aggregate(
@@ -91,7 +91,7 @@ def capped_counts(counts: Sequence[float], largest: float) -> list[float]:
 
 
 def capped_weights(weights: Tensor, sizes: Tensor, largest: float) -> Tensor:
-    """Lower weights that are above ``largest`` times their sum, so that no mean is one site's model.
+    """Lower weights above ``largest`` times their sum, so that no mean is one site's model.
 
     The sum of the weights stays. Unlike in :func:`capped_counts`, a site whose weight was rounded
     to 0 takes over its part of what another site loses.
@@ -275,8 +275,8 @@ def trimmed_mean(states: Sequence[State], trim: float) -> dict[str, Tensor]:
     states: returned exactly. infinity: cut off as any other outlier. NaN: counts as the largest
     value; replies are checked on arrival.
 
-    Deviates: the paper cuts off ``β K``, which need not be whole. It is rounded up, so that the mean
-    of a few models is protected too.
+    Deviates: the paper cuts off ``β K``, which need not be whole. It is rounded up here, so that
+    the mean of a few models is protected too.
     """
     where = "aggregation.trimmed_mean"
     if not states or not 0 <= trim <= _LARGEST_TRIM:

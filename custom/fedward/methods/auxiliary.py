@@ -39,8 +39,8 @@ def heads_of(net: nn.Module) -> AuxiliaryHeads:
 class SupervisedWithHeads(Objective[torch.optim.Optimizer]):
     """Cross-entropy of the network and, after each of its steps, two steps of the heads.
 
-    The first step minimises ``heads_loss``. The second minimises ``heads_loss - discrepancy``, where
-    the discrepancy is of unlabelled images; it is omitted where the batch has none. The heads see
+    The first step minimises ``heads_loss``. The second minimises ``heads_loss - discrepancy`` with
+    the discrepancy of unlabelled images; it is omitted where the batch has none. The heads see
     features of evaluation mode, as they do when images are chosen. The state is their optimiser.
 
     Deviates: the authors' features are of training mode, so that unlabelled images move BatchNorm's

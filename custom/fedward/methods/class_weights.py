@@ -54,7 +54,7 @@ def class_weights(counts: Tensor) -> Tensor:
 
 
 def require_counts(counts: Tensor) -> None:
-    """Raise ConfigError unless ``counts`` (K,) holds one finite count >= 0 for each class, K >= 1."""
+    """Raise ConfigError unless ``counts`` (K,) is one finite count >= 0 for each class, K >= 1."""
     one_for_each = counts.dim() == 1 and len(counts) > 0
     if not one_for_each or not bool(((counts >= 0) & counts.isfinite()).all()):
         raise ConfigError(

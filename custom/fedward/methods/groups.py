@@ -1,6 +1,4 @@
-"""Exchanges with sites that have labels and with sites that have none, and distance-weighted means
-of their models.
-"""
+"""Rounds of two groups, sites with labels and sites without, weighted by distances of models."""
 
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -19,26 +17,26 @@ from fedward.methods.settings import AllImages, Positive
 from fedward.methods.workflow import ClientTask, ClientUpdate, Exchange, Federation, Rounds, State
 
 SUPERVISED = "supervised"
+"""Task of a site with labels."""
 UNSUPERVISED = "unsupervised"
-"""Tasks of a site with labels, and of one without."""
+"""Task of a site without labels."""
 LABELLED = "labelled"
+"""Group of the sites that have labels."""
 UNLABELLED = "unlabelled"
-"""The two groups of sites."""
+"""Group of the sites that have none."""
 _SILENT_ROUNDS_IN_A_ROW = 3
-"""Rounds without any average after which a run gives up; unlabelled sites alone could keep it busy
-for ever.
-"""
+"""Rounds without an average after which a run ends, since unlabelled sites could keep it going."""
 
 
 class WFedAvgSettings(AllImages):
-    """Values of RSCFed's code, which IsoFed says it follows."""
+    """Settings that methods of groups share. Defaults are RSCFed's code, which IsoFed follows."""
 
     rounds: int = Field(200, ge=1)
-    """RSCFed: 1000 on SVHN and CIFAR-10."""
+    """R: communication rounds. RSCFed: 1000 on SVHN and CIFAR-10."""
     batch: int = Field(64, ge=1)
     """B: images of each kind in one step."""
     optimizer: Literal["adam", "sgd"] = "sgd"
-    """Its moments start anew every round."""
+    """Optimiser of a site. It is a new one in every round, without moments."""
     learning_rate: Positive = 0.03
     """Largest step size of sites with labels."""
     weight_decay: float = Field(5e-4, ge=0.0)
@@ -46,14 +44,15 @@ class WFedAvgSettings(AllImages):
     clip_gradient: Positive | None = 5.0
     """Largest gradient norm of a step."""
     warm_up: int = Field(7, ge=0)
-    """Rounds at the start in which only sites with labels train. RSCFed starts from such a model.
-    """
+    """Rounds at the start in which only sites with labels train.
+
+    RSCFed starts from a model that was trained so."""
     distance_scale: float = Field(100.0, ge=0.0)
-    """lambda_c of :func:`distance_weights`; with 0 weights are images alone."""
+    """λ_c of :func:`distance_weights`. With 0 sites are weighted by their images alone."""
     distance_norm: Literal["sum", "flat"] = "sum"
-    """Distance of two models: the sum of the tensors' norms, or the norm of one long vector, as in
-    the paper.
-    """
+    """Distance of two models: the sum of their tensors' norms, or the norm of one vector.
+
+    The paper has one vector, RSCFed's code the sum."""
 
 
 @dataclass
@@ -61,37 +60,39 @@ class GroupedState(ServerState):
     """The server's state between two rounds."""
 
     groups: dict[str, str] = field(default_factory=dict)
-    """``labelled`` or ``unlabelled``, as each site's last answer said; sites that never answered
-    are absent.
-    """
+    """Site -> its group by its last answer. Sites that never answered are absent."""
 
     def tasks(self, sites: Iterable[str]) -> dict[str, str]:
-        """Return each site's task by its group; a site that never answered is asked as if it had
-        labels.
+        """Return each site's task by its group.
+
+        A site that never answered is asked as if it had labels.
         """
-        return {
-            site: UNSUPERVISED if self.groups.get(site) == UNLABELLED else SUPERVISED
-            for site in sites
-        }
+        tasks = {}
+        for site in sites:
+            unlabelled = self.groups.get(site) == UNLABELLED
+            tasks[site] = UNSUPERVISED if unlabelled else SUPERVISED
+        return tasks
 
     def untaught(self, tasks: Mapping[str, str], updates: Iterable[ClientUpdate]) -> bool:
-        """Return whether sites that have labels, or may have, were asked and none replied: the
-        model stays then.
+        """Return whether sites with labels were asked, and none of them replied.
+
+        The global model then stays. A site counts as labelled unless it is known to have no labels.
         """
-        asked = any(
-            task == SUPERVISED and self.groups.get(site) != UNLABELLED
-            for site, task in tasks.items()
-        )
-        return asked and not any(update.labelled for update in updates)
+        asked_labelled = False
+        for site, task in tasks.items():
+            if task == SUPERVISED and self.groups.get(site) != UNLABELLED:
+                asked_labelled = True
+        return asked_labelled and not any(update.labelled for update in updates)
 
 
 Answers: TypeAlias = Generator[Exchange, "list[ClientUpdate]", "list[ClientUpdate]"]
-"""One exchange inside a round: returns the replies that took steps."""
+"""One exchange inside a round; it returns the replies that took steps."""
 ModelOf: TypeAlias = Generator[Exchange, "list[ClientUpdate]", State]
-"""A part of a round, or all of it: returns the model it ends with."""
+"""A part of a round, or all of it; it returns the model that the part ends with."""
 OneRound: TypeAlias = Callable[[GroupedState, Federation], ModelOf]
+"""One round of a method."""
 Weighting: TypeAlias = Callable[[Sequence[ClientUpdate], Tensor, Tensor], Tensor]
-"""Replies (K), their images n_k (K,) and distances d_k (K,) to the weights c_k (K,)."""
+"""From K replies, their images n_k (K,) and their distances d_k (K,) to the weights c_k (K,)."""
 
 
 def by_distance(
@@ -132,77 +133,80 @@ class Groups:
     What happens with fewer replies than asked for:
 
     - some sites fail: the mean is taken over those that replied; a group of one has weight 1
-    - no labelled site replies: the model stays, whatever unlabelled sites have sent, if some were
-      asked
-    - a site gains or loses its labels: from its next answer on, be it an evaluation, it is in its
-      group
+    - no labelled site replies, though some were asked: the model stays, whatever unlabelled sites
+      have sent
+    - a site gains or loses its labels: from its next answer on, even an evaluation, it is in the
+      other group
     - no site has labels: the run ends, naming the sites; also after three rounds without an average
-    - late, second, broken reply: as FedAvg
+    - late, second, broken reply: as in FedAvg
 
-    The weights of one mean, before they are capped and levelled, are by default those of
-    :func:`distance_weights`.
+    Args:
+        settings: the job's settings.
+        weighting: weights of one mean, before they are capped and levelled; by default those of
+            :func:`distance_weights`.
     """
 
     def __init__(self, settings: WFedAvgSettings, weighting: Weighting | None = None) -> None:
         self._settings = settings
-        self._weights = weighting or (
-            lambda updates, sizes, far: distance_weights(sizes, far, settings.distance_scale)
-        )
+        self._weighting = weighting or self._by_distance
 
     def rounds(self, state: GroupedState, federation: Federation, one_round: OneRound) -> Rounds:
-        """Warm up on the sites with labels, then one round of the method after the other."""
-        silent = 0
+        """Warm up on the sites with labels, then go through rounds of the method."""
+        silent_rounds = 0
         while state.round < self._settings.rounds:
             round_ = state.round + 1
-            before = state.model
-            known = dict(state.groups)
-            warm = round_ <= self._settings.warm_up
-            state.model = yield from (self.supervised_round if warm else one_round)(
-                state, federation
-            )
-            # A site that says for the first time that it has no labels is not silent.
-            silent = silent + 1 if state.model is before and state.groups == known else 0
-            _stop_without_labels(state, federation, silent)
+            model_before = state.model
+            groups_before = dict(state.groups)
+            if round_ <= self._settings.warm_up:
+                state.model = yield from self.supervised_round(state, federation)
+            else:
+                state.model = yield from one_round(state, federation)
+            # A site that answers for the first time that it has no labels is not silent.
+            if state.model is model_before and state.groups == groups_before:
+                silent_rounds += 1
+            else:
+                silent_rounds = 0
+            _stop_without_labels(state, federation, silent_rounds)
             state.round = round_
 
     def supervised_round(
         self, state: GroupedState, federation: Federation, start: State | None = None, part: int = 0
     ) -> ModelOf:
-        """Train the labelled sites, from the global model by default, and average them; without a
-        reply it stays.
+        """Train the labelled sites and average them.
+
+        They start from ``start``, by default the global model. Without a reply the global model is
+        returned.
         """
-        tasks = dict.fromkeys(self.draw(state, federation, UNLABELLED), SUPERVISED)
-        updates = yield from self.ask(state, state.model if start is None else start, tasks, part)
+        sites = self.draw(state, federation, without=UNLABELLED)
+        tasks = dict.fromkeys(sites, SUPERVISED)
+        model = state.model if start is None else start
+        updates = yield from self.ask(state, model, tasks, part)
         return self.average(updates, state, federation, LABELLED, part)
 
     def draw(
         self, state: GroupedState, federation: Federation, without: str | None = None
     ) -> list[str]:
-        """Draw a round's participants among the sites that are not known to be in the group
-        ``without``.
-        """
-        names = [
-            site
-            for site in federation.sites
-            if without is None or state.groups.get(site) != without
-        ]
-        round_ = state.round + 1
+        """Draw a round's participants among the sites not known to be in the group ``without``."""
+        names = list(federation.sites)
+        if without is not None:
+            names = [site for site in names if state.groups.get(site) != without]
+        purpose = without or "all"
         return draw_participants(
-            names, self._settings.participants, federation.seed, round_, without or "all"
+            names, self._settings.participants, federation.seed, state.round + 1, purpose
         )
 
     @staticmethod
     def ask(state: GroupedState, model: State, tasks: Mapping[str, str], part: int) -> Answers:
-        """Send a model to sites with their tasks, note their groups, and return the replies that
-        took steps.
+        """Send a model to sites with their tasks, and return the replies that took steps.
+
+        The groups of all sites that replied are noted in ``state``.
         """
         if not tasks:
             return []
-        asked = {site: ClientTask(task) for site, task in tasks.items()}
-        updates = yield Exchange(state.round + 1, model, asked, part=part)
-        state.groups |= {
-            update.site: LABELLED if update.labelled else UNLABELLED for update in updates
-        }
+        client_tasks = {site: ClientTask(task) for site, task in tasks.items()}
+        updates = yield Exchange(state.round + 1, model, client_tasks, part=part)
+        for update in updates:
+            state.groups[update.site] = LABELLED if update.labelled else UNLABELLED
         return [update for update in updates if update.steps]
 
     def average(
@@ -213,31 +217,52 @@ class Groups:
         group: str,
         part: int,
     ) -> State:
-        """Return ``Σ_k c_k W_k`` of the replies, and log the weights; without replies the global
-        model.
+        """Return ``Σ_k c_k W_k`` of the replies, and log the weights.
+
+        Without replies the global model is returned. ``group`` and ``part`` name the mean in the
+        log.
         """
         if not updates:
             return state.model
-        choice = self._settings
-        sites = [update.site for update in updates]
-        sizes, distances = measure(updates, choice.distance_norm, choice.largest_share)
-        capped = capped_weights(
-            self._weights(updates, sizes, distances), sizes, choice.largest_share
+        settings = self._settings
+        sizes, distances = measure(updates, settings.distance_norm, settings.largest_share)
+        weights = self._weighting(updates, sizes, distances)
+        capped = capped_weights(weights, sizes, settings.largest_share)
+        levelled = levelled_weights(capped.tolist(), sizes.tolist(), federation.effective_replies)
+        federation.record(
+            "groups",
+            {
+                "round": state.round + 1,
+                "part": part,
+                "group": group,
+                "sites": [update.site for update in updates],
+                "weights": levelled,
+                "distances": distances.tolist(),
+            },
         )
-        weights = levelled_weights(capped.tolist(), sizes.tolist(), federation.effective_replies)
-        row = {"sites": sites, "weights": weights, "distances": distances.tolist()}
-        federation.record("groups", {"round": state.round + 1, "part": part, "group": group, **row})
-        return aggregate([update.state for update in updates], weights, choice)
+        return aggregate([update.state for update in updates], levelled, settings)
+
+    def _by_distance(
+        self, updates: Sequence[ClientUpdate], sizes: Tensor, distances: Tensor
+    ) -> Tensor:
+        return distance_weights(sizes, distances, self._settings.distance_scale)
 
 
-def _stop_without_labels(state: GroupedState, federation: Federation, silent: int) -> None:
-    if set(state.groups) == set(federation.sites) and LABELLED not in state.groups.values():
-        found = "no site has labels"
-        remedy = "Give one of them labels (`labelled` in its site file), or add a site."
-    elif silent >= _SILENT_ROUNDS_IN_A_ROW:
-        found = f"none in {silent} rounds in a row"
-        remedy = "Fix the sites, then resume this run folder."
-    else:
-        return
+def _stop_without_labels(state: GroupedState, federation: Federation, silent_rounds: int) -> None:
+    """Raise RunError where no site has labels, or none has replied for too many rounds."""
     where = f"round {state.round + 1}, sites {', '.join(federation.sites)}"
-    raise RunError(where, expected="an answer from a site with labels", found=found, remedy=remedy)
+    all_known = set(state.groups) == set(federation.sites)
+    if all_known and LABELLED not in state.groups.values():
+        raise RunError(
+            where,
+            "Give one of them labels (`labelled` in its site file), or add a site.",
+            expected="an answer from a site with labels",
+            found="no site has labels",
+        )
+    if silent_rounds >= _SILENT_ROUNDS_IN_A_ROW:
+        raise RunError(
+            where,
+            "Fix the sites, then resume this run folder.",
+            expected="an answer from a site with labels",
+            found=f"none in {silent_rounds} rounds in a row",
+        )

@@ -150,7 +150,7 @@ class IsoFed(Algorithm[GroupedState]):
         return self._groups.rounds(state, federation, self._in_turn)
 
     def _in_turn(self, state: GroupedState, federation: Federation) -> ModelOf:
-        """Train the unlabelled group, then the labelled one from its average; Saha et al., Sec. 2.4."""
+        """Train the unlabelled group, then the labelled group from its average (Sec. 2.4)."""
         groups = self._groups
         tasks = dict.fromkeys(groups.draw(state, federation, without=LABELLED), UNSUPERVISED)
         updates = yield from groups.ask(state, state.model, tasks, part=0)

@@ -1,6 +1,4 @@
-"""What a method's local half sees at a site: phases of training, one batch, the phase's inputs, and
-its losses.
-"""
+"""What a method's local half sees at a site: phases, batches, a phase's inputs, and losses."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
@@ -20,43 +18,40 @@ class Uses:
     """Which of a site's training images an objective looks at."""
 
     labelled: bool = True
-    """Labelled images, with their labels."""
+    """Whether it looks at labelled images, with their labels."""
     labelled_view: Literal["weak", "none"] = "weak"
-    """What is made of them: weak views, or nothing, so that they are seen as they are."""
+    """View of the labelled images; ``none``: the images as they are."""
     unlabelled: Literal["none", "unlabelled", "all"] = "none"
-    """Images without labels; ``all``: the labelled ones too, their labels unseen."""
+    """Images seen without labels; ``all``: the labelled images too, without their labels."""
     second_view: Literal["none", "weak", "strong"] = "none"
-    """What else is made of them besides a weak view: a strong one, or another weak one."""
+    """Second view of the images seen without labels, besides a weak one."""
     pace: Literal["all", "labelled"] = "all"
-    """Which images a site that passes through what it has counts: the more numerous kind, or the
-    labelled ones.
-    """
+    """Images by which the passes of a site are counted: the more numerous kind, or the labelled."""
 
 
 @dataclass(frozen=True)
 class Batch:
-    """One step's images, float32 (B, C, H, W) in [0, 1], on the device that trains; None where a
-    site has none.
+    """The images of one step, on the device that trains.
+
+    Images are float32 (B, C, H, W) in [0, 1]. A field is None where the site has no such images.
     """
 
     labelled: Tensor | None = None
-    """Weak views of labelled images, alpha(x)."""
+    """Weak views of labelled images, α(x)."""
     labels: Tensor | None = None
     """(B,) int64; in a multi-label job (B, K) of 0 and 1."""
     weak: Tensor | None = None
-    """Weak views of unlabelled images, alpha(u)."""
+    """Weak views of unlabelled images, α(u)."""
     strong: Tensor | None = None
-    """Second views of the same images: strong, A(u), or weak again, of another draw."""
+    """Second views of the same images: strong ones, A(u), or weak ones of another draw."""
     peers: Tensor | None = None
-    """(P, B, K) the peers' probabilities on ``weak``, without gradient; None when the site has no
-    peers.
-    """
+    """(P, B, K) probabilities of the peers on ``weak``, without gradient; None without peers."""
     which: Tensor | None = None
     """(B,) int64: a number for each unlabelled image, the same in all rounds of a run."""
 
 
 LogitRule: TypeAlias = Callable[[Tensor], Tensor]
-"""Logits (N, K) of a network to those that a loss sees."""
+"""From the logits (N, K) of a network to those that a loss sees."""
 
 
 def unchanged(logits: Tensor) -> Tensor:
@@ -71,25 +66,19 @@ class RoundInputs:
     class_weights: Tensor
     """(K,) weights of the supervised cross-entropy."""
     steps_before: int = 0
-    """Optimiser steps that earlier rounds of this phase took, as if the site had been there in each
-    of them.
-    """
+    """Optimiser steps of earlier rounds, as if the site had taken part in each of them."""
     memory: Mapping[str, Mapping[str, Tensor]] = field(default_factory=dict)
-    """Models that the site has kept for itself between rounds, by role. They stay in its own
-    folder.
-    """
+    """Models that the site keeps for itself between rounds, by role, in its own folder."""
     generator: torch.Generator = field(default_factory=torch.Generator)
-    """On the CPU: what the objective itself draws at random in this phase."""
+    """CPU generator of all that the objective itself draws in this phase."""
     class_counts: Tensor | None = None
-    """(K,) labelled images of each class at the site; None: of none."""
+    """(K,) labelled images of each class at the site; None: the site has no labels."""
     seen_by_losses: LogitRule = unchanged
-    """What losses against labels and pseudo-labels see; see :mod:`fedward.methods.missing_classes`.
-    """
+    """Rule of :mod:`fedward.methods.missing_classes`, for losses against labels of either kind."""
     outputs: Outputs = SOFTMAX
     """What the logits of the network mean."""
     smallest_batch: int = 1
-    """Images that pseudo-labels must be kept of, where a site learns from nothing else in a step.
-    """
+    """Least number of kept pseudo-labels in a step that learns from nothing else."""
 
 
 @dataclass(frozen=True)
@@ -97,19 +86,16 @@ class Losses:
     """Named scalars of one step."""
 
     terms: dict[str, Tensor]
-    """Name -> (), with gradient: their sum is minimised. Without any, as for an empty batch, no
-    step is taken.
-    """
+    """Name -> (), with gradient. Their sum is minimised; without terms no step is taken."""
     logs: dict[str, Tensor] = field(default_factory=dict)
-    """Name -> (): only reported."""
+    """Name -> (), which is only reported."""
     learns: bool | Tensor = True
-    """Whether the terms can move a parameter; a tensor (), bool, where that depends on the step's
-    values. Else no step of the optimiser is taken, as momentum and weight decay would move the
-    net."""
+    """Whether the terms can move a parameter; a tensor (), bool, where that depends on the step.
+
+    If they cannot, the optimiser takes no step, because momentum and weight decay would move the
+    network all the same."""
     found: dict[str, Tensor] = field(default_factory=dict)
-    """What else :meth:`Objective.after_batch` and ``after_step`` need of this step; it goes nowhere
-    else.
-    """
+    """Further values of the step for :meth:`Objective.after_batch` and ``after_step`` alone."""
 
 
 C = TypeVar("C")
@@ -117,12 +103,14 @@ C = TypeVar("C")
 
 
 class Objective(Protocol[C]):
-    """The local objective of a method. It holds settings only; what changes in a phase is its
-    state, handed on.
+    """The local objective of a method.
+
+    It holds settings only. What changes in a phase is its state, which is passed to each method and
+    returned.
     """
 
     uses: Uses = Uses()
-    """Which images it looks at."""
+    """The images that it looks at."""
 
     def init(self, net: nn.Module, inputs: RoundInputs) -> C:
         """Return the state before the first step of a phase."""
@@ -133,17 +121,15 @@ class Objective(Protocol[C]):
         ...
 
     def after_batch(self, losses: Losses, state: C) -> C:
-        """Return the state after a batch with these losses, whether a step follows or not; here the
-        same.
-        """
+        """Return the state after a batch, whether a step follows or not; by default unchanged."""
         return state
 
     def after_step(self, net: nn.Module, batch: Batch, losses: Losses, state: C) -> C:
-        """Return the state after an optimiser step by these losses; here nothing follows it."""
+        """Return the state after an optimiser step with these losses; by default unchanged."""
         return state
 
     def remember(self, state: C) -> Mapping[str, Mapping[str, Tensor]]:
-        """Return the models, by role, that are the memory of the next phase; here none."""
+        """Return the models, by role, that the site keeps for later phases; by default none."""
         return {}
 
 
@@ -155,42 +141,41 @@ class Stateless(Objective[None]):
 
 
 class Measurement:
-    """What a site computes of its images in one pass, in place of training: no loss, no optimiser."""
+    """What a site computes of its images in one pass, without a loss and an optimiser."""
 
     uses: Uses = Uses()
-    """Which images it looks at."""
+    """The images that it looks at."""
 
     def measure(self, net: nn.Module, batches: Iterable[Batch]) -> None:
-        """Change tensors of ``net`` by what all batches hold."""
+        """Put what is measured over all batches into tensors of ``net``."""
         raise NotImplementedError
 
 
 @dataclass(frozen=True)
 class Phase:
-    """One stretch of a site's round: what is minimised, and how fast. Each has an optimiser of its
-    own.
-    """
+    """One part of a site's round: what is minimised, and how fast. It has its own optimiser."""
 
     objective: Objective[Any] | Measurement
     """What is minimised, or measured in place of training."""
     learning_rate: float
-    """Step size of this round, above 0, once ``round_warm_up`` is over; 0 of a measurement."""
+    """Step size after ``round_warm_up``, above 0; 0 for a measurement."""
     stream: tuple[str, ...] = ()
-    """Further purpose of its random draws, where a round has several phases."""
+    """Further purpose of the phase's random draws, where a round has several phases."""
 
 
 def logits_and_features(net: nn.Module, images: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the logits (N, K) of ``net`` and what its classifier received, (N, D), both with
-    gradient.
+    """Return the logits (N, K) of ``net`` and the inputs (N, D) of its classifier.
+
+    Both have gradients.
     """
-    received: list[Tensor] = []
+    features: list[Tensor] = []
     classifier: nn.Module = net.classifier  # type: ignore[assignment]
-    handle = classifier.register_forward_pre_hook(lambda module, inputs: received.append(inputs[0]))
+    handle = classifier.register_forward_pre_hook(lambda module, inputs: features.append(inputs[0]))
     try:
         logits: Tensor = net(images)
     finally:
         handle.remove()
-    return logits, received[0]
+    return logits, features[0]
 
 
 class _Answered(nn.Module):
@@ -230,7 +215,10 @@ def in_one_pass(net: nn.Module, *batches: Tensor | None) -> nn.Module:
 
 @contextmanager
 def evaluation_mode(net: nn.Module) -> Iterator[None]:
-    """Freeze BatchNorm and dropout of a network that trains: buffers do not change, gradients flow."""
+    """Put a network that trains into evaluation mode for a while, with gradients as before.
+
+    Dropout is off, and BatchNorm uses its running statistics without changing them.
+    """
     net.eval()
     try:
         yield
@@ -245,9 +233,7 @@ def batch_norms(net: nn.Module) -> list[_BatchNorm]:
 
 @contextmanager
 def statistics_kept(net: nn.Module) -> Iterator[None]:
-    """Leave BatchNorm's running statistics alone; what trains is normalised by its batch all the
-    same.
-    """
+    """Keep BatchNorm's running statistics, while batches are normalised by their own."""
     tracking = [norm for norm in batch_norms(net) if norm.track_running_stats]
     for norm in tracking:
         norm.track_running_stats = False
@@ -259,10 +245,12 @@ def statistics_kept(net: nn.Module) -> Iterator[None]:
 
 
 def strong_pass(net: nn.Module, images: Tensor, settings: Settings) -> Tensor:
-    """Return ``net(images)`` of strong views, which move BatchNorm's statistics only if all views
-    are to.
+    """Return the logits of strong views.
+
+    They move BatchNorm's running statistics only where the settings say that all views do.
     """
-    with statistics_kept(net) if settings.batch_statistics == "weak_views" else nullcontext():
+    weak_views_alone = settings.batch_statistics == "weak_views"
+    with statistics_kept(net) if weak_views_alone else nullcontext():
         logits: Tensor = net(images)
         return logits
 

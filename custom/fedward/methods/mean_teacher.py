@@ -98,7 +98,7 @@ def ema(teacher: nn.Module, student: nn.Module, decay: float) -> None:
 
 
 class MeanTeacherSettings(WFedAvgSettings):
-    """Settings of sites without labels. Defaults are RSCFed's code, which IsoFed says it follows."""
+    """Settings of sites without labels. Defaults are RSCFed's code, which IsoFed follows."""
 
     unlabelled_learning_rate: Positive = 0.021
     """Largest step size of sites without labels. RSCFed: 0.021."""

@@ -1,4 +1,4 @@
-"""What a method declares to the runtime: what it sends, what it needs, and what it cannot work with.
+"""What a method declares to the runtime: what it sends, needs, and cannot work with.
 
 Whatever is not declared here is refused, at the sites and at the server.
 """
@@ -141,7 +141,7 @@ class Requirements:
     plain_images: bool = False
     """Whether sites look at their labelled images as they are: at no views and no other images."""
     survey: bool = False
-    """Whether sites count what their images are, in place of training: there is no model."""
+    """Whether sites are asked what their images are, and nothing is trained."""
 
     def reason_against(self, feature: Feature) -> str:
         """Return why the method cannot work with a feature; empty where it can."""

@@ -13,22 +13,23 @@ MissingClasses = Literal["as_any", "restricted"]
 
 
 class StepSize(NamedTuple):
-    """How far the steps of one kind go at a site, in every round of a run."""
+    """Size of the optimiser steps of one kind at a site, in every round of a run."""
 
     setting: str
-    """What says so."""
+    """Name of the setting that gives the size."""
     largest: float
-    """Largest learning rate, above 0: schedules and warm-ups only lower it."""
+    """Largest learning rate, above 0; schedules and warm-ups only lower it."""
     optimizer: Optimizer
+    """The optimiser that takes these steps."""
 
 
 class Settings(BaseModel):
-    """What the server loop and the local training of every method need.
+    """Settings that the server loop and the local training of every method need.
 
     Defaults are FedPerl's (Bdair et al., MELBA 2022), except where a field names another value of
-    the paper: with few labels at a site these let methods learn from unlabelled images
-    (docs/methods.md, "How sites train"). FedVC (Hsu et al., 2020) fixes the number of images per
-    site and round, so every participant takes the same number of steps.
+    the paper. With few labels at a site, the values chosen here let methods learn from unlabelled
+    images (docs/methods.md, "How sites train"). FedVC (Hsu et al., 2020) fixes the number of images
+    per site and round, so that every participant takes the same number of steps.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
@@ -36,91 +37,98 @@ class Settings(BaseModel):
     rounds: int = Field(500, ge=1)
     """R: communication rounds. Paper: 500."""
     participants: int | None = Field(3, ge=1)
-    """n: sites drawn in each round, uniformly, without replacement; None: all. Paper: 3 of 10."""
+    """n: sites drawn in a round, uniformly and without replacement; None: all. Paper: 3 of 10."""
     images_per_round: int | None = Field(416, ge=1)
-    """N_VC of FedVC: images of each kind (labelled, unlabelled) a site trains on in one round,
-    about what the authors' smallest client has. None: every site passes through its images, and
-    batches share what is left over."""
+    """N_VC of FedVC: images of each kind (labelled, unlabelled) on which a site trains in a round.
+
+    The default is about what the authors' smallest client has. None: every site passes through its
+    images, and images that do not fill a batch are spread over the others."""
     local_epochs: int = Field(1, ge=1)
-    """Where a site passes through its images, so many times in a round."""
+    """Passes through a site's images in a round, without ``images_per_round``."""
     images_at_most: int | None = Field(None, ge=1)
-    """Where a site passes through its images: it stops after so many, other ones in each round.
-    None: all.
-    """
+    """Images after which a site ends its passes, other ones in each round; None: no limit."""
     batch: int = Field(16, ge=1)
     """B: images of each kind in one step. Paper: 16."""
     optimizer: Optimizer = "adam"
-    """Its moments start anew every round. Paper: Adam. AdamW leaves out biases, scales of
-    normalisation layers and Swin's biases of relative positions from weight decay."""
+    """Optimiser of a site, which is a new one in every round, without moments. Paper: Adam.
+
+    AdamW does not decay biases, scales of normalisation layers and Swin's biases of relative
+    positions."""
     learning_rate: Positive = 5e-5
     """Largest step size. Paper: 5e-5."""
     schedule: Schedule = "cosine"
-    """How the learning rate goes on from round to round: half a cosine down to almost 0 in the last
-    one, or always the same. Paper: constant."""
+    """Course of the learning rate over the rounds: half a cosine down to almost 0, or constant.
+
+    Paper: constant."""
     round_warm_up: Share = 0.2
-    """Share of the steps of each round over which the learning rate rises to its full size, since
-    moments start anew.
-    Paper: 0."""
+    """Share of a round's steps over which the learning rate rises to its full size. Paper: 0.
+
+    A new optimiser has no moments, so that its first steps would be its largest."""
     momentum: Share = 0.9
-    """Of SGD."""
+    """Momentum of SGD."""
     weight_decay: float = Field(0.0, ge=0.0)
     """L2 penalty, added to the gradient; with AdamW decoupled from it. Paper: none."""
     clip_gradient: Positive | None = None
-    """Largest gradient norm of a step; none in the paper."""
+    """Largest gradient norm of a step; None: no limit, as in the paper."""
     class_weighting: Literal["median_frequency", "none"] = "none"
-    """Of the supervised cross-entropy, by the labels at each site. FedPerl's code:
-    median_frequency, with which few labels of a rare class teach a net to see it everywhere."""
+    """Class weights of the supervised cross-entropy, by the labels at each site.
+
+    FedPerl's code has median_frequency, with which a few labels of a rare class make a network
+    predict that class everywhere."""
     missing_classes: MissingClasses = "as_any"
-    """How losses against labels treat classes of which a site has no labels: as any other class, as
-    in the papers, or by FedRS's restricted softmax. Predictions stay as they are."""
+    """How losses against labels treat classes of which a site has no labels.
+
+    As any other class, as in the papers, or by FedRS's restricted softmax. Predictions stay as they
+    are."""
     batch_statistics: Literal["weak_views", "all_views"] = "weak_views"
-    """Which views move BatchNorm's running statistics, by which models are evaluated and label
-    images: weak views, so that strong views are normalised by their batch and leave no trace; or
-    all views, as in FedPerl's code for views whose labels are kept."""
+    """Views that move BatchNorm's running statistics, with which models are evaluated.
+
+    With weak views alone, strong views are normalised by their batch and leave no trace. All views
+    move them in FedPerl's code, if their labels are kept."""
     largest_share: float = Field(0.5, gt=0.0, le=1.0)
-    """Most of all images, or steps, that one site counts for in an average of three sites or more;
-    1: no cap.
-    """
+    """Largest share of all images, or steps, that one site counts for; 1: no cap.
+
+    It holds in averages of three sites or more."""
     robust: Literal["no", "median", "trimmed_mean"] = "no"
-    """What replaces the mean of the sites' models, so that hostile ones cannot move it far; each
-    site counts once.
-    """
+    """Mean in place of the weighted one, which hostile models cannot move far.
+
+    Each site then counts once."""
     trim: float = Field(0.2, ge=0.0, le=0.5)
-    """Share of the sites that the trimmed mean leaves out at either end of each number, rounded up.
-    """
+    """Share of the sites that the trimmed mean cuts off at either end, rounded up."""
     server_optimizer: Literal["average", "momentum"] = "average"
-    """What the server does with the mean of the sites' models: it takes the mean as the next model,
-    or steps towards it with momentum (FedAvgM)."""
+    """Whether the server takes the mean of the sites' models, or steps towards it with momentum.
+
+    The latter is FedAvgM."""
     server_momentum: float = Field(0.9, ge=0.0, lt=1.0)
     """β of the server's momentum."""
     average_decay: float = Field(0.0, ge=0.0, lt=1.0)
-    """Of a moving average of the global model over the rounds, which is evaluated and saved in its
-    place; 0: none.
-    """
+    """Decay of a moving average of the global model over the rounds; 0: no average.
+
+    The average is evaluated and saved in place of the global model."""
 
     @property
     def step_sizes(self) -> Sequence[StepSize]:
-        """What sites step by; nothing where no optimiser steps."""
+        """Sizes of the sites' optimiser steps; empty where no optimiser steps."""
         return [StepSize("learning_rate", self.learning_rate, self.optimizer)]
 
     @property
     def pull(self) -> float:
-        """Weight of a quadratic loss term that draws a site's model to the one it received."""
+        """Weight of a quadratic loss term that pulls a site's model towards the one it received."""
         return 0.0
 
     @property
     def loss_weights(self) -> Mapping[str, float]:
-        """Weights of what sites minimise besides the loss against labels, by setting."""
+        """Setting -> weight of a loss that sites minimise besides the loss against labels."""
         return {}
 
     @property
     def one_label(self) -> str:
-        """A setting for one label an image, as ``name=value``; empty where several labels will do."""
+        """The setting that needs one label an image, as ``name=value``; empty where none does."""
         return changed(self, "class_weighting", "missing_classes")
 
     @property
     def takes_mean(self) -> bool:
-        """Whether the mean of the sites' models is the next global model as it is."""
+        """Whether the mean of the sites' models is the next global model, without a step."""
         return self.server_optimizer == "average"
 
     @model_validator(mode="after")
@@ -133,14 +141,15 @@ class Settings(BaseModel):
 
 
 def changed(settings: BaseModel, *names: str) -> str:
-    """Return the first of these settings that differs from its default, as ``name=value``; empty
-    where none does.
+    """Return the first of these settings that differs from its default, as ``name=value``.
+
+    Returns an empty text where all have their defaults.
     """
-    values = {name: getattr(settings, name) for name in names}
-    defaults = type(settings).model_fields
-    return next(
-        (f"{name}={value}" for name, value in values.items() if value != defaults[name].default), ""
-    )
+    for name in names:
+        value = getattr(settings, name)
+        if value != type(settings).model_fields[name].default:
+            return f"{name}={value}"
+    return ""
 
 
 class AllImages(Settings):

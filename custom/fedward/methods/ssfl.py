@@ -12,9 +12,9 @@ from fedward.methods.workflow import Federation, Rounds
 
 
 class SSFL(Algorithm[ServerState]):
-    """Federated averaging of FixMatch. With a single site this is FixMatch itself.
+    """Federated averaging of FixMatch. With a single site it is FixMatch itself.
 
-    Fewer replies than asked for: as FedAvg, except that a site without labels trains on its
+    Fewer replies than asked for: as in FedAvg, except that a site without labels trains on its
     pseudo-labels.
     """
 

@@ -45,4 +45,5 @@ class Survey(Algorithm[ServerState]):
                 Feature.TRAIN_ADAPTERS: _NO_MODEL,
                 Feature.FLOAT16_UPDATES: _NO_MODEL,
             },
+            survey=True,
         )

@@ -1,5 +1,4 @@
-"""What a method's server half says to the loop over rounds: an exchange with the sites, and their
-updates.
+"""How a method's server half talks to the loop over rounds: exchanges with sites, and updates.
 
 A workflow knows tensors and site names only. :mod:`fedward.server` decides how they travel.
 """
@@ -11,7 +10,7 @@ from typing import Any, TypeAlias
 from fedward.model_state import State as State  # noqa: PLC0414 - methods import it from here
 
 QUERY = "query"
-"""Task of an exchange in which sites ask for the labels that are due, and train with what they get."""
+"""Task in which sites ask for the labels that are due, and train with those that they get."""
 
 
 @dataclass(frozen=True)
@@ -19,97 +18,91 @@ class ClientTask:
     """What one site is asked to do in one exchange."""
 
     name: str = "train"
-    """Its kind, by which :meth:`Algorithm.phases` tells what the site does."""
+    """The task as :meth:`Algorithm.phases` takes it."""
     models: Mapping[str, State] = field(default_factory=dict)
-    """Models only this site gets, by role, e.g. ``{"peer0": ...}``; floating-point tensors travel.
-    """
+    """Models that only this site is sent, by role, such as ``{"peer0": ...}``.
+
+    Their floating-point tensors travel."""
 
 
 @dataclass(frozen=True)
 class Exchange:
-    """One exchange with the sites: the model all of them get, and the task of each site."""
+    """One exchange with the sites: the model that all of them are sent, and each site's task."""
 
     round: int
-    """From 1."""
+    """The round, from 1."""
     model: State
-    """What all sites asked get, and evaluate where its turn has come."""
+    """The model that all sites asked are sent. They evaluate it where an evaluation is due."""
     tasks: Mapping[str, ClientTask]
-    """Site -> its task; other sites are only asked to evaluate."""
+    """Site -> its task. Other sites are asked to evaluate at most."""
     record: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    """JSON-able rows for the run folder's logs, by log name, such as ``{"peers": {...}}``."""
+    """Rows of JSON values for the run folder's logs, by log, such as ``{"peers": {...}}``."""
     part: int = 0
-    """Which exchange of the round this is, from 0: a site asked twice in a round draws other
-    numbers.
-    """
+    """Number of the exchange in its round, from 0.
+
+    A site that is asked twice in a round draws different random numbers in each part."""
     evaluate: bool = True
-    """Whether the model may be evaluated where its turn has come; one whose classifier is not
-    trained should not.
-    """
+    """Whether the model may be evaluated; False for one whose classifier is not trained yet."""
     over: bool = False
     """Whether the round's training is over, and its model is only evaluated."""
 
     @property
     def model_round(self) -> int:
-        """After how many rounds the model is."""
+        """Number of rounds that the model has been trained for."""
         return self.round if self.over else self.round - 1
 
 
 @dataclass(frozen=True)
 class ClientUpdate:
-    """One site's accepted answer; also of a site that had no task and evaluated the model."""
+    """One site's accepted answer. A site without a task, which only evaluated, has one too."""
 
     site: str
-    """Its name."""
+    """Name of the site."""
     state: State
-    """The site's model after training (rebuilt by the server as sent model + uploaded difference).
-    """
+    """The site's model after training: the model it was sent plus the difference it returned."""
     labelled: int
-    """Number of labelled training images the site holds."""
+    """Number of labelled training images at the site."""
     unlabelled: int
-    """Number of unlabelled training images the site holds."""
+    """Number of unlabelled training images at the site."""
     steps: int
-    """Optimiser steps taken; 0 where there was nothing to do, and ``state`` is the model it was
-    sent.
-    """
+    """Optimiser steps taken. With 0, ``state`` is the model that the site was sent."""
 
     @property
     def useful(self) -> bool:
-        """Whether the site did what it was asked for."""
+        """Whether the site trained its model."""
         return self.steps > 0
 
 
 @dataclass(frozen=True)
 class Federation:
-    """What a workflow may know of the federation besides its own state."""
+    """What a workflow may know and do, besides its own state.
+
+    ``validate``, ``learn`` and ``show`` are None unless the method's requirements name them.
+    """
 
     sites: Sequence[str]
     """All sites of the run, sorted."""
     seed: int
-    """Of the experiment; derive from it all that the workflow draws (:mod:`fedward.seeds`)."""
+    """The experiment's seed, from which a workflow derives all its draws (:mod:`fedward.seeds`)."""
     models: Mapping[str, State]
-    """Each site's last accepted model, read lazily from disk; sites that never trained are absent.
-    """
+    """Each site's last accepted model, read from disk; sites that never trained are absent."""
     validate: Callable[[State], float] | None = None
-    """Accuracy in [0, 1] of a model on the server's own validation images, where the server has
-    some.
-    """
+    """Returns the accuracy in [0, 1] of a model on the server's own validation images."""
     record: Callable[[str, dict[str, Any]], None] = lambda log, row: None
-    """Add a JSON-able row, which names its round, to a log of the run folder."""
+    """Adds a row of JSON values, which names its round, to a log of the run folder."""
     learn: Callable[[State, int, str, MutableMapping[str, State]], State] | None = None
-    """From a model, a round, a task and a memory, which changes, to the model trained on the
-    server's own images as at a site, where the method wants it."""
+    """Trains a model on the server's own images, as at a site, and returns it.
+
+    The arguments are the model, the round, the task and the memory, which is changed."""
     show: Callable[[State, Mapping[str, Any]], None] | None = None
-    """Keep pictures of the server's own images as a model sees them, and JSON-able facts, where the
-    method wants it.
-    """
+    """Keeps a method's pictures of a model on the server's own images, with facts in JSON."""
     effective_replies: float = 1.0
-    """The effective number of replies that each average must be worth: the last argument of
-    :func:`~fedward.methods.aggregation.levelled_weights`."""
+    """Effective number of replies that each average must be worth.
+
+    It is the last argument of :func:`~fedward.methods.aggregation.levelled_weights`."""
     parameters: Collection[str] = ()
-    """Names of the model's parameters, which a server's optimiser steps; its other tensors are
-    averaged.
-    """
+    """Names of the parameters, which a server's optimiser steps. Other tensors are averaged."""
 
 
 Rounds: TypeAlias = Generator[Exchange, "list[ClientUpdate]", None]
-"""A server workflow: yields exchanges, receives the accepted updates in site-name order."""
+"""A server workflow: yields exchanges, and receives the accepted updates in the order of names."""
