@@ -1,10 +1,10 @@
 """FedPerl: sites that resemble each other teach each other.
 
 Bdair, Navab, Albarqouni: *Semi-supervised federated peer learning for skin lesion classification*,
-MELBA 2022. The server describes each site's last model by the moments of its tensors (Sec. 2.3.1)
-and gives every site the models most similar to its own, averaged into one anonymous peer (Alg. 1,
+MELBA 2022. The server describes each site's last model by the moments of its tensors (Sec. 2.3.1).
+Every site gets the models most similar to its own, averaged into one anonymous peer (Alg. 1,
 eq. (6)). The site labels its unlabelled images together with them (eq. (5), (7)) while staying
-close to their predictions (eq. (8)). Policies drop a peer again (Sec. 2.3.5).
+close to their predictions (eq. (8)). Policies may drop a peer again (Sec. 2.3.5).
 """
 
 from fedward.methods.fedperl.algorithm import FedPerl, FedPerlState
@@ -23,8 +23,14 @@ __all__ = [
     "FedPerlObjective",
     "FedPerlSettings",
     "FedPerlState",
+    "anonymise",
     "consistency",
+    "gated_similarity_policy",
+    "gated_validation_policy",
+    "layer_moments",
     "pseudo_label",
+    "random_peers",
+    "similarity",
+    "top_peers",
+    "validation_policy",
 ]
-__all__ += ["anonymise", "layer_moments", "random_peers", "similarity", "top_peers"]
-__all__ += ["gated_similarity_policy", "gated_validation_policy", "validation_policy"]

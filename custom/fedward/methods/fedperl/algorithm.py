@@ -26,24 +26,25 @@ from fedward.methods.workflow import ClientTask, Exchange, Federation, Rounds, S
 from fedward.seeds import torch_generator
 
 _LOGGED = 30
-"""So many sites most like a participant are in the log of peers: its rows do not grow with the
-federation.
+"""How many of the sites most similar to a participant are logged.
+
+A limit keeps the rows of the log from growing with the federation.
 """
 
 
 @dataclass
 class FedPerlState(ServerState):
-    """The server's state between two rounds; sites' models themselves are the federation's."""
+    """The server's state between two rounds. The sites' models are kept by the federation."""
 
     seen: list[str] = field(default_factory=list)
     """The sites that have trained, sorted."""
     rows: Mapping[str, Tensor] = field(default_factory=dict)
-    """Their ``moments`` (M, 2L), in this order: one tensor, since there may be thousands of sites.
+    """``moments`` (M, 2L) of the sites in ``seen``; empty before a site has trained.
+
+    One tensor holds them all, because there may be thousands of sites.
     """
     accuracy: dict[str, float] = field(default_factory=dict)
-    """Accuracy of each site's last model on the server's validation images, if a policy asks for
-    it.
-    """
+    """Accuracy of each site's last model on the server's validation images, if a policy needs it."""
 
     @property
     def moments(self) -> dict[str, Tensor]:
@@ -51,26 +52,23 @@ class FedPerlState(ServerState):
         return dict(zip(self.seen, self.rows.get("moments", ()), strict=True))
 
     def remember(self, moments: Mapping[str, Tensor]) -> None:
-        """Put moments (2L,) of sites in the place of those of their models before, if any."""
+        """Store the moments (2L,) of sites, in place of those of their earlier models."""
         if not moments:
             return
-        place = {
-            site: index for index, site in enumerate([*self.seen, *moments])
-        }  # the later one of two
-        self.seen = sorted(place)
-        rows = torch.cat([*self.rows.values(), torch.stack(list(moments.values()))])
-        self.rows = {"moments": rows[[place[site] for site in self.seen]]}
+        newest = self.moments | dict(moments)
+        self.seen = sorted(newest)
+        self.rows = {"moments": torch.stack([newest[site] for site in self.seen])}
 
 
 class FedPerl(Algorithm[FedPerlState]):
     """Peer learning with or without anonymisation (Alg. 1).
 
-    What happens with fewer replies than asked for: as SSFL; and
+    What happens with fewer replies than asked for is as in SSFL, and:
 
-    - a peer has left: its last model still teaches: models are the server's
-    - a site never trained: it gets no peer and is nobody's peer
-    - one peer left, anonymised: no peer this round, unless ``allow_single_peer``
-    - a policy leaves none: the site trains without peers, as in SSFL
+    - a peer has left: its last model still teaches, because the server keeps it
+    - a site has never trained: it gets no peer and is nobody's peer
+    - one peer is left, anonymised: no peer in this round, unless ``allow_single_peer``
+    - a policy leaves no peer: the site trains without peers, as in SSFL
     """
 
     settings_type = FedPerlSettings
@@ -102,76 +100,86 @@ class FedPerl(Algorithm[FedPerlState]):
         )
 
     def phases(self, task: str, round_: int, labelled: int) -> Sequence[Phase]:
-        """Return FixMatch together with the peers."""
+        """Return one phase of FixMatch together with the peers."""
         rate = rate_of_round(self.settings.learning_rate, round_, self.settings)
         return [Phase(FedPerlObjective(self.settings), rate)]
 
     def rounds(self, state: FedPerlState, federation: Federation) -> Rounds:
         """Bdair et al., MELBA 2022, Algorithm 1."""
-        while state.round < self.settings.rounds:
+        settings = self.settings
+        while state.round < settings.rounds:
             round_ = state.round + 1
             sites = draw_participants(
-                federation.sites, self.settings.participants, federation.seed, round_
+                federation.sites, settings.participants, federation.seed, round_
             )
             peers, record = self.choose_peers(sites, round_, state, federation)
-            # No name for the work: its models, one or more a site, are freed before the next round
-            # makes new ones.
+            # The tasks have no name, so that their models, one or more per site, are freed before
+            # the next round makes new ones.
             updates = yield Exchange(
-                round_,
-                state.model,
-                {
-                    site: ClientTask(models=self.peer_models(peers[site], federation))
-                    for site in sites
-                },
-                record,
+                round_, state.model, self._tasks(sites, peers, federation), record
             )
-            least = federation.effective_replies
-            mean = mean_of(updates, "train", self.weight, self.settings, state.model, least)
-            advance(state, mean, self.settings, federation.parameters)
+            mean = mean_of(
+                updates, "train", self.weight, settings, state.model, federation.effective_replies
+            )
+            advance(state, mean, settings, federation.parameters)
             trained = [update for update in updates if update.steps]
             state.remember({update.site: layer_moments(update.state) for update in trained})
             if federation.validate is not None:
-                state.accuracy |= {
-                    update.site: federation.validate(update.state) for update in trained
-                }
+                for update in trained:
+                    state.accuracy[update.site] = federation.validate(update.state)
             state.round = round_
 
     def choose_peers(
         self, sites: Sequence[str], round_: int, state: FedPerlState, federation: Federation
     ) -> tuple[dict[str, list[str]], dict[str, Any]]:
-        """Return each site's peers Omega by name, and a row for the log of peers (none during the
-        warm-up).
+        """Return the peers Ω of each site, and a row for the log of peers.
+
+        During the warm-up, and before any site has trained, there are no peers and no row.
         """
-        choice = self.settings
-        seen = state.seen
-        chosen = dict[str, list[str]]({site: [] for site in sites})
-        if round_ <= choice.warm_up or not seen:
-            return chosen, {}
-        index = {site: place for place, site in enumerate(seen)}
-        known = [site for site in sorted(sites) if site in index]
-        matrix = similarity(
-            state.rows["moments"], choice.similarity_scale, [index[site] for site in known]
-        )
-        accuracy = {index[site]: value for site, value in state.accuracy.items()}
-        nearest = list[list[str]]()
-        values = list[list[float]]()
-        for site, row in zip(known, matrix, strict=True):
+        settings = self.settings
+        peers_of_sites: dict[str, list[str]] = {site: [] for site in sites}
+        if round_ <= settings.warm_up or not state.seen:
+            return peers_of_sites, {}
+        place_of = {site: place for place, site in enumerate(state.seen)}
+        accuracy = {place_of[site]: value for site, value in state.accuracy.items()}
+        participants = [site for site in sorted(sites) if site in place_of]
+        places = [place_of[site] for site in participants]
+        similarities = similarity(state.rows["moments"], settings.similarity_scale, places)
+
+        nearest_sites: list[list[str]] = []
+        nearest_similarities: list[list[float]] = []
+        for site, place, row in zip(participants, places, similarities, strict=True):
             generator = torch_generator(federation.seed, "peers", round_, site)
-            closest = _closest(row, index[site], max(choice.committee, _LOGGED))
-            peers = self._committee(index[site], row, closest, accuracy, generator)
-            lone = choice.anonymise and len(peers) == 1 and not choice.allow_single_peer
-            chosen[site] = [] if lone else [seen[peer] for peer in peers]
-            nearest.append([seen[peer] for peer in closest[:_LOGGED]])
-            values.append(row[closest[:_LOGGED]].tolist())
-        record = {"sites": known, "nearest": nearest, "similarity": values, "chosen": chosen}
-        return chosen, {"peers": {**record, "anonymised": choice.anonymise}}
+            closest = _closest(row, place, max(settings.committee, _LOGGED))
+            committee = self._committee(place, row, closest, accuracy, generator)
+            is_lone_peer = settings.anonymise and len(committee) == 1
+            if not is_lone_peer or settings.allow_single_peer:
+                peers_of_sites[site] = [state.seen[peer] for peer in committee]
+            logged = closest[:_LOGGED]
+            nearest_sites.append([state.seen[peer] for peer in logged])
+            nearest_similarities.append(row[logged].tolist())
+        row_of_log = {
+            "sites": participants,
+            "nearest": nearest_sites,
+            "similarity": nearest_similarities,
+            "chosen": peers_of_sites,
+            "anonymised": settings.anonymise,
+        }
+        return peers_of_sites, {"peers": row_of_log}
 
     def peer_models(self, peers: Sequence[str], federation: Federation) -> dict[str, State]:
-        """Return what is sent: one anonymous model, or each peer's own."""
+        """Return the models that a site is sent: one anonymous model, or each peer's own."""
         models = [federation.models[peer] for peer in peers]
         if models and self.settings.anonymise:
             models = [anonymise(models)]
-        return {f"peer{index}": model for index, model in enumerate(models)}
+        return {f"peer{number}": model for number, model in enumerate(models)}
+
+    def _tasks(
+        self, sites: Sequence[str], peers: Mapping[str, Sequence[str]], federation: Federation
+    ) -> dict[str, ClientTask]:
+        return {
+            site: ClientTask(models=self.peer_models(peers[site], federation)) for site in sites
+        }
 
     def _committee(
         self,
@@ -181,36 +189,45 @@ class FedPerl(Algorithm[FedPerlState]):
         accuracy: Mapping[int, float],
         generator: torch.Generator,
     ) -> list[int]:
-        choice = self.settings
-        peers = list(closest[: self.settings.committee])
-        if choice.peers == "random":
-            peers = random_peers(site, choice.committee, range(len(similarities)), generator)
-        if choice.policy == "validation":
+        """Return the peers that may teach a site; sites are indices in [0, M).
+
+        Args:
+            site: index of the site.
+            similarities: (M,), the site's similarity to all sites that have trained.
+            closest: the most similar sites, most similar first.
+            accuracy: of the sites' last models, if a policy needs it.
+            generator: draws random peers.
+        """
+        settings = self.settings
+        if settings.peers == "random":
+            everyone = range(len(similarities))
+            peers = random_peers(site, settings.committee, everyone, generator)
+        else:
+            peers = list(closest[: settings.committee])
+        if settings.policy == "validation":
             return validation_policy(peers, accuracy, site)
-        if choice.policy == "gated_validation":
-            return gated_validation_policy(peers, accuracy, choice.gate)
-        if choice.policy == "gated_similarity":
+        if settings.policy == "gated_validation":
+            return gated_validation_policy(peers, accuracy, settings.gate)
+        if settings.policy == "gated_similarity":
             # Min-max scaled features of fewer than three sites are 0, 1 or constant: no gate can
             # use them.
-            enough = len(similarities) > 2
-            return gated_similarity_policy(peers, similarities, site, choice.gate) if enough else []
+            if len(similarities) < 3:
+                return []
+            return gated_similarity_policy(peers, similarities, site, settings.gate)
         return peers
 
 
 def _closest(similarities: Tensor, site: int, count: int) -> list[int]:
-    """Return :func:`top_peers` of a site among all others, without sorting them all."""
-    lowest = similarities.topk(min(count + 1, len(similarities))).values[
-        -1
-    ]  # one more: the site is in its own row
-    return top_peers(
-        similarities, site, count, (similarities >= lowest).nonzero().flatten().tolist()
-    )
+    """Return :func:`top_peers` of a site among all other sites, without sorting them all."""
+    # One more than ``count``, because the site is in its own row.
+    most = min(count + 1, len(similarities))
+    lowest = similarities.topk(most).values[-1]
+    candidates = (similarities >= lowest).nonzero().flatten().tolist()
+    return top_peers(similarities, site, count, candidates)
 
 
 def _lone_peers(settings: FedPerlSettings) -> str:
-    """Return the setting by which a peer may be no mean of two sites or more; empty where none can
-    be.
-    """
+    """Return the setting that lets a peer be a single site's model; empty if none does."""
     if not settings.committee:
         return ""
     if not settings.anonymise:

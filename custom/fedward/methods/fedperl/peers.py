@@ -1,4 +1,7 @@
-"""FedPerl's choice of peers, and what is sent of them (Bdair et al., MELBA 2022, Alg. 1, eq. (6))."""
+"""FedPerl's choice of peers, and the model that is sent in their place.
+
+Bdair et al., MELBA 2022, Alg. 1, eq. (6).
+"""
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
@@ -22,8 +25,7 @@ def top_peers(similarity: Tensor, site: int, committee: int, seen: Collection[in
             where used.
         site: index m in [0, M).
         committee: T >= 0.
-        seen: indices in [0, M) of the sites the server holds a model of; m itself may be among
-            them.
+        seen: indices in [0, M) of the sites that the server holds a model of; m may be among them.
 
     Returns:
         At most T distinct indices, never m, by falling similarity and, where equal, by rising
@@ -31,23 +33,26 @@ def top_peers(similarity: Tensor, site: int, committee: int, seen: Collection[in
 
     Raises ConfigError: a site outside the row, a negative T, a similarity that is NaN or infinite.
 
-    Edge cases: fewer than T others seen: all of them. nobody else seen, or T = 0: none: the site
-    trains without a peer.
+    Edge cases: fewer than T other sites seen: all of them. No other site seen, or T = 0: none, so
+    that the site trains without a peer.
 
     Deviates: in the authors' code unseen sites stay eligible, with similarity 0, and a site that
     has never trained gets random peers.
     """
     candidates = _candidates(site, committee, seen)
-    largest = max([site, *candidates])
-    if largest >= len(similarity):
-        raise _bad_site("top_peers", largest)
+    largest_index = max([site, *candidates])
+    if largest_index >= len(similarity):
+        raise _not_a_site("top_peers", largest_index)
     values = similarity[candidates]
     broken = (~values.isfinite()).nonzero().flatten().tolist()
     if broken:
-        where = f"fedperl.top_peers, sites {site} and {candidates[broken[0]]}"
-        remedy = "Use a row of fedperl.similarity."
-        found = f"{values[broken[0]]}"
-        raise ConfigError(where, expected="a finite similarity", found=found, remedy=remedy)
+        raise ConfigError(
+            f"fedperl.top_peers, sites {site} and {candidates[broken[0]]}",
+            "Use a row of fedperl.similarity.",
+            expected="a finite similarity",
+            found=f"{values[broken[0]]}",
+        )
+    # Stable, so that equal similarities stay in the rising order of the candidates.
     order: list[int] = values.argsort(descending=True, stable=True)[:committee].tolist()
     return [candidates[position] for position in order]
 
@@ -62,11 +67,11 @@ def random_peers(
     Args:
         site: index m >= 0.
         committee: T >= 0.
-        seen: indices of the sites the server holds a model of; m itself may be among them.
+        seen: indices of the sites that the server holds a model of; m may be among them.
         generator: the only source of chance.
 
     Returns:
-        min(T, others seen) distinct indices, never m, uniformly drawn, in the order drawn.
+        min(T, other sites seen) distinct indices, never m, uniformly drawn, in the order drawn.
 
     Raises ConfigError: a negative index or a negative T.
 
@@ -80,18 +85,18 @@ def random_peers(
     return [candidates[position] for position in order[:committee]]
 
 
-class _Mean(Mapping[str, Tensor]):
-    """The mean of models, each tensor computed when it is read: one for every site would fill the
-    server's memory.
+class _MeanOfModels(Mapping[str, Tensor]):
+    """The mean of models, of which each tensor is computed when it is read.
+
+    A mean in memory for every site would fill the server's memory.
     """
 
     def __init__(self, states: Sequence[State]) -> None:
         self._states = states
 
-    def __getitem__(self, key: str) -> Tensor:
-        return weighted_average(
-            [{key: state[key]} for state in self._states], [1.0] * len(self._states)
-        )[key]
+    def __getitem__(self, name: str) -> Tensor:
+        tensors = [{name: state[name]} for state in self._states]
+        return weighted_average(tensors, [1.0] * len(tensors))[name]
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._states[0])
@@ -104,45 +109,55 @@ def anonymise(states: Sequence[State]) -> State:
     """Average the peers' models into one, so that no site receives another site's model.
 
     ``φ_a = (1/|Ω|) Σ_{t in Ω} φ_t``.
+
     Source: Bdair et al., MELBA 2022, eq. (6), Alg. 1.
 
     Args:
-        states: one or more state_dicts with equal keys, shapes and dtypes, possibly lazy (read
-            tensor by tensor).
+        states: one or more state_dicts with equal keys, shapes and dtypes. They may be lazy, read
+            tensor by tensor.
 
     Returns:
-        A state_dict that reads and averages a tensor whenever it is asked for; parameters and
-        BatchNorm statistics averaged, integer tensors those of the first state.
+        A state_dict that reads and averages a tensor whenever it is asked for. Parameters and
+        BatchNorm statistics are averaged, integer tensors are those of the first state.
 
-    Raises ConfigError: no state, or states with other keys; when a tensor is read, other shapes or
-    dtypes.
+    Raises ConfigError: no state, or states with different keys; when a tensor is read, different
+    shapes or dtypes.
 
-    Edge cases: one peer: an exact copy of its model: nothing is anonymous about it. no peer:
-    refused: where nobody is left, the workflow sends no model. order: irrelevant up to the last
-    bit, integer tensors excepted.
+    Edge cases: one peer: an exact copy of its model, which is not anonymous. No peer: refused;
+    where no peer is left, the workflow sends no model. Order: irrelevant up to the last bit,
+    integer tensors excepted.
     """
-    where = "fedperl.anonymise"
     if not states:
         raise ConfigError(
-            where, expected="one or more states", found="0 states", remedy="Send no model instead."
+            "fedperl.anonymise",
+            "Send no model instead.",
+            expected="one or more states",
+            found="0 states",
         )
-    require_keys(where, states)
-    return _Mean(states)
+    require_keys("fedperl.anonymise", states)
+    return _MeanOfModels(states)
 
 
 def _candidates(site: int, committee: int, seen: Collection[int]) -> list[int]:
-    """Return the other sites seen, in rising order: a set has no order of its own."""
+    """Return the other sites seen, in rising order, because a set has no order of its own."""
     if committee < 0:
-        where = f"fedperl, peers of site {site}"
-        raise ConfigError(where, expected="a committee >= 0", found=f"{committee}", remedy="Set T.")
+        raise ConfigError(
+            f"fedperl, peers of site {site}",
+            "Set T.",
+            expected="a committee >= 0",
+            found=f"{committee}",
+        )
     for index in (site, *seen):
-        if isinstance(index, bool) or index < 0:  # a mask of bools would pass for sites 0 and 1
-            raise _bad_site("peers", index)
+        # A mask of bools would pass for sites 0 and 1.
+        if isinstance(index, bool) or index < 0:
+            raise _not_a_site("peers", index)
     return sorted(set(seen) - {site})
 
 
-def _bad_site(where: str, index: int) -> ConfigError:
-    remedy = "Pass indices of models with a known similarity."
+def _not_a_site(function: str, index: int) -> ConfigError:
     return ConfigError(
-        f"fedperl.{where}", expected="the index of a site", found=f"{index}", remedy=remedy
+        f"fedperl.{function}",
+        "Pass indices of models with a known similarity.",
+        expected="the index of a site",
+        found=f"{index}",
     )

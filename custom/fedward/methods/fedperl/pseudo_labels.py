@@ -1,5 +1,6 @@
-"""FedPerl at a site: labels made together with its peers (Bdair et al., MELBA 2022, eq. (5), (7)
-and (8)).
+"""FedPerl at a site: labels made together with its peers.
+
+Bdair et al., MELBA 2022, eq. (5), (7) and (8).
 """
 
 from typing import Literal
@@ -10,11 +11,7 @@ from torch import Tensor, nn
 from fedward.errors import ConfigError
 from fedward.methods.fedperl.settings import FedPerlSettings
 from fedward.methods.fixmatch import FixMatchObjective
-from fedward.methods.local import (
-    Batch,
-    RoundInputs,
-    probabilities_in_evaluation_mode,
-)
+from fedward.methods.local import Batch, RoundInputs, probabilities_in_evaluation_mode
 from fedward.methods.pseudo_labels import PseudoLabels, Statistics, labeller
 
 
@@ -23,7 +20,9 @@ def pseudo_label(
 ) -> tuple[Tensor, Tensor]:
     """Label images together with the peers, and keep the labels the committee is sure of.
 
-    ``q_i = (p_loc,i + Σ_t p_t,i) / (P + 1)``,  ``ŷ_i = argmax_c q_ic``,  ``keep_i = [max_c q_ic >= τ]``.
+    ``q_i = (p_loc,i + Σ_t p_t,i) / (P + 1)``,  ``ŷ_i = argmax_c q_ic``,
+    ``keep_i = [max_c q_ic >= τ]``.
+
     Source: Bdair et al., MELBA 2022, eq. (5), and eq. (7) with one anonymous peer.
 
     Args:
@@ -34,44 +33,47 @@ def pseudo_label(
             paper prints.
 
     Returns:
-        labels (N,) int64 in [0, K), keep (N,) bool, as
+        labels (N,) int64 in [0, K), and keep (N,) bool, as
         :func:`fedward.methods.pseudo_labels.labeller.pseudo_label`.
 
-    Raises ConfigError: shapes that do not belong together, a threshold out of range, or an unknown
-    ``combine``.
+    Raises ConfigError: the shapes do not match, the threshold is out of range, or ``combine`` is
+    unknown.
 
-    Edge cases: P = 0: exactly FixMatch on ``local``. equal peers and local: "mean" is FixMatch on
-    ``local`` up to rounding. NaN in any p_i: not kept: a broken peer cannot label.
+    Edge cases: P = 0: exactly FixMatch on ``local``. Peers equal to local: "mean" is FixMatch on
+    ``local`` up to rounding. NaN in any p_i: not kept, because a broken peer cannot label.
 
-    Deviates: eq. (5) and (7) compare the sum of T + 1 probabilities with τ, which τ = 0.6 would
-    pass nearly always, as its maximum is at least (T + 1) / K; the authors' code divides by T + 1.
-    The sum stays available.
+    Deviates: eq. (5) and (7) compare the sum of T + 1 probabilities with τ. τ = 0.6 would nearly
+    always pass, as the maximum of the sum is at least (T + 1) / K. The authors' code divides by
+    T + 1. The sum stays available.
     """
-    scores = committee_mean(local, peers)
+    mean = committee_mean(local, peers)
     if combine == "sum":
-        return labeller.pseudo_label(scores, threshold / (len(peers) + 1))
+        # The sum reaches τ where the mean reaches τ / (P + 1).
+        return labeller.pseudo_label(mean, threshold / (len(peers) + 1))
     if combine != "mean":
         raise ConfigError(
             "fedperl.pseudo_label",
+            "Choose one.",
             expected='"mean" or "sum"',
             found=repr(combine),
-            remedy="Choose one.",
         )
-    return labeller.pseudo_label(scores, threshold)
+    return labeller.pseudo_label(mean, threshold)
 
 
 def committee_mean(local: Tensor, peers: Tensor) -> Tensor:
-    """Return the mean over the site and its peers (N, K): q of :func:`pseudo_label`, with its
-    arguments and errors.
+    """Return the mean over the site and its peers (N, K), q of :func:`pseudo_label`.
+
+    Arguments and errors are those of :func:`pseudo_label`.
     """
-    _require_peers("fedperl.committee_mean", local, peers)
+    _require_matching("fedperl.committee_mean", local, peers)
     return torch.cat([local.unsqueeze(0), peers]).mean(dim=0)
 
 
 def consistency(local: Tensor, peers: Tensor) -> Tensor:
     """Return the mean squared distance between the site's predictions and its peers'.
 
-    ``L_con = (1/P) Σ_t MSE(p_t, p_loc)`` with the mean over images and classes.
+    ``L_con = (1/P) Σ_t MSE(p_t, p_loc)``, with the mean over images and classes.
+
     Source: Bdair et al., MELBA 2022, eq. (8).
 
     Args:
@@ -80,64 +82,70 @@ def consistency(local: Tensor, peers: Tensor) -> Tensor:
         peers: p_t (P, N, K) floating point, P >= 0.
 
     Returns:
-        Scalar in [0, 1] for probabilities. The gradient reaches ``local`` only, never ``peers``.
+        Scalar, in [0, 1] for probabilities. The gradient reaches ``local`` only, never ``peers``.
 
-    Raises ConfigError: shapes that do not belong together.
+    Raises ConfigError: the shapes do not match.
 
-    Edge cases: P = 0, or N = 0: 0 with a gradient of 0. peers equal to local: 0. NaN, infinity: the
-    loss is not finite: a broken net is noticed.
+    Edge cases: P = 0, or N = 0: 0 with a gradient of 0. Peers equal to local: 0. NaN or infinity:
+    the loss is not finite, because a broken network must be noticed.
 
-    Deviates: the authors' code detaches both sides, so that the term never trains the net, and
+    Deviates: the authors' code detaches both sides, so that the term never trains the network, and
     skips it where no pseudo-label is kept. Eq. (8) is minimised over the local weights, which is
     done here, on every image.
     """
-    _require_peers("fedperl.consistency", local, peers)
+    _require_matching("fedperl.consistency", local, peers)
     return (local - peers.detach()).square().sum() / max(peers.numel(), 1)
 
 
 class FedPerlObjective(FixMatchObjective):
-    """L_sup + beta L_pl + gamma L_con; without peers exactly FixMatch."""
+    """``L_sup + β L_pl + γ L_con``; without peers exactly FixMatch."""
 
     settings: FedPerlSettings
 
     def teach(
         self, net: nn.Module, weak: Tensor, peers: Tensor | None, inputs: RoundInputs
     ) -> tuple[Tensor, dict[str, Tensor]]:
-        """Stay close to the peers (eq. (8))."""
-        choice = self.settings
-        with torch.set_grad_enabled(
-            self.follows(peers)
-        ):  # else the weak views need no backward pass
-            if choice.batch_statistics_for_labels:
+        """Return the network's probabilities (B, K), and the distance to the peers (eq. (8))."""
+        settings = self.settings
+        # Without a gradient the weak views need no backward pass.
+        with torch.set_grad_enabled(self.follows(peers)):
+            if settings.batch_statistics_for_labels:
                 local = inputs.outputs.probabilities(net(weak))
             else:
                 local = probabilities_in_evaluation_mode(net, weak, inputs.outputs)
         if peers is None:
             return local, {}
-        return local, {"loss_consistency": choice.consistency_weight * consistency(local, peers)}
+        weighted = settings.consistency_weight * consistency(local, peers)
+        return local, {"loss_consistency": weighted}
 
     def label(
-        self, local: Tensor, batch: Batch, known: Statistics, inputs: RoundInputs
+        self, local: Tensor, batch: Batch, statistics: Statistics, inputs: RoundInputs
     ) -> PseudoLabels:
-        """Label together with the peers (eq. (5), (7)): a labeller is given the mean over all of
-        them.
+        """Label together with the peers (eq. (5), (7)).
+
+        The labeller is given the mean over the site and its peers.
         """
-        choice = self.settings
-        peers = local.new_empty((0, *local.shape)) if batch.peers is None else batch.peers
-        if choice.combine == "sum":  # of probabilities, which no labeller takes
-            return PseudoLabels(*pseudo_label(local, peers, choice.threshold, choice.combine))
-        return super().label(committee_mean(local, peers), batch, known, inputs)
+        settings = self.settings
+        peers = batch.peers
+        if peers is None:
+            peers = local.new_empty((0, *local.shape))
+        if settings.combine == "sum":
+            # A sum is not a probability, which labellers expect.
+            labels, keep = pseudo_label(local, peers, settings.threshold, "sum")
+            return PseudoLabels(labels, keep)
+        return super().label(committee_mean(local, peers), batch, statistics, inputs)
 
     def follows(self, peers: Tensor | None) -> bool:
         """Return whether there are peers to stay close to."""
-        choice = self.settings
-        return peers is not None and choice.consistency_weight > 0
+        return peers is not None and self.settings.consistency_weight > 0
 
 
-def _require_peers(where: str, local: Tensor, peers: Tensor) -> None:
+def _require_matching(where: str, local: Tensor, peers: Tensor) -> None:
+    """Raise ConfigError unless the probabilities are of the same images and classes."""
     if local.dim() != 2 or peers.shape[1:] != local.shape:
-        expected = "probabilities (N, K) and peers (P, N, K)"
-        found = f"{tuple(local.shape)} and {tuple(peers.shape)}"
         raise ConfigError(
-            where, expected=expected, found=found, remedy="Predict the same images with all models."
+            where,
+            "Predict the same images with all models.",
+            expected="probabilities (N, K) and peers (P, N, K)",
+            found=f"{tuple(local.shape)} and {tuple(peers.shape)}",
         )

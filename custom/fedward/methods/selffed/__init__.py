@@ -20,6 +20,16 @@ from fedward.methods.selffed.masking import (
 from fedward.methods.selffed.participation import gain_recession_weights
 from fedward.methods.selffed.settings import SelfFedSettings
 
-__all__ = ["SelfFed", "SelfFedSettings", "SelfFedState", "gain_recession_weights"]
-__all__ += ["denormalise_units", "mask_units", "masked_loss", "normalise_units"]
-__all__ += ["ema", "enqueue", "info_nce"]
+__all__ = [
+    "SelfFed",
+    "SelfFedSettings",
+    "SelfFedState",
+    "denormalise_units",
+    "ema",
+    "enqueue",
+    "gain_recession_weights",
+    "info_nce",
+    "mask_units",
+    "masked_loss",
+    "normalise_units",
+]

@@ -1,11 +1,13 @@
-"""SelfFed's rounds: pre-training without labels, then fine-tuning with them, and the mean that
-knows who came often.
+"""SelfFed's rounds: pre-training without labels, then fine-tuning with labels.
+
+Khowaja et al., arXiv 2307.01514, Sec. III-C to III-E.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import torch
+from torch import Tensor, nn
 
 from fedward.errors import RunError
 from fedward.methods.aggregation import (
@@ -41,13 +43,15 @@ from fedward.methods.workflow import ClientTask, ClientUpdate, Exchange, Federat
 from fedward.seeds import torch_generator
 
 PRETRAIN = "pretrain"
+"""Task of a site in phase 1."""
 FINE_TUNE = "train"
+"""Task of a site in phase 2."""
 CONTRAST = "contrast"
-"""Tasks of a site in phase 1 and in phase 2, and of the server between two rounds of phase 2."""
+"""Task of the server between two rounds of phase 2, and of a site that contrasts its own images."""
 
 _HEAD = "classifier."
 _PARTS = ("encoder.", _HEAD, "mask_token", "decoder.", "projection.")
-"""How the names of the network's tensors begin."""
+"""Prefixes of the names of the network's tensors, one for each of its parts."""
 
 
 @dataclass
@@ -57,36 +61,33 @@ class SelfFedState(ServerState):
     participations: dict[str, int] = field(default_factory=dict)
     """F: accepted contributions of each site in phase 2."""
     target: State = field(default_factory=dict)
-    """Target network of the server's contrastive step; empty before the first."""
+    """Target network of the server's contrastive step; empty before the first step."""
     queue: State = field(default_factory=dict)
-    """Its queue, as ``{"keys": (Q, D), "images": (Q, 1)}``."""
+    """Queue of that step, ``{"keys": (Q, D), "images": (Q, 1)}``; empty before the first step."""
 
 
 def images_of_phase(task: str, labelled: int, unlabelled: int, steps: int) -> int:
-    """Weight a site by all its images in phase 1, and by the labelled ones in phase 2: n_k of eq.
-    (7).
-    """
+    """Weight a site by all its images in phase 1, by the labelled ones in phase 2: n_k of eq. (7)."""
     return labelled + unlabelled if task == PRETRAIN else labelled
 
 
 class SelfFed(Algorithm[SelfFedState]):
-    """Federated masked pre-training, then fine-tuning with a contrastive network and gain-recession
-    weights.
+    """Federated masked pre-training, then fine-tuning beside a contrastive network.
 
     Between two rounds of phase 2 the order is: average, contrast, send. What happens with fewer
     replies than asked for:
 
-    - some sites fail: the mean is taken over those that replied; the others' F stays
+    - some sites fail: the mean is taken over those that replied; F of the other sites stays
     - none replies: the model stays, nothing is contrasted; three such rounds in a row end the run
     - a site without labels: takes part in phase 1; in phase 2 it declines, whatever it could
       contrast
-    - late, second, broken reply: as FedAvg; it does not count in F
+    - a late, second or broken reply: as in FedAvg; it does not count in F
 
     Deviates: the classifier travels and is averaged with the encoder. Where sites "send only the
     encoder part" (Sec. III-E), ``upload = "encoder"``, metrics are those of the global encoder with
     each site's own classifier, as its last training left it. The decoder is averaged in phase 1, as
-    in Fed-MAE. There is no contrastive step after the last
-    round: no site would fit its classifier to it.
+    in Fed-MAE. There is no contrastive step after the last round, because no site would fit its
+    classifier to it.
     """
 
     settings_type = SelfFedSettings
@@ -98,137 +99,173 @@ class SelfFed(Algorithm[SelfFedState]):
         self.requirements = _requirements(settings)
         self.extend = add_projection
         if "pictures" in self.requirements.server.images:
-            self.pictures = lambda net, images: reconstructions(
-                net, images, settings.mask_ratio, torch_generator(0, "reconstructions")
-            )
+            self.pictures = self._pictures
 
     def task(self, round_: int) -> str:
-        """Return the task of the phase a round belongs to."""
+        """Return the task of the phase that a round belongs to."""
         return PRETRAIN if round_ <= self.settings.pretraining_rounds else FINE_TUNE
 
     def rate(self, round_: int) -> float:
-        """Return the learning rate of a round, by its phase's schedule, whoever takes part."""
-        choice = self.settings
-        before = self.settings.pretraining_rounds
-        if round_ <= before:
-            base = choice.pretraining_rate
-            first = 0
-            total = before
-            warm_up = choice.pretraining_warm_up
+        """Return the learning rate of a round, by its phase's schedule, whichever sites take part."""
+        settings = self.settings
+        if self.task(round_) == PRETRAIN:
+            largest = settings.pretraining_rate
+            rounds_before = 0
+            rounds = settings.pretraining_rounds
+            warm_up = settings.pretraining_warm_up
         else:
-            base = choice.learning_rate
-            first = before
-            total = choice.rounds - before
-            warm_up = choice.warm_up
-        return scheduled_rate(base, round_ - first - 0.5, total, warm_up, choice.schedule)
+            largest = settings.learning_rate
+            rounds_before = settings.pretraining_rounds
+            rounds = settings.rounds - settings.pretraining_rounds
+            warm_up = settings.warm_up
+        # The middle of the round stands for all of it.
+        position = round_ - rounds_before - 0.5
+        return scheduled_rate(largest, position, rounds, warm_up, settings.schedule)
 
     def phases(self, task: str, round_: int, labelled: int) -> Sequence[Phase]:
-        """Return the pretext's phase, or cross-entropy (after a contrastive phase where sites
-        contrast).
+        """Return the pretext's phase, or cross-entropy, after a contrastive phase if sites contrast.
 
-        The contrast slows down with the cross-entropy, whose last small steps could not follow it
-        otherwise.
+        The rate of the contrast falls with that of the cross-entropy, whose last small steps could
+        not follow it otherwise.
         """
+        settings = self.settings
+        rate = self.rate(round_)
         if task == PRETRAIN:
-            masked = self.settings.pretext == "masked"
-            return [
-                Phase(
-                    (MaskedModelling if masked else Contrastive)(self.settings), self.rate(round_)
-                )
-            ]
-        rate = self.rate(round_) * self.settings.contrastive_rate / self.settings.learning_rate
-        contrast = Phase(Contrastive(self.settings), rate, (CONTRAST,))
+            if settings.pretext == "masked":
+                return [Phase(MaskedModelling(settings), rate)]
+            return [Phase(Contrastive(settings), rate)]
+        contrastive_rate = rate * settings.contrastive_rate / settings.learning_rate
+        contrast = Phase(Contrastive(settings), contrastive_rate, (CONTRAST,))
         if task == CONTRAST:
             return [contrast]
         if not labelled:
             return []
-        first = [contrast] if self.settings.contrastive == "client" else []
-        return [*first, Phase(Supervised(), self.rate(round_))]
+        fine_tuning = Phase(Supervised(), rate)
+        if settings.contrastive == "client":
+            return [contrast, fine_tuning]
+        return [fine_tuning]
 
     def rounds(self, state: SelfFedState, federation: Federation) -> Rounds:
         """Khowaja et al., arXiv 2307.01514, Sec. III-C to III-E."""
-        while state.round < self.settings.rounds:
+        settings = self.settings
+        while state.round < settings.rounds:
             round_ = state.round + 1
-            names = federation.sites
-            sites = draw_participants(names, self.settings.participants, federation.seed, round_)
+            sites = draw_participants(
+                federation.sites, settings.participants, federation.seed, round_
+            )
             task = self.task(round_)
             tasks = {site: ClientTask(task) for site in sites}
+            # Before phase 2 the classifier is not trained, so the model is not evaluated.
             updates = yield Exchange(round_, state.model, tasks, evaluate=task == FINE_TUNE)
             if task == PRETRAIN:
-                least = federation.effective_replies
-                state.model = mean_of(updates, task, self.weight, self.settings, state.model, least)
-            elif trained := [update for update in updates if update.steps and update.labelled]:
-                state.model = self.aggregate(state, trained, federation.effective_replies)
-                if round_ < self.settings.rounds:
-                    self.contrast(state, federation)
-            if round_ == self.settings.pretraining_rounds and federation.show is not None:
-                federation.show(state.model, {"round": round_, "hidden": self.settings.mask_ratio})
-            if (
-                round_ == self.settings.rounds != self.settings.pretraining_rounds
-                and not state.participations
-            ):
-                where = f"round {round_}, sites {', '.join(names)}"
-                remedy = "Give a site labels, or only pre-train."
-                expected = (
-                    "a site with labels that trained the classifier, in some round of phase 2"
+                state.model = mean_of(
+                    updates, task, self.weight, settings, state.model, federation.effective_replies
                 )
-                raise RunError(where, expected=expected, found="none", remedy=remedy)
+            else:
+                self._fine_tuned(state, updates, round_, federation)
+            if round_ == settings.pretraining_rounds and federation.show is not None:
+                federation.show(state.model, {"round": round_, "hidden": settings.mask_ratio})
+            if round_ == settings.rounds:
+                self._require_trained_classifier(state, federation)
             state.round = round_
+
+    def _fine_tuned(
+        self,
+        state: SelfFedState,
+        updates: Sequence[ClientUpdate],
+        round_: int,
+        federation: Federation,
+    ) -> None:
+        """Average the replies of a round of phase 2, and contrast the mean before the next round."""
+        trained = [update for update in updates if update.steps and update.labelled]
+        if not trained:
+            return
+        state.model = self.aggregate(state, trained, federation.effective_replies)
+        if round_ < self.settings.rounds:
+            self.contrast(state, federation)
+
+    def _require_trained_classifier(self, state: SelfFedState, federation: Federation) -> None:
+        """Raise RunError if the run was to fine-tune and no site has trained the classifier."""
+        only_pretrains = self.settings.rounds == self.settings.pretraining_rounds
+        if only_pretrains or state.participations:
+            return
+        raise RunError(
+            f"round {self.settings.rounds}, sites {', '.join(federation.sites)}",
+            "Give a site labels, or only pre-train.",
+            expected="a site with labels that trained the classifier, in some round of phase 2",
+            found="none",
+        )
 
     def aggregate(
         self, state: SelfFedState, updates: Sequence[ClientUpdate], least: float
     ) -> State:
         """Return the mean of the replies by labelled images and participations, and count these.
 
-        ``W = Σ_k w_k W_k`` with ``w_k`` of :func:`gain_recession_weights`, or, where updates are
-        weighted, ``W <- W + Σ_k (n_k / n) β^F_k (W_k - W)``. The weights of the replies are capped
-        and levelled by themselves: the part of ``W`` is known to all, and hides nobody's reply.
+        ``W = Σ_k w_k W_k`` with ``w_k`` of :func:`gain_recession_weights`; or, where updates are
+        weighted, ``W <- W + Σ_k (n_k / n) β^F_k (W_k - W)``. In the latter the weights of the
+        replies are capped and levelled by themselves: the part of ``W`` is known to all sites, and
+        hides no reply.
+
+        Args:
+            state: the server's; participations are counted in it.
+            updates: replies of sites that have labels and took steps, at least one.
+            least: the effective number of replies that the mean must be worth.
         """
-        choice = self.settings
+        settings = self.settings
         models = [update.state for update in updates]
-        counts = capped_counts([update.labelled for update in updates], choice.largest_share)
-        taken_part = [state.participations.get(update.site, 0) for update in updates]
-        state.participations |= {
-            update.site: 1 + times for update, times in zip(updates, taken_part, strict=True)
-        }
-        sizes, times = torch.tensor([counts, taken_part], dtype=torch.float64)
-        if choice.aggregation == "normalised":
-            weights = gain_recession_weights(sizes, times, choice.beta)
-            capped = capped_weights(weights, sizes, choice.largest_share)
+        counts = capped_counts([update.labelled for update in updates], settings.largest_share)
+        participations = [state.participations.get(update.site, 0) for update in updates]
+        for update, times in zip(updates, participations, strict=True):
+            state.participations[update.site] = times + 1
+        n = torch.tensor(counts, dtype=torch.float64)  # (K,)
+        f = torch.tensor(participations, dtype=torch.float64)  # (K,)
+        if settings.aggregation == "normalised":
+            weights = gain_recession_weights(n, f, settings.beta)
+            capped = capped_weights(weights, n, settings.largest_share)
             return weighted_average(models, levelled_weights(capped.tolist(), counts, least))
-        shares = capped_weights(
-            sizes / sizes.sum() * choice.beta**times, sizes, choice.largest_share
-        )
-        rest = max(1 - float(shares.sum()), 0.0)
-        return weighted_average(
-            [state.model, *models], [rest, *levelled_weights(shares.tolist(), counts, least)]
-        )
+        shares = capped_weights(n / n.sum() * settings.beta**f, n, settings.largest_share)
+        share_of_the_model = max(1 - float(shares.sum()), 0.0)
+        levelled_shares = levelled_weights(shares.tolist(), counts, least)
+        return weighted_average([state.model, *models], [share_of_the_model, *levelled_shares])
 
     def contrast(self, state: SelfFedState, federation: Federation) -> None:
-        """Train the model on the server's own images, where it is to."""
+        """Train the model on the server's own images, where the method uses them."""
         if federation.learn is None:
             return
-        memory: dict[str, State] = (
-            {TARGET: state.target, QUEUE: state.queue} if state.target else {}
-        )
+        memory: dict[str, State] = {}
+        if state.target:
+            memory = {TARGET: state.target, QUEUE: state.queue}
         state.model = federation.learn(state.model, state.round + 1, CONTRAST, memory)
         state.target = memory[TARGET]
         state.queue = memory[QUEUE]
 
+    def _pictures(self, net: nn.Module, images: Tensor) -> Mapping[str, Tensor]:
+        """Return the reconstructions of the server's images; the masks are equal in all runs."""
+        generator = torch_generator(0, "reconstructions")
+        return reconstructions(net, images, self.settings.mask_ratio, generator)
+
 
 def _requirements(settings: SelfFedSettings) -> Requirements:
     masked = settings.pretext == "masked"
-    own = settings.contrastive == "client"
     images = set[ServerImages]()
     if settings.contrastive == "server" and settings.pretraining_rounds < settings.rounds - 1:
         images.add("training")
     if masked and settings.pretraining_rounds:
         images.add("pictures")
-    pretext = ("mask_token", "decoder.") if masked else ("projection.",)
-    trained = {
-        PRETRAIN: ("encoder.", *pretext),
-        FINE_TUNE: ("encoder.", _HEAD, *(("projection.",) if own else ())),
+
+    trained_in_phase_1 = {"encoder."}
+    if masked:
+        trained_in_phase_1 |= {"mask_token", "decoder."}
+    else:
+        trained_in_phase_1 |= {"projection."}
+    trained_in_phase_2 = {"encoder.", _HEAD}
+    if settings.contrastive == "client":
+        trained_in_phase_2 |= {"projection."}
+    excluded = {
+        PRETRAIN: tuple(part for part in _PARTS if part not in trained_in_phase_1),
+        FINE_TUNE: tuple(part for part in _PARTS if part not in trained_in_phase_2),
     }
+
     whole_network = "pre-training is to change the encoder"
     unsupported = {
         Feature.ROBUST_MEAN: "it weights sites by their images and by how often each took part",
@@ -246,10 +283,7 @@ def _requirements(settings: SelfFedSettings) -> Requirements:
         server=ServerNeeds(images=frozenset(images)),
         tensors=TensorRules(
             private=(_HEAD,) if settings.upload == "encoder" else (),
-            excluded={
-                task: tuple(part for part in _PARTS if part not in parts)
-                for task, parts in trained.items()
-            },
+            excluded=excluded,
             untrained=(_HEAD,) if settings.pretraining_rounds == settings.rounds else (),
         ),
         unsupported=unsupported,

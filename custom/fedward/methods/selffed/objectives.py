@@ -1,5 +1,4 @@
-"""What is trained under SelfFed: a masked autoencoder without labels, and a contrastive network
-beside the classifier.
+"""The objectives of SelfFed: a masked autoencoder without labels, and a contrastive network.
 
 Khowaja et al., arXiv 2307.01514, Sec. III-C and III-D.
 """
@@ -38,9 +37,11 @@ if TYPE_CHECKING:
     from fedward.nets.masked_swin import MaskedSwin
 
 TARGET = "target"
+"""Role of the target network in a memory."""
 QUEUE = "queue"
-"""Roles in a memory: the target network, and ``{"keys": (Q, D), "images": (Q, 1)}``, oldest first:
-what each is of.
+"""Role of the queue in a memory: ``{"keys": (Q, D), "images": (Q, 1)}``, oldest first.
+
+``images`` holds the number of the image of which each key is.
 """
 MASKED_NETS = (
     "masked_swin_28",
@@ -49,35 +50,36 @@ MASKED_NETS = (
     "masked_swin_64",
     "masked_swin_224",
 )
+"""Networks that can fill in hidden parts of images, by name."""
 HIDDEN = 0.5
 """Grey of a hidden unit in a picture."""
 PROJECTION = 128
-"""D: length of a projection, as MoCo's."""
+"""D: length of a projection, as in MoCo."""
 
 
 def add_projection(net: nn.Module) -> None:
-    """Give a network the head FC of its contrastive loss: linear, ReLU, linear. Its logits do not
-    change.
+    """Give a network the head FC of its contrastive loss: linear, ReLU, linear.
 
-    Raises ConfigError for a network that cannot fill in hidden parts of images.
+    Its logits do not change.
+
+    Raises ConfigError: the network cannot fill in hidden parts of images.
     """
     if not hasattr(net, "reconstruct"):
-        expected = f"a network that can fill in hidden parts of images: {', '.join(MASKED_NETS)}"
-        remedy = "Set net to the one for the job's image_size."
         raise ConfigError(
-            "method selffed", expected=expected, found=f"a {type(net).__name__}", remedy=remedy
+            "method selffed",
+            "Set net to the one for the job's image_size.",
+            expected=f"a network that can fill in hidden parts of images: {', '.join(MASKED_NETS)}",
+            found=f"a {type(net).__name__}",
         )
     width = cast("MaskedSwin", net).classifier.in_features
-    net.add_module(
-        "projection",
-        nn.Sequential(nn.Linear(width, width), nn.ReLU(), nn.Linear(width, PROJECTION)),
-    )
+    projection = nn.Sequential(nn.Linear(width, width), nn.ReLU(), nn.Linear(width, PROJECTION))
+    net.add_module("projection", projection)
 
 
 class MaskedModelling(Stateless):
     """Phase 1: predict hidden units of all images of the site, labelled or not, by eq. (3).
 
-    Masks are drawn anew for each image and step. Pixels to be predicted are relative to their own
+    Masks are drawn for each image and step. The pixels to be predicted are relative to their own
     unit, as in Fed-MAE.
     """
 
@@ -89,14 +91,15 @@ class MaskedModelling(Stateless):
     def losses(
         self, net: nn.Module, batch: Batch, inputs: RoundInputs, state: None = None
     ) -> Losses:
-        """Return ``L_MAE`` of weak views."""
+        """Return ``L_MAE`` of the weak views; nothing without images."""
         images = batch.weak
-        masked = cast("MaskedSwin", net)
         if images is None:
             return Losses({})
-        grid = masked.preset.grid
+        masked_net = cast("MaskedSwin", net)
+        grid = masked_net.preset.grid
         mask = mask_units(len(images), grid, self._ratio, inputs.generator).to(images.device)
-        loss = masked_loss(masked.reconstruct(images, mask), normalise_units(images, grid), mask)
+        prediction = masked_net.reconstruct(images, mask)  # (B, C, H, W)
+        loss = masked_loss(prediction, normalise_units(images, grid), mask)
         return Losses({"loss_reconstruction": loss})
 
 
@@ -104,27 +107,27 @@ class MaskedModelling(Stateless):
 def reconstructions(
     net: nn.Module, images: Tensor, ratio: float, generator: torch.Generator
 ) -> dict[str, Tensor]:
-    """Return pictures of what a network makes of hidden units: ``original``, ``masked`` and
-    ``reconstruction``.
+    """Return pictures of what a network makes of hidden units.
 
-    What is predicted is relative to a unit's mean and deviation: those of the true unit are put
+    A prediction is relative to the mean and deviation of its unit; those of the true unit are put
     back. Visible units are shown as they are.
 
     Args:
         net: a masked network in evaluation mode.
-        images: (N, C, H, W) float32 in [0, 1], on the network's device, as are the pictures
-        returned. ratio, generator: share of each image that is hidden, in [0, 1], and the CPU's
-        generator of the masks.
+        images: (N, C, H, W) float32 in [0, 1], on the network's device.
+        ratio: share of each image that is hidden, in [0, 1].
+        generator: on the CPU, draws the masks.
+
+    Returns:
+        ``original``, ``masked`` and ``reconstruction``, each like ``images``.
     """
-    masked = cast("MaskedSwin", net)
-    grid = masked.preset.grid
-    mask = mask_units(len(images), grid, ratio, generator).to(images.device)
-    predicted = denormalise_units(masked.reconstruct(images, mask), images, grid).clamp(0, 1)
-    hidden = (
-        mask.repeat_interleave(masked.preset.unit, dim=1)
-        .repeat_interleave(masked.preset.unit, dim=2)
-        .unsqueeze(1)
-    )
+    masked_net = cast("MaskedSwin", net)
+    grid = masked_net.preset.grid
+    unit = masked_net.preset.unit  # pixels along the side of a unit
+    mask = mask_units(len(images), grid, ratio, generator).to(images.device)  # (N, g, g)
+    predicted = denormalise_units(masked_net.reconstruct(images, mask), images, grid).clamp(0, 1)
+    hidden = mask.repeat_interleave(unit, dim=1).repeat_interleave(unit, dim=2)  # (N, H, W)
+    hidden = hidden.unsqueeze(1)  # (N, 1, H, W)
     return {
         "original": images,
         "masked": torch.where(hidden, HIDDEN, images),
@@ -134,21 +137,24 @@ def reconstructions(
 
 @dataclass(frozen=True)
 class Contrasting:
-    """What the contrastive network carries from step to step. Modules are changed in place."""
+    """What the contrastive network carries from step to step."""
 
     online: nn.Module
+    """Encoder, mean over the map, and projection of the network that trains; (B, C, H, W) to
+    (B, D)."""
     target: nn.Module
+    """A slow copy of ``online``, changed in place after each step."""
     queue: State
-    """``{"keys": (Q, D), "images": (Q, 1)}`` on the CPU, oldest first: what each is of."""
+    """``{"keys": (Q, D), "images": (Q, 1)}`` on the CPU, oldest first; see :data:`QUEUE`."""
 
 
 class Contrastive(Objective[Contrasting]):
-    """The contrastive network: a strong view finds the weak view of the same image among earlier
-    images, by eq. (5).
+    """The contrastive network: a strong view finds the weak view of its image by eq. (5).
 
-    The target network, which sees the weak views, follows after every step by eq. (4); then the
-    step's keys join the queue. Both go on from round to round, in the memory of the server, or of a
-    site, which never sends them. The target starts as a copy of the network it is first given.
+    The target network, which sees the weak views, follows after every step by eq. (4). Then the
+    keys of the step join the queue. Target and queue last from round to round, in the memory of the
+    server, or of a site, which never sends them. The target starts as a copy of the network it is
+    first given.
 
     Deviates: the paper does not say how its two views are made.
     """
@@ -160,39 +166,46 @@ class Contrastive(Objective[Contrasting]):
 
     def init(self, net: nn.Module, inputs: RoundInputs) -> Contrasting:
         """Take target and queue from the memory, or make them."""
-        memory = inputs.memory
-        mean = nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten())
-        encoder = net.get_submodule("encoder")
-        projection = net.get_submodule("projection")
-        online = nn.Sequential(OrderedDict(encoder=encoder, mean=mean, projection=projection))
+        online = nn.Sequential(
+            OrderedDict(
+                encoder=net.get_submodule("encoder"),
+                mean=nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten()),
+                projection=net.get_submodule("projection"),
+            )
+        )
         target = copy.deepcopy(online).requires_grad_(False).eval()
-        if TARGET in memory:
-            target.load_state_dict(memory[TARGET])
-        empty = {"keys": torch.empty(0, PROJECTION), "images": torch.empty(0, 1, dtype=torch.int64)}
-        return Contrasting(online, target, memory.get(QUEUE, empty))
+        if TARGET in inputs.memory:
+            target.load_state_dict(inputs.memory[TARGET])
+        empty_queue = {
+            "keys": torch.empty(0, PROJECTION),
+            "images": torch.empty(0, 1, dtype=torch.int64),
+        }
+        return Contrasting(online, target, inputs.memory.get(QUEUE, empty_queue))
 
     def losses(
         self, net: nn.Module, batch: Batch, inputs: RoundInputs, state: Contrasting
     ) -> Losses:
-        """Return ``L_NCE``; 0 in the very first step, whose queue is empty."""
+        """Return ``L_NCE``; it is 0 in the very first step, whose queue is empty."""
         if batch.weak is None or batch.strong is None or batch.which is None:
             return Losses({})
         with torch.no_grad():
-            keys = state.target(batch.weak)
-            images = batch.which.unsqueeze(1)
-        earlier = {name: tensor.to(keys.device) for name, tensor in state.queue.items()}
-        own = images == earlier["images"].T
-        online = strong_pass(state.online, batch.strong, self._settings)
-        loss = info_nce(online, keys, earlier["keys"], self._settings.temperature, own)
+            keys = state.target(batch.weak)  # (B, D)
+        images = batch.which.unsqueeze(1)  # (B, 1)
+        queue = {name: tensor.to(keys.device) for name, tensor in state.queue.items()}
+        own = images == queue["images"].T  # (B, Q)
+        queries = strong_pass(state.online, batch.strong, self._settings)  # (B, D)
+        loss = info_nce(queries, keys, queue["keys"], self._settings.temperature, own)
         return Losses({"loss_contrastive": loss}, found={"keys": keys, "images": images})
 
     def after_step(
         self, net: nn.Module, batch: Batch, losses: Losses, state: Contrasting
     ) -> Contrasting:
-        """Let target and queue follow."""
+        """Move the target towards the online network, and add the keys of the step to the queue."""
         ema(state.target, state.online, self._settings.target_decay)
-        size = self._settings.queue
-        queue = {name: enqueue(state.queue[name], new, size) for name, new in losses.found.items()}
+        queue = {
+            name: enqueue(state.queue[name], new, self._settings.queue)
+            for name, new in losses.found.items()
+        }
         return replace(state, queue=queue)
 
     def remember(self, state: Contrasting) -> Mapping[str, Mapping[str, Tensor]]:

@@ -5,74 +5,74 @@ from typing import Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from fedward.methods.settings import AllImages, Positive, Share, StepSize
+from fedward.methods.settings import AllImages, Optimizer, Positive, Share, StepSize
 
 
 class SelfFedSettings(AllImages):
-    """SelfFed's choices; what the paper leaves open is Fed-MAE's, whose code and data it builds on.
+    """SelfFed's settings.
 
-    Learning rates are those of the chest X-ray runs, whose batches are of one size in both phases.
-    A site passes through all its images, in phase 2 through the labelled unless images are
+    What the paper leaves open is taken from Fed-MAE, whose code and data it builds on. Learning
+    rates are those of the chest X-ray runs, whose batches are of one size in both phases. A site
+    passes through all its images; in phase 2 through the labelled ones, unless images are
     contrasted.
     """
 
     rounds: int = Field(1700, ge=1)
     """Rounds of both phases together. Paper: 1600 and 100."""
     batch: int = Field(64, ge=1)
-    """Paper: 64 for chest X-rays, 128 and 256 for retina."""
-    optimizer: Literal["adam", "adamw", "sgd"] = "adamw"
-    """Paper: AdamW."""
+    """Images in a step. Paper: 64 for chest X-rays, 128 and 256 for retina."""
+    optimizer: Optimizer = "adamw"
+    """Optimiser of both phases. Paper: AdamW."""
     weight_decay: float = Field(0.05, ge=0.0)
-    """Fed-MAE: 0.05, which the paper calls a cosine decay."""
+    """Weight decay, decoupled with AdamW. Fed-MAE: 0.05, which the paper calls a cosine decay."""
     pretraining_rounds: int = Field(1600, ge=0)
-    """Rounds of phase 1; 0 fine-tunes what the run starts from, the number of rounds only
-    pre-trains. Paper: 1600.
-    """
+    """Rounds of phase 1. With 0, the run fine-tunes the model it starts from; with as many as
+    ``rounds``, it only pre-trains. Paper: 1600."""
     pretext: Literal["masked", "contrastive"] = "masked"
-    """What phase 1 learns without labels: to fill in what is hidden, or, as in MoCo, to find
-    another view of an image among earlier images of the same site (a baseline)."""
+    """What phase 1 learns without labels: to fill in hidden parts; or, as in MoCo, to find another
+    view of an image among earlier images of the same site (a baseline)."""
     pretraining_rate: Positive = 3.75e-4
     """Largest learning rate of phase 1. Paper: 3.75e-4."""
     pretraining_warm_up: float = Field(40.0, ge=0.0)
-    """Rounds in which it rises. Fed-MAE: 40; the paper says 5 epochs."""
+    """Rounds over which the rate of phase 1 rises. Fed-MAE: 40; the paper says 5 epochs."""
     mask_ratio: float = Field(0.6, gt=0.0, le=1.0)
-    """psi: share of an image that is hidden. Paper: 0.6."""
+    """ψ: share of an image that is hidden. Paper: 0.6."""
     learning_rate: Positive = 7.5e-4
     """Largest learning rate of phase 2. Fed-MAE: 7.5e-4 for batches of 64; the paper prints its
-    rate for 256, 3e-3.
-    """
+    rate for 256, 3e-3."""
     warm_up: float = Field(5.0, ge=0.0)
-    """Rounds of phase 2 in which it rises. Paper: 5."""
+    """Rounds of phase 2 over which its rate rises. Paper: 5."""
     contrastive: Literal["server", "client", "off"] = "server"
-    """Whose images the contrastive network sees between two rounds of phase 2: the server's own
-    public ones, as in the paper, or each site's, with a queue and a target network that stay there;
+    """Whose images the contrastive network sees in phase 2: the server's own public ones between
+    two rounds, as in the paper; or each site's, with a queue and a target network that stay there.
     ``off`` with ``beta`` = 1 is Fed-MAE."""
     contrastive_rate: Positive = 1e-4
-    """Its largest learning rate; it rises and falls as that of phase 2. Not in the paper."""
+    """Largest learning rate of the contrastive network; it rises and falls with that of phase 2.
+    Not in the paper."""
     temperature: Positive = 0.2
-    """mu of :func:`fedward.methods.selffed.info_nce`. Not in the paper; MoCo v2's."""
+    """μ of :func:`fedward.methods.selffed.info_nce`. Not in the paper; MoCo v2's."""
     queue: int = Field(4096, ge=1, le=65536)
-    """N: keys of earlier batches, at most as many as MoCo's, since sites keep them. Not in the
-    paper.
-    """
+    """N: keys of earlier batches. At most as many as in MoCo, because sites keep them. Not in the
+    paper."""
     target_decay: Share = 0.99
-    """theta, once a step. Paper: around 0.9; once a round, as it seems."""
+    """θ, applied once per step. Paper: around 0.9, apparently once per round."""
     upload: Literal["model", "encoder"] = "model"
-    """What sites send: all of the model, so that there is one classifier for all; or, as in the
-    paper, no classifier, and each site keeps and goes on training its own."""
+    """What sites send: the whole model, so that there is one classifier for all; or, as in the
+    paper, no classifier, so that each site keeps its own and goes on training it."""
     beta: float = Field(0.9, gt=0.0, le=1.0)
-    """Base of the weights by participation; with 1 weights are images alone. Not in the paper."""
+    """β: base of the weights by participation. With 1, weights follow images alone. Not in the
+    paper."""
     aggregation: Literal["normalised", "update"] = "normalised"
-    """Where beta enters: the sites' shares of the mean, which changes nothing while all sites take
-    part in every round; or what their updates count for, so that the model also moves less as
-    rounds go by."""
+    """What β changes: the sites' shares of the mean, which does nothing while all sites take part
+    in every round; or the weight of their updates, so that the model also moves less as rounds go
+    by."""
 
     @property
     def step_sizes(self) -> Sequence[StepSize]:
-        """As of :class:`~fedward.methods.settings.Settings`; the server's own step is none of a
-        site's.
-        """
-        rates = {"pretraining_rate": self.pretraining_rate} if self.pretraining_rounds else {}
+        """Step sizes of the phases at a site. The server's contrastive step is not among them."""
+        rates: dict[str, float] = {}
+        if self.pretraining_rounds:
+            rates["pretraining_rate"] = self.pretraining_rate
         if self.rounds > self.pretraining_rounds:
             rates["learning_rate"] = self.learning_rate
             if self.contrastive == "client":
@@ -84,7 +84,8 @@ class SelfFedSettings(AllImages):
     def _not_as_printed(cls, value: Any) -> Any:
         if value == "printed":
             raise ValueError(
-                "eq. (7) as printed shrinks the model until nothing is left: take 'normalised', 'update'"
+                "eq. (7) as printed shrinks the model until nothing is left: take 'normalised', "
+                "'update'"
             )
         return value
 
@@ -94,13 +95,13 @@ class SelfFedSettings(AllImages):
             raise ValueError(
                 f"pretraining_rounds={self.pretraining_rounds} is more than rounds={self.rounds}"
             )
-        fine_tuning = self.rounds - self.pretraining_rounds
+        fine_tuning_rounds = self.rounds - self.pretraining_rounds
         if self.pretraining_rounds and self.pretraining_warm_up >= self.pretraining_rounds:
             raise ValueError(
                 f"pretraining_warm_up={self.pretraining_warm_up:g} leaves no round of phase 1"
             )
-        if fine_tuning and self.warm_up >= fine_tuning:
+        if fine_tuning_rounds and self.warm_up >= fine_tuning_rounds:
             raise ValueError(
-                f"warm_up={self.warm_up:g} leaves none of {fine_tuning} rounds of phase 2"
+                f"warm_up={self.warm_up:g} leaves none of {fine_tuning_rounds} rounds of phase 2"
             )
         return self
