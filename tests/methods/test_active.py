@@ -1,6 +1,4 @@
-"""Federated active learning: when sites query, for how many labels, by what weights, and what a job
-may not ask for.
-"""
+"""When sites query, for how many labels, how they are weighted, and what a job may not ask for."""
 
 import pytest
 import torch

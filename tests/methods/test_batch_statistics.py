@@ -154,9 +154,7 @@ def test_statistics_are_those_of_labelled_views(method: str) -> None:
 
 
 def test_a_students_statistics_are_those_of_its_weak_views() -> None:
-    """RSCFed's student sees a second weak view; that of the others sees strong ones, and keeps what
-    was received.
-    """
+    """RSCFed's student sees a second weak view; other students see strong ones, and keep theirs."""
     images = batch()
     twin = seen(batch_norm_net(1))
     found = {

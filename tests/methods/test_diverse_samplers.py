@@ -35,9 +35,7 @@ def random_features(images: int, length: int, seed: int) -> Tensor:
 
 
 def test_centres_by_hand() -> None:
-    """Points 0, 1, 4, 10 on a line, 0 labelled: 10 is farthest; then 4 is 4 from the nearest
-    centre, and 1 one.
-    """
+    """Points 0, 1, 4, 10 on a line, 0 labelled: 10 is farthest; then 4 is 4 away, and 1 is 1."""
     line = torch.tensor([[1.0], [4.0], [0.0], [10.0]])
     assert k_centre_greedy(line, torch.tensor([[0.0]]), 3, generator()) == [3, 1, 0]
     assert k_centre_greedy(line, torch.tensor([[0.0]]), 9, generator()) == [3, 1, 0, 2]
@@ -75,9 +73,7 @@ def centres_loop(
     seed=st.integers(0, 10_000),
 )
 def test_centres_equal_a_loop(images: int, labelled: int, budget: int, seed: int) -> None:
-    """Whole numbers, so that ties are common and no distance is rounded; small blocks, so that
-    there are many.
-    """
+    """Whole numbers make ties common and distances exact; small blocks make several blocks."""
     draw = torch.Generator().manual_seed(seed)
     features, centres = (
         torch.randint(-3, 4, (n, 2), generator=draw).float() for n in (images, labelled)
@@ -93,10 +89,9 @@ def test_centres_equal_a_loop(images: int, labelled: int, budget: int, seed: int
 
 
 def test_ties_go_to_the_lowest_position() -> None:
-    """From 0, of 3, 7, 10: 10 is farthest. Then 3 and 7 are 3 from a centre, though 7 was farther
-    before.
+    """From 0, of 3, 7, 10: 10 is farthest. Then 3 and 7 are both 3 from a centre.
 
-    Of -2, 6, 4: with 6 a centre, 4 is as near as -2, which comes first.
+    7 was farther before. Of -2, 6, 4: with 6 a centre, 4 is as near as -2, which comes first.
     """
     origin = torch.zeros(1, 1)
     assert k_centre_greedy(torch.tensor([[3.0], [7.0], [10.0]]), origin, 3, generator()) == [
@@ -169,9 +164,7 @@ def test_core_set_reads_features_only() -> None:
 
 
 def test_axes_by_hand() -> None:
-    """Rows (0, 0), (1, 1), (2, 2) vary along (1, 1); rows (3, 0), (0, 0) along (1, 0), also after a
-    shift.
-    """
+    """Rows (0, 0), (1, 1), (2, 2) vary along (1, 1); (3, 0), (0, 0) along (1, 0), also shifted."""
     images = torch.tensor(
         [[[0, 0], [1, 1], [2, 2]], [[3, 0], [0, 0], [0, 0]], [[7, 4], [4, 4], [4, 4]], [[1, 2]] * 3]
     )

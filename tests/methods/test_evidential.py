@@ -47,8 +47,9 @@ def random_case(images: int, classes: int, seed: int) -> tuple[Tensor, Tensor, T
 
 
 def test_expected_cross_entropy_by_hand() -> None:
-    """ψ(S) - ψ(α_y): of (1, 1) it is 1, of (3, 1) with y = 0 1/3, with y = 1 1 + 1/2 + 1/3. Equal
-    shares: 3/2 each.
+    """ψ(S) - ψ(α_y): of (1, 1) it is 1, of (3, 1) with y = 0 1/3, with y = 1 1 + 1/2 + 1/3.
+
+    Equal shares have a weight of 3/2 each.
     """
     first = torch.tensor([0])
     second = torch.tensor([1])
@@ -69,8 +70,9 @@ def test_expected_cross_entropy_by_hand() -> None:
 
 
 def test_divergence_by_hand() -> None:
-    """Of Dir(2, 1) from uniform: the mean of ln 2p under the density 2p, ln 2 - 1/2. Evidence for y
-    is left out.
+    """Of Dir(2, 1) from uniform: the mean of ln 2p under the density 2p, which is ln 2 - 1/2.
+
+    Evidence for y is left out.
     """
     assert divergence_from_uniform(rows([2, 7]), torch.tensor([1])).item() == pytest.approx(
         math.log(2) - 0.5, rel=1e-12
@@ -90,8 +92,9 @@ def test_correction_by_hand() -> None:
 
 
 def test_the_sum_by_hand() -> None:
-    """Logits (2, 1), y = 0: α = (3, 2), ψ(5) - ψ(3) = 1/3 + 1/4; divergence ln 2 - 1/2; correction
-    -2/5 · 2.
+    """Logits (2, 1), y = 0: α = (3, 2), ψ(5) - ψ(3) = 1/3 + 1/4.
+
+    The divergence is ln 2 - 1/2, the correction -2/5 · 2.
     """
     logits = rows([2, 1])
     labels = torch.tensor([0])

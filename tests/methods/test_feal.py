@@ -47,10 +47,10 @@ def test_evidence_is_what_lies_above_0() -> None:
 
 
 def test_expected_entropy_by_hand() -> None:
-    """ψ(n + 1) - ψ(m + 1) = 1/(m + 1) + ... + 1/n. α = (1, 1): 1/2. (2, 1): 2/3 · 1/3 + 1/3 (1/2 +
-    1/3) = 1/2.
+    """ψ(n + 1) - ψ(m + 1) = 1/(m + 1) + ... + 1/n.
 
-    (3, 1): 3/4 · 1/4 + 1/4 (1/2 + 1/3 + 1/4) = 11/24. Eight ones: 1/2 + ... + 1/8.
+    α = (1, 1): 1/2. (2, 1): 2/3 · 1/3 + 1/3 (1/2 + 1/3) = 1/2. (3, 1): 3/4 · 1/4 + 1/4 (1/2 + 1/3 +
+    1/4) = 11/24. Eight ones: 1/2 + ... + 1/8.
     """
     assert expected_entropy(row(1, 1)).item() == pytest.approx(1 / 2, rel=1e-12)
     assert expected_entropy(row(2, 1)).item() == pytest.approx(1 / 2, rel=1e-12)
@@ -73,8 +73,9 @@ def test_differential_entropy_by_hand() -> None:
 
 
 def test_calibrated_uncertainty_by_hand() -> None:
-    """The global model knows image 0 best, (2, 1), and image 1 not at all: scales 0 and 1. Doubts
-    of 1/2 + 11/24.
+    """The global model knows image 0 best, (2, 1), and image 1 not at all.
+
+    Their scales are 0 and 1, the doubts 1/2 + 11/24.
     """
     local = torch.cat([row(1, 1), row(3, 1)])
     glob = torch.cat([row(2, 1), row(1, 1)])
@@ -82,10 +83,10 @@ def test_calibrated_uncertainty_by_hand() -> None:
 
 
 def test_relaxation_by_hand() -> None:
-    """Two directions, three images on each: with one neighbour the second of a direction is left
-    out, and the third.
+    """Two directions, with three images on each.
 
-    With two neighbours a direction is dense, too; with three it is not, and the order stands.
+    With one neighbour the second and third image of a direction are left out. With two neighbours a
+    direction is dense, too; with three it is not, and the order stands.
     """
     features = torch.tensor(
         [[1.0, 0.0], [2.0, 0.0], [0.0, 1.0], [3.0, 0.1], [0.0, 5.0], [0.1, 4.0]]
@@ -145,9 +146,7 @@ def test_uncertainties_are_those_of_samples() -> None:
 def relaxed_loop(
     order: list[int], features: Tensor, budget: int, neighbours: int, similarity: float
 ) -> list[int]:
-    """The authors' walk, with an image's neighbours from a full sort; cosines of whole numbers,
-    compared exactly.
-    """
+    """Return the authors' choice, with neighbours from a full sort of exact cosines."""
     rows = [[int(value) for value in each] for each in features.tolist()]
     taken = list[int]()
     left = list[int]()

@@ -135,12 +135,14 @@ def test_no_ensemble_is_refused(shape: tuple[int, ...]) -> None:
     ],
 )
 def test_budget_of_the_papers_hospitals(pool: int, total: int, budget: list[int]) -> None:
-    """Half of each hospital's training images, a tenth at the start, ten steps: 45.8, 83.6 or 83.7,
-    108.3, 56 a step.
+    """Half of each hospital's training images, a tenth at the start, ten queries.
 
-    round(1144 / 2) - 114 = 458: A_k = round(45.8 k) = 46, 92, 137, 183, 229, 275, 321, 366, 412,
-    458. round(2091 / 2) = 1046 (a half goes to the even number) less 209: round(83.7 k) = 84, 167,
-    251, 335, 419 ... 1354 - 271 = 1083: round(108.3 k) = 108, 217, 325, 433, 542 ...
+    That is 45.8, 83.6 or 83.7, 108.3 and 56 per query.
+    round(1144 / 2) - 114 = 458:
+    A_k = round(45.8 k) = 46, 92, 137, 183, 229, 275, 321, 366, 412, 458.
+    round(2091 / 2) = 1046 (a half goes to the even number), minus 209:
+    round(83.7 k) = 84, 167, 251, 335, 419 ...
+    1354 - 271 = 1083: round(108.3 k) = 108, 217, 325, 433, 542 ...
     """
     found = annotation_budget(pool, round(0.1 * pool), 0.5, 10)
     assert sum(found) == total
@@ -279,11 +281,10 @@ def test_impossible_choices_are_refused(
 
 
 def test_two_steps_of_active_learning() -> None:
-    """The first golden step takes the contradiction and the doubt, the second what is least sure of
-    the rest.
+    """The first query takes the contradiction and the doubt, the second the least sure of the rest.
 
     Means of the two models' P(class 1): a 0.5, b 0.05, c 0.4, d 0.1, e 0.5, f 0.25. Five of six
-    images to be labelled, one at the start, two steps: 2 and 2.
+    images are to be labelled, one at the start, by two queries: 2 and 2.
     """
     local = [0.75, 0.1, 0.3, 0.2, 0.5, 0.5]
     glob = [0.25, 0.0, 0.5, 0.0, 0.5, 0.0]

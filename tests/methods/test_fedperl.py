@@ -49,8 +49,9 @@ def random_probabilities(peers: int, images: int, classes: int, seed: int) -> tu
 
 
 def random_similarity(sites: int, seed: int) -> Tensor:
-    """A few coarse values, so that ties are common; not symmetric, so that rows and columns cannot
-    be confused.
+    """Return a few coarse values, which make ties common.
+
+    They are not symmetric, so that rows and columns cannot be confused.
     """
     return (
         torch.randint(-3, 4, (sites, sites), generator=torch.Generator().manual_seed(seed)).double()
@@ -80,9 +81,7 @@ class Recorded(Mapping[str, Tensor]):
 
 
 def test_moments_by_hand() -> None:
-    """By name: a = (2) has mean 2, deviation 0; b = (1, 3, 5, 7) has mean 4, deviation
-    sqrt((9+1+1+9)/4) = sqrt 5.
-    """
+    """a = (2) has mean 2, deviation 0; b = (1, 3, 5, 7) has mean 4, deviation sqrt(20/4)."""
     state = {
         "b": torch.tensor([[1.0, 3.0], [5.0, 7.0]]),
         "num_batches_tracked": torch.tensor([100, 300]),
@@ -116,8 +115,9 @@ def test_moments_equal_a_loop(values: dict[str, list[float]], dtype: torch.dtype
 
 
 def test_moments_are_computed_in_float64() -> None:
-    """(2^24, 2^24 + 2, ...): the deviation is 1; the mean 2^24 + 1 is no float32. Half precision
-    must not overflow.
+    """(2^24, 2^24 + 2, ...): deviation 1, and a mean of 2^24 + 1, which float32 cannot hold.
+
+    Half precision must not overflow.
     """
     moments = layer_moments({"w": torch.tensor([2.0**24, 2.0**24 + 2]).repeat(50)})
     assert moments.tolist() == [2.0**24 + 1, 1.0]
@@ -188,11 +188,10 @@ def test_moments_read_each_tensor_once() -> None:
 
 
 def test_similarity_by_hand() -> None:
-    """Scaled rows (0, 0, 1), (1/2, 1, 1), (1, 0, 1) have norms 1, 3/2, sqrt 2 and inner products 1,
-    1, 3/2.
+    """Scaled rows (0, 0, 1), (1/2, 1, 1), (1, 0, 1) have norms 1, 3/2, sqrt 2.
 
-    The third feature is constant and so becomes 1: ω01 = 1/(3/2) = 2/3, ω02 = 1/sqrt 2, ω12 =
-    (3/2)/(3/2 sqrt 2).
+    Their inner products are 1, 1, 3/2. The third feature is constant and so becomes 1:
+    ω01 = 1/(3/2) = 2/3, ω02 = 1/sqrt 2, ω12 = (3/2)/(3/2 sqrt 2).
     """
     moments = torch.tensor([[0.0, 10.0, 7.0], [5.0, 20.0, 7.0], [10.0, 10.0, 7.0]])
     root = 1 / math.sqrt(2)
@@ -302,9 +301,7 @@ def test_similarity_follows_the_sites_and_ignores_units(seed: int, order: list[i
 @pytest.mark.parametrize("scale", ["minmax", "none"])
 @pytest.mark.parametrize("seed", range(4))
 def test_equal_models_are_equally_similar_to_the_last_bit(seed: int, scale: str) -> None:
-    """So that ties are broken by index, on every machine; and rounding never lifts a similarity
-    above 1.
-    """
+    """Ties are then broken by index, on every machine; and rounding lifts no similarity above 1."""
     moments = random_moments(4, 622, seed)
     found = similarity(moments[[0, 1, 0, 2, 0, 3, 0]], scale)
     for other in (1, 3, 5):
@@ -539,8 +536,9 @@ def test_no_peer_cannot_be_averaged() -> None:
 
 
 def test_labels_by_hand() -> None:
-    """Means of (3/4, 1/4), (0, 1), (0, 1) are (1/4, 3/4); of (1, 0), (1/2, 1/2), (3/8, 5/8) are
-    (5/8, 3/8).
+    """Means of (3/4, 1/4), (0, 1), (0, 1) are (1/4, 3/4).
+
+    Those of (1, 0), (1/2, 1/2), (3/8, 5/8) are (5/8, 3/8).
     """
     local = torch.tensor([[0.75, 0.25], [1.0, 0.0]])
     peers = torch.tensor([[[0.0, 1.0], [0.5, 0.5]], [[0.0, 1.0], [0.375, 0.625]]])

@@ -39,9 +39,7 @@ def assert_states_equal(found: State, expected: State) -> None:
 
 @dataclass
 class Server:
-    """Carries out a workflow with made-up updates, keeping each site's last model as the server's
-    loop does.
-    """
+    """Carries out a workflow with made-up updates, and keeps each site's last model."""
 
     options: Mapping[str, Any]
     sites: Sequence[str] = tuple(SITES)
@@ -244,9 +242,7 @@ def test_peers_are_the_most_similar_ones() -> None:
 
 
 def test_a_row_names_participants_and_thirty_sites_near_each() -> None:
-    """All of forty sites have trained in the first round; then three a round are compared with all
-    of them.
-    """
+    """All forty sites train in the first round; later three a round are compared with them."""
     sites = [f"site-{number:02d}" for number in range(40)]
     server = Server({"rounds": 1}, sites=sites)
     server.run()
@@ -536,9 +532,7 @@ def test_no_reply_and_no_step_give_the_model_itself() -> None:
 
 
 def test_replies_without_a_step_are_of_no_use_to_fedperl() -> None:
-    """Site 1 holds nothing to learn from: it answers with the model it was sent, and is never a
-    peer.
-    """
+    """Site 1 has nothing to learn from: it returns the model it was sent, and is never a peer."""
     server = Server({"rounds": 3}, steps=lambda round_, site: 0 if site == "site-1" else 4)
     exchanges = server.run()
     assert isinstance(server.state, FedPerlState)

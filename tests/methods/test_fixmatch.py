@@ -49,8 +49,9 @@ def test_labels_by_hand() -> None:
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
 def test_the_threshold_is_compared_in_the_dtype_of_its_input(dtype: torch.dtype) -> None:
-    """0.95 is no binary fraction: a row that holds it in its own dtype has reached it, the number
-    below has not.
+    """0.95 is no binary fraction: a row that holds it in its own dtype reaches it.
+
+    The number below does not.
     """
     at = torch.tensor(0.95, dtype=dtype)
     below = torch.nextafter(at, torch.zeros_like(at))
@@ -59,8 +60,9 @@ def test_the_threshold_is_compared_in_the_dtype_of_its_input(dtype: torch.dtype)
 
 
 def test_loss_by_hand() -> None:
-    """H = ln 2 for logits (0, 0); softmax(ln 3, 0) = (3/4, 1/4), so label 1 costs ln 4. Mean: 3/2
-    ln 2.
+    """H = ln 2 for logits (0, 0); softmax(ln 3, 0) = (3/4, 1/4), so label 1 costs ln 4.
+
+    The mean is 3/2 ln 2.
     """
     logits = torch.tensor([[0.0, 0.0], [math.log(3), 0.0], [9.0, -9.0]], dtype=torch.float64)
     labels = torch.tensor([0, 1, 1])

@@ -65,12 +65,11 @@ def test_distances_equal_a_loop(size: tuple[int, int, int], data: st.DataObject)
 
 
 def test_discrepancy_by_hand() -> None:
-    """σ(log 3, 0) = (3/4, 1/4) against (1/2, 1/2) twice: (1/4 + 1/4) / 2 for each of two pairs, 0
-    for the third.
+    """σ(log 3, 0) = (3/4, 1/4) against (1/2, 1/2) twice.
 
-    With p, 1 - p = 3/4, 1/4: both distances are (p - (1 - p)) / 2 = p - 1/2, and dp/dz = p (1 - p)
-    = 3/16: the gradient of their sum in h_1 is (3/8, -3/8). In h_2 only d(h_1, h_2) has one, -q (1
-    - q) = -1/4; d(h_2, f) is at its kink.
+    (1/4 + 1/4) / 2 for each of two pairs, 0 for the third. With p, 1 - p = 3/4, 1/4: both distances
+    are (p - (1 - p)) / 2 = p - 1/2, and dp/dz = p (1 - p) = 3/16: the gradient of their sum in h_1
+    is (3/8, -3/8). In h_2 only d(h_1, h_2) has one, -q (1 - q) = -1/4; d(h_2, f) is at its kink.
     """
     first = torch.tensor([[LOG3, 0.0]], dtype=torch.float64, requires_grad=True)
     second = torch.zeros(1, 2, dtype=torch.float64, requires_grad=True)
@@ -129,9 +128,7 @@ def test_discrepancy_of_nothing_is_zero_with_a_gradient_of_zero(shape: tuple[int
 
 
 def test_equal_heads_never_part() -> None:
-    """At equal predictions every distance is at its kink, where the gradient is 0: heads start at
-    different weights.
-    """
+    """Equal predictions have distances with gradient 0, so heads start at different weights."""
     first, second, main = random_logits(4, 3, seed=1)
     same = main.detach().clone().requires_grad_()
     discrepancy(same, same.detach(), main).backward()

@@ -1,6 +1,4 @@
-"""The local objectives: what reaches the net's parameters, what never does, and what becomes of its
-buffers.
-"""
+"""Local objectives: what reaches the network's parameters, and what happens to its buffers."""
 
 from dataclasses import fields, replace
 
@@ -33,8 +31,9 @@ INPUTS = RoundInputs(torch.tensor([0.5, 1.0, 2.0]))
 
 
 def make_net(dropout: float = 0.0, seed: int = 0) -> nn.Sequential:
-    """A net whose BatchNorm statistics differ from any batch's, so that evaluation and training
-    mode differ.
+    """Return a network whose BatchNorm statistics differ from those of any batch.
+
+    Evaluation and training mode then differ.
     """
     torch.manual_seed(seed)
     net = nn.Sequential(
@@ -161,9 +160,7 @@ def test_fedperl_terms_equal_the_equations_written_plainly(combine: str) -> None
 
 
 def test_the_printed_sum_keeps_what_the_mean_does_not() -> None:
-    """With two peers the largest of three summed probabilities is at least 1: tau = 0.6 keeps
-    everything.
-    """
+    """With two peers the largest of three sums is at least 1, so τ = 0.6 keeps everything."""
     batch = make_batch(peers=PEERS)
     kept = {
         combine: evaluate(fedperl(threshold=0.6, combine=combine), batch)[0].logs["kept"].item()
@@ -242,8 +239,9 @@ def test_fixmatch_does_not_look_at_peers() -> None:
 
 
 def test_consistency_has_its_plain_derivative() -> None:
-    """Taken with the statistics of the forward pass: autograd reads BatchNorm's running ones when
-    it goes back.
+    """It is taken with the statistics of the forward pass.
+
+    Autograd reads BatchNorm's running statistics when it goes back.
     """
     batch = make_batch(peers=PEERS)
     net = make_net()
@@ -327,9 +325,7 @@ def test_teaching_changes_no_buffer(objective: FixMatchObjective, peers: int) ->
 @pytest.mark.parametrize("peers", [0, PEERS])
 @pytest.mark.parametrize("statistics", ["weak_views", "all_views"])
 def test_only_training_passes_move_the_statistics(peers: int, statistics: str) -> None:
-    """One update by the labelled views, one by the strong ones only if all are to, none by those
-    that get labels.
-    """
+    """Labelled views update them once, strong views only if all are to, weak views never."""
     batch = make_batch(peers=peers)
     _, _, net = evaluate(fedperl(batch_statistics=statistics), batch)
     twin = make_net()

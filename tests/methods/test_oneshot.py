@@ -26,9 +26,7 @@ METHOD = OneShot(OneShotSettings())
 
 
 def features(images: int, seed: int = 0, classes: int = K, width: int = D) -> tuple[Tensor, Tensor]:
-    """Correlated features, all above 0 as behind a ReLU, and labels; each of the classes has its
-    own mean.
-    """
+    """Return correlated features, all above 0 as after a ReLU, whose mean depends on the class."""
     draw = np.random.default_rng(seed)
     labels = draw.permutation(np.arange(images) % classes)
     x = (
@@ -78,9 +76,7 @@ def federated(
     method: OneShot = METHOD,
     filtered: Callable[[Changes], Changes] = lambda changes: changes,
 ) -> tuple[State, list[Exchange]]:
-    """Return the model after a run, and the exchanges; what travels is float32, as differences to
-    what was sent.
-    """
+    """Return the model after a run, and its exchanges; float32 differences travel."""
     names = [f"site-{number}" for number in range(1, len(sites) + 1)]
     net = network(width=sites[0][0].shape[1])
     state = method.start({name: tensor.clone() for name, tensor in net.state_dict().items()})
@@ -118,9 +114,7 @@ def cuts(x: Tensor, y: Tensor, sizes: Sequence[int]) -> list[tuple[Tensor, Tenso
 
 
 def test_two_classes_by_hand() -> None:
-    """Classes at 0 and 4 on a line, each with variance 1, three times as many in the first: b is ln
-    3 at the middle.
-    """
+    """Classes at 0 and 4, variance 1, three times as many in the first: b is ln 3 at the middle."""
     shares = torch.tensor([0.75, 0.25])
     sums = torch.tensor([[0.0], [1.0]])
     products = torch.tensor([[0.75 * 1 + 0.25 * 17]])  # 0.75 (1 + 0^2) + 0.25 (1 + 4^2)

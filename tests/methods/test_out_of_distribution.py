@@ -38,9 +38,7 @@ def pool(features: Tensor, labelled: Tensor) -> Pool:
 
 
 def test_distances_by_hand() -> None:
-    """cos((1, 0), (3, 4)) = 3/5 and cos((1, 0), (0, 1)) = 0; opposite directions are 2 apart, 0 is
-    1 from all.
-    """
+    """cos((1, 0), (3, 4)) = 3/5, cos((1, 0), (0, 1)) = 0; opposite: 2 apart; 0: 1 from all."""
     others = torch.tensor([[3.0, 4.0], [0.0, 1.0]])
     images = torch.tensor([[1.0, 0.0], [0.0, 2.0], [-3.0, -4.0], [0.0, 0.0]])
     assert nearest_distances(images, others).tolist() == pytest.approx([0.4, 0, 1.8, 1])
@@ -49,8 +47,9 @@ def test_distances_by_hand() -> None:
 
 
 def test_farther_than_any_labelled_one_is_refused() -> None:
-    """Labelled: nineteen along (1, 0), and (3, 4), which is 0.4 from them: what is 0.4 away is
-    asked, 0.5 is not.
+    """Labelled: nineteen along (1, 0), and (3, 4), which is 0.4 from them.
+
+    An image 0.4 away is asked about, one 0.5 away is not.
     """
     labelled = torch.tensor([[1.0, 0.0]] * 19 + [[3.0, 4.0]])
     images = torch.tensor([[3.0, -4.0], [1.0, -math.sqrt(3)], [2.0, 0.0], [0.0, -1.0]])
@@ -144,9 +143,7 @@ def test_the_filter_is_off_unless_a_job_wants_it() -> None:
 
 
 def test_chest_x_rays_among_skin_lesions_are_found(real_data: Path) -> None:
-    """A frozen encoder at 112 pixels; 60 labelled lesions, and 60 others with 60 X-rays in the
-    pool.
-    """
+    """At 112 pixels: 60 labelled lesions, and a pool of 60 other lesions and 60 X-rays."""
     with (real_data / "skin" / "manifest.csv").open(encoding="utf-8") as file:
         rows = [
             row

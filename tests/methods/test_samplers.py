@@ -298,9 +298,7 @@ def test_settings_are_frozen_and_names_known() -> None:
 
 
 def test_random_is_uniform_and_its_budgets_are_nested() -> None:
-    """Each of 6 images is drawn in half of 600 draws of 3; the standard deviation of its count is
-    sqrt(150) = 12.
-    """
+    """Each of 6 images is in half of 600 draws of 3; the deviation of its count is 12."""
     pool = Pool("north", list("abcdef"))
     draws = [choose(sampler_of("random"), pool, 3, seed) for seed in range(600)]
     counts = [sum(name in draw for draw in draws) for name in pool.ids]
@@ -353,9 +351,9 @@ def test_margin_by_hand() -> None:
 
 
 def test_bald_by_hand() -> None:
-    """Contradiction: H(1/2, 1/2) - 0 = log 2. Common doubt: log 2 - log 2. (1, 0) and (1/2, 1/2),
-    of mean (3/4, 1/4):
+    """Contradiction: H(1/2, 1/2) - 0 = log 2. Common doubt: log 2 - log 2.
 
+    (1, 0) and (1/2, 1/2) have the mean (3/4, 1/4):
     2 log 2 - 3/4 log 3 - 1/2 log 2 = 3/2 log 2 - 3/4 log 3.
     """
     p = torch.tensor([[[1.0, 0.0], [0.5, 0.5], [1.0, 0.0]], [[0.0, 1.0], [0.5, 0.5], [0.5, 0.5]]])
@@ -391,9 +389,7 @@ def test_margin_and_bald_equal_loops(size: tuple[int, int, int, int]) -> None:
 @grid
 @given(size=sizes.filter(lambda size: size[2] > 1))
 def test_scores_equal_those_of_scikit_activeml(size: tuple[int, int, int, int]) -> None:
-    """Its margin is 1 less the difference; its KL divergence to the consensus is BALD's
-    information.
-    """
+    """Its margin is 1 minus the difference; its mean divergence is BALD's information."""
     p = random_probabilities(*size)
     first = np.asarray(p[0])
     assert ensemble_entropy(p[:1]).tolist() == pytest.approx(
@@ -429,9 +425,7 @@ def binary(values: list[float]) -> Tensor:
 def two_class_loop(
     values: list[float], share: float, entropy_weight: float, diversity_weight: float
 ) -> float:
-    """Equation (3) with the majority selection of Sec. 3.3, for two classes as in the paper, entry
-    by entry of R.
-    """
+    """Return eq. (3) with the majority of Sec. 3.3 for two classes, entry by entry of R."""
     mean = math.fsum(values) / len(values)
     kept = sorted(values, reverse=mean > 0.5)[: math.ceil(share * len(values))]
     eps = 2.0**-52
@@ -448,11 +442,10 @@ def two_class_loop(
 
 
 def test_aift_by_hand() -> None:
-    """P(class 1) on four views: 0.9, 0.5, 0.1, 0.1. Their mean is 0.4, so of share 1/2 both 0.1 are
-    kept: 2 H(0.1).
+    """P(class 1) on four views: 0.9, 0.5, 0.1, 0.1.
 
-    With share 3/4 also 0.5: each 0.1 differs from it by 0.4 (log 5 + log 9/5) = 0.4 log 9, counted
-    four times.
+    Their mean is 0.4, so a share of 1/2 keeps both 0.1: 2 H(0.1). A share of 3/4 also keeps 0.5:
+    each 0.1 differs from it by 0.4 (log 5 + log 9/5) = 0.4 log 9, counted four times.
     """
     p = binary([0.9, 0.5, 0.1, 0.1])
     doubt = -(0.9 * math.log(0.9) + 0.1 * math.log(0.1))
@@ -582,9 +575,7 @@ def several(*images: list[float], models: int = 1) -> Pool:
 
 
 def test_entropy_of_several_classes_by_hand() -> None:
-    """H(1/2) = ln 2, H(1) = 0 and H(1/4) = 2 ln 2 - 3/4 ln 3; models are averaged first, then
-    classes.
-    """
+    """H(1/2) = ln 2, H(1) = 0, H(1/4) = 2 ln 2 - 3/4 ln 3; means over models, then over classes."""
     fedal = sampler_of("fedal")
     assert isinstance(fedal, ScoreSampler)
     quarter = 2 * math.log(2) - 0.75 * math.log(3)

@@ -196,9 +196,7 @@ def test_what_was_normalised_comes_back(
 
 
 def test_relative_pixels_by_hand() -> None:
-    """A unit of mean 1 and deviation 1; a constant one, whose prediction is seen as good as not at
-    all.
-    """
+    """One unit has mean 1 and deviation 1; a constant unit is predicted as 0 everywhere."""
     image = torch.tensor([[[[0.0, 2.0, 5.0, 5.0], [0.0, 2.0, 5.0, 5.0]]]]).repeat(1, 1, 2, 1)
     found = denormalise_units(torch.full_like(image, 3.0), image, 2)
     assert found[0, 0, 0].tolist() == pytest.approx([4, 4, 5.003, 5.003], rel=1e-5)
@@ -213,9 +211,7 @@ def test_relative_pixels_of_other_images_are_refused() -> None:
 
 
 def plain_masked_loss(prediction: Tensor, target: Tensor, mask: Tensor) -> float:
-    """Mean over hidden units of the mean over their pixels and channels, as eq. (3) with MAE's mean
-    over a unit.
-    """
+    """Return eq. (3) with MAE's mean over a unit: the mean over hidden units of their error."""
     batch, channels, height, width = prediction.shape
     side = mask.shape[1]
     units = []
@@ -237,10 +233,10 @@ def plain_masked_loss(prediction: Tensor, target: Tensor, mask: Tensor) -> float
 
 
 def test_masked_loss_by_hand() -> None:
-    """Hidden are the first and the last of 2x2 units of 1x2 pixels: errors 1, 3 and 0, 2; (1 + 9 +
-    0 + 4) / 4 = 3.5.
+    """Of 2x2 units of 1x2 pixels the first and the last are hidden.
 
-    Gradient 2 (x̂ - x) / 4 there: 1/2, 3/2, 0, -1; 0 elsewhere.
+    Errors 1, 3 and 0, 2: (1 + 9 + 0 + 4) / 4 = 3.5. The gradient is 2 (x̂ - x) / 4 there: 1/2, 3/2,
+    0, -1; 0 elsewhere.
     """
     prediction = torch.tensor([[[[1.0, 3.0, 7.0, 7.0], [9.0, 9.0, 0.0, -2.0]]]], requires_grad=True)
     target = torch.zeros(1, 1, 2, 4, requires_grad=True)
@@ -338,9 +334,7 @@ def test_a_broken_pixel_is_noticed_where_it_is_hidden_alone(value: float) -> Non
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32, torch.float64])
 def test_the_masked_loss_is_computed_in_float32(dtype: torch.dtype) -> None:
-    """Of what the numbers are after rounding, no more of it is lost: 8 bits would be wrong in the
-    third digit.
-    """
+    """The loss of rounded numbers is exact; with 8 bits its third digit would be wrong."""
     prediction = normal(2, 3, 8, 8).to(dtype).requires_grad_()
     target = normal(2, 3, 8, 8, seed=1).to(dtype)
     mask = mask_units(2, 4, 0.6, draws(0))
@@ -417,11 +411,10 @@ def plain_info_nce(query: Tensor, key: Tensor, queue: Tensor, temperature: float
 
 
 def test_info_nce_by_hand() -> None:
-    """q = (1, 0), k = (2, 0), queue (0, 3), (-1, 0), μ = 1/2: similarities 1, 0, -1; log(1 + e^-2 +
-    e^-4).
+    """q = (1, 0), k = (2, 0), queue (0, 3), (-1, 0), μ = 1/2: similarities 1, 0, -1.
 
-    Gradient at q: only the part across q is left, (1/μ) Σ_j p_j k_j = 2 p_1 (0, 1), p_1 = e^-2 / (1
-    + e^-2 + e^-4).
+    The loss is log(1 + e^-2 + e^-4). Of its gradient at q only the part across q is left:
+    (1/μ) Σ_j p_j k_j = 2 p_1 (0, 1), p_1 = e^-2 / (1 + e^-2 + e^-4).
     """
     query = torch.tensor([[1.0, 0.0]], dtype=torch.float64, requires_grad=True)
     key = torch.tensor([[2.0, 0.0]])

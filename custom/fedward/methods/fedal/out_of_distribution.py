@@ -1,8 +1,7 @@
-"""Images of a pool that look like no labelled one: another part of the body, a ruler, a black
-frame.
+"""Images of a pool that look like no labelled one: another body part, a ruler, a black frame.
 
-Sun, Ming, Zhu, Li: *Out-of-distribution detection with deep nearest neighbors*, ICML 2022. It needs
-few labels, no class of its own, and nothing of other sites.
+Sun, Ming, Zhu, Li: *Out-of-distribution detection with deep nearest neighbors*, ICML 2022. The
+method needs few labels, no class of its own, and nothing from other sites.
 """
 
 import torch
@@ -12,19 +11,20 @@ from torch.nn import functional as F
 from fedward.methods.samplers.pool import Pool, Uses, checked
 
 LEAST_LABELLED = 20
-"""With fewer labelled images nothing is refused: too many rightful images would be."""
+"""With fewer labelled images nothing is refused, because too many rightful images would be."""
 USES = Uses(features="global")
-"""What it looks at."""
+"""What the filter looks at: features of the global model."""
 _ROWS_AT_ONCE = 1024
+"""Rows of the largest matrix of cosines; its columns are the labelled images."""
 _STEPS = 10**6
-"""Distances are compared in such steps of 1, so that equal images are 0 apart whatever rounding
-does.
-"""
+"""Distances are multiples of 1 / 10^6, so that equal images are 0 apart in spite of rounding."""
 
 
 @torch.no_grad()
 def nearest_distances(features: Tensor, others: Tensor | None = None) -> Tensor:
-    """Return how far each image is from the nearest of others: ``d_i = 1 - max_j cos(x_i, o_j)``.
+    """Return how far each image is from the nearest of other images.
+
+    ``d_i = 1 - max_j cos(x_i, o_j)``.
 
     Source: Sun et al., ICML 2022, with k = 1; their Euclidean distance of features of length 1 is
     ``√(2 d)``.
@@ -38,21 +38,19 @@ def nearest_distances(features: Tensor, others: Tensor | None = None) -> Tensor:
 
     Edge cases: a feature vector of 0 is 1 away from all. N = 0: empty.
     """
-    images = F.normalize(features, dim=1)
-    known = F.normalize(features if others is None else others, dim=1)
-    found = []
-    for rows in torch.arange(len(images)).split(_ROWS_AT_ONCE):
-        cosines = images[rows] @ known.T
+    directions = F.normalize(features, dim=1)
+    other_directions = directions if others is None else F.normalize(others, dim=1)
+    distances = torch.zeros(len(features), dtype=torch.float64, device=features.device)
+    for rows in torch.arange(len(features)).split(_ROWS_AT_ONCE):
+        cosines = directions[rows] @ other_directions.T  # (rows, M)
         if others is None:
             cosines[torch.arange(len(rows)), rows] = -torch.inf
-        found.append(1 - cosines.amax(dim=1).double())
-    distances = torch.cat(found) if found else torch.empty(0, dtype=torch.float64)
+        distances[rows] = 1 - cosines.amax(dim=1).double()
     return (distances.clamp(0.0, 2.0) * _STEPS).round() / _STEPS
 
 
 def out_of_distribution(pool: Pool) -> dict[str, float]:
-    """Return the images farther from all labelled ones than any of these is from the rest of them,
-    with the distance.
+    """Return the images farther from all labelled ones than any of these is from the others.
 
     ``x`` is refused if ``d(x, labelled) > max_l d(l, labelled without l)``.
 
@@ -68,7 +66,7 @@ def out_of_distribution(pool: Pool) -> dict[str, float]:
     Raises DataError: features that are not finite, or of other images; see
     :func:`fedward.methods.samplers.pool.checked`.
 
-    Edge cases: fewer than :data:`LEAST_LABELLED` labelled images, an empty pool: none.
+    Edge cases: fewer than :data:`LEAST_LABELLED` labelled images, or an empty pool: none.
     """
     if not pool.ids:
         return {}
@@ -76,8 +74,6 @@ def out_of_distribution(pool: Pool) -> dict[str, float]:
     if len(pool.labelled) < LEAST_LABELLED:
         return {}
     largest = nearest_distances(pool.labelled).max()
-    distances = nearest_distances(pool.features, pool.labelled)
-    return {
-        pool.ids[place]: float(distances[place])
-        for place in (distances > largest).nonzero().flatten().tolist()
-    }
+    distances = nearest_distances(pool.features, pool.labelled)  # (N,)
+    refused = (distances > largest).nonzero().flatten().tolist()
+    return {pool.ids[position]: float(distances[position]) for position in refused}

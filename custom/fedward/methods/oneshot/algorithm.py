@@ -1,6 +1,4 @@
-"""One-shot learning of a head: the sites measure their features once, and the server computes the
-classifier.
-"""
+"""One-shot learning: sites measure their features once, and the server computes the classifier."""
 
 from collections.abc import Sequence
 
@@ -15,28 +13,29 @@ from fedward.methods.requirements import Feature, Requirements, Sends
 from fedward.methods.settings import AllImages, StepSize
 from fedward.methods.workflow import ClientTask, Exchange, Federation, Rounds, State
 
-_TASK = "measure"
+MEASURE = "measure"
+"""Task of a site: to send the sums over its labelled images."""
 
 
 class OneShotSettings(AllImages):
-    """One round, to which every site brings all its labelled images; nothing is trained, so that no
-    rate counts.
+    """Settings of one round, to which every site brings all its labelled images.
+
+    Nothing is trained, so learning rates have no effect.
     """
 
     rounds: int = Field(1, ge=1, le=1)
-    """Sums over the same images would be the same in every further round."""
+    """Always 1: further rounds would send the same sums over the same images."""
     images_per_round: None = None
-    """Of a drawn part of the images, rare classes might be a single one."""
+    """Always None: of a drawn part of the images, a rare class might be a single one."""
     images_at_most: None = None
-    """As ``images_per_round``."""
+    """Always None, as ``images_per_round``."""
     shrinkage: float = Field(0.2, gt=0.0, le=1.0)
-    """rho: how far the covariance within classes is moved towards a multiple of the identity.
-    FedCGS: none.
-    """
+    """ρ: how far the covariance within classes is moved towards a multiple of the identity. FedCGS:
+    not at all."""
 
     @property
     def step_sizes(self) -> Sequence[StepSize]:
-        """Return nothing: no optimiser steps."""
+        """Nothing, because no optimiser steps."""
         return ()
 
 
@@ -46,12 +45,11 @@ def labelled_images(task: str, labelled: int, unlabelled: int, steps: int) -> in
 
 
 class OneShot(Algorithm[ServerState]):
-    """A linear classifier of a frozen encoder's features, in closed form from sums over the sites
-    (FedCGS).
+    """A linear classifier of a frozen encoder's features, in closed form (FedCGS).
 
-    It is the classifier of all images in one place, whatever site they are at, but for rounding in
-    float32. What happens with fewer replies than asked for: as FedAvg, with the sums of those that
-    replied.
+    It is the classifier of all images in one place, whichever site they are at, up to rounding in
+    float32. What happens with fewer replies than asked for is as in FedAvg, with the sums of the
+    sites that replied.
 
     Deviates: FedCGS divides by the covariance of all images, class means included, and does not
     shrink it. Its second round, in which sites train models of their own, is left out.
@@ -82,36 +80,35 @@ class OneShot(Algorithm[ServerState]):
         return [Phase(Measured(), 0.0)] if labelled else []
 
     def rounds(self, state: ServerState, federation: Federation) -> Rounds:
-        """Take the mean of the sites' moments, and make the classifier of it."""
-        while state.round < self.settings.rounds:
-            sites = draw_participants(
-                federation.sites, self.settings.participants, federation.seed, 1
-            )
-            updates = yield Exchange(1, state.model, {site: ClientTask(_TASK) for site in sites})
+        """Take the mean of the sites' moments, and compute the classifier from it."""
+        settings = self.settings
+        while state.round < settings.rounds:
+            sites = draw_participants(federation.sites, settings.participants, federation.seed, 1)
+            tasks = {site: ClientTask(MEASURE) for site in sites}
+            updates = yield Exchange(1, state.model, tasks)
             mean = mean_of(
-                updates,
-                _TASK,
-                self.weight,
-                self.settings,
-                state.model,
-                federation.effective_replies,
+                updates, MEASURE, self.weight, settings, state.model, federation.effective_replies
             )
+            # Without an answer the mean is the model itself.
             if mean is not state.model:
                 state.model = self.with_head(state.model, mean)
             state.round = 1
 
     def with_head(self, model: State, moments: State) -> State:
-        """Return ``model`` with the classifier by ``moments``, which do not go on: sites see the
-        classifier alone.
+        """Return ``model`` with the classifier that the moments give.
+
+        The model's own moments stay those of standard features, so that a site which gets the model
+        sees the classifier alone.
         """
-        shares, sums, products = (
-            moments[f"{NAME}.{kind}"] for kind in ("shares", "sums", "products")
-        )
-        matrix = unpacked(products, sums.shape[1])
-        head = dict(
-            zip((2, 1), discriminant(shares, sums, matrix, self.settings.shrinkage), strict=True)
-        )
-        own = [
-            name for name in model if not name.startswith(f"{NAME}.")
-        ]  # weight (K, D) and bias (K,)
-        return {**model, **{name: head[model[name].dim()].to(model[name].dtype) for name in own}}
+        shares = moments[f"{NAME}.shares"]  # (K,)
+        sums = moments[f"{NAME}.sums"]  # (K, D)
+        products = unpacked(moments[f"{NAME}.products"], sums.shape[1])  # (D, D)
+        weight, bias = discriminant(shares, sums, products, self.settings.shrinkage)
+        updated = dict(model)
+        for name, tensor in model.items():
+            if name.startswith(f"{NAME}."):
+                continue
+            # All other tensors of the model are the classifier's weight (K, D) and bias (K,).
+            computed = weight if tensor.dim() == 2 else bias
+            updated[name] = computed.to(tensor.dtype)
+        return updated

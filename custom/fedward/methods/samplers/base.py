@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 
 class SamplerSettings(BaseModel):
-    """A sampler's choices; most have none."""
+    """The settings of a sampler; most samplers have none."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
@@ -24,11 +24,11 @@ class Sampler:
     """Chooses the images of a pool that are to be labelled next."""
 
     name: str
-    """As jobs name it."""
+    """Name of the sampler in a job."""
     settings_type: type[SamplerSettings] = SamplerSettings
-    """What ``sampler_options`` of a job are checked against."""
+    """What the ``sampler_options`` of a job are checked against."""
     settings: SamplerSettings
-    """Those of the job, checked."""
+    """The checked settings of the job."""
     uses: Uses = Uses()
     """What it looks at; a site computes nothing else for it."""
 
@@ -37,7 +37,10 @@ class Sampler:
 
     @property
     def one_label(self) -> bool:
-        """Whether it takes each image to be of one class; not where it looks at no predictions."""
+        """Whether it assumes that each image shows one class.
+
+        A sampler that looks at no predictions does not.
+        """
         return self.uses.members > 0
 
     def choose(self, pool: Pool, budget: int, generator: torch.Generator) -> list[str]:
@@ -51,7 +54,7 @@ class Sampler:
 
         Returns:
             Exactly min(budget, N) distinct ids of the pool, the most wanted first. Equal pools and
-            equal generators give equal ids, in whatever order the pool lists its images; images
+            equal generators give equal ids, in whatever order the pool lists its images. Images
             that a sampler finds equal are taken by rising id.
 
         Raises:
@@ -63,24 +66,27 @@ class Sampler:
         is checked.
         """
         if budget < 0:
-            where = f"site {pool.site}, sampler {self.name}"
-            remedy = "Ask for 0 or more labels."
-            raise ConfigError(where, expected="a budget >= 0", found=f"{budget}", remedy=remedy)
+            raise ConfigError(
+                f"site {pool.site}, sampler {self.name}",
+                "Ask for 0 or more labels.",
+                expected="a budget >= 0",
+                found=f"{budget}",
+            )
         if not pool.ids:
             return []
         pool = checked(pool, self.uses, self.name)
         return self.pick(pool, budget, generator) if budget else []
 
     def pick(self, pool: Pool, budget: int, generator: torch.Generator) -> list[str]:
-        """Choose from a checked pool that is not empty; budget >= 1, perhaps more than there are."""
+        """Choose from a checked pool that is not empty; the budget, >= 1, may be larger than it."""
         raise NotImplementedError
 
 
 class ScoreSampler(Sampler):
-    """Takes the images with the highest scores."""
+    """A sampler that takes the images with the highest scores."""
 
     def scores(self, probabilities: Tensor) -> Tensor:
-        """Return (N,) float64 from (T, N, K): the higher, the more wanted."""
+        """Return the scores (N,) float64 of probabilities (T, N, K); a high score is wanted more."""
         raise NotImplementedError
 
     @property
@@ -89,14 +95,16 @@ class ScoreSampler(Sampler):
         return self.uses.heads
 
     def scores_of(self, pool: Pool) -> Tensor:
-        """Return (N,) the scores of a checked pool's images.
+        """Return the scores (N,) of a checked pool's images.
 
-        Each is the mean over the questions about the image. Where an image may show several classes,
-        each class is a question with two answers, and ``s(x) = (1/K) Σ_c s(p_c(x), 1 - p_c(x))``.
+        Each is the mean over the questions about the image. Where an image may show several
+        classes, each class is a question with two answers, and
+        ``s(x) = (1/K) Σ_c s(p_c(x), 1 - p_c(x))``.
         """
-        questions = pool.outputs.questions(pool.probabilities)
+        questions = pool.outputs.questions(pool.probabilities)  # (T, N, questions, answers)
+        images_and_questions = questions.shape[1:3]
         scores = self.scores(questions.flatten(1, 2))
-        return scores.reshape(questions.shape[1:3]).mean(dim=1)
+        return scores.reshape(images_and_questions).mean(dim=1)
 
     def pick(self, pool: Pool, budget: int, generator: torch.Generator) -> list[str]:
         """Choose the highest scores."""
@@ -113,9 +121,9 @@ class Random(Sampler):
         return shuffled(pool.ids, generator)[:budget]
 
 
-def shuffled(things: Sequence[T], generator: torch.Generator) -> list[T]:
-    """Return things in an order drawn from the generator."""
+def shuffled(items: Sequence[T], generator: torch.Generator) -> list[T]:
+    """Return the items in an order drawn from the generator."""
     order: list[int] = torch.randperm(
-        len(things), generator=generator, device=generator.device
+        len(items), generator=generator, device=generator.device
     ).tolist()
-    return [things[index] for index in order]
+    return [items[index] for index in order]

@@ -1,9 +1,9 @@
-"""What a sampler sees of a site's unlabelled images, and the checks that come before any choice."""
+"""What a sampler sees of a site's unlabelled images, and the checks that precede any choice."""
 
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Literal
+from typing import Literal, NoReturn
 
 import torch
 from torch import Tensor
@@ -12,34 +12,30 @@ from fedward.errors import DataError
 from fedward.methods.outputs import SOFTMAX, Outputs
 
 _SUM_TOLERANCE = 0.01
-"""Of a row of probabilities: softmax in half precision is off by about this much."""
+"""How far a row of probabilities may be from a sum of 1: about the error of half precision."""
 _DIVERGED = "The model is broken: use one that has not diverged."
 
 
 @dataclass(frozen=True)
 class Uses:
-    """What a sampler looks at; a site computes nothing else for it. Models predict in evaluation
-    mode.
-    """
+    """What a sampler looks at; a site computes nothing else. Models predict in evaluation mode."""
 
     models: tuple[Literal["local", "global"], ...] = ()
-    """Whose probabilities: the site's own model as it left the last training, the global one, or
-    both in this order.
-    """
+    """Whose probabilities it needs: those of the site's own model as its last training left it, of
+    the global model, or of both in this order."""
     views: int = 0
     """Augmented views of each image that the one model predicts, alike for all images. 0: the image
-    as it is.
-    """
+    as it is."""
     heads: bool = False
-    """Followed by the probabilities of the model's two auxiliary heads."""
+    """Whether the probabilities of the model's two auxiliary heads follow."""
     outputs: Literal["probabilities", "logits"] = "probabilities"
-    """Of the models; logits only of images as they are, and without heads."""
+    """What it needs of the models; logits only of images as they are, and without heads."""
     features: Literal["none", "local", "global", "image"] = "none"
-    """``local``, ``global``: what the site's own model, or the global one, feeds its classifier;
-    ``image``: of the picture itself, by
+    """Which features it needs. ``local``, ``global``: what the classifier of the site's own model,
+    or of the global one, receives; ``image``: those of the picture itself, by
     :func:`fedward.methods.samplers.suggestive.principal_axes`."""
     labelled: bool = True
-    """Whether a model's features are those of labelled images, too."""
+    """Whether it needs a model's features of labelled images, too."""
 
     @property
     def own_model(self) -> bool:
@@ -49,7 +45,8 @@ class Uses:
     @property
     def members(self) -> int:
         """T: predictions for each image."""
-        return len(self.models) * max(self.views, 1) + 2 * self.heads
+        predictions = len(self.models) * max(self.views, 1)
+        return predictions + 2 if self.heads else predictions
 
 
 @dataclass(frozen=True)
@@ -57,15 +54,15 @@ class Pool:
     """The unlabelled images of one site. Fields that a sampler does not use may stay empty."""
 
     site: str
-    """Name, for errors."""
+    """Name of the site, for errors."""
     ids: Sequence[str]
     """N distinct ids, in any order."""
     probabilities: Tensor = field(default_factory=lambda: torch.empty(0, 0, 0))
-    """(T, N, K) floating point, rows sum to 1, but for a multi-label job."""
+    """(T, N, K) floating point, such as ``outputs`` gives."""
     features: Tensor = field(default_factory=lambda: torch.empty(0, 0))
     """(N, D) floating point."""
     labelled: Tensor = field(default_factory=lambda: torch.empty(0, 0))
-    """(L, D) features of the images that have labels, or wait for one; empty: there are none."""
+    """(L, D) features of the images that have a label or wait for one; empty if there are none."""
     logits: Tensor = field(default_factory=lambda: torch.empty(0, 0, 0))
     """(T, N, K) floating point."""
     outputs: Outputs = SOFTMAX
@@ -74,12 +71,13 @@ class Pool:
 
 @torch.no_grad()
 def checked(pool: Pool, uses: Uses, sampler: str) -> Pool:
-    """Return the pool by rising id, on the CPU, with probabilities and logits in float64 and
-    features in float32.
+    """Return the pool by rising id, on the CPU.
 
-    Raises DataError: an id twice; shapes that do not belong together; probabilities that are NaN,
-    negative, or no distribution; logits or features that are not finite. The error names the site
-    and the first such image.
+    Probabilities and logits are in float64, features in float32.
+
+    Raises DataError: a repeated id; shapes that do not match; probabilities that are NaN, negative,
+    or no distribution; logits or features that are not finite. The error names the site and the
+    first such image.
     """
     where = f"site {pool.site}, sampler {sampler}"
     if len(set(pool.ids)) != len(pool.ids):
@@ -88,80 +86,79 @@ def checked(pool: Pool, uses: Uses, sampler: str) -> Pool:
     order = sorted(range(len(pool.ids)), key=pool.ids.__getitem__)
     ordered = replace(pool, ids=[pool.ids[position] for position in order])
     if uses.members and uses.outputs == "logits":
-        ordered = replace(ordered, logits=_logits(ordered, order, uses.members, where))
+        logits = _checked_logits(ordered, order, uses.members, where)
+        ordered = replace(ordered, logits=logits)
     elif uses.members:
-        ordered = replace(
-            ordered, probabilities=_probabilities(ordered, order, uses.members, where)
-        )
+        probabilities = _checked_probabilities(ordered, order, uses.members, where)
+        ordered = replace(ordered, probabilities=probabilities)
     if uses.features != "none":
-        features, labelled = _features(ordered, order, where)
+        features, labelled = _checked_features(ordered, order, where)
         ordered = replace(ordered, features=features, labelled=labelled)
     return ordered
 
 
-def _probabilities(pool: Pool, order: Sequence[int], members: int, where: str) -> Tensor:
-    probabilities = _outputs(pool.probabilities, "probabilities", order, members, where)
-    usable = pool.outputs.are_probabilities(probabilities, _SUM_TOLERANCE).all(dim=0)
-    expected = pool.outputs.rule
-    remedy = "The model is broken, or these are logits: use softmax outputs of a model that has not diverged."
-    _require_rows(usable, pool.ids, where, expected, remedy)
+def _checked_probabilities(pool: Pool, order: Sequence[int], members: int, where: str) -> Tensor:
+    probabilities = _in_order(pool.probabilities, "probabilities", order, members, where)
+    usable = pool.outputs.are_probabilities(probabilities, _SUM_TOLERANCE).all(dim=0)  # (N,)
+    remedy = (
+        "The model is broken, or these are logits: use softmax outputs of a model that has not "
+        "diverged."
+    )
+    _require_rows(usable, pool.ids, where, pool.outputs.rule, remedy)
     return probabilities
 
 
-def _logits(pool: Pool, order: Sequence[int], members: int, where: str) -> Tensor:
-    logits = _outputs(pool.logits, "logits", order, members, where)
-    usable = logits.isfinite().all(dim=2).all(dim=0)
+def _checked_logits(pool: Pool, order: Sequence[int], members: int, where: str) -> Tensor:
+    logits = _in_order(pool.logits, "logits", order, members, where)
+    usable = logits.isfinite().all(dim=2).all(dim=0)  # (N,)
     _require_rows(usable, pool.ids, where, "finite logits", _DIVERGED)
     return logits
 
 
-def _outputs(given: Tensor, what: str, order: Sequence[int], members: int, where: str) -> Tensor:
-    """Return the outputs of all members on the CPU in float64, images in the order given."""
-    shape = given.shape
-    if len(shape) != 3 or shape[:2] != (members, len(order)) or not shape[2]:
-        expected = f"{what} ({members}, {len(order)}, K >= 1)"
+def _in_order(outputs: Tensor, kind: str, order: Sequence[int], members: int, where: str) -> Tensor:
+    """Return the outputs (T, N, K) of all members on the CPU in float64, images in ``order``."""
+    shape = outputs.shape
+    if len(shape) != 3 or shape[:2] != (members, len(order)) or shape[2] == 0:
         _refuse(
             where,
-            expected,
+            f"{kind} ({members}, {len(order)}, K >= 1)",
             f"{tuple(shape)}",
             "Predict each image of the pool once with each member.",
         )
-    return given.detach().to("cpu", torch.float64)[:, order]
+    return outputs.detach().to("cpu", torch.float64)[:, order]
 
 
-def _features(pool: Pool, order: Sequence[int], where: str) -> tuple[Tensor, Tensor]:
+def _checked_features(pool: Pool, order: Sequence[int], where: str) -> tuple[Tensor, Tensor]:
+    """Return the features (N, D) in ``order``, and those of labelled images (L, D)."""
     shape = pool.features.shape
     labelled = pool.labelled
-    known = labelled.numel() == 0 or (labelled.dim() == 2 and labelled.shape[1:] == shape[1:])
-    if len(shape) != 2 or shape[0] != len(order) or not shape[1] or not known:
-        found = f"{tuple(shape)}, and {tuple(labelled.shape)} of labelled images"
+    same_width = labelled.dim() == 2 and labelled.shape[1:] == shape[1:]
+    labelled_fit = labelled.numel() == 0 or same_width
+    if len(shape) != 2 or shape[0] != len(order) or shape[1] == 0 or not labelled_fit:
         _refuse(
             where,
             f"features ({len(order)}, D >= 1)",
-            found,
+            f"{tuple(shape)}, and {tuple(labelled.shape)} of labelled images",
             "Describe each image of the pool once.",
         )
-    features, labelled = (
-        each.detach().to("cpu", torch.float32) for each in (pool.features[order], labelled)
-    )
+    features = pool.features[order].detach().to("cpu", torch.float32)
+    labelled = labelled.detach().to("cpu", torch.float32).reshape(-1, shape[1])
     _require_rows(features.isfinite().all(dim=1), pool.ids, where, "finite features", _DIVERGED)
     if not bool(labelled.isfinite().all()):
         _refuse(where, "finite features", "others, of labelled images", _DIVERGED)
-    return features, labelled.reshape(-1, shape[1])
+    return features, labelled
 
 
 def _require_rows(
     usable: Tensor, ids: Sequence[str], where: str, expected: str, remedy: str
 ) -> None:
-    if not bool(usable.all()):
-        broken = (~usable).nonzero().flatten().tolist()
-        _refuse(
-            where,
-            expected,
-            f"others for {len(broken)} of {len(ids)} images, first {ids[broken[0]]!r}",
-            remedy,
-        )
+    """Raise DataError, which names the first image that is not ``usable``, a (N,) bool."""
+    if bool(usable.all()):
+        return
+    broken = (~usable).nonzero().flatten().tolist()
+    found = f"others for {len(broken)} of {len(ids)} images, first {ids[broken[0]]!r}"
+    _refuse(where, expected, found, remedy)
 
 
-def _refuse(where: str, expected: str, found: str, remedy: str) -> None:
-    raise DataError(where, expected=expected, found=found, remedy=remedy)
+def _refuse(where: str, expected: str, found: str, remedy: str) -> NoReturn:
+    raise DataError(where, remedy, expected=expected, found=found)

@@ -1,6 +1,4 @@
-"""Samplers by how unsure predictions are, or how far apart: entropy of one model or two, margin,
-BALD.
-"""
+"""Samplers by uncertainty or disagreement: entropy of one model or two, margin, BALD."""
 
 import torch
 from torch import Tensor
@@ -14,7 +12,8 @@ from fedward.methods.samplers.pool import Uses
 def margin(p: Tensor) -> Tensor:
     """Return how close the two most probable classes are.
 
-    ``s(x) = p_(2)(x) - p_(1)(x)``, the second largest probability less the largest.
+    ``s(x) = p_(2)(x) - p_(1)(x)``, the second largest probability minus the largest.
+
     Source: Scheffer, Decomain, Wrobel: *Active hidden Markov models for information extraction*,
     IDA 2001.
 
@@ -26,8 +25,9 @@ def margin(p: Tensor) -> Tensor:
 
     Edge cases: K = 1: the score is -p_(1). N = 0: empty. NaN stays NaN.
     """
-    largest = mean_over_models(p).topk(min(2, p.shape[2]), dim=1).values
-    return largest[:, 1:].sum(dim=1) - largest[:, 0]
+    largest = mean_over_models(p).topk(min(2, p.shape[2]), dim=1).values  # (N, 2), or (N, 1)
+    second = largest[:, 1:].sum(dim=1)  # 0 where there is one class
+    return second - largest[:, 0]
 
 
 @torch.no_grad()
@@ -36,6 +36,7 @@ def bald(p: Tensor) -> Tensor:
 
     ``I(y; φ | x) = H(p̄) - (1/T) Σ_t H(p_t)``, the Jensen-Shannon divergence of the T predictions,
     in nats.
+
     Source: Houlsby, Huszár, Ghahramani, Lengyel: *Bayesian active learning for classification and
     preference learning*, arXiv 1112.5745, eq. (2).
 
@@ -47,15 +48,16 @@ def bald(p: Tensor) -> Tensor:
 
     Edge cases: T = 1 or K = 1: 0. N = 0: empty. NaN stays NaN.
     """
-    single = torch.stack([ensemble_entropy(member.unsqueeze(0)) for member in p])
-    return (ensemble_entropy(p) - mean_over_models(single)).clamp_min(
-        0.0
-    )  # rounding may leave -1e-17
+    entropies = torch.stack([ensemble_entropy(member.unsqueeze(0)) for member in p])  # (T, N)
+    information = ensemble_entropy(p) - mean_over_models(entropies)
+    # Rounding may leave -1e-17.
+    return information.clamp_min(0.0)
 
 
 class FedAL(ScoreSampler):
-    """Entropy of the mean of the site's own model and the global one (Deng et al., arXiv
-    2406.11310, eq. (3)-(4)).
+    """Entropy of the mean of the site's own model and the global one.
+
+    Deng et al., arXiv 2406.11310, eq. (3)-(4).
     """
 
     name = "fedal"
@@ -92,10 +94,10 @@ class Margin(ScoreSampler):
 
 
 class BALD(ScoreSampler):
-    """Disagreement of the site's own model and the global one, without their common doubt.
+    """Disagreement of the site's own model and the global one, without the doubt that they share.
 
-    Deviates: usually the committee is one net with dropout left on (Gal, Islam, Ghahramani, ICML
-    2017). The networks of this package have no dropout, so all its members would agree; a
+    Deviates: usually the committee is one network with dropout left on (Gal, Islam, Ghahramani,
+    ICML 2017). The networks of this package have no dropout, so all its members would agree. A
     federation has two models at hand.
     """
 
