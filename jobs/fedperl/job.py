@@ -1,10 +1,6 @@
-"""Job fedperl as a recipe of NVIDIA FLARE: in its simulator, or with --poc or --kit KIT; see --help."""
+"""Job fedperl as a FLARE recipe: in the simulator, or with --poc or --kit KIT; see --help."""
 
-from fedward.flare.jobs.recipes import FedwardRecipe, environment, execute, options
-from fedward.jobs import load_experiment
+from fedward.flare.jobs.recipes import main
 
 if __name__ == "__main__":
-    chosen = options()
-    experiment = load_experiment("fedperl", chosen.set, clinical=chosen.policy)
-    recipe = FedwardRecipe(experiment, "fedperl", chosen.tracking)
-    print(execute(recipe, environment(chosen, experiment)) / "report.html")
+    main("fedperl")

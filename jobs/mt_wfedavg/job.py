@@ -1,10 +1,6 @@
-"""Job mt_wfedavg as a recipe of NVIDIA FLARE: in its simulator, or with --poc or --kit KIT; see --help."""
+"""Job mt_wfedavg as a FLARE recipe: in the simulator, or with --poc or --kit KIT; see --help."""
 
-from fedward.flare.jobs.recipes import FedwardRecipe, environment, execute, options
-from fedward.jobs import load_experiment
+from fedward.flare.jobs.recipes import main
 
 if __name__ == "__main__":
-    chosen = options()
-    experiment = load_experiment("mt_wfedavg", chosen.set, clinical=chosen.policy)
-    recipe = FedwardRecipe(experiment, "mt_wfedavg", chosen.tracking)
-    print(execute(recipe, environment(chosen, experiment)) / "report.html")
+    main("mt_wfedavg")

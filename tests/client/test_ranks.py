@@ -159,12 +159,12 @@ def test_a_site_answers_from_as_many_processes_as_its_file_says(
     file = sites / f"{case.site}.yaml"
     file.write_text(file.read_text() + "\nprocesses: 2\n")
     assert read_site_file(file).processes == 2
-    two = new_client(case.site, case.experiment, tmp_path / "two", [sites], device=CPU)
+    two = new_client(case.site, case.experiment, tmp_path / "two", [sites], device="cpu")
     options = {**case.experiment.options, "batch": 2 * case.experiment.options["batch"]}
     twice = case.experiment.model_copy(update={"options": options})
     assert two.data.processes == 2
     file.write_text(file.read_text().replace("processes: 2", "processes: 1"))
-    one = new_client(case.site, twice, tmp_path / "one", [sites], device=CPU)
+    one = new_client(case.site, twice, tmp_path / "one", [sites], device="cpu")
     expected = one.handle(request(one, case.task))
     found = two.handle(request(two, case.task))
     assert "error" not in found.meta
@@ -212,7 +212,7 @@ def test_batch_norm_without_shared_statistics_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("fedward.training.networks.build", lambda *_, **__: batch_norm_net(1))
-    site = new_client("site-1", tiny("fedavg"), tmp_path, device=CPU)
+    site = new_client("site-1", tiny("fedavg"), tmp_path, device="cpu")
     with pytest.raises(ConfigError, match=r"site-1.*BatchNorm.*Lower `processes`"):
         train(site)
 
@@ -259,7 +259,7 @@ def test_every_process_leaves_out_images_that_people_refused(
     sites = write_sites(tmp_path / "sites", labelled_sites=0)
     data_spec = DataSpec(classes=CLASSES, image_size=16)
     experiment = tiny("ssfl", data=data_spec, synthetic=None)
-    site = new_client("site-1", experiment, tmp_path, [sites], device=CPU)
+    site = new_client("site-1", experiment, tmp_path, [sites], device="cpu")
     learner = site.learner
     seen = list[SiteData]()
     data = replace(learner.images.data, refused=frozenset(learner.images.data.unlabelled.ids[:3]))

@@ -8,7 +8,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-import torch
 
 from asking import requests
 from clients import new_client, public_images
@@ -169,11 +168,7 @@ def test_a_run_records_the_device_of_a_site(tmp_path: Path) -> None:
     (request,) = requests(
         experiment, Exchange(1, model, {"site-1": ClientTask("train")}), run=RUN
     ).values()
-    assert (
-        new_client("site-1", experiment, tmp_path, device=torch.device("cpu"))
-        .handle(request)
-        .meta["steps"]
-    )
+    assert new_client("site-1", experiment, tmp_path, device="cpu").handle(request).meta["steps"]
     assert json.loads((tmp_path / "sources" / f"{RUN}.json").read_text()) == {
         "site_file": False,
         "device": "cpu",

@@ -8,7 +8,7 @@ from nvflare.fuel.utils.config_factory import ConfigFactory
 from nvflare.lighter.tool_consts import NVFLARE_SIG_FILE, NVFLARE_SUBMITTER_CRT_FILE
 from nvflare.private.fed.app.fl_app_validator import FLAppValidator
 
-from fedward.flare.classes import AVERAGING, EXECUTOR, SYNTHETIC_SITES, TENSORBOARD
+from fedward.flare.classes import EXECUTOR, METHOD_CONTROLLER, SYNTHETIC_SITES, TENSORBOARD
 from fedward.flare.jobs.configurations import receiver
 from fedward.flare.jobs.export import export_job
 from fedward.flare.kits import deployer, gate
@@ -59,6 +59,11 @@ def test_a_kit_refuses_a_job_that_makes_synthetic_sites(app, file, role):
     assert refusal(app, role) == ""
     component(file, SYNTHETIC_SITES)(app)
     assert f"the class {SYNTHETIC_SITES}" in refusal(app, role)
+
+
+def test_a_job_may_keep_its_sites_from_using_gpus(app):
+    edit(CLIENT, lambda content: args(CLIENT)(content).update(device="cpu"))(app)
+    assert refusal(app) == ""
 
 
 @pytest.mark.parametrize("method", ["fedavg", "fedal", "isofed", "selffed"])
@@ -164,7 +169,7 @@ CONFIGURATIONS = {
         "executor.os.system",
     ),
     "a method": (component(CLIENT, f"{EXECUTOR}.execute"), "Executor.execute"),
-    "the server's": (component(CLIENT, AVERAGING), "AveragingController"),
+    "the server's": (component(CLIENT, METHOD_CONTROLLER), "MethodController"),
     "a listed class again": (
         component(
             CLIENT,
@@ -185,6 +190,26 @@ CONFIGURATIONS = {
             ),
         ),
         "components",
+    ),
+    "another trainer": (
+        edit(CLIENT, lambda content: args(CLIENT)(content).update(trainer="os.system")),
+        "executors",
+    ),
+    "a GPU that a site must have": (
+        edit(CLIENT, lambda content: args(CLIENT)(content).update(device="cuda:0")),
+        "the device 'cuda:0'",
+    ),
+    "a device that is a mapping": (
+        edit(CLIENT, lambda content: args(CLIENT)(content).update(device={"device": "cpu"})),
+        "the device {'device': 'cpu'}",
+    ),
+    "no device": (
+        edit(CLIENT, lambda content: args(CLIENT)(content).pop("device")),
+        "one without the part that runs the experiment",
+    ),
+    "no trainer": (
+        edit(CLIENT, lambda content: args(CLIENT)(content).pop("trainer")),
+        "executors",
     ),
     "arguments": (
         edit(CLIENT, lambda content: args(CLIENT)(content).update(debug={})),
@@ -237,7 +262,10 @@ CONFIGURATIONS = {
     ),
     "a key twice": (rewritten(CLIENT, first("executors", [])), "a key that comes twice"),
     "no object": (rewritten(CLIENT, lambda text: f"[{text}]"), "without the part"),
-    "no executor": (edit(CLIENT, lambda content: content.update(executors=[])), "executors"),
+    "no executor": (
+        edit(CLIENT, lambda content: content.update(executors=[])),
+        "one without the part that runs the experiment",
+    ),
     "latin-1": (lambda app: (app / CLIENT).write_bytes(b'{"\xe9": 1}'), "UnicodeDecodeError"),
 }
 

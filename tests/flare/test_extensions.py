@@ -7,7 +7,7 @@ import pytest
 import yaml
 from test_flare_executor import request, run, sent  # noqa: F401 - a fixture
 
-from fedward.flare.classes import FOREIGN
+from fedward.flare.classes import METHOD_CONTROLLER
 from fedward.flare.executor import MonaiTrainerExecutor
 from fedward.flare.jobs.configurations import controller, described_in, experiment_in, server_config
 from fedward.registry import extensions
@@ -49,7 +49,7 @@ def job(folder: Path, **names: str) -> MonaiTrainerExecutor:
     path, arguments = controller(tiny("fedal" if "sampler" in names else "fedavg"))
     shared = arguments["experiment"]
     if "method" in names:
-        path = FOREIGN
+        path = METHOD_CONTROLLER
         arguments["method"] = names["method"]
     arguments |= {"sampler": names["sampler"]} if "sampler" in names else {}
     shared["net"] = names.get("network", shared["net"])

@@ -3,9 +3,11 @@
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
+import torch
 import yaml
 from nvflare.apis.event_type import EventType
 from nvflare.apis.fl_constant import FLContextKey, ReturnCode
@@ -15,9 +17,11 @@ from nvflare.apis.signal import Signal
 from asking import NEEDS, RUN, requests, rules_of
 from clients import new_client
 from fedward.client.client import Client
+from fedward.client.site_data import DataSource
 from fedward.client.site_log import SiteLog
 from fedward.config import DERMOSCOPY
 from fedward.digests import arrays_digest
+from fedward.errors import ConfigError
 from fedward.flare import executor as module
 from fedward.flare.executor import MonaiTrainerExecutor
 from fedward.flare.jobs.configurations import SYNTHETIC, controller, server_config
@@ -156,6 +160,41 @@ def test_wrong_settings_and_foreign_tasks_become_answers(tmp_path, sent):
         meta, arrays = run(MonaiTrainerExecutor(), request(), tmp_path)
         assert "ConfigError" in meta["error"]
         assert arrays == {}
+
+
+@pytest.mark.parametrize(
+    ("argument", "expected"),
+    [
+        ({"trainer": "monai.engines.SupervisedTrainer"}, "expected monai.engines.Trainer, found"),
+        ({"device": "cuda"}, "expected auto or cpu, found 'cuda'"),
+        ({"device": ["cpu"]}, "expected auto or cpu, found ['cpu']"),
+    ],
+)
+def test_another_trainer_or_device_is_refused(argument, expected):
+    with pytest.raises(ConfigError) as error:
+        MonaiTrainerExecutor(**argument)
+    assert expected in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("in_site_file", "in_job", "used"),
+    [("auto", "cpu", "cpu"), ("auto", "auto", "auto"), ("cuda:1", "cpu", "cuda:1")],
+)
+def test_a_sites_own_device_overrules_the_jobs(
+    tmp_path, sent, monkeypatch, in_site_file, in_job, used
+):
+    chosen = []
+
+    def device_of(name, where):
+        chosen.append(name)
+        return torch.device("cpu")
+
+    monkeypatch.setattr("fedward.client.client.device_of", device_of)
+    read = DataSource.read
+    monkeypatch.setattr(DataSource, "read", lambda self: replace(read(self), device=in_site_file))
+    executor_of(tmp_path, tiny("fedavg"))
+    run(MonaiTrainerExecutor(device=in_job), request(), tmp_path)
+    assert set(chosen) == {used}
 
 
 def test_an_abort_reaches_the_training(tmp_path, sent):

@@ -7,11 +7,17 @@ from importlib import import_module
 from pathlib import Path
 
 import pytest
+from nvflare.app_common.resource_managers.gpu_resource_manager import GPUResourceManager
 from nvflare.fuel.utils.class_loader import load_class
 from nvflare.fuel.utils.zip_utils import zip_directory_to_bytes
 from nvflare.private.fed.app.default_app_validator import DefaultAppValidator
 from nvflare.private.fed.server.job_meta_validator import JobMetaValidator
 from nvflare.tool.job.job_cli import prepare_job_config
+from nvflare.utils.job_launcher_utils import (
+    get_portable_resource_spec,
+    get_resource_manager_spec,
+    validate_portable_resource_spec,
+)
 
 from fedward.digests import file_digest
 from fedward.errors import ConfigError
@@ -83,7 +89,8 @@ def test_server_and_sites_get_the_experiment_that_was_exported(tmp_path, clinica
     assert method_of(read).settings == method_of(experiment).settings
     assert set(read.options) == set(type(method_of(read).settings).model_fields)
     assert read.model_copy(update={"options": experiment.options}) == experiment
-    assert (executor["executor"]["args"], executor["tasks"]) == ({}, [TASK])
+    assert executor["executor"]["args"] == {"trainer": "monai.engines.Trainer", "device": "auto"}
+    assert executor["tasks"] == [TASK]
     assert next(iter(server)) == next(iter(client)) == "format_version"
 
 
@@ -95,6 +102,32 @@ def test_a_clinical_job_has_a_scope_and_no_code_or_fake_data(tmp_path):
     assert (meta["scope"], meta["deploy_map"]) == ("clinical", {"app": ["@ALL"]})
     server, _ = configs(job_files(tiny(), "job", clinical=True))
     assert server["workflows"][0]["args"]["experiment"]["synthetic"] is None
+
+
+def asked_of_resource_manager(site, **options):
+    """What FLARE asks of a site's resource manager before it sends the site the job."""
+    meta = json.loads(job_files(tiny(), "job", **options)["meta.json"])
+    validate_portable_resource_spec(meta["resource_spec"])
+    return get_resource_manager_spec(meta, site)
+
+
+@pytest.mark.parametrize("clinical", [False, True])
+def test_sites_without_gpus_get_every_job_that_does_not_ask_for_some(clinical):
+    assert asked_of_resource_manager("site-1", clinical=clinical) == {}
+    asked = asked_of_resource_manager("site-1", clinical=clinical, gpus=2)
+    assert asked == {"num_of_gpus": 2}
+    # As in FLARE's proof of concept and in kits: GPUs are what the site's own file says.
+    without_gpus = GPUResourceManager(0, 0)
+    assert without_gpus._check_required_resource_available({})
+    assert not without_gpus._check_required_resource_available(asked)
+    with_gpus = GPUResourceManager(2, 16, ignore_host=True)
+    assert with_gpus._check_required_resource_available(asked)
+
+
+def test_a_clinical_job_leaves_gpus_to_the_launcher_of_each_site():
+    """An explicit 0 would make FLARE's launcher of containers take a site's GPUs away."""
+    meta = json.loads(job_files(tiny(), "job", clinical=True)["meta.json"])
+    assert get_portable_resource_spec(meta, "site-1") == {}
 
 
 def test_a_clinical_job_replaces_the_script_of_a_shipped_one(tmp_path):

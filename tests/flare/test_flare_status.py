@@ -21,6 +21,7 @@ from fedward.flare.jobs.status import STATS, describe, job_progress
 from fedward.flare.places import METRICS, named_folder
 from fedward.flare.workflows import FedPerlController
 from fedward.server.progress import lines, progress
+from fedward.storage.lock import sole_writer
 from finished_run import new_run
 from tiny import tiny
 
@@ -85,9 +86,21 @@ def test_the_controller_tells_its_runs_progress(folder):
     controller = FedPerlController()
     assert collected(controller) == {STATS: {}}
     controller.folder = folder
-    assert collected(controller) == {STATS: progress(folder)}
+    stopped = progress(folder)
+    assert stopped["status"] == "stopped"
+    assert collected(controller) == {STATS: stopped}
     (folder / "run.json").write_text("{}")
     assert "expected a readable run.json" in collected(controller)[STATS]["error"]
+
+
+def test_the_controller_of_a_running_job_says_what_the_next_round_is_for(folder):
+    controller = FedPerlController(rounds=3, warm_up=1)
+    controller.folder = folder
+    with sole_writer(folder):
+        stats = collected(controller)[STATS]
+    assert stats["status"] == "running"
+    assert stats["purpose"] == "warm-up without peers, until round 1"
+    assert "  purpose   warm-up without peers, until round 1" in lines(stats)
 
 
 def test_other_events_are_none_of_its_business(folder):

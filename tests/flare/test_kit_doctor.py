@@ -403,7 +403,7 @@ def test_kits_of_servers_and_users(provisioned, tmp_path, listener, job):
     assert rows["port"].status == "warning"
     assert {row.status for row in rows.values() if row.name not in ("port", "TLS")} == {"ok"}
     assert "privacy" not in rows
-    assert "AveragingController" in rows["job classes"].found
+    assert "MethodController" in rows["job classes"].found
 
     user = copy_of(provisioned / "lead@hospital-a.org", tmp_path / "lead")
     user.rewrite(

@@ -15,7 +15,7 @@ from fedward.errors import ConfigError, RunError
 from fedward.flare.jobs import recipes
 from fedward.flare.jobs.configurations import receiver
 from fedward.flare.jobs.export import job_files
-from fedward.flare.jobs.recipes import FedwardRecipe, environment, execute, options
+from fedward.flare.jobs.recipes import FedwardRecipe, environment, execute, parse_arguments
 from fedward.jobs import JOBS, load_experiment
 from fedward.lab.local import run_local
 from run_files import rows
@@ -41,7 +41,7 @@ def files_of(folder):
 
 def chosen(monkeypatch, *arguments):
     monkeypatch.setattr(sys, "argv", ["job.py", *arguments])
-    return options()
+    return parse_arguments()
 
 
 ADMIN = {
@@ -99,11 +99,6 @@ def test_the_command_line_chooses_the_environment(monkeypatch, kit):
     local = environment(chosen(monkeypatch, "--poc"), JOBS["isofed"]())
     assert isinstance(local, PocEnv)
     assert local.clients == simulated.clients
-    assert [chosen(monkeypatch, *each).policy for each in ([], ["--poc"], ["--kit", str(kit)])] == [
-        False,
-        True,
-        True,
-    ]
     running = environment(chosen(monkeypatch, "--kit", str(kit)), JOBS["isofed"]())
     assert isinstance(running, ProdEnv)
     assert running.username == "lead@hospital-a.org"

@@ -13,7 +13,7 @@ import pytest
 
 from fedward.cli import main
 from fedward.config import Experiment
-from fedward.flare.classes import FOREIGN
+from fedward.flare.classes import METHOD_CONTROLLER
 from fedward.flare.jobs.configurations import experiment_in
 from fedward.flare.jobs.export import export_job
 from fedward.flare.kits.approve import differences
@@ -191,7 +191,7 @@ def test_a_foreign_name_that_is_not_admitted_is_told(kit, tmp_path, monkeypatch,
     def name_it(content):
         workflow = content["workflows"][0]
         if kind == "method":
-            workflow["path"], workflow["args"]["method"] = FOREIGN, "trap"
+            workflow["path"], workflow["args"]["method"] = METHOD_CONTROLLER, "trap"
         else:
             workflow["args"]["experiment"]["net"] = "trap"
 

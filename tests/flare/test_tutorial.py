@@ -16,7 +16,7 @@ from simulator import SITES, assert_same_run, start
 import fedward
 from fedward.config import Experiment
 from fedward.errors import ConfigError
-from fedward.flare.classes import FOREIGN
+from fedward.flare.classes import METHOD_CONTROLLER
 from fedward.flare.jobs.export import export_job
 from fedward.methods import settings_of
 from fedward.storage.checkpoint import StoredState
@@ -167,7 +167,7 @@ def test_the_simulator_equals_the_in_process_engine(tmp_path, installed, monkeyp
     export_job(spec, tmp_path / "job", sites=SITES)
     (config,) = (tmp_path / "job").glob("*/config/config_fed_server.json")
     (workflow,) = json.loads(config.read_text())["workflows"]
-    assert (workflow["path"], workflow["args"]["method"]) == (FOREIGN, "scaffold")
+    assert (workflow["path"], workflow["args"]["method"]) == (METHOD_CONTROLLER, "scaffold")
     path = os.pathsep.join([str(installed), *filter(None, [os.environ.get("PYTHONPATH")])])
     process = start(tmp_path / "job", tmp_path / "workspace", PYTHONPATH=path)
     local = run(tmp_path / "local", "scaffold", steps=2, rounds=2)

@@ -1,4 +1,4 @@
-"""The named controllers: typed arguments that come from the methods' settings, and clear errors."""
+"""The controllers that jobs name: typed arguments, clear errors, and what each round is for."""
 
 import inspect
 
@@ -6,10 +6,17 @@ import pytest
 from nvflare.fuel.utils.class_loader import load_class
 
 from fedward.errors import ConfigError
-from fedward.flare.classes import ALLOWED, AVERAGING, CONTROLLERS
+from fedward.flare.classes import ALLOWED, CONTROLLERS, METHOD_CONTROLLER
 from fedward.flare.jobs.configurations import controller
-from fedward.flare.workflows import AveragingController, FedPerlController
-from fedward.methods import METHODS, settings_of
+from fedward.flare.workflows import (
+    FedALController,
+    FedPerlController,
+    IsoFedController,
+    MethodController,
+    SelfFedController,
+)
+from fedward.methods import METHODS, method_of, settings_of
+from fedward.methods.workflow import QUERY
 from tiny import tiny
 
 
@@ -23,20 +30,23 @@ def test_every_method_has_an_admitted_controller(method):
 @pytest.mark.parametrize(("method", "path"), CONTROLLERS.items())
 def test_a_controllers_arguments_are_the_settings_of_its_method(method, path):
     settings = settings_of(method, {})
-    found = inspect.signature(load_class(path)).parameters
-    assert list(found) == [*type(settings).model_fields, "experiment", "init"]
-    assert {name: found[name].default for name in type(settings).model_fields} == dict(settings)
-    assert all(parameter.annotation is not inspect.Parameter.empty for parameter in found.values())
+    parameters = inspect.signature(load_class(path)).parameters
+    names = list(type(settings).model_fields)
+    assert list(parameters) == [*names, "experiment", "init"]
+    assert {name: parameters[name].default for name in names} == dict(settings)
+    for parameter in parameters.values():
+        assert parameter.annotation is not inspect.Parameter.empty
 
 
-def test_averaging_names_the_methods_without_own_controllers():
-    annotation = inspect.signature(AveragingController).parameters["method"].annotation
-    assert set(annotation.__args__) == set(METHODS) - set(CONTROLLERS)
-    assert controller(tiny("fedprox"))[0] == AVERAGING
+@pytest.mark.parametrize("method", set(METHODS) - set(CONTROLLERS))
+def test_methods_without_a_controller_of_their_own_share_one(method):
+    path, arguments = controller(tiny(method))
+    assert path == METHOD_CONTROLLER
+    assert arguments["method"] == method
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "text"),
     [
         ({"commitee": 3}, "commitee: unknown (did you mean committee?)"),
         ({"rounds": 0}, "rounds: 0, not 1 or more"),
@@ -47,15 +57,76 @@ def test_averaging_names_the_methods_without_own_controllers():
         ({"experiment": ["net"]}, "expected an argument experiment that is a mapping"),
     ],
 )
-def test_wrong_arguments_are_refused_by_name(arguments, told):
+def test_wrong_arguments_are_refused_by_name(arguments, text):
     with pytest.raises(ConfigError) as error:
         FedPerlController(**arguments)
     assert str(error.value).startswith("arguments of FedPerlController: expected ")
-    assert told in str(error.value)
+    assert text in str(error.value)
 
 
-def test_averaging_refuses_a_method_that_is_none():
+def test_the_shared_controller_refuses_an_unknown_method_and_another_methods_setting():
     with pytest.raises(ConfigError, match="expected one of fedavg, "):
-        AveragingController("nonsense")
+        MethodController("nonsense")
     with pytest.raises(ConfigError, match="committee: unknown"):
-        AveragingController("fedavg", committee=2)
+        MethodController("fedavg", committee=2)
+
+
+# --- what a round is for
+
+
+def test_fedperl_has_peers_after_the_warm_up():
+    federation = FedPerlController(rounds=4, warm_up=2, committee=3)
+    assert federation.round_purpose(2) == "warm-up without peers, until round 2"
+    assert federation.round_purpose(3) == (
+        "each participant trains with the 3 models most like its own"
+    )
+    alone = FedPerlController(rounds=4, warm_up=2, committee=0)
+    assert alone.round_purpose(3) == "participants train, without peers"
+
+
+def test_isofed_asks_the_unlabelled_group_first():
+    federation = IsoFedController(rounds=2)
+    assert federation.round_purpose(1) == "sites without labels, then sites with labels"
+    exchanges = method_of(federation.experiment).requirements.server.exchanges
+    assert len(IsoFedController.GROUPS) == exchanges
+
+
+def test_fedal_says_which_rounds_are_query_rounds():
+    federation = FedALController(rounds=8, query_every=2, steps=2)
+    purposes = [federation.round_purpose(round_) for round_ in range(1, 9)]
+    assert purposes == [
+        "sites train; the next query comes in round 3",
+        "sites train; the next query comes in round 3",
+        "query 1 of 2: sites ask for labels, then train",
+        "sites train; the next query comes in round 5",
+        "query 2 of 2: sites ask for labels, then train",
+        *3 * ["sites train; those that missed a query ask for its labels"],
+    ]
+
+
+@pytest.mark.parametrize("query_every", [1, 2, 3])
+def test_fedals_query_rounds_are_those_of_the_method(query_every):
+    federation = FedALController(rounds=12, query_every=query_every, steps=3)
+    queries = method_of(federation.experiment).active
+    for round_ in range(1, 13):
+        is_training_round = federation.round_purpose(round_).startswith("sites train; the next")
+        assert is_training_round == (queries.task(round_) != QUERY)
+
+
+def test_selffed_has_two_phases():
+    experiment = {"net": "masked_swin_32", "data": {"image_size": 32}}
+    federation = SelfFedController(
+        experiment, rounds=5, pretraining_rounds=2, pretraining_warm_up=0, warm_up=0
+    )
+    purposes = [federation.round_purpose(round_) for round_ in range(1, 6)]
+    assert purposes == [
+        "phase 1, pre-training without labels: round 1 of 2",
+        "phase 1, pre-training without labels: round 2 of 2",
+        "phase 2, fine-tuning with labels: round 1 of 3",
+        "phase 2, fine-tuning with labels: round 2 of 3",
+        "phase 2, fine-tuning with labels: round 3 of 3",
+    ]
+
+
+def test_rounds_of_other_methods_are_all_alike():
+    assert MethodController("fedavg", rounds=2).round_purpose(1) == ""

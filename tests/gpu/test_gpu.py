@@ -117,7 +117,7 @@ def test_strong_views_are_the_cpus_but_for_pixels_on_an_edge(recipe: str) -> Non
 
 def trained_on(device: torch.device, folder: Path) -> tuple[State, State, dict[str, float]]:
     """Return the model a site with two peers is sent, its model after a round, and its mean losses."""
-    site = new_client("site-1", tiny(net="small_cnn_gn"), folder / device.type, device=device)
+    site = new_client("site-1", tiny(net="small_cnn_gn"), folder / device.type, device=device.type)
     model, *peers = (build("small_cnn_gn", CLASSES, seed=seed).state_dict() for seed in (5, 1, 2))
     trained, steps, means = site.learner.train(model, peers, 2)
     assert steps == 2

@@ -4,8 +4,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from fedward.client.admission import Admission
 from fedward.client.client import Client
 from fedward.client.site_data import DataSource
@@ -26,7 +24,7 @@ def new_client(
     key: SiteKey | None = None,
     log: SiteLog | None = None,
     admission: Admission | None = None,
-    device: torch.device | None = None,
+    device: str = "auto",
     kind: type[Client] = Client,
 ) -> Any:
     """Return the client of a site; its policy forbids nothing unless ``admission`` does."""

@@ -9,7 +9,6 @@ from functools import cached_property
 from typing import Any, Protocol
 
 import numpy as np
-import torch
 
 from fedward.client.admission import Admission
 from fedward.client.memory import OWN, site_models
@@ -70,8 +69,8 @@ class Client:
     """Answers the requests of one site.
 
     The data of ``source`` are read once a request has been admitted. Under secure aggregation
-    updates are encrypted with ``key``. The site works on ``device``, by default on that of its
-    file. Where one process trains, ``observer`` observes it.
+    updates are encrypted with ``key``. The site works on the device that its own file names, and
+    where that says ``auto`` on ``device``. Where one process trains, ``observer`` observes it.
     """
 
     def __init__(
@@ -81,7 +80,7 @@ class Client:
         log: SiteLog,
         admission: Admission,
         key: SiteKey | None = None,
-        device: torch.device | None = None,
+        device: str = "auto",
         observer: TrainingObserver | None = None,
     ) -> None:
         self.name = source.site
@@ -99,7 +98,8 @@ class Client:
 
     @cached_property
     def _networks(self) -> Networks:
-        device = self._device or device_of(self.data.device, f"site {self.name}")
+        chosen = self._device if self.data.device == "auto" else self.data.device
+        device = device_of(chosen, f"site {self.name}")
         _log.info(
             "site %s works on %s with %d CPU threads",
             self.name,

@@ -11,6 +11,8 @@ from typing import Literal
 Role = Literal["site", "server"]
 
 EXECUTOR = "fedward.flare.executor.MonaiTrainerExecutor"
+TRAINER = "monai.engines.Trainer"
+"""The trainer that the executor names: the only one it has."""
 TO_SERVER = "nvflare.app_common.widgets.convert_to_fed_event.ConvertToFedEvent"
 TENSORBOARD = "nvflare.app_opt.tracking.tb.tb_receiver.TBAnalyticsReceiver"
 MLFLOW = "nvflare.app_opt.tracking.mlflow.mlflow_receiver.MLflowReceiver"
@@ -24,18 +26,15 @@ CONTROLLERS = {
     "isofed": "fedward.flare.workflows.IsoFedController",
     "fedal": "fedward.flare.workflows.FedALController",
     "selffed": "fedward.flare.workflows.SelfFedController",
-    "oneshot": "fedward.flare.workflows.OneShotController",
     "survey": "fedward.flare.workflows.SurveyController",
 }
-"""Method -> its controller."""
-AVERAGING = "fedward.flare.workflows.AveragingController"
-"""That of all other methods of fedward."""
-FOREIGN = "fedward.flare.workflows.MethodController"
-"""That of other packages' methods."""
+"""Controllers of single methods, by the method's name."""
+METHOD_CONTROLLER = "fedward.flare.workflows.MethodController"
+"""The controller of all other methods, also those of other packages."""
 
 ALLOWED: dict[Role, tuple[str, ...]] = {
     "site": (EXECUTOR, TO_SERVER),
-    "server": (*CONTROLLERS.values(), AVERAGING, FOREIGN, TENSORBOARD),
+    "server": (*CONTROLLERS.values(), METHOD_CONTROLLER, TENSORBOARD),
 }
 
 APP_CHECK = "fedward.flare.kits.apps.AppCheck"

@@ -28,6 +28,7 @@ from fedward.flare.places import (
 )
 from fedward.flare.transport import FlareTransport
 from fedward.methods import method_of, settings_of
+from fedward.methods.settings import Settings
 from fedward.protocol.transport import Transport
 from fedward.report import write_report
 from fedward.security.encryption import Adder
@@ -46,17 +47,20 @@ class ExperimentController(ModelController):  # type: ignore[misc]
     error of the run ends the job as failed, with its text.
 
     Args:
-        experiment: all else of an :class:`~fedward.config.Experiment`, as plain JSON values: data,
-            network, seed.
+        experiment: everything in an :class:`~fedward.config.Experiment` besides the method and its
+            options, as plain JSON values: data, network, seed.
         init: ``folder`` and ``sha256`` of the weights that the run starts from, in the app's
             ``config`` folder.
-        settings: those of the method; a class of one method shows their names, types and defaults.
+        settings: those of the method. The class of one method has their names, types and defaults
+            in its signature.
 
     Raises:
-        ConfigError: an argument that is unknown or wrong.
+        ConfigError: an argument is unknown or has a wrong value.
     """
 
     method: str
+    settings: Settings
+    """Those of the method, checked."""
 
     def __init_subclass__(cls, method: str = "", **options: Any) -> None:
         super().__init_subclass__(**options)
@@ -75,13 +79,22 @@ class ExperimentController(ModelController):  # type: ignore[misc]
         arguments = {**settings, "experiment": experiment or {}}
         self.experiment = Experiment.parse(described(self.method, arguments, where), where)
         self.algorithm = method_of(self.experiment)
+        self.settings = settings_of(self.method, self.experiment.options)
         self.init = init
         self.folder: Path | None = None
-        """The run's, once this job has opened it."""
+        """The run's folder, once this job has opened it."""
         self._metrics: JobMetrics | None = None
 
+    def round_purpose(self, round_: int) -> str:
+        """Return what a round is for, in a few words; nothing where all rounds are alike.
+
+        Args:
+            round_: its number, from 1.
+        """
+        return ""
+
     def run(self) -> None:
-        """Run the experiment to its end; FLARE calls this in a thread of its own."""
+        """Run the experiment to its end. FLARE calls this in a thread of its own."""
         workspace = self.engine.get_workspace()
         job_id = self.fl_ctx.get_job_id()
         job = self.fl_ctx.get_prop(FLContextKey.JOB_META) or {}
@@ -90,18 +103,13 @@ class ExperimentController(ModelController):  # type: ignore[misc]
         if metrics:
             self._metrics = JobMetrics(metrics, job.get("name", job_id), job_id)
         init = Source(Path(workspace.get_app_config_dir(job_id)), self.init) if self.init else None
-        transport: Transport = FlareTransport(self)
-        if self.experiment.secure_aggregation:
-            adder = Adder(context_of(SERVER, self.fl_ctx))
-            transport = EncryptedTransport(
-                transport, self.experiment, self.algorithm, adder, folder
-            )
+        results = results_folder(workspace, job_id)
         try:
             self.folder = run_experiment(
                 self.experiment,
                 self.algorithm,
                 folder,
-                transport,
+                self._transport(folder),
                 engine="flare",
                 console=Console(),
                 report=write_report,
@@ -113,25 +121,39 @@ class ExperimentController(ModelController):  # type: ignore[misc]
                 run_id=run_id(job),
             )
         except Exception as error:
-            if (
-                not self.folder
-            ):  # the run was refused: its folder does not exist, or holds another one's
-                put_reason(error, results_folder(workspace, job_id))
+            if not self.folder:
+                # The run was refused: its folder does not exist, or belongs to another job's run.
+                put_reason(error, results)
             raise
         finally:
             if self.folder:
-                put_into_results(self.folder, results := results_folder(workspace, job_id))
+                put_into_results(self.folder, results)
                 write_artifacts(results)
 
     def handle_event(self, event_type: str, fl_ctx: FLContext) -> None:
         """Answer FLARE's command ``show_stats`` with the run's progress."""
         super().handle_event(event_type, fl_ctx)
         if event_type == InfoCollector.EVENT_TYPE_GET_STATS:
-            try:
-                found = progress(self.folder) if self.folder else {}
-            except FedwardError as error:
-                found = {"error": str(error)}
-            fl_ctx.get_prop(InfoCollector.CTX_KEY_STATS_COLLECTOR).set_info(STATS, found)
+            fl_ctx.get_prop(InfoCollector.CTX_KEY_STATS_COLLECTOR).set_info(STATS, self._stats())
+
+    def _stats(self) -> dict[str, Any]:
+        """Return the run's progress; nothing before it has a folder."""
+        if not self.folder:
+            return {}
+        try:
+            stats = progress(self.folder)
+        except FedwardError as error:
+            return {"error": str(error)}
+        if stats["status"] == "running":
+            stats["purpose"] = self.round_purpose(min(stats["round"] + 1, stats["rounds"]))
+        return stats
+
+    def _transport(self, folder: Path) -> Transport:
+        transport = FlareTransport(self)
+        if not self.experiment.secure_aggregation:
+            return transport
+        adder = Adder(context_of(SERVER, self.fl_ctx))
+        return EncryptedTransport(transport, self.experiment, self.algorithm, adder, folder)
 
     def _opened(self, folder: Path) -> None:
         """Remember the folder that the run has written to."""
@@ -141,14 +163,16 @@ class ExperimentController(ModelController):  # type: ignore[misc]
 
 
 def _signature(method: str) -> inspect.Signature:
-    """Return the arguments of a method's controller: its settings, with their types and defaults,
-    and the common.
+    """Return the signature of a method's controller.
+
+    It has the method's settings, with their types and defaults, and then the arguments that all
+    controllers have.
     """
     settings = settings_of(method, {})
-    kind = inspect.Parameter.KEYWORD_ONLY
-    own = inspect.signature(type(settings)).parameters.values()
+    arguments = []
+    for parameter in inspect.signature(type(settings)).parameters.values():
+        arguments.append(parameter.replace(default=getattr(settings, parameter.name)))
     common = inspect.signature(ExperimentController.__init__).parameters
-    arguments = [parameter.replace(default=getattr(settings, parameter.name)) for parameter in own]
-    return inspect.Signature(
-        [*arguments, *(common[name].replace(kind=kind) for name in ("experiment", "init"))]
-    )
+    for name in ("experiment", "init"):
+        arguments.append(common[name].replace(kind=inspect.Parameter.KEYWORD_ONLY))
+    return inspect.Signature(arguments)

@@ -15,8 +15,15 @@ from nvflare.apis.shareable import Shareable
 from nvflare.apis.signal import Signal
 from nvflare.app_common.widgets.streaming import create_analytic_dxo, send_analytic_dxo
 
-from fedward.errors import WorkError
-from fedward.flare.jobs.configurations import SYNTHETIC, described_in, experiment_in
+from fedward.errors import ConfigError, WorkError
+from fedward.flare.classes import TRAINER
+from fedward.flare.jobs.configurations import (
+    DEVICES,
+    SYNTHETIC,
+    Device,
+    described_in,
+    experiment_in,
+)
 from fedward.flare.launchers import RESTARTS
 from fedward.flare.places import site_folders, state_folder
 from fedward.flare.process_memory import Memory
@@ -30,22 +37,42 @@ if TYPE_CHECKING:
 
 
 class MonaiTrainerExecutor(Executor):  # type: ignore[misc]
-    """Lets a site answer the controller's requests: it trains with MONAI's trainer, evaluates, and
-    asks for labels.
+    """Lets a site answer the controller's requests: to train, to evaluate, to ask for labels.
 
-    The trainer (:mod:`fedward.training.trainer`) is the same for all methods; what a method
-    minimises stands in its own file. There are no arguments: the experiment is that of the
-    controller, in the server's file of the same app. So the two cannot differ in a job as it is
-    exported. The client is built at the first request.
+    The trainer is the same for all methods (:mod:`fedward.training.trainer`). What a method
+    minimises is in the method's own file. The experiment is not among the arguments: the executor
+    reads it where the controller does, in the server's file of the same app, so that the two cannot
+    differ. The client is built at the first request.
 
-    No exception leaves it: FLARE fails the whole job when one site's process dies.
+    No exception leaves the executor, because FLARE fails the whole job when one site's process
+    dies.
+
+    Args:
+        trainer: the class that runs the training; there is one, MONAI's.
+        device: ``auto``: on a GPU where the site has one; ``cpu``. A device in the site's own file
+            overrules it.
+
+    Raises:
+        ConfigError: another trainer or device.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, trainer: str = TRAINER, device: Device = "auto") -> None:
         super().__init__()
+        if trainer != TRAINER:
+            raise ConfigError(
+                "trainer of MonaiTrainerExecutor", expected=TRAINER, found=f"{trainer!r:.80}"
+            )
+        if device not in DEVICES:
+            raise ConfigError(
+                "device of MonaiTrainerExecutor",
+                "A site names one of its GPUs in its own file.",
+                expected=" or ".join(DEVICES),
+                found=f"{device!r:.80}",
+            )
+        self._device = device
         self._client: Client | None = None
         self._part = 0
-        """Of the exchange that was answered last."""
+        """Number in its round of the exchange that was answered last."""
         self._memory = Memory()
 
     def execute(
@@ -59,23 +86,23 @@ class MonaiTrainerExecutor(Executor):  # type: ignore[misc]
 
             meta, arrays = unpack(shareable)
             round_ = meta.get("round")
-            self._client = self._client or _new_client(fl_ctx)
+            if self._client is None:
+                self._client = _new_client(fl_ctx, self._device)
             self._part = meta.get("part", 0)
             answer = self._client.answer(
                 Message(meta, arrays), lambda: bool(abort_signal.triggered)
             )
         except Exception as error:
             self.log_exception(fl_ctx, f"round {round_}: {error}")
-            return pack_answer({"site": name, "round": round_, **_told(error)}, {})
-        restarts = int(
-            os.environ.get(RESTARTS, "0")
-        )  # how often this job's process was killed at its site
-        return pack_answer(
-            {**answer.meta, **({"restarts": restarts} if restarts else {})}, answer.arrays
-        )
+            return pack_answer({"site": name, "round": round_, **_reported(error)}, {})
+        # How often this job's process was killed at its site and started again.
+        restarts = int(os.environ.get(RESTARTS, "0"))
+        if restarts:
+            return pack_answer({**answer.meta, "restarts": restarts}, answer.arrays)
+        return pack_answer(answer.meta, answer.arrays)
 
     def handle_event(self, event_type: str, fl_ctx: FLContext) -> None:
-        """Log an answer once FLARE's filters have had it, and free memory once the answer has left."""
+        """Log an answer once FLARE's filters have seen it, and free memory once it has left."""
         super().handle_event(event_type, fl_ctx)
         if event_type == EventType.AFTER_TASK_RESULT_FILTER and self._client is not None:
             self._log(self._client, fl_ctx)
@@ -83,8 +110,9 @@ class MonaiTrainerExecutor(Executor):  # type: ignore[misc]
             self._memory.trim()
 
     def _log(self, client: "Client", fl_ctx: FLContext) -> None:
-        """Write an answer into the site's log, then send its scalars, for tracking. What is not
-        logged stays here.
+        """Write an answer into the site's log, then send its scalars for tracking.
+
+        An answer that cannot be logged does not leave the site.
         """
         from fedward.protocol.wire import Message
 
@@ -103,7 +131,7 @@ class MonaiTrainerExecutor(Executor):  # type: ignore[misc]
             send_analytic_dxo(self, dxo, fl_ctx)
 
 
-def _new_client(fl_ctx: FLContext) -> "Client":
+def _new_client(fl_ctx: FLContext, device: Device) -> "Client":
     from fedward.client.admission import Admission, admit_extensions
     from fedward.client.client import Client
     from fedward.client.site_data import DataSource
@@ -117,9 +145,11 @@ def _new_client(fl_ctx: FLContext) -> "Client":
     name = fl_ctx.get_identity_name()
     config = Path(workspace.get_app_config_dir(job_id))
     folder = state_folder(Path(workspace.get_root_dir()))
-    # The simulator says so itself: a job's id would be the server's word.
-    rules = () if fl_ctx.get_prop(FLContextKey.SIMULATE_MODE, False) is True else _rules(fl_ctx)
-    if rules:  # first: an experiment imports what it names
+    # FLARE says itself whether this is the simulator. A job's id would be the server's word.
+    simulated = fl_ctx.get_prop(FLContextKey.SIMULATE_MODE, False) is True
+    rules = () if simulated else _rules(fl_ctx)
+    if rules:
+        # Before the experiment is read, which imports the packages that it names.
         admit_extensions(name, rules[0], described_in(config))
     experiment = experiment_in(config)
     key = SiteKey(context_of(SITE, fl_ctx)) if experiment.secure_aggregation else None
@@ -132,9 +162,8 @@ def _new_client(fl_ctx: FLContext) -> "Client":
         site_folders(workspace),
         synthetic=fl_ctx.get_engine().get_component(SYNTHETIC),
     )
-    return Client(
-        source, algorithm, log, Admission(name, experiment, algorithm, folder, *rules), key
-    )
+    admission = Admission(name, experiment, algorithm, folder, *rules)
+    return Client(source, algorithm, log, admission, key, device=device)
 
 
 def _rules(fl_ctx: FLContext) -> "tuple[Callable[[], Policy], bool]":
@@ -146,11 +175,12 @@ def _rules(fl_ctx: FLContext) -> "tuple[Callable[[], Policy], bool]":
     return partial(read_policy, file), adds_noise(fl_ctx.get_prop(FLContextKey.SCOPE_OBJECT))
 
 
-def _told(error: Exception) -> dict[str, Any]:
-    """Return what the server may know of an error before the site could be made."""
-    if isinstance(error, WorkError):  # whose text is made for it, such as that of a policy
-        return {
-            "error": reason(str(error)),
-            **({"refused": True} if getattr(error, "final", False) else {}),
-        }
-    return {"error": f"{type(error).__name__}: the details are in the site's own log"}
+def _reported(error: Exception) -> dict[str, Any]:
+    """Return what the server may know of an error that came before there was a client."""
+    # The text of a WorkError, such as that of a policy, is written for the server.
+    if not isinstance(error, WorkError):
+        return {"error": f"{type(error).__name__}: the details are in the site's own log"}
+    reported: dict[str, Any] = {"error": reason(str(error))}
+    if getattr(error, "final", False):
+        reported["refused"] = True
+    return reported

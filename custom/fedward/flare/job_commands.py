@@ -58,6 +58,12 @@ def add_jobs(parser: argparse.ArgumentParser) -> None:
         help="start from the last model of this finished run, which the job carries "
         "(default: fresh weights)",
     )
+    parser.add_argument(
+        "--gpus",
+        type=int,
+        metavar="N",
+        help="GPUs that FLARE reserves at each site; sites with fewer are left out (default: none)",
+    )
 
 
 def add_submit(parser: argparse.ArgumentParser) -> None:
@@ -131,7 +137,14 @@ def _jobs(options: argparse.Namespace) -> int:
         )
     for name in [options.only] if options.only else JOBS:
         experiment = load_experiment(name, options.set, options.clinical)
-        export_job(experiment, folder / name, options.clinical, options.sites, options.init)
+        export_job(
+            experiment,
+            folder / name,
+            options.clinical,
+            options.sites,
+            options.init,
+            gpus=options.gpus,
+        )
         print(folder / name)
         if options.clinical:
             _report_needs(name, experiment, options)

@@ -1,89 +1,114 @@
-"""The controllers that jobs name, one for each way a federation works; their arguments are the
-method's settings.
+"""The controllers that jobs name.
 
-What a controller does in a round is in the method's file below ``fedward/methods``; how it does it
-over FLARE is in :mod:`fedward.flare.controller`.
+A method whose rounds are not all alike has a controller of its own, which says for each round what
+it is for; ``show_stats`` and ``fedward status`` show that of a running job. All other methods share
+:class:`MethodController`. What the server computes in a round is in the method's file below
+``fedward/methods``, and how it does so over FLARE in :mod:`fedward.flare.controller`.
 """
 
-from typing import Any, Literal
+from typing import Any
 
 from fedward.flare.controller import ExperimentController
+from fedward.methods.fedal.queries import ActiveLearning, ActiveSettings
+from fedward.methods.fedperl.settings import FedPerlSettings
+from fedward.methods.selffed.settings import SelfFedSettings
+from fedward.methods.workflow import QUERY
 
 
 class FedPerlController(ExperimentController, method="fedperl"):
-    """Selects peers: a participant gets the mean of the ``committee`` sites' models most like its
-    own.
+    """Selects peers: each participant gets the mean of the models that are most like its own.
 
-    With their help it labels its images that have no label. Before ``warm_up`` rounds are over
-    nobody has peers.
-    Arguments: :class:`~fedward.methods.fedperl.settings.FedPerlSettings`.
+    With the peers' help it labels the images that have no label. Nobody has peers in the first
+    ``warm_up`` rounds.
+
+    Args: those of :class:`~fedward.methods.fedperl.settings.FedPerlSettings`.
     """
+
+    settings: FedPerlSettings
+
+    def round_purpose(self, round_: int) -> str:
+        """Return whether the participants of a round have peers."""
+        if not self.settings.committee:
+            return "participants train, without peers"
+        if round_ <= self.settings.warm_up:
+            return f"warm-up without peers, until round {self.settings.warm_up}"
+        return (
+            f"each participant trains with the {self.settings.committee} models most like its own"
+        )
 
 
 class IsoFedController(ExperimentController, method="isofed"):
-    """Switches between two groups in every round: sites without labels train first, then those with
-    labels.
+    """Switches between two groups in every round: sites without labels, then sites with labels.
 
-    Each group has an average of its own, and every site adapts the model to its images before it
-    trains.
-    Arguments: :class:`~fedward.methods.isofed.IsoFedSettings`.
+    The labelled group starts from the average of the unlabelled one. Every site adapts the model to
+    its own images before it trains.
+
+    Args: those of :class:`~fedward.methods.isofed.IsoFedSettings`.
     """
+
+    GROUPS = ("sites without labels", "sites with labels")
+    """Who trains in the exchanges of a round, in this order."""
+
+    def round_purpose(self, round_: int) -> str:
+        """Return the groups in the order of their turns."""
+        return ", then ".join(self.GROUPS)
 
 
 class FedALController(ExperimentController, method="fedal"):
-    """Has query rounds: every ``query_every`` rounds each site asks its people for labels,
-    ``steps`` times in all.
+    """Has query rounds, in which each site asks its annotators for labels.
 
-    In between it averages. Arguments: :class:`~fedward.methods.fedal.queries.ActiveSettings`.
+    There are ``steps`` of them, every ``query_every`` rounds. All rounds train and average.
+
+    Args: those of :class:`~fedward.methods.fedal.queries.ActiveSettings`.
     """
+
+    settings: ActiveSettings
+
+    def round_purpose(self, round_: int) -> str:
+        """Return which query a round has, or when the next one comes."""
+        step = (round_ - 1) // self.settings.query_every
+        last_query = 1 + self.settings.steps * self.settings.query_every
+        if round_ > last_query:
+            return "sites train; those that missed a query ask for its labels"
+        if ActiveLearning(self.settings).task(round_) == QUERY:
+            return f"query {step} of {self.settings.steps}: sites ask for labels, then train"
+        next_query = 1 + (step + 1) * self.settings.query_every
+        return f"sites train; the next query comes in round {next_query}"
 
 
 class SelfFedController(ExperimentController, method="selffed"):
-    """Runs two phases: ``pretraining_rounds`` in which sites learn without labels, then fine-tuning
-    with them.
+    """Runs two phases: sites pre-train without labels, then fine-tune with them.
 
-    In the second, the server may contrast public images of its own between two rounds. Arguments:
-    :class:`~fedward.methods.selffed.settings.SelfFedSettings`.
+    The first has ``pretraining_rounds`` rounds. In the second, the server may contrast public
+    images of its own between two rounds.
+
+    Args: those of :class:`~fedward.methods.selffed.settings.SelfFedSettings`.
     """
 
+    settings: SelfFedSettings
 
-class OneShotController(ExperimentController, method="oneshot"):
-    """Asks the sites once, for sums over the features of a frozen encoder, and computes the
-    classifier from them.
-
-    Arguments: :class:`~fedward.methods.oneshot.OneShotSettings`.
-    """
+    def round_purpose(self, round_: int) -> str:
+        """Return the phase of a round, and where it is in that phase."""
+        before = self.settings.pretraining_rounds
+        if round_ <= before:
+            return f"phase 1, pre-training without labels: round {round_} of {before}"
+        rounds = self.settings.rounds - before
+        return f"phase 2, fine-tuning with labels: round {round_ - before} of {rounds}"
 
 
 class SurveyController(ExperimentController, method="survey"):
     """Asks the sites once what their images are, and trains nothing.
 
-    Arguments: :class:`~fedward.methods.survey.SurveySettings`.
+    Args: those of :class:`~fedward.methods.survey.SurveySettings`.
     """
-
-
-class AveragingController(ExperimentController):
-    """Averages the participants' models in every round, by the weights of the method: the
-    baselines.
-
-    Args:
-        method: which of them; the other arguments are its settings.
-    """
-
-    def __init__(
-        self,
-        method: Literal["fedavg", "ssfl", "fedprox", "wfedavg", "mt_wfedavg", "rscfed"],
-        **arguments: Any,
-    ) -> None:
-        self.method = method
-        super().__init__(**arguments)
 
 
 class MethodController(ExperimentController):
-    """Runs a method that an installed package adds; docs/extending.md.
+    """Runs any other method, also one that an installed package adds; docs/extending.md.
 
     Args:
-        method: its name; the other arguments are its settings.
+        method: its name, such as ``fedavg``.
+        arguments: its settings, ``experiment`` and ``init``.
     """
 
     def __init__(self, method: str, **arguments: Any) -> None:

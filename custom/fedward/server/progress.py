@@ -32,6 +32,7 @@ def progress(run_folder: Path) -> dict[str, Any]:
     round, rounds           rounds committed, and planned
     seconds_per_round       mean of the committed ones
     committed               when the last round was
+    purpose                 what the next round is for; only in the answer of a running job's controller
     under_way               the exchange not yet answered: ``round``, ``part``, ``asked`` (sites), ``since``
     waiting                 site -> digest of the job, of those whose administrator has not approved it
     refused                 sites whose policy forbids the job, where the run failed over that
@@ -134,6 +135,9 @@ def lines(state: Mapping[str, Any]) -> list[str]:
     found += _item("started", f"{_when(state['started'])}, last written {_when(state['written'])}")
     if state["seconds_per_round"] is not None:
         found += _item("a round", f"{state['seconds_per_round']:.1f} s")
+    purpose = state.get("purpose")
+    if purpose:
+        found += _item("purpose", purpose)
     now = state["under_way"]
     if now:
         asked = now["asked"]

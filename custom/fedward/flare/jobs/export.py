@@ -22,17 +22,30 @@ from fedward.jobs import JOBS, simulated_sites
 
 POLLING = 0.1
 CLINICAL_POLLING = 1.0
-"""Seconds between two questions of an idle site for work; hospitals' rounds take minutes."""
+"""Seconds for which an idle site waits before it asks for work again. Hospitals' rounds take
+minutes.
+"""
 
 SCRIPT = "job.py"
-"""Runs a shipped job as a FLARE recipe; no part of the job, so that it is never sent."""
+"""Runs a shipped job as a FLARE recipe. It is not part of the job and never sent."""
+
+_SCRIPT = '''"""Job {name} as a FLARE recipe: in the simulator, or with --poc or --kit KIT; see --help."""
+
+from fedward.flare.jobs.recipes import main
+
+if __name__ == "__main__":
+    main("{name}")
+'''
 
 _APP = "app"
+"""The app of the server and of all sites."""
 _SERVER_APP = "app_server"
-"""The app of all, and that of the server alone where it has one of its own."""
+"""The app of the server alone, where it has one of its own."""
+_ALL_SITES = "@default"
+"""FLARE's name, in a job's ``resource_spec``, for what holds for all sites."""
 
 MARKER = Path(__file__).with_name("custom") / "README.txt"
-"""One file of "own code": without it FLARE's class allow list refuses the installed package."""
+"""One file of "own code". Without it FLARE's class allow list refuses the installed package."""
 
 
 def job_files(
@@ -42,6 +55,7 @@ def job_files(
     sites: Sequence[str] = (),
     init: Mapping[str, str] | None = None,
     tracking: Tracking = "tensorboard",
+    gpus: int | None = None,
 ) -> dict[str, str]:
     """Return a job as {path inside the job folder: text}; equal arguments give equal bytes.
 
@@ -50,27 +64,32 @@ def job_files(
     clinical flavour goes to every connected site, carries no code and no synthetic images, and asks
     for the privacy scope ``clinical``.
 
-    A job that starts from a finished run has two apps, since FLARE would send weights in an app for
-    all to every site. The server's has the weights (:func:`export_job`), the sites' a copy of the
-    server's file, in which their executor reads the experiment. Such a job names its sites: FLARE
-    knows no app for all sites without the server.
+    A job that starts from a finished run has two apps, because FLARE would send weights in an app
+    for all to every site. The server's has the weights (:func:`export_job`). The sites' has a copy
+    of the server's file, in which their executor reads the experiment. Such a job names its sites:
+    FLARE has no name for all sites without the server.
 
     Args:
         experiment: what to run.
-        name: the job's.
+        name: the job's name.
         clinical: the flavour.
-        sites: where the job goes; by default to all that are connected, or those of the simulation.
+        sites: where the job goes; by default to all that are connected, or to those of the
+            simulation.
         init: ``folder`` and ``sha256`` of the weights it starts from; see
-            :mod:`fedward.starting_model`.
+            :class:`fedward.starting_model.Weights`.
         tracking: who receives the sites' scalars at the server.
+        gpus: how many GPUs FLARE reserves at each site; a site without as many is left out. By
+            default none, and each site uses the device that its own file names.
 
     Raises:
         ConfigError: a clinical job with weights names no sites, or its tracking is not TensorBoard.
     """
     if clinical and tracking != "tensorboard":
-        remedy = "A kit admits no other receiver; use it in simulations."
         raise ConfigError(
-            "tracking of a clinical job", expected="tensorboard", found=tracking, remedy=remedy
+            "tracking of a clinical job",
+            "A kit admits no other receiver; use it in simulations.",
+            expected="tensorboard",
+            found=tracking,
         )
     if clinical:
         experiment = experiment.model_copy(update={"synthetic": None})
@@ -79,31 +98,34 @@ def job_files(
     interval = CLINICAL_POLLING if clinical else POLLING
     server = _SERVER_APP if init else _APP
     path, args = controller(experiment)
-    received = receiver(tracking, name)
+    scalars = receiver(tracking, name)
     synthetic = experiment.synthetic is not None
     meta = {
         "name": name,
         "min_clients": experiment.minimum_replies,
         "mandatory_clients": [],
-        "resource_spec": {},
+        "resource_spec": _resources(clinical, gpus),
         "deploy_map": _deploy_map(server, sites),
-        **({"scope": "clinical"} if clinical else {}),
     }
+    if clinical:
+        meta["scope"] = "clinical"
     files = {
         "meta.json": meta,
         f"{_APP}/config/{SERVER}": server_config(
-            path, args, interval, received, synthetic=synthetic
+            path, args, interval, scalars, synthetic=synthetic
         ),
         f"{_APP}/config/{CLIENT}": client_config(interval, synthetic=synthetic),
     }
     if init:
+        with_weights = {**args, "init": dict(init)}
         files[f"{server}/config/{SERVER}"] = server_config(
-            path, {**args, "init": dict(init)}, interval, received, synthetic=synthetic
+            path, with_weights, interval, scalars, synthetic=synthetic
         )
     texts = {file: json.dumps(content, indent=2) + "\n" for file, content in files.items()}
     if not clinical:
         marker = MARKER.read_text(encoding="utf-8")
-        texts |= {f"{app}/custom/{MARKER.name}": marker for app in (_APP, server)}
+        for app in (_APP, server):
+            texts[f"{app}/custom/{MARKER.name}"] = marker
         if name in JOBS and experiment == JOBS[name]():
             texts[SCRIPT] = _SCRIPT.format(name=name)
     return texts
@@ -116,34 +138,38 @@ def export_job(
     sites: Sequence[str] = (),
     init: Path | None = None,
     tracking: Tracking = "tensorboard",
+    gpus: int | None = None,
 ) -> None:
     """Write an experiment as a job folder; the folder's name is the job's.
 
-    Args, where not as in :func:`job_files`:
-        out: the job folder; what an earlier export left there is replaced.
-        init: folder of a finished run. The job carries its last model, and needs the folder no
-            more.
+    The arguments are those of :func:`job_files`, except:
+
+    Args:
+        out: the job folder. What an earlier export left there is replaced.
+        init: folder of a finished run. The job carries its last model, and does not need the folder
+            afterwards.
 
     Raises:
         ConfigError: as :func:`job_files`, or the weights are missing, do not fit or lie in the job
-            folder itself; nothing is written or deleted then.
+            folder itself. Nothing is written or deleted then.
     """
     facts = None
     if init:
-        # These import torch, which no other export needs.
+        # Imported here, because they import torch, which no other export needs.
         from fedward.methods import method_of
         from fedward.starting_model import Weights, initial_model
 
         if any((init / name).resolve().is_relative_to(out.resolve()) for name in WEIGHTS):
-            expected = "a folder outside the job folder, whose files are replaced"
-            remedy = "Export the job into another folder, or move the run's folder elsewhere first."
             raise ConfigError(
-                f"--init {init}", expected=expected, found=f"one in {out}", remedy=remedy
+                f"--init {init}",
+                "Export the job into another folder, or move the run's folder elsewhere first.",
+                expected="a folder outside the job folder, whose files are replaced",
+                found=f"one in {out}",
             )
         weights = Weights.of(init)
         initial_model(experiment, method_of(experiment), weights)
         facts = weights.facts
-    texts = job_files(experiment, out.name, clinical, sites, facts, tracking)
+    texts = job_files(experiment, out.name, clinical, sites, facts, tracking, gpus)
     _clear(out)
     for path, text in texts.items():
         (out / path).parent.mkdir(parents=True, exist_ok=True)
@@ -154,57 +180,65 @@ def export_job(
 
 
 def stale_jobs(folder: Path) -> list[str]:
-    """Return the names of shipped jobs that ``folder`` lacks or has otherwise, and of jobs that are
-    not shipped.
-    """
-    exported = (
-        {path.name for path in folder.iterdir() if path.is_dir()} if folder.is_dir() else set()
-    )
-    fresh = {name for name, job in JOBS.items() if _read(folder / name) == job_files(job(), name)}
+    """Return the shipped jobs that ``folder`` lacks or has differently, and jobs not shipped."""
+    exported = set()
+    if folder.is_dir():
+        exported = {path.name for path in folder.iterdir() if path.is_dir()}
+    fresh = set()
+    for name, job in JOBS.items():
+        if _read(folder / name) == job_files(job(), name):
+            fresh.add(name)
     return sorted((exported | set(JOBS)) - fresh)
 
 
+def _resources(clinical: bool, gpus: int | None) -> dict[str, dict[str, int]]:
+    """Return FLARE's ``resource_spec``.
+
+    A site that has not as many GPUs is never sent the job. So none are asked for by default. A
+    research job says so. A clinical job says nothing, because at a site whose launcher starts
+    containers, 0 would take away the GPU that the site gives to jobs.
+    """
+    if gpus is not None:
+        return {_ALL_SITES: {"num_of_gpus": gpus}}
+    return {} if clinical else {_ALL_SITES: {"num_of_gpus": 0}}
+
+
 def _clear(job: Path) -> None:
-    """Remove an earlier export, its folders too: FLARE takes even an empty ``custom`` for own code."""
+    """Remove an earlier export.
+
+    Empty folders go too, because FLARE takes even an empty ``custom`` for own code.
+    """
     (job / SCRIPT).unlink(missing_ok=True)
     for app in (_APP, _SERVER_APP):
         for folder in (job / app / "config", job / app / "custom", job / app):
             for name in (SERVER, CLIENT, *WEIGHTS, MARKER.name):
                 (folder / name).unlink(missing_ok=True)
-            with suppress(OSError):  # there is none, or it holds something else
+            # It does not exist, or it holds files that are not an export's.
+            with suppress(OSError):
                 folder.rmdir()
 
 
-_SCRIPT = '''"""Job {name} as a recipe of NVIDIA FLARE: in its simulator, or with --poc or --kit KIT; see --help."""
-
-from fedward.flare.jobs.recipes import FedwardRecipe, environment, execute, options
-from fedward.jobs import load_experiment
-
-if __name__ == "__main__":
-    chosen = options()
-    experiment = load_experiment("{name}", chosen.set, clinical=chosen.policy)
-    recipe = FedwardRecipe(experiment, "{name}", chosen.tracking)
-    print(execute(recipe, environment(chosen, experiment)) / "report.html")
-'''
-
-
 def _read(job: Path) -> dict[str, str]:
-    return {
-        path.relative_to(job).as_posix(): path.read_text(
-            encoding="utf-8", errors="replace"
-        )  # weights are no text
-        for path in job.rglob("*")
-        if path.is_file()
-        and not path.name.startswith(".__nvfl")  # left behind where FLARE signed a submitted job
-    }
+    """Return the files of a job folder as :func:`job_files` does."""
+    texts = {}
+    for path in job.rglob("*"):
+        # FLARE leaves such files where it signed a job that was submitted.
+        is_signature = path.name.startswith(".__nvfl")
+        if path.is_file() and not is_signature:
+            # A job's weights are not text.
+            text = path.read_text(encoding="utf-8", errors="replace")
+            texts[path.relative_to(job).as_posix()] = text
+    return texts
 
 
 def _deploy_map(server: str, sites: Sequence[str]) -> dict[str, list[str]]:
+    """Return FLARE's ``deploy_map``: which app goes where."""
     if server == _APP:
         return {_APP: ["server", *sites] if sites else ["@ALL"]}
     if sites:
         return {server: ["server"], _APP: list(sites)}
-    expected = "the names of the sites it goes to"
-    found = "none"
-    remedy = "Name them with --sites: FLARE would send the weights in a job for all sites to each of them."
-    raise ConfigError("clinical job with --init", expected=expected, found=found, remedy=remedy)
+    raise ConfigError(
+        "A clinical job with --init names no sites",
+        "Name them with --sites: FLARE would send the weights in a job for all sites to each of "
+        "them.",
+    )

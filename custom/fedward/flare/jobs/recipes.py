@@ -1,8 +1,9 @@
-"""An experiment as a FLARE recipe, for ``SimEnv``, ``PocEnv`` and ``ProdEnv``, and the command line
-of ``job.py``.
+"""An experiment as a FLARE recipe, for ``SimEnv``, ``PocEnv`` and ``ProdEnv``.
+
+:func:`main` is the command line of each shipped job's script ``job.py``.
 
 Importing this module imports ``nvflare.recipe``, which takes ``--export`` and ``--export-dir`` out
-of ``sys.argv``; the fedward command therefore never does.
+of ``sys.argv``. The fedward command therefore never does.
 """
 
 import argparse
@@ -20,10 +21,10 @@ from fedward.flare.jobs.configurations import Tracking
 from fedward.flare.jobs.export import SCRIPT, export_job
 from fedward.flare.jobs.submit import unfinished
 from fedward.flare.kits.kit import open_kit
-from fedward.jobs import simulated_sites
+from fedward.jobs import load_experiment, simulated_sites
 
 WORKSPACE = "simulator_workspace"
-"""Where the simulator makes a folder for each job; what an earlier run left there is deleted."""
+"""Where the simulator makes a folder for each job. It deletes what an earlier run left there."""
 
 
 class FedwardRecipe(Recipe):  # type: ignore[misc]
@@ -33,7 +34,7 @@ class FedwardRecipe(Recipe):  # type: ignore[misc]
 
     Args:
         experiment: what to run.
-        name: the job's name; the method's by default.
+        name: the job's name; by default the method's.
         tracking: who receives the sites' scalars at the server. MLflow and Weights & Biases must be
             installed there.
     """
@@ -44,12 +45,12 @@ class FedwardRecipe(Recipe):  # type: ignore[misc]
         super().__init__(_Job(name or experiment.method, experiment, tracking))
 
     def process_env(self, env: ExecEnv) -> None:
-        """Choose the flavour for an environment; FLARE calls this before it writes the job."""
+        """Choose the flavour for an environment. FLARE calls this before it writes the job."""
         self._job.job.clinical = isinstance(env, ProdEnv)
 
 
 class _Job(FedJob):  # type: ignore[misc]
-    """A job of fixed parts; FLARE's helpers that add parts to a recipe are refused."""
+    """A job of fixed parts: it refuses FLARE's helpers that add parts to a recipe."""
 
     def __init__(self, name: str, experiment: Experiment, tracking: Tracking) -> None:
         super().__init__(name=name, min_clients=experiment.minimum_replies)
@@ -57,13 +58,17 @@ class _Job(FedJob):  # type: ignore[misc]
 
     def to(self, obj: Any, target: str, *_: Any, **__: Any) -> NoReturn:
         """Refuse a further part."""
-        expected = "the parts of a job as `fedward jobs` writes them"
-        found = f"{type(obj).__name__} for {target}"
-        remedy = "Change the experiment's settings or the recipe's tracking instead."
-        raise ConfigError(f"recipe {self.name}", expected=expected, found=found, remedy=remedy)
+        raise ConfigError(
+            f"recipe {self.name}",
+            "Change the experiment's settings or the recipe's tracking instead.",
+            expected="the parts of a job as `fedward jobs` writes them",
+            found=f"{type(obj).__name__} for {target}",
+        )
 
 
 class _Folder(FedJobConfig):  # type: ignore[misc]
+    """The files of a job, written as ``fedward jobs`` writes them."""
+
     def __init__(self, name: str, experiment: Experiment, tracking: Tracking) -> None:
         super().__init__(name, min_clients=experiment.minimum_replies)
         self.experiment = experiment
@@ -71,16 +76,29 @@ class _Folder(FedJobConfig):  # type: ignore[misc]
         self.clinical = False
 
     def generate_job_config(self, job_root: str) -> None:
-        """Write the job's folder into another one; FLARE calls this to export and to send a job."""
+        """Write the job's folder into another one. FLARE calls this to export and to send a job."""
         job = Path(job_root) / self.job_name
         export_job(self.experiment, job, self.clinical, tracking=self.tracking)
-        (job / SCRIPT).unlink(missing_ok=True)  # it is no part of a job that is sent
+        # The script runs the job. It is not part of the job that is sent.
+        (job / SCRIPT).unlink(missing_ok=True)
 
 
-def options() -> argparse.Namespace:
-    """Read the command line of a ``job.py``; ``policy`` says whether sites run the job whose own
-    policy counts.
+def main(name: str) -> None:
+    """Run a shipped job as the command line says, and print the path of its report.
+
+    Args:
+        name: the job's name, such as ``fedperl``.
     """
+    options = parse_arguments()
+    # Sites of a real federation have policies of their own. The simulator's have none.
+    has_policies = options.poc or options.kit is not None
+    experiment = load_experiment(name, options.set, clinical=has_policies)
+    recipe = FedwardRecipe(experiment, name, options.tracking)
+    print(execute(recipe, environment(options, experiment)) / "report.html")
+
+
+def parse_arguments() -> argparse.Namespace:
+    """Return the arguments of the command line of a ``job.py``."""
     parser = argparse.ArgumentParser(
         description="Run this job in FLARE's simulator (SimEnv), or elsewhere."
     )
@@ -99,19 +117,20 @@ def options() -> argparse.Namespace:
     parser.add_argument(
         "--tracking", choices=get_args(Tracking), default="tensorboard", help="default: tensorboard"
     )
-    chosen = parser.parse_args()
-    chosen.policy = chosen.poc or chosen.kit is not None
-    return chosen
+    return parser.parse_args()
 
 
-def environment(chosen: argparse.Namespace, experiment: Experiment) -> ExecEnv:
-    """Return the environment that a command line asks for, with the experiment's own sites if it
-    simulates them.
+def environment(options: argparse.Namespace, experiment: Experiment) -> ExecEnv:
+    """Return the environment that a command line asks for.
+
+    Args:
+        options: of :func:`parse_arguments`.
+        experiment: says which sites there are, where the environment simulates them.
     """
-    if chosen.kit:
-        return ProdEnv(str(chosen.kit), username=open_kit(chosen.kit, "user").name)
+    if options.kit:
+        return ProdEnv(str(options.kit), username=open_kit(options.kit, "user").name)
     sites = simulated_sites(experiment)
-    if chosen.poc:
+    if options.poc:
         return PocEnv(clients=sites, num_clients=len(sites))
     return SimEnv(clients=sites, workspace_root=WORKSPACE, log_config="warning")
 
@@ -126,10 +145,14 @@ def execute(recipe: Recipe, env: ExecEnv) -> Path:
         result = Path(recipe.execute(env).get_result(clean_up=False) or "")
     finally:
         env.stop()
-    run = result / ("server/simulate_job" if isinstance(env, SimEnv) else "workspace") / "fedward"
-    found = unfinished(run)
-    if found:
-        where = f"job {recipe.name}"
-        remedy = f"See the logs in {result}."
-        raise RunError(where, expected="a finished run", found=found, remedy=remedy)
+    workspace = "server/simulate_job" if isinstance(env, SimEnv) else "workspace"
+    run = result / workspace / "fedward"
+    problem = unfinished(run)
+    if problem:
+        raise RunError(
+            f"job {recipe.name}",
+            f"See the logs in {result}.",
+            expected="a finished run",
+            found=problem,
+        )
     return run

@@ -17,8 +17,15 @@ from pydantic import BaseModel
 
 from fedward.config import DataSpec, Experiment, SyntheticData
 from fedward.errors import ConfigError
-from fedward.flare.classes import ALLOWED, AVERAGING, CONTROLLERS, FOREIGN, Role
-from fedward.flare.jobs.configurations import CLIENT, SERVER, WEIGHTS, client_config, server_config
+from fedward.flare.classes import ALLOWED, CONTROLLERS, METHOD_CONTROLLER, Role
+from fedward.flare.jobs.configurations import (
+    CLIENT,
+    DEVICES,
+    SERVER,
+    WEIGHTS,
+    client_config,
+    server_config,
+)
 
 FOLDER = "config"
 """The one folder of an app."""
@@ -51,7 +58,7 @@ _PATHS = {"path", "class_path"}
 _NAMES_CLASS = _PATHS | {"name", "class_attributes"}
 """Keys of an argument that FLARE takes for a class to build, or for the arguments of one."""
 
-_CONTROLLERS = {*CONTROLLERS.values(), AVERAGING, FOREIGN}
+_CONTROLLERS = {*CONTROLLERS.values(), METHOD_CONTROLLER}
 
 _EXPERIMENT = set(Experiment.model_fields) - {"method", "options"}
 """Names that a controller's argument ``experiment`` may have."""
@@ -187,7 +194,11 @@ def _from_export(content: Any, side: Role) -> str:
     """Compare a configuration with the one that an export of the same experiment writes."""
     if side == "site":
         interval = content["default_task_fetch_interval"]
-        exported = client_config(interval)
+        (executor,) = content["executors"]
+        device = executor["executor"]["args"]["device"]
+        if device not in DEVICES:
+            return f"the device {device!r}"
+        exported = client_config(interval, device)
     else:
         (workflow,) = content["workflows"]
         interval = content["server"]["task_request_interval"]
