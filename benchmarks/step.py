@@ -14,8 +14,8 @@ the wall clock.
   views, and the optimiser: no data path, no logging. The peers see all weak views of the round at
   once.
 - **reload**: a plain loop over the same losses which, like the method's published code, loads each
-  peer's weights into one network in every step, in torch's default memory layout, with torch's own
-  convolutions. It makes its views as fedward does, but those of one step at a time.
+  peer's weights into one network in every step, in torch's default memory layout. It makes its
+  views as fedward does, but those of one step at a time.
 - **reload, free views**: the same on ready-made views, which no training gets.
 - **mean teacher**, **its bare passes**: as the first two, for the students and teachers of IsoFed.
 - **loop**, **vmap**: the peers' predictions alone, one network after another and as one
@@ -39,7 +39,6 @@ from fedward.methods.isofed import IsoFedSettings
 from fedward.methods.local import Batch, Phase, RoundInputs
 from fedward.methods.mean_teacher import MeanTeacher, sharpen
 from fedward.nets import build
-from fedward.nets.depthwise import DepthwiseConv2d
 from fedward.seeds import Draws, torch_generator
 from fedward.sites import Images
 from fedward.training.batches import Pixels, RoundBatches, predictions
@@ -70,12 +69,8 @@ def build_net(name: str, device: torch.device) -> nn.Module:
 
 
 def plain_net(name: str, device: torch.device) -> nn.Module:
-    """Return a network as it is without fedward: torch's default layout and convolutions."""
-    net = build(name, CLASSES).to(device)
-    for module in net.modules():
-        if isinstance(module, DepthwiseConv2d):
-            module.__class__ = nn.Conv2d
-    return net
+    """Return a network in torch's default layout, as it is without fedward."""
+    return build(name, CLASSES).to(device)
 
 
 def views_by_step(

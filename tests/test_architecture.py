@@ -70,7 +70,9 @@ MAY_USE: dict[str, set[str]] = {
         "protocol",
     },
     "tracking": {"protocol"},
+    "speed": set(),
     "training": {
+        "speed",
         "config",
         "digests",
         "errors",

@@ -18,11 +18,9 @@ from fedward.methods.local import (
     Objective,
     RoundInputs,
     Uses,
-    in_one_pass,
     probabilities_in_evaluation_mode,
 )
 from fedward.methods.supervised import Supervised
-from fedward.nets import build
 
 IMAGES = 6
 CLASSES = 3
@@ -435,59 +433,3 @@ def test_hidden_labels_have_no_way_in(objective: Objective) -> None:
     assert first.terms["loss_supervised"] != second.terms["loss_supervised"]
     for name in set(first.terms) - {"loss_supervised"}:
         assert torch.equal(first.terms[name], second.terms[name]), name
-
-
-# --- several batches in one pass
-
-
-@pytest.mark.parametrize(
-    "batch", [make_batch(), make_batch(peers=2), make_batch(labelled=False, peers=2)]
-)
-@pytest.mark.parametrize(
-    "choices", [{}, {"consistency_weight": 0.0}, {"batch_statistics_for_labels": True}]
-)
-def test_one_pass_gives_the_losses_and_gradients_of_several(
-    batch: Batch, choices: dict[str, float]
-) -> None:
-    torch.manual_seed(0)
-    net = nn.Sequential(nn.Flatten(), nn.Linear(12, 5), nn.ReLU(), nn.Linear(5, CLASSES))
-    objective = fedperl(**choices)
-    found = []
-    passes = []
-    handle = net.register_forward_hook(lambda net, images, logits: passes.append(len(logits)))
-    for per_image in (False, True):
-        net.per_image = per_image
-        losses = objective.losses(net, batch, INPUTS)
-        found.append((losses, gradients(net, torch.stack(list(losses.terms.values())).sum())))
-    handle.remove()
-    (several, ours), (one, theirs) = found
-    assert list(several.terms) == list(one.terms)
-    for name, value in {**several.terms, **several.logs}.items():
-        torch.testing.assert_close({**one.terms, **one.logs}[name], value)
-    for mine, other in zip(ours, theirs, strict=True):
-        torch.testing.assert_close(mine, other)
-    trained = (batch.labelled is not None) + 1 + objective.follows(batch.peers)
-    weak = [] if objective.follows(batch.peers) else [IMAGES]
-    assert passes[-1 - len(weak) :] == [trained * IMAGES, *weak]
-
-
-def test_one_batch_or_a_network_that_does_not_say_so_stays() -> None:
-    images = torch.rand(2, 3, 2, 2)
-    net = make_net()
-    assert in_one_pass(net, images, images) is net
-    net.per_image = True
-    assert in_one_pass(net, images, None) is net
-    answered = in_one_pass(net, images, images + 1)
-    torch.testing.assert_close(answered(images + 2), net(images + 2))
-
-
-@pytest.mark.parametrize("name", ["small_cnn", "small_cnn_gn"])
-def test_networks_that_say_so_treat_every_image_alone(name: str) -> None:
-    net = build(name, CLASSES)
-    images = torch.rand(3, 3, 16, 16)
-    assert net.per_image
-    together = net.train()(images)
-    torch.testing.assert_close(
-        together, torch.cat([net.eval()(image) for image in images.split(1)])
-    )
-    assert not getattr(build("tf_efficientnet_lite0", CLASSES), "per_image", False)

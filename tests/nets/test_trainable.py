@@ -191,7 +191,6 @@ def test_a_head_shares_its_tensors_with_the_part() -> None:
     assert list(head.state_dict()) == list(net.state_dict())
     logits, features = logits_and_features(net, images)
     assert torch.equal(head(features), logits)
-    assert head.per_image
     step(head, features.detach())
     assert torch.equal(head(features), net(images))
     assert not torch.equal(net(images), logits)

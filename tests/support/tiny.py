@@ -65,7 +65,6 @@ class Folded(nn.Module):
 def batch_norm_net(seed: int, classes: int = 8) -> nn.Module:
     """Return a small CNN with BatchNorm, whose running statistics a careless pass would move."""
     net = build("small_cnn_gn", classes, seed=seed)
-    net.per_image = False  # type: ignore[assignment]
     for block in net.features:
         if isinstance(block, nn.Sequential):
             block[1] = nn.BatchNorm2d(block[1].num_channels)

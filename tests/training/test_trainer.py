@@ -21,7 +21,7 @@ from fedward.methods.settings import Settings
 from fedward.methods.supervised import Supervised
 from fedward.seeds import Draws
 from fedward.training.batches import Pixels, RoundBatches
-from fedward.training.optimizers import _decayed_apart
+from fedward.training.optimizers import _grouped_by_decay
 from fedward.training.trainer import Trained, train
 from tiny import batch_norm_net
 
@@ -344,7 +344,7 @@ def test_adamw_leaves_swins_biases_of_positions_alone() -> None:
     net.relative_position_bias_table, net.weight = (
         nn.Parameter(torch.ones(2, 2)) for _ in range(2)
     )
-    groups = _decayed_apart(net)
+    groups = _grouped_by_decay(net)
     assert [len(group["params"]) for group in groups] == [1, 1]
     assert groups[0]["params"][0] is net.weight
     assert groups[1]["weight_decay"] == 0

@@ -18,7 +18,6 @@ from fedward.methods.local import (
     Objective,
     RoundInputs,
     Uses,
-    in_one_pass,
     probabilities_in_evaluation_mode,
     strong_pass,
 )
@@ -63,8 +62,6 @@ class FixMatchObjective(Objective[Statistics]):
         ``kept`` among the logs is the share of the pseudo-labels that the loss sees.
         """
         follows = self.follows(batch.peers)
-        # Weak views join the shared pass only if a gradient flows through them.
-        net = in_one_pass(net, batch.labelled, batch.strong, batch.weak if follows else None)
         supervised = Supervised().losses(net, batch, inputs).terms
         if batch.weak is None or batch.strong is None:
             return Losses(supervised, learns=bool(supervised))

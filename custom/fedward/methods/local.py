@@ -1,6 +1,6 @@
 """What a method's local half sees at a site: phases, batches, a phase's inputs, and losses."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol, TypeAlias, TypeVar
@@ -176,41 +176,6 @@ def logits_and_features(net: nn.Module, images: Tensor) -> tuple[Tensor, Tensor]
     finally:
         handle.remove()
     return logits, features[0]
-
-
-class _Answered(nn.Module):
-    """A network that has seen some batches already: it hands out their logits."""
-
-    def __init__(self, net: nn.Module, batches: list[Tensor]) -> None:
-        super().__init__()
-        self.net = net
-        self._batches = batches
-        logits: Tensor = net(torch.cat(batches))
-        self._logits: Sequence[Tensor] = logits.split([len(batch) for batch in batches])
-
-    def forward(self, images: Tensor) -> Tensor:
-        for batch, logits in zip(self._batches, self._logits, strict=True):
-            if images is batch:
-                return logits
-        answer: Tensor = self.net(images)
-        return answer
-
-
-def in_one_pass(net: nn.Module, *batches: Tensor | None) -> nn.Module:
-    """Return ``net``, or one that answers as it does and has computed these batches together, which
-    takes less time.
-
-    The latter where the network says that it treats every image alone, in training as in
-    evaluation: its class has an attribute ``per_image`` that is true. BatchNorm and dropout do not.
-    Losses and gradients differ by rounding.
-
-    Args:
-        net: (N, C, H, W) to (N, K).
-        batches: those that are to have gradients, of one size of images; None where there is no
-            such batch.
-    """
-    present = [batch for batch in batches if batch is not None]
-    return _Answered(net, present) if len(present) > 1 and getattr(net, "per_image", False) else net
 
 
 @contextmanager

@@ -7,7 +7,6 @@ import torch
 from torch import nn
 
 from fedward.errors import ConfigError
-from fedward.nets.depthwise import quicken
 from fedward.nets.trainable import ALL, trainable_part
 from fedward.nets.weights import WeightsFile, load_file
 from fedward.registry import NETWORKS
@@ -15,9 +14,7 @@ from fedward.seeds import derive
 
 Network = Callable[[int, int], nn.Module]
 """Makes a network from (classes, channels): images (N, channels, H, W) in [0, 1] to logits (N,
-classes). Its attribute ``classifier`` is the layer that turns features into logits. A true
-``per_image`` says that an image's logits depend neither on other images nor on the mode: training
-may then compute several batches in one pass."""
+classes). Its attribute ``classifier`` is the layer that turns features into logits."""
 
 MONAI = "monai:"
 """How names of MONAI's networks begin."""
@@ -76,7 +73,6 @@ def build(
         if extend is not None:
             extend(net)
         added = [path for path, _ in net.named_children() if path not in own]
-        quicken(net)
         return net if trainable == ALL else trainable_part(net, name, trainable, added)
 
 

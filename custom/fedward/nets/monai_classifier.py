@@ -1,28 +1,12 @@
-"""MONAI's classifiers of 2D images, by the names of their classes.
+"""MONAI's classifiers of 2D images, by the names of their classes."""
 
-``import monai`` imports most of MONAI's modules twice. So its own search for modules finds none
-here, which saves half of the time. Modules that anybody imports by name come as ever.
-"""
-
-import importlib
 import inspect
-import pkgutil
-import sys
 from typing import Any
-from unittest import mock
 
+import monai.networks.nets
 from torch import Tensor, nn
 
 from fedward.errors import ConfigError
-
-if "monai" not in sys.modules:
-    with mock.patch.object(pkgutil, "walk_packages", return_value=()):
-        importlib.import_module("monai")
-    importlib.import_module(
-        "monai.apps"
-    )  # the order in which MONAI itself imports them: they need each other
-
-import monai.networks.nets
 
 _REMEDY = "DenseNet121 and SEResNet50, for example, are such classifiers."
 

@@ -20,9 +20,6 @@ class SmallCNN(nn.Module):
     per data set, which no site should have to publish.
     """
 
-    per_image = True
-    """Nothing here looks at several images, nor at the mode."""
-
     def __init__(self, classes: int, channels: int = 3) -> None:
         super().__init__()
         self.features = nn.Sequential(

@@ -17,9 +17,6 @@ class SmallCNNGN(nn.Module):
     Shape: (N, channels, H, W) in [0, 1], H and W at least 16, to (N, classes).
     """
 
-    per_image = True
-    """Nothing here looks at several images, nor at the mode."""
-
     def __init__(self, classes: int, channels: int = 3) -> None:
         widths = (channels, 16, 32, 64, 128)
         blocks = [_block(*pair, pool=index < 3) for index, pair in enumerate(pairwise(widths))]

@@ -101,7 +101,6 @@ class Head(_Part):
     def __init__(self, part: TrainablePart) -> None:
         super().__init__(part.whole, part.paths)
         object.__setattr__(self, "classifier", part.classifier)
-        self.per_image = isinstance(self.classifier, nn.Linear)
 
     def forward(self, features: Tensor) -> Tensor:
         """Return the logits (N, classes)."""

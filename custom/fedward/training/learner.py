@@ -5,7 +5,7 @@ several processes.
 import time
 from collections.abc import Callable, Iterable, MutableMapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import torch
 from torch import nn
@@ -28,7 +28,7 @@ from fedward.training.networks import Networks
 from fedward.views import VIEWS
 
 if TYPE_CHECKING:
-    from fedward.training.trainer import Trained
+    from fedward.training.trainer import SharedLosses, Trained
 
 Aborted = Callable[[], bool]
 """Asked before every step; True ends the training."""
@@ -59,12 +59,42 @@ class LocalUpdate(NamedTuple):
     """Mean losses and logs by name, and after a step the seconds of the training."""
 
 
-def train_phase(*arguments: Any, **options: Any) -> "Trained":
-    """Train one phase as :func:`fedward.training.trainer.train` does."""
-    # MONAI takes seconds to import, and an evaluation needs none of it.
+class TrainsPhase(Protocol):
+    """Trains one phase as :func:`fedward.training.trainer.train` does."""
+
+    def __call__(
+        self,
+        net: nn.Module,
+        batches: RoundBatches,
+        phase: Phase,
+        inputs: RoundInputs,
+        settings: Settings,
+        *,
+        device: torch.device,
+        aborted: Aborted,
+    ) -> "Trained":
+        """Train ``net`` in place."""
+        ...
+
+
+def train_phase(
+    net: nn.Module,
+    batches: RoundBatches,
+    phase: Phase,
+    inputs: RoundInputs,
+    settings: Settings,
+    *,
+    device: torch.device,
+    aborted: Aborted,
+    shared: "SharedLosses | None" = None,
+) -> "Trained":
+    """Train one phase by :func:`fedward.training.trainer.train`."""
+    # Imported here, because a process that only evaluates needs no trainer.
     from fedward.training.trainer import train
 
-    return train(*arguments, **options)
+    return train(
+        net, batches, phase, inputs, settings, device=device, aborted=aborted, shared=shared
+    )
 
 
 @dataclass(frozen=True)
@@ -83,8 +113,8 @@ class Learner:
     """Images of a step, those of all processes together; by default the job's batch."""
     smallest_batch: int = 1
     """Images that a step must be of, where it learns from pseudo-labels alone."""
-    run_phase: Callable[..., "Trained"] = train_phase
-    """Trains one phase, with the arguments of :func:`fedward.training.trainer.train`."""
+    run_phase: TrainsPhase = train_phase
+    """Trains one phase of a round."""
 
     def train(
         self,

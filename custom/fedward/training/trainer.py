@@ -1,35 +1,52 @@
-"""One phase of a site's local training, on MONAI's trainer, for every method."""
+"""One phase of a site's local training, run by MONAI's trainer for every method."""
 
 import logging
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import torch
 from torch import Tensor, nn
 
 from fedward.errors import WorkError
-from fedward.methods.local import Batch, Losses, Measurement, Phase, RoundInputs
+from fedward.methods.local import (
+    Batch,
+    Losses,
+    Measurement,
+    Objective,
+    Phase,
+    RoundInputs,
+)
 from fedward.methods.schedule import warm_up_factor
 from fedward.methods.settings import Settings
+from fedward.speed.monai_trainer import load_trainer
 from fedward.training.batches import RoundBatches
-from fedward.training.freed_memory import keep_freed_memory
 from fedward.training.machine import has_bfloat16
-from fedward.training.monai_trainer import Trainer
 from fedward.training.optimizers import optimizer_of
+
+if TYPE_CHECKING:
+    from ignite.engine import Engine
+
+Trainer = load_trainer()
+"""``monai.engines.Trainer``."""
+
+LossesOf: TypeAlias = Callable[[nn.Module], Losses]
+"""Computes the losses of one batch with the network that it is given."""
+SharedLosses: TypeAlias = Callable[[LossesOf], Losses]
+"""Computes losses with a network that several processes share."""
 
 
 @dataclass(frozen=True)
 class Trained:
-    """What one phase of training gives besides the trained network."""
+    """What one phase of training returns besides the trained network."""
 
     steps: int
-    """Optimiser steps: batches that had something to learn from."""
+    """Optimiser steps: the number of batches that had something to learn from."""
     means: dict[str, float]
-    """Mean over all batches of the loss, its terms and what else was to be reported."""
+    """Means over all batches of the loss, of its terms and of the objective's logs, by name."""
     memory: Mapping[str, Mapping[str, Tensor]]
-    """Models that the site is to keep, by role."""
+    """Models that the site keeps for its next round, by role."""
 
 
 def train(
@@ -41,88 +58,132 @@ def train(
     *,
     device: torch.device,
     aborted: Callable[[], bool],
-    shared: Callable[[Callable[[nn.Module], Losses]], Losses] | None = None,
+    shared: SharedLosses | None = None,
 ) -> Trained:
-    """Train ``net`` in place for one phase of a federated round and return the means of its losses.
+    """Train ``net`` in place for one phase of a federated round.
 
-    A phase that measures goes once through the batches, each of which counts as a step, and has no
-    losses.
+    Every phase has a new optimiser, as in FedPerl's rounds. Its learning rate rises over its first
+    steps. Forward passes run in bfloat16 on a GPU that computes in it, elsewhere in float32: an
+    older GPU would need float16 and a scaled loss.
 
-    The optimiser starts anew, as in FedPerl's rounds, and its learning rate rises over its first
-    steps. The forward passes run in bfloat16 on a GPU that has it, elsewhere in float32: an older
-    GPU would need float16 and a scaled loss. A batch with nothing to learn from, as the objective
-    says (no labelled images, no pseudo-label kept, no peers), changes no parameter and is no step:
-    Adam would else move by momentum. BatchNorm's statistics follow its images all the same, as far
-    as the settings let them.
+    The objective says when a batch has nothing to learn from, such as one without labelled images,
+    kept pseudo-labels or peers. Such a batch changes no parameter and is no step, because Adam would
+    move the parameters by its momentum alone. BatchNorm's statistics still follow its images, as far
+    as the settings allow.
+
+    A phase that measures goes through the batches once. Each batch counts as a step, and there are
+    no losses.
 
     Args:
-        net: on ``device``.
-        batches: one for each step at most.
-        phase, inputs, settings: what is minimised, what stays fixed, and how.
+        net: the network, on ``device``.
+        batches: the batches, each of which makes at most one step.
+        phase: what is minimised, and how fast.
+        inputs: what stays fixed during the phase.
+        settings: the method's settings.
         device: where to train.
-        aborted: asked before every step; True ends the training.
-        shared: of several processes, :func:`~fedward.training.distributed.sharing.parallel` of
-            ``net``.
+        aborted: called before every step; True ends the training.
+        shared: where several processes train together,
+            :func:`~fedward.training.distributed.sharing.parallel` of ``net``.
 
-    Raises WorkError: aborted, or the loss is no longer finite.
+    Raises:
+        WorkError: the run was aborted, or the loss is no longer finite.
     """
     objective = phase.objective
-    parameters = list(net.parameters())
     if isinstance(objective, Measurement):
         objective.measure(net, batches)
         return Trained(len(batches), {}, {})
-    keep_freed_memory()
     net.train()
-    state = objective.init(net, inputs)
-    optimizer = optimizer_of(net, settings, phase.learning_rate)
-    sums = dict[str, Tensor]()
-    steps = 0  # the sums stay on the device, so that no step waits for one
-
-    compute = shared or (lambda losses_of: losses_of(net))
-
-    def step(engine: Any, batch: Batch) -> None:
-        nonlocal steps, state
-        if aborted():
-            raise WorkError(
-                "training",
-                expected="to finish the round",
-                found="an abort",
-                remedy="The run was stopped.",
-            )
-        with torch.autocast(device.type, torch.bfloat16, enabled=has_bfloat16(device)):
-            losses = compute(lambda trained: objective.losses(trained, batch, inputs, state))
-            total = (
-                torch.stack(list(losses.terms.values())).sum()
-                if losses.terms
-                else torch.zeros((), device=device)
-            )
-        for name, value in {"loss": total, **losses.terms, **losses.logs}.items():
-            sums[name] = sums.get(name, 0.0) + value.detach().float()
-        state = objective.after_batch(losses, state)
-        if not losses.terms or not losses.learns:
-            return
-        optimizer.zero_grad(set_to_none=True)
-        total.backward()
-        for group in optimizer.param_groups:
-            group["lr"] = phase.learning_rate * warm_up_factor(
-                steps, len(batches), settings.round_warm_up
-            )
-        if settings.clip_gradient is not None:
-            nn.utils.clip_grad_norm_(parameters, settings.clip_gradient)
-        optimizer.step()
-        steps += 1
-        state = objective.after_step(net, batch, losses, state)
-
-    epoch: dict[str, Any] = {"max_epochs": 1, "data_loader": batches, "epoch_length": len(batches)}
-    trainer = Trainer(
-        device=device, **epoch, prepare_batch=lambda batch, *_: batch, iteration_update=step
+    steps = _Steps(
+        net,
+        objective,
+        inputs,
+        settings,
+        learning_rate=phase.learning_rate,
+        batches=len(batches),
+        device=device,
+        aborted=aborted,
+        shared=shared,
     )
-    trainer.logger.setLevel(
-        logging.CRITICAL
-    )  # its lines would bury the table; what it raises says what was wrong
+    trainer = Trainer(
+        device=device,
+        max_epochs=1,
+        data_loader=batches,
+        epoch_length=len(batches),
+        prepare_batch=_as_it_is,
+        iteration_update=steps.take,
+    )
+    # ignite logs every exception before it raises it, and would break up the console's table.
+    trainer.logger.setLevel(logging.CRITICAL)
     trainer.run()
-    means = {name: float(total) / len(batches) for name, total in sums.items()}
-    if not all(map(math.isfinite, means.values())):
-        remedy = f"Lower the learning rate, {phase.learning_rate:.3g} here, or set clip_gradient."
-        raise WorkError("training", expected="a finite loss", found=f"{means}", remedy=remedy)
-    return Trained(steps, means, objective.remember(state))
+    return steps.result()
+
+
+@dataclass
+class _Steps:
+    """The steps of one phase, and what is carried from each to the next."""
+
+    net: nn.Module
+    objective: Objective[Any]
+    inputs: RoundInputs
+    settings: Settings
+    learning_rate: float
+    batches: int
+    device: torch.device
+    aborted: Callable[[], bool]
+    shared: SharedLosses | None
+
+    def __post_init__(self) -> None:
+        self.state = self.objective.init(self.net, self.inputs)
+        self.optimizer = optimizer_of(self.net, self.settings, self.learning_rate)
+        self.steps_taken = 0
+        # On the device, so that no step waits for a copy to the CPU.
+        self.sums: dict[str, Tensor] = {}
+
+    def take(self, engine: "Engine", batch: Batch) -> None:
+        """Take one step, or none where the batch has nothing to learn from. MONAI calls this."""
+        if self.aborted():
+            raise WorkError("Training stopped: the run was aborted")
+        with torch.autocast(self.device.type, torch.bfloat16, enabled=has_bfloat16(self.device)):
+            losses = self._compute(
+                lambda net: self.objective.losses(net, batch, self.inputs, self.state)
+            )
+            total = torch.zeros((), device=self.device)
+            if losses.terms:
+                total = torch.stack(list(losses.terms.values())).sum()
+        self._add({"loss": total, **losses.terms, **losses.logs})
+        self.state = self.objective.after_batch(losses, self.state)
+        if losses.terms and losses.learns:
+            self._step(total)
+            self.state = self.objective.after_step(self.net, batch, losses, self.state)
+
+    def result(self) -> Trained:
+        """Return what the phase has come to; raises WorkError where a mean is not finite."""
+        means = {name: float(total) / self.batches for name, total in self.sums.items()}
+        if not all(math.isfinite(mean) for mean in means.values()):
+            raise WorkError(
+                f"Training diverged: its mean losses are {means}",
+                f"Lower the learning rate, here {self.learning_rate:.3g}, or set clip_gradient.",
+            )
+        return Trained(self.steps_taken, means, self.objective.remember(self.state))
+
+    def _compute(self, losses_of: LossesOf) -> Losses:
+        return losses_of(self.net) if self.shared is None else self.shared(losses_of)
+
+    def _add(self, values: Mapping[str, Tensor]) -> None:
+        for name, value in values.items():
+            self.sums[name] = self.sums.get(name, 0.0) + value.detach().float()
+
+    def _step(self, loss: Tensor) -> None:
+        self.optimizer.zero_grad(set_to_none=True)
+        loss.backward()
+        warm_up = warm_up_factor(self.steps_taken, self.batches, self.settings.round_warm_up)
+        for group in self.optimizer.param_groups:
+            group["lr"] = self.learning_rate * warm_up
+        if self.settings.clip_gradient is not None:
+            nn.utils.clip_grad_norm_(self.net.parameters(), self.settings.clip_gradient)
+        self.optimizer.step()
+        self.steps_taken += 1
+
+
+def _as_it_is(batch: Batch, *_: object) -> Batch:
+    return batch
