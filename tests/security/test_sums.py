@@ -13,7 +13,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from asking import requests
+from asking import requests, survey_requests
 from clients import new_client
 from fedward.client.admission import Admission
 from fedward.client.site_data import DataSource
@@ -21,7 +21,7 @@ from fedward.client.survey import hashable, surveyed
 from fedward.config import DataSpec, Experiment
 from fedward.errors import DataError
 from fedward.methods import method_of
-from fedward.methods.workflow import SURVEY, ClientTask, Exchange
+from fedward.methods.workflow import ClientTask, Exchange
 from fedward.protocol.wire import Message
 from fedward.security.policy import OPEN, Policy
 from fedward.security.sums import ImageSet, grant, image_set, sums_file, told_before
@@ -209,9 +209,7 @@ def told(experiment: Experiment, own: Path, files: Path, run: str, policy: Polic
     admission = Admission(SITE, experiment, method_of(experiment), own, lambda: policy)
     client = new_client(SITE, experiment, own, [files], admission=admission)
     if experiment.method == "survey":
-        asked = requests(
-            experiment, Exchange(1, {}, {SITE: ClientTask(SURVEY)}, evaluate=False), run=run
-        )[SITE]
+        asked = survey_requests(experiment, [SITE], run=run)[SITE]
         return client.handle(Message({**asked.meta, "members": 3}, asked.arrays))
     first = initial_model(experiment)
     asked = requests(experiment, Exchange(1, first.state, {SITE: ClientTask("measure")}), run=run)[

@@ -1,4 +1,4 @@
-"""Numbers per site: classification metrics of one model, and the choice of a round to report."""
+"""Numbers of one site: metrics of one model, and the choice of a round to report."""
 
 from fedward.evaluation.classification import Metric, classification_metrics
 from fedward.evaluation.intervals import Interval, mean_and_interval, paired_difference
@@ -21,12 +21,10 @@ __all__ = [
     "SiteChoice",
     "best_global",
     "best_per_site",
-]
-__all__ += [
     "classification_metrics",
     "last_round",
     "last_rounds",
     "mean_and_interval",
     "mean_over_sites",
+    "paired_difference",
 ]
-__all__ += ["paired_difference"]

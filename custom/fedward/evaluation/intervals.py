@@ -1,6 +1,4 @@
-"""Intervals: of means over repeated runs, of shares of images, and of any number about a set of
-images.
-"""
+"""Intervals of means over repeated runs, of shares of images, and of any number about images."""
 
 import math
 import statistics
@@ -14,7 +12,9 @@ from fedward.errors import ConfigError
 from fedward.evaluation.names import SCORES
 
 RESAMPLES = 1000
-"""Of a bootstrap."""
+"""Number of resamples of a bootstrap."""
+_Z = 1.959963984540054
+"""The 97.5th percentile of the standard normal distribution."""
 
 
 @dataclass(frozen=True)
@@ -25,50 +25,59 @@ class Interval:
     sd: float | None
     """Sample standard deviation (divisor n - 1); None for one value."""
     low: float | None
+    """Lower end; None for one value."""
     high: float | None
+    """Upper end; None for one value."""
     n: int
+    """Number of values."""
 
     def of_score(self, metric: str) -> "Interval":
-        """Return it cut at 0 and 1 where the metric is a score: a t interval knows of no bounds."""
+        """Return the interval cut at 0 and 1 if the metric is a score: t intervals have no bounds."""
         if self.low is None or self.high is None or metric not in SCORES:
             return self
         return replace(self, low=max(self.low, 0.0), high=min(self.high, 1.0))
 
 
 def mean_and_interval(values: Sequence[float]) -> Interval:
-    """Return mean, sample standard deviation and mean +- t(0.975, n - 1) sd / sqrt(n) of n runs.
+    """Return the mean of n runs with ``mean ± t(0.975, n - 1) sd / sqrt(n)``.
 
-    One value has a mean and nothing else. Raises :class:`ConfigError` for no value or one that is
-    not finite: a run without a number must be named, not dropped.
+    One value has a mean and nothing else.
+
+    Raises ConfigError: no value, or one that is not finite. A run without a number must be named,
+    not dropped.
     """
     n = len(values)
     if n == 0 or not all(math.isfinite(value) for value in values):
-        expected = "at least one value, all finite"
-        remedy = "Leave out runs without the metric, and say which."
         raise ConfigError(
-            "mean over runs", expected=expected, found=str(list(values)), remedy=remedy
+            "mean over runs",
+            "Leave out runs without the metric, and say which.",
+            expected="at least one value, all finite",
+            found=str(list(values)),
         )
     mean = statistics.fmean(values)
     if n == 1:
         return Interval(mean, None, None, None, 1)
-    from scipy.stats import t  # type: ignore[import-untyped,unused-ignore]  # costs 0.7 s, and few commands need it
+    # The import takes 0.7 s, and few commands need it.
+    from scipy.stats import t  # type: ignore[import-untyped,unused-ignore]
 
     sd = statistics.stdev(values)
-    half = float(t.ppf(0.975, n - 1)) * sd / math.sqrt(n)
-    return Interval(mean, sd, mean - half, mean + half, n)
+    half_width = float(t.ppf(0.975, n - 1)) * sd / math.sqrt(n)
+    return Interval(mean, sd, mean - half_width, mean + half_width, n)
 
 
 def paired_difference(a: Sequence[float], b: Sequence[float]) -> Interval:
-    """Return the mean of a - b with its 95 % t interval; a[i] and b[i] are the same seed (or site)
-    under two methods.
+    """Return the mean of a - b with its 95 % t interval.
 
-    Raises :class:`ConfigError` when the lengths differ.
+    a[i] and b[i] are of the same seed, or the same site, under two methods.
+
+    Raises ConfigError: the lengths differ, or as :func:`mean_and_interval`.
     """
     if len(a) != len(b):
-        expected = "as many values on both sides"
-        remedy = "Pair runs by seed; leave out seeds only one side has."
         raise ConfigError(
-            "paired difference", expected=expected, found=f"{len(a)} and {len(b)}", remedy=remedy
+            "paired difference",
+            "Pair runs by seed; leave out seeds that only one side has.",
+            expected="as many values on both sides",
+            found=f"{len(a)} and {len(b)}",
         )
     return mean_and_interval([x - y for x, y in zip(a, b, strict=True)])
 
@@ -85,22 +94,25 @@ def proportion_interval(share: float, n: int) -> tuple[float, float]:
         n: at least 1.
 
     Returns:
-        low and high in [0, 1], around ``share``; of p = 0 the low end is 0, of p = 1 the high end
-        1.
+        Low and high end in [0, 1], around ``share``. For p = 0 the low end is 0, for p = 1 the high
+        end is 1.
 
-    Raises ConfigError: a share outside [0, 1], NaN among them, or no image.
+    Raises ConfigError: a share outside [0, 1] or NaN, or n < 1.
     """
     if not 0 <= share <= 1 or n < 1:
-        expected = "a share in [0, 1] of at least one image"
-        remedy = "Leave out shares of no image."
         raise ConfigError(
-            "interval of a share", expected=expected, found=f"{share} of {n}", remedy=remedy
+            "interval of a share",
+            "Leave out shares of no image.",
+            expected="a share in [0, 1] of at least one image",
+            found=f"{share} of {n}",
         )
-    z = 1.959963984540054
-    middle = share + z * z / (2 * n)
-    half = z * math.sqrt(share * (1 - share) / n + z * z / (4 * n * n))
-    low, high = ((middle + side * half) / (1 + z * z / n) for side in (-1, 1))
-    return max(low, 0.0) if share else 0.0, min(high, 1.0) if share < 1 else 1.0
+    middle = share + _Z * _Z / (2 * n)
+    half_width = _Z * math.sqrt(share * (1 - share) / n + _Z * _Z / (4 * n * n))
+    scale = 1 + _Z * _Z / n
+    # At the bounds rounding could leave a number just beyond them.
+    low = max((middle - half_width) / scale, 0.0) if share > 0 else 0.0
+    high = min((middle + half_width) / scale, 1.0) if share < 1 else 1.0
+    return low, high
 
 
 def bootstrap_intervals(
@@ -108,12 +120,11 @@ def bootstrap_intervals(
     labels: NDArray[np.integer],
     rng: np.random.Generator,
 ) -> NDArray[np.float64]:
-    """Return percentile bootstrap 95 % intervals of numbers about independent images, resampled
-    within each class.
+    """Return percentile bootstrap 95 % intervals of numbers about independent images.
 
-    1000 resamples; the ends are the 2.5th and 97.5th percentiles. As each class keeps its number of
-    images, no resample lacks a class. Source: Efron and Tibshirani, *An introduction to the
-    bootstrap*, 1993, ch. 13.
+    Images are resampled within each class, so that no resample lacks a class; there are 1000
+    resamples, and the ends are the 2.5th and 97.5th percentiles. Source: Efron and Tibshirani, *An
+    introduction to the bootstrap*, 1993, ch. 13.
 
     Args:
         statistics: from indices (N,) into the images, with repetitions, to S numbers; NaN where one
@@ -124,10 +135,11 @@ def bootstrap_intervals(
     Returns:
         (2, S): low and high ends; NaN where a resample does not define the number.
     """
-    classes = [np.flatnonzero(labels == label) for label in np.unique(labels)]
+    members_of_class = [np.flatnonzero(labels == label) for label in np.unique(labels)]
 
     def resample() -> NDArray[np.int64]:
-        return np.concatenate([rng.choice(members, len(members)) for members in classes])
+        drawn = [rng.choice(members, len(members)) for members in members_of_class]
+        return np.concatenate(drawn)
 
     values = np.stack([statistics(resample()) for _ in range(RESAMPLES)])
     ends: NDArray[np.float64] = np.percentile(values, [2.5, 97.5], axis=0)

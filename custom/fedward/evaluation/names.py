@@ -1,5 +1,6 @@
-"""Names of the metrics that describe a model on all images of a split; imports nothing, so that all
-may use it.
+"""Names of the metrics that describe a model on all images of a split.
+
+This module imports nothing, so that every other one may use it.
 """
 
 OVERALL = (
@@ -12,11 +13,16 @@ OVERALL = (
     "auroc_macro",
     "auprc_macro",
 )
-"""In the order of the rows; each may choose the best round."""
+"""Names where an image has one label, in the order of the rows. Each may choose the best round."""
 
-MULTI_LABEL = ("auroc_macro", "auprc_macro", "f1_macro", "hamming_accuracy", "exact_match")
-"""The same of a multi-label job."""
-
+MULTI_LABEL = (
+    "auroc_macro",
+    "auprc_macro",
+    "f1_macro",
+    "hamming_accuracy",
+    "exact_match",
+)
+"""Names where an image may have several labels."""
 
 SCORES = frozenset((*OVERALL, *MULTI_LABEL))
-"""All of these, each between 0 and 1."""
+"""All of these metrics. Each is between 0 and 1."""

@@ -1,5 +1,4 @@
-"""The small-count rule: what a site reports about its validation and test images holds nothing of
-rare classes.
+"""The small-count rule: what a site reports about its evaluation images reveals no rare class.
 
 The rule: in each split, an image whose class has fewer than five images there is never evaluated.
 No model sees it, no metric counts it, and ``n`` does not include it. A rare class is reported like
@@ -11,15 +10,16 @@ server sends and in how many rounds.
 
 Not protected: that a class has fewer than five images; where splits are drawn, that a patient of
 several classes goes to one split with all images; whether a site refuses a job that leaves its
-classes out; and what the training images tell by their number and by updates, which noise limits
-(docs/privacy.md). From it and a site's shares the number of test images may be estimated.
+classes out; and what the training images reveal by their number and by updates, which noise limits
+(docs/privacy.md). From these and a site's shares the number of test images may be estimated.
 
-In a multi-label job an image is not left out, as it may show other classes too. A class that fewer
-than five images of a split show, or fewer than five do not, is left out of all numbers there
-(:mod:`fedward.evaluation.multi_label`): they are the same whatever the images show of it.
+Where an image may show several classes it is not left out, as it may show other classes too. A
+class that fewer than five images of a split show, or that fewer than five do not show, is left out
+of all numbers there (:mod:`fedward.evaluation.multi_label`): these are the same whatever the images
+show of it.
 
-Labelled training images follow the same rule where a method sends sums of each class by itself
-(``common_classes`` of its requirements): those of a rare class are never used, nor counted.
+Labelled training images follow the same rule where a method sends sums of each class by itself:
+those of a rare class are never used, nor counted.
 
 Where a job evaluates by patient, all of this counts patients in place of images.
 
@@ -35,22 +35,30 @@ SMALLEST_COUNT = 5
 
 
 def withhold_small_counts(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return metric rows without the numbers of classes that have fewer than five images in the
-    row's split.
+    """Return metric rows without the numbers of classes with fewer than five images in a split.
 
     Their values are None, whether the class is rare or absent, and no row names them among the
     classes present.
+
+    Args:
+        rows: of :func:`~fedward.evaluation.classification.classification_metrics`, each with its
+            ``split``. A split's ``support`` rows are among them.
     """
-    counts = {_place(row): row["value"] for row in rows if row["name"].startswith("support/")}
-    rare = {place for place, count in counts.items() if count is None or count < SMALLEST_COUNT}
+    rare = set[tuple[str, str]]()
+    """Split and class."""
+    for row in rows:
+        support = row["value"] or 0
+        if row["name"].startswith("support/") and support < SMALLEST_COUNT:
+            rare.add(_split_and_class(row))
     return [_without(rare, row) for row in rows]
 
 
 def _without(rare: set[tuple[str, str]], row: Mapping[str, Any]) -> dict[str, Any]:
     classes = [name for name in row["classes"] if (row["split"], name) not in rare]
-    return {**row, "value": None if _place(row) in rare else row["value"], "classes": classes}
+    value = None if _split_and_class(row) in rare else row["value"]
+    return {**row, "value": value, "classes": classes}
 
 
-def _place(row: Mapping[str, Any]) -> tuple[str, str]:
-    """Return a row's split and class."""
+def _split_and_class(row: Mapping[str, Any]) -> tuple[str, str]:
+    """Return a row's split and class; the class is empty for a metric of all images."""
     return row["split"], row["name"].partition("/")[2]

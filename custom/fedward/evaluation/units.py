@@ -1,5 +1,6 @@
-"""What is evaluated as one: an image, or all images of a patient, whose answer is the mean of their
-probabilities.
+"""What is evaluated as one: an image, or all images of a patient.
+
+A patient's answer is the mean of the probabilities of its images.
 """
 
 import numpy as np
@@ -11,39 +12,46 @@ from fedward.sites.data import Images, Labels
 
 
 def unit_labels(images: Images) -> tuple[NDArray[np.intp], Labels]:
-    """Return the unit of each of N images (N,), as a number below U, and the label of each unit
-    (U,).
+    """Return which unit each image belongs to, and the label of each unit.
 
-    Units are the images' groups, each of one label; without groups, each image is one.
+    Units are the images' groups, each of one label. Without groups, each image is a unit.
+
+    Returns:
+        (N,) numbers below U, and (U,) labels.
     """
     if not images.groups:
         return np.arange(len(images)), images.labels
-    _, first, member = np.unique(images.groups, return_index=True, return_inverse=True)
-    return member, images.labels[first]
+    _, first_image, unit_of_image = np.unique(images.groups, return_index=True, return_inverse=True)
+    return unit_of_image, images.labels[first_image]
 
 
 def unit_answers(probabilities: NDArray[np.floating], images: Images) -> tuple[Array, Labels]:
-    """Return the mean probabilities (U, K) of each unit of N images, and its label (U,).
+    """Return the mean probabilities (U, K) of each unit, and its label (U,).
 
     Args:
         probabilities: (N, K), a row for each image.
         images: N of them.
     """
-    member, labels = unit_labels(images)
+    unit_of_image, labels = unit_labels(images)
     sums = np.zeros((len(labels), probabilities.shape[1]))
-    np.add.at(sums, member, np.asarray(probabilities, np.float64))
-    return sums / np.maximum(np.bincount(member, minlength=len(labels)), 1)[:, None], labels
+    np.add.at(sums, unit_of_image, np.asarray(probabilities, np.float64))
+    sizes = np.bincount(unit_of_image, minlength=len(labels))
+    return sums / np.maximum(sizes, 1)[:, None], labels
 
 
 def reportable(images: Images) -> Images:
-    """Return the labelled images of one split that may be evaluated: those of classes with at least
-    five in it.
+    """Return the labelled images of one split that the small-count rule lets be evaluated.
 
-    Where patients are evaluated, a class needs five patients. They are the images themselves where
-    every class has enough, else a copy without the others, in their order. In a multi-label job
-    they are all of them.
+    These are the images of classes with five images or more in the split; where patients are
+    evaluated, with five patients or more. Where an image may show several classes it is never left
+    out, as it may show common classes too.
+
+    Returns:
+        The argument itself if all of it may be evaluated, else a copy in the same order.
     """
     if images.labels.ndim == 2:
         return images
-    keep = (np.bincount(unit_labels(images)[1]) >= SMALLEST_COUNT)[images.labels]
+    _, labels = unit_labels(images)
+    is_common = np.bincount(labels) >= SMALLEST_COUNT
+    keep = is_common[images.labels]
     return images if keep.all() else images.taken(np.flatnonzero(keep))
