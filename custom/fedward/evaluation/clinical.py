@@ -1,5 +1,6 @@
-"""What clinicians ask of a model, from counts: shares with intervals, curves, calibration, effect
-of referring.
+"""What clinicians ask of a model, computed from counts.
+
+These are shares with intervals, curves, calibration, and the effect of referring images to a human.
 """
 
 from dataclasses import dataclass, replace
@@ -7,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from fedward.evaluation.binned import EDGES, Binned
+from fedward.evaluation.binned import EDGES, Binned, Counts
 from fedward.evaluation.intervals import proportion_interval
 from fedward.evaluation.small_counts import SMALLEST_COUNT
 
@@ -16,20 +17,23 @@ Values = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Share:
-    """A share of so many images, with Wilson's 95 % interval."""
+    """A share of n images, with Wilson's 95 % interval."""
 
     value: float
     low: float
+    """Lower end of the interval."""
     high: float
+    """Upper end of the interval."""
     n: int
-    """At least five."""
+    """Number of images, at least five."""
 
     @classmethod
     def of(cls, part: int, whole: int) -> "Share | None":
-        """Return the share; None of fewer than five images."""
+        """Return the share ``part / whole``; None for fewer than five images."""
         if whole < SMALLEST_COUNT:
             return None
-        return cls(part / whole, *proportion_interval(part / whole, whole), whole)
+        low, high = proportion_interval(part / whole, whole)
+        return cls(part / whole, low, high, whole)
 
 
 @dataclass(frozen=True)
@@ -37,49 +41,59 @@ class Rates:
     """One class against all others; None where fewer than five images would decide."""
 
     sensitivity: Share | None
-    """Of the images of the class, how many are given it."""
+    """Share of the images of the class that are given it."""
     specificity: Share | None
-    """Of all others, how many are not."""
+    """Share of the other images that are not given it."""
     positive: Share | None
-    """Positive predictive value: of the images that are given the class, how many are of it."""
+    """Positive predictive value: share of the images given the class that are of it."""
     negative: Share | None
-    """Negative predictive value: of the images that are not, how many are not of it."""
+    """Negative predictive value: share of the images not given the class that are not of it."""
 
 
 def rates(counts: Binned, place: int) -> Rates:
     """Return the rates of the class at this place."""
-    images, found, mistaken = (
-        int(values[place]) for values in (counts.images, counts.found, counts.mistaken)
-    )
-    others = int(counts.scores[place].sum()) - images
-    missed = images - found
+    positives = int(counts.images[place])
+    true_positives = int(counts.found[place])
+    false_positives = int(counts.mistaken[place])
+    negatives = int(counts.scores[place].sum()) - positives
+    true_negatives = negatives - false_positives
+    false_negatives = positives - true_positives
     return Rates(
-        Share.of(found, images),
-        Share.of(others - mistaken, others),
-        Share.of(found, found + mistaken),
-        Share.of(others - mistaken, others - mistaken + missed),
+        sensitivity=Share.of(true_positives, positives),
+        specificity=Share.of(true_negatives, negatives),
+        positive=Share.of(true_positives, true_positives + false_positives),
+        negative=Share.of(true_negatives, true_negatives + false_negatives),
     )
 
 
 def of_finding(counts: Binned, place: int) -> Binned:
-    """Return the counts of the answers yes and no to one class, where each class is counted against
-    its rest.
+    """Return the counts of the answers yes and no to one class that is counted against its rest.
 
     ``images`` and ``found`` are those with the class and those without it. ``sure`` and ``right``
-    are by the probability of the answer, of the class or one less it. Sums of these are unknown,
-    and ``confidence`` stays 0.
+    are by the probability of the answer: p for yes, 1 - p for no. Sums of these probabilities are
+    unknown, and ``confidence`` stays 0.
     """
     half = EDGES.index(0.5)
-    mirrored = np.searchsorted(EDGES, 1 - np.array(EDGES[1 : half + 1]) + 1e-9, side="right") - 1
+    upper_edges = np.array(EDGES[1 : half + 1])
+    # Interval that holds 1 - p for the p of each interval below 0.5. The small number keeps an
+    # upper end such as 1 - 0.1 in the interval that begins there.
+    mirrored = np.searchsorted(EDGES, 1 - upper_edges + 1e-9, side="right") - 1
     scores = counts.scores[place]
     inside = counts.inside[place]
-    sure, right = (np.where(np.arange(len(scores)) < half, 0, each) for each in (scores, inside))
+    is_below_half = np.arange(len(scores)) < half
+    sure = np.where(is_below_half, 0, scores)
+    right = np.where(is_below_half, 0, inside)
     np.add.at(sure, mirrored, scores[:half])
     np.add.at(right, mirrored, (scores - inside)[:half])
-    others = int(scores.sum() - counts.images[place])
-    found = np.array([counts.found[place], others - counts.mistaken[place]])
+    positives = counts.images[place]
+    negatives = int(scores.sum() - positives)
+    true_negatives = negatives - counts.mistaken[place]
     return replace(
-        counts, images=np.array([counts.images[place], others]), found=found, sure=sure, right=right
+        counts,
+        images=np.array([positives, negatives]),
+        found=np.array([counts.found[place], true_negatives]),
+        sure=sure,
+        right=right,
     )
 
 
@@ -89,96 +103,100 @@ def accuracy(counts: Binned) -> Share | None:
 
 
 def balanced_accuracy(counts: Binned) -> Share | None:
-    """Return the mean sensitivity of the classes with images, with a 95 % interval of independent
-    images.
+    """Return the mean sensitivity of the classes with images, with its 95 % interval.
 
     With Wilson's interval (l_k, u_k) of the sensitivity p_k of each of K classes, and their mean p,
-    its ends are ``p - sqrt(sum_k (p_k - l_k)²) / K`` and ``p + sqrt(sum_k (u_k - p_k)²) / K``. It
-    has a width also where all images are right. Source: Zou and Donner, *Construction of confidence
-    limits about effect measures: a general approach*, Statistics in Medicine 2008.
+    its ends are ``p - sqrt(sum_k (p_k - l_k)²) / K`` and ``p + sqrt(sum_k (u_k - p_k)²) / K``.
+    Images are taken to be independent. The interval has a width also where all images are right.
+    Source: Zou and Donner, *Construction of confidence limits about effect measures: a general
+    approach*, Statistics in Medicine 2008.
+
+    Returns:
+        None without an image.
     """
-    there = counts.images > 0
-    if not there.any():
+    present = counts.images > 0
+    if not present.any():
         return None
-    images = counts.images[there]
-    shares = counts.found[there] / images
-    ends = np.array(
-        [
-            proportion_interval(share, n)
-            for share, n in zip(shares.tolist(), images.tolist(), strict=True)
-        ]
-    )
-    below, above = np.sqrt(((ends - shares[:, None]) ** 2).sum(axis=0)) / len(images)
-    mean = float(shares.mean())
-    return Share(mean, max(mean - float(below), 0.0), min(mean + float(above), 1.0), counts.total)
+    images = counts.images[present]
+    sensitivities = counts.found[present] / images
+    intervals = []
+    for sensitivity, n in zip(sensitivities.tolist(), images.tolist(), strict=True):
+        intervals.append(proportion_interval(sensitivity, n))
+    squared_distances = (np.array(intervals) - sensitivities[:, None]) ** 2
+    below, above = np.sqrt(squared_distances.sum(axis=0)) / len(images)
+    mean = float(sensitivities.mean())
+    low = max(mean - float(below), 0.0)
+    high = min(mean + float(above), 1.0)
+    return Share(mean, low, high, counts.total)
 
 
 def roc(counts: Binned, place: int) -> tuple[Values, Values] | None:
-    """Return (false positive rates, true positive rates), from (0, 0) to (1, 1) by falling
-    threshold.
+    """Return false positive rates and true positive rates of a class by falling threshold.
 
-    None unless there are images of the class and others.
+    Both go from 0 to 1. None unless there are images of the class and others.
     """
-    inside, outside = _falling(counts, place)
+    inside, outside = _at_least(counts, place)
     if not inside[-1] or not outside[-1]:
         return None
     return outside / outside[-1], inside / inside[-1]
 
 
 def precision_recall(counts: Binned, place: int) -> tuple[Values, Values] | None:
-    """Return (recalls, precisions) by falling threshold, where anything is given the class; None
-    without its images.
+    """Return recalls and precisions of a class by falling threshold.
+
+    Thresholds at which no image is given the class are left out. None without images of the class.
     """
-    inside, outside = _falling(counts, place)
-    said = inside + outside
+    inside, outside = _at_least(counts, place)
     if not inside[-1]:
         return None
-    given = said > 0
-    return (inside / inside[-1])[given], inside[given] / said[given]
+    given = inside + outside
+    defined = given > 0
+    return (inside / inside[-1])[defined], inside[defined] / given[defined]
 
 
-def _falling(counts: Binned, place: int) -> tuple[Values, Values]:
-    """Return (images of the class, others) with at least each probability, from none of them to
-    all, as floats.
+def _at_least(counts: Binned, place: int) -> tuple[Values, Values]:
+    """Return how many images of a class, and how many others, have at least each probability.
+
+    By falling probability: from no images to all of them, as floats, (B + 1,).
     """
     inside = counts.inside[place][::-1]
-    scores = counts.scores[place][::-1]
-    return tuple(np.concatenate([[0.0], np.cumsum(each)]) for each in (inside, scores - inside))  # type: ignore[return-value]
+    outside = counts.scores[place][::-1] - inside
+    return _cumulative(inside), _cumulative(outside)
+
+
+def _cumulative(images: Counts) -> Values:
+    return np.concatenate([[0.0], np.cumsum(images)])
 
 
 def reliability(counts: Binned) -> list[tuple[float, Share]]:
-    """Return (mean confidence, share of right answers) of each interval with images, by rising
-    confidence.
-    """
-    filled = np.flatnonzero(counts.sure)
-    shares = (
-        (place, Share.of(int(counts.right[place]), int(counts.sure[place]))) for place in filled
-    )
-    return [
-        (float(counts.confidence[place] / counts.sure[place]), share)
-        for place, share in shares
-        if share
-    ]
+    """Return mean confidence and share of right answers of each interval with images, rising."""
+    points = []
+    for place in np.flatnonzero(counts.sure):
+        share = Share.of(int(counts.right[place]), int(counts.sure[place]))
+        if share:
+            mean_confidence = float(counts.confidence[place] / counts.sure[place])
+            points.append((mean_confidence, share))
+    return points
 
 
 def reliability_of(counts: Binned, place: int) -> list[tuple[float, Share]]:
-    """Return (middle of an interval, share of its images that show the class) of intervals with
-    images, rising.
-    """
+    """Return the middle of each interval with images, and the share of them that show a class."""
     middles = (np.array(EDGES[:-1]) + EDGES[1:]) / 2
-    shares = (
-        Share.of(int(n), int(of))
-        for n, of in zip(counts.inside[place], counts.scores[place], strict=True)
-    )
-    return [(float(at), share) for at, share in zip(middles, shares, strict=True) if share]
+    points = []
+    for middle, inside, images in zip(
+        middles, counts.inside[place], counts.scores[place], strict=True
+    ):
+        share = Share.of(int(inside), int(images))
+        if share:
+            points.append((float(middle), share))
+    return points
 
 
 def calibration_error(counts: Binned) -> float | None:
-    """Return the expected calibration error ``Σ |right_b - confidence_b| / N`` over intervals; None
-    without an image.
+    """Return the expected calibration error ``Σ |right_b - confidence_b| / N`` over intervals.
 
-    Source: Guo et al., *On calibration of modern neural networks*, ICML 2017, Eq. 3, with intervals
-    of our own.
+    None without an image. Source: Guo et al., *On calibration of modern neural networks*, ICML
+    2017, Eq. 3, with the intervals of :data:`~fedward.evaluation.binned.EDGES`.
     """
     if not counts.total:
         return None
@@ -186,22 +204,23 @@ def calibration_error(counts: Binned) -> float | None:
 
 
 def risk_coverage(counts: Binned) -> tuple[Values, Values]:
-    """Return (coverage, accuracy of the answers kept) where the least sure images are referred to a
-    human.
+    """Return coverage and accuracy where the least sure images are referred to a human.
 
-    By falling confidence; the last is (1, accuracy of all). Source: El-Yaniv and Wiener, *On the
+    Coverage is the share of images that are kept, and accuracy that of the answers to them, by
+    falling confidence; the last point is (1, accuracy of all). Source: El-Yaniv and Wiener, *On the
     foundations of noise-free selective classification*, JMLR 2010.
     """
     kept = np.cumsum(counts.sure[::-1])
     right = np.cumsum(counts.right[::-1])
-    some = (kept > 0) & (np.diff(kept, prepend=0) > 0)
-    return kept[some] / max(counts.total, 1), right[some] / kept[some]
+    has_images = np.diff(kept, prepend=0) > 0
+    return kept[has_images] / max(counts.total, 1), right[has_images] / kept[has_images]
 
 
 def referred_for(counts: Binned, wanted: float) -> float | None:
-    """Return the smallest share to refer so that ``wanted`` of the other answers are right; None if
-    none is enough.
+    """Return the smallest share of images to refer for an accuracy of ``wanted`` on the others.
+
+    None if no share is enough.
     """
-    coverage, right = risk_coverage(counts)
-    enough = coverage[right >= wanted]
-    return float(1 - enough.max()) if len(enough) else None
+    coverage, accuracy_of_kept = risk_coverage(counts)
+    sufficient = coverage[accuracy_of_kept >= wanted]
+    return float(1 - sufficient.max()) if len(sufficient) else None

@@ -32,7 +32,10 @@ class Interval:
     """Number of values."""
 
     def of_score(self, metric: str) -> "Interval":
-        """Return the interval cut at 0 and 1 if the metric is a score: t intervals have no bounds."""
+        """Return the interval cut at 0 and 1 if the metric is a score.
+
+        A t interval itself has no bounds.
+        """
         if self.low is None or self.high is None or metric not in SCORES:
             return self
         return replace(self, low=max(self.low, 0.0), high=min(self.high, 1.0))

@@ -1,5 +1,6 @@
-"""How well one model does on one set of labelled images, each number with its 95 % interval, for
-people to read.
+"""How well one model does on one set of labelled images, for people to read.
+
+Each number has its 95 % interval.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -19,21 +20,22 @@ from fedward.evaluation.small_counts import SMALLEST_COUNT
 from fedward.sites.labels import strata
 
 THRESHOLDS = (0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99)
-"""Of confidence, below which images may be referred to a person."""
+"""Thresholds of confidence below which images may be referred to a person."""
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """A number with its 95 % interval by a bootstrap; without one where all resamples give the same
-    number.
+    """A number with its 95 % interval by a bootstrap.
 
-    A model without errors on the images has none in any resample, which says nothing of its errors
-    on other images.
+    There is no interval where all resamples give the same number. A model without errors on the
+    images has none in any resample, which does not tell its errors on other images.
     """
 
     value: float
     low: float | None
+    """Lower end of the interval; None without one."""
     high: float | None
+    """Upper end of the interval; None without one."""
 
 
 def performance(
@@ -42,46 +44,44 @@ def performance(
     classes: Sequence[str],
     rng: np.random.Generator,
 ) -> dict[str, Any]:
-    """Return the numbers about N images that are independent of each other, as plain JSON values.
+    """Return numbers about N images of one class each, as plain JSON values.
 
-    Those by counts are the report's (:mod:`fedward.evaluation.clinical`), under the small-count
-    rule; F1 and AUROC have the intervals of a bootstrap.
+    Images are taken to be independent. Numbers from counts are those of the report
+    (:mod:`fedward.evaluation.clinical`), under the small-count rule. F1 and AUROC have intervals
+    by a bootstrap.
 
     Args:
         probabilities: (N, K) in [0, 1]; the predicted class is the first largest one of a row.
         labels: (N,) in 0..K-1, of classes with five images or more.
         classes: K names.
-        rng: of the bootstrap.
+        rng: draws the resamples of the bootstrap.
 
     Returns:
-        ``images``: N. ``overall``: ``accuracy``, ``balanced_accuracy``, ``f1_macro``,
-        ``auroc_macro``, means over the classes present. ``classes``: of each one present
+        ``images``: N. ``overall``: ``accuracy``, ``balanced_accuracy``, ``f1_macro`` and
+        ``auroc_macro``, means over the classes present. ``classes``: for each class present
         ``images``, ``sensitivity``, ``specificity``, ``positive`` and ``negative`` predictive
-        value, ``auroc``. ``confusion``: true class -> images by predicted class, a column for each
-        of K, None for a withheld cell. ``calibration_error``. ``referral``: see :func:`referral`. A
-        number that is not defined is None.
+        value, and ``auroc``. ``confusion``: true class -> images by predicted class, a column for
+        each of K, None for a withheld cell. ``calibration_error``. ``referral``: see
+        :func:`referral`. A number that is not defined is None.
     """
     scores = np.asarray(probabilities, np.float64)
-    truth = np.asarray(labels, np.int64)
-    counts = counted(scores, truth)
+    true_class = np.asarray(labels, np.int64)
+    counts = counted(scores, true_class)
     present = np.flatnonzero(counts.images).tolist()
-    f1, area, *areas = _bootstrapped(scores, truth, counts.images, present, rng)
-    overall = {"accuracy": accuracy(counts), "balanced_accuracy": balanced_accuracy(counts)}
-    of_class = {
-        classes[place]: {
-            "images": int(counts.images[place]),
-            **asdict(rates(counts, place)),
-            "auroc": _json(auroc),
-        }
-        for place, auroc in zip(present, areas, strict=True)
+    f1, mean_auroc, *auroc_of_class = _bootstrapped(scores, true_class, counts.images, present, rng)
+    overall: dict[str, Share | Estimate | None] = {
+        "accuracy": accuracy(counts),
+        "balanced_accuracy": balanced_accuracy(counts),
+        "f1_macro": f1,
+        "auroc_macro": mean_auroc,
     }
+    numbers_of_class = {}
+    for place, auroc in zip(present, auroc_of_class, strict=True):
+        numbers_of_class[classes[place]] = _numbers_of_class(counts, place, auroc)
     return {
-        "images": len(truth),
-        "overall": {
-            name: _json(value)
-            for name, value in {**overall, "f1_macro": f1, "auroc_macro": area}.items()
-        },
-        "classes": of_class,
+        "images": len(true_class),
+        "overall": {name: _json(value) for name, value in overall.items()},
+        "classes": numbers_of_class,
         "confusion": {classes[place]: _cells(counts, place) for place in present},
         "calibration_error": calibration_error(counts),
         "referral": referral(counts),
@@ -94,63 +94,68 @@ def multi_label_performance(
     classes: Sequence[str],
     rng: np.random.Generator,
 ) -> dict[str, Any]:
-    """Return the same where an image may show several classes, or none; each is one question with
-    two answers.
+    """Return numbers about N images that may show several classes or none, as plain JSON values.
 
     Args:
-        probabilities: (N, K) in [0, 1]; from 0.5 on the model says that the image shows the class.
-        labels: (N, K) of 0 and 1; of a class or more there are five images on both sides.
+        probabilities: (N, K) in [0, 1]; from 0.5 on the answer is that the image shows the class.
+        labels: (N, K) of 0 and 1; of one class or more there are five images on both sides.
         classes: K names.
-        rng: of the bootstrap.
+        rng: draws the resamples of the bootstrap.
 
     Returns:
-        As :func:`performance`, but ``overall`` are the numbers of
-        :func:`~fedward.evaluation.multi_label.multi_label_metrics`, and ``classes`` those that are
-        evaluated, each with a ``calibration_error`` and a ``referral`` of its own
-        (:func:`answered`). ``confusion`` and those of all are None.
+        As :func:`performance`, but ``overall`` has the numbers of
+        :func:`~fedward.evaluation.multi_label.multi_label_metrics`, and ``classes`` are those that
+        are evaluated, each with a ``calibration_error`` and a ``referral`` of its own
+        (:func:`answered`). ``confusion`` and those of all images are None.
     """
     scores = np.asarray(probabilities, np.float64)
     truth = np.asarray(labels, np.int64)
     sent = one_versus_rest(scores, truth)
-    places = np.flatnonzero(evaluated(truth)).tolist()
     if sent is None:
         raise ValueError(f"no class has {SMALLEST_COUNT} images on both sides")
     counts = Binned.read(sent)
-    right = (scores >= THRESHOLD)[:, places] == truth[:, places]
-    macro = ("auroc", "auprc", "f1")
+    places = np.flatnonzero(evaluated(truth)).tolist()
+    is_right = (scores >= THRESHOLD)[:, places] == truth[:, places]
+    kinds = ("auroc", "auprc", "f1")
 
-    def measured(index: NDArray[np.int64]) -> Array:
+    def measure(index: NDArray[np.int64]) -> Array:
+        """Return the macro means, the Hamming accuracy, and the AUROC of each class."""
         drawn = truth[index][:, places]
-        both = (drawn.min(axis=0) == 0) & (drawn.max(axis=0) == 1)
-        found = per_class(scores[index][:, places], drawn, both)
-        return np.array(
-            [*(np.nanmean(found[kind]) for kind in macro), right[index].mean(), *found["auroc"]]
-        )
+        has_both_answers = (drawn.min(axis=0) == 0) & (drawn.max(axis=0) == 1)
+        values = per_class(scores[index][:, places], drawn, has_both_answers)
+        means = [np.nanmean(values[kind]) for kind in kinds]
+        return np.array([*means, is_right[index].mean(), *values["auroc"]])
 
-    estimates = _estimates(measured, strata(truth), rng)
-    names = [*(f"{kind}_macro" for kind in macro), "hamming_accuracy"]
-    areas = estimates[len(macro) + 1 :]
-    exact = int(right.all(axis=1).sum())
-    values = dict(zip(names, estimates, strict=False))
-    overall = {
-        **values,
-        "exact_match": Share.of(exact, len(truth)) if exact >= SMALLEST_COUNT else None,
-    }
+    estimates = _estimates(measure, strata(truth), rng)
+    overall: dict[str, Share | Estimate | None] = {}
+    for place, kind in enumerate(kinds):
+        overall[f"{kind}_macro"] = estimates[place]
+    overall["hamming_accuracy"] = estimates[len(kinds)]
+    exact_matches = int(is_right.all(axis=1).sum())
+    overall["exact_match"] = (
+        Share.of(exact_matches, len(truth)) if exact_matches >= SMALLEST_COUNT else None
+    )
+    numbers_of_class = {}
+    for place, auroc in zip(places, estimates[len(kinds) + 1 :], strict=True):
+        numbers_of_class[classes[place]] = {
+            **_numbers_of_class(counts, place, auroc),
+            **answered(scores[:, place], truth[:, place]),
+        }
     return {
         "images": len(truth),
         "overall": {name: _json(value) for name, value in overall.items()},
-        "classes": {
-            classes[place]: {
-                "images": int(counts.images[place]),
-                **asdict(rates(counts, place)),
-                "auroc": _json(auroc),
-                **answered(scores[:, place], truth[:, place]),
-            }
-            for place, auroc in zip(places, areas, strict=True)
-        },
+        "classes": numbers_of_class,
         "confusion": None,
         "calibration_error": None,
         "referral": None,
+    }
+
+
+def _numbers_of_class(counts: Binned, place: int, auroc: Estimate | None) -> dict[str, Any]:
+    return {
+        "images": int(counts.images[place]),
+        **asdict(rates(counts, place)),
+        "auroc": _json(auroc),
     }
 
 
@@ -158,49 +163,47 @@ def answered(probabilities: NDArray[np.floating], shown: NDArray[np.integer]) ->
     """Return how far the answers yes and no to one class can be trusted.
 
     Args:
-        probabilities: (N,) of the class in [0, 1].
+        probabilities: p (N,) of the class, in [0, 1].
         shown: (N,) 1 where an image shows it, else 0; five of each or more.
 
     Returns:
-        ``calibration_error`` and ``referral``, by the probability of the answer: of the class, or
-        one less it.
+        ``calibration_error`` and ``referral``, by the probability of the answer: p for yes, 1 - p
+        for no.
     """
     counts = counted(two_answers(probabilities), 1 - shown)
     return {"calibration_error": calibration_error(counts), "referral": referral(counts)}
 
 
 def two_answers(probabilities: NDArray[np.floating]) -> NDArray[np.floating]:
-    """Return the probabilities (N, 2) of yes and no, in this order, by those of yes (N,)."""
+    """Return the probabilities (N, 2) of yes and no, in this order, given those of yes (N,)."""
     return np.stack([probabilities, 1 - probabilities], axis=1)
 
 
 def referral(counts: Binned) -> list[dict[str, Any]]:
-    """Return what referring the images with less confidence than each of :data:`THRESHOLDS` does.
+    """Return the effect of referring the images below each of :data:`THRESHOLDS` of confidence.
 
     Returns:
-        ``below``: the threshold. ``referred``: share of all images, up to four of them too many, as
-        so few are merged with those below. ``accuracy``: of the others, with its interval; None of
+        A row for each threshold. ``below``: the threshold. ``referred``: share of all images, at
+        most four images too high, as intervals with so few are merged with those below.
+        ``accuracy``: share of right answers among the other images, with its interval; None for
         fewer than five.
     """
-    found = []
+    rows = []
     for threshold in THRESHOLDS:
-        place = EDGES.index(threshold)
-        kept = int(counts.sure[place:].sum())
-        right = int(counts.right[place:].sum())
-        found.append(
-            {
-                "below": threshold,
-                "referred": 1 - kept / counts.total,
-                "accuracy": _json(Share.of(right, kept)),
-            }
-        )
-    return found
+        first_interval = EDGES.index(threshold)
+        not_referred = int(counts.sure[first_interval:].sum())
+        right = int(counts.right[first_interval:].sum())
+        row = {
+            "below": threshold,
+            "referred": 1 - not_referred / counts.total,
+            "accuracy": _json(Share.of(right, not_referred)),
+        }
+        rows.append(row)
+    return rows
 
 
 def counted(probabilities: NDArray[np.floating], labels: NDArray[np.integer]) -> Binned:
-    """Return the counts of N images of classes with five images or more, as a site sends them; N at
-    least 5.
-    """
+    """Return the counts of N images as a site sends them; each class has five images or more."""
     sent = binned_counts(probabilities, labels)
     if sent is None:
         raise ValueError(f"no class has {SMALLEST_COUNT} images")
@@ -212,77 +215,96 @@ def fold(
 ) -> tuple[Array, NDArray[np.int64]]:
     """Return the probabilities (N, G) and labels (N,) of groups of classes.
 
-    A group's probability is the sum of its classes'. The group with the largest one is predicted,
-    which need not be that of the predicted class. ``places``: of each class, the number of its
-    group, 0..G-1.
+    A group's probability is the sum of its classes' probabilities. The group with the largest one
+    is predicted, which need not be that of the predicted class.
+
+    Args:
+        probabilities: (N, K).
+        labels: (N,) in 0..K-1.
+        places: for each class the number of its group, 0..G-1.
     """
-    folded = np.zeros((len(probabilities), max(places) + 1))
-    np.add.at(folded.T, list(places), np.asarray(probabilities, np.float64).T)
-    return folded, np.asarray(places, np.int64)[np.asarray(labels, np.int64)]
+    groups = max(places) + 1
+    of_group = np.zeros((len(probabilities), groups))
+    np.add.at(of_group.T, list(places), np.asarray(probabilities, np.float64).T)
+    group_of_class = np.asarray(places, np.int64)
+    return of_group, group_of_class[np.asarray(labels, np.int64)]
 
 
 def group_places(groups: Mapping[str, Sequence[str]], classes: Sequence[str]) -> list[int]:
-    """Return the number of each class's group; ConfigError unless each class is in exactly one, and
-    there are two.
+    """Return for each class the number of its group.
+
+    Raises ConfigError: a class is not in exactly one group, a member is not a class, or there is a
+    single group.
     """
-    named = [name for members in groups.values() for name in members]
-    wrong = [
-        f"{name}, which is no class{did_you_mean(name, classes)}"
-        for name in named
-        if name not in classes
-    ]
-    wrong += [f"{name} {named.count(name)} times" for name in classes if named.count(name) != 1]
-    wrong += ["one group alone"] if len(groups) == 1 else []
-    if wrong:
-        expected = f"two groups or more, with each of {listed(classes)} in one"
-        remedy = "Write for example --groups malignant=MEL,BCC benign=NV,BKL, with all classes of the model."
-        raise ConfigError("--groups", expected=expected, found="; ".join(wrong), remedy=remedy)
-    return [
-        place
-        for name in classes
-        for place, members in enumerate(groups.values())
-        if name in members
-    ]
+    members = [name for group in groups.values() for name in group]
+    problems = []
+    for name in members:
+        if name not in classes:
+            problems.append(f"{name}, which is no class{did_you_mean(name, classes)}")
+    for name in classes:
+        if members.count(name) != 1:
+            problems.append(f"{name} {members.count(name)} times")
+    if len(groups) == 1:
+        problems.append("one group alone")
+    if problems:
+        raise ConfigError(
+            "--groups",
+            "Write for example --groups malignant=MEL,BCC benign=NV,BKL, "
+            "with all classes of the model.",
+            expected=f"two groups or more, with each of {listed(classes)} in one",
+            found="; ".join(problems),
+        )
+    group_of = {name: place for place, group in enumerate(groups.values()) for name in group}
+    return [group_of[name] for name in classes]
 
 
 def _bootstrapped(
     scores: Array,
-    truth: NDArray[np.int64],
+    true_class: NDArray[np.int64],
     support: NDArray[np.int64],
     present: Sequence[int],
     rng: np.random.Generator,
 ) -> list[Estimate | None]:
-    """Return macro F1, macro AUROC, and the AUROC of each class present; None where there is one
-    class alone.
+    """Return macro F1, macro AUROC, and the AUROC of each class present.
+
+    AUROCs are None where there is a single class.
     """
 
-    def measured(index: NDArray[np.int64]) -> Array:
-        values = per_class_values(scores[index], truth[index], support)
-        f1, auroc = (values[name][present] for name in ("f1", "auroc"))
+    def measure(index: NDArray[np.int64]) -> Array:
+        values = per_class_values(scores[index], true_class[index], support)
+        f1 = values["f1"][present]
+        auroc = values["auroc"][present]
         return np.array([f1.mean(), auroc.mean(), *auroc])
 
-    return _estimates(measured, truth, rng)
+    return _estimates(measure, true_class, rng)
 
 
 def _estimates(
-    measured: Callable[[NDArray[np.int64]], Array],
+    measure: Callable[[NDArray[np.int64]], Array],
     labels: NDArray[np.int64],
     rng: np.random.Generator,
 ) -> list[Estimate | None]:
-    values = measured(np.arange(len(labels)))
-    ends = bootstrap_intervals(measured, labels, rng)
-    found = zip(values.tolist(), *ends.tolist(), strict=True)
-    return [None if np.isnan(value) else _estimate(value, low, high) for value, low, high in found]
-
-
-def _estimate(value: float, low: float, high: float) -> Estimate:
-    return Estimate(value, None, None) if low == high else Estimate(value, low, high)
+    """Return the numbers that ``measure`` gives for all images, each with its interval."""
+    values = measure(np.arange(len(labels)))
+    low_ends, high_ends = bootstrap_intervals(measure, labels, rng)
+    estimates: list[Estimate | None] = []
+    for value, low, high in zip(
+        values.tolist(), low_ends.tolist(), high_ends.tolist(), strict=True
+    ):
+        if np.isnan(value):
+            estimates.append(None)
+        elif low == high:
+            estimates.append(Estimate(value, None, None))
+        else:
+            estimates.append(Estimate(value, low, high))
+    return estimates
 
 
 def _cells(counts: Binned, place: int) -> list[int | None]:
-    shown = [int(count) or None for count in counts.cells[place]]
-    shown[place] = int(counts.found[place])
-    return shown
+    """Return a row of the confusion matrix; None for a withheld cell."""
+    row = [int(count) or None for count in counts.cells[place]]
+    row[place] = int(counts.found[place])
+    return row
 
 
 def _json(value: Share | Estimate | None) -> dict[str, Any] | None:

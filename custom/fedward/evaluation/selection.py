@@ -17,11 +17,12 @@ from pydantic import ConfigDict, Field, with_config
 LAST = 3
 """Evaluations in the mean of the last rounds."""
 POOLED = frozenset({"accuracy", "recall_weighted"})
-"""Metrics that are a share of right answers among a site's images, so that sites' values make up
-that of all images.
+"""Metrics that are a share of right answers among a site's images.
+
+The mean of the sites' values by their images is then that of all images.
 """
 CLOSED = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
-"""Of rows in a run folder: what has no name there is refused, and nothing is coerced."""
+"""For rows in a run folder: an unknown field is refused, and no value is converted."""
 
 
 @with_config(CLOSED)
@@ -33,15 +34,16 @@ class MetricRow:
     site: str
     split: str
     """``val``, ``test`` (the global model after ``round`` rounds) or ``train`` (the site's training
-    in that round).
-    """
+    in that round)."""
     name: str
     value: float | None
+    """None where the metric is not defined, or not reported."""
     n: int = 0
     """Images the number was computed on."""
     classes: Annotated[tuple[str, ...], Field(strict=False)] = ()
-    """Classes present among them, as far as the site tells; said once, in the first row of a site,
-    round and split.
+    """Classes present among the images, as far as the site reports them.
+
+    They are given once, in the first row of a site, round and split.
     """
 
 
@@ -51,9 +53,11 @@ class SiteChoice:
 
     site: str
     round: int | None
-    """The newest of them; None when the site never had a validation value."""
+    """The newest of the rounds; None when the site never had a validation value."""
     val: float | None
+    """Mean validation value."""
     test: float | None
+    """Mean test value."""
     images: int
     """Test images at the newest of these rounds with a test value; 0 without one."""
 
@@ -65,13 +69,14 @@ class Selection:
     protocol: str
     """``last_rounds``, ``best_global``, ``best_per_site`` or ``last``."""
     metric: str
+    """Name of the metric that is chosen by and reported."""
     rounds: tuple[int, ...]
-    """The rounds of all sites, rising; none for ``best_per_site``."""
+    """The rounds that all sites share, rising; empty for ``best_per_site``."""
     sites: tuple[SiteChoice, ...]
 
     @property
     def round(self) -> int | None:
-        """The one round of all sites, of several the newest."""
+        """The newest round that all sites share; None without one."""
         return max(self.rounds, default=None)
 
     @property
@@ -86,17 +91,16 @@ class Selection:
 
     @property
     def pooled(self) -> float | None:
-        """Test value over the evaluated images of all sites together, each counting once: ``Σ n_k
-        a_k / Σ n_k``.
+        """Test value over the evaluated images of all sites: ``Σ n_k a_k / Σ n_k``.
 
-        Exact for the metrics in :data:`POOLED`. None for all others: they would need counts that do
-        not leave a site.
+        It is exact for the metrics in :data:`POOLED`. It is None for all others, which would need
+        counts that do not leave a site.
         """
-        told = [choice for choice in self.sites if choice.test is not None]
-        images = sum(choice.images for choice in told)
+        tested = [choice for choice in self.sites if choice.test is not None]
+        images = sum(choice.images for choice in tested)
         if self.metric not in POOLED or not images:
             return None
-        return sum(choice.images * (choice.test or 0.0) for choice in told) / images
+        return sum(choice.images * (choice.test or 0.0) for choice in tested) / images
 
 
 Table = dict[str, dict[int, dict[str, float]]]
@@ -104,105 +108,115 @@ Table = dict[str, dict[int, dict[str, float]]]
 
 
 def mean(values: Iterable[float | None]) -> float | None:
-    """Return the mean of the defined values, None when there is none."""
-    there = [value for value in values if value is not None]
-    return fmean(there) if there else None
+    """Return the mean of the defined values, None where there are none."""
+    defined = [value for value in values if value is not None]
+    return fmean(defined) if defined else None
 
 
 def mean_over_sites(rows: Iterable[MetricRow], metric: str, split: str = "val") -> dict[int, float]:
-    """Return round -> mean over the sites with a defined value, equal site weights; rounds without
-    one are left out.
+    """Return round -> mean over the sites with a defined value, equal site weights.
+
+    Rounds without a defined value are left out.
     """
     by_round = _table(rows, metric).get(split, {})
-    return {r: fmean(sites.values()) for r, sites in sorted(by_round.items())}
+    return {round_: fmean(sites.values()) for round_, sites in sorted(by_round.items())}
 
 
 def best_per_site(rows: Iterable[MetricRow], metric: str) -> Selection:
-    """Each site's own round of highest validation ``metric``, the latest on ties, and its test
-    value there.
-    """
+    """Choose each site's own round of highest validation ``metric``, the latest on ties."""
     rows = list(rows)
-    val = _table(rows, metric)["val"]
-    own = {
-        site: {r: sites[site] for r, sites in val.items() if site in sites} for site in _sites(rows)
-    }
-    best = ((site, latest_best(values)) for site, values in own.items())
-    chosen = {site: () if round_ is None else (round_,) for site, round_ in best}
+    validation = _table(rows, metric)["val"]
+    chosen: dict[str, tuple[int, ...]] = {}
+    for site in _sites(rows):
+        values = {
+            round_: value_of_site[site]
+            for round_, value_of_site in validation.items()
+            if site in value_of_site
+        }
+        best = latest_best(values)
+        chosen[site] = () if best is None else (best,)
     return Selection("best_per_site", metric, (), _choices(rows, metric, chosen))
 
 
 def evaluated(values: Mapping[str, float | None], sites: Collection[str]) -> bool:
-    """Return whether a round may be chosen: more than half of the sites that can judge it have a
-    value.
+    """Return whether a round may be chosen, by more than half of the sites that can judge it.
 
-    A round seen by two easy sites must not win against one seen by all ten. ``values`` are those of
-    the sites heard in the round, None where a site has no labelled validation images and so no say.
-    One of all ``sites`` that was not heard might have had a value.
+    A round seen by two easy sites must not win against one seen by all ten.
+
+    Args:
+        values: of the sites that were heard in the round. None for a site that has no labelled
+            validation images, and so cannot judge.
+        sites: all of the run. One that was not heard might have had a value.
     """
     defined = sum(value is not None for value in values.values())
-    return defined > sum(site not in values for site in sites)
+    not_heard = sum(site not in values for site in sites)
+    return defined > not_heard
 
 
 def best_global(
     rows: Iterable[MetricRow], metric: str, sites: Collection[str] | None = None
 ) -> Selection:
-    """The one round of highest mean validation ``metric`` over sites (equal weights), the latest on
-    ties.
+    """Choose the one round of highest mean validation ``metric`` over sites, the latest on ties.
 
-    Only rounds count that are :func:`evaluated` by ``sites``, by default those that rows name.
+    Sites have equal weights. Only rounds count that are :func:`evaluated` by ``sites``, by default
+    those that rows name.
     """
     rows = list(rows)
-    everyone = _sites(rows) if sites is None else sites
+    all_sites = _sites(rows) if sites is None else sites
     heard: dict[int, dict[str, float | None]] = defaultdict(dict)
     for row in rows:
         if row.split == "val" and row.name == metric:
             heard[row.round][row.site] = row.value
     means = mean_over_sites(rows, metric)
-    eligible = {r: means[r] for r, values in heard.items() if evaluated(values, everyone)}
+    eligible = {
+        round_: means[round_] for round_, values in heard.items() if evaluated(values, all_sites)
+    }
     return kept_round(rows, metric, latest_best(eligible))
 
 
 def kept_round(rows: Iterable[MetricRow], metric: str, round_: int | None) -> Selection:
-    """The round whose model a run kept as its best, in place of :func:`best_global`; None where it
-    kept none.
+    """Choose the round whose model a run kept as its best, in place of :func:`best_global`.
+
+    ``round_``: None where the run kept none.
     """
-    return _shared("best_global", list(rows), metric, () if round_ is None else (round_,))
+    rounds = () if round_ is None else (round_,)
+    return _shared("best_global", list(rows), metric, rounds)
 
 
 def last_round(rows: Iterable[MetricRow], metric: str) -> Selection:
-    """The last round with a validation or test value of ``metric``."""
+    """Choose the last round with a validation or test value of ``metric``."""
     rows = list(rows)
-    return _shared("last", rows, metric, _measured(rows, metric)[-1:])
+    return _shared("last", rows, metric, _measured_rounds(rows, metric)[-1:])
 
 
 def last_rounds(rows: Iterable[MetricRow], metric: str) -> Selection:
-    """The last three rounds with a value of ``metric``, whose mean stands for the run: one round
-    may be lucky.
+    """Choose the last three rounds with a value of ``metric``: a single one may be lucky.
 
-    With fewer evaluations, those there are. Round 0, the model before training, is not among them
-    unless it is alone. A site that missed one of them counts with the others.
+    With fewer evaluations, all of them are chosen. Round 0, the model before training, is chosen
+    only if there is no other. A site that missed one of the rounds counts with the others.
     """
     rows = list(rows)
-    measured = _measured(rows, metric)
-    return _shared("last_rounds", rows, metric, tuple(r for r in measured if r)[-LAST:] or measured)
+    measured = _measured_rounds(rows, metric)
+    trained = tuple(round_ for round_ in measured if round_ > 0)
+    return _shared("last_rounds", rows, metric, trained[-LAST:] or measured)
 
 
-def _measured(rows: Sequence[MetricRow], metric: str) -> tuple[int, ...]:
-    """Rounds with a validation or test value, rising."""
-    found = {
+def _measured_rounds(rows: Sequence[MetricRow], metric: str) -> tuple[int, ...]:
+    """Return the rounds with a validation or test value, rising."""
+    rounds = {
         row.round
         for row in rows
         if row.name == metric and row.value is not None and row.split != "train"
     }
-    return tuple(sorted(found))
+    return tuple(sorted(rounds))
 
 
 def _shared(
     protocol: str, rows: Sequence[MetricRow], metric: str, rounds: tuple[int, ...]
 ) -> Selection:
-    return Selection(
-        protocol, metric, rounds, _choices(rows, metric, dict.fromkeys(_sites(rows), rounds))
-    )
+    """Return the selection of the same rounds for all sites."""
+    chosen = dict.fromkeys(_sites(rows), rounds)
+    return Selection(protocol, metric, rounds, _choices(rows, metric, chosen))
 
 
 def _choices(
@@ -210,32 +224,37 @@ def _choices(
 ) -> tuple[SiteChoice, ...]:
     """Return each site's values at its chosen rounds."""
     table = _table(rows, metric)
-    images = {
+    test_images = {
         (row.site, row.round): row.n for row in rows if row.split == "test" and row.name == metric
     }
     choices = []
     for site, rounds in chosen.items():
-        val, test = (
-            [table[split].get(r, {}).get(site) for r in rounds] for split in ("val", "test")
+        validation = [table["val"].get(round_, {}).get(site) for round_ in rounds]
+        test = [table["test"].get(round_, {}).get(site) for round_ in rounds]
+        tested = [round_ for round_, value in zip(rounds, test, strict=True) if value is not None]
+        choice = SiteChoice(
+            site,
+            round=max(rounds, default=None),
+            val=mean(validation),
+            test=mean(test),
+            images=test_images[site, max(tested)] if tested else 0,
         )
-        told = [r for r, value in zip(rounds, test, strict=True) if value is not None]
-        counted = images[site, max(told)] if told else 0
-        choices.append(SiteChoice(site, max(rounds, default=None), mean(val), mean(test), counted))
+        choices.append(choice)
     return tuple(choices)
 
 
 def latest_best(values: Mapping[int, float]) -> int | None:
-    """Return the round of the highest value, the latest on ties; None for no values.
+    """Return the round of the highest value, the latest on ties; None without values.
 
     Few validation images take few values, and a lucky first round ties with models that have
     learned more.
     """
     # Means of the same numbers in another order may differ in the last bit: that is a tie.
-    return max(values, key=lambda r: (round(values[r], 12), r), default=None)
+    return max(values, key=lambda round_: (round(values[round_], 12), round_), default=None)
 
 
 def _sites(rows: Sequence[MetricRow]) -> list[str]:
-    """Sites with a validation or test row, in order of first appearance."""
+    """Return the sites with a validation or test row, in order of first appearance."""
     return list(dict.fromkeys(row.site for row in rows if row.split in ("val", "test")))
 
 
