@@ -13,7 +13,7 @@ SITE := NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --config-file docs/si
 SCRIPTS := $(wildcard .ci/run provisioning/*.sh provisioning/*/*.sh provisioning/containers/participant)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup test gpu secure next faults reliability containers check jobs lock wheelhouse sbom bench demo docs poc clean
+.PHONY: help setup test gpu secure next faults reliability containers check jobs lock wheelhouse sbom bench demo docs notebook poc clean
 
 help: ## Show this list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-12s %s\n", $$1, $$2}'
@@ -58,19 +58,23 @@ check: setup ## Lint, format, types; jobs/ and docs/ not stale, no lost link
 	$(BIN)/python -m pytest -m proves --reliability=docs/reliability.md --collect-only --quiet --quiet
 	$(SITE)
 
-jobs: setup ## Export jobs/ anew from the package
+jobs: setup ## Export jobs/ again from the package
 	$(BIN)/fedward jobs jobs
 
 docs: setup ## Build the documentation site in build/docs
 	$(SITE)
 
-demo: setup ## Run the main job on the embedded data, all sites at once
-	PATH="$(abspath $(BIN)):$$PATH" nvflare simulator jobs/fedperl -n 10 -t 10 -l warning -w build/simulator
+notebook: setup ## Run docs/notebook.ipynb and store its outputs
+	PATH="$(abspath $(BIN)):$$PATH" OMP_NUM_THREADS=1 $(BIN)/python docs/site/notebook.py
+
+demo: setup ## Install, run the main job in FLARE's simulator, print the link to its report
+	mkdir -p build/demo
+	cd build/demo && PATH="$(abspath $(BIN)):$$PATH" python ../../jobs/fedperl/job.py
 
 poc: setup ## A server and three hospitals on this machine, TLS between them
 	OMP_NUM_THREADS=1 $(BIN)/python poc/run.py
 
-lock: setup ## Write the lock files anew from pyproject.toml
+lock: setup ## Write the lock files again from pyproject.toml
 	$(BIN)/pip install --quiet uv
 	PATH="$(abspath $(BIN)):$$PATH" provisioning/lock/make.sh
 
@@ -87,16 +91,17 @@ containers: setup ## Start a federation in containers (podman, FEDWARD_IMAGE)
 	$(BIN)/pip install --quiet podman-compose
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/containers -m "engine or not engine"
 
-bench: setup ## Run the benchmarks
+bench: setup ## Run all benchmarks (hours; FEDWARD_DATA names the folder of data sets)
 	$(BIN)/pip install --quiet --editable ".[bench]"
-	$(BIN)/python benchmarks/startup.py
-	$(BIN)/python benchmarks/step.py
-	$(BIN)/python benchmarks/rounds.py
-	$(BIN)/python benchmarks/scale.py
-	$(BIN)/python benchmarks/views.py
-	$(BIN)/python benchmarks/samplers.py
-	$(BIN)/python benchmarks/anonymity.py
-	$(BIN)/python benchmarks/long_run.py
+	set -e; export OMP_NUM_THREADS=1; for benchmark in startup step phases rounds scale views samplers \
+		distributed encryption "encoding runs" anonymity robustness long_run; do \
+		set -- $$benchmark; name=$$1; shift; $(BIN)/python benchmarks/$$name.py "$$@"; \
+	done
+	set -e; export OMP_NUM_THREADS=1; if [ -n "$$FEDWARD_DATA" ]; then \
+		$(BIN)/python benchmarks/encoding.py predictions; \
+		$(BIN)/python benchmarks/frozen.py "$$FEDWARD_DATA/skin"; \
+		$(BIN)/python benchmarks/out_of_distribution.py "$$FEDWARD_DATA"; \
+	fi
 
 clean: ## Remove what the other targets made
 	rm -rf $(VENV) build runs .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -6,6 +6,7 @@ import ast
 import json
 import re
 import shlex
+from importlib.util import module_from_spec, spec_from_file_location
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -97,3 +98,16 @@ def test_the_notebook_learns_what_it_draws(tmp_path: Path, monkeypatch: pytest.M
             exec(source, names)
     assert names["right"].mean() > 0.9
     assert (tmp_path / "runs" / "ssfl" / "report.html").exists()
+
+
+def test_the_page_of_the_notebook_has_its_outputs() -> None:
+    """The site shows what the cells printed and drew when ``make notebook`` ran them last."""
+    spec = spec_from_file_location("site_notebook", ROOT / "docs" / "site" / "notebook.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = module_from_spec(spec)
+    spec.loader.exec_module(module)
+    page = module.page(json.loads((ROOT / "docs" / "notebook.ipynb").read_text()))
+    assert "finished after 6 rounds" in page
+    assert "of 200 new images are right\n```" in page
+    assert '<img alt="Output of the cell" src="data:image/png;base64,' in page

@@ -1,15 +1,22 @@
-"""What pages hold for other readers: links into the repository, and the roles of docstrings."""
+"""What pages hold for other readers: links into the repository, and the roles of docstrings.
+
+The plugin ``offline`` would load a script from another server. Its place takes ``worker.js``.
+"""
 
 import re
 from pathlib import Path
 from typing import Any
 
+WORKER = Path(__file__).with_name("worker.js")
+FOREIGN_WORKER = '<script src="https://unpkg.com/iframe-worker/shim"></script>'
 ROLE = re.compile(r":(?:attr|class|data|func|meth|mod):<code>~?")
 LINK = re.compile(r"(?<!!)\[([^\]]+)\]\(([^)#:\s]+)(?:#[^)\s]*)?\)")
 
 
 def on_page_markdown(markdown: str, page: Any, files: Any, **_: Any) -> str:
     """Replace each link to a file that exists but is not on the site by text that names the place."""
+    if page.file.abs_src_path is None:  # a page that another hook has made
+        return markdown
     folder = Path(page.file.abs_src_path).parent
     root = Path(__file__).resolve().parents[2]
 
@@ -30,3 +37,8 @@ def on_page_markdown(markdown: str, page: Any, files: Any, **_: Any) -> str:
 def on_page_content(html: str, **_: Any) -> str:
     """Write ``:func:`name``` of a docstring as code."""
     return ROLE.sub("<code>", html)
+
+
+def on_post_page(output: str, **_: Any) -> str:
+    """Put our own worker into a page, instead of the one that the plugin loads from elsewhere."""
+    return output.replace(FOREIGN_WORKER, f"<script>\n{WORKER.read_text('utf-8')}</script>")

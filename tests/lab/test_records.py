@@ -339,7 +339,13 @@ def test_a_page_is_written_between_its_lines_and_checked(
     write_page(page, study_file, results)
     text = page.read_text()
     assert text.startswith("# Before\n\n<!-- study tiny -->\n\n![Tiny](tiny.svg)\n\n| method")
-    assert text.endswith("</details>\n\n<!-- end tiny -->\n\nAfter.\n")
+    link = "[Further tables of this study](tables/tiny.md)"
+    assert text.endswith(f"{link}\n\n<!-- end tiny -->\n\nAfter.\n")
+    further = tmp_path / "tables" / "tiny.md"
+    assert further.read_text().startswith(
+        "# Tiny: further tables\n\nThe values are on [their page](../page.md).\n\n"
+    )
+    assert "| work of a run |" in further.read_text()
     assert "\nold\n" not in text
     svg = (tmp_path / "tiny.svg").read_text()
     assert svg.startswith("<?xml")
@@ -347,6 +353,10 @@ def test_a_page_is_written_between_its_lines_and_checked(
     check_page(page, study_file, results)
     page.write_text(text.replace("0.615", "0.715", 1))
     with pytest.raises(ConfigError, match=r"what the results of tiny\.json say"):
+        check_page(page, study_file, results)
+    page.write_text(text)
+    further.write_text(further.read_text().replace("work", "play"))
+    with pytest.raises(ConfigError, match=r"tiny\.md does not say what the results"):
         check_page(page, study_file, results)
     page.write_text("no lines")
     with pytest.raises(ConfigError, match="once each"):

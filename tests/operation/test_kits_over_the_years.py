@@ -71,7 +71,7 @@ ENCRYPTED = """\
   - {path: nvflare.lighter.impl.he.HEBuilder}
   - {path: nvflare.lighter.impl.signature.SignatureBuilder}
 """
-"""The lines that docs/privacy.md adds to the project."""
+"""The lines that docs/encryption.md adds to the project."""
 
 
 def certificate(file: Path) -> x509.Certificate:
@@ -235,7 +235,7 @@ def test_a_renewed_certificate_needs_its_signature(encrypted, tmp_path):
 
 
 def test_a_new_authority_trusts_nobody_of_the_old_one(workspace, tmp_path):
-    """The steps of docs/operation.md: ``startup/`` is replaced as a whole, all else stays."""
+    """The steps of docs/certificates.md: ``startup/`` is replaced as a whole, all else stays."""
     assert run(PROVISIONING / "build.sh", tmp_path / "new").returncode == 0
     old = tmp_path / "old"
     root = kit(tmp_path / "new", SITE) / "startup" / "rootCA.pem"

@@ -20,7 +20,7 @@ pytestmark = [pytest.mark.secure, pytest.mark.slow]
 
 @pytest.fixture(scope="module")
 def federation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Federation]:
-    """The shipped project with the two builders that docs/privacy.md names."""
+    """The shipped project with the two builders that docs/encryption.md names."""
     provisioning = shutil.copytree(
         local_federation.PROVISIONING, tmp_path_factory.mktemp("copy") / "provisioning"
     )

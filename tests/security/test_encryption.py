@@ -1051,7 +1051,7 @@ def test_no_plain_update_is_in_flares_answer(tmp_path, monkeypatch):
 
 @pytest.fixture(scope="module")
 def kits(tmp_path_factory) -> Path:
-    """Kits of the shipped project with the lines that docs/privacy.md adds."""
+    """Kits of the shipped project with the lines that docs/encryption.md adds."""
     folder = tmp_path_factory.mktemp("provisioned")
     root = Path(__file__).parents[2]
     project = yaml.safe_load((root / "provisioning" / "project.yml").read_text())

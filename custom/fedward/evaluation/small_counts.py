@@ -11,7 +11,7 @@ server sends and in how many rounds.
 Not protected: that a class has fewer than five images; where splits are drawn, that a patient of
 several classes goes to one split with all images; whether a site refuses a job that leaves its
 classes out; and what the training images reveal by their number and by updates, which noise limits
-(docs/privacy.md). From these and a site's shares the number of test images may be estimated.
+(docs/inference.md). From these and a site's shares the number of test images may be estimated.
 
 Where an image may show several classes it is not left out, as it may show other classes too. A
 class that fewer than five images of a split show, or that fewer than five do not show, is left out

@@ -36,7 +36,7 @@ def context_of(kit_file: str, fl_ctx: FLContext) -> bytes:
             "secure_aggregation",
             expected=f"a signed {kit_file} in startup/",
             found=str(error),
-            remedy="Provision with HEBuilder; see docs/privacy.md.",
+            remedy="Provision with HEBuilder; see docs/encryption.md.",
         ) from error
     content, _ = SecurityContentService.load_content(kit_file)
     return bytes(content)

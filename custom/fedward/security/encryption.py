@@ -42,7 +42,7 @@ _SCALE = 2.0**40
 _INSTALL = "Install it at the server and all sites: pip install 'fedward[he]'."
 SAME_CONTEXT = "Give every site the client_context.tenseal of the same provisioning."
 _PROVISION = (
-    "Provision with HEBuilder, as docs/privacy.md says, and hand out the contexts it makes."
+    "Provision with HEBuilder, as docs/encryption.md says, and hand out the contexts it makes."
 )
 
 

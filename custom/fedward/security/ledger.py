@@ -23,7 +23,7 @@ PRIVACY = LedgerKind(
     "privacy ledger",
     prefix="privacy",
     field="ledger",
-    remedy="No update leaves. Restore the ledger and its end from one backup; see docs/privacy.md.",
+    remedy="No update leaves. Restore the ledger and its end from one backup; see docs/noise.md.",
 )
 
 _HIGHEST = {"clip": 1e6, "noise_multiplier": 1e6, "delta": 1e-4, "max_epsilon": 20.0}

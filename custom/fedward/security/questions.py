@@ -18,7 +18,7 @@ QUESTIONS = LedgerKind(
     "ledger of questions",
     prefix="questions",
     field="questions",
-    remedy="Nobody is asked. Restore the ledger and its end from one backup; see docs/policy.md.",
+    remedy="Nobody is asked. Restore the ledger and its end from one backup; see docs/policy_reasons.md.",
 )
 
 

@@ -143,7 +143,7 @@ def told_before(path: Path) -> Told:
     except RunError as error:
         raise DataError(
             f"ledger of sums {path}",
-            "No sums are told. Restore the file from a backup; see docs/policy.md.",
+            "No sums are told. Restore the file from a backup; see docs/policy_reasons.md.",
             expected="a ledger as it was written",
             found=str(error),
         ) from error

@@ -20,7 +20,7 @@ every hospital. The gate closes both ends:
 
 A refused message gets no answer. A command of the server that a site does not obey is answered with
 the reason. The participant that refused writes each refusal into its audit log, with the sender.
-:func:`install` puts all of this into a process. docs/threat_model.md says what FLARE itself does,
+:func:`install` puts all of this into a process. docs/flare_changes.md says what FLARE itself does,
 in which versions.
 """
 

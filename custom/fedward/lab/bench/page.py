@@ -1,42 +1,66 @@
-"""The part of a results page that a study writes: between two comments, and nowhere else."""
+"""The part of a results page that a study writes: between two comments, and nowhere else.
+
+The tables beneath, which few read, are a page of their own in the folder ``tables``.
+"""
 
 import re
 from pathlib import Path
 
 from fedward.errors import ConfigError
 from fedward.lab.bench.pictures import draw
-from fedward.lab.bench.tables import Results, tables
+from fedward.lab.bench.tables import Results, details, values
 
 
 def write_page(page: Path, study: Path, results: Results) -> None:
-    """Write a study's figure beside a page, and its tables into the page.
+    """Write a study's figure and further tables beside a page, and its values into the page.
 
     Args:
         page: markdown with the lines ``<!-- study NAME -->`` and ``<!-- end NAME -->``; what is
-            between goes.
+            between them is replaced.
         study: file of the study; its stem is the name.
         results: what the tables say.
 
     Raises ConfigError: the page lacks one of the lines, or has it twice.
     """
     text = page.read_text(encoding="utf-8")
-    picture = page.parent / f"{study.stem}.svg"
-    draw(results, picture)
-    page.write_text(_replaced(page, text, study.stem, block(study, results)), encoding="utf-8")
+    new_text = _replaced(page, text, study.stem, block(study, results))
+    draw(results, page.parent / f"{study.stem}.svg")
+    page.write_text(new_text, encoding="utf-8")
+    further = _further_page(page, study)
+    further.parent.mkdir(exist_ok=True)
+    further.write_text(_further_text(page, results), encoding="utf-8")
 
 
 def check_page(page: Path, study: Path, results: Results) -> None:
-    """Raise ConfigError unless a page says of a study what its results say."""
+    """Raise ConfigError unless a page and its further tables say what a study's results say."""
     text = page.read_text(encoding="utf-8")
-    if _replaced(page, text, study.stem, block(study, results)) != text:
-        expected = f"what the results of {study.name} say"
-        remedy = f"Run `fedward bench {study} --page {page}`."
-        raise ConfigError(f"page {page}", expected=expected, found="something else", remedy=remedy)
+    further = _further_page(page, study)
+    expected_texts = {
+        page: _replaced(page, text, study.stem, block(study, results)),
+        further: _further_text(page, results),
+    }
+    for path, expected_text in expected_texts.items():
+        if not path.exists() or path.read_text(encoding="utf-8") != expected_text:
+            raise ConfigError(
+                f"{path} does not say what the results of {study.name} say",
+                f"Run `fedward bench {study} --page {page}`.",
+            )
 
 
 def block(study: Path, results: Results) -> str:
-    """Return what a page says of a study: its figure and its tables."""
-    return f"![{results.study.title}]({study.stem}.svg)\n\n{tables(results)}"
+    """Return what a page says of a study: figure, values, and the link to further tables."""
+    figure = f"![{results.study.title}]({study.stem}.svg)"
+    link = f"[Further tables of this study](tables/{study.stem}.md)"
+    return f"{figure}\n\n{values(results)}\n\n{link}"
+
+
+def _further_page(page: Path, study: Path) -> Path:
+    return page.parent / "tables" / f"{study.stem}.md"
+
+
+def _further_text(page: Path, results: Results) -> str:
+    heading = f"# {results.study.title}: further tables"
+    return f"{heading}\n\nThe values are on [their page](../{page.name}).\n\n{details(results)}\n"
 
 
 def _replaced(page: Path, text: str, name: str, content: str) -> str:

@@ -116,18 +116,26 @@ class Results:
 
 
 def tables(results: Results) -> str:
-    """Return all tables of a study: the values in sight, and each table beneath them folded."""
+    """Return all tables of a study."""
+    return f"{values(results)}\n\n{details(results)}"
+
+
+def values(results: Results) -> str:
+    """Return the tables that a page shows: each row's value, and the differences of rows, folded."""
     study = results.study
     if len(study.variants) == 1:
-        values = [_folded_if_long("All rows", _rows(results))]
+        parts = [_folded_if_long("All rows", _rows(results))]
     else:
-        values = [_variants(results, name) for name in study.metrics]
-    parts = list(values)
+        parts = [_variants(results, name) for name in study.metrics]
     if study.compare:
         parts.append(_folded("Differences of two rows, paired by seed", _pairs(results)))
-        parts += [_folded("Site by site: does joining pay?", table) for table in _joining(results)]
-    parts.append(_folded("Pseudo-labels of the last three rounds", _pseudo_labels(results)))
-    parts.append(_folded("Work of a run", _work(results)))
+    return "\n\n".join(part for part in parts if part)
+
+
+def details(results: Results) -> str:
+    """Return the tables beneath: sites alone and joined, pseudo-labels, and the work of a run."""
+    parts = list(_joining(results)) if results.study.compare else []
+    parts += [_pseudo_labels(results), _work(results)]
     return "\n\n".join(part for part in parts if part)
 
 
