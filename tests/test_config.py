@@ -140,7 +140,8 @@ def test_shipped_jobs_are_valid_and_survive_json(name: str) -> None:
         (["seed=2024-13-45"], "--set seed: expected a value in YAML, found month must be"),
         (
             [f"net={'[' * 5000}"],
-            "--set net: expected a value in YAML, found text that is not valid YAML at line 1, column 22: more than 20",
+            "--set net: expected a value in YAML, found text that is not valid YAML at line 1,"
+            " column 22: more than 20",
         ),
     ],
 )
@@ -196,9 +197,8 @@ def test_several_labels_need_surer_pseudo_labels() -> None:
 
 
 def test_a_job_of_ones_own_has_the_threshold_of_shipped_ones(tmp_path: Path) -> None:
-    (file := tmp_path / "job.json").write_text(
-        json.dumps({"method": "ssfl", "data": {"multi_label": True}})
-    )
+    file = tmp_path / "job.json"
+    file.write_text(json.dumps({"method": "ssfl", "data": {"multi_label": True}}))
     assert method_of(load_experiment(str(file))).settings.threshold == SEVERAL_LABELS.threshold
     assert load_experiment(str(file), ["threshold=0.6"]).options["threshold"] == 0.6
     assert (

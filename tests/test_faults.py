@@ -1,6 +1,4 @@
-"""What is wrong with settings and files: every kind of fault in our words, and what somebody may
-have meant.
-"""
+"""Wrong settings and files: every kind of fault in our words, with a suggestion for typos."""
 
 from typing import Any, Literal
 
@@ -78,11 +76,12 @@ def test_what_is_missing_and_what_is_no_model_are_told():
 
 
 def test_all_faults_are_in_one_error():
+    raw = {"share": 2, "on": "x"}
     with pytest.raises(ValidationError) as caught:
-        Model.model_validate(raw := {"share": 2, "on": "x"})
+        Model.model_validate(raw)
     assert str(explain(caught.value, "job x", raw)) == (
-        "job x: expected valid settings, found needed: missing; share: 2, not 1 or less; on: 'x', not true or false. "
-        "Correct the named fields."
+        "job x: expected valid settings, found needed: missing; share: 2, not 1 or less;"
+        " on: 'x', not true or false. Correct the named fields."
     )
 
 
@@ -91,7 +90,7 @@ def test_a_line_of_json_is_looked_into():
     for text, fault in ((line, "table.a.size: 8, not 16 or more"), ("{", "value: '{', not JSON")):
         with pytest.raises(ValidationError) as caught:
             TypeAdapter(Model).validate_json(text)
-        assert [str(each) for each in faults(caught.value, text)] == [fault]
+        assert [str(found) for found in faults(caught.value, text)] == [fault]
 
 
 def test_only_a_word_that_is_much_like_one_is_taken_for_it():

@@ -1,6 +1,4 @@
-"""Names of other packages: found when they are asked for, never taken for another, and harmless
-until then.
-"""
+"""Names of other packages: when they are looked up, and errors where they clash or are broken."""
 
 import sys
 from pathlib import Path

@@ -53,7 +53,7 @@ def test_purposes_that_look_alike_differ() -> None:
         (1, "site-10"),
         (1, "site-1", "0"),
     ]
-    assert len({derive(*each) for each in alike}) == len(alike)
+    assert len({derive(*arguments) for arguments in alike}) == len(alike)
 
 
 def test_seeds_do_not_depend_on_the_process() -> None:
@@ -137,9 +137,7 @@ def test_each_secret_seed_and_purpose_has_draws_of_its_own() -> None:
 
 
 def test_a_secret_gives_more_states_than_seeds() -> None:
-    """torch takes the low 32 bits of a seed: so many could be tried out. Two such seeds give one
-    stream, as here.
-    """
+    """torch takes the low 32 bits of a seed, which can be tried out; here two seeds share them."""
     one, same = (torch.Generator().manual_seed(seed) for seed in (5, 5 + 2**32))
     assert torch.equal(torch.rand(9, generator=one), torch.rand(9, generator=same))
     generator = Draws(7, SECRET).torch_generator("a")

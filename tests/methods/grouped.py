@@ -1,6 +1,4 @@
-"""Drives the workflows of methods with two groups of sites by hand, with made-up replies and the
-methods' own tasks.
-"""
+"""Runs the workflows of methods with two groups of sites, with replies made by hand."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -55,9 +53,7 @@ def assert_close(found: State, expected: Mapping[str, Any]) -> None:
 def plain_weights(
     updates: Sequence[ClientUpdate], scale: float, norm: str = "sum", factor: float = 1.0
 ) -> list[float]:
-    """The papers' weights, site by site with Python's own numbers; ``factor`` is that of labelled
-    sites.
-    """
+    """The papers' weights in plain Python, where ``factor`` multiplies those of labelled sites."""
     sizes = [update.labelled if update.labelled else update.unlabelled for update in updates]
     keys = [key for key, value in updates[0].state.items() if value.is_floating_point()]
     weights = []
@@ -144,7 +140,8 @@ class Server:
             asked = (
                 set(self.sites) if self.evaluated and exchange.part == 0 else set(exchange.tasks)
             )
-            updates = [update for site in sorted(asked) if (update := self._reply(exchange, site))]
+            replies = [self._reply(exchange, site) for site in sorted(asked)]
+            updates = [reply for reply in replies if reply]
             self.updates.append(updates)
             before = self.state.round
             try:

@@ -1,5 +1,6 @@
-"""What one site counts for, and means that hostile sites cannot move; the weighted average is in
-test_fedavg.py.
+"""Limits to what one site counts for, and means that hostile sites cannot move.
+
+The weighted average is tested in test_fedavg.py.
 """
 
 import math
@@ -138,12 +139,12 @@ def test_trimmed_means_worked_by_hand(values: list[float], trim: float, expected
     trim=st.floats(0, 0.5),
 )
 def test_each_number_is_the_mean_of_a_sorted_slice(values: list[list[float]], trim: float) -> None:
-    found = trimmed_mean([{"w": torch.tensor(row)} for row in values], trim)["w"].tolist()
+    mean = trimmed_mean([{"w": torch.tensor(row)} for row in values], trim)["w"].tolist()
     cut = min(math.ceil(round(trim * len(values), 9)), (len(values) - 1) // 2)
     for place in range(3):
         column = sorted(torch.tensor([row[place] for row in values]).tolist())
-        kept = column[cut : len(column) - cut]
-        assert found[place] == pytest.approx(sum(kept) / len(kept), rel=1e-5, abs=1e-5)
+        middle = column[cut : len(column) - cut]
+        assert mean[place] == pytest.approx(sum(middle) / len(middle), rel=1e-5, abs=1e-5)
 
 
 @grid
@@ -248,7 +249,8 @@ def test_a_site_with_huge_counts_is_half_of_the_mean() -> None:
 @pytest.mark.proves(
     "lead",
     "of two sites, one says it holds 2^53 images",
-    "**not covered**: of two sites each would count for half whatever it holds; set `minimum_replies` to 3",
+    "**not covered**: of two sites each would count for half whatever it holds;"
+    " set `minimum_replies` to 3",
 )
 def test_of_two_sites_one_can_own_the_mean() -> None:
     assert value_of(FedAvg(Settings()), [reply("a", 0.0, 9), reply("b", 1.0, 9, 2**53)]) == 1.0
@@ -257,7 +259,8 @@ def test_of_two_sites_one_can_own_the_mean() -> None:
 @pytest.mark.proves(
     "site",
     "a site says it holds 2^40 images where distances are weights too (IsoFed)",
-    "it counts as much as all others together; **not covered**: where the others have few images, the equation of "
+    "it counts as much as all others together; **not covered**: where the others have few "
+    "images, the equation of "
     "distance weights gives such a site most of the average",
 )
 def test_a_huge_site_weighs_as_much_as_all_others_by_distance() -> None:
@@ -272,7 +275,8 @@ def test_a_huge_site_weighs_as_much_as_all_others_by_distance() -> None:
 @pytest.mark.proves(
     "site",
     "one hostile site of ten sends an update just under the largest that passes",
-    "a median or trimmed mean (`robust`) stays among the honest models; **not covered**: the plain mean, the default",
+    "a median or trimmed mean (`robust`) stays among the honest models; **not covered**: the "
+    "plain mean, the default",
 )
 @pytest.mark.parametrize(
     ("weights", "sizes", "expected"),
@@ -286,8 +290,8 @@ def test_a_huge_site_weighs_as_much_as_all_others_by_distance() -> None:
 def test_weights_worked_by_hand(
     weights: list[float], sizes: list[float], expected: list[float]
 ) -> None:
-    found = capped_weights(*torch.tensor([weights, sizes], dtype=torch.float64), 0.5)
-    assert found.tolist() == pytest.approx(expected, rel=1e-10)
+    capped = capped_weights(*torch.tensor([weights, sizes], dtype=torch.float64), 0.5)
+    assert capped.tolist() == pytest.approx(expected, rel=1e-10)
 
 
 def test_weights_that_are_small_enough_are_returned_as_they_are() -> None:

@@ -71,9 +71,7 @@ def test_heads_do_not_change_the_output() -> None:
 
 
 def test_two_steps_of_the_heads_are_those_of_the_paper() -> None:
-    """Worked once more with plain torch: Adam on both cross-entropies, then on these less the three
-    distances.
-    """
+    """Compare with plain torch: Adam on both losses, then on these less the three distances."""
     net = with_heads()
     (batch,) = batches(1)
     phase = Stepping(SupervisedWithHeads(SETTINGS), net, INPUTS)

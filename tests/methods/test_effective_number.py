@@ -1,6 +1,4 @@
-"""Of how many equally weighted sites an average is worth, and weights that are levelled until it is
-worth enough.
-"""
+"""The number of equally weighted sites that an average is worth, and the levelling of weights."""
 
 import math
 from itertools import combinations, pairwise
@@ -41,9 +39,7 @@ def shares(weights):
 
 
 def assert_worth(before, after, sizes, least):
-    """The bound is reached, the sum stays, no order changes, no share exceeds the largest one
-    before.
-    """
+    """The bound is reached, the sum and the order stay, and the largest share does not grow."""
     assert effective_number(after) >= least * (1 - 1e-9)
     assert sum(after) == pytest.approx(sum(before), rel=1e-12)
     ranked = sorted(range(len(before)), key=lambda site: (before[site], sizes[site] > 0))
@@ -140,9 +136,11 @@ def test_counts_are_worth_enough(counts, largest, least):
 
 @pytest.mark.proves(
     "lead",
-    "a lead chooses sizes, distances and their scale, participations and their base so that weights of an average "
+    "a lead chooses sizes, distances and their scale, participations and their base so that "
+    "weights of an average "
     "vanish but for its own and another's",
-    "weights are levelled: an average of a job with three replies is worth at least two and a half equally weighted "
+    "weights are levelled: an average of a job with three replies is worth at least two and a "
+    "half equally weighted "
     "ones, and what is left without one of them at least one and a half",
 )
 @grid
@@ -217,9 +215,7 @@ def test_every_mean_of_counts_is_worth_enough(method):
 
 @pytest.mark.parametrize("aggregation", ["normalised", "update"])
 def test_what_stays_of_the_model_does_not_count_for_replies(aggregation):
-    """SelfFed: two sites that have not taken part yet, one that often has, and all of them seldom
-    needed.
-    """
+    """SelfFed: two sites take part for the first time, one often has; few replies are needed."""
     method = METHODS["selffed"](settings_of("selffed", {"beta": 0.5, "aggregation": aggregation}))
 
     def mean(updates, least):
@@ -270,9 +266,7 @@ def test_groups_log_weights_that_are_worth_enough(method):
 
 
 def test_a_peer_is_worth_all_sites_that_it_is_of():
-    """Its recipient is none of them: two is more than the 1.5 that an average of three leaves
-    without one's own.
-    """
+    """Two sites are more than the 1.5 that an average of three leaves without one's own."""
     method = FedPerl(FedPerlSettings(committee=3))
     models = {site: {"w": torch.eye(3)[place]} for place, site in enumerate("abc")}
     for peers in ("ab", "abc"):
@@ -310,9 +304,12 @@ def test_a_robust_mean_counts_each_reply_once(robust):
 
 @pytest.mark.proves(
     "lead",
-    "a lead's own hospital sends extremes into a median of three, which then is the larger of the other two's numbers",
-    "each number is one of the two hospitals', and nobody is told whose: as an estimate of one hospital's update the "
-    "result is no better than the mean of both. **Not covered**: where one of them hardly learns, the other's shows",
+    "a lead's own hospital sends extremes into a median of three, which then is the larger of "
+    "the other two's numbers",
+    "each number is one of the two hospitals', and nobody is told whose: as an estimate of one "
+    "hospital's update the "
+    "result is no better than the mean of both. **Not covered**: where one of them hardly "
+    "learns, the other's shows",
 )
 def test_a_median_of_three_tells_no_more_than_a_mean_of_two():
     draw = torch.Generator().manual_seed(5)

@@ -29,7 +29,7 @@ def random_state(seed: int, dtype: torch.dtype = torch.float32) -> dict[str, Ten
 
 
 class OnDisk(Mapping[str, Tensor]):
-    """A state that hands out a fresh copy on each access, and records what is alive when it does."""
+    """A state that returns a fresh copy on each access, and records which copies are alive."""
 
     def __init__(
         self, index: int, state: dict[str, Tensor], log: list[tuple[str, int]], alive: list[str]
@@ -59,7 +59,7 @@ class OnDisk(Mapping[str, Tensor]):
 
 
 def test_average_by_hand() -> None:
-    """Weights 1 and 3 are shares 1/4 and 3/4: 0/4 + 3*8/4 = 6, 4/4 + 3*8/4 = 7, -2/4 + 3*2/4 = 1."""
+    """The shares are 1/4 and 3/4: 0/4 + 3*8/4 = 6, 4/4 + 3*8/4 = 7, -2/4 + 3*2/4 = 1."""
     states = [
         {
             "w": torch.tensor([[0.0, 4.0]]),
@@ -106,13 +106,13 @@ def test_average_equals_exact_sum(
     for key in ("weight", "scale"):
         assert average[key].dtype == dtype
         assert average[key].shape == states[0][key].shape
-        for position, found in enumerate(average[key].flatten().tolist()):
+        for position, mean in enumerate(average[key].flatten().tolist()):
             exact = sum(
                 Fraction(w) / total * Fraction(s[key].flatten()[position].item())
                 for w, s in zip(weights, states, strict=True)
             )
             # one rounding to the result's dtype, and float64 noise where terms cancel
-            assert abs(found - float(exact)) <= torch.finfo(dtype).eps * abs(float(exact)) + 1e-14
+            assert abs(mean - float(exact)) <= torch.finfo(dtype).eps * abs(float(exact)) + 1e-14
 
 
 # --- (3) degenerate identities
@@ -304,9 +304,9 @@ def test_a_state_that_does_not_match_is_named(
     ],
 )
 def test_class_weights_by_hand(counts: list[int], weights: list[float]) -> None:
-    found = class_weights(torch.tensor(counts))
-    assert found.dtype == torch.float32
-    assert found.tolist() == pytest.approx(weights, rel=1e-7)
+    computed = class_weights(torch.tensor(counts))
+    assert computed.dtype == torch.float32
+    assert computed.tolist() == pytest.approx(weights, rel=1e-7)
 
 
 counts_of_classes = st.lists(st.integers(0, 5000), min_size=1, max_size=9)
@@ -350,7 +350,8 @@ def test_class_weights_ignore_scale_and_follow_permutation(
 
 @pytest.mark.proves(
     "lead",
-    "a job whose class weights make one rare image nearly all of its batch's loss, so that an update is about it",
+    "a job whose class weights make one rare image nearly all of its batch's loss, so that an "
+    "update is about it",
     "its share is bounded: 77 % of a batch of 16, whatever the other classes' numbers are. "
     "**Not covered**: it is still the largest one, where a job weights classes",
 )

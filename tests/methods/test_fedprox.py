@@ -1,6 +1,4 @@
-"""FedProx: the proximal term, its objective, and that without it nothing is left but federated
-averaging.
-"""
+"""FedProx: the proximal term, its objective, and its equality to federated averaging without it."""
 
 import pytest
 import torch
@@ -33,11 +31,11 @@ def tensors(seed: int, count: int = 3) -> list[Tensor]:
 
 def test_proximal_by_hand() -> None:
     """(3, 4) and 12 away: (9 + 16 + 144) / 2."""
-    found = proximal(
+    term = proximal(
         [torch.tensor([3.0, 5.0]), torch.tensor([[12.0]])],
         [torch.tensor([0.0, 1.0]), torch.zeros(1, 1)],
     )
-    assert found.item() == 84.5
+    assert term.item() == 84.5
 
 
 @grid
@@ -109,10 +107,10 @@ def test_the_terms_are_cross_entropy_and_squared_distance(weight: float) -> None
     net = make_net()
     twin = make_net()
     objective = ProximalSupervised(weight)
-    made = Stepping(objective, net, INPUTS)
+    phase = Stepping(objective, net, INPUTS)
     shift(net)
     shift(twin)
-    losses = made.losses(make_batch())
+    losses = phase.losses(make_batch())
     supervised = Supervised().losses(twin, make_batch(), INPUTS).terms["loss_supervised"]
     assert set(losses.terms) == {"loss_supervised", "loss_proximal"}
     assert losses.logs == {}
@@ -121,22 +119,22 @@ def test_the_terms_are_cross_entropy_and_squared_distance(weight: float) -> None
     expected = weight / 2 * sum(size * (0.1 * (index + 1)) ** 2 for index, size in enumerate(sizes))
     assert losses.terms["loss_proximal"].item() == pytest.approx(expected, rel=1e-5)
 
-    found = torch.autograd.grad(
+    gradients = torch.autograd.grad(
         torch.stack(list(losses.terms.values())).sum(), list(net.parameters())
     )
     alone = torch.autograd.grad(supervised, list(twin.parameters()))
-    for index, (a, b) in enumerate(zip(found, alone, strict=True)):
+    for index, (a, b) in enumerate(zip(gradients, alone, strict=True)):
         torch.testing.assert_close(a, b + weight * 0.1 * (index + 1), rtol=1e-5, atol=1e-6)
 
 
 def test_the_anchor_is_where_it_began_not_where_the_net_went() -> None:
     net = make_net()
     objective = ProximalSupervised(1.0)
-    made = Stepping(objective, net, INPUTS)
+    phase = Stepping(objective, net, INPUTS)
     values = []
     for _ in range(3):
-        values.append(made.losses(make_batch()).terms["loss_proximal"].item())
-        made.follow()
+        values.append(phase.losses(make_batch()).terms["loss_proximal"].item())
+        phase.follow()
         shift(net)
     assert values[0] == 0
     assert values[2] == pytest.approx(4 * values[1], rel=1e-4)
@@ -145,10 +143,10 @@ def test_the_anchor_is_where_it_began_not_where_the_net_went() -> None:
 def test_buffers_are_not_held_back() -> None:
     net = make_net()
     objective = ProximalSupervised(1.0)
-    made = Stepping(objective, net, INPUTS)
+    phase = Stepping(objective, net, INPUTS)
     for buffer in net.buffers():
         buffer.add_(5)
-    assert made.losses(make_batch()).terms["loss_proximal"].item() == 0
+    assert phase.losses(make_batch()).terms["loss_proximal"].item() == 0
 
 
 def test_the_method_passes_its_weight_on() -> None:
@@ -156,11 +154,11 @@ def test_the_method_passes_its_weight_on() -> None:
     assert isinstance(method, FedProx)
     (phase,) = method.phases("supervised", 3, 5)
     net = make_net()
-    made = Stepping(phase.objective, net, INPUTS)
+    stepping = Stepping(phase.objective, net, INPUTS)
     shift(net)
     anchors = list(make_net().parameters())
-    found = made.losses(make_batch()).terms["loss_proximal"]
-    torch.testing.assert_close(found, 2.5 * proximal(list(net.parameters()), anchors))
+    term = stepping.losses(make_batch()).terms["loss_proximal"]
+    torch.testing.assert_close(term, 2.5 * proximal(list(net.parameters()), anchors))
     assert FedProxSettings().proximal_weight == 0.01
 
 

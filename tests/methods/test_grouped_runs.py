@@ -1,6 +1,4 @@
-"""Whole runs of the methods with two groups of sites, in this process: weights, interruptions, a
-site that breaks.
-"""
+"""Whole runs of the methods with two groups: weights, interruptions, and a broken site."""
 
 import json
 from collections.abc import Iterator
@@ -87,15 +85,15 @@ def exchanges(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
 def test_a_run_ends_and_says_who_did_what(method: str, straight: dict[str, Path]) -> None:
     folder = straight[method]
     assert json.loads((folder / "run.json").read_text())["status"] == "finished"
-    found = rows(folder, "rounds")
+    rounds = rows(folder, "rounds")
     parts = {"isofed": 2, "rscfed": 3, "mt_wfedavg": 1}[method]
-    assert [(row["round"], row["part"]) for row in found] == [
+    assert [(row["round"], row["part"]) for row in rounds] == [
         (1, 0),
         *((round_, part) for round_ in (2, 3) for part in range(parts)),
     ]
-    assert set(found[0]["failed"]) == {"site-2", "site-6"}
-    assert "0 labelled" in found[0]["failed"]["site-2"]
-    assert all(row["replied"] == row["asked"] and not row["failed"] for row in found[1:])
+    assert set(rounds[0]["failed"]) == {"site-2", "site-6"}
+    assert "0 labelled" in rounds[0]["failed"]["site-2"]
+    assert all(row["replied"] == row["asked"] and not row["failed"] for row in rounds[1:])
     assert all(torch.isfinite(value).all() for value in weights(folder).values())
 
 
@@ -135,10 +133,10 @@ def test_methods_end_with_models_of_their_own(straight: dict[str, Path]) -> None
 
 def test_only_rscfeds_unlabelled_sites_remember(straight: dict[str, Path]) -> None:
     for method, folder in straight.items():
-        found = {
+        remembering_sites = {
             path.parents[2].name for path in (folder / "sites").glob("*/memory/*/*.safetensors")
         }
-        assert found == ({"site-2", "site-6"} if method == "rscfed" else set())
+        assert remembering_sites == ({"site-2", "site-6"} if method == "rscfed" else set())
 
 
 def test_the_log_of_groups_makes_the_last_model(
@@ -188,9 +186,7 @@ def test_isofed_killed_in_half_a_round_resumes_bit_identically(
 def test_baselines_killed_in_a_round_resume_bit_identically(
     method: str, number: int, straight: dict[str, Path], exchanges: list[int], tmp_path: Path
 ) -> None:
-    """RSCFed in the third pass of round 2, and in the second of round 3, all drawn sites having
-    answered.
-    """
+    """RSCFed in the third pass of round 2 and in the second of round 3, after all answers."""
     exchanges += [number, 4]
     with pytest.raises(KeyboardInterrupt):
         run(tmp_path / "run", method)
@@ -254,9 +250,7 @@ def test_below_the_minimum_of_labelled_replies_the_model_stays(tmp_path: Path) -
 
 
 def test_too_few_unlabelled_replies_leave_the_global_start(tmp_path: Path) -> None:
-    """With one unlabelled site and two replies needed its model is not used: it may as well be
-    another.
-    """
+    """With one unlabelled site and two replies needed, that site's model changes nothing."""
     sites = ["site-1", "site-2", "site-9"]
     folders = []
     for name, weight in (("one", 0.02), ("other", 5.0)):

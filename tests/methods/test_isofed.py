@@ -1,6 +1,4 @@
-"""IsoFed: information maximisation, what each group does when, and that the groups are never
-averaged together.
-"""
+"""IsoFed: information maximisation, the order of the groups, and that they are never averaged."""
 
 import math
 from collections.abc import Callable, Mapping
@@ -38,7 +36,7 @@ def probabilities(images: int, classes: int, seed: int, spread: float = 2.0) -> 
 
 
 def plain_information(p: list[list[float]], epsilon: float = 0.0) -> float:
-    """Mean entropy of the images minus the entropy of their mean, with loops, in Python's float64."""
+    """Mean entropy of the images minus the entropy of their mean, in plain Python."""
     images = len(p)
     classes = len(p[0])
     single = [-math.fsum(value * math.log(value + epsilon) for value in row) for row in p]
@@ -49,10 +47,10 @@ def plain_information(p: list[list[float]], epsilon: float = 0.0) -> float:
 
 def test_information_by_hand() -> None:
     """Two sure and opposite images: 0 - log 2. One sure, one not: log(2)/2 - H(3/4, 1/4)."""
-    found = information_maximisation(torch.tensor([[1.0, 0.0], [0.0, 1.0]], dtype=torch.float64))
-    assert found.item() == pytest.approx(-math.log(2), rel=1e-14)
-    found = information_maximisation(torch.tensor([[1.0, 0.0], [0.5, 0.5]], dtype=torch.float64))
-    assert found.item() == pytest.approx(
+    loss = information_maximisation(torch.tensor([[1.0, 0.0], [0.0, 1.0]], dtype=torch.float64))
+    assert loss.item() == pytest.approx(-math.log(2), rel=1e-14)
+    loss = information_maximisation(torch.tensor([[1.0, 0.0], [0.5, 0.5]], dtype=torch.float64))
+    assert loss.item() == pytest.approx(
         0.5 * math.log(2) + 0.75 * math.log(0.75) + 0.25 * math.log(0.25), rel=1e-14
     )
 
@@ -63,10 +61,10 @@ def test_information_equals_shots_formula(images: int, classes: int, seed: int) 
     """SHOT adds 1e-5 in the logarithm, which changes p log p by 1e-5 at most."""
     p = probabilities(images, classes, seed, spread=1.0)
     assert p.min() > SHOT_EPSILON
-    found = information_maximisation(p)
-    assert found.shape == ()
-    assert found.item() == pytest.approx(plain_information(p.tolist()), rel=1e-12, abs=1e-13)
-    assert found.item() == pytest.approx(
+    loss = information_maximisation(p)
+    assert loss.shape == ()
+    assert loss.item() == pytest.approx(plain_information(p.tolist()), rel=1e-12, abs=1e-13)
+    assert loss.item() == pytest.approx(
         plain_information(p.tolist(), SHOT_EPSILON), abs=2 * classes * SHOT_EPSILON
     )
 
@@ -81,11 +79,9 @@ def test_information_equals_shots_formula(images: int, classes: int, seed: int) 
 def test_information_lies_between_minus_log_k_and_0(
     images: int, classes: int, seed: int, spread: float
 ) -> None:
-    """Down to one-hot rows: p log max(p, 1e-5) is still convex, so clamping does not break the
-    bounds.
-    """
-    found = information_maximisation(probabilities(images, classes, seed, spread)).item()
-    assert -math.log(classes) - 1e-12 <= found <= 1e-12
+    """It holds for one-hot rows too, since p log max(p, 1e-5) is still convex."""
+    loss = information_maximisation(probabilities(images, classes, seed, spread)).item()
+    assert -math.log(classes) - 1e-12 <= loss <= 1e-12
 
 
 @pytest.mark.parametrize("classes", [2, 3, 8])
@@ -148,9 +144,7 @@ def test_the_gradient_is_that_of_finite_differences(seed: int) -> None:
 
 
 def descend(loss: Callable[[Tensor], Tensor], steps: int = 400) -> tuple[Tensor, Tensor]:
-    """Follow a loss downhill from a collapsed prediction; return the probabilities before and
-    after.
-    """
+    """Follow a loss downhill from a collapsed prediction; return probabilities before and after."""
     draw = torch.Generator().manual_seed(3)
     logits = torch.tensor([4.0, 0.0, 0.0, 0.0], dtype=torch.float64).repeat(12, 1)
     logits = (
@@ -194,19 +188,17 @@ def test_information_increases_diversity_that_entropy_decreases(seed: int) -> No
         torch.tensor([3.0, 0.0, 0.0]).double().repeat(8, 1)
         + torch.randn(8, 3, generator=draw).double()
     )
-    found = {}
+    diversity_after = {}
     for name, loss in (("information", information_maximisation), ("entropy", mean_entropy)):
         leaf = logits.clone().requires_grad_()
         (gradient,) = torch.autograd.grad(loss(torch.softmax(leaf, dim=1)), leaf)
-        found[name] = diversity(torch.softmax(logits - 0.1 * gradient, dim=1))
+        diversity_after[name] = diversity(torch.softmax(logits - 0.1 * gradient, dim=1))
     before = diversity(torch.softmax(logits, dim=1))
-    assert found["entropy"] < before < found["information"]
+    assert diversity_after["entropy"] < before < diversity_after["information"]
 
 
 def test_the_mean_over_classes_would_teach_nothing() -> None:
-    """Eq. (4) read to the letter: N is the number of classes, so the first term is that of 1/N
-    whatever p is.
-    """
+    """Eq. (4) taken literally: with N the number of classes, the first term is constant."""
     logits = torch.randn(
         6, 4, generator=torch.Generator().manual_seed(0), dtype=torch.float64, requires_grad=True
     )
@@ -262,9 +254,9 @@ def phases(
     name: str, task: str, round_: int, labelled: int, **options: Any
 ) -> list[tuple[type, float, tuple[str, ...]]]:
     method = METHODS[name](settings_of(name, {"warm_up": 2, "schedule": "constant", **options}))
-    found = method.phases(task, round_, labelled)
-    assert all(isinstance(phase, Phase) for phase in found)
-    return [(type(phase.objective), phase.learning_rate, phase.stream) for phase in found]
+    phases_ = method.phases(task, round_, labelled)
+    assert all(isinstance(phase, Phase) for phase in phases_)
+    return [(type(phase.objective), phase.learning_rate, phase.stream) for phase in phases_]
 
 
 ADAPT = InformationMaximisation
@@ -433,7 +425,7 @@ def poisoned(name: str, group: str, held: str, at_round: int = 2, **options: Any
 
 @pytest.mark.parametrize("scale", [0.0, 100.0, 1e4])
 def test_unlabelled_poison_reaches_labelled_sites_as_start_only(scale: float) -> None:
-    """With the labelled replies held fixed, the model after the round is the same to the last bit."""
+    """With equal labelled replies the models after the round are equal to the last bit."""
     clean = poisoned("isofed", "nobody", "labelled", distance_scale=scale)
     broken = poisoned("isofed", "unlabelled", "labelled", distance_scale=scale)
     assert (broken.of(2, 1).model["w"] > ENDLESS / 2).all()
@@ -563,9 +555,7 @@ def test_without_any_reply_the_model_stays() -> None:
 
 @pytest.mark.parametrize("warm_up", [0, 1])
 def test_without_any_unlabelled_site_the_first_half_is_left_out(warm_up: int) -> None:
-    """As soon as that is known; the run is that of the supervised method without adaptation at the
-    server.
-    """
+    """Without unlabelled sites the run is the supervised method's, but for the adaptation."""
     sites = {"site-1": (30, 0), "site-2": (20, 5)}
     fixed: Mapping[str, Any] = {"rounds": 3, "warm_up": warm_up}
     server = Server(

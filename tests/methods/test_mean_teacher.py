@@ -39,9 +39,9 @@ def entropy(p: Tensor) -> Tensor:
 
 def test_sharpened_by_hand() -> None:
     """With tau = 1/2 the squares: 0.64, 0.04 -> 16 : 1; and 9, 4, 1 of 14."""
-    found = sharpen(torch.tensor([[0.8, 0.2], [0.5, 0.5]], dtype=torch.float64), 0.5)
+    sharpened = sharpen(torch.tensor([[0.8, 0.2], [0.5, 0.5]], dtype=torch.float64), 0.5)
     torch.testing.assert_close(
-        found, torch.tensor([[16, 1], [8.5, 8.5]], dtype=torch.float64) / 17, rtol=1e-14, atol=0
+        sharpened, torch.tensor([[16, 1], [8.5, 8.5]], dtype=torch.float64) / 17, rtol=1e-14, atol=0
     )
     three = sharpen(torch.tensor([[3.0, 2.0, 1.0]], dtype=torch.float64) / 6, 0.5)
     torch.testing.assert_close(
@@ -61,23 +61,23 @@ def test_sharpen_equals_the_formula_and_keeps_its_promises(
     images: int, classes: int, seed: int, temperature: float, dtype: torch.dtype
 ) -> None:
     p = random_probabilities(images, classes, seed).to(dtype)
-    found = sharpen(p, temperature)
-    assert found.dtype == dtype
-    assert found.shape == p.shape
-    for row, given_row in zip(found.tolist(), p.double().tolist(), strict=True):
+    sharpened = sharpen(p, temperature)
+    assert sharpened.dtype == dtype
+    assert sharpened.shape == p.shape
+    for row, given_row in zip(sharpened.tolist(), p.double().tolist(), strict=True):
         powers = [value ** (1 / temperature) for value in given_row]
         exact = dtype == torch.float64
         expected = [power / math.fsum(powers) for power in powers]
         assert row == pytest.approx(
             expected, rel=1e-10 if exact else 1e-4, abs=1e-15 if exact else 1e-7
         )
-    assert ((found[:, :, None] >= found[:, None, :]) | (p[:, :, None] < p[:, None, :])).all(), (
-        "the order of classes"
-    )
+    assert (
+        (sharpened[:, :, None] >= sharpened[:, None, :]) | (p[:, :, None] < p[:, None, :])
+    ).all(), "the order of classes"
     if temperature < 1:
-        assert (entropy(found.double()) <= entropy(p.double()) + 1e-6).all()
+        assert (entropy(sharpened.double()) <= entropy(p.double()) + 1e-6).all()
     if temperature > 1:
-        assert (entropy(found.double()) >= entropy(p.double()) - 1e-6).all()
+        assert (entropy(sharpened.double()) >= entropy(p.double()) - 1e-6).all()
 
 
 @grid
@@ -99,10 +99,10 @@ def test_two_temperatures_are_their_product(seed: int, first: float, second: flo
 
 @pytest.mark.parametrize("temperature", [0.01, 0.5, 1.0, 7.0])
 def test_a_class_of_zero_stays_zero_and_equals_stay_equal(temperature: float) -> None:
-    found = sharpen(torch.tensor([[0.0, 0.4, 0.4, 0.2], [0.0, 0.0, 1.0, 0.0]]), temperature)
-    assert found[0, 0] == 0
-    assert found[0, 1] == found[0, 2]
-    assert found[1].tolist() == [0, 0, 1, 0]
+    sharpened = sharpen(torch.tensor([[0.0, 0.4, 0.4, 0.2], [0.0, 0.0, 1.0, 0.0]]), temperature)
+    assert sharpened[0, 0] == 0
+    assert sharpened[0, 1] == sharpened[0, 2]
+    assert sharpened[1].tolist() == [0, 0, 1, 0]
 
 
 @pytest.mark.parametrize("temperature", [1e-3, 1e-10, 1e-30])
@@ -119,13 +119,13 @@ def test_no_temperature_is_too_small() -> None:
 
 
 def test_a_large_temperature_is_uniform_over_what_is_not_zero() -> None:
-    found = sharpen(torch.tensor([[0.9, 0.1, 0.0]], dtype=torch.float64), 1e12)
-    assert found[0].tolist() == pytest.approx([0.5, 0.5, 0.0], abs=1e-11)
+    flattened = sharpen(torch.tensor([[0.9, 0.1, 0.0]], dtype=torch.float64), 1e12)
+    assert flattened[0].tolist() == pytest.approx([0.5, 0.5, 0.0], abs=1e-11)
 
 
 def test_sharpen_shows_broken_rows_and_only_those() -> None:
-    found = sharpen(torch.tensor([[0.5, 0.5], [NAN, 1.0], [0.0, 0.0]]), 0.5)
-    assert found.isnan().tolist() == [[False, False], [True, True], [True, True]]
+    sharpened = sharpen(torch.tensor([[0.5, 0.5], [NAN, 1.0], [0.0, 0.0]]), 0.5)
+    assert sharpened.isnan().tolist() == [[False, False], [True, True], [True, True]]
 
 
 def test_sharpen_has_no_gradient_and_leaves_its_input_alone() -> None:
@@ -328,12 +328,12 @@ def test_the_loss_and_its_gradient_equal_the_formula(
     batch = make_batch(images=images)
     objective = teacher_of(unlabelled_weight=weight, temperature=temperature)
     phase = Stepping(objective, net, inputs())
-    found = value(phase.losses(batch))
+    loss = value(phase.losses(batch))
     twin = make_net()
     expected = plain_loss(make_net(), twin, batch, weight, temperature)
-    torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-8)
+    torch.testing.assert_close(loss, expected, rtol=1e-5, atol=1e-8)
     for a, b in zip(
-        torch.autograd.grad(found / weight, list(net.parameters())),
+        torch.autograd.grad(loss / weight, list(net.parameters())),
         torch.autograd.grad(expected / weight, list(twin.parameters())),
         strict=True,
     ):
@@ -342,9 +342,13 @@ def test_the_loss_and_its_gradient_equal_the_formula(
 
 
 def test_the_default_is_that_of_rscfed() -> None:
-    found = MeanTeacherSettings()
-    assert (found.unlabelled_weight, found.temperature, found.ema_decay) == (0.02, 0.5, 0.999)
-    assert found.unlabelled_learning_rate == 0.021
+    defaults = MeanTeacherSettings()
+    assert (defaults.unlabelled_weight, defaults.temperature, defaults.ema_decay) == (
+        0.02,
+        0.5,
+        0.999,
+    )
+    assert defaults.unlabelled_learning_rate == 0.021
 
 
 def test_a_weight_of_zero_trains_nothing() -> None:
@@ -406,9 +410,7 @@ def test_the_teacher_predicts_in_evaluation_mode() -> None:
 
 
 def decay_at(step: int, largest: float = 0.999) -> float:
-    """RSCFed's a = min(1 - 1/(s + 1), largest); the first step after the first round's start has s
-    = 1.
-    """
+    """RSCFed's a = min(1 - 1/(s + 1), largest), where s is 1 at the first step of all."""
     return min(1 - 1 / (step + 1), largest)
 
 
@@ -452,10 +454,10 @@ def test_the_next_loss_is_that_of_the_teacher_that_followed() -> None:
             parameter.add_(0.3)
     phase.follow()
     ema(teacher, net, decay_at(10))
-    found = value(phase.losses(batch))
+    loss = value(phase.losses(batch))
     twin = copy.deepcopy(net)
     torch.testing.assert_close(
-        found, plain_loss(teacher, twin, batch, 0.02, 0.5), rtol=1e-5, atol=1e-8
+        loss, plain_loss(teacher, twin, batch, 0.02, 0.5), rtol=1e-5, atol=1e-8
     )
 
 
@@ -466,9 +468,9 @@ def test_a_teacher_of_one_round_is_not_remembered() -> None:
         net = make_net(seed)
         objective = teacher_of()
         phase = Stepping(objective, net, inputs(memory=memory))
-        found = value(phase.losses(make_batch()))
+        loss = value(phase.losses(make_batch()))
         torch.testing.assert_close(
-            found,
+            loss,
             plain_loss(make_net(seed), make_net(seed), make_batch(), 0.02, 0.5),
             rtol=1e-5,
             atol=1e-8,
@@ -496,9 +498,9 @@ def test_a_lasting_teacher_goes_on_from_memory() -> None:
     objective = teacher_of(lasting=True)
     phase = Stepping(objective, net, inputs(3, memory))
     assert_equal({key: tensor.clone() for key, tensor in phase.memory[TEACHER].items()}, remembered)
-    found = value(phase.losses(make_batch()))
+    loss = value(phase.losses(make_batch()))
     expected = plain_loss(make_net(7), make_net(0), make_batch(), 0.02, 0.5)
-    torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-8)
+    torch.testing.assert_close(loss, expected, rtol=1e-5, atol=1e-8)
 
 
 def test_memory_holds_the_teacher_not_the_net() -> None:

@@ -75,10 +75,10 @@ def fedperl(**settings: object) -> FedPerlObjective:
 
 
 def gradients(net: nn.Module, total: Tensor) -> list[Tensor]:
-    found = torch.autograd.grad(total, list(net.parameters()), allow_unused=True)
+    parts = torch.autograd.grad(total, list(net.parameters()), allow_unused=True)
     return [
         torch.zeros_like(parameter) if part is None else part
-        for parameter, part in zip(net.parameters(), found, strict=True)
+        for parameter, part in zip(net.parameters(), parts, strict=True)
     ]
 
 
@@ -403,12 +403,14 @@ def test_objectives_without_memory_leave_net_and_memory_alone(objective: Objecti
 )
 def test_a_round_of_these_methods_is_one_phase(method: str, kind: type[Objective]) -> None:
     """For sites with labels and without; a phase never gets the objective of another."""
-    made = METHODS[method](settings_of(method, {"learning_rate": 0.003, "schedule": "constant"}))
+    algorithm = METHODS[method](
+        settings_of(method, {"learning_rate": 0.003, "schedule": "constant"})
+    )
     phases = [
         phase
         for labelled in (0, 5)
         for round_ in (1, 9)
-        for phase in made.phases("train", round_, labelled)
+        for phase in algorithm.phases("train", round_, labelled)
     ]
     assert len(phases) == 4
     assert len({id(phase.objective) for phase in phases}) == 4

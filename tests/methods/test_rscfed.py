@@ -147,17 +147,19 @@ def test_weights_by_hand() -> None:
 def test_the_factor_of_labelled_sites_acts_once(factor: float) -> None:
     """Twice it would be 36; and it does not shift the mean from which distances are measured."""
     updates = replies_of({"a": (30, 0), "b": (0, 80), "c": (20, 5), "d": (0, 50)})
-    found = weights(updates, labelled_factor=factor, distance_scale=7.0)
-    assert found == pytest.approx(plain_weights(updates, 7.0, factor=factor), rel=1e-5)
+    pass_weights = weights(updates, labelled_factor=factor, distance_scale=7.0)
+    assert pass_weights == pytest.approx(plain_weights(updates, 7.0, factor=factor), rel=1e-5)
     plain = weights(updates, labelled_factor=1.0, distance_scale=7.0)
-    assert found[0] / found[1] == pytest.approx(factor * plain[0] / plain[1], rel=1e-9)
-    assert found[0] / found[2] == pytest.approx(plain[0] / plain[2], rel=1e-9)
+    assert pass_weights[0] / pass_weights[1] == pytest.approx(
+        factor * plain[0] / plain[1], rel=1e-9
+    )
+    assert pass_weights[0] / pass_weights[2] == pytest.approx(plain[0] / plain[2], rel=1e-9)
 
 
 def test_a_factor_of_one_is_wfedavg() -> None:
     updates = replies_of({"a": (30, 0), "b": (0, 80), "c": (20, 5)})
-    found = weights(updates, labelled_factor=1.0, distance_scale=7.0)
-    assert found == pytest.approx(
+    pass_weights = weights(updates, labelled_factor=1.0, distance_scale=7.0)
+    assert pass_weights == pytest.approx(
         distance_weights(*measure(updates, "sum", 1.0), 7.0).tolist(), rel=1e-14
     )
 
@@ -165,10 +167,10 @@ def test_a_factor_of_one_is_wfedavg() -> None:
 @pytest.mark.parametrize(("labelled", "scale"), [(True, 3.0), (False, 50.0)])
 def test_the_scale_depends_on_labelled_sites_in_the_pass(labelled: bool, scale: float) -> None:
     updates = replies_of({"a": (30, 0) if labelled else (0, 30), "b": (0, 80), "c": (0, 20)})
-    found = weights(
+    pass_weights = weights(
         updates, labelled_factor=1.0, distance_scale=3.0, unlabelled_distance_scale=50.0
     )
-    assert found == pytest.approx(plain_weights(updates, scale), rel=1e-5)
+    assert pass_weights == pytest.approx(plain_weights(updates, scale), rel=1e-5)
 
 
 def test_the_scale_of_unlabelled_passes_keeps_some_weight() -> None:
@@ -180,9 +182,9 @@ def test_the_scale_of_unlabelled_passes_keeps_some_weight() -> None:
 
 
 def test_defaults_are_the_authors() -> None:
-    found = RSCFedSettings()
-    assert (found.passes, found.sites_per_pass, found.labelled_factor) == (3, 3, 6.0)
-    assert (found.distance_scale, found.unlabelled_distance_scale) == (100.0, 1e4)
+    defaults = RSCFedSettings()
+    assert (defaults.passes, defaults.sites_per_pass, defaults.labelled_factor) == (3, 3, 6.0)
+    assert (defaults.distance_scale, defaults.unlabelled_distance_scale) == (100.0, 1e4)
 
 
 # --- fewer replies than asked for

@@ -34,9 +34,7 @@ grid = settings(deadline=None, max_examples=50)
     ],
 )
 def test_rates_by_hand(position: float, cosine: float, constant: float) -> None:
-    """Two rounds up to 1, eight down to 0; after a quarter of these, (1 + cos(π/4)) / 2 = (2 + √2)
-    / 4.
-    """
+    """Two rounds up to 1, eight down to 0; after a quarter of these (1 + cos(π/4)) / 2."""
     assert scheduled_rate(1.0, position, 10, 2) == pytest.approx(cosine, rel=1e-14)
     assert scheduled_rate(1.0, position, 10, 2, "constant") == pytest.approx(constant, rel=1e-14)
 
@@ -58,9 +56,7 @@ def test_rates_rise_and_fall_without_a_jump(total: int, warm_up: float, base: fl
 
 
 def test_a_rate_is_one_of_the_federations_rounds() -> None:
-    """A site that missed rounds 3 to 5 gets the rate of round 6 like the others: the position is
-    all there is.
-    """
+    """A site that missed rounds 3 to 5 gets the rate of round 6 as all others do."""
     rates = [scheduled_rate(1e-3, round_ - 0.5, 20, 4) for round_ in range(1, 21)]
     assert rates.index(max(rates)) == 4
     assert min(rates) > 0
@@ -118,9 +114,7 @@ def test_a_constant_rate_is_that_of_the_papers() -> None:
 @pytest.mark.parametrize("method", sorted({*TRAINING} - {"selffed", "oneshot"}))
 @pytest.mark.parametrize("schedule", ["constant", "cosine"])
 def test_every_phase_of_a_method_follows_the_schedule(method: str, schedule: str) -> None:
-    """Relative to the first round, for both groups of sites; SelfFed has rates of its own, OneShot
-    none.
-    """
+    """Rates relative to the first round; SelfFed has rates of its own, OneShot has none."""
     options = {"schedule": schedule, "rounds": 25} | (
         {"warm_up": 0} if "warm_up" in settings_fields(method) else {}
     )

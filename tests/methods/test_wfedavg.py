@@ -1,6 +1,4 @@
-"""Distance-weighted averaging: its equations, and the workflows of the supervised bounds and of
-MT+wFedAvg.
-"""
+"""Distance-weighted averaging: equations, and workflows of wFedAvg and MT+wFedAvg."""
 
 import math
 from typing import Any, Literal
@@ -38,7 +36,7 @@ def weights(sizes: list[float], distances: list[float], scale: float) -> list[fl
 
 
 def test_weights_by_hand() -> None:
-    """n = (1, 2), d = (0, 2 log 4): 1 · 1 and 2 · exp(-log 4) = 1/2; with a scale of 2, 2/16 = 1/8."""
+    """n = (1, 2), d = (0, 2 log 4): 1 and 2 · exp(-log 4) = 1/2; with a scale of 2, 2/16 = 1/8."""
     far = [0.0, 2 * math.log(4)]
     assert weights([1, 2], far, 0.0) == pytest.approx([1 / 3, 2 / 3], rel=1e-14)
     assert weights([1, 2], far, 1.0) == pytest.approx([2 / 3, 1 / 3], rel=1e-14)
@@ -57,20 +55,22 @@ def test_weights_equal_the_formula_where_it_does_not_underflow(
     plain = [
         n / sum(sizes) * math.exp(-scale * d / n) for n, d in zip(sizes, distances, strict=True)
     ]
-    found = weights(sizes, distances, scale)
-    assert sum(found) == pytest.approx(1, rel=1e-14)
-    assert all(0 <= value <= 1 for value in found)
+    computed = weights(sizes, distances, scale)
+    assert sum(computed) == pytest.approx(1, rel=1e-14)
+    assert all(0 <= value <= 1 for value in computed)
     if sum(plain) > 1e-280:
-        assert found == pytest.approx([value / sum(plain) for value in plain], rel=1e-9, abs=1e-280)
+        assert computed == pytest.approx(
+            [value / sum(plain) for value in plain], rel=1e-9, abs=1e-280
+        )
 
 
 @pytest.mark.parametrize("scale", [1e4, 1e6, 1e12, 1e100, 1e300])
 def test_the_largest_weight_survives_underflow(scale: float) -> None:
     """n = 300, d = 1: exp(-1e4 / 300) is 3e-15, and with 1e6 it is 0 in float64."""
-    found = weights([300, 300, 200], [1.0, 1.001, 1.0], scale)
-    assert sum(found) == pytest.approx(1, rel=1e-14)
-    assert found[0] == max(found)
-    assert found[0] > found[1] > found[2] or found[1] == found[2] == 0
+    computed = weights([300, 300, 200], [1.0, 1.001, 1.0], scale)
+    assert sum(computed) == pytest.approx(1, rel=1e-14)
+    assert computed[0] == max(computed)
+    assert computed[0] > computed[1] > computed[2] or computed[1] == computed[2] == 0
     assert weights([300, 300], [1.0, 1.0], scale) == [0.5, 0.5]
     relative = math.exp(-scale * 0.001 / 300) if scale < 1e7 else 0.0
     assert weights([300, 300], [1.0, 1.001], scale) == pytest.approx(
@@ -88,8 +88,8 @@ def test_one_site_has_all_the_weight(size: float, distance: float, scale: float)
 @given(sites=st.lists(st.tuples(image_counts, model_distances), min_size=1, max_size=6))
 def test_without_a_scale_images_alone_count(sites: list[tuple[int, float]]) -> None:
     sizes = [float(size) for size, _ in sites]
-    found = weights(sizes, [distance for _, distance in sites], 0.0)
-    assert found == pytest.approx([size / sum(sizes) for size in sizes], rel=1e-12)
+    computed = weights(sizes, [distance for _, distance in sites], 0.0)
+    assert computed == pytest.approx([size / sum(sizes) for size in sizes], rel=1e-12)
 
 
 @grid
@@ -113,9 +113,9 @@ def test_weights_follow_the_sites(
 ) -> None:
     order = data.draw(st.permutations(range(len(sites))))
     sizes, distances = ([float(site[i]) for site in sites] for i in (0, 1))
-    found = weights([sizes[i] for i in order], [distances[i] for i in order], scale)
+    permuted = weights([sizes[i] for i in order], [distances[i] for i in order], scale)
     expected = weights(sizes, distances, scale)
-    assert found == pytest.approx([expected[i] for i in order], rel=1e-12, abs=1e-300)
+    assert permuted == pytest.approx([expected[i] for i in order], rel=1e-12, abs=1e-300)
 
 
 @grid
@@ -387,9 +387,7 @@ def test_a_federation_without_labels_ends_and_names_its_sites() -> None:
 
 
 def test_sites_first_found_without_labels_end_no_run() -> None:
-    """Two of forty have labels; three are drawn of those that may have, so several rounds find
-    none.
-    """
+    """Two of forty sites have labels, and three are drawn, so that several rounds find none."""
     sites = {f"site-{index}": (20, 0) if index > 38 else (0, 30) for index in range(1, 41)}
     for seed in range(5):
         server = Server("wfedavg", {"rounds": 30, "participants": 3}, sites, seed).run()
@@ -558,7 +556,7 @@ def test_wrong_settings_are_refused_by_name(
 
 def test_defaults_are_those_of_the_authors() -> None:
     """RSCFed's README and options.py; FedProx weights by images."""
-    found = settings_of("isofed", {}).model_dump()
+    defaults = settings_of("isofed", {}).model_dump()
     expected = {
         "batch": 64,
         "optimizer": "sgd",
@@ -579,7 +577,7 @@ def test_defaults_are_those_of_the_authors() -> None:
         "adapt": True,
         "adaptation_rate": 0.1,
     }
-    assert {key: found[key] for key in expected} == expected
+    assert {key: defaults[key] for key in expected} == expected
     assert settings_of("fedprox", {}).model_dump()["distance_scale"] == 0.0
 
 
