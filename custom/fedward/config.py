@@ -157,7 +157,7 @@ class Experiment(_Frozen):
 
     The model is also evaluated before the first round and after the last."""
     key_metric: str = Field(
-        default_factory=lambda known: (known.get("data") or DataSpec()).label_kind.key_metric
+        default_factory=lambda fields: (fields.get("data") or DataSpec()).label_kind.key_metric
     )
     """Validation metric that chooses the best round; higher is better.
 
@@ -299,11 +299,11 @@ class Experiment(_Frozen):
             )
         for name in self.metrics:
             METRICS.extension(name)
-        known = (*self.data.label_kind.metric_names, *self.metrics)
-        if self.key_metric not in known:
-            like = did_you_mean(self.key_metric, known)
+        metric_names = (*self.data.label_kind.metric_names, *self.metrics)
+        if self.key_metric not in metric_names:
+            suggestion = did_you_mean(self.key_metric, metric_names)
             raise ValueError(
-                f"key_metric={self.key_metric!r} must be one of {', '.join(known)}{like}"
+                f"key_metric={self.key_metric!r} must be one of {', '.join(metric_names)}{suggestion}"
             )
         repeated = set()
         for name in self.metrics:
@@ -373,7 +373,7 @@ class Experiment(_Frozen):
             flat = {**options, **raw}
         names = list(names_in(cls))
         method = raw.get("method")
-        if method in METHODS.builtin:
+        if isinstance(method, str) and method in METHODS.builtin:
             names += METHODS[method].settings_type.model_fields
         return flat, names
 

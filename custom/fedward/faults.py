@@ -78,17 +78,17 @@ class Fault(NamedTuple):
 
 
 def explain(
-    error: "ValidationError", where: str, raw: Any, known: Iterable[str] = ()
+    error: "ValidationError", where: str, raw: Any, field_names: Iterable[str] = ()
 ) -> ConfigError:
     """Return a ConfigError that lists every fault.
 
     ``where`` says where the values are from. The other arguments are those of :func:`faults`.
     """
-    found = "; ".join(str(fault) for fault in faults(error, raw, known))
+    found = "; ".join(str(fault) for fault in faults(error, raw, field_names))
     return ConfigError(where, "Correct the named fields.", expected="valid settings", found=found)
 
 
-def faults(error: "ValidationError", raw: Any, known: Iterable[str] = ()) -> list[Fault]:
+def faults(error: "ValidationError", raw: Any, field_names: Iterable[str] = ()) -> list[Fault]:
     """Return what is wrong, one fault for each field.
 
     Unknown fields come first, because a misspelt name makes the right one missing.
@@ -96,9 +96,9 @@ def faults(error: "ValidationError", raw: Any, known: Iterable[str] = ()) -> lis
     Args:
         error: pydantic's error of a check of ``raw``.
         raw: the checked values, as plain values or a line of JSON.
-        known: names of all fields, from which one is suggested for an unknown name.
+        field_names: names of all fields, from which one is suggested for an unknown name.
     """
-    names = list(known)
+    names = list(field_names)
     if isinstance(raw, str):
         with suppress(ValueError):
             raw = json.loads(raw)
@@ -128,7 +128,7 @@ def names_in(model: type[BaseModel], before: str = "") -> Iterator[str]:
                 yield from names_in(kind, f"{before}{name}.")
 
 
-def _fault(item: "ErrorDetails", raw: Any, known: list[str]) -> Fault:
+def _fault(item: "ErrorDetails", raw: Any, field_names: list[str]) -> Fault:
     """Return one of pydantic's faults in our words."""
     field = ".".join(str(part) for part in _path(item, raw))
     kind = item["type"]
@@ -136,10 +136,10 @@ def _fault(item: "ErrorDetails", raw: Any, known: list[str]) -> Fault:
     found = f"{value!r:.80}"
     if value in (None, "") or kind == _MISSING:
         found = "nothing"
-    return Fault(field, _expected(item, field, known), found, kind)
+    return Fault(field, _expected(item, field, field_names), found, kind)
 
 
-def _expected(item: "ErrorDetails", field: str, known: list[str]) -> str:
+def _expected(item: "ErrorDetails", field: str, field_names: list[str]) -> str:
     """Return the value that is expected in place of a wrong one."""
     kind = item["type"]
     value = item["input"]
@@ -151,7 +151,7 @@ def _expected(item: "ErrorDetails", field: str, known: list[str]) -> str:
             return expected.replace("'", "") + did_you_mean(value, choices)
         return expected
     if kind == _UNKNOWN:
-        return _KINDS[kind] + did_you_mean(field, known)
+        return _KINDS[kind] + did_you_mean(field, field_names)
     if kind == "string_type" and isinstance(value, bool | int | float):
         return f"{_KINDS[kind]} in quotes"
     if kind in _KINDS:

@@ -197,11 +197,8 @@ _SWINS = {"28": 28, "32": 32, "32_patch4": 32, "64": 64, "224": 224}
 _NETWORKS = {
     "small_cnn": "small_cnn:SmallCNN",
     "small_cnn_gn": "small_cnn_gn:SmallCNNGN",
-    **{
-        f"{name}_{size}": f"masked_swin:{name}_{size}"
-        for name in ("swin", "masked_swin")
-        for size in _SWINS
-    },
+    **{f"swin_{size}": f"masked_swin:swin_{size}" for size in _SWINS},
+    **{f"masked_swin_{size}": f"masked_swin:masked_swin_{size}" for size in _SWINS},
 }
 _SAMPLERS = {
     "random": "base:Random",
