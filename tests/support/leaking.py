@@ -23,14 +23,13 @@ from fedward.client.admission import Admission
 from fedward.config import Experiment, SyntheticData
 from fedward.methods import method_of
 from fedward.methods.local import Batch, Measurement, Phase, RoundInputs
-from fedward.methods.settings import Settings
 from fedward.methods.workflow import ClientTask, Exchange
 from fedward.nets.trainable import HEAD
 from fedward.protocol.wire import Message
 from fedward.security.policy import OPEN, Policy
 from fedward.sites.sampling import virtual_client
 from fedward.training.batches import RoundBatches
-from fedward.training.learner import Aborted, train_phase
+from fedward.training.learner import PhaseRequest, train_phase
 from fedward.views import Views
 from hospital import HERE
 from starting import initial_model
@@ -104,24 +103,17 @@ def explained(
     admission = Admission(HERE, experiment, algorithm, folder, lambda: policy)
     site = new_client(HERE, experiment, folder, admission=admission)
 
-    def watched(
-        net: nn.Module,
-        batches: RoundBatches,
-        phase: Phase,
-        inputs: RoundInputs,
-        settings: Settings,
-        *,
-        device: torch.device,
-        aborted: Aborted,
-    ) -> Any:
+    def watched(request: PhaseRequest) -> Any:
+        phase = request.phase
         assert not isinstance(phase.objective, Measurement)
+        batches = request.batches
         unused = {kind: _unused(batches, kind) for kind in ("labelled", "unlabelled")}
         kept = list(batches)
         others = _alike(
             site, batches, unused, [image for batch in kept for image in _singles(batch)]
         )
-        seen.append(_Seen(net, phase, inputs, kept, others))
-        return train_phase(net, kept, phase, inputs, settings, device=device, aborted=aborted)
+        seen.append(_Seen(request.net, phase, request.inputs, kept, others))
+        return train_phase(replace(request, batches=kept))
 
     first = initial_model(experiment)
     model = first.state

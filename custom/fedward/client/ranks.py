@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING
 
 import torch
 from pydantic import TypeAdapter
-from torch import nn
 
 from fedward.client.labels import labels_in
 from fedward.client.site_data import DataSource
@@ -27,9 +26,7 @@ from fedward.config import Experiment
 from fedward.digests import digest
 from fedward.errors import ConfigError, DataError
 from fedward.methods import method_of
-from fedward.methods.local import Phase, RoundInputs
 from fedward.methods.requirements import Feature
-from fedward.methods.settings import Settings
 from fedward.methods.steps import batch_sizes
 from fedward.methods.workflow import State
 from fedward.security.secret import site_secret
@@ -37,11 +34,10 @@ from fedward.seeds import Draws, derive
 from fedward.sites import SiteData
 from fedward.sites.data import Label
 from fedward.storage.checkpoint import StoredState, by_role, flat, save_json, save_model
-from fedward.training.batches import RoundBatches
 from fedward.training.device_data import DeviceData
 from fedward.training.distributed.launch import launch, private_folder, work
 from fedward.training.distributed.sharing import group, has_batch_norm, parallel, share
-from fedward.training.learner import Aborted, Learner, LocalUpdate, train_phase
+from fedward.training.learner import Aborted, Learner, LocalUpdate, PhaseRequest, train_phase
 from fedward.training.machine import limit_threads
 from fedward.training.networks import Networks
 
@@ -169,26 +165,15 @@ def rank_learner(
         networks[0], torch.zeros(1, spec.channels, spec.image_size, spec.image_size, device=device)
     )
 
-    def train_share(
-        net: nn.Module,
-        batches: RoundBatches,
-        phase: Phase,
-        inputs: RoundInputs,
-        settings: Settings,
-        *,
-        device: torch.device,
-        aborted: Aborted,
-    ) -> "Trained":
+    def train_share(request: PhaseRequest) -> "Trained":
         # The learner has forked the generator (fork_rng). Rows of different processes get different
         # dropout.
         torch.manual_seed(derive(torch.initial_seed(), "rank", rank))
-        trained = train_phase(
-            net, batches, phase, inputs, settings, device=device, aborted=aborted, shared=step
-        )
+        trained = train_phase(request, shared=step)
         # As large a share of the steps that one process would take as it is of those that all take
         # together.
-        whole = len(batch_sizes(batches.images, job_batch))
-        return replace(trained, steps=-(-whole * trained.steps // len(batches)))
+        whole = len(batch_sizes(request.batches.images, job_batch))
+        return replace(trained, steps=-(-whole * trained.steps // len(request.batches)))
 
     images = DeviceData(data, device)
     draws = Draws(experiment.seed, secret)

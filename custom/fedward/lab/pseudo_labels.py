@@ -15,15 +15,13 @@ import torch
 from torch import Tensor, nn
 
 from fedward.client.site_data import DataSource
-from fedward.methods.local import Batch, Losses, Measurement, Objective, Phase, RoundInputs
-from fedward.methods.settings import Settings
+from fedward.methods.local import Batch, Losses, Measurement, Objective, RoundInputs
 from fedward.methods.workflow import State
 from fedward.runs.pseudo_labels import FOLDER
 from fedward.storage.disk import PRIVATE, append, make_folder
 from fedward.storage.rows import PseudoLabelRow, written
-from fedward.training.batches import RoundBatches
 from fedward.training.evaluation import predict
-from fedward.training.learner import Aborted, Learner, LocalUpdate
+from fedward.training.learner import Aborted, Learner, LocalUpdate, PhaseRequest
 
 if TYPE_CHECKING:
     from fedward.training.trainer import Trained
@@ -157,21 +155,11 @@ class ObservedTraining:
         truth = torch.tensor([self.hidden_labels.get(name, -1) for name in used_ids])
         tally = Tally(truth.to(learner.networks.device), len(data.classes))
 
-        def run_phase(
-            net: nn.Module,
-            batches: RoundBatches,
-            phase: Phase,
-            inputs: RoundInputs,
-            settings: Settings,
-            *,
-            device: torch.device,
-            aborted: Aborted,
-        ) -> "Trained":
-            assert not isinstance(phase.objective, Measurement), "a measurement labels nothing"
-            watched = replace(phase, objective=Watched(phase.objective, tally))
-            return learner.run_phase(
-                net, batches, watched, inputs, settings, device=device, aborted=aborted
-            )
+        def run_phase(request: PhaseRequest) -> "Trained":
+            objective = request.phase.objective
+            assert not isinstance(objective, Measurement), "a measurement labels nothing"
+            watched = replace(request.phase, objective=Watched(objective, tally))
+            return learner.run_phase(replace(request, phase=watched))
 
         watched_learner = replace(learner, run_phase=run_phase)
         update = watched_learner.train(

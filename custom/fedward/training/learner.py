@@ -59,41 +59,48 @@ class LocalUpdate(NamedTuple):
     """Mean losses and logs by name, and after a step the seconds of the training."""
 
 
-class TrainsPhase(Protocol):
-    """Trains one phase as :func:`fedward.training.trainer.train` does."""
+@dataclass(frozen=True)
+class PhaseRequest:
+    """One phase of a round that is to be trained."""
 
-    def __call__(
-        self,
-        net: nn.Module,
-        batches: RoundBatches,
-        phase: Phase,
-        inputs: RoundInputs,
-        settings: Settings,
-        *,
-        device: torch.device,
-        aborted: Aborted,
-    ) -> "Trained":
-        """Train ``net`` in place."""
+    net: nn.Module
+    """The network, which is trained in place."""
+    batches: RoundBatches
+    """The batches, each of which makes at most one step."""
+    phase: Phase
+    """What is minimised, and how fast."""
+    inputs: RoundInputs
+    """What stays fixed during the phase."""
+    settings: Settings
+    """The method's settings."""
+    device: torch.device
+    """Where to train."""
+    aborted: Aborted
+    """Called before every step; True ends the training."""
+
+
+class TrainsPhase(Protocol):
+    """Trains one phase of a round."""
+
+    def __call__(self, request: PhaseRequest, /) -> "Trained":
+        """Train the request's network in place."""
         ...
 
 
-def train_phase(
-    net: nn.Module,
-    batches: RoundBatches,
-    phase: Phase,
-    inputs: RoundInputs,
-    settings: Settings,
-    *,
-    device: torch.device,
-    aborted: Aborted,
-    shared: "SharedLosses | None" = None,
-) -> "Trained":
+def train_phase(request: PhaseRequest, shared: "SharedLosses | None" = None) -> "Trained":
     """Train one phase by :func:`fedward.training.trainer.train`."""
     # Imported here, because a process that only evaluates needs no trainer.
     from fedward.training.trainer import train
 
     return train(
-        net, batches, phase, inputs, settings, device=device, aborted=aborted, shared=shared
+        request.net,
+        request.batches,
+        request.phase,
+        request.inputs,
+        request.settings,
+        device=request.device,
+        aborted=request.aborted,
+        shared=shared,
     )
 
 
@@ -169,7 +176,7 @@ class Learner:
                     smallest_batch=self.smallest_batch,
                 )
                 trained = self.run_phase(
-                    net, batches, phase, inputs, self._settings, device=device, aborted=aborted
+                    PhaseRequest(net, batches, phase, inputs, self._settings, device, aborted)
                 )
                 steps = steps + trained.steps
                 means = means | trained.means
