@@ -1,0 +1,60 @@
+"""What methods declare, and that the parts of the package they share name none of them."""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+import fedward
+from fedward.methods import METHODS, methods_supporting
+from fedward.methods.requirements import UNSUPPORTED_BY_DEFAULT, Feature, Requirements
+
+PACKAGE = Path(fedward.__file__).parent
+SHARED = ("abilities", "algorithm", "local", "requirements", "settings", "steps", "workflow")
+"""Modules below ``methods/`` that every method imports."""
+
+
+def test_features_are_supported_unless_they_need_code_in_the_method() -> None:
+    undeclared = Requirements()
+    for feature in Feature:
+        reason = undeclared.reason_against(feature)
+        assert bool(reason) == (feature in UNSUPPORTED_BY_DEFAULT)
+
+
+def test_a_reason_of_its_own_replaces_the_default() -> None:
+    requirements = Requirements(unsupported={Feature.SEVERAL_LABELS: "loss=x is for one label"})
+    assert requirements.reason_against(Feature.SEVERAL_LABELS) == "loss=x is for one label"
+
+
+def test_an_empty_reason_declares_support() -> None:
+    requirements = Requirements(unsupported={Feature.SERVER_OPTIMIZER: ""})
+    assert requirements.reason_against(Feature.SERVER_OPTIMIZER) == ""
+    assert requirements.reason_against(Feature.SEVERAL_LABELS)
+
+
+def test_methods_are_found_by_what_they_declare() -> None:
+    assert "fedavg" in methods_supporting([Feature.SERVER_OPTIMIZER, Feature.SECURE_AGGREGATION])
+    assert "fedprox" not in methods_supporting([Feature.SERVER_OPTIMIZER])
+    whole_or_head = methods_supporting([Feature.TRAIN_ALL, Feature.TRAIN_HEAD])
+    assert set(METHODS) - set(whole_or_head) == {"oneshot", "selffed", "survey"}
+
+
+def test_a_survey_is_no_alternative_to_a_training() -> None:
+    assert "survey" not in methods_supporting([])
+
+
+@pytest.mark.parametrize("module", SHARED)
+def test_what_methods_share_imports_none_of_them(module: str) -> None:
+    tree = ast.parse((PACKAGE / "methods" / f"{module}.py").read_text(encoding="utf-8"))
+    method_modules = {target.partition(":")[0] for target in METHODS.builtin.values()}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom):
+            for name in method_modules:
+                assert not f"{node.module}.".startswith(f"{name}."), node.module
+
+
+def test_the_check_of_an_experiment_names_no_method() -> None:
+    """But for the survey, which trains nothing."""
+    tree = ast.parse((PACKAGE / "config.py").read_text(encoding="utf-8"))
+    texts = {node.value for node in ast.walk(tree) if isinstance(node, ast.Constant)}
+    assert not texts & (set(METHODS) - {"survey"})
