@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from fedward.methods.aggregation import aggregate, capped_counts, levelled_weights
 from fedward.methods.algorithm import Algorithm, ServerState, Weight
 from fedward.methods.local import Phase
-from fedward.methods.requirements import Feature, Requirements, Sends
+from fedward.methods.requirements import SUPPORTED, Feature, Requirements, Sends
 from fedward.methods.schedule import rate_of_round
 from fedward.methods.server_optimizer import advance
 from fedward.methods.settings import Settings
@@ -39,7 +39,7 @@ class FedAvg(Algorithm[ServerState]):
         self.requirements = Requirements(
             sends=Sends(losses=frozenset({"loss_supervised"})),
             unsupported={
-                Feature.SERVER_OPTIMIZER: "",
+                Feature.SERVER_OPTIMIZER: SUPPORTED,
                 Feature.SEVERAL_LABELS: settings.one_label,
             },
         )

@@ -46,6 +46,9 @@ class Feature(StrEnum):
     """Several processes at a site share each training batch. A site's file asks for it."""
 
 
+SUPPORTED = ""
+"""In place of a reason: the method can work with the feature."""
+
 UNSUPPORTED_BY_DEFAULT: Mapping[Feature, str] = {
     Feature.SERVER_OPTIMIZER: "its rounds do not end with the server optimiser's step",
     Feature.SEVERAL_LABELS: "its losses take one label an image",
@@ -134,7 +137,7 @@ class Requirements:
     server: ServerNeeds = ServerNeeds()
     tensors: TensorRules = TensorRules()
     unsupported: Mapping[Feature, str] = field(default_factory=dict)
-    """Feature -> why the method cannot work with it. An empty reason declares that it can.
+    """Feature -> why the method cannot work with it, or :data:`SUPPORTED`.
 
     Features that are not named are supported, except for :data:`UNSUPPORTED_BY_DEFAULT`.
     """
@@ -144,5 +147,7 @@ class Requirements:
     """Whether sites are asked what their images are, and nothing is trained."""
 
     def reason_against(self, feature: Feature) -> str:
-        """Return why the method cannot work with a feature; empty where it can."""
-        return self.unsupported.get(feature, UNSUPPORTED_BY_DEFAULT.get(feature, ""))
+        """Return why the method cannot work with a feature; :data:`SUPPORTED` where it can."""
+        if feature in self.unsupported:
+            return self.unsupported[feature]
+        return UNSUPPORTED_BY_DEFAULT.get(feature, SUPPORTED)

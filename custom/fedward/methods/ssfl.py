@@ -6,7 +6,7 @@ from fedward.methods.algorithm import Algorithm, ServerState
 from fedward.methods.fedavg import federated_averaging, steps_taken
 from fedward.methods.fixmatch import FixMatchObjective, FixMatchSettings
 from fedward.methods.local import Phase
-from fedward.methods.requirements import Feature, Requirements, Sends
+from fedward.methods.requirements import SUPPORTED, Feature, Requirements, Sends
 from fedward.methods.schedule import rate_of_round
 from fedward.methods.workflow import Federation, Rounds
 
@@ -29,7 +29,7 @@ class SSFL(Algorithm[ServerState]):
                 losses=frozenset({"loss_supervised", "loss_pseudo"}), logs=frozenset({"kept"})
             ),
             unsupported={
-                Feature.SERVER_OPTIMIZER: "",
+                Feature.SERVER_OPTIMIZER: SUPPORTED,
                 Feature.SEVERAL_LABELS: settings.one_label,
             },
         )

@@ -12,7 +12,7 @@ from fedward.methods.evidential import Evidential, annealing
 from fedward.methods.fedal.queries import ActiveLearning, ActiveSettings
 from fedward.methods.fedavg import draw_participants, mean_of
 from fedward.methods.local import Objective, Phase
-from fedward.methods.requirements import Feature, Requirements, Sends, TensorRules
+from fedward.methods.requirements import SUPPORTED, Feature, Requirements, Sends, TensorRules
 from fedward.methods.schedule import rate_of_round
 from fedward.methods.server_optimizer import advance
 from fedward.methods.supervised import Supervised
@@ -48,7 +48,7 @@ class FedAL(Algorithm[ServerState]):
         if self._heads:
             self.extend = add_heads
         unsupported = {
-            Feature.SERVER_OPTIMIZER: "",
+            Feature.SERVER_OPTIMIZER: SUPPORTED,
             Feature.SEVERAL_LABELS: settings.one_label,
         }
         if self._heads:

@@ -19,7 +19,7 @@ from fedward.methods.fedperl.pseudo_labels import FedPerlObjective
 from fedward.methods.fedperl.settings import FedPerlSettings
 from fedward.methods.fedperl.similarity import layer_moments, similarity
 from fedward.methods.local import Phase
-from fedward.methods.requirements import Feature, Requirements, Sends, ServerNeeds
+from fedward.methods.requirements import SUPPORTED, Feature, Requirements, Sends, ServerNeeds
 from fedward.methods.schedule import rate_of_round
 from fedward.methods.server_optimizer import advance
 from fedward.methods.workflow import ClientTask, Exchange, Federation, Rounds, State
@@ -90,7 +90,7 @@ class FedPerl(Algorithm[FedPerlState]):
                 images=frozenset({"validation"} if validates else ()),
             ),
             unsupported={
-                Feature.SERVER_OPTIMIZER: "",
+                Feature.SERVER_OPTIMIZER: SUPPORTED,
                 Feature.SEVERAL_LABELS: settings.one_label,
                 Feature.SECURE_AGGREGATION: (
                     "peers are chosen by, and made of, single sites' models;"
