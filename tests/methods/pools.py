@@ -7,15 +7,14 @@ from fedward.methods.samplers import Pool, Sampler
 
 
 def random_probabilities(members: int, images: int, classes: int, seed: int) -> Tensor:
-    """Softmax outputs in float64, without ties."""
+    """Return softmax outputs in float64, without ties."""
     draw = torch.Generator().manual_seed(seed)
-    return (2 * torch.randn(members, images, classes, generator=draw, dtype=torch.float64)).softmax(
-        dim=2
-    )
+    logits = 2 * torch.randn(members, images, classes, generator=draw, dtype=torch.float64)
+    return logits.softmax(dim=2)
 
 
 def random_logits(members: int, images: int, classes: int, seed: int) -> Tensor:
-    """Some of them below 0, without ties above it."""
+    """Return logits, some of them below 0, without ties above 0."""
     draw = torch.Generator().manual_seed(seed)
     return 3 * torch.randn(members, images, classes, generator=draw, dtype=torch.float64)
 
@@ -23,7 +22,7 @@ def random_logits(members: int, images: int, classes: int, seed: int) -> Tensor:
 def random_pool(
     sampler: Sampler, images: int, classes: int = 4, seed: int = 0, labelled: int = 3
 ) -> Pool:
-    """A pool with everything a sampler uses; its ids do not come in their own order."""
+    """Return a pool with everything that a sampler uses; its ids are not sorted."""
     draw = torch.Generator().manual_seed(seed + 1)
     names = [f"image-{number:03d}" for number in torch.randperm(images, generator=draw).tolist()]
     features = torch.randn(images + labelled, 5, generator=draw)
@@ -38,7 +37,7 @@ def random_pool(
 
 
 def reordered(pool: Pool, order: list[int]) -> Pool:
-    """The same images in another order."""
+    """Return the same images in another order."""
     return Pool(
         pool.site,
         [pool.ids[index] for index in order],

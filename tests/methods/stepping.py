@@ -1,4 +1,4 @@
-"""An objective with its state, taken from step to step by hand."""
+"""An objective whose state a test hands from step to step."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -9,7 +9,7 @@ from fedward.methods.local import Batch, Losses, Objective, RoundInputs
 
 
 class Stepping:
-    """One phase on a net; ``follow`` is called after an optimiser step by the newest losses."""
+    """One phase on a network; a test calls ``follow`` after each optimiser step."""
 
     def __init__(self, objective: Objective[Any], net: nn.Module, inputs: RoundInputs) -> None:
         self.objective = objective

@@ -41,8 +41,8 @@ def test_alignment_by_hand() -> None:
     """(0.6/0.7, 0.3/0.2, 0.1/0.1) by its sum 47/14: the answer moves to class 1."""
     model = torch.tensor([0.7, 0.2, 0.1])
     even = torch.full((3,), 1 / 3)
-    found = align(torch.tensor([[0.6, 0.3, 0.1]]), even, model)[0]
-    assert found.tolist() == pytest.approx([12 / 47, 21 / 47, 14 / 47], abs=1e-5)
+    aligned = align(torch.tensor([[0.6, 0.3, 0.1]]), even, model)[0]
+    assert aligned.tolist() == pytest.approx([12 / 47, 21 / 47, 14 / 47], abs=1e-5)
 
 
 def test_shares_by_hand() -> None:
@@ -52,8 +52,9 @@ def test_shares_by_hand() -> None:
 
 def test_a_ratio_is_bounded() -> None:
     """Class 1 is never answered: 1/2 over 0 is 10, and 1/2 over 1 is 1/2."""
-    found = align(torch.tensor([[0.9, 0.1]]), torch.tensor([0.5, 0.5]), torch.tensor([1.0, 0.0]))[0]
-    assert found.tolist() == pytest.approx([0.45 / 1.45, 1 / 1.45], rel=1e-5)
+    even = torch.tensor([0.5, 0.5])
+    aligned = align(torch.tensor([[0.9, 0.1]]), even, torch.tensor([1.0, 0.0]))
+    assert aligned[0].tolist() == pytest.approx([0.45 / 1.45, 1 / 1.45], rel=1e-5)
 
 
 # --- naive loops
@@ -64,8 +65,8 @@ def test_a_ratio_is_bounded() -> None:
 def test_alignment_equals_a_loop(size: tuple[int, int, int]) -> None:
     rows = random_rows(*size)
     (target, model) = random_rows(2, size[1], size[2] + 1)
-    found = align(rows, target, model)
-    for row, aligned in zip(rows.tolist(), found.tolist(), strict=True):
+    aligned_rows = align(rows, target, model)
+    for row, aligned in zip(rows.tolist(), aligned_rows.tolist(), strict=True):
         ratios = [
             (t + 1e-6) / (m + 1e-6) for t, m in zip(target.tolist(), model.tolist(), strict=True)
         ]
@@ -82,7 +83,7 @@ def test_a_batch_is_aligned_by_those_before(size: tuple[int, int, int], batches:
     images, classes, seed = size
     counts = list(range(classes))
     labeller = Aligned(0.6)
-    known = labeller.init(inputs(counts))
+    statistics = labeller.init(inputs(counts))
     means = [[(c + 1) / (sum(counts) + classes) for c in counts]]
     target = torch.tensor(means[0])
     for batch in range(batches):
@@ -93,12 +94,12 @@ def test_a_batch_is_aligned_by_those_before(size: tuple[int, int, int], batches:
             @ torch.tensor(means, dtype=torch.float64)
             / sum(weights)
         )
-        found = labeller.label(rows, known)
-        torch.testing.assert_close(known["model"].double(), model, rtol=1e-5, atol=1e-6)
-        labels, keep = pseudo_label(align(rows, target, known["model"]), 0.6)
-        assert torch.equal(found.labels, labels)
-        assert torch.equal(found.keep, keep)
-        known = found.statistics
+        pseudo_labels = labeller.label(rows, statistics)
+        torch.testing.assert_close(statistics["model"].double(), model, rtol=1e-5, atol=1e-6)
+        labels, keep = pseudo_label(align(rows, target, statistics["model"]), 0.6)
+        assert torch.equal(pseudo_labels.labels, labels)
+        assert torch.equal(pseudo_labels.keep, keep)
+        statistics = pseudo_labels.statistics
         means.append(rows.mean(dim=0).tolist())
 
 
@@ -110,9 +111,9 @@ def test_a_batch_is_aligned_by_those_before(size: tuple[int, int, int], batches:
 def test_equal_shares_change_nothing(size: tuple[int, int, int]) -> None:
     rows = random_rows(*size)
     target = random_rows(1, size[1], size[2] + 1)[0]
-    found = align(rows, target, target)
-    torch.testing.assert_close(found, rows)
-    torch.testing.assert_close(found.sum(dim=1), torch.ones(size[0], dtype=torch.float64))
+    aligned = align(rows, target, target)
+    torch.testing.assert_close(aligned, rows)
+    torch.testing.assert_close(aligned.sum(dim=1), torch.ones(size[0], dtype=torch.float64))
 
 
 def test_average_answers_become_the_target() -> None:
@@ -124,24 +125,24 @@ def test_average_answers_become_the_target() -> None:
 
 
 def test_a_class_of_zero_stays_zero() -> None:
-    found = align(torch.tensor([[0.0, 1.0]]), torch.tensor([0.9, 0.1]), torch.tensor([0.0, 1.0]))
-    assert found.tolist() == [[0.0, 1.0]]
+    aligned = align(torch.tensor([[0.0, 1.0]]), torch.tensor([0.9, 0.1]), torch.tensor([0.0, 1.0]))
+    assert aligned.tolist() == [[0.0, 1.0]]
 
 
 def test_a_site_without_labels_is_fixmatch() -> None:
     labeller = Aligned(0.6)
     rows = random_rows(9, 4, 3)
     for counts in (None, torch.zeros(4)):
-        known = labeller.init(RoundInputs(torch.ones(4), class_counts=counts))
-        found = labeller.label(rows, known)
-        assert known == found.statistics == {}
-        assert torch.equal(found.keep, pseudo_label(rows, 0.6)[1])
+        statistics = labeller.init(RoundInputs(torch.ones(4), class_counts=counts))
+        pseudo_labels = labeller.label(rows, statistics)
+        assert statistics == pseudo_labels.statistics == {}
+        assert torch.equal(pseudo_labels.keep, pseudo_label(rows, 0.6)[1])
 
 
 def test_an_empty_batch_tells_nothing() -> None:
     labeller = Aligned(0.6)
-    known = labeller.init(inputs([3, 1]))
-    assert labeller.label(torch.empty(0, 2), known).statistics == known
+    statistics = labeller.init(inputs([3, 1]))
+    assert labeller.label(torch.empty(0, 2), statistics).statistics == statistics
 
 
 # --- gradients and broken input
@@ -150,8 +151,8 @@ def test_an_empty_batch_tells_nothing() -> None:
 def test_neither_labels_nor_shares_carry_a_gradient() -> None:
     labeller = Aligned(0.6)
     rows = random_rows(5, 3, 1).requires_grad_()
-    found = labeller.label(rows, labeller.init(inputs([4, 1, 1])))
-    assert not any(tensor.requires_grad for tensor in found.statistics.values())
+    pseudo_labels = labeller.label(rows, labeller.init(inputs([4, 1, 1])))
+    assert not any(tensor.requires_grad for tensor in pseudo_labels.statistics.values())
     assert not align(rows, torch.ones(3) / 3, torch.ones(3) / 3).requires_grad
 
 
@@ -179,5 +180,5 @@ def test_wrong_shapes_are_refused() -> None:
 def test_nothing_waits_for_the_device() -> None:
     rows = torch.randn(5, 3, device="meta").softmax(dim=1)
     target = torch.ones(3, device="meta")
-    known = {"target": target, "model": target, "weight": target.sum()}
-    assert Aligned(0.6).label(rows, known).keep.device == rows.device
+    statistics = {"target": target, "model": target, "weight": target.sum()}
+    assert Aligned(0.6).label(rows, statistics).keep.device == rows.device

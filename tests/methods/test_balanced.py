@@ -41,12 +41,12 @@ def test_thresholds_by_hand() -> None:
     """Shares (0.5, 0.3, 0.15, 0.05) of 4/10; their deviation is the root of 0.0184 / 3."""
     shares = shares_of_ten(COUNTED)
     assert shares.tolist() == pytest.approx([0.20, 0.12, 0.06, 0.02])
-    found = balanced_thresholds(shares, 0.84, highest=0.9)
+    thresholds = balanced_thresholds(shares, 0.84, highest=0.9)
     deviation = math.sqrt(0.0184 / 3)
-    assert found.tolist() == pytest.approx(
+    assert thresholds.tolist() == pytest.approx(
         [0.9, *(share + 0.84 - deviation for share in (0.12, 0.06, 0.02))]
     )
-    assert found.tolist() == pytest.approx([0.9, 0.88168, 0.82168, 0.78168], abs=1e-5)
+    assert thresholds.tolist() == pytest.approx([0.9, 0.88168, 0.82168, 0.78168], abs=1e-5)
     assert (shares < TAIL / 10).tolist() == [False, False, False, True]
 
 
@@ -69,8 +69,8 @@ def test_thresholds_equal_a_loop(counts: list[int], base: float) -> None:
     total = sum(counts)
     shares = [count / total * len(counts) / 10 if total else 0.1 for count in counts]
     expected = [min(max(share + base - statistics.stdev(shares), 0), HIGHEST) for share in shares]
-    found = balanced_thresholds(shares_of_ten(torch.tensor(counts)), base)
-    assert found.tolist() == pytest.approx(expected, abs=1e-6)
+    thresholds = balanced_thresholds(shares_of_ten(torch.tensor(counts)), base)
+    assert thresholds.tolist() == pytest.approx(expected, abs=1e-6)
 
 
 @grid
@@ -97,18 +97,18 @@ def test_counts_are_of_what_is_kept_in_a_round(size: tuple[int, int, int], batch
     inputs = RoundInputs(torch.ones(classes), class_counts=torch.arange(classes))
     labeller = Balanced(0.5)
     kept = [0] * classes
-    known = labeller.init(inputs)
+    statistics = labeller.init(inputs)
     shares = shares_of_ten(torch.arange(classes))
     for batch in range(batches):
         rows = random_rows(images, classes, seed + batch)
-        found = labeller.label(rows, known)
+        pseudo_labels = labeller.label(rows, statistics)
         labels, keep = rescue(rows, balanced_thresholds(shares, 0.5), shares < TAIL / 10)
-        assert torch.equal(found.labels, labels)
-        assert torch.equal(found.keep, keep)
+        assert torch.equal(pseudo_labels.labels, labels)
+        assert torch.equal(pseudo_labels.keep, keep)
         for label in labels[keep].tolist():
             kept[label] += 1
-        known = found.statistics
-    memory = labeller.remember(known)
+        statistics = pseudo_labels.statistics
+    memory = labeller.remember(statistics)
     assert memory[COUNTS]["kept"].tolist() == kept
     later = labeller.init(
         RoundInputs(torch.ones(classes), memory=memory, class_counts=torch.arange(classes))
@@ -133,9 +133,9 @@ def test_equal_counts_give_one_threshold() -> None:
 def test_without_rare_classes_nothing_is_rescued(size: tuple[int, int, int]) -> None:
     rows = random_rows(*size)
     thresholds = random_rows(1, size[1], size[2] + 1)[0]
-    found = rescue(rows, thresholds, torch.zeros(size[1], dtype=torch.bool))
+    labels_and_keep = rescue(rows, thresholds, torch.zeros(size[1], dtype=torch.bool))
     expected = pseudo_label(rows, thresholds)
-    assert all(torch.equal(a, b) for a, b in zip(found, expected, strict=True))
+    assert all(torch.equal(a, b) for a, b in zip(labels_and_keep, expected, strict=True))
 
 
 def test_one_class_has_no_second() -> None:
@@ -151,9 +151,10 @@ def test_one_class_has_no_second() -> None:
 
 def test_labels_carry_no_gradient() -> None:
     rows = random_rows(4, 3, 0).requires_grad_()
-    found = Balanced(0.5).label(rows, {"before": torch.ones(3), "kept": torch.zeros(3)})
+    pseudo_labels = Balanced(0.5).label(rows, {"before": torch.ones(3), "kept": torch.zeros(3)})
     assert not any(
-        tensor.requires_grad for tensor in (found.labels, found.keep, *found.statistics.values())
+        tensor.requires_grad
+        for tensor in (pseudo_labels.labels, pseudo_labels.keep, *pseudo_labels.statistics.values())
     )
 
 
@@ -162,8 +163,8 @@ def test_a_broken_row_is_neither_kept_nor_rescued() -> None:
     labels, keep = rescue(rows, torch.full((3,), 0.9), torch.ones(3, dtype=torch.bool))
     assert keep.tolist() == [False, False, True]
     assert ((labels >= 0) & (labels < 3)).all()
-    found = Balanced(0.5).label(rows, {"before": torch.ones(3), "kept": torch.zeros(3)})
-    assert found.statistics["kept"].isfinite().all()
+    pseudo_labels = Balanced(0.5).label(rows, {"before": torch.ones(3), "kept": torch.zeros(3)})
+    assert pseudo_labels.statistics["kept"].isfinite().all()
 
 
 def test_no_images() -> None:

@@ -33,8 +33,8 @@ def statistics(net: nn.Module) -> list[Tensor]:
     return [buffer.clone() for norm in batch_norms(net) for buffer in norm.buffers()]
 
 
-def equal(found: list[Tensor], expected: list[Tensor]) -> bool:
-    return all(torch.equal(a, b) for a, b in zip(found, expected, strict=True))
+def equal(actual: list[Tensor], expected: list[Tensor]) -> bool:
+    return all(torch.equal(a, b) for a, b in zip(actual, expected, strict=True))
 
 
 def seen(net: nn.Module) -> nn.Module:
@@ -56,16 +56,19 @@ def test_strong_views_move_statistics_only_if_all_are_to(mode: str) -> None:
 
 def test_strong_views_are_normalised_by_their_batch() -> None:
     """Both settings give the logits and gradients of a pass in training mode, to the last bit."""
-    by_mode = {}
+    logits_and_gradients = {}
     for mode in MODES:
         settings = Settings(batch_statistics=mode)
         net = seen(batch_norm_net(1))
         logits = strong_pass(net, IMAGES, settings)
         logits.square().sum().backward()
-        by_mode[mode] = [logits.detach(), *(parameter.grad for parameter in net.parameters())]
-    assert equal(by_mode["weak_views"], by_mode["all_views"])
+        logits_and_gradients[mode] = [
+            logits.detach(),
+            *(parameter.grad for parameter in net.parameters()),
+        ]
+    assert equal(logits_and_gradients["weak_views"], logits_and_gradients["all_views"])
     in_training_mode = seen(batch_norm_net(1)).train()(IMAGES)
-    assert torch.equal(by_mode["all_views"][0], in_training_mode)
+    assert torch.equal(logits_and_gradients["all_views"][0], in_training_mode)
 
 
 def test_kept_statistics_move_again_afterwards() -> None:
@@ -157,15 +160,15 @@ def test_a_students_statistics_are_those_of_its_weak_views() -> None:
     """RSCFed's student sees a second weak view; other students see strong ones, and keep theirs."""
     images = batch()
     twin = seen(batch_norm_net(1))
-    moved = {
+    nets = {
         mode: {name: after_a_step(*each, images) for name, each in objectives(mode).items()}
         for mode in MODES
     }
     received = statistics(twin)
-    assert equal(statistics(moved["weak_views"]["teacher"]), received)
+    assert equal(statistics(nets["weak_views"]["teacher"]), received)
     twin(images.strong)
-    assert equal(statistics(moved["weak_views"]["lasting teacher"]), statistics(twin))
-    assert equal(statistics(moved["all_views"]["teacher"]), statistics(twin))
+    assert equal(statistics(nets["weak_views"]["lasting teacher"]), statistics(twin))
+    assert equal(statistics(nets["all_views"]["teacher"]), statistics(twin))
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -174,9 +177,9 @@ def test_a_net_without_batchnorm_is_trained_alike(mode: str) -> None:
     net = nn.Sequential(nn.Flatten(), nn.Linear(768, 2), nn.Dropout(0.5))
     twin = copy.deepcopy(net)
     torch.manual_seed(0)
-    by_mode = strong_pass(net, IMAGES, settings)
+    logits = strong_pass(net, IMAGES, settings)
     torch.manual_seed(0)
-    assert torch.equal(by_mode, twin(IMAGES))
+    assert torch.equal(logits, twin(IMAGES))
 
 
 def test_an_unknown_choice_is_refused() -> None:

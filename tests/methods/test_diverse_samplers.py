@@ -54,9 +54,10 @@ def centres_loop(
         for index, point in enumerate(features):
             if index in chosen:
                 continue
-            known = [*centres, *(features[other] for other in chosen)]
+            all_centres = [*centres, *(features[other] for other in chosen)]
             nearest = min(
-                sum((a - b) ** 2 for a, b in zip(point, centre, strict=True)) for centre in known
+                sum((a - b) ** 2 for a, b in zip(point, centre, strict=True))
+                for centre in all_centres
             )
             if nearest > farthest:
                 best = index
@@ -75,17 +76,13 @@ def centres_loop(
 def test_centres_equal_a_loop(images: int, labelled: int, budget: int, seed: int) -> None:
     """Whole numbers make ties common and distances exact; small blocks make several blocks."""
     draw = torch.Generator().manual_seed(seed)
-    features, centres = (
-        torch.randint(-3, 4, (n, 2), generator=draw).float() for n in (images, labelled)
-    )
+    features = torch.randint(-3, 4, (images, 2), generator=draw)
+    centres = torch.randint(-3, 4, (labelled, 2), generator=draw)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(core_set, "_CENTRES_AT_ONCE", 2)
-        found = k_centre_greedy(features, centres, budget, generator(seed))
-    first = [] if labelled else found[:1]
-    points = [[int(value) for value in row] for row in features.tolist()]
-    assert found == centres_loop(
-        points, [[int(value) for value in row] for row in centres.tolist()], budget, first
-    )
+        chosen = k_centre_greedy(features.float(), centres.float(), budget, generator(seed))
+    first = [] if labelled else chosen[:1]
+    assert chosen == centres_loop(features.tolist(), centres.tolist(), budget, first)
 
 
 def test_ties_go_to_the_lowest_position() -> None:
@@ -94,16 +91,10 @@ def test_ties_go_to_the_lowest_position() -> None:
     7 was farther before. Of -2, 6, 4: with 6 a centre, 4 is as near as -2, which comes first.
     """
     origin = torch.zeros(1, 1)
-    assert k_centre_greedy(torch.tensor([[3.0], [7.0], [10.0]]), origin, 3, generator()) == [
-        2,
-        0,
-        1,
-    ]
-    assert k_centre_greedy(torch.tensor([[-2.0], [6.0], [4.0]]), origin, 3, generator()) == [
-        1,
-        0,
-        2,
-    ]
+    points = torch.tensor([[3.0], [7.0], [10.0]])
+    assert k_centre_greedy(points, origin, 3, generator()) == [2, 0, 1]
+    points = torch.tensor([[-2.0], [6.0], [4.0]])
+    assert k_centre_greedy(points, origin, 3, generator()) == [1, 0, 2]
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -112,8 +103,8 @@ def test_centres_equal_those_of_scikit_activeml(seed: int) -> None:
     labels = np.full(200, np.nan)
     labels[:20] = 0
     expected, _ = k_greedy_center(features.double().numpy(), labels, batch_size=100)
-    found = k_centre_greedy(features[20:], features[:20], 100, generator())
-    assert [20 + position for position in found] == expected.tolist()
+    chosen = k_centre_greedy(features[20:], features[:20], 100, generator())
+    assert [20 + position for position in chosen] == expected.tolist()
 
 
 @grid
@@ -125,22 +116,19 @@ def test_centres_ignore_shift_scale_rotation_and_repetition(
     features = torch.randint(-9, 10, (40, 2), generator=draw).float()
     labelled = features[:4]
     rest = features[4:]
-    found = k_centre_greedy(rest, labelled, 12, generator())
+    chosen = k_centre_greedy(rest, labelled, 12, generator())
     turned = (factor * features + shift) @ torch.tensor([[0.0, 1.0], [-1.0, 0.0]])
-    assert k_centre_greedy(turned[4:], turned[:4], 12, generator()) == found
-    assert k_centre_greedy(rest, labelled.repeat(3, 1).flip(0), 12, generator()) == found
-    assert k_centre_greedy(rest, labelled, 5, generator()) == found[:5]
+    assert k_centre_greedy(turned[4:], turned[:4], 12, generator()) == chosen
+    assert k_centre_greedy(rest, labelled.repeat(3, 1).flip(0), 12, generator()) == chosen
+    assert k_centre_greedy(rest, labelled, 5, generator()) == chosen[:5]
 
 
 def test_the_first_centre_is_drawn_where_none_is_labelled() -> None:
     features = random_features(50, 3, 0)
-    found = [k_centre_greedy(features, NOBODY, 4, generator(seed)) for seed in range(20)]
-    assert len({chosen[0] for chosen in found}) > 5
-    for chosen in found:
-        assert chosen == [
-            chosen[0],
-            *k_centre_greedy(features, features[chosen[:1]], 3, generator()),
-        ]
+    choices = [k_centre_greedy(features, NOBODY, 4, generator(seed)) for seed in range(20)]
+    assert len({chosen[0] for chosen in choices}) > 5
+    for first, *others in choices:
+        assert k_centre_greedy(features, features[[first]], 3, generator()) == others
 
 
 def test_equal_images_come_last() -> None:
@@ -242,14 +230,14 @@ def groups_loop(features: Tensor, bands: int, rows: int, seed: int) -> set[froze
 def test_groups_equal_a_loop(images: int, bands: int, rows: int, seed: int) -> None:
     features = random_features(images, 3, seed)
     features[: images // 5] = 0.0  # on every plane
-    found = hashed_groups(features, bands, rows, 1000, generator(seed))
-    assert {frozenset(group) for group in found} == groups_loop(features, bands, rows, seed)
-    assert [len(group) for group in found] == sorted(map(len, found), reverse=True)
-    assert all(group == sorted(group) for group in found)
+    groups = hashed_groups(features, bands, rows, 1000, generator(seed))
+    assert {frozenset(group) for group in groups} == groups_loop(features, bands, rows, seed)
+    assert [len(group) for group in groups] == sorted(map(len, groups), reverse=True)
+    assert all(group == sorted(group) for group in groups)
     few = hashed_groups(features, bands, rows, 2, generator(seed))
-    assert len(few) == min(2, len(found))
+    assert len(few) == min(2, len(groups))
     assert sorted(position for group in few for position in group) == list(range(images))
-    assert all(set(kept) <= set(group) for kept, group in zip(found, few, strict=False))
+    assert all(set(kept) <= set(group) for kept, group in zip(groups, few, strict=False))
 
 
 # --- SA

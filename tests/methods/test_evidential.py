@@ -256,10 +256,10 @@ def test_the_objective_weights_classes_by_the_sites_labels() -> None:
     labels = torch.tensor([0, 1, 2, 0])
     images = torch.rand(4, 3, 16, 16, generator=torch.Generator().manual_seed(0))
     inputs = RoundInputs(torch.ones(3), class_counts=torch.tensor([6, 3, 1]))
-    found = Evidential(0.5).losses(net, Batch(images, labels), inputs).terms
-    assert list(found) == ["loss_supervised"]
+    terms = Evidential(0.5).losses(net, Batch(images, labels), inputs).terms
+    assert list(terms) == ["loss_supervised"]
     torch.testing.assert_close(
-        found["loss_supervised"],
+        terms["loss_supervised"],
         evidential_loss(net(images), labels, torch.tensor([0.6, 0.3, 0.1]), 0.5),
     )
     assert not Evidential(0.5).losses(net, Batch(), inputs).terms

@@ -104,6 +104,7 @@ def test_relaxation_by_hand() -> None:
 
 
 def entropies(alpha: list[float]) -> tuple[float, float]:
+    """Return the aleatoric and the epistemic uncertainty."""
     total = math.fsum(alpha)
     classes = len(alpha)
     inside = math.fsum(a / total * (digamma(total + 1) - digamma(a + 1)) for a in alpha)
@@ -116,17 +117,20 @@ def entropies(alpha: list[float]) -> tuple[float, float]:
 @given(images=st.integers(1, 6), classes=st.integers(1, 6), seed=st.integers(0, 10_000))
 def test_scores_equal_a_loop(images: int, classes: int, seed: int) -> None:
     local, glob = concentration(random_logits(2, images, classes, seed))
-    known = [entropies(alpha)[1] for alpha in glob.tolist()]
-    assert differential_entropy(glob).tolist() == pytest.approx(known, rel=1e-9, abs=1e-9)
-    span = max(known) - min(known)
+    local_entropies = [entropies(alpha) for alpha in local.tolist()]
+    global_entropies = [entropies(alpha) for alpha in glob.tolist()]
+    unknown = [epistemic for _, epistemic in global_entropies]
+    assert differential_entropy(glob).tolist() == pytest.approx(unknown, rel=1e-9, abs=1e-9)
+    span = max(unknown) - min(unknown)
     expected = []
-    for one, other, epistemic in zip(local.tolist(), glob.tolist(), known, strict=True):
-        scale = (epistemic - min(known)) / span if span > 1e-12 else 1.0
-        expected.append(scale * (entropies(one)[0] + entropies(other)[0]))
+    for (local_doubt, _), (global_doubt, epistemic) in zip(
+        local_entropies, global_entropies, strict=True
+    ):
+        scale = (epistemic - min(unknown)) / span if span > 1e-12 else 1.0
+        expected.append(scale * (local_doubt + global_doubt))
     if span == 0 or span > 1e-6:
-        assert calibrated_uncertainty(local, glob).tolist() == pytest.approx(
-            expected, rel=1e-6, abs=1e-6
-        )
+        scores = calibrated_uncertainty(local, glob).tolist()
+        assert scores == pytest.approx(expected, rel=1e-6, abs=1e-6)
 
 
 def test_uncertainties_are_those_of_samples() -> None:
@@ -137,36 +141,37 @@ def test_uncertainties_are_those_of_samples() -> None:
     )
     with torch.random.fork_rng():
         torch.manual_seed(0)
-        entropy = (
-            torch.special.entr(distribution.sample(torch.Size([100_000]))).sum(dim=1).mean().item()
-        )
-    assert expected_entropy(alpha).item() == pytest.approx(entropy, rel=0.01)
+        samples = distribution.sample(torch.Size([100_000]))
+    mean_entropy = torch.special.entr(samples).sum(dim=1).mean().item()
+    assert expected_entropy(alpha).item() == pytest.approx(mean_entropy, rel=0.01)
 
 
 def relaxed_loop(
     order: list[int], features: Tensor, budget: int, neighbours: int, similarity: float
 ) -> list[int]:
     """Return the authors' choice, with neighbours from a full sort of exact cosines."""
-    rows = [[int(value) for value in each] for each in features.tolist()]
-    taken = list[int]()
-    left = list[int]()
+    rows = features.long().tolist()
+    taken: list[int] = []
+    left_out: list[int] = []
+
+    def inner_product(one: int, other: int) -> int:
+        return sum(a * b for a, b in zip(rows[one], rows[other], strict=True))
 
     def cosine(one: int, other: int) -> float:
-        dot, *norms = (
-            sum(a * b for a, b in zip(rows[i], rows[j], strict=True)) for i, j in pairs(one, other)
-        )
-        return round(dot / math.sqrt(norms[0] * norms[1]), 9) if all(norms) else 0.0
-
-    def pairs(one: int, other: int) -> list[tuple[int, int]]:
-        return [(one, other), (one, one), (other, other)]
+        squares = inner_product(one, one) * inner_product(other, other)
+        return round(inner_product(one, other) / math.sqrt(squares), 9) if squares else 0.0
 
     for image in order:
         if len(taken) == budget:
             break
-        others = [(-cosine(image, other), other) for other in range(len(rows)) if other != image]
-        near = [other for negative, other in sorted(others)[:neighbours] if -negative > similarity]
-        (left if len(near) == neighbours and set(near) & set(taken) else taken).append(image)
-    return (taken + left)[:budget]
+        others = [other for other in range(len(rows)) if other != image]
+        nearest = sorted(others, key=lambda other: (-cosine(image, other), other))[:neighbours]
+        alike = [other for other in nearest if cosine(image, other) > similarity]
+        if len(alike) == neighbours and set(alike) & set(taken):
+            left_out.append(image)
+        else:
+            taken.append(image)
+    return (taken + left_out)[:budget]
 
 
 @grid
@@ -177,14 +182,14 @@ def relaxed_loop(
     seed=st.integers(0, 10_000),
 )
 def test_relaxation_equals_a_loop(images: int, budget: int, neighbours: int, seed: int) -> None:
-    """Few whole numbers, so that equal directions are common; small blocks, so that there are many."""
+    """Few whole numbers make equal directions common; small blocks make several blocks."""
     draw = torch.Generator().manual_seed(seed)
     features = torch.randint(-2, 3, (images, 3), generator=draw).float()
     order = torch.randperm(images, generator=draw)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(feal, "_ROWS_AT_ONCE", 3)
-        found = relaxed(order, features, budget, neighbours, 0.81)
-    assert found == relaxed_loop(order.tolist(), features, budget, neighbours, 0.81)
+        chosen = relaxed(order, features, budget, neighbours, 0.81)
+    assert chosen == relaxed_loop(order.tolist(), features, budget, neighbours, 0.81)
 
 
 # --- degenerate cases and invariances
@@ -195,9 +200,9 @@ def test_evidence_for_one_class_lowers_both() -> None:
         [torch.tensor([evidence, 1.0, 1.0]) for evidence in (3.0, 6.0, 12.0, 100.0)]
     )
     for uncertainty in (expected_entropy, differential_entropy):
-        found = uncertainty(alpha)
-        assert bool((found[1:] < found[:-1]).all())
-        assert bool((uncertainty(torch.ones(1, 3)) > found).all())
+        entropies = uncertainty(alpha)
+        assert bool((entropies[1:] < entropies[:-1]).all())
+        assert bool((uncertainty(torch.ones(1, 3)) > entropies).all())
 
 
 @grid
@@ -205,8 +210,8 @@ def test_evidence_for_one_class_lowers_both() -> None:
 def test_names_of_classes_do_not_matter(images: int, seed: int, data: st.DataObject) -> None:
     local, glob = concentration(random_logits(2, images, 4, seed))
     order = data.draw(st.permutations(range(4)))
-    found = calibrated_uncertainty(local[:, order], glob[:, order])
-    torch.testing.assert_close(found, calibrated_uncertainty(local, glob), rtol=1e-9, atol=1e-9)
+    scores = calibrated_uncertainty(local[:, order], glob[:, order])
+    torch.testing.assert_close(scores, calibrated_uncertainty(local, glob), rtol=1e-9, atol=1e-9)
 
 
 def test_no_evidence_anywhere_leaves_doubt_alone() -> None:
@@ -237,8 +242,8 @@ def test_equal_images_are_taken_once(copies: int) -> None:
     features = torch.randn(60, 8, generator=torch.Generator().manual_seed(0))
     features[:copies] = torch.randn(8, generator=torch.Generator().manual_seed(1))
     order = torch.arange(60)
-    found = relaxed(order, features, 60 - copies + 1, 5, 0.85)
-    assert found == [0, *range(copies, 60)]
+    chosen = relaxed(order, features, 60 - copies + 1, 5, 0.85)
+    assert chosen == [0, *range(copies, 60)]
     assert relaxed(order, features, 60, 5, 0.85)[-copies + 1 :] == list(range(1, copies))
 
 
@@ -275,8 +280,8 @@ def test_ten_thousand_images_need_no_full_matrix() -> None:
     """All dense and near each other, so that every row is looked at: blocks of 256 rows."""
     draw = torch.Generator().manual_seed(0)
     features = 1 + 0.01 * torch.randn(10_000, 16, generator=draw)
-    found = relaxed(torch.arange(10_000), features, 9_000, 5, 0.85)
-    assert len(set(found)) == 9_000
+    chosen = relaxed(torch.arange(10_000), features, 9_000, 5, 0.85)
+    assert len(set(chosen)) == 9_000
 
 
 @pytest.mark.parametrize("value", [NAN, INF])

@@ -44,10 +44,12 @@ def test_entropy_by_hand() -> None:
     """
     local = torch.tensor([[0.5, 0.5], [1.0, 0.0], [1.0, 0.0], [1.0, 0.0]])
     glob = torch.tensor([[0.5, 0.5], [0.0, 1.0], [0.5, 0.5], [1.0, 0.0]])
-    found = ensemble_entropy(torch.stack([local, glob]))
-    assert found.dtype == torch.float64
+    entropies = ensemble_entropy(torch.stack([local, glob]))
+    assert entropies.dtype == torch.float64
     two = math.log(2)
-    assert found.tolist() == pytest.approx([two, two, 2 * two - 0.75 * math.log(3), 0], rel=1e-15)
+    assert entropies.tolist() == pytest.approx(
+        [two, two, 2 * two - 0.75 * math.log(3), 0], rel=1e-15
+    )
 
 
 @grid
@@ -109,8 +111,8 @@ def test_equal_rows_have_equal_entropy_to_the_last_bit() -> None:
 def test_entropy_edge_cases() -> None:
     assert ensemble_entropy(torch.empty(2, 0, 3)).shape == (0,)
     assert ensemble_entropy(torch.ones(2, 4, 1)).tolist() == [0] * 4
-    found = ensemble_entropy(torch.tensor([[[0.5, 0.5], [NAN, 0.5], [INF, 0.0], [1.2, -0.2]]]))
-    assert found.isfinite().tolist() == [True, False, False, False]
+    entropies = ensemble_entropy(torch.tensor([[[0.5, 0.5], [NAN, 0.5], [INF, 0.0], [1.2, -0.2]]]))
+    assert entropies.isfinite().tolist() == [True, False, False, False]
     half = torch.tensor([[[0.5, 0.5]]], dtype=torch.float16)
     assert ensemble_entropy(half).item() == pytest.approx(math.log(2), rel=1e-15)
     assert not ensemble_entropy(torch.full((1, 1, 2), 0.5, requires_grad=True)).requires_grad
@@ -144,9 +146,9 @@ def test_budget_of_the_papers_hospitals(pool: int, total: int, budget: list[int]
     round(83.7 k) = 84, 167, 251, 335, 419 ...
     1354 - 271 = 1083: round(108.3 k) = 108, 217, 325, 433, 542 ...
     """
-    found = annotation_budget(pool, round(0.1 * pool), 0.5, 10)
-    assert sum(found) == total
-    assert found == budget
+    numbers = annotation_budget(pool, round(0.1 * pool), 0.5, 10)
+    assert sum(numbers) == total
+    assert numbers == budget
 
 
 @grid
@@ -158,17 +160,17 @@ def test_budget_equals_a_loop_and_keeps_its_promises(
 ) -> None:
     target = round(share * pool)
     initial = int(start * target)
-    found = annotation_budget(pool, initial, share, steps)
+    budget = annotation_budget(pool, initial, share, steps)
     expected = []
     reached = 0
     for step in range(1, steps + 1):
         until = math.floor(Fraction(step * (target - initial), steps) + Fraction(1, 2))
         expected.append(until - reached)
         reached = until
-    assert found == expected
-    assert sum(found) == target - initial
-    assert max(found) - min(found) <= 1
-    assert min(found) >= 0
+    assert budget == expected
+    assert sum(budget) == target - initial
+    assert max(budget) - min(budget) <= 1
+    assert min(budget) >= 0
 
 
 @grid
@@ -232,20 +234,20 @@ def test_select_by_hand() -> None:
 @given(scores=st.lists(st.integers(-3, 3), max_size=40), budget=st.integers(0, 45))
 def test_select_equals_a_loop(scores: list[int], budget: int) -> None:
     """The argmax of eq. (4), one image after the other; the first of several."""
-    left = list(range(len(scores)))
+    remaining = list(range(len(scores)))
     expected = []
     for _ in range(min(budget, len(scores))):
-        best = left[0]
-        for candidate in left:
+        best = remaining[0]
+        for candidate in remaining:
             if scores[candidate] > scores[best]:
                 best = candidate
-        left.remove(best)
+        remaining.remove(best)
         expected.append(best)
     values = torch.tensor(scores, dtype=torch.float64)
-    found = select(values, range(len(scores)), budget)
-    assert found == expected
-    assert sum(scores[index] for index in found) == sum(sorted(scores, reverse=True)[:budget])
-    assert select(3 * values + 1, range(len(scores)), budget) == found
+    chosen = select(values, range(len(scores)), budget)
+    assert chosen == expected
+    assert sum(scores[index] for index in chosen) == sum(sorted(scores, reverse=True)[:budget])
+    assert select(3 * values + 1, range(len(scores)), budget) == chosen
 
 
 @grid

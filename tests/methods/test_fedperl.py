@@ -30,9 +30,8 @@ from fedward.methods.fedperl import (
 NAN = math.nan
 INF = math.inf
 grid = settings(deadline=None, max_examples=50)
-sizes = st.tuples(
-    st.integers(0, 4), st.integers(1, 6), st.integers(2, 5), st.integers(0, 10_000)
-)  # P, N, K, seed
+sizes = st.tuples(st.integers(0, 4), st.integers(1, 6), st.integers(2, 5), st.integers(0, 10_000))
+"""P peers, N images, K classes, and a seed."""
 
 
 def random_moments(models: int, features: int, seed: int) -> Tensor:
@@ -42,6 +41,7 @@ def random_moments(models: int, features: int, seed: int) -> Tensor:
 
 
 def random_probabilities(peers: int, images: int, classes: int, seed: int) -> tuple[Tensor, Tensor]:
+    """Return probabilities of the site (N, K) and of its peers (P, N, K)."""
     draw = torch.Generator().manual_seed(seed)
     logits = 2 * torch.randn(peers + 1, images, classes, generator=draw, dtype=torch.float64)
     probabilities = logits.softmax(dim=2)
@@ -144,17 +144,11 @@ def test_moments_follow_scale_and_shift_and_ignore_order(
 ) -> None:
     state = {"a": random_moments(3, 4, seed), "b": random_moments(1, 5, seed + 1)}
     moments = layer_moments(state)
-    mean, deviation = (
-        layer_moments({key: factor * value + shift for key, value in state.items()})
-        .reshape(-1, 2)
-        .T
-    )
-    torch.testing.assert_close(mean, factor * moments[0::2] + shift)
-    torch.testing.assert_close(deviation, abs(factor) * moments[1::2])
-    mixed = {
-        "b": state["b"].flip(1),
-        "a": state["a"].T.reshape(2, 6),
-    }  # other key order, other order of elements
+    scaled = layer_moments({name: factor * value + shift for name, value in state.items()})
+    torch.testing.assert_close(scaled[0::2], factor * moments[0::2] + shift)
+    torch.testing.assert_close(scaled[1::2], abs(factor) * moments[1::2])
+    # Another order of names, and of elements.
+    mixed = {"b": state["b"].flip(1), "a": state["a"].T.reshape(2, 6)}
     torch.testing.assert_close(layer_moments(mixed), moments)
 
 
@@ -198,16 +192,16 @@ def test_similarity_by_hand() -> None:
     expected = torch.tensor(
         [[1, 2 / 3, root], [2 / 3, 1, root], [root, root, 1]], dtype=torch.float64
     )
-    for found in (similarity(moments), similarity(moments, scale="minmax")):
-        assert found.dtype == torch.float64
-        torch.testing.assert_close(found, expected, rtol=1e-14, atol=0)
+    for matrix in (similarity(moments), similarity(moments, scale="minmax")):
+        assert matrix.dtype == torch.float64
+        torch.testing.assert_close(matrix, expected, rtol=1e-14, atol=0)
 
 
 def test_unscaled_similarity_by_hand() -> None:
     """(3, 4)·(4, 3) = 24 with norms 5 and 5; the opposite of a model has -1."""
-    found = similarity(torch.tensor([[3.0, 4.0], [4.0, 3.0], [-3.0, -4.0]]), scale="none")
-    assert found[0].tolist() == pytest.approx([1, 0.96, -1], rel=1e-15)
-    assert found[1].tolist() == pytest.approx([0.96, 1, -0.96], rel=1e-15)
+    matrix = similarity(torch.tensor([[3.0, 4.0], [4.0, 3.0], [-3.0, -4.0]]), scale="none")
+    assert matrix[0].tolist() == pytest.approx([1, 0.96, -1], rel=1e-15)
+    assert matrix[1].tolist() == pytest.approx([0.96, 1, -0.96], rel=1e-15)
 
 
 def loop_similarity(rows: list[list[float]], scale: str) -> list[list[float]]:
@@ -242,18 +236,18 @@ def test_similarity_equals_a_loop_and_keeps_its_promises(
     moments = random_moments(models, features, seed)
     if coarse:  # constant features, equal rows and zero rows become common
         moments = moments.round()
-    found = similarity(moments, scale)
+    matrix = similarity(moments, scale)
     torch.testing.assert_close(
-        found,
+        matrix,
         torch.tensor(loop_similarity(moments.tolist(), scale), dtype=torch.float64),
         rtol=1e-12,
         atol=1e-13,
     )
-    assert torch.equal(found, found.T)
-    assert found.diagonal().tolist() == [1.0] * models
-    assert found.abs().max() <= 1
+    assert torch.equal(matrix, matrix.T)
+    assert matrix.diagonal().tolist() == [1.0] * models
+    assert matrix.abs().max() <= 1
     if scale == "minmax":
-        assert found.min() >= 0
+        assert matrix.min() >= 0
 
 
 def test_similarity_degenerate() -> None:
@@ -274,10 +268,10 @@ def test_similarity_degenerate() -> None:
 @pytest.mark.parametrize("scale", ["minmax", "none"])
 def test_equal_models_without_direction_resemble_each_other(scale: str) -> None:
     """Rows 0 and 2 are zero, with minmax because they are the lowest in every feature."""
-    found = similarity(torch.tensor([[0.0, 0.0], [1.0, 2.0], [-0.0, 0.0]]), scale)
-    assert found.tolist() == [[1.0, 0.0, 1.0], [0.0, 1.0, 0.0], [1.0, 0.0, 1.0]]
-    assert top_peers(found[2], 2, 1, [0, 1, 2]) == [0]
-    assert top_peers(found[0], 0, 1, [0, 1, 2]) == [2]
+    matrix = similarity(torch.tensor([[0.0, 0.0], [1.0, 2.0], [-0.0, 0.0]]), scale)
+    assert matrix.tolist() == [[1.0, 0.0, 1.0], [0.0, 1.0, 0.0], [1.0, 0.0, 1.0]]
+    assert top_peers(matrix[2], 2, 1, [0, 1, 2]) == [0]
+    assert top_peers(matrix[0], 0, 1, [0, 1, 2]) == [2]
 
 
 @grid
@@ -303,10 +297,10 @@ def test_similarity_follows_the_sites_and_ignores_units(seed: int, order: list[i
 def test_equal_models_are_equally_similar_to_the_last_bit(seed: int, scale: str) -> None:
     """Ties are then broken by index, on every machine; and rounding lifts no similarity above 1."""
     moments = random_moments(4, 622, seed)
-    found = similarity(moments[[0, 1, 0, 2, 0, 3, 0]], scale)
+    matrix = similarity(moments[[0, 1, 0, 2, 0, 3, 0]], scale)
     for other in (1, 3, 5):
-        assert len(set(found[other, [0, 2, 4, 6]].tolist())) == 1
-    assert found.max() == 1
+        assert len(set(matrix[other, [0, 2, 4, 6]].tolist())) == 1
+    assert matrix.max() == 1
     opposite = similarity(torch.cat([moments, -moments]), "none")
     assert opposite.min() >= -1
 
@@ -347,10 +341,9 @@ def test_similarity_refuses_unknown_scales() -> None:
 def test_rows_of_similarities_are_those_of_the_matrix(
     sites: int, seed: int, scale: Any, data: st.DataObject
 ) -> None:
-    """To the last bit, and in the order asked for; some models are equal, or all zero."""
-    moments = (
-        random_moments(sites, 6, seed)[[0, *range(sites - 1)]] * (torch.arange(sites) != 3)[:, None]
-    )
+    """They are, to the last bit, in the order asked for; two models are equal, one is all zero."""
+    moments = random_moments(sites, 6, seed)[[0, *range(sites - 1)]]
+    moments[torch.arange(sites) == 3] = 0
     rows = data.draw(st.lists(st.integers(0, sites - 1), max_size=5))
     assert torch.equal(similarity(moments, scale, rows), similarity(moments, scale)[rows])
 
@@ -403,16 +396,16 @@ def test_top_peers_equal_a_loop(sites: int, seed: int, committee: int, data: st.
     matrix = random_similarity(sites, seed)
     site = data.draw(st.integers(0, sites - 1))
     seen = data.draw(st.lists(st.integers(0, sites - 1), unique=True))
-    left = set(seen) - {site}
+    remaining = set(seen) - {site}
     expected = []
-    while left and len(expected) < committee:
+    while remaining and len(expected) < committee:
         best = None
         for index in range(sites):
-            if index in left and (best is None or matrix[site, index] > matrix[site, best]):
+            if index in remaining and (best is None or matrix[site, index] > matrix[site, best]):
                 best = index
         assert best is not None
         expected.append(best)
-        left.remove(best)
+        remaining.remove(best)
     assert top_peers(matrix[site], site, committee, seen) == expected
     assert top_peers(matrix[site], site, committee, seen[::-1]) == expected
 
@@ -445,7 +438,7 @@ def test_top_peers_refuse_a_broken_similarity_of_candidates(value: float) -> Non
         (0, 2, [True, False, True]),
     ],
 )
-def test_top_peers_refuse_what_is_no_site(site: int, committee: int, seen: list[int]) -> None:
+def test_top_peers_refuse_indices_of_no_site(site: int, committee: int, seen: list[int]) -> None:
     with pytest.raises(ConfigError):
         top_peers(MATRIX[0], site, committee, seen)
 
@@ -486,7 +479,7 @@ def test_random_peers_depend_on_the_generator_alone() -> None:
 @pytest.mark.parametrize(
     ("site", "committee", "seen"), [(-1, 2, [1]), (0, -1, [1]), (0, 2, [-1]), (0, 2, [True])]
 )
-def test_random_peers_refuse_what_is_no_site(site: int, committee: int, seen: list[int]) -> None:
+def test_random_peers_refuse_indices_of_no_site(site: int, committee: int, seen: list[int]) -> None:
     with pytest.raises(ConfigError):
         random_peers(site, committee, seen, torch.Generator())
 
@@ -584,10 +577,10 @@ def test_without_peers_it_is_fixmatch(
     size: tuple[int, int, int, int], threshold: float, combine: str
 ) -> None:
     local, _ = random_probabilities(*size)
-    found = pseudo_label(local, local.new_empty(0, *local.shape), threshold, combine)
+    labels_and_keep = pseudo_label(local, local.new_empty(0, *local.shape), threshold, combine)
     expected = fixmatch.pseudo_label(local, threshold)
-    assert torch.equal(found[0], expected[0])
-    assert torch.equal(found[1], expected[1])
+    assert torch.equal(labels_and_keep[0], expected[0])
+    assert torch.equal(labels_and_keep[1], expected[1])
 
 
 @grid
@@ -611,10 +604,10 @@ def test_labels_follow_images_and_classes_not_order_of_peers(
 
 def test_equal_peers_add_nothing() -> None:
     local, _ = random_probabilities(0, 6, 4, 1)
-    found = pseudo_label(local, local.expand(3, -1, -1), 0.5)
+    labels_and_keep = pseudo_label(local, local.expand(3, -1, -1), 0.5)
     expected = fixmatch.pseudo_label(local, 0.5)
-    assert torch.equal(found[0], expected[0])
-    assert torch.equal(found[1], expected[1])
+    assert torch.equal(labels_and_keep[0], expected[0])
+    assert torch.equal(labels_and_keep[1], expected[1])
 
 
 def test_labels_carry_no_gradient() -> None:
@@ -836,7 +829,7 @@ def test_gated_similarity_looks_along_the_row_of_the_site(
     assert kept == peers[: len(kept)]  # top peers come by falling similarity, so a gate cuts a tail
 
 
-def test_policies_drop_what_is_not_a_number() -> None:
+def test_policies_drop_nan() -> None:
     accuracy = {0: 0.5, 1: NAN, 2: 0.6}
     assert validation_policy([1, 2], accuracy, 0) == [2]
     assert validation_policy([0, 2], accuracy, 1) == []

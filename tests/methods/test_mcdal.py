@@ -54,11 +54,11 @@ def test_distances_equal_a_loop(size: tuple[int, int, int], data: st.DataObject)
     for one, two, three in zip(*p.tolist(), strict=True):
         pairs = ((one, two), (one, three), (two, three))
         expected.append(sum(abs(a - b) for u, v in pairs for a, b in zip(u, v, strict=True)))
-    found = pairwise_distances(p)
-    assert found.tolist() == pytest.approx(expected, rel=1e-12, abs=1e-14)
+    distances = pairwise_distances(p)
+    assert distances.tolist() == pytest.approx(expected, rel=1e-12, abs=1e-14)
     order = data.draw(st.permutations(range(3)))
-    torch.testing.assert_close(pairwise_distances(p[order]), found)
-    assert bool((found <= (4 if size[1] == 2 else 6)).all())
+    torch.testing.assert_close(pairwise_distances(p[order]), distances)
+    assert bool((distances <= (4 if size[1] == 2 else 6)).all())
 
 
 # --- discrepancy
@@ -74,9 +74,9 @@ def test_discrepancy_by_hand() -> None:
     first = torch.tensor([[LOG3, 0.0]], dtype=torch.float64, requires_grad=True)
     second = torch.zeros(1, 2, dtype=torch.float64, requires_grad=True)
     main = torch.zeros(1, 2, dtype=torch.float64, requires_grad=True)
-    found = discrepancy(first, second, main)
-    found.backward()
-    assert found.item() == pytest.approx(0.5, rel=1e-15)
+    loss = discrepancy(first, second, main)
+    loss.backward()
+    assert loss.item() == pytest.approx(0.5, rel=1e-15)
     assert first.grad is not None
     assert second.grad is not None
     assert first.grad.flatten().tolist() == pytest.approx([3 / 8, -3 / 8], rel=1e-14)
@@ -87,22 +87,24 @@ def test_discrepancy_by_hand() -> None:
 @grid
 @given(size=sizes)
 def test_discrepancy_equals_a_loop_and_the_mean_score(size: tuple[int, int, int]) -> None:
-    logits = [each.detach() for each in random_logits(*size)]
-    rows = [[[math.exp(value) for value in row] for row in each.tolist()] for each in logits]
-    outputs = [[[value / sum(row) for value in row] for row in each] for each in rows]
+    logits = [tensor.detach() for tensor in random_logits(*size)]
+    probabilities = []
+    for tensor in logits:
+        flat = []
+        for row in tensor.tolist():
+            exponentials = [math.exp(value) for value in row]
+            flat += [value / sum(exponentials) for value in exponentials]
+        probabilities.append(flat)
     total = 0.0
     for one, other in ((0, 1), (0, 2), (1, 2)):
-        pairs = [
-            abs(a - b)
-            for u, v in zip(outputs[one], outputs[other], strict=True)
-            for a, b in zip(u, v, strict=True)
-        ]
-        total += math.fsum(pairs) / len(pairs)
-    found = discrepancy(*logits)
-    assert found.item() == pytest.approx(total, rel=1e-9, abs=1e-14)
-    assert 0 <= found.item() <= 6 / size[1] + 1e-12
+        pairs = zip(probabilities[one], probabilities[other], strict=True)
+        differences = [abs(a - b) for a, b in pairs]
+        total += math.fsum(differences) / len(differences)
+    loss = discrepancy(*logits)
+    assert loss.item() == pytest.approx(total, rel=1e-9, abs=1e-14)
+    assert 0 <= loss.item() <= 6 / size[1] + 1e-12
     scores = pairwise_distances(torch.stack(logits).softmax(dim=2))
-    torch.testing.assert_close(scores.mean() / size[1], found)
+    torch.testing.assert_close(scores.mean() / size[1], loss)
 
 
 @grid
@@ -110,12 +112,12 @@ def test_discrepancy_equals_a_loop_and_the_mean_score(size: tuple[int, int, int]
 def test_discrepancy_invariances(size: tuple[int, int, int], data: st.DataObject) -> None:
     first, second, main = (each.detach() for each in random_logits(*size))
     rows, names = (torch.tensor(data.draw(st.permutations(range(n)))) for n in size[:2])
-    found = discrepancy(first, second, main)
-    torch.testing.assert_close(discrepancy(second, first, main), found)
+    loss = discrepancy(first, second, main)
+    torch.testing.assert_close(discrepancy(second, first, main), loss)
     torch.testing.assert_close(
-        discrepancy(*(each[rows][:, names] for each in (first, second, main))), found
+        discrepancy(*(each[rows][:, names] for each in (first, second, main))), loss
     )
-    torch.testing.assert_close(discrepancy(first + 3, second, main - 1), found)
+    torch.testing.assert_close(discrepancy(first + 3, second, main - 1), loss)
     assert discrepancy(first, first, first).item() == 0
 
 

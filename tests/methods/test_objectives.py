@@ -75,10 +75,10 @@ def fedperl(**settings: object) -> FedPerlObjective:
 
 
 def gradients(net: nn.Module, total: Tensor) -> list[Tensor]:
-    parts = torch.autograd.grad(total, list(net.parameters()), allow_unused=True)
+    derivatives = torch.autograd.grad(total, list(net.parameters()), allow_unused=True)
     return [
         torch.zeros_like(parameter) if part is None else part
-        for parameter, part in zip(net.parameters(), parts, strict=True)
+        for parameter, part in zip(net.parameters(), derivatives, strict=True)
     ]
 
 
@@ -92,8 +92,8 @@ def evaluate(
     return losses, gradients(net, torch.stack(list(losses.terms.values())).sum()), net
 
 
-def assert_same(found: list[Tensor], expected: list[Tensor], **tolerance: float) -> None:
-    for a, b in zip(found, expected, strict=True):
+def assert_same(actual: list[Tensor], expected: list[Tensor], **tolerance: float) -> None:
+    for a, b in zip(actual, expected, strict=True):
         torch.testing.assert_close(a, b, **tolerance or {"rtol": 0.0, "atol": 0.0})
 
 
@@ -196,21 +196,21 @@ def test_a_mean_over_all_images_weighs_few_labels_less(make) -> None:
 @pytest.mark.parametrize("make", [fixmatch, fedperl])
 def test_beta_zero_gives_supervised_gradients(make) -> None:
     batch = make_batch()
-    losses, found, _ = evaluate(make(unlabelled_weight=0.0), batch, dropout=0.3)
+    losses, without_pseudo_labels, _ = evaluate(make(unlabelled_weight=0.0), batch, dropout=0.3)
     expected, baseline, _ = evaluate(Supervised(), batch, dropout=0.3)
     assert losses.terms["loss_pseudo"].item() == 0.0
     torch.testing.assert_close(
         losses.terms["loss_supervised"], expected.terms["loss_supervised"], rtol=0, atol=0
     )
-    assert_same(found, baseline)
+    assert_same(without_pseudo_labels, baseline)
 
 
 def test_beta_and_gamma_zero_give_supervised_gradients() -> None:
-    _, found, _ = evaluate(
+    _, without_both, _ = evaluate(
         fedperl(unlabelled_weight=0.0, consistency_weight=0.0), make_batch(peers=PEERS), dropout=0.3
     )
     _, baseline, _ = evaluate(Supervised(), make_batch(), dropout=0.3)
-    assert_same(found, baseline)
+    assert_same(without_both, baseline)
 
 
 @pytest.mark.parametrize("labelled", [True, False])
@@ -218,19 +218,19 @@ def test_beta_and_gamma_zero_give_supervised_gradients() -> None:
 def test_without_peers_fedperl_is_fixmatch_exactly(labelled: bool, combine: str) -> None:
     batch = make_batch(labelled=labelled)
     theirs, baseline, baseline_net = evaluate(fixmatch(), batch, dropout=0.3)
-    ours, found, net = evaluate(fedperl(combine=combine), batch, dropout=0.3)
+    ours, fedperl_gradients, net = evaluate(fedperl(combine=combine), batch, dropout=0.3)
     assert list(ours.terms) == list(theirs.terms)
     assert list(ours.logs) == list(theirs.logs)
     for name, value in {**theirs.terms, **theirs.logs}.items():
         assert torch.equal({**ours.terms, **ours.logs}[name], value), name
-    assert_same(found, baseline)
+    assert_same(fedperl_gradients, baseline)
     assert_same(buffers(net), buffers(baseline_net))
 
 
 def test_fixmatch_does_not_look_at_peers() -> None:
-    _, found, _ = evaluate(fixmatch(), make_batch(peers=PEERS))
+    _, with_peers, _ = evaluate(fixmatch(), make_batch(peers=PEERS))
     _, baseline, _ = evaluate(fixmatch(), make_batch())
-    assert_same(found, baseline)
+    assert_same(with_peers, baseline)
 
 
 # --- gradients: where there is one, and where none
@@ -243,15 +243,15 @@ def test_consistency_has_its_plain_derivative() -> None:
     """
     batch = make_batch(peers=PEERS)
     net = make_net()
-    found = gradients(net, fedperl().losses(net, batch, INPUTS).terms["loss_consistency"])
+    computed = gradients(net, fedperl().losses(net, batch, INPUTS).terms["loss_consistency"])
     twin = make_net()
     twin(batch.labelled)
     local = torch.softmax(twin.eval()(batch.weak), dim=1)
     expected = gradients(
         twin, 0.7 * torch.stack([F.mse_loss(local, peer) for peer in batch.peers]).mean()
     )
-    assert max(part.abs().max() for part in found) > 1e-4
-    assert_same(found, expected, rtol=1e-5, atol=1e-8)
+    assert max(part.abs().max() for part in computed) > 1e-4
+    assert_same(computed, expected, rtol=1e-5, atol=1e-8)
 
 
 def test_peers_get_no_gradient() -> None:
@@ -279,10 +279,10 @@ def test_pseudo_labels_carry_no_gradient() -> None:
 
 
 def test_nothing_kept_trains_nothing_by_pseudo_labels() -> None:
-    losses, found, _ = evaluate(fixmatch(threshold=1.0), make_batch(labelled=False))
+    losses, computed, _ = evaluate(fixmatch(threshold=1.0), make_batch(labelled=False))
     assert losses.logs["kept"].item() == 0.0
     assert losses.terms["loss_pseudo"].item() == 0.0
-    assert all(torch.equal(part, torch.zeros_like(part)) for part in found)
+    assert all(torch.equal(part, torch.zeros_like(part)) for part in computed)
 
 
 # --- BatchNorm and dropout
@@ -358,18 +358,18 @@ def test_batch_statistics_for_labels_is_one_more_training_pass(peers: int) -> No
 
 @pytest.mark.parametrize("objective", [fixmatch(), fedperl()])
 def test_a_batch_without_labels_has_no_supervised_term(objective: Objective) -> None:
-    losses, found, _ = evaluate(objective, make_batch(labelled=False))
+    losses, computed, _ = evaluate(objective, make_batch(labelled=False))
     assert list(losses.terms) == ["loss_pseudo"]
-    assert any(part.abs().sum() > 0 for part in found)
+    assert any(part.abs().sum() > 0 for part in computed)
 
 
 @pytest.mark.parametrize("objective", [fixmatch(), fedperl(), Supervised()])
 def test_a_batch_without_unlabelled_images_is_supervised(objective: Objective) -> None:
-    losses, found, net = evaluate(objective, make_batch(unlabelled=False))
+    losses, computed, net = evaluate(objective, make_batch(unlabelled=False))
     _, baseline, baseline_net = evaluate(Supervised(), make_batch())
     assert list(losses.terms) == ["loss_supervised"]
     assert losses.logs == {}
-    assert_same(found, baseline)
+    assert_same(computed, baseline)
     assert_same(buffers(net), buffers(baseline_net))
 
 

@@ -47,7 +47,7 @@ def network(classes: int = K, width: int = D) -> nn.Module:
 def measured(
     x: Tensor, y: Tensor, batch: int = 16, net: nn.Module | None = None
 ) -> dict[str, Tensor]:
-    """What a site with these features sends."""
+    """Return what a site with these features sends."""
     net = net or network(width=x.shape[1])
     (phase,) = METHOD.phases("measure", 1, len(y))
     assert isinstance(phase.objective, Measurement)
@@ -57,7 +57,7 @@ def measured(
 
 
 def statistics(x: Tensor, y: Tensor, classes: int = K) -> tuple[Tensor, Tensor, Tensor]:
-    """The arguments of ``discriminant``, in float64, image by image."""
+    """Return the arguments of ``discriminant``, in float64, added up image by image."""
     shares = torch.zeros(classes, dtype=torch.float64)
     sums = torch.zeros(classes, x.shape[1], dtype=torch.float64)
     products = torch.zeros(x.shape[1], x.shape[1], dtype=torch.float64)
@@ -136,12 +136,11 @@ def test_equal_to_a_naive_loop() -> None:
     for row in range(len(y)):
         for c in range(K):
             far = x[row] - means[c]
-            scores[row, c] = -0.5 * far @ shrunk.inverse() @ far + math.log(
-                (y == c).double().mean()
-            )
-    found = logits(discriminant(*statistics(x, y), 0.3), x)
+            log_share = math.log((y == c).double().mean())
+            scores[row, c] = -0.5 * far @ shrunk.inverse() @ far + log_share
+    computed = logits(discriminant(*statistics(x, y), 0.3), x)
     torch.testing.assert_close(
-        found.log_softmax(dim=1), scores.log_softmax(dim=1), rtol=1e-9, atol=1e-9
+        computed.log_softmax(dim=1), scores.log_softmax(dim=1), rtol=1e-9, atol=1e-9
     )
 
 
@@ -150,11 +149,11 @@ def test_equal_to_a_naive_loop() -> None:
 def test_equal_to_scikit_learn(classes: int, shrinkage: float) -> None:
     """Its solver lsqr has the same covariance, divided by the number of images, and the same prior."""
     x, y = features(200, classes=classes)
-    oracle = LinearDiscriminantAnalysis(solver="lsqr", shrinkage=shrinkage).fit(
-        x.numpy(), y.numpy()
-    )
-    found = logits(discriminant(*statistics(x, y, classes), shrinkage), x).log_softmax(dim=1)
-    np.testing.assert_allclose(found.numpy(), oracle.predict_log_proba(x.numpy()), atol=1e-6)
+    oracle = LinearDiscriminantAnalysis(solver="lsqr", shrinkage=shrinkage)
+    oracle.fit(x.numpy(), y.numpy())
+    classifier = discriminant(*statistics(x, y, classes), shrinkage)
+    log_probabilities = logits(classifier, x).log_softmax(dim=1).numpy()
+    np.testing.assert_allclose(log_probabilities, oracle.predict_log_proba(x.numpy()), atol=1e-6)
 
 
 def test_fewer_images_than_features_give_finite_heads() -> None:
@@ -240,11 +239,11 @@ def test_statistics_that_tell_nothing_end_the_run() -> None:
 def test_moments_are_those_of_a_loop() -> None:
     x, y = features(45)
     shares, sums, products = statistics(x, y)
-    found = measured(x, y)
-    torch.testing.assert_close(found["moments.shares"].double(), shares, rtol=1e-7, atol=0)
-    torch.testing.assert_close(found["moments.sums"].double(), sums, rtol=1e-7, atol=1e-12)
+    moments = measured(x, y)
+    torch.testing.assert_close(moments["moments.shares"].double(), shares, rtol=1e-7, atol=0)
+    torch.testing.assert_close(moments["moments.sums"].double(), sums, rtol=1e-7, atol=1e-12)
     torch.testing.assert_close(
-        unpacked(found["moments.products"], D).double(), products, rtol=1e-7, atol=1e-12
+        unpacked(moments["moments.products"], D).double(), products, rtol=1e-7, atol=1e-12
     )
 
 
@@ -392,11 +391,11 @@ def test_without_replies_the_model_stays() -> None:
 
 @pytest.mark.parametrize("trainable", ["all", "last:1", "adapters"])
 def test_only_a_head_is_computed(trainable: str) -> None:
-    told = (
+    message = (
         rf"oneshot cannot work with trainable={trainable}: it computes the head alone"
         r"\. Set trainable=head, or "
     )
-    with pytest.raises(ConfigError, match=told):
+    with pytest.raises(ConfigError, match=message):
         tiny("oneshot", trainable=trainable)
 
 
@@ -416,11 +415,11 @@ def test_settings_that_would_do_harm_are_refused(options: dict[str, float]) -> N
 
 
 def test_no_sums_in_float16() -> None:
-    told = (
+    message = (
         "oneshot cannot work with update_dtype=float16:"
         " its covariance is a difference of nearly equal sums"
     )
-    with pytest.raises(ConfigError, match=told):
+    with pytest.raises(ConfigError, match=message):
         tiny("oneshot", update_dtype="float16")
 
 

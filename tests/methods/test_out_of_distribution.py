@@ -57,10 +57,10 @@ def test_farther_than_any_labelled_one_is_refused() -> None:
 
 
 @grid
-@given(images=st.integers(0, 20), known=st.integers(20, 30), seed=st.integers(0, 10_000))
-def test_refused_images_equal_a_loop(images: int, known: int, seed: int) -> None:
+@given(images=st.integers(0, 20), labelled_images=st.integers(20, 30), seed=st.integers(0, 10_000))
+def test_refused_images_equal_a_loop(images: int, labelled_images: int, seed: int) -> None:
     features = random_features(images, 3, seed)
-    labelled = random_features(known, 3, seed + 1)
+    labelled = random_features(labelled_images, 3, seed + 1)
 
     def nearest(image: list[float], others: list[list[float]]) -> float:
         dots = [
@@ -77,17 +77,17 @@ def test_refused_images_equal_a_loop(images: int, known: int, seed: int) -> None
     expected = {name: distance for name, distance in distances.items() if distance > largest}
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(out_of_distribution, "_ROWS_AT_ONCE", 7)
-        found = refused(pool(features, labelled))
-    assert list(found) == sorted(expected)
-    assert found == pytest.approx(expected, abs=2e-6)
+        refused_ids = refused(pool(features, labelled))
+    assert list(refused_ids) == sorted(expected)
+    assert refused_ids == pytest.approx(expected, abs=2e-6)
 
 
 def test_order_lengths_and_repetition_do_not_matter() -> None:
     features = random_features(50, 3, 0)
     labelled = random_features(25, 3, 1).abs()
     given_pool = pool(features, labelled)
-    found = refused(given_pool)
-    assert found
+    distances = refused(given_pool)
+    assert distances
     order = list(range(49, -1, -1))
     turned = Pool(
         "north",
@@ -95,8 +95,8 @@ def test_order_lengths_and_repetition_do_not_matter() -> None:
         features=features[order],
         labelled=labelled,
     )
-    assert list(refused(turned).items()) == list(found.items())
-    assert refused(pool(7 * features, 0.1 * labelled)) == pytest.approx(found, abs=2e-6)
+    assert list(refused(turned).items()) == list(distances.items())
+    assert refused(pool(7 * features, 0.1 * labelled)) == pytest.approx(distances, abs=2e-6)
 
 
 def test_equal_labelled_images_refuse_all_but_their_like() -> None:
@@ -115,13 +115,15 @@ def test_few_labels_and_no_images_refuse_nothing() -> None:
 
 
 @pytest.mark.parametrize("known", [20, 100])
-def test_about_one_rightful_image_in_so_many_is_refused(known: int) -> None:
+def test_about_one_rightful_image_in_so_many_is_refused(labelled_images: int) -> None:
     """Twenty draws of labels; the mean over them stays below twice the share that chance gives."""
     shares = []
     for seed in range(20):
-        features = random_features(known + 500, 4, seed)
-        shares.append(len(refused(pool(features[known:], features[:known]))) / 500)
-    assert 0 < np.mean(shares) < 2 / known
+        features = random_features(labelled_images + 500, 4, seed)
+        shares.append(
+            len(refused(pool(features[labelled_images:], features[:labelled_images]))) / 500
+        )
+    assert 0 < np.mean(shares) < 2 / labelled_images
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf])
@@ -166,11 +168,11 @@ def test_chest_x_rays_among_skin_lesions_are_found(real_data: Path) -> None:
         )
 
     mixed = images("skin", lesions[60:] + films[:60])
-    known = images("known", lesions[:60])
+    labelled = images("known", lesions[:60])
     uses = out_of_distribution.USES
     seen = observe(
-        "north", mixed, [known], uses, lambda name: net, lambda some: Pixels.of(some, cpu), weak
+        "north", mixed, [labelled], uses, lambda name: net, lambda some: Pixels.of(some, cpu), weak
     )
-    found = {int(name.removeprefix("skin-")) for name in refused(seen)}
-    assert sum(place >= 60 for place in found) >= 45
-    assert sum(place < 60 for place in found) <= 3
+    refused_numbers = {int(name.removeprefix("skin-")) for name in refused(seen)}
+    assert sum(place >= 60 for place in refused_numbers) >= 45
+    assert sum(place < 60 for place in refused_numbers) <= 3

@@ -75,8 +75,10 @@ def test_loss_by_hand() -> None:
 def test_answers_equal_a_loop(size: tuple[int, int, int], threshold: float) -> None:
     probabilities = torch.sigmoid(random_answers(*size)[0])
     labels, keep = answers(probabilities, threshold)
-    for row, said, kept in zip(probabilities.tolist(), labels.tolist(), keep.tolist(), strict=True):
-        assert said == [int(value >= 0.5) for value in row]
+    for row, row_labels, kept in zip(
+        probabilities.tolist(), labels.tolist(), keep.tolist(), strict=True
+    ):
+        assert row_labels == [int(value >= 0.5) for value in row]
         assert kept == [max(value, 1 - value) >= threshold for value in row]
 
 
@@ -87,16 +89,16 @@ def test_loss_and_gradient_equal_a_loop(size: tuple[int, int, int]) -> None:
     logits.requires_grad_()
     loss = answers_loss(logits, labels, keep)
     loss.backward()
-    said = logits.detach().sigmoid()
+    probabilities = logits.detach().sigmoid()
     terms = [
         -math.log(p if y else 1 - p)
         for p, y, kept in zip(
-            *(each.flatten().tolist() for each in (said, labels, keep)), strict=True
+            *(each.flatten().tolist() for each in (probabilities, labels, keep)), strict=True
         )
         if kept
     ]
     assert loss.item() == pytest.approx(sum(terms) / max(len(terms), 1), abs=1e-9)
-    expected = torch.where(keep, said - labels, 0.0) / max(int(keep.sum()), 1)
+    expected = torch.where(keep, probabilities - labels, 0.0) / max(int(keep.sum()), 1)
     assert torch.allclose(logits.grad, expected)
 
 
@@ -171,11 +173,11 @@ def test_peers_answer_for_each_class() -> None:
     )
     alone = batch(labelled=None, labels=None)
     fixmatch = FixMatchObjective(FixMatchSettings(threshold=0.6, unlabelled_weight=1.0))
-    found = [
+    losses_without_peers = [
         each.losses(net, alone, INPUTS, {}).terms["loss_pseudo"].item()
         for each in (objective, fixmatch)
     ]
-    assert found[0] == found[1]
+    assert losses_without_peers[0] == losses_without_peers[1]
 
 
 def test_probabilities_of_several_classes_stand_alone() -> None:

@@ -1,4 +1,4 @@
-"""fedward.methods.samplers: what all samplers promise, those by score, and a budget for all sites."""
+"""What all samplers of fedward.methods.samplers promise, and the scores of those that score."""
 
 import math
 from dataclasses import replace
@@ -16,13 +16,7 @@ from torch import Tensor
 from fedward.errors import ConfigError, DataError
 from fedward.methods.fedal import ensemble_entropy
 from fedward.methods.outputs import SIGMOID
-from fedward.methods.samplers import (
-    SAMPLERS,
-    Pool,
-    Sampler,
-    ScoreSampler,
-    sampler_of,
-)
+from fedward.methods.samplers import SAMPLERS, Pool, Sampler, ScoreSampler, sampler_of
 from fedward.methods.samplers.aift import AIFT, AIFTSettings, entropy_and_diversity, majority
 from fedward.methods.samplers.uncertainty import bald, margin
 from fedward.seeds import torch_generator
@@ -31,16 +25,13 @@ NAN = math.nan
 INF = math.inf
 grid = settings(deadline=None, max_examples=30)
 all_samplers = pytest.mark.parametrize("name", SAMPLERS)
-by_score = pytest.mark.parametrize(
-    "name", [name for name, kind in SAMPLERS.items() if issubclass(kind, ScoreSampler)]
-)
+SCORING = [name for name, kind in SAMPLERS.items() if issubclass(kind, ScoreSampler)]
+scoring_samplers = pytest.mark.parametrize("name", SCORING)
 PREDICTING = [name for name in SAMPLERS if sampler_of(name).uses.models and name != "feal"]
-describing = pytest.mark.parametrize(
-    "name", [name for name in SAMPLERS if sampler_of(name).uses.features != "none"]
-)
-sizes = st.tuples(
-    st.integers(1, 6), st.integers(1, 6), st.integers(1, 5), st.integers(0, 10_000)
-)  # T, N, K, seed
+DESCRIBING = [name for name in SAMPLERS if sampler_of(name).uses.features != "none"]
+samplers_of_features = pytest.mark.parametrize("name", DESCRIBING)
+sizes = st.tuples(st.integers(1, 6), st.integers(1, 6), st.integers(1, 5), st.integers(0, 10_000))
+"""T models, N images, K classes, and a seed."""
 
 
 def choose(sampler: Sampler, pool: Pool, budget: int, seed: int = 0) -> list[str]:
@@ -82,11 +73,11 @@ def test_exact_counts_of_distinct_ids(
 ) -> None:
     sampler = sampler_of(name)
     pool = random_pool(sampler, images, classes, seed, labelled)
-    found = choose(sampler, pool, budget, seed)
-    assert len(found) == min(budget, images)
-    assert len(set(found)) == len(found)
-    assert set(found) <= set(pool.ids)
-    assert choose(sampler, pool, budget, seed) == found
+    chosen = choose(sampler, pool, budget, seed)
+    assert len(chosen) == min(budget, images)
+    assert len(set(chosen)) == len(chosen)
+    assert set(chosen) <= set(pool.ids)
+    assert choose(sampler, pool, budget, seed) == chosen
 
 
 @all_samplers
@@ -99,7 +90,8 @@ def test_the_order_of_the_pool_does_not_matter(
 ) -> None:
     sampler = sampler_of(name)
     pool = random_pool(sampler, images, classes, seed)
-    if data.draw(st.booleans()):  # many images alike
+    many_images_are_alike = data.draw(st.booleans())
+    if many_images_are_alike:
         pool = replace(pool, probabilities=pool.probabilities[:, :1].expand(-1, images, -1))
         pool = replace(pool, logits=pool.logits.round())
         pool = replace(pool, features=pool.features.round())
@@ -143,19 +135,18 @@ def test_an_empty_pool_needs_nothing(name: str) -> None:
 def test_a_whole_pool_is_returned_whole(name: str) -> None:
     sampler = sampler_of(name)
     pool = random_pool(sampler, 9)
-    assert (
-        sorted(choose(sampler, pool, 9)) == sorted(choose(sampler, pool, 1000)) == sorted(pool.ids)
-    )
+    for budget in (9, 1000):
+        assert sorted(choose(sampler, pool, budget)) == sorted(pool.ids)
 
 
-@by_score
+@scoring_samplers
 def test_a_single_class_leaves_the_order_of_ids(name: str) -> None:
     sampler = sampler_of(name)
     pool = random_pool(sampler, 12, classes=1)
     assert choose(sampler, pool, 5) == sorted(pool.ids)[:5]
 
 
-@by_score
+@scoring_samplers
 @grid
 @given(images=st.integers(1, 12), seed=st.integers(0, 100), data=st.data())
 def test_scores_do_not_depend_on_batches_or_names_of_classes(
@@ -193,45 +184,49 @@ def test_an_id_twice_is_refused(name: str) -> None:
             choose(sampler, pool, budget)
 
 
-@pytest.mark.parametrize(
-    ("name", "row", "budget"),
-    [
-        *((name, [NAN, 1.0], 2) for name in PREDICTING),
-        *(("fedal", row, 2) for row in ([INF, 0.0], [-0.5, 1.5], [3.0, -7.0], [0.2, 0.2])),
-        ("fedal", [NAN, 1.0], 0),
-    ],
-)
-def test_what_is_no_distribution_is_refused(name: str, row: list[float], budget: int) -> None:
+def assert_rows_are_refused(name: str, row: list[float], budget: int = 2) -> None:
     sampler = sampler_of(name)
     pool = replace(random_pool(sampler, 3, classes=2), ids=["b", "c", "a"])
     for image in (0, 1):
         pool.probabilities[-1, image] = torch.tensor(row)
-    with pytest.raises(
-        DataError,
-        match=rf"site north, sampler {name}: .* for 2 of 3 images, first 'b'\. .*diverged",
-    ):
+    message = rf"site north, sampler {name}: .* for 2 of 3 images, first 'b'\. .*diverged"
+    with pytest.raises(DataError, match=message):
         choose(sampler, pool, budget)
 
 
-@pytest.mark.parametrize(
-    ("name", "shape"),
-    [
-        *((name, (9, 3, 2)) for name in PREDICTING),
-        *(("local_entropy", shape) for shape in ((0, 0, 0), (3, 2), (1, 4, 2), (1, 3, 0))),
-    ],
-)
-def test_predictions_of_other_models_or_images_are_refused(
-    name: str, shape: tuple[int, ...]
-) -> None:
+@pytest.mark.parametrize("name", PREDICTING)
+def test_predictions_that_are_nan_are_refused(name: str) -> None:
+    assert_rows_are_refused(name, [NAN, 1.0])
+
+
+@pytest.mark.parametrize("row", [[INF, 0.0], [-0.5, 1.5], [3.0, -7.0], [0.2, 0.2]])
+def test_predictions_that_are_no_distribution_are_refused(row: list[float]) -> None:
+    assert_rows_are_refused("fedal", row)
+
+
+def test_predictions_are_checked_where_the_budget_is_0() -> None:
+    assert_rows_are_refused("fedal", [NAN, 1.0], budget=0)
+
+
+def assert_shape_is_refused(name: str, shape: tuple[int, ...]) -> None:
     sampler = sampler_of(name)
     pool = replace(random_pool(sampler, 3), probabilities=torch.ones(shape))
-    with pytest.raises(
-        DataError, match=rf"expected probabilities \({sampler.uses.members}, 3, K >= 1\)"
-    ):
+    message = rf"expected probabilities \({sampler.uses.members}, 3, K >= 1\)"
+    with pytest.raises(DataError, match=message):
         choose(sampler, pool, 1)
 
 
-@describing
+@pytest.mark.parametrize("name", PREDICTING)
+def test_predictions_of_other_models_are_refused(name: str) -> None:
+    assert_shape_is_refused(name, (9, 3, 2))
+
+
+@pytest.mark.parametrize("shape", [(0, 0, 0), (3, 2), (1, 4, 2), (1, 3, 0)])
+def test_predictions_of_other_images_are_refused(shape: tuple[int, ...]) -> None:
+    assert_shape_is_refused("local_entropy", shape)
+
+
+@samplers_of_features
 @pytest.mark.parametrize(
     ("features", "labelled"),
     [
@@ -254,7 +249,7 @@ def test_features_of_other_images_are_refused(
         choose(sampler, pool, 1)
 
 
-@describing
+@samplers_of_features
 @pytest.mark.parametrize("value", [NAN, INF])
 def test_broken_features_are_refused(name: str, value: float) -> None:
     sampler = sampler_of(name)
@@ -312,24 +307,19 @@ def test_random_is_uniform_and_its_budgets_are_nested() -> None:
 def test_entropies_choose_by_hand() -> None:
     """P(class 1) by the site's own model: a 0.5, b 0.9, c 0.1; by the global one: 0.1, 0.6, 0.9.
 
-    The local model doubts a, the global one b; their means are a 0.3, b 0.75 and c 0.5, which they
-    contradict on.
+    The local model doubts a, the global one b. Their means are a 0.3, b 0.75 and c 0.5; on c they
+    contradict each other.
     """
-    local, glob = (
-        [[1 - value, value] for value in model] for model in ([0.5, 0.9, 0.1], [0.1, 0.6, 0.9])
-    )
-    pools = {
-        name: Pool("north", list("abc"), torch.tensor([[*model]]))
-        for name, model in (("l", local), ("g", glob))
-    }
-    both = replace(
-        pools["l"], probabilities=torch.cat([pools["l"].probabilities, pools["g"].probabilities])
-    )
-    assert choose(sampler_of("local_entropy"), pools["l"], 1) == ["a"]
-    assert choose(sampler_of("global_entropy"), pools["g"], 1) == ["b"]
-    assert choose(sampler_of("fedal"), both, 3) == ["c", "a", "b"]
-    assert choose(sampler_of("bald"), both, 1) == ["c"]
-    assert choose(sampler_of("margin"), pools["l"], 3)[0] == "a"
+    local = torch.tensor([[[0.5, 0.5], [0.1, 0.9], [0.9, 0.1]]])
+    glob = torch.tensor([[[0.9, 0.1], [0.4, 0.6], [0.1, 0.9]]])
+    of_local = Pool("north", list("abc"), local)
+    of_global = Pool("north", list("abc"), glob)
+    of_both = Pool("north", list("abc"), torch.cat([local, glob]))
+    assert choose(sampler_of("local_entropy"), of_local, 1) == ["a"]
+    assert choose(sampler_of("global_entropy"), of_global, 1) == ["b"]
+    assert choose(sampler_of("fedal"), of_both, 3) == ["c", "a", "b"]
+    assert choose(sampler_of("bald"), of_both, 1) == ["c"]
+    assert choose(sampler_of("margin"), of_local, 3)[0] == "a"
 
 
 @grid
@@ -418,7 +408,7 @@ PATTERNS = {
 
 
 def binary(values: list[float]) -> Tensor:
-    """(m, 1, 2) with the values as P(class 1)."""
+    """Return probabilities (m, 1, 2) with the values as P(class 1)."""
     return torch.tensor([[[1 - value, value]] for value in values], dtype=torch.float64)
 
 
@@ -476,12 +466,12 @@ def test_aift_equals_the_papers_equation_on_its_patterns(
     pattern: str, share: float, weights: tuple[float, float]
 ) -> None:
     values = PATTERNS[pattern]
-    found = AIFT(
+    sampler = AIFT(
         AIFTSettings(
             views=11, majority=share, entropy_weight=weights[0], diversity_weight=weights[1]
         )
     )
-    assert found.scores(binary(values)).item() == pytest.approx(
+    assert sampler.scores(binary(values)).item() == pytest.approx(
         two_class_loop(values, share, *weights), abs=1e-9
     )
 
@@ -504,10 +494,10 @@ def test_aift_equals_a_loop(size: tuple[int, int, int, int], share: float) -> No
                         (a - b) * math.log(a / b) for a, b in zip(one, other, strict=True)
                     )
         expected.append(total)
-    found = entropy_and_diversity(majority(p, share), 1.0, 0.5)
-    assert found.tolist() == pytest.approx(expected, rel=1e-9, abs=1e-12)
+    scores = entropy_and_diversity(majority(p, share), 1.0, 0.5)
+    assert scores.tolist() == pytest.approx(expected, rel=1e-9, abs=1e-12)
     order = torch.randperm(len(p), generator=torch.Generator().manual_seed(size[3]))
-    torch.testing.assert_close(entropy_and_diversity(majority(p[order], share), 1.0, 0.5), found)
+    torch.testing.assert_close(entropy_and_diversity(majority(p[order], share), 1.0, 0.5), scores)
 
 
 @grid
@@ -526,8 +516,8 @@ def test_aift_of_equal_views_is_entropy(images: int, views: int, seed: int) -> N
 
 def test_aift_of_opposite_views_is_finite() -> None:
     """(1, 0) against (0, 1): 2 (1 log 2^52 + 1 log 2^52) = 208 log 2, without any entropy."""
-    found = entropy_and_diversity(binary([0.0, 1.0]), 1.0, 1.0)
-    assert found.item() == pytest.approx(208 * math.log(2), rel=1e-12)
+    score = entropy_and_diversity(binary([0.0, 1.0]), 1.0, 1.0)
+    assert score.item() == pytest.approx(208 * math.log(2), rel=1e-12)
 
 
 # --- a golden trace
@@ -564,14 +554,10 @@ def test_golden_trace(name: str) -> None:
 
 
 def several(*images: list[float], models: int = 1) -> Pool:
-    """A pool of images with these probabilities, by all models."""
+    """Return a pool of images that all models predict with these probabilities."""
     rows = torch.tensor(images, dtype=torch.float64)
-    return Pool(
-        "north",
-        [f"{place}" for place in range(len(images))],
-        rows.repeat(models, 1, 1),
-        outputs=SIGMOID,
-    )
+    names = [f"{number}" for number in range(len(images))]
+    return Pool("north", names, rows.repeat(models, 1, 1), outputs=SIGMOID)
 
 
 def test_entropy_of_several_classes_by_hand() -> None:
@@ -617,7 +603,6 @@ def test_samplers_for_one_label() -> None:
 
 @pytest.mark.parametrize("wrong", [NAN, -0.1, 1.1])
 def test_broken_answers_of_several_classes_are_refused(wrong: float) -> None:
-    with pytest.raises(
-        DataError, match=r"probabilities in \[0, 1\], found others for 1 of 2 images, first '1'"
-    ):
+    message = r"probabilities in \[0, 1\], found others for 1 of 2 images, first '1'"
+    with pytest.raises(DataError, match=message):
         choose(sampler_of("margin"), several([0.2, 0.9], [0.5, wrong]), 1)

@@ -100,8 +100,8 @@ def test_masks_depend_on_the_generator_alone() -> None:
 
 def test_masks_for_a_seed() -> None:
     """Golden: another order of draws would silently change every published run."""
-    found = mask_units(2, 3, 0.5, draws(7)).int().tolist()
-    assert found == [[[1, 1, 0], [0, 1, 0], [0, 1, 1]], [[0, 1, 1], [1, 0, 1], [1, 0, 0]]]
+    mask = mask_units(2, 3, 0.5, draws(7)).int().tolist()
+    assert mask == [[[1, 1, 0], [0, 1, 0], [0, 1, 1]], [[0, 1, 1], [1, 0, 1], [1, 0, 0]]]
 
 
 @pytest.mark.parametrize(
@@ -126,10 +126,10 @@ def test_masks_refuse_another_devices_generator() -> None:
 def test_units_are_normalised_by_hand() -> None:
     """(0, 0, 2, 2) has mean 1 and variance 1; the constant unit becomes 0."""
     image = torch.tensor([[[[0.0, 2.0, 5.0, 5.0], [0.0, 2.0, 5.0, 5.0]]]]).repeat(1, 1, 2, 1)
-    found = normalise_units(image, 2)
+    relative = normalise_units(image, 2)
     one = 1 / math.sqrt(1 + 1e-6)
-    assert found[0, 0, 0].tolist() == pytest.approx([-one, one, 0, 0], rel=1e-6)
-    assert found.dtype == torch.float32
+    assert relative[0, 0, 0].tolist() == pytest.approx([-one, one, 0, 0], rel=1e-6)
+    assert relative.dtype == torch.float32
 
 
 @grid
@@ -173,10 +173,10 @@ def test_normalised_units_forget_brightness_and_contrast() -> None:
 
 def test_a_broken_pixel_stays_in_its_unit() -> None:
     images = torch.rand(1, 2, 4, 4, generator=draws(0), requires_grad=True)
-    found = normalise_units(images.where(torch.arange(4) > 0, NAN), 2)
-    assert found[..., :2].isnan().all()
-    assert found[..., 2:].isfinite().all()
-    assert not found.requires_grad
+    relative = normalise_units(images.where(torch.arange(4) > 0, NAN), 2)
+    assert relative[..., :2].isnan().all()
+    assert relative[..., 2:].isfinite().all()
+    assert not relative.requires_grad
 
 
 @grid
@@ -191,15 +191,15 @@ def test_what_was_normalised_comes_back(
     batch: int, channels: int, side: int, height: int, seed: int
 ) -> None:
     images = normal(batch, channels, side * height, side * (height + 1), seed=seed).float()
-    found = denormalise_units(normalise_units(images, side), images, side)
-    torch.testing.assert_close(found, images, rtol=1e-4, atol=1e-4)
+    restored = denormalise_units(normalise_units(images, side), images, side)
+    torch.testing.assert_close(restored, images, rtol=1e-4, atol=1e-4)
 
 
 def test_relative_pixels_by_hand() -> None:
     """One unit has mean 1 and deviation 1; a constant unit is predicted as 0 everywhere."""
     image = torch.tensor([[[[0.0, 2.0, 5.0, 5.0], [0.0, 2.0, 5.0, 5.0]]]]).repeat(1, 1, 2, 1)
-    found = denormalise_units(torch.full_like(image, 3.0), image, 2)
-    assert found[0, 0, 0].tolist() == pytest.approx([4, 4, 5.003, 5.003], rel=1e-5)
+    pixels = denormalise_units(torch.full_like(image, 3.0), image, 2)
+    assert pixels[0, 0, 0].tolist() == pytest.approx([4, 4, 5.003, 5.003], rel=1e-5)
 
 
 def test_relative_pixels_of_other_images_are_refused() -> None:
@@ -458,9 +458,9 @@ def test_keys_of_the_image_itself_are_no_negatives(
     """Each query alone, with a queue of the others; and no gradient comes of what is left out."""
     query, key, queue = views(*size)
     query.requires_grad_()
-    own = torch.rand(size[0], size[1], generator=draws(seed)) < 0.5
-    loss = info_nce(query, key, queue, 0.2, own)
-    alone = [info_nce(query[[n]], key[[n]], queue[~own[n]], 0.2) for n in range(size[0])]
+    is_own_key = torch.rand(size[0], size[1], generator=draws(seed)) < 0.5
+    loss = info_nce(query, key, queue, 0.2, is_own_key)
+    alone = [info_nce(query[[n]], key[[n]], queue[~is_own_key[n]], 0.2) for n in range(size[0])]
     torch.testing.assert_close(loss, torch.stack(alone).mean())
     (gradient,) = torch.autograd.grad(loss, query, retain_graph=True)
     (expected,) = torch.autograd.grad(torch.stack(alone).mean(), query)
@@ -648,9 +648,9 @@ def test_keys_of_another_width_are_refused(
 
 
 def weights(sizes: list[float], participations: list[float], beta: float) -> list[float]:
-    found = gain_recession_weights(torch.tensor(sizes), torch.tensor(participations), beta)
-    assert found.dtype == torch.float64
-    return found.tolist()
+    tensor = gain_recession_weights(torch.tensor(sizes), torch.tensor(participations), beta)
+    assert tensor.dtype == torch.float64
+    return tensor.tolist()
 
 
 def test_weights_by_hand() -> None:
@@ -670,9 +670,9 @@ betas = st.sampled_from([0.01, 0.5, 0.9, 0.99, 1.0])
 def test_weights_equal_exact_fractions(rows: list[tuple[int, int]], beta: float) -> None:
     gains = [size * Fraction(beta) ** times for size, times in rows]
     expected = [float(gain / sum(gains)) for gain in gains]
-    found = weights(*map(list, zip(*rows, strict=True)), beta)  # type: ignore[arg-type]
-    assert found == pytest.approx(expected, rel=1e-12, abs=1e-300)
-    assert math.fsum(found) == pytest.approx(1, rel=1e-14)
+    computed = weights(*map(list, zip(*rows, strict=True)), beta)  # type: ignore[arg-type]
+    assert computed == pytest.approx(expected, rel=1e-12, abs=1e-300)
+    assert math.fsum(computed) == pytest.approx(1, rel=1e-14)
 
 
 @grid
@@ -682,17 +682,17 @@ def test_weights_invariances(
 ) -> None:
     sizes = [row[0] for row in rows]
     participations = [row[1] for row in rows]
-    found = weights(sizes, participations, beta)
-    assert weights(sizes, [before + times for before in participations], beta) == found
+    computed = weights(sizes, participations, beta)
+    assert weights(sizes, [before + times for before in participations], beta) == computed
     order = data.draw(st.permutations(range(len(rows))))
     moved = weights([sizes[site] for site in order], [participations[site] for site in order], beta)
-    assert moved == pytest.approx([found[site] for site in order], rel=1e-14)
+    assert moved == pytest.approx([computed[site] for site in order], rel=1e-14)
     assert weights([3 * size for size in sizes], participations, beta) == pytest.approx(
-        found, rel=1e-14
+        computed, rel=1e-14
     )
     for one, other in pairwise(rows):
         if one[0] == other[0] and one[1] < other[1]:
-            assert found[rows.index(one)] >= found[rows.index(other)]
+            assert computed[rows.index(one)] >= computed[rows.index(other)]
 
 
 @grid
@@ -702,16 +702,16 @@ def test_where_all_take_part_it_is_federated_averaging(
 ) -> None:
     """Exactly: the same models come out of both, to the last bit."""
     sizes = [row[0] for row in rows]
-    found = weights(sizes, [times] * len(sizes), beta)
+    computed = weights(sizes, [times] * len(sizes), beta)
     assert (
-        found
+        computed
         == weights(sizes, [row[1] for row in rows], 1.0)
         == [size / sum(sizes) for size in sizes]
     )
     states = [{"w": normal(5, seed=site)} for site in range(len(sizes))]
     averaged = weighted_average(states, list(map(float, sizes)))["w"]
     torch.testing.assert_close(
-        weighted_average(states, found)["w"], averaged, rtol=1e-14, atol=1e-15
+        weighted_average(states, computed)["w"], averaged, rtol=1e-14, atol=1e-15
     )
 
 

@@ -178,12 +178,12 @@ def test_labels_have_no_way_in(name: str) -> None:
 
 def test_the_reconstruction_loss_equals_its_equations() -> None:
     net = make_net()
-    found = losses_of("masked", net, inputs_of(7)).terms
+    terms = losses_of("masked", net, inputs_of(7)).terms
     images = pictures(0)
     mask = mask_units(IMAGES, 7, 0.6, torch_generator(7, "mask"))
     expected = masked_loss(net.reconstruct(images, mask), normalise_units(images, 7), mask)
-    assert set(found) == {"loss_reconstruction"}
-    torch.testing.assert_close(found["loss_reconstruction"], expected, rtol=0, atol=0)
+    assert set(terms) == {"loss_reconstruction"}
+    torch.testing.assert_close(terms["loss_reconstruction"], expected, rtol=0, atol=0)
 
 
 def test_hidden_units_are_new_each_step_and_follow_the_draw() -> None:
@@ -205,12 +205,12 @@ def test_a_perfect_prediction_shows_the_image() -> None:
         mask.repeat_interleave(4, dim=1).repeat_interleave(4, dim=2)[:, None].expand(-1, 3, -1, -1)
     )
     net.reconstruct = lambda given, drawn: torch.where(hidden, normalise_units(images, 7), 99.0)
-    found = reconstructions(net, images, 0.6, torch_generator(5))
-    assert list(found) == ["original", "masked", "reconstruction"]
-    assert torch.equal(found["original"], images)
-    assert torch.equal(found["masked"], torch.where(hidden, 0.5, images))
-    torch.testing.assert_close(found["reconstruction"], images)
-    assert torch.equal(found["reconstruction"][~hidden], images[~hidden])
+    shown = reconstructions(net, images, 0.6, torch_generator(5))
+    assert list(shown) == ["original", "masked", "reconstruction"]
+    assert torch.equal(shown["original"], images)
+    assert torch.equal(shown["masked"], torch.where(hidden, 0.5, images))
+    torch.testing.assert_close(shown["reconstruction"], images)
+    assert torch.equal(shown["reconstruction"][~hidden], images[~hidden])
 
 
 def test_a_shown_prediction_is_clipped_to_the_pixel_range() -> None:
@@ -218,12 +218,12 @@ def test_a_shown_prediction_is_clipped_to_the_pixel_range() -> None:
     images = pictures(0, 2)
     for parameter in net.decoder.parameters():
         parameter.data.mul_(20)
-    found = reconstructions(net, images, 1.0, torch_generator(5))["reconstruction"]
+    picture = reconstructions(net, images, 1.0, torch_generator(5))["reconstruction"]
     predicted = net.reconstruct(images, torch.ones(2, 7, 7, dtype=torch.bool))
     expected = denormalise_units(predicted, images, 7)
     assert expected.max() > 1
-    assert torch.equal(found, expected.clamp(0, 1))
-    assert not found.requires_grad
+    assert torch.equal(picture, expected.clamp(0, 1))
+    assert not picture.requires_grad
 
 
 # --- the contrastive network
@@ -239,12 +239,12 @@ def test_the_contrastive_loss_equals_its_equation() -> None:
     inputs = inputs_of()
     batch = batch_for("contrastive")
     queue = inputs.memory[QUEUE]["keys"]
-    found = losses_of("contrastive", net, inputs, batch).terms
+    terms = losses_of("contrastive", net, inputs, batch).terms
     expected = info_nce(
         features(net, batch.strong), features(net, batch.weak), queue, SETTINGS.temperature
     )
-    assert set(found) == {"loss_contrastive"}
-    torch.testing.assert_close(found["loss_contrastive"], expected)
+    assert set(terms) == {"loss_contrastive"}
+    torch.testing.assert_close(terms["loss_contrastive"], expected)
 
 
 def test_the_very_first_step_has_nothing_to_tell_apart() -> None:
@@ -287,15 +287,15 @@ def test_a_repeated_image_is_no_negative_of_itself() -> None:
     batch = batch_for("contrastive")
     keys = torch.randn(IMAGES, PROJECTION, generator=torch_generator(7))
     images = torch.tensor([[0], [1], [2], [70], [71], [72]])
-    found = losses_of(
+    loss = losses_of(
         "contrastive", net, inputs_of(memory={QUEUE: {"keys": keys, "images": images}}), batch
     ).terms
     query = features(net, batch.strong)
     key = features(net, batch.weak)
-    own = torch.zeros(IMAGES, IMAGES, dtype=torch.bool)
-    own[range(3), range(3)] = True
-    expected = info_nce(query, key, keys, SETTINGS.temperature, own)
-    torch.testing.assert_close(found["loss_contrastive"], expected)
+    is_own_key = torch.zeros(IMAGES, IMAGES, dtype=torch.bool)
+    is_own_key[range(3), range(3)] = True
+    expected = info_nce(query, key, keys, SETTINGS.temperature, is_own_key)
+    torch.testing.assert_close(loss["loss_contrastive"], expected)
     assert expected < info_nce(query, key, keys, SETTINGS.temperature)
 
 
@@ -320,11 +320,11 @@ def test_a_remembered_target_answers_in_the_next_round() -> None:
     queue = inputs.memory[QUEUE]["keys"]
     inputs.memory[TARGET] = {name: remembered[name].clone() for name in remembered}
     batch = batch_for("contrastive")
-    found = losses_of("contrastive", net, inputs, batch).terms["loss_contrastive"]
+    loss = losses_of("contrastive", net, inputs, batch).terms["loss_contrastive"]
     expected = info_nce(
         features(net, batch.strong), features(other, batch.weak), queue, SETTINGS.temperature
     )
-    torch.testing.assert_close(found, expected)
+    torch.testing.assert_close(loss, expected)
 
 
 def test_steps_lower_the_contrastive_loss() -> None:

@@ -62,37 +62,37 @@ class Server:
 
     def __post_init__(self) -> None:
         self.method = make(**self.options)
-        wanted = self.method.requirements.server.images
-        learn = self.learn if "training" in wanted else None
-        show = (
-            (lambda state, facts: self.shown.append((state, facts)))
-            if "pictures" in wanted
-            else None
-        )
+        images = self.method.requirements.server.images
+        learn = self.learn if "training" in images else None
+        show = self.show if "pictures" in images else None
         self.federation = Federation(SITES, 0, {}, learn=learn, show=show)
         self.state = self.method.start(model(0.0))
         assert isinstance(self.state, SelfFedState)
+
+    def show(self, state: State, facts: Mapping[str, Any]) -> None:
+        self.shown.append((state, facts))
 
     def learn(
         self, state: State, round_: int, task: str, memory: MutableMapping[str, State]
     ) -> State:
         self.learned.append((round_, task, dict(memory)))
-        memory[TARGET], memory[QUEUE] = (
-            {"encoder.w": state["w"]},
-            {"keys": torch.full((1, 2), float(round_))},
-        )
+        memory[TARGET] = {"encoder.w": state["w"]}
+        memory[QUEUE] = {"keys": torch.full((1, 2), float(round_))}
         return {"w": state["w"] + 0.5, "index": state["index"]}
 
     def replies(self, exchange: Exchange) -> list[ClientUpdate]:
-        return [
-            ClientUpdate(site, answer(exchange.round, site), LABELLED[site], UNLABELLED[site], 2)
-            if not self.fails(exchange.round, site)
-            else ClientUpdate(site, exchange.model, LABELLED[site], UNLABELLED[site], 0)
-            for site in sorted(exchange.tasks)
-        ]
+        updates = []
+        for site in sorted(exchange.tasks):
+            state: State = answer(exchange.round, site)
+            steps = 2
+            if self.fails(exchange.round, site):
+                state = exchange.model
+                steps = 0
+            updates.append(ClientUpdate(site, state, LABELLED[site], UNLABELLED[site], steps))
+        return updates
 
     def run(self, rounds: int = 99) -> list[Exchange]:
-        """Return the asks of so many rounds; the state after each is in ``models`` and ``counted``."""
+        """Return the exchanges of some rounds; ``models`` and ``counted`` are the states after each."""
         exchanges = []
         self.models = []
         self.counted = []
@@ -113,10 +113,10 @@ def mean(round_: int, sites: Sequence[str], sizes: Sequence[float]) -> State:
     return weighted_average([answer(round_, site) for site in sites], sizes)
 
 
-def assert_close(found: State, expected: State) -> None:
-    assert set(found) == set(expected)
+def assert_close(actual: State, expected: State) -> None:
+    assert set(actual) == set(expected)
     for key in expected:
-        torch.testing.assert_close(found[key], expected[key], msg=key)
+        torch.testing.assert_close(actual[key], expected[key], msg=key)
 
 
 # --- settings
@@ -125,11 +125,9 @@ def assert_close(found: State, expected: State) -> None:
 def test_the_defaults_are_a_run_of_the_paper() -> None:
     settings = settings_of("selffed", {}).model_dump()
     assert settings["rounds"] - settings["pretraining_rounds"] == 100
-    assert (settings["mask_ratio"], settings["optimizer"], settings["weight_decay"]) == (
-        0.6,
-        "adamw",
-        0.05,
-    )
+    assert settings["mask_ratio"] == 0.6
+    assert settings["optimizer"] == "adamw"
+    assert settings["weight_decay"] == 0.05
 
 
 @pytest.mark.parametrize(
