@@ -114,7 +114,7 @@ def test_few_labels_and_no_images_refuse_nothing() -> None:
     assert refused(Pool("north", [])) == {}
 
 
-@pytest.mark.parametrize("known", [20, 100])
+@pytest.mark.parametrize("labelled_images", [20, 100])
 def test_about_one_rightful_image_in_so_many_is_refused(labelled_images: int) -> None:
     """Twenty draws of labels; the mean over them stays below twice the share that chance gives."""
     shares = []
