@@ -25,9 +25,8 @@ sizes = st.tuples(st.integers(1, 9), st.integers(2, 6), st.integers(0, 10_000))
 
 def random_rows(images: int, classes: int, seed: int) -> Tensor:
     draw = torch.Generator().manual_seed(seed)
-    return torch.softmax(
-        2 * torch.randn(images, classes, generator=draw, dtype=torch.float64), dim=1
-    )
+    logits = 2 * torch.randn(images, classes, generator=draw, dtype=torch.float64)
+    return logits.softmax(dim=1)
 
 
 def inputs(counts: list[int]) -> RoundInputs:
@@ -139,7 +138,7 @@ def test_a_site_without_labels_is_fixmatch() -> None:
         assert torch.equal(pseudo_labels.keep, pseudo_label(rows, 0.6)[1])
 
 
-def test_an_empty_batch_tells_nothing() -> None:
+def test_an_empty_batch_changes_no_statistics() -> None:
     labeller = Aligned(0.6)
     statistics = labeller.init(inputs([3, 1]))
     assert labeller.label(torch.empty(0, 2), statistics).statistics == statistics
@@ -177,7 +176,7 @@ def test_wrong_shapes_are_refused() -> None:
             smoothed_shares(counts)
 
 
-def test_nothing_waits_for_the_device() -> None:
+def test_no_step_waits_for_the_device() -> None:
     rows = torch.randn(5, 3, device="meta").softmax(dim=1)
     target = torch.ones(3, device="meta")
     statistics = {"target": target, "model": target, "weight": target.sum()}

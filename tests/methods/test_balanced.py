@@ -29,9 +29,8 @@ COUNTED = torch.tensor([50, 30, 15, 5])
 
 def random_rows(images: int, classes: int, seed: int) -> Tensor:
     draw = torch.Generator().manual_seed(seed)
-    return torch.softmax(
-        2 * torch.randn(images, classes, generator=draw, dtype=torch.float64), dim=1
-    )
+    logits = 2 * torch.randn(images, classes, generator=draw, dtype=torch.float64)
+    return logits.softmax(dim=1)
 
 
 # --- numbers by hand
@@ -51,7 +50,7 @@ def test_thresholds_by_hand() -> None:
 
 
 def test_rescue_by_hand() -> None:
-    """Unsure rows: the first one's second choice is rare, the next one's is not; the last is sure."""
+    """Two rows are unsure; the second choice of the first is rare. The third row is sure."""
     thresholds = torch.tensor([0.9, 0.88, 0.82, 0.78])
     tail = torch.tensor([False, False, False, True])
     rows = torch.tensor([[0.6, 0.1, 0.05, 0.25], [0.6, 0.25, 0.1, 0.05], [0.03, 0.95, 0.0, 0.02]])
@@ -81,18 +80,16 @@ def test_rescue_equals_a_loop(size: tuple[int, int, int], tail: list[bool]) -> N
     labels, keep = rescue(rows, thresholds, torch.tensor(tail[: size[1]]))
     for row, label, kept in zip(rows.tolist(), labels.tolist(), keep.tolist(), strict=True):
         second, first = sorted(range(size[1]), key=lambda c, row=row: row[c])[-2:]
-        if row[first] >= thresholds[first]:
-            assert (label, kept) == (first, True)
-        elif tail[second]:
-            assert (label, kept) == (second, True)
-        else:
-            assert (label, kept) == (first, False)
+        is_confident = bool(row[first] >= thresholds[first])
+        is_rescued = not is_confident and tail[second]
+        assert label == (second if is_rescued else first)
+        assert kept == (is_confident or is_rescued)
 
 
 @grid
 @given(size=sizes, batches=st.integers(1, 3))
-def test_counts_are_of_what_is_kept_in_a_round(size: tuple[int, int, int], batches: int) -> None:
-    """They neither move the thresholds of their own round, nor are they those of the round before."""
+def test_counts_are_of_labels_kept_in_a_round(size: tuple[int, int, int], batches: int) -> None:
+    """They do not change the thresholds of their own round, and start at 0 in each round."""
     images, classes, seed = size
     inputs = RoundInputs(torch.ones(classes), class_counts=torch.arange(classes))
     labeller = Balanced(0.5)
@@ -143,7 +140,8 @@ def test_one_class_has_no_second() -> None:
         [0.7]
     )
     labels, keep = rescue(torch.tensor([[0.5]]), torch.tensor([0.7]), torch.tensor([True]))
-    assert (labels.tolist(), keep.tolist()) == ([0], [False])
+    assert labels.tolist() == [0]
+    assert keep.tolist() == [False]
 
 
 # --- gradients and broken input
@@ -172,7 +170,7 @@ def test_no_images() -> None:
     assert labels.shape == keep.shape == (0,)
 
 
-def test_what_does_not_belong_together_is_refused() -> None:
+def test_shapes_and_numbers_that_do_not_match_are_refused() -> None:
     for tail in (torch.ones(2, dtype=torch.bool), torch.ones(3)):
         with pytest.raises(ConfigError, match=r"balanced\.rescue"):
             rescue(torch.ones(2, 3), torch.ones(3), tail)
@@ -189,7 +187,7 @@ def test_what_does_not_belong_together_is_refused() -> None:
         shares_of_ten(torch.ones(2, 2))
 
 
-def test_nothing_waits_for_the_device() -> None:
+def test_no_step_waits_for_the_device() -> None:
     rows = torch.randn(5, 3, device="meta").softmax(dim=1)
     counts = torch.ones(3, device="meta")
     assert Balanced(0.5).label(rows, {"before": counts, "kept": counts}).keep.device == rows.device

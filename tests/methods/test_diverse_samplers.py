@@ -205,7 +205,7 @@ def test_images_of_small_groups_join_the_nearest() -> None:
 
 
 def groups_loop(features: Tensor, bands: int, rows: int, seed: int) -> set[frozenset[int]]:
-    """Compare every pair of images in every band, and join whoever agrees in one."""
+    """Compare every pair of images in every band, and join those that agree in one band."""
     planes = torch.randn(features.shape[1], bands * rows, generator=generator(seed))
     bits = (features @ planes >= 0).tolist()
     groups = [{index} for index in range(len(bits))]

@@ -51,22 +51,16 @@ def test_expected_cross_entropy_by_hand() -> None:
 
     Equal shares have a weight of 3/2 each.
     """
-    first = torch.tensor([0])
-    second = torch.tensor([1])
-    assert expected_cross_entropy(rows([1, 1]), first, EQUAL).item() == pytest.approx(
-        1.5, rel=1e-12
-    )
-    assert expected_cross_entropy(rows([3, 1]), first, EQUAL).item() == pytest.approx(
-        1.5 / 3, rel=1e-12
-    )
-    assert expected_cross_entropy(rows([3, 1]), second, EQUAL).item() == pytest.approx(
-        1.5 * 11 / 6, rel=1e-12
-    )
-    rare = rows([0.9, 0.1])[0]
-    both = expected_cross_entropy(rows([1, 1], [3, 1]), torch.tensor([0, 1]), rare)
-    assert both.item() == pytest.approx((1.1 * 1 + 1.9 * 11 / 6) / 2, rel=1e-12), (
-        "a rare class counts more"
-    )
+    for alpha, label, expected in [([1, 1], 0, 1), ([3, 1], 0, 1 / 3), ([3, 1], 1, 11 / 6)]:
+        loss = expected_cross_entropy(rows(alpha), torch.tensor([label]), EQUAL)
+        assert loss.item() == pytest.approx(1.5 * expected, rel=1e-12)
+
+
+def test_rare_classes_count_more_by_hand() -> None:
+    """Shares of 0.9 and 0.1 give weights of 1.1 and 1.9."""
+    shares = rows([0.9, 0.1])[0]
+    loss = expected_cross_entropy(rows([1, 1], [3, 1]), torch.tensor([0, 1]), shares)
+    assert loss.item() == pytest.approx((1.1 * 1 + 1.9 * 11 / 6) / 2, rel=1e-12)
 
 
 def test_divergence_by_hand() -> None:
@@ -74,21 +68,17 @@ def test_divergence_by_hand() -> None:
 
     Evidence for y is left out.
     """
-    assert divergence_from_uniform(rows([2, 7]), torch.tensor([1])).item() == pytest.approx(
-        math.log(2) - 0.5, rel=1e-12
-    )
-    assert divergence_from_uniform(rows([7, 1]), torch.tensor([0])).item() == pytest.approx(
-        0, abs=1e-12
-    )
+    divergence = divergence_from_uniform(rows([2, 7]), torch.tensor([1]))
+    assert divergence.item() == pytest.approx(math.log(2) - 0.5, rel=1e-12)
+    without_wrong_evidence = divergence_from_uniform(rows([7, 1]), torch.tensor([0]))
+    assert without_wrong_evidence.item() == pytest.approx(0, abs=1e-12)
 
 
 def test_correction_by_hand() -> None:
     """Logits (3, -1): S = 5, so 2/5 for each unit of the right logit; of (-2, -3) S = 2, so 1."""
     logits = rows([3, -1], [-2, -3])
-    labels = torch.tensor([0, 1])
-    assert evidence_correction(logits, labels).item() == pytest.approx(
-        -(2 / 5 * 3 + 1 * -3) / 2, rel=1e-12
-    )
+    correction = evidence_correction(logits, torch.tensor([0, 1]))
+    assert correction.item() == pytest.approx(-(2 / 5 * 3 + 1 * -3) / 2, rel=1e-12)
 
 
 def test_the_sum_by_hand() -> None:
@@ -136,9 +126,8 @@ def loss_loop(
 def test_the_loss_equals_a_loop(images: int, classes: int, seed: int, weight: float) -> None:
     logits, labels, shares = random_case(images, classes, seed)
     expected = loss_loop(logits.tolist(), labels.tolist(), shares.tolist(), weight)
-    assert evidential_loss(logits, labels, shares, weight).item() == pytest.approx(
-        expected, rel=1e-9, abs=1e-9
-    )
+    loss = evidential_loss(logits, labels, shares, weight)
+    assert loss.item() == pytest.approx(expected, rel=1e-9, abs=1e-9)
 
 
 @grid
@@ -150,9 +139,8 @@ def test_the_divergence_is_that_of_torch(classes: int, seed: int) -> None:
     wrong[labels[0]] = 1
     uniform = torch.distributions.Dirichlet(torch.ones(classes, dtype=torch.float64))
     expected = torch.distributions.kl_divergence(torch.distributions.Dirichlet(wrong), uniform)
-    assert divergence_from_uniform(alpha, labels).item() == pytest.approx(
-        expected.item(), rel=1e-9, abs=1e-9
-    )
+    divergence = divergence_from_uniform(alpha, labels)
+    assert divergence.item() == pytest.approx(expected.item(), rel=1e-9, abs=1e-9)
 
 
 # --- degenerate cases and invariances
@@ -167,9 +155,8 @@ def test_order_of_images_and_names_of_classes(images: int, seed: int, data: st.D
     torch.testing.assert_close(evidential_loss(logits[order], labels[order], shares, 0.5), expected)
     names = torch.tensor(data.draw(st.permutations(range(4))))
     places = names.argsort()
-    torch.testing.assert_close(
-        evidential_loss(logits[:, names], places[labels], shares[names], 0.5), expected
-    )
+    renamed = evidential_loss(logits[:, names], places[labels], shares[names], 0.5)
+    torch.testing.assert_close(renamed, expected)
 
 
 def test_no_image_and_one_class_leave_nothing() -> None:
@@ -178,9 +165,8 @@ def test_no_image_and_one_class_leave_nothing() -> None:
     loss.backward()
     assert loss.item() == 0
     alpha = torch.full((4, 1), 5.0)
-    assert (
-        expected_cross_entropy(alpha, torch.zeros(4, dtype=torch.int64), torch.ones(1)).item() == 0
-    )
+    only_class = torch.zeros(4, dtype=torch.int64)
+    assert expected_cross_entropy(alpha, only_class, torch.ones(1)).item() == 0
 
 
 def test_half_precision_is_computed_in_single() -> None:
@@ -204,9 +190,8 @@ def test_gradients_are_those_of_differences(images: int, classes: int, seed: int
 
     def fit_and_divergence(z: Tensor) -> Tensor:
         alpha = concentration(z)
-        return expected_cross_entropy(alpha, labels, shares) + divergence_from_uniform(
-            alpha, labels
-        )
+        fit = expected_cross_entropy(alpha, labels, shares)
+        return fit + divergence_from_uniform(alpha, labels)
 
     assert torch.autograd.gradcheck(fit_and_divergence, (logits,), eps=1e-7)
 
@@ -285,6 +270,6 @@ def test_a_job_chooses_the_loss_apart_from_the_sampler() -> None:
         {"missing_classes": "restricted"},
     ],
 )
-def test_what_the_loss_does_not_go_with_is_refused(options: dict[str, str]) -> None:
+def test_settings_that_the_loss_cannot_work_with_are_refused(options: dict[str, str]) -> None:
     with pytest.raises(ValidationError, match="weights classes itself and has no heads"):
         ActiveSettings(loss="evidential", **options)

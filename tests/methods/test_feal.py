@@ -37,7 +37,7 @@ def row(*alpha: float) -> Tensor:
 # --- numbers by hand
 
 
-def test_evidence_is_what_lies_above_0() -> None:
+def test_evidence_is_the_part_of_a_logit_above_0() -> None:
     logits = torch.tensor([[2.0, -3.0, 0.0]], requires_grad=True)
     alpha = concentration(logits)
     assert alpha.tolist() == [[3, 1, 1]]
@@ -247,7 +247,7 @@ def test_equal_images_are_taken_once(copies: int) -> None:
     assert relaxed(order, features, 60, 5, 0.85)[-copies + 1 :] == list(range(1, copies))
 
 
-def test_nothing_dense_is_the_highest_scores() -> None:
+def test_without_dense_regions_the_highest_scores_are_chosen() -> None:
     pool = random_pool(sampler_of("feal"), 30)
     positions = sorted(range(30), key=pool.ids.__getitem__)
     scores = calibrated_uncertainty(*concentration(pool.logits)).tolist()

@@ -21,13 +21,12 @@ sizes = st.tuples(
 
 
 def random_probabilities(models: int, images: int, classes: int, seed: int) -> Tensor:
-    """Softmax outputs, some of them so sharp that probabilities are exactly 0."""
+    """Return softmax outputs, some of them so sharp that probabilities are exactly 0."""
     draw = torch.Generator().manual_seed(seed)
     logits = torch.randn(models, images, classes, generator=draw, dtype=torch.float64)
-    scale = torch.tensor([1.0, 2.0, 1e4], dtype=torch.float64)[
-        torch.randint(3, (images, 1), generator=draw)
-    ]
-    return (scale * logits).softmax(dim=2)
+    scales = torch.tensor([1.0, 2.0, 1e4], dtype=torch.float64)
+    scale_of_image = scales[torch.randint(3, (images, 1), generator=draw)]
+    return (scale_of_image * logits).softmax(dim=2)
 
 
 def entropy(row: list[float]) -> float:
@@ -47,9 +46,8 @@ def test_entropy_by_hand() -> None:
     entropies = ensemble_entropy(torch.stack([local, glob]))
     assert entropies.dtype == torch.float64
     two = math.log(2)
-    assert entropies.tolist() == pytest.approx(
-        [two, two, 2 * two - 0.75 * math.log(3), 0], rel=1e-15
-    )
+    expected = [two, two, 2 * two - 0.75 * math.log(3), 0]
+    assert entropies.tolist() == pytest.approx(expected, rel=1e-15)
 
 
 @grid
@@ -59,9 +57,8 @@ def test_entropy_equals_a_loop(size: tuple[int, int, int, int]) -> None:
     expected = []
     for image in range(p.shape[1]):
         rows = p[:, image].tolist()
-        expected.append(
-            entropy([math.fsum(column) / len(rows) for column in zip(*rows, strict=True)])
-        )
+        mean = [math.fsum(column) / len(rows) for column in zip(*rows, strict=True)]
+        expected.append(entropy(mean))
     assert ensemble_entropy(p).tolist() == pytest.approx(expected, rel=1e-12, abs=1e-14)
 
 
@@ -83,10 +80,10 @@ def test_equal_members_are_one_model(size: tuple[int, int, int, int]) -> None:
     p = random_probabilities(*size)[:1]
     alone = ensemble_entropy(p)
     assert torch.equal(ensemble_entropy(p.expand(2, -1, -1)), alone)
-    assert alone.tolist() == pytest.approx(
-        [entropy(row) for row in p[0].tolist()], rel=1e-12, abs=1e-14
-    )
-    assert bool((alone >= 0).all() and (alone <= math.log(p.shape[2]) + 1e-12).all())
+    expected = [entropy(row) for row in p[0].tolist()]
+    assert alone.tolist() == pytest.approx(expected, rel=1e-12, abs=1e-14)
+    assert bool((alone >= 0).all())
+    assert bool((alone <= math.log(p.shape[2]) + 1e-12).all())
 
 
 @grid
@@ -184,12 +181,8 @@ def test_budget_of_a_multiple_is_even(pool: int, steps: int, times: int) -> None
 def test_budget_edge_cases() -> None:
     assert annotation_budget(0, 0, 0.5, 3) == [0, 0, 0]
     assert annotation_budget(10, 5, 0.5, 3) == [0, 0, 0]
-    assert annotation_budget(10, 0, 0.2, 4) == [
-        1,
-        0,
-        1,
-        0,
-    ]  # A_k = round(k / 2), halves up: 1, 1, 2, 2
+    # A_k = round(k / 2), halves up: 1, 1, 2, 2.
+    assert annotation_budget(10, 0, 0.2, 4) == [1, 0, 1, 0]
     assert annotation_budget(4, 0, 0.0, 2) == [0, 0]
 
 
@@ -210,10 +203,9 @@ def test_impossible_budgets_are_refused(pool: int, initial: int, share: float, s
         annotation_budget(pool, initial, share, steps)
 
 
-def test_a_target_behind_the_start_is_refused() -> None:
-    with pytest.raises(
-        ConfigError, match=r"at most 20 images labelled at the start, 0\.2 of 100, found 30"
-    ):
+def test_a_target_below_the_start_is_refused() -> None:
+    message = r"at most 20 images labelled at the start, 0\.2 of 100, found 30"
+    with pytest.raises(ConfigError, match=message):
         annotation_budget(100, 30, 0.2, 5)
 
 

@@ -257,7 +257,7 @@ def test_similarity_degenerate() -> None:
     torch.testing.assert_close(
         similarity(torch.tensor([[0.0, 5.0]] * 3)), torch.ones(3, 3, dtype=torch.float64)
     )
-    # the lowest in every feature becomes the zero vector, which resembles nobody
+    # the lowest in every feature becomes the zero vector, which is similar to no model
     assert similarity(torch.tensor([[0.0, 0.0], [1.0, 2.0]])).tolist() == [[1.0, 0.0], [0.0, 1.0]]
     assert similarity(torch.tensor([[0.0, 0.0], [1.0, 2.0]]), scale="none").tolist() == [
         [1.0, 0.0],
@@ -546,7 +546,7 @@ def test_labels_by_hand() -> None:
     assert pseudo_label(local, peers, 1.875, combine="sum")[1].tolist() == [True, True]
 
 
-def test_the_printed_sum_passes_what_nobody_believes() -> None:
+def test_the_printed_sum_keeps_labels_that_no_model_is_sure_of() -> None:
     """8 classes, 5 uniform models: the sum is 5/8 >= 0.6 everywhere, the mean is 1/8."""
     local = torch.full((2, 8), 1 / 8)
     peers = torch.full((4, 2, 8), 1 / 8)
@@ -715,7 +715,9 @@ def test_consistency_with_oneself_is_zero() -> None:
 
 
 @pytest.mark.parametrize(("peers", "images"), [(0, 3), (2, 0), (0, 0)])
-def test_consistency_with_nobody_and_its_gradient_are_zero(peers: int, images: int) -> None:
+def test_consistency_without_peers_or_images_and_its_gradient_are_zero(
+    peers: int, images: int
+) -> None:
     local = torch.rand(images, 4, requires_grad=True)
     loss = consistency(local, torch.rand(peers, images, 4))
     loss.backward()
@@ -748,7 +750,7 @@ def test_consistency_notices_a_broken_net(value: float) -> None:
     assert not consistency(local, peers).isfinite()
 
 
-def test_nothing_waits_for_the_device() -> None:
+def test_no_step_waits_for_the_device() -> None:
     """A meta tensor has no values: reading one, or a shape that depends on one, would raise."""
     local = torch.rand(5, 3, device="meta", requires_grad=True)
     peers = torch.rand(2, 5, 3, device="meta")

@@ -32,8 +32,8 @@ def random_features(images: int, length: int, seed: int) -> Tensor:
 
 
 def pool(features: Tensor, labelled: Tensor) -> Pool:
-    """Ids that fall as positions rise."""
-    names = [f"{len(features) - place:04d}" for place in range(len(features))]
+    """Return a pool whose ids fall as positions rise."""
+    names = [f"{len(features) - position:04d}" for position in range(len(features))]
     return Pool("north", names, features=features, labelled=labelled)
 
 
@@ -63,18 +63,21 @@ def test_refused_images_equal_a_loop(images: int, labelled_images: int, seed: in
     labelled = random_features(labelled_images, 3, seed + 1)
 
     def nearest(image: list[float], others: list[list[float]]) -> float:
-        dots = [
-            sum(a * b for a, b in zip(image, other, strict=True)) / math.hypot(*other)
-            for other in others
-        ]
-        return 1 - max(dots) / math.hypot(*image)
+        cosines = []
+        for other in others:
+            inner_product = sum(a * b for a, b in zip(image, other, strict=True))
+            cosines.append(inner_product / math.hypot(*image) / math.hypot(*other))
+        return 1 - max(cosines)
 
     rows = labelled.tolist()
-    largest = max(nearest(row, rows[:place] + rows[place + 1 :]) for place, row in enumerate(rows))
-    distances = {
-        f"{images - place:04d}": nearest(row, rows) for place, row in enumerate(features.tolist())
-    }
-    expected = {name: distance for name, distance in distances.items() if distance > largest}
+    distances_of_labelled = [
+        nearest(row, rows[:position] + rows[position + 1 :]) for position, row in enumerate(rows)
+    ]
+    expected = {}
+    for position, row in enumerate(features.tolist()):
+        distance = nearest(row, rows)
+        if distance > max(distances_of_labelled):
+            expected[f"{images - position:04d}"] = distance
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(out_of_distribution, "_ROWS_AT_ONCE", 7)
         refused_ids = refused(pool(features, labelled))
@@ -89,12 +92,8 @@ def test_order_lengths_and_repetition_do_not_matter() -> None:
     distances = refused(given_pool)
     assert distances
     order = list(range(49, -1, -1))
-    turned = Pool(
-        "north",
-        [given_pool.ids[place] for place in order],
-        features=features[order],
-        labelled=labelled,
-    )
+    names = [given_pool.ids[position] for position in order]
+    turned = Pool("north", names, features=features[order], labelled=labelled)
     assert list(refused(turned).items()) == list(distances.items())
     assert refused(pool(7 * features, 0.1 * labelled)) == pytest.approx(distances, abs=2e-6)
 
@@ -115,14 +114,14 @@ def test_few_labels_and_no_images_refuse_nothing() -> None:
 
 
 @pytest.mark.parametrize("labelled_images", [20, 100])
-def test_about_one_rightful_image_in_so_many_is_refused(labelled_images: int) -> None:
+def test_about_one_rightful_image_in_the_number_of_labels_is_refused(labelled_images: int) -> None:
     """Twenty draws of labels; the mean over them stays below twice the share that chance gives."""
     shares = []
     for seed in range(20):
         features = random_features(labelled_images + 500, 4, seed)
-        shares.append(
-            len(refused(pool(features[labelled_images:], features[:labelled_images]))) / 500
-        )
+        labelled = features[:labelled_images]
+        rightful = features[labelled_images:]
+        shares.append(len(refused(pool(rightful, labelled))) / len(rightful))
     assert 0 < np.mean(shares) < 2 / labelled_images
 
 
@@ -131,9 +130,8 @@ def test_broken_features_of_either_kind_are_refused(value: float) -> None:
     features = random_features(3, 2, 0)
     labelled = random_features(20, 2, 1)
     features[1, 0] = value
-    with pytest.raises(
-        DataError, match=r"out_of_distribution_filter: expected finite features, .*first '0002'"
-    ):
+    message = r"out_of_distribution_filter: expected finite features, .*first '0002'"
+    with pytest.raises(DataError, match=message):
         refused(pool(features, labelled))
     labelled[0, 0] = value
     with pytest.raises(DataError, match="of labelled images"):
@@ -147,12 +145,10 @@ def test_the_filter_is_off_unless_a_job_wants_it() -> None:
 def test_chest_x_rays_among_skin_lesions_are_found(real_data: Path) -> None:
     """At 112 pixels: 60 labelled lesions, and a pool of 60 other lesions and 60 X-rays."""
     with (real_data / "skin" / "manifest.csv").open(encoding="utf-8") as file:
-        rows = [
-            row
-            for row in csv.DictReader(file)
-            if row["source"] == "vidir_modern" and row["diagnosis"]
-        ]
-    paths = [real_data / "skin" / row["image"] for row in rows[:: len(rows) // 120][:120]]
+        rows = list(csv.DictReader(file))
+    rows = [row for row in rows if row["source"] == "vidir_modern" and row["diagnosis"]]
+    every = len(rows) // 120
+    paths = [real_data / "skin" / row["image"] for row in rows[::every][:120]]
     lesions = [np.asarray(Image.open(path).convert("RGB").resize((112, 112))) for path in paths]
     with np.load(real_data / "cxr" / "cxr_multisource_96.npz") as archive:
         pictures = map(Image.fromarray, archive["images"][::37])
@@ -174,5 +170,6 @@ def test_chest_x_rays_among_skin_lesions_are_found(real_data: Path) -> None:
         "north", mixed, [labelled], uses, lambda name: net, lambda some: Pixels.of(some, cpu), weak
     )
     refused_numbers = {int(name.removeprefix("skin-")) for name in refused(seen)}
-    assert sum(place >= 60 for place in refused_numbers) >= 45
-    assert sum(place < 60 for place in refused_numbers) <= 3
+    refused_films = [number for number in refused_numbers if number >= 60]
+    assert len(refused_films) >= 45
+    assert len(refused_numbers) - len(refused_films) <= 3

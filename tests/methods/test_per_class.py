@@ -102,7 +102,7 @@ def test_loss_and_gradient_equal_a_loop(size: tuple[int, int, int]) -> None:
     assert torch.allclose(logits.grad, expected)
 
 
-def test_what_is_not_kept_has_no_say() -> None:
+def test_answers_that_are_not_kept_have_no_influence() -> None:
     logits = torch.tensor([[NAN, 1.0], [math.inf, 2.0]], requires_grad=True)
     keep = torch.tensor([[False, True], [False, False]])
     loss = answers_loss(logits, torch.ones(2, 2, dtype=torch.long), keep)

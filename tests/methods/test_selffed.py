@@ -149,26 +149,21 @@ def test_normalised_units_equal_a_loop(
     for image in range(batch):
         for row in range(0, side * height, height):
             for column in range(0, side * width, width):
-                place = (
-                    image,
-                    slice(None),
-                    slice(row, row + height),
-                    slice(column, column + width),
-                )
-                values = images[place].flatten().tolist()
+                rows = slice(row, row + height)
+                columns = slice(column, column + width)
+                unit = images[image, :, rows, columns]
+                values = unit.flatten().tolist()
                 mean = math.fsum(values) / len(values)
                 variance = math.fsum((value - mean) ** 2 for value in values) / len(values)
-                expected[place] = (images[place] - mean) / math.sqrt(variance + 1e-6)
-    torch.testing.assert_close(
-        normalise_units(images, side).double(), expected, rtol=1e-4, atol=1e-4
-    )
+                expected[image, :, rows, columns] = (unit - mean) / math.sqrt(variance + 1e-6)
+    relative = normalise_units(images, side).double()
+    torch.testing.assert_close(relative, expected, rtol=1e-4, atol=1e-4)
 
 
 def test_normalised_units_forget_brightness_and_contrast() -> None:
     images = normal(2, 3, 8, 8).float()
-    torch.testing.assert_close(
-        normalise_units(5 * images + 3, 2), normalise_units(images, 2), rtol=1e-4, atol=1e-4
-    )
+    brighter = normalise_units(5 * images + 3, 2)
+    torch.testing.assert_close(brighter, normalise_units(images, 2), rtol=1e-4, atol=1e-4)
 
 
 def test_a_broken_pixel_stays_in_its_unit() -> None:
@@ -187,7 +182,7 @@ def test_a_broken_pixel_stays_in_its_unit() -> None:
     height=st.integers(1, 4),
     seed=st.integers(0, 10_000),
 )
-def test_what_was_normalised_comes_back(
+def test_denormalised_units_are_the_images_again(
     batch: int, channels: int, side: int, height: int, seed: int
 ) -> None:
     images = normal(batch, channels, side * height, side * (height + 1), seed=seed).float()
@@ -262,18 +257,15 @@ def test_masked_loss_equals_a_loop(
     size = (batch, channels, side * height, side * width)
     prediction = normal(*size, seed=seed).float().requires_grad_()
     target = normal(*size, seed=seed + 1).float()
-    mask = (
-        torch.rand(batch, side, side, generator=draws(seed)) < share
-    )  # other numbers of units in each image
+    # The number of hidden units differs between images.
+    mask = torch.rand(batch, side, side, generator=draws(seed)) < share
     loss = masked_loss(prediction, target, mask)
     assert loss.shape == ()
-    assert loss.item() == pytest.approx(
-        plain_masked_loss(prediction, target, mask), rel=1e-5, abs=1e-7
-    )
+    expected = plain_masked_loss(prediction, target, mask)
+    assert loss.item() == pytest.approx(expected, rel=1e-5, abs=1e-7)
     loss.backward()
-    pixels = (
-        mask[:, None, :, None, :, None].expand(-1, channels, -1, height, -1, width).reshape(size)
-    )
+    pixels = mask[:, None, :, None, :, None]
+    pixels = pixels.expand(-1, channels, -1, height, -1, width).reshape(size)
     slope = 2 * (prediction.detach() - target) * pixels / max(int(pixels.sum()), 1)
     assert prediction.grad is not None
     torch.testing.assert_close(prediction.grad, slope, rtol=1e-5, atol=1e-7)
@@ -296,7 +288,8 @@ def test_masked_loss_invariances(seed: int, data: st.DataObject) -> None:
     target = normal(4, 3, 6, 6, seed=seed + 1).float()
     mask = mask_units(4, 3, 0.5, draws(seed))
     loss = masked_loss(prediction, target, mask)
-    images, channels = (torch.tensor(data.draw(st.permutations(range(n)))) for n in (4, 3))
+    images = torch.tensor(data.draw(st.permutations(range(4))))
+    channels = torch.tensor(data.draw(st.permutations(range(3))))
     moved = masked_loss(prediction[images][:, channels], target[images][:, channels], mask[images])
     torch.testing.assert_close(moved, loss)
     pixels = mask.repeat_interleave(2, dim=1).repeat_interleave(2, dim=2)
@@ -310,9 +303,8 @@ def test_masked_loss_invariances(seed: int, data: st.DataObject) -> None:
 @pytest.mark.parametrize("batch", [0, 2])
 def test_nothing_hidden_is_nothing_to_learn(batch: int) -> None:
     prediction = torch.rand(batch, 3, 4, 4, requires_grad=True)
-    loss = masked_loss(
-        prediction, torch.rand(batch, 3, 4, 4), torch.zeros(batch, 2, 2, dtype=torch.bool)
-    )
+    nothing_hidden = torch.zeros(batch, 2, 2, dtype=torch.bool)
+    loss = masked_loss(prediction, torch.rand(batch, 3, 4, 4), nothing_hidden)
     loss.backward()
     assert loss.item() == 0
     assert prediction.grad is not None
@@ -351,9 +343,8 @@ def test_the_masked_loss_does_not_wait_for_the_device() -> None:
     """A meta tensor has no values: reading one, or a shape that depends on one, would raise."""
     prediction = torch.rand(2, 3, 8, 8, device="meta", requires_grad=True)
     mask = torch.ones(2, 4, 4, dtype=torch.bool, device="meta")
-    masked_loss(
-        prediction, normalise_units(torch.rand(2, 3, 8, 8, device="meta"), 4), mask
-    ).backward()
+    target = normalise_units(torch.rand(2, 3, 8, 8, device="meta"), 4)
+    masked_loss(prediction, target, mask).backward()
     assert prediction.grad is not None
 
 
@@ -380,23 +371,30 @@ def test_masks_of_other_images_are_refused(
         )
 
 
-def test_masks_of_other_dtypes_and_units_are_refused() -> None:
+def test_masks_of_integers_are_refused() -> None:
+    image = torch.zeros(1, 1, 2, 2)
     with pytest.raises(ConfigError, match=r"torch\.int64"):
-        masked_loss(
-            torch.zeros(1, 1, 2, 2), torch.zeros(1, 1, 2, 2), torch.ones(1, 2, 2, dtype=torch.int64)
-        )
-    for shape, side in (((1, 3, 8, 8), 3), ((1, 3, 8, 8), 0), ((3, 8, 8), 2), ((), 1)):
-        with pytest.raises(ConfigError, match=r"selffed\.normalise_units"):
-            normalise_units(torch.zeros(shape), side)
-        with pytest.raises(ConfigError, match=r"selffed\.denormalise_units"):
-            denormalise_units(torch.zeros(shape), torch.zeros(shape), side)
+        masked_loss(image, image, torch.ones(1, 2, 2, dtype=torch.int64))
+
+
+@pytest.mark.parametrize(
+    ("shape", "side"), [((1, 3, 8, 8), 3), ((1, 3, 8, 8), 0), ((3, 8, 8), 2), ((), 1)]
+)
+def test_images_that_cannot_be_cut_into_units_are_refused(
+    shape: tuple[int, ...], side: int
+) -> None:
+    images = torch.zeros(shape)
+    with pytest.raises(ConfigError, match=r"selffed\.normalise_units"):
+        normalise_units(images, side)
+    with pytest.raises(ConfigError, match=r"selffed\.denormalise_units"):
+        denormalise_units(images, images, side)
 
 
 # --- info_nce
 
 
 def plain_info_nce(query: Tensor, key: Tensor, queue: Tensor, temperature: float) -> float:
-    """Eq. (5) with loops, the positive in the denominator, in Python's float64."""
+    """Return eq. (5) by loops, with the positive pair in the denominator, in Python's float64."""
 
     def cosine(one: list[float], other: list[float]) -> float:
         lengths = math.hypot(*one) * math.hypot(*other)
@@ -424,18 +422,20 @@ def test_info_nce_by_hand() -> None:
     whole = 1 + math.exp(-2) + math.exp(-4)
     assert loss.item() == pytest.approx(math.log(whole), rel=1e-14)
     assert query.grad is not None
-    assert query.grad[0].tolist() == pytest.approx(
-        [0, 2 * math.exp(-2) / whole], rel=1e-14, abs=1e-15
-    )
+    expected = [0, 2 * math.exp(-2) / whole]
+    assert query.grad[0].tolist() == pytest.approx(expected, rel=1e-14, abs=1e-15)
 
 
-sizes = st.tuples(
-    st.integers(1, 5), st.integers(0, 7), st.integers(1, 6), st.integers(0, 10_000)
-)  # N, Q, D, seed
+sizes = st.tuples(st.integers(1, 5), st.integers(0, 7), st.integers(1, 6), st.integers(0, 10_000))
+"""N images, Q keys in the queue, D dimensions, and a seed."""
 
 
 def views(images: int, older: int, width: int, seed: int) -> tuple[Tensor, Tensor, Tensor]:
-    return tuple(normal(n, width, seed=seed + i) for i, n in enumerate((images, images, older)))  # type: ignore[return-value]
+    """Return a query, a key and a queue."""
+    query = normal(images, width, seed=seed)
+    key = normal(images, width, seed=seed + 1)
+    queue = normal(older, width, seed=seed + 2)
+    return query, key, queue
 
 
 @grid
@@ -444,9 +444,8 @@ def test_info_nce_equals_a_loop(size: tuple[int, int, int, int], temperature: fl
     query, key, queue = views(*size)
     loss = info_nce(query, key, queue, temperature)
     assert loss.shape == ()
-    assert loss.item() == pytest.approx(
-        plain_info_nce(query, key, queue, temperature), rel=1e-10, abs=1e-12
-    )
+    expected = plain_info_nce(query, key, queue, temperature)
+    assert loss.item() == pytest.approx(expected, rel=1e-10, abs=1e-12)
     assert -1e-12 <= loss.item() <= math.log(size[1] + 1) + 2 / temperature
 
 
@@ -455,7 +454,7 @@ def test_info_nce_equals_a_loop(size: tuple[int, int, int, int], temperature: fl
 def test_keys_of_the_image_itself_are_no_negatives(
     size: tuple[int, int, int, int], seed: int
 ) -> None:
-    """Each query alone, with a queue of the others; and no gradient comes of what is left out."""
+    """The loss is that of each query alone, with a queue that lacks its own keys."""
     query, key, queue = views(*size)
     query.requires_grad_()
     is_own_key = torch.rand(size[0], size[1], generator=draws(seed)) < 0.5
@@ -500,21 +499,18 @@ def test_info_nce_invariances(size: tuple[int, int, int, int], data: st.DataObje
 
 
 def test_negatives_all_alike_are_a_choice_by_chance() -> None:
-    query = normal(3, 4)
-    assert info_nce(query[:1], query[:1], query[:1].expand(9, -1), 0.1).item() == pytest.approx(
-        math.log(10), rel=1e-12
-    )
+    query = normal(1, 4)
+    loss = info_nce(query, query, query.expand(9, -1), 0.1)
+    assert loss.item() == pytest.approx(math.log(10), rel=1e-12)
 
 
 def test_more_negatives_and_worse_positives_cost_more() -> None:
     query, key, queue = views(4, 9, 5, 3)
     losses = [info_nce(query, key, queue[:older], 0.2).item() for older in range(10)]
     assert losses == sorted(losses)
-    assert (
-        info_nce(query, query, queue, 0.2).item()
-        < losses[-1]
-        < info_nce(query, -query, queue, 0.2).item()
-    )
+    with_perfect_positives = info_nce(query, query, queue, 0.2).item()
+    with_opposite_positives = info_nce(query, -query, queue, 0.2).item()
+    assert with_perfect_positives < losses[-1] < with_opposite_positives
 
 
 @pytest.mark.parametrize(("images", "older"), [(3, 0), (0, 4), (0, 0)])
@@ -537,9 +533,9 @@ def test_info_nce_gradient_reaches_the_query_alone() -> None:
     info_nce(query, key, queue, 0.5).backward()
     assert query.grad is not None
     assert query.grad.abs().sum() > 0
-    assert (query.grad * query).sum(
-        dim=1
-    ).abs().max() < 1e-12  # the length of a query does not matter
+    # The length of a query does not matter.
+    along_the_query = (query.grad * query).sum(dim=1)
+    assert along_the_query.abs().max() < 1e-12
     assert key.grad is None
     assert queue.grad is None
 
@@ -596,7 +592,7 @@ def test_info_nce_notices_a_broken_net(value: float, broken: int) -> None:
         ((2, 3), (2, 3), (5, 3), INF),
     ],
 )
-def test_info_nce_refuses_what_does_not_fit(
+def test_info_nce_refuses_shapes_that_do_not_match(
     query: tuple[int, ...], key: tuple[int, ...], queue: tuple[int, ...], temperature: float
 ) -> None:
     with pytest.raises(ConfigError, match="info_nce"):
@@ -670,7 +666,7 @@ betas = st.sampled_from([0.01, 0.5, 0.9, 0.99, 1.0])
 def test_weights_equal_exact_fractions(rows: list[tuple[int, int]], beta: float) -> None:
     gains = [size * Fraction(beta) ** times for size, times in rows]
     expected = [float(gain / sum(gains)) for gain in gains]
-    computed = weights(*map(list, zip(*rows, strict=True)), beta)  # type: ignore[arg-type]
+    computed = weights([size for size, _ in rows], [times for _, times in rows], beta)
     assert computed == pytest.approx(expected, rel=1e-12, abs=1e-300)
     assert math.fsum(computed) == pytest.approx(1, rel=1e-14)
 
@@ -687,9 +683,8 @@ def test_weights_invariances(
     order = data.draw(st.permutations(range(len(rows))))
     moved = weights([sizes[site] for site in order], [participations[site] for site in order], beta)
     assert moved == pytest.approx([computed[site] for site in order], rel=1e-14)
-    assert weights([3 * size for size in sizes], participations, beta) == pytest.approx(
-        computed, rel=1e-14
-    )
+    three_times = weights([3 * size for size in sizes], participations, beta)
+    assert three_times == pytest.approx(computed, rel=1e-14)
     for one, other in pairwise(rows):
         if one[0] == other[0] and one[1] < other[1]:
             assert computed[rows.index(one)] >= computed[rows.index(other)]
@@ -700,19 +695,16 @@ def test_weights_invariances(
 def test_where_all_take_part_it_is_federated_averaging(
     rows: list[tuple[int, int]], beta: float, times: int
 ) -> None:
-    """Exactly: the same models come out of both, to the last bit."""
+    """The weights are equal to the last bit, whatever β is, and so are those with β = 1."""
     sizes = [row[0] for row in rows]
+    by_images = [size / sum(sizes) for size in sizes]
     computed = weights(sizes, [times] * len(sizes), beta)
-    assert (
-        computed
-        == weights(sizes, [row[1] for row in rows], 1.0)
-        == [size / sum(sizes) for size in sizes]
-    )
+    assert computed == by_images
+    assert weights(sizes, [row[1] for row in rows], 1.0) == by_images
     states = [{"w": normal(5, seed=site)} for site in range(len(sizes))]
-    averaged = weighted_average(states, list(map(float, sizes)))["w"]
-    torch.testing.assert_close(
-        weighted_average(states, computed)["w"], averaged, rtol=1e-14, atol=1e-15
-    )
+    averaged = weighted_average(states, [float(size) for size in sizes])["w"]
+    weighted = weighted_average(states, computed)["w"]
+    torch.testing.assert_close(weighted, averaged, rtol=1e-14, atol=1e-15)
 
 
 def test_equal_models_stay_what_they_are() -> None:
@@ -757,7 +749,7 @@ def test_weights_at_the_edge(
         ([1, 2], [1, 1], NAN),
     ],
 )
-def test_weights_refuse_what_makes_no_sense(
+def test_weights_refuse_numbers_out_of_range(
     sizes: list[float], participations: list[float], beta: float
 ) -> None:
     with pytest.raises(ConfigError, match="gain_recession_weights"):

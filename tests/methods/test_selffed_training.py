@@ -75,15 +75,15 @@ def objective(name: str, settings: SelfFedSettings = SETTINGS) -> Objective:
 
 
 def queue_of(keys: Tensor) -> dict[str, Tensor]:
-    """Keys of images that no batch has."""
+    """Return a queue with these keys, of images that no batch has."""
     return {"keys": keys, "images": -1 - torch.arange(len(keys))[:, None]}
 
 
 def inputs_of(seed: int = 0, memory: dict | None = None) -> RoundInputs:
-    full = {QUEUE: queue_of(torch.randn(4, PROJECTION, generator=torch_generator(seed, "queue")))}
-    return RoundInputs(
-        torch.ones(CLASSES), 0, full if memory is None else memory, torch_generator(seed, "mask")
-    )
+    if memory is None:
+        keys = torch.randn(4, PROJECTION, generator=torch_generator(seed, "queue"))
+        memory = {QUEUE: queue_of(keys)}
+    return RoundInputs(torch.ones(CLASSES), 0, memory, torch_generator(seed, "mask"))
 
 
 def losses_of(name: str, net: nn.Module, inputs: RoundInputs, batch: Batch | None = None) -> Losses:
@@ -114,14 +114,15 @@ def test_the_projection_comes_on_top_and_changes_no_logit() -> None:
     assert torch.equal(plain(images), net(images))
     first, relu, last = net.projection
     assert isinstance(relu, nn.ReLU)
-    assert (first.in_features, first.out_features, last.out_features) == (64, 64, PROJECTION)
+    assert first.in_features == 64
+    assert first.out_features == 64
+    assert last.out_features == PROJECTION
 
 
 def test_unfit_networks_are_refused_with_those_that_fit() -> None:
     assert list(MASKED_NETS) == [name for name in NETWORKS if name.startswith("masked_")]
-    with pytest.raises(
-        ConfigError, match=r"masked_swin_28, masked_swin_32, .* found a SwinClassifier"
-    ):
+    message = r"masked_swin_28, masked_swin_32, .* found a SwinClassifier"
+    with pytest.raises(ConfigError, match=message):
         build("swin_28", CLASSES, extend=add_projection)
 
 
@@ -136,29 +137,20 @@ def test_a_loss_reaches_its_own_parts_and_no_other(name: str) -> None:
     loss.backward()
     reached = {part for part, parameter in net.named_parameters() if parameter.grad is not None}
     assert parts_of(reached) == TRAINS[name]
-    assert all(
-        bool(net.get_parameter(part).grad.abs().sum() > 0)
-        for part in reached
-        if not part.endswith("bias")
-    )
+    for name_of_parameter in reached:
+        if not name_of_parameter.endswith("bias"):
+            assert bool(net.get_parameter(name_of_parameter).grad.abs().sum() > 0)
 
 
 @pytest.mark.parametrize("name", TRAINS)
-def test_weight_decay_does_not_move_what_a_phase_does_not_train(name: str) -> None:
+def test_weight_decay_moves_no_part_that_a_phase_does_not_train(name: str) -> None:
     net = make_net()
     before = state_of(net)
     settings = SETTINGS.model_copy(update={"weight_decay": 0.5})
     phase = Phase(objective(name, settings), 1e-3)
     batches = [batch_for(name, seed) for seed in (0, 1)]
-    train(
-        net,
-        batches,
-        phase,
-        inputs_of(),
-        settings,
-        device=torch.device("cpu"),
-        aborted=lambda: False,
-    )
+    cpu = torch.device("cpu")
+    train(net, batches, phase, inputs_of(), settings, device=cpu, aborted=lambda: False)
     assert parts_of(changed(before, net.state_dict())) == TRAINS[name]
 
 
@@ -170,7 +162,8 @@ def test_without_images_there_is_no_term(name: str) -> None:
 @pytest.mark.parametrize("name", ["masked", "contrastive"])
 def test_labels_have_no_way_in(name: str) -> None:
     uses = objective(name).uses
-    assert (uses.labelled, uses.unlabelled) == (False, "all")
+    assert not uses.labelled
+    assert uses.unlabelled == "all"
 
 
 # --- phase 1
@@ -189,9 +182,8 @@ def test_the_reconstruction_loss_equals_its_equations() -> None:
 def test_hidden_units_are_new_each_step_and_follow_the_draw() -> None:
     net = make_net()
     inputs = inputs_of(7)
-    first, second = (
-        losses_of("masked", net, inputs).terms["loss_reconstruction"] for _ in range(2)
-    )
+    first = losses_of("masked", net, inputs).terms["loss_reconstruction"]
+    second = losses_of("masked", net, inputs).terms["loss_reconstruction"]
     assert first != second
     assert losses_of("masked", net, inputs_of(7)).terms["loss_reconstruction"] == first
 
@@ -201,10 +193,10 @@ def test_a_perfect_prediction_shows_the_image() -> None:
     net = make_net().eval()
     images = pictures(0, 3)
     mask = mask_units(3, 7, 0.6, torch_generator(5))
-    hidden = (
-        mask.repeat_interleave(4, dim=1).repeat_interleave(4, dim=2)[:, None].expand(-1, 3, -1, -1)
-    )
-    net.reconstruct = lambda given, drawn: torch.where(hidden, normalise_units(images, 7), 99.0)
+    hidden = mask.repeat_interleave(4, dim=1).repeat_interleave(4, dim=2)
+    hidden = hidden[:, None].expand(-1, 3, -1, -1)
+    perfect = torch.where(hidden, normalise_units(images, 7), 99.0)
+    net.reconstruct = lambda images, mask: perfect
     shown = reconstructions(net, images, 0.6, torch_generator(5))
     assert list(shown) == ["original", "masked", "reconstruction"]
     assert torch.equal(shown["original"], images)
@@ -234,15 +226,15 @@ def features(net: nn.Module, images: Tensor) -> Tensor:
 
 
 def test_the_contrastive_loss_equals_its_equation() -> None:
-    """The strong view asks the net, the weak view the target, which is its copy at first."""
+    """The strong view goes through the network, the weak one through the target, at first equal."""
     net = make_net()
     inputs = inputs_of()
     batch = batch_for("contrastive")
     queue = inputs.memory[QUEUE]["keys"]
     terms = losses_of("contrastive", net, inputs, batch).terms
-    expected = info_nce(
-        features(net, batch.strong), features(net, batch.weak), queue, SETTINGS.temperature
-    )
+    query = features(net, batch.strong)
+    key = features(net, batch.weak)
+    expected = info_nce(query, key, queue, SETTINGS.temperature)
     assert set(terms) == {"loss_contrastive"}
     torch.testing.assert_close(terms["loss_contrastive"], expected)
 
@@ -262,7 +254,7 @@ def test_target_and_queue_follow_each_step() -> None:
         target = {name: tensor.clone() for name, tensor in phase.memory[TARGET].items()}
         batch = batch_for("contrastive", seed)
         phase.losses(batch)
-        keys.append(features(_with(net, target), batch.weak))
+        keys.append(features(with_weights(net, target), batch.weak))
         with torch.no_grad():
             for parameter in net.parameters():
                 parameter.add_(0.01)
@@ -273,33 +265,30 @@ def test_target_and_queue_follow_each_step() -> None:
     assert parts_of(set(phase.memory[TARGET])) == {"encoder", "projection"}
     kept = torch.cat(keys)[-SETTINGS.queue :]
     torch.testing.assert_close(phase.memory[QUEUE]["keys"], kept)
-    assert (
-        phase.memory[QUEUE]["images"].flatten().tolist()
-        == list(range(2 * IMAGES))[-SETTINGS.queue :]
-    )
+    newest_images = list(range(2 * IMAGES))[-SETTINGS.queue :]
+    assert phase.memory[QUEUE]["images"].flatten().tolist() == newest_images
     assert not phase.memory[QUEUE]["keys"].requires_grad
     assert given == {}, "what is remembered is for the caller to keep"
 
 
 def test_a_repeated_image_is_no_negative_of_itself() -> None:
-    """Half of the batch is in the queue from the step before, beside keys of others."""
+    """Half of the batch is in the queue from an earlier step, with keys of other images."""
     net = make_net()
     batch = batch_for("contrastive")
     keys = torch.randn(IMAGES, PROJECTION, generator=torch_generator(7))
     images = torch.tensor([[0], [1], [2], [70], [71], [72]])
-    loss = losses_of(
-        "contrastive", net, inputs_of(memory={QUEUE: {"keys": keys, "images": images}}), batch
-    ).terms
+    inputs = inputs_of(memory={QUEUE: {"keys": keys, "images": images}})
+    loss = losses_of("contrastive", net, inputs, batch).terms["loss_contrastive"]
     query = features(net, batch.strong)
     key = features(net, batch.weak)
     is_own_key = torch.zeros(IMAGES, IMAGES, dtype=torch.bool)
     is_own_key[range(3), range(3)] = True
     expected = info_nce(query, key, keys, SETTINGS.temperature, is_own_key)
-    torch.testing.assert_close(loss["loss_contrastive"], expected)
+    torch.testing.assert_close(loss, expected)
     assert expected < info_nce(query, key, keys, SETTINGS.temperature)
 
 
-def _with(net: nn.Module, target: Mapping[str, Tensor]) -> nn.Module:
+def with_weights(net: nn.Module, target: Mapping[str, Tensor]) -> nn.Module:
     twin = copy.deepcopy(net)
     twin.load_state_dict(target, strict=False)
     return twin.requires_grad_(False)
@@ -308,27 +297,22 @@ def _with(net: nn.Module, target: Mapping[str, Tensor]) -> nn.Module:
 def test_a_remembered_target_answers_in_the_next_round() -> None:
     other = make_net(5)
     net = make_net()
-    remembered = {
-        name: tensor
-        for name, tensor in other.state_dict().items()
-        if parts_of({name}) <= {"encoder"}
-    }
-    remembered |= {
-        f"projection.{name}": tensor for name, tensor in other.projection.state_dict().items()
-    }
     inputs = inputs_of()
-    queue = inputs.memory[QUEUE]["keys"]
-    inputs.memory[TARGET] = {name: remembered[name].clone() for name in remembered}
+    inputs.memory[TARGET] = {
+        name: tensor
+        for name, tensor in state_of(other).items()
+        if name.startswith(("encoder.", "projection."))
+    }
     batch = batch_for("contrastive")
     loss = losses_of("contrastive", net, inputs, batch).terms["loss_contrastive"]
-    expected = info_nce(
-        features(net, batch.strong), features(other, batch.weak), queue, SETTINGS.temperature
-    )
+    query = features(net, batch.strong)
+    key = features(other, batch.weak)
+    expected = info_nce(query, key, inputs.memory[QUEUE]["keys"], SETTINGS.temperature)
     torch.testing.assert_close(loss, expected)
 
 
 def test_steps_lower_the_contrastive_loss() -> None:
-    """Among keys of other images, which stay where they are."""
+    """The queue holds keys of other images, and stays as it is."""
     net = make_net()
     batch = batch_for("contrastive")
     inputs = inputs_of(memory={QUEUE: queue_of(features(net, pictures(50, 8)).detach())})

@@ -66,7 +66,7 @@ class FedPerl(Algorithm[FedPerlState]):
     What happens with fewer replies than asked for is as in SSFL, and:
 
     - a peer has left: its last model still teaches, because the server keeps it
-    - a site has never trained: it gets no peer and is nobody's peer
+    - a site has never trained: it gets no peer and is no site's peer
     - one peer is left, anonymised: no peer in this round, unless ``allow_single_peer``
     - a policy leaves no peer: the site trains without peers, as in SSFL
     """
