@@ -235,12 +235,12 @@ def test_peers_are_the_most_similar_ones() -> None:
         for site, peers in chosen(exchange).items():
             assert set(peers) == set(SITES[:3] if site < "site-4" else SITES[3:]) - {site}
         row = exchange.record["peers"]
-        for site, nearest, values in zip(
+        for site, nearest, similarities in zip(
             row["sites"], row["nearest"], row["similarity"], strict=True
         ):
             assert set(nearest) == set(SITES) - {site}
-            assert values[:2] == pytest.approx([1, 1])
-            assert max(values[2:]) < 1
+            assert similarities[:2] == pytest.approx([1, 1])
+            assert max(similarities[2:]) < 1
 
 
 def test_a_row_names_participants_and_thirty_sites_near_each() -> None:
@@ -337,18 +337,19 @@ def test_gated_validation_policy_keeps_those_at_the_gate() -> None:
 def test_gated_similarity_keeps_those_at_the_gate() -> None:
     everyone = policy("gated_similarity", gate=-1.0)
     assert everyone == policy("static")
-    server = Server({"policy": "gated_similarity", "anonymise": False, "committee": 5, "gate": 0.5})
-    exchanges = server.run()
+    options = {"policy": "gated_similarity", "anonymise": False, "committee": 5, "gate": 0.5}
+    with_peers = Server(options).run()[1:]
     kept = 0
-    for exchange in exchanges[1:]:
+    for exchange in with_peers:
         row = exchange.record["peers"]
-        for site, nearest, values in zip(
+        for site, nearest, similarities in zip(
             row["sites"], row["nearest"], row["similarity"], strict=True
         ):
-            expected = {other for other, value in zip(nearest, values, strict=True) if value >= 0.5}
+            similarity_to = dict(zip(nearest, similarities, strict=True))
+            expected = {other for other, value in similarity_to.items() if value >= 0.5}
             assert set(chosen(exchange)[site]) == expected
             kept += len(expected)
-    assert 0 < kept < 30 * len(exchanges[1:]), "the gate decides something"
+    assert 0 < kept < 30 * len(with_peers), "the gate decides something"
 
 
 @pytest.mark.parametrize(("sites", "peers"), [(2, 0), (3, 2)])
@@ -514,15 +515,16 @@ def test_equal_steps_give_the_plain_mean_and_no_steps_no_weight() -> None:
 
 def test_no_reply_and_no_step_give_the_model_itself() -> None:
     before = model(3.0)
-    settings = ActiveSettings()
     assert plain_mean([], before) is before
     assert plain_mean([reply(10.0, 0), reply(20.0, 0)], before) is before
-    assert (
-        mean_of(
-            [reply(10.0, 4, labelled=0)], "train", FedAL(settings).weight, settings, before, 1.0
-        )
-        is before
-    )
+
+
+def test_a_reply_of_weight_0_gives_the_model_itself() -> None:
+    """FedAL weighs by labelled images, and the only site that replies has none."""
+    before = model(3.0)
+    settings = ActiveSettings()
+    updates = [reply(10.0, 4, labelled=0)]
+    assert mean_of(updates, "train", FedAL(settings).weight, settings, before, 1.0) is before
 
 
 def test_replies_without_a_step_are_of_no_use_to_fedperl() -> None:
