@@ -166,9 +166,8 @@ def test_a_line_without_a_hash_is_refused(tree):
     assert installed == {"builder"}
 
 
-def test_the_bill_of_materials_lists_what_is_locked(
-    tmp_path,
-):  # `make sbom` checks it against the schema as well
+def test_the_bill_of_materials_lists_what_is_locked(tmp_path):
+    """``make sbom`` checks the bill against the schema as well."""
     bill = tmp_path / "bill.json"
     text = "".join((LOCK / file).read_text() for file in ("packages.txt", "torch-cuda.txt"))
     command = [

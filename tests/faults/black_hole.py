@@ -45,7 +45,10 @@ class Way:
 
     def _forward(self, source: socket.socket, sink: socket.socket) -> None:
         with suppress(OSError):
-            while data := source.recv(1 << 16):
+            while True:
+                data = source.recv(1 << 16)
+                if not data:
+                    break
                 self._open.wait()
                 sink.sendall(data)
         for end in (source, sink):

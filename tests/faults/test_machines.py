@@ -138,13 +138,14 @@ def test_a_run_survives_kills_at_every_point_of_a_round(
     site = draw.choice(EVERYONE)
     name = site if "site" in victim else SERVER
     whole = "whole" in victim
-    victims = [job_process(name), *([parent_process(name)] if whole else [])]
+    victims = [job_process(name)]
+    if whole:
+        victims.append(parent_process(name))
     calls = {point: draw.randint(1, 2) + (A_ROUND[point] if whole else 0) for point in points}
-    seen = (
-        5.0 if whole else 0.0
-    )  # the supervisor looks every two seconds, which is longer than a round here
+    # A round is shorter here than the two seconds between two looks of the supervisor.
+    delay = 5.0 if whole else 0.0
     federation.plan(
-        [fault(point, victims, site, call, delay=seen) for point, call in calls.items()]
+        [fault(point, victims, site, call, delay=delay) for point, call in calls.items()]
     )
     with federation.kept_alive() as revived:
         run, said = supervised(federation, LONG, tmp_path)
@@ -200,9 +201,8 @@ def test_a_site_that_stays_away_is_named_and_the_others_go_on(federation, tmp_pa
 )
 def test_a_site_that_joins_late_takes_part(federation, tmp_path):
     federation.stop_one("hospital-c")
-    federation.plan(
-        [fault("aggregate", [], "", 2, "wait")]
-    )  # the first round is over, the second does not end
+    # The first round ends, the second one waits.
+    federation.plan([fault("aggregate", [], "", 2, "wait")])
     with federation.started_once_it_happened("hospital-c"):
         run, said = supervised(federation, experiment(), tmp_path)
     assert "the job was stopped, to go on with hospital-c" in said

@@ -66,14 +66,14 @@ class Site:
         names = {path.rsplit(".", 1)[1] for path in listed if not path.endswith(".")}
         for module in modules:
             if self.admits(f"{module}.any_name"):
-                candidates = [
-                    name for name, _ in inspect.getmembers(importlib.import_module(module))
-                ]
+                members = inspect.getmembers(importlib.import_module(module))
+                candidates = [name for name, _ in members]
             else:
                 candidates = [name for name in names if self.admits(f"{module}.{name}")]
             for name in candidates:
+                path = f"{module}.{name}"
                 try:
-                    if self.admits(path := f"{module}.{name}") and callable(load_class(path)):
+                    if self.admits(path) and callable(load_class(path)):
                         yield path
                 except TypeError:
                     pass  # there is nothing of that name

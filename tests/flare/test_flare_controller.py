@@ -92,12 +92,10 @@ def test_results_of_a_stopped_job_hold_no_sites_model(
         run("job-1", engine=Stopped, submitter_name=LEAD, **props)
     results = results_folder(workspace, "job-1")
     assert status(results) == "failed"
-    assert not [
-        path for path in Path(workspace.get_run_dir("job-1")).rglob("*") if "models" in path.parts
-    ]
-    assert list(
-        (tmp_path / kept / LEAD).glob("*/models/*/*.safetensors")
-    )  # from which it would go on
+    files_of_results = Path(workspace.get_run_dir("job-1")).rglob("*")
+    assert not [path for path in files_of_results if "models" in path.parts]
+    models_to_continue_from = (tmp_path / kept / LEAD).glob("*/models/*/*.safetensors")
+    assert list(models_to_continue_from)
 
 
 def test_a_job_sent_again_continues_the_run_of_its_name(run, tmp_path, monkeypatch):

@@ -295,9 +295,8 @@ def test_every_class_a_job_names_exists_and_takes_its_arguments():
 def test_stale_foreign_and_missing_jobs_are_named(tmp_path):
     for name, job in JOBS.items():
         export_job(job(), tmp_path / name)
-    (tmp_path / "fedavg" / ".__nvfl_sig.json").write_text(
-        "{}"
-    )  # left where FLARE signed a submitted job
+    # FLARE leaves such a file where it has signed a submitted job.
+    (tmp_path / "fedavg" / ".__nvfl_sig.json").write_text("{}")
     assert stale_jobs(tmp_path) == []
     config = tmp_path / "fedperl" / "app" / "config" / "config_fed_server.json"
     config.write_text(config.read_text().replace("0.1", "0.2"))

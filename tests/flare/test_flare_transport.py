@@ -47,9 +47,8 @@ class Controller:
             if isinstance(outcome, dict):
                 client_task = SimpleNamespace(result=outcome)
                 task.result_received_cb(client_task=client_task, fl_ctx=None)
-                assert (
-                    client_task.result is None
-                )  # FLARE keeps the object a while; the answer must not stay with it
+                # FLARE keeps the object for a while; the answer must not stay with it.
+                assert client_task.result is None
                 task.completion_status = TaskCompletionStatus.OK
             elif outcome is not None:
                 task.completion_status = outcome

@@ -76,9 +76,8 @@ def test_no_optional_package_comes_from_the_job(optional, tmp_path):
     program = tmp_path / "fedward_test_started.py"
     program.write_text(STARTED)
     custom, marks = planted(tmp_path, optional)
-    subprocess.run(
-        [sys.executable, program, custom], capture_output=True, check=False
-    )  # they may well break it
+    # The planted packages may well break the process.
+    subprocess.run([sys.executable, program, custom], capture_output=True, check=False)
     assert {"pynvml"} <= {mark.name for mark in marks.iterdir()}
     for mark in marks.iterdir():
         mark.unlink()

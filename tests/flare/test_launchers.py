@@ -165,9 +165,8 @@ def test_a_jobs_process_imports_nothing_from_its_kit(monkeypatch, tmp_path, give
     tell.parent.mkdir()
     tell.write_text(TELL)
     monkeypatch.setenv("PYTHONPATH", given.format(kit=kit, outside=outside))
-    monkeypatch.syspath_prepend(
-        str(kit)
-    )  # as in the parent's process, whose path FLARE would hand over
+    # As in the parent's process, whose path FLARE would hand over.
+    monkeypatch.syspath_prepend(str(kit))
     monkeypatch.chdir(kit)
 
     class Launcher(SiteJobLauncher):

@@ -335,10 +335,11 @@ def test_a_stopped_site_still_sends_its_metrics(context):
     "each answer has new noise and is accounted for",
 )
 def test_an_answer_that_is_asked_for_again_costs_again(context, ledger):
-    each = noise_filter(**TWO)
-    first, again = (unpack(each.process(answer(), context))[1]["diff/weight"] for _ in range(2))
-    assert not np.array_equal(first, again)
-    assert "error" in errors(each.process(answer(), context))
+    noise = noise_filter(**TWO)
+    _, first = unpack(noise.process(answer(), context))
+    _, second = unpack(noise.process(answer(), context))
+    assert not np.array_equal(first["diff/weight"], second["diff/weight"])
+    assert "error" in errors(noise.process(answer(), context))
     assert [row["releases"] for row in ledger()] == [1, 2]
 
 

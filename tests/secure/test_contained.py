@@ -64,11 +64,10 @@ class Contained(Federation):
         if ROOT:
             for path in (self.folder, kit, *kit.rglob("*")):
                 os.chown(path, ACCOUNT, ACCOUNT)
+        # As with a mount that is read-only: no single file is writable.
         for folder in (kit / "startup", kit / "local"):
             for path in (folder, *folder.rglob("*")):
-                path.chmod(
-                    path.stat().st_mode & 0o555
-                )  # as a mount that is read-only: no single file is writable
+                path.chmod(path.stat().st_mode & 0o555)
 
     def _image(self, kit: Path) -> dict[str, str]:
         home = self.folder / "home"
@@ -87,16 +86,13 @@ class Contained(Federation):
 @pytest.fixture(scope="module")
 def federation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Federation]:
     folder = tmp_path_factory.mktemp("contained")
-    for one in (folder, *folder.parents[:2]):
-        one.chmod(0o755)  # pytest shuts others out
+    for parent in (folder, *folder.parents[:2]):
+        parent.chmod(0o755)  # pytest's own folders are closed to other accounts.
     shutil.copy(ENTRY, folder)
-    for name, script in {
-        "tini": TINI,
-        "python3": f'#!/bin/sh\nexec {sys.executable} "$@"\n',
-    }.items():
-        (folder / name).write_text(
-            script
-        )  # bash does not find a Python in a folder that only capabilities open
+    # A script, because bash does not find a Python in a folder that only capabilities open.
+    python3 = f'#!/bin/sh\nexec {sys.executable} "$@"\n'
+    for name, script in {"tini": TINI, "python3": python3}.items():
+        (folder / name).write_text(script)
         (folder / name).chmod(0o755)
     with Contained(folder, image_size=16, images=60) as running:
         yield running

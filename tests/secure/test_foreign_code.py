@@ -381,13 +381,11 @@ def log(federation: Watched, job_id: str) -> str:
 @pytest.mark.slow
 @pytest.mark.usefixtures("unchecked")
 def test_the_class_list_refuses_what_was_not_checked(federation, tmp_path):
-    told = refused(
-        federation, exported(tmp_path / "job", {"hospital-b": loader(CLIENT, federation.code)})
-    )
+    job = exported(tmp_path / "job", {"hospital-b": loader(CLIENT, federation.code)})
+    told = refused(federation, job)
     assert told.by["hospital-b"] == "OK"
-    assert "'fedward.report.template.PackageLoader' at config path" in (
-        text := log(federation, told.job_id)
-    )
+    text = log(federation, told.job_id)
+    assert "'fedward.report.template.PackageLoader' at config path" in text
     assert "is not in allow_list" in text
     assert federation.ran == []
 

@@ -14,10 +14,10 @@ SPEC = DataSpec(
     name="chest", classes=FINDINGS, multi_label=True, image_size=16, channels=1, views="upright"
 )
 SHARES = (0.5, 0.3, 0.05)
-"""Of images that show each: the last is too rare to be evaluated."""
+"""Share of the images that show each finding. The last one is too rare to be evaluated."""
 
 
-def shown(images: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+def drawn_images(images: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
     """Return grey images (N, 16, 16) with a square per class, and labels (N, 3) of 0 and 1."""
     rng = np.random.default_rng(seed)
     labels = (rng.random((images, len(FINDINGS))) < SHARES).astype(np.uint8)
@@ -31,8 +31,11 @@ def write_findings(folder: Path, sites: int = 2, **fields: Any) -> Path:
     """Write ``chest.npz`` as ChestMNIST has it, and site files; return the folder."""
     arrays = {}
     for seed, (split, images) in enumerate({"train": 90, "val": 60, "test": 80}.items()):
-        arrays[f"{split}_images"], arrays[f"{split}_labels"] = shown(images, seed)
-    (out := folder / "sites").mkdir(parents=True, exist_ok=True)
+        pixels, labels = drawn_images(images, seed)
+        arrays[f"{split}_images"] = pixels
+        arrays[f"{split}_labels"] = labels
+    out = folder / "sites"
+    out.mkdir(parents=True, exist_ok=True)
     np.savez(folder / "chest.npz", **arrays)
     for number in range(1, sites + 1):
         content = {
@@ -41,12 +44,11 @@ def write_findings(folder: Path, sites: int = 2, **fields: Any) -> Path:
             "labels": dict(enumerate(FINDINGS)),
             "share": [number, sites],
         }
-        (out / f"site-{number}.yaml").write_text(
-            yaml.safe_dump({**content, "labelled": 0.5, **fields})
-        )
+        text = yaml.safe_dump({**content, "labelled": 0.5, **fields})
+        (out / f"site-{number}.yaml").write_text(text)
     return out
 
 
 def chest(method: str = "fedavg", **changes: Any) -> Experiment:
-    """A tiny job on them."""
+    """Return a tiny job on these images."""
     return tiny(method, **{"data": SPEC, "synthetic": None, **changes})

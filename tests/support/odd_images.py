@@ -16,7 +16,8 @@ def odd_exif(what: str) -> bytes:
     """Return EXIF with a quarter turn and a value of a wrong type, which Pillow cannot rewrite."""
     tag, value, kind = ODD_TAGS[what]
     tags = ImageFileDirectory_v2()
-    tags[0x0112], tags[tag] = 6, value
+    tags[0x0112] = 6
+    tags[tag] = value
     tags.tagtype[tag] = kind
     return b"Exif\0\0II*\0\x08\0\0\0" + tags.tobytes(8)
 
