@@ -112,28 +112,31 @@ def exported(folder: Path, changes: dict[str, Change]) -> Path:
 
 
 @dataclass
-class Told:
-    """What the lead learns of a job that was refused."""
+class Outcome:
+    """What the lead learns about a job that was refused."""
 
     job_id: str
     status: str
     by: dict[str, str] = field(default_factory=dict)
+    """Participant -> ``OK``, or why it refused the job."""
 
 
-def refused(federation: Watched, job: Path) -> Told:
+def refused(federation: Watched, job: Path) -> Outcome:
     """Submit a job, and return who refused it and why."""
     with session(federation.kit(LEAD)) as flare:
         meta = wait(flare, submit(flare, job), PATIENCE)
-    lines = [str(line).partition(": ") for line in meta.get("job_deploy_detail") or []]
-    return Told(str(meta["job_id"]), str(meta["status"]), {name: text for name, _, text in lines})
+    by = {}
+    for line in meta.get("job_deploy_detail") or []:
+        name, _, text = str(line).partition(": ")
+        by[name] = text
+    return Outcome(str(meta["job_id"]), str(meta["status"]), by)
 
 
-def nothing_ran(federation: Watched, told: Told) -> None:
+def nothing_ran(federation: Watched, outcome: Outcome) -> None:
     """Assert that no process of the job started at a hospital, and that nobody's code ran."""
-    assert told.status == "FINISHED:FAILED_TO_RUN"
-    assert not [
-        path for name in HOSPITALS for path in (federation.kit(name) / told.job_id).glob("log*")
-    ]
+    assert outcome.status == "FINISHED:FAILED_TO_RUN"
+    for name in HOSPITALS:
+        assert not list((federation.kit(name) / outcome.job_id).glob("log*"))
     assert federation.ran == []
 
 
@@ -157,17 +160,15 @@ def test_an_exported_job_runs_and_nothing_else_does(federation, tmp_path):
     "refused by each site before anything is imported; the lead is told the file",
 )
 def test_code_among_the_configuration_is_refused_by_every_site(federation, tmp_path):
-    told = refused(
-        federation,
-        exported(tmp_path / "job", dict.fromkeys(HOSPITALS, loader(CLIENT, federation.code))),
-    )
-    assert told.by["server"] == "OK"
+    changes = dict.fromkeys(HOSPITALS, loader(CLIENT, federation.code))
+    outcome = refused(federation, exported(tmp_path / "job", changes))
+    assert outcome.by["server"] == "OK"
     for hospital in HOSPITALS:
-        assert told.by[hospital].startswith(
+        assert outcome.by[hospital].startswith(
             "NVFLARE_ERROR: app: expected nothing but config/config_fed_client.json"
         )
-        assert "'config/evil.py'" in told.by[hospital]
-    nothing_ran(federation, told)
+        assert "'config/evil.py'" in outcome.by[hospital]
+    nothing_ran(federation, outcome)
 
 
 @pytest.mark.proves(
@@ -176,9 +177,10 @@ def test_code_among_the_configuration_is_refused_by_every_site(federation, tmp_p
     "refused by the server before anything is imported; the lead is told the file",
 )
 def test_code_among_the_configuration_is_refused_by_the_server(federation, tmp_path):
-    told = refused(federation, exported(tmp_path / "job", {HOST: loader(SERVER, federation.code)}))
-    assert "'config/evil.py'" in told.by["server"]
-    nothing_ran(federation, told)
+    job = exported(tmp_path / "job", {HOST: loader(SERVER, federation.code)})
+    outcome = refused(federation, job)
+    assert "'config/evil.py'" in outcome.by["server"]
+    nothing_ran(federation, outcome)
 
 
 # --- further attacks, each in the app of one hospital
@@ -322,17 +324,18 @@ ATTACKS = [
 def answers(
     federation: Watched, web: Web, tmp_path_factory: pytest.TempPathFactory
 ) -> dict[str, str]:
-    """What the lead is told of each attack: three in one job, one for each hospital."""
-    told = {}
+    """Attack -> why it was refused. Each job carries three attacks, one for each hospital."""
+    refusals = {}
     hospitals = list(HOSPITALS)
     for start in range(0, len(ATTACKS), len(hospitals)):
         three = dict(zip(hospitals, ATTACKS[start:], strict=False))
         changes = {hospital: attack.make(federation, web) for hospital, attack in three.items()}
-        result = refused(federation, exported(tmp_path_factory.mktemp("jobs") / "job", changes))
-        assert result.by["server"] == "OK"
-        nothing_ran(federation, result)
-        told |= {attack.case: result.by[hospital] for hospital, attack in three.items()}
-    return told
+        outcome = refused(federation, exported(tmp_path_factory.mktemp("jobs") / "job", changes))
+        assert outcome.by["server"] == "OK"
+        nothing_ran(federation, outcome)
+        for hospital, attack in three.items():
+            refusals[attack.case] = outcome.by[hospital]
+    return refusals
 
 
 @pytest.mark.parametrize(
@@ -355,9 +358,12 @@ def test_a_job_with_more_than_an_export_is_refused_by_the_site(answers, web, att
 
 
 def resources(federation: Watched, **changes: Any) -> None:
-    """Change a hospital's own rules; the class list is read anew for each job."""
+    """Change a hospital's own rules, of which None removes one.
+
+    The hospital reads its class list again for each job, and all else when it starts.
+    """
     file = federation.kit("hospital-b") / "local" / RESOURCES
-    content = {**json.loads(file.read_text()), **changes}
+    content = json.loads(file.read_text()) | changes
     file.write_text(json.dumps({key: value for key, value in content.items() if value is not None}))
 
 
@@ -382,9 +388,9 @@ def log(federation: Watched, job_id: str) -> str:
 @pytest.mark.usefixtures("unchecked")
 def test_the_class_list_refuses_what_was_not_checked(federation, tmp_path):
     job = exported(tmp_path / "job", {"hospital-b": loader(CLIENT, federation.code)})
-    told = refused(federation, job)
-    assert told.by["hospital-b"] == "OK"
-    text = log(federation, told.job_id)
+    outcome = refused(federation, job)
+    assert outcome.by["hospital-b"] == "OK"
+    text = log(federation, outcome.job_id)
     assert "'fedward.report.template.PackageLoader' at config path" in text
     assert "is not in allow_list" in text
     assert federation.ran == []
@@ -398,14 +404,11 @@ def test_the_class_list_refuses_what_was_not_checked(federation, tmp_path):
 @pytest.mark.slow
 @pytest.mark.usefixtures("unchecked")
 def test_code_in_a_jobs_folder_is_not_found(federation, tmp_path):
-    listed = json.loads((federation.kit("hospital-b") / "local" / RESOURCES).read_text())[
-        "class_allow_list"
-    ]
-    resources(federation, class_allow_list=[*listed, "fedward."])
-    told = refused(
-        federation, exported(tmp_path / "job", {"hospital-b": loader(CLIENT, federation.code)})
-    )
-    assert f"No module named '{told.job_id}'" in log(federation, told.job_id)
+    rules = json.loads((federation.kit("hospital-b") / "local" / RESOURCES).read_text())
+    resources(federation, class_allow_list=[*rules["class_allow_list"], "fedward."])
+    job = exported(tmp_path / "job", {"hospital-b": loader(CLIENT, federation.code)})
+    outcome = refused(federation, job)
+    assert f"No module named '{outcome.job_id}'" in log(federation, outcome.job_id)
     assert federation.ran == []
 
 
@@ -418,8 +421,8 @@ def test_sites_refuse_it_whatever_the_server_does(federation, tmp_path):
     let_everything_pass(federation)
     change = loader(CLIENT, federation.code)
     changes = {HOST: change, **dict.fromkeys(("hospital-a", "hospital-c"), change)}
-    told = refused(federation, exported(tmp_path / "job", changes))
-    assert told.by["server"] == "OK"
+    outcome = refused(federation, exported(tmp_path / "job", changes))
+    assert outcome.by["server"] == "OK"
     for hospital in ("hospital-a", "hospital-c"):
-        assert "'config/evil.py'" in told.by[hospital]
+        assert "'config/evil.py'" in outcome.by[hospital]
     assert federation.ran == []

@@ -31,14 +31,15 @@ METHODS = {
     "isofed": "supervised",
     "fedal": "train",
 }
-"""And the task of a site with labels; one without has ``unsupervised`` where there is such a task.
-"""
+"""Method -> the task of a site with labels.
 
+A site without labels has ``unsupervised`` where there is such a task."""
 
 _FIRST = 20
-"""Jobs that are drawn before any is changed."""
+"""Number of jobs that are drawn before any is changed."""
+
 _PARENTS = 8
-"""Worst jobs so far that may be changed."""
+"""Number of the worst jobs so far that may be changed."""
 
 
 def draw(chance: random.Random) -> dict[str, Any]:
@@ -79,53 +80,60 @@ def draw(chance: random.Random) -> dict[str, Any]:
         options["adaptation_rate"] = log(-3, 3)
     if method == "fedal":
         options |= {"initial_fraction": 0.0, "sampler": "random", "target_fraction": 1.0}
-    bare = chance.random() < 0.3 and method in ("ssfl", "mt_wfedavg", "isofed")
-    tasks = {"ssfl": "train", "mt_wfedavg": "unsupervised", "isofed": "unsupervised"}
+    unlabelled_tasks = {"ssfl": "train", "mt_wfedavg": "unsupervised", "isofed": "unsupervised"}
+    unlabelled_site = chance.random() < 0.3 and method in unlabelled_tasks
     return {
         "method": method,
         "options": options,
         "trainable": chance.choice(["all", "all", "head", "last:1"]),
-        "unlabelled_site": bare,
-        "task": tasks[method] if bare else METHODS[method],
+        "unlabelled_site": unlabelled_site,
+        "task": unlabelled_tasks[method] if unlabelled_site else METHODS[method],
         "round_": chance.choice([1, 2, 3]),
     }
 
 
 def crossed(one: dict[str, Any], other: dict[str, Any], chance: random.Random) -> dict[str, Any]:
     """Return a job with some settings of another, which are those that its method has."""
-    options = {
-        name: other["options"].get(name, value) if chance.random() < 0.3 else value
-        for name, value in one["options"].items()
-    }
+    options = {}
+    for name, value in one["options"].items():
+        options[name] = value
+        if chance.random() < 0.3:
+            options[name] = other["options"].get(name, value)
     return {**one, "options": options}
 
 
-def measured(said: dict[str, Any], policy: Policy) -> Explained:
+def measured(job: dict[str, Any], policy: Policy) -> Explained:
     """Return how well images explain a drawn job's update; raises RefusedError, ConfigError."""
-    changes = {key: value for key, value in said.items() if key not in ("task", "round_")}
+    changes = {key: value for key, value in job.items() if key not in ("task", "round_")}
     experiment = attacked(**changes)
     broken = refused_by_default(experiment)
     if broken:
         raise RefusedError("; ".join(map(str, broken)))
     with tempfile.TemporaryDirectory() as folder:
-        return explained(experiment, Path(folder), policy, round_=said["round_"], task=said["task"])
+        return explained(experiment, Path(folder), policy, round_=job["round_"], task=job["task"])
 
 
 def search(seed: int, jobs: int, policy: Policy) -> Iterator[tuple[Explained, dict[str, Any]]]:
-    """Yield drawn jobs that a site trains, until so many have been; each with what was measured."""
+    """Yield drawn jobs that a site trains, each with how well images explain its update.
+
+    Args:
+        seed: of the draws.
+        jobs: number of jobs to yield.
+        policy: the site's.
+    """
     chance = random.Random(seed)
-    found = list[tuple[float, dict[str, Any]]]()
-    while len(found) < jobs:
-        said = draw(chance)
-        if len(found) % 2 and len(found) > _FIRST:
-            best = sorted(found, key=lambda pair: -pair[0])[:_PARENTS]
-            said = crossed(chance.choice(best)[1], said, chance)
+    measured_jobs: list[tuple[float, dict[str, Any]]] = []
+    while len(measured_jobs) < jobs:
+        job = draw(chance)
+        if len(measured_jobs) % 2 and len(measured_jobs) > _FIRST:
+            best = sorted(measured_jobs, key=lambda pair: -pair[0])[:_PARENTS]
+            job = crossed(chance.choice(best)[1], job, chance)
         try:
-            what = measured(said, policy)
+            result = measured(job, policy)
         except (RefusedError, ConfigError):
             continue
-        found.append((what.excess, said))
-        yield what, said
+        measured_jobs.append((result.excess, job))
+        yield result, job
 
 
 def main() -> None:
@@ -135,8 +143,10 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=100)
     chosen = parser.parse_args()
     torch.set_num_threads(1)
-    for what, said in search(chosen.seed, chosen.jobs, Policy(draws="seed")):
-        print(f"{what.excess:.3f} own {what.own:.3f} others {what.others:.3f} {said}", flush=True)
+    for result, job in search(chosen.seed, chosen.jobs, Policy(draws="seed")):
+        print(
+            f"{result.excess:.3f} own {result.own:.3f} others {result.others:.3f} {job}", flush=True
+        )
 
 
 if __name__ == "__main__":

@@ -36,7 +36,9 @@ from starting import initial_model
 from tiny import tiny
 
 IMAGES = 400
-"""Of the site; a round of the smallest size that policies allow takes 34 of its labelled ones."""
+"""Number of the site's images.
+
+A round of the smallest size that policies allow takes 34 of the labelled ones."""
 
 
 def attacked(method: str = "fedavg", **changes: Any) -> Experiment:
@@ -48,10 +50,9 @@ def attacked(method: str = "fedavg", **changes: Any) -> Experiment:
         **changes.pop("options", {}),
     }
     labelled = 0.0 if changes.pop("unlabelled_site", False) else 0.5
+    synthetic = SyntheticData(images=IMAGES, labelled=labelled)
     fields = {"net": "small_cnn_gn", "minimum_replies": 3, **changes}
-    return tiny(
-        method, synthetic=SyntheticData(images=IMAGES, labelled=labelled), **fields, options=options
-    )
+    return tiny(method, synthetic=synthetic, **fields, options=options)
 
 
 @dataclass(frozen=True)
@@ -59,9 +60,9 @@ class Explained:
     """How well images explain an update: cosines in [-1, 1]."""
 
     own: float
-    """By the best image or pair that the site trained on."""
+    """The best of the images, or pairs of them, that the site trained on."""
     others: float
-    """By the best of as many other images, of the same classes."""
+    """The best of the same number of other images, of the same classes."""
 
     @property
     def excess(self) -> float:
@@ -74,7 +75,7 @@ class RefusedError(Exception):
 
 
 @dataclass(frozen=True)
-class _Seen:
+class _WatchedPhase:
     """One phase of a round: its network, what is minimised, and all its batches."""
 
     net: nn.Module
@@ -82,9 +83,7 @@ class _Seen:
     inputs: RoundInputs
     batches: list[Batch]
     others: list[Batch]
-    """As many images as there are in the batches, one each, of the same classes and with views of
-    the same kinds.
-    """
+    """For each image of the batches another one, of the same class and the same kinds of views."""
 
 
 def explained(
@@ -96,10 +95,18 @@ def explained(
 ) -> Explained:
     """Let one site answer one request, and return how well images explain its update.
 
-    Raises RefusedError: with the site's words.
+    Args:
+        experiment: the job.
+        folder: the site's own.
+        policy: the site's.
+        round_: number of the round that is asked for.
+        task: what the site is asked to do.
+
+    Raises:
+        RefusedError: the site refuses; with the site's words.
     """
     algorithm = method_of(experiment)
-    seen = list[_Seen]()
+    watched_phases: list[_WatchedPhase] = []
     admission = Admission(HERE, experiment, algorithm, folder, lambda: policy)
     site = new_client(HERE, experiment, folder, admission=admission)
 
@@ -108,19 +115,22 @@ def explained(
         assert not isinstance(phase.objective, Measurement)
         batches = request.batches
         unused = {kind: _unused(batches, kind) for kind in ("labelled", "unlabelled")}
-        kept = list(batches)
-        others = _alike(
-            site, batches, unused, [image for batch in kept for image in _singles(batch)]
+        all_batches = list(batches)
+        images = [image for batch in all_batches for image in _singles(batch)]
+        others = _alike(site, batches, unused, images)
+        watched_phases.append(_WatchedPhase(net, phase, inputs, all_batches, others))
+        return train_phase(
+            net, all_batches, phase, inputs, settings, device=device, aborted=aborted
         )
-        seen.append(_Seen(request.net, phase, request.inputs, kept, others))
-        return train_phase(replace(request, batches=kept))
 
     first = initial_model(experiment)
     model = first.state
-    sent = requests(experiment, Exchange(1, model, {HERE: ClientTask(task)}))[HERE]
-    facts = {"members": 3, "round": round_, **({} if first.base is None else {"base": first.base})}
+    request = requests(experiment, Exchange(1, model, {HERE: ClientTask(task)}))[HERE]
+    meta = {**request.meta, "members": 3, "round": round_}
+    if first.base is not None:
+        meta["base"] = first.base
     site._learner = replace(site.learner, run_phase=watched)
-    answer = site.handle(Message({**sent.meta, **facts}, sent.arrays))
+    answer = site.handle(Message(meta, request.arrays))
     if "error" in answer.meta:
         raise RefusedError(answer.meta["error"])
     if not answer.arrays:
@@ -128,42 +138,43 @@ def explained(
     update = {
         name.removeprefix("diff/"): torch.tensor(array) for name, array in answer.arrays.items()
     }
-    own, others = _gradients(seen, dict(model), update)
+    own, others = _gradients(watched_phases, dict(model), update)
     return Explained(_best(own), _best(others))
 
 
 def _gradients(
-    seen: Sequence[_Seen], model: dict[str, Tensor], update: dict[str, Tensor]
+    watched_phases: Sequence[_WatchedPhase], model: dict[str, Tensor], update: dict[str, Tensor]
 ) -> tuple[list[tuple[Tensor, Tensor]], list[tuple[Tensor, Tensor]]]:
     """Return pairs of (release, gradients (N, D)) of the site's images and of others, by reading.
 
     Released are the update and, where each step shrinks all weights, the model itself.
     """
-    own = list[tuple[Tensor, Tensor]]()
-    others = list[tuple[Tensor, Tensor]]()
-    after = {
-        name: value + update[name].to(value.dtype) if name in update else value
-        for name, value in model.items()
-    }
-    for one in seen:
-        parameters = [name for name, _ in one.net.named_parameters() if name in update]
-        released = [
+    own: list[tuple[Tensor, Tensor]] = []
+    others: list[tuple[Tensor, Tensor]] = []
+    trained_model = dict(model)
+    for name, difference in update.items():
+        trained_model[name] = model[name] + difference.to(model[name].dtype)
+    for watched in watched_phases:
+        parameters = [name for name, _ in watched.net.named_parameters() if name in update]
+        releases = [
             -torch.cat([state[name].flatten() for name in parameters]).float()
-            for state in (update, after)
+            for state in (update, trained_model)
         ]
-        ours = [image for batch in one.batches for image in _singles(batch)]
-        for state in (model, after):
-            one.net.load_state_dict(state, strict=False)
-            for found, images in ((own, ours), (others, one.others)):
-                rows = torch.stack([_gradient(one, parameters, image) for image in images])
-                for what in released:
-                    found += [(what, rows), (what.sign(), rows.sign())]  # the latter as Adam steps
+        own_images = [image for batch in watched.batches for image in _singles(batch)]
+        for state in (model, trained_model):
+            watched.net.load_state_dict(state, strict=False)
+            for pairs, images in ((own, own_images), (others, watched.others)):
+                rows = torch.stack([_gradient(watched, parameters, image) for image in images])
+                for release in releases:
+                    pairs.append((release, rows))
+                    # Adam's first steps are signs of the gradient.
+                    pairs.append((release.sign(), rows.sign()))
     return own, others
 
 
 def _singles(batch: Batch) -> list[Batch]:
     """Return each image of a batch as a batch of its own."""
-    images = list[Batch]()
+    images: list[Batch] = []
     if batch.labelled is not None and batch.labels is not None:
         images += [
             Batch(labelled=batch.labelled[i : i + 1], labels=batch.labels[i : i + 1])
@@ -183,12 +194,13 @@ def _unused(batches: RoundBatches, kind: str) -> Tensor:
     pixels = batches._labelled if kind == "labelled" else batches._unlabelled
     if not pixels:
         return torch.empty(0, dtype=torch.int64)
-    same = torch.Generator()
-    same.set_state(batches._generators[kind].get_state())
-    taken = virtual_client(len(pixels), batches.images, same)
-    left = torch.ones(len(pixels), dtype=torch.bool)
-    left[taken] = False
-    return left.nonzero().flatten()
+    # A copy of the generator, so that the batches will draw the same images.
+    generator = torch.Generator()
+    generator.set_state(batches._generators[kind].get_state())
+    taken = virtual_client(len(pixels), batches.images, generator)
+    is_unused = torch.ones(len(pixels), dtype=torch.bool)
+    is_unused[taken] = False
+    return is_unused.nonzero().flatten()
 
 
 def _alike(
@@ -196,56 +208,57 @@ def _alike(
 ) -> list[Batch]:
     """Return for each image one that the round left out, of the same class and kinds of views.
 
-    Where there is none of a class, one that the site holds back for tests stands for it.
+    If there is no such image, one that the site holds out for evaluation is taken.
     """
-    draw = torch.Generator().manual_seed(0)
-    found = list[Batch]()
+    generator = torch.Generator().manual_seed(0)
+    other_images: list[Batch] = []
     held_out = [site.learner.images["val"], site.learner.images["test"]]
     for image in images:
-        known = image.labels is not None
-        pool = batches._labelled if known else batches._unlabelled
-        index = unused["labelled" if known else "unlabelled"]
+        is_labelled = image.labels is not None
+        pool = batches._labelled if is_labelled else batches._unlabelled
+        index = unused["labelled" if is_labelled else "unlabelled"]
         assert pool is not None
-        if known:
+        if is_labelled:
             index = index[(pool.labels[index] == image.labels).flatten()]
         views = batches._views
         if not len(index):
             pool = type(held_out[0]).together(held_out)
-            index = (
-                (pool.labels == image.labels).nonzero().flatten()
-                if known
-                else torch.arange(len(pool))
-            )
-            if site.experiment.trainable == HEAD:  # they have no views there
+            index = torch.arange(len(pool))
+            if is_labelled:
+                index = (pool.labels == image.labels).nonzero().flatten()
+            if site.experiment.trainable == HEAD:  # Images have no views there.
                 views = Views(lambda rows, _: rows, lambda rows, _: rows)
-        index = index[torch.randint(len(index), (1,), generator=draw)]
+        index = index[torch.randint(len(index), (1,), generator=generator)]
         originals = pool.originals(index) if views is batches._views else pool.take(index)
-        if known:
-            found.append(replace(image, labelled=views.weak(originals, draw)))
+        if is_labelled:
+            other_images.append(replace(image, labelled=views.weak(originals, generator)))
         else:
-            strong = None if image.strong is None else views.strong(originals, draw)
-            found.append(replace(image, weak=views.weak(originals, draw), strong=strong))
-    return found
+            strong = None if image.strong is None else views.strong(originals, generator)
+            weak = views.weak(originals, generator)
+            other_images.append(replace(image, weak=weak, strong=strong))
+    return other_images
 
 
-def _gradient(one: _Seen, parameters: Sequence[str], image: Batch) -> Tensor:
+def _gradient(watched: _WatchedPhase, parameters: Sequence[str], image: Batch) -> Tensor:
     """Return the gradient (D,) of the phase's losses on one image, without the proximal term."""
-    objective = one.phase.objective
+    net = watched.net
+    objective = watched.phase.objective
     assert not isinstance(objective, Measurement)
-    one.net.zero_grad(set_to_none=True)
-    terms = objective.losses(one.net, image, one.inputs, objective.init(one.net, one.inputs)).terms
+    net.zero_grad(set_to_none=True)
+    state = objective.init(net, watched.inputs)
+    terms = objective.losses(net, image, watched.inputs, state).terms
     if terms:
         sum(terms.values()).backward()  # type: ignore[union-attr]
-    named = dict(one.net.named_parameters())
-    parts = [
-        named[name].grad if named[name].grad is not None else torch.zeros_like(named[name])
-        for name in parameters
-    ]
+    named = dict(net.named_parameters())
+    parts = []
+    for name in parameters:
+        gradient = named[name].grad
+        parts.append(torch.zeros_like(named[name]) if gradient is None else gradient)
     return torch.cat([part.flatten() for part in parts]).float()
 
 
-def _best(found: Sequence[tuple[Tensor, Tensor]]) -> float:
-    return max(best_cosine(update, gradients) for update, gradients in found)
+def _best(pairs: Sequence[tuple[Tensor, Tensor]]) -> float:
+    return max(best_cosine(release, gradients) for release, gradients in pairs)
 
 
 def best_cosine(update: Tensor, gradients: Tensor) -> float:
@@ -266,7 +279,8 @@ def best_cosine(update: Tensor, gradients: Tensor) -> float:
     rest = (1 - alike.square()).clamp_min(1e-9)
     inside = (first > alike * second) & (second > alike * first) & (alike.abs() < 1 - 1e-6)
     square = (first.square() + second.square() - 2 * alike * first * second) / rest
-    return max(
-        float(fit.max()),
-        float(square[inside].clamp(0, 1).max().sqrt()) if bool(inside.any()) else -1.0,
-    )
+    best_single = float(fit.max())
+    if not bool(inside.any()):
+        return best_single
+    best_pair = float(square[inside].clamp(0, 1).max().sqrt())
+    return max(best_single, best_pair)
