@@ -35,16 +35,20 @@ class Fault:
     """What happens, in which process, at which call of which function."""
 
     process: str
+    """Pattern of the command line of the process that passes the point."""
     module: str
     function: str
     when: str
+    """``before`` or ``after`` the function."""
     call: int
+    """Number of the call, from 1."""
     action: str
     victims: Sequence[str] = ()
+    """Patterns of the command lines of processes to kill."""
     errno: int = 0
+    """Error that the function raises."""
     delay: float = 0.0
-    """Seconds for which the process stands still before it is killed, and can be seen where it is.
-    """
+    """Seconds for which the process stands still, and can be observed, before it is killed."""
 
 
 def job_process(name: str) -> str:
@@ -82,8 +86,9 @@ class FaultyFederation(Federation):
             "PYTHONPATH": str(INJECT),
             "OMP_NUM_THREADS": "1",
         }
-        anything = OPEN.model_dump(mode="json")  # small jobs that go on with two sites, or one
-        super().__init__(folder, image_size=16, images=60, environment=variables, policy=anything)
+        # The default policy would refuse small jobs that go on with two sites, or one.
+        policy = OPEN.model_dump(mode="json")
+        super().__init__(folder, image_size=16, images=60, environment=variables, policy=policy)
 
     def plan(self, faults: Sequence[Fault]) -> None:
         """Let these happen to the processes that start from now on, one after the other."""

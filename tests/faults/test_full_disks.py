@@ -2,8 +2,8 @@
 
 They are small ones in memory, which only root can mount.
 
-One site's whole kit lies on such a file system. Of another site it is the folder with what the site
-keeps, among it the ledger of its privacy budget.
+One site's whole kit is on such a file system. Of another site it is the folder with what the site
+keeps, such as the ledger of its privacy budget.
 """
 
 import errno
@@ -97,14 +97,13 @@ def fill(folder: Path) -> Path:
 @pytest.fixture(scope="module")
 def federation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[CrampedFederation]:
     policy = OPEN.model_dump(mode="json")
-    made = CrampedFederation(
-        tmp_path_factory.mktemp("cramped"), image_size=16, images=60, policy=policy
-    )
+    folder = tmp_path_factory.mktemp("cramped")
+    federation = CrampedFederation(folder, image_size=16, images=60, policy=policy)
     try:
-        with made as running:
+        with federation as running:
             yield running
     finally:
-        made.unmount()
+        federation.unmount()
 
 
 def rows(run: Path) -> list[dict[str, Any]]:
@@ -128,8 +127,7 @@ def site_log(federation: CrampedFederation, site: str, run: Path) -> Path:
                 "faults",
                 f"the file system with {what} is full to the last byte in the middle of a round",
                 "each round names the site and goes on without it, until there is room again; then "
-                "the rounds have it"
-                f" again, without a new start. {more}",
+                f"the rounds have it again, without a new start. {more}",
             ),
         )
         for site, what, more in [
@@ -140,11 +138,10 @@ def site_log(federation: CrampedFederation, site: str, run: Path) -> Path:
 )
 def test_a_run_goes_on_while_a_sites_file_system_is_full(federation, tmp_path, site):
     name = uuid4().hex
-    long = 30
-    options = {"rounds": long, "participants": None, "images_per_round": 16}
-    export_job(
-        tiny("fedavg", timeout=60, synthetic=None, options=options), tmp_path / "job", clinical=True
-    )
+    round_count = 30
+    options = {"rounds": round_count, "participants": None, "images_per_round": 16}
+    experiment = tiny("fedavg", timeout=60, synthetic=None, options=options)
+    export_job(experiment, tmp_path / "job", clinical=True)
     server = federation.kit(SERVER) / "fedward" / "runs" / LEAD / name
     ledger = ledger_file(federation.state, STATE)
     before = len(spent(ledger))
@@ -156,21 +153,19 @@ def test_a_run_goes_on_while_a_sites_file_system_is_full(federation, tmp_path, s
         filler.unlink()
         run = fetch(lead, wait(lead, job_id, PATIENCE), tmp_path / "out")
     assert failed
-    found = rows(run)
-    assert [row["round"] for row in found] == list(range(1, long + 1))
-    assert all({*row["replied"], *row["failed"]} == set(EVERYONE) for row in found)
-    assert {other for row in found for other in row["failed"]} == {site}
-    away = [row["round"] for row in found if row["failed"]]
-    assert all(
-        "OSError" in row["failed"][site] or "site's own log" in row["failed"][site]
-        for row in found
-        if row["failed"]
-    )
-    assert away[-1] < long
-    logs = [str(site_log(federation, each, run)) for each in EVERYONE]
+    all_rows = rows(run)
+    assert [row["round"] for row in all_rows] == list(range(1, round_count + 1))
+    assert all({*row["replied"], *row["failed"]} == set(EVERYONE) for row in all_rows)
+    failed_rows = [row for row in all_rows if row["failed"]]
+    for row in failed_rows:
+        assert list(row["failed"]) == [site]
+        reason = row["failed"][site]
+        assert "OSError" in reason or "site's own log" in reason
+    assert failed_rows[-1]["round"] < round_count
+    logs = [str(site_log(federation, name, run)) for name in EVERYONE]
     assert main(["audit", "verify", str(run), "--site", *logs]) == 0
-    left = sum(STATE in row["replied"] for row in found)
-    assert left <= len(spent(ledger)) - before <= long
+    updates_sent = sum(STATE in row["replied"] for row in all_rows)
+    assert updates_sent <= len(spent(ledger)) - before <= round_count
 
 
 @pytest.mark.proves(
@@ -181,9 +176,8 @@ def test_a_run_goes_on_while_a_sites_file_system_is_full(federation, tmp_path, s
 )
 def test_a_job_comes_to_a_site_whose_file_system_is_full(federation, tmp_path):
     options = {"rounds": 2, "participants": None, "images_per_round": 16}
-    export_job(
-        tiny("fedavg", timeout=60, synthetic=None, options=options), tmp_path / "job", clinical=True
-    )
+    experiment = tiny("fedavg", timeout=60, synthetic=None, options=options)
+    export_job(experiment, tmp_path / "job", clinical=True)
 
     def supervised(out: str) -> Path:
         """FLARE calls the job running for 15 minutes after its end: the site does not report it."""

@@ -38,7 +38,7 @@ IT = "it@hospital-c.org"
 OTHER_IT = "it@hospital-a.org"
 PEOPLE = {"member": MEMBER, "lead": LEAD, "org_admin": IT}
 UNHEARD = {ReturnCode.TIMEOUT, ReturnCode.COMM_ERROR, ReturnCode.TARGET_UNREACHABLE}
-"""What an intruder's own cell says where no answer came."""
+"""Return codes of an intruder's own cell if no answer comes."""
 
 
 @pytest.fixture(scope="module")
@@ -84,18 +84,22 @@ def all_at_once(
     sender: Intruder, targets: list[str], requests: list[tuple[str, str]]
 ) -> list[tuple[str, str, str]]:
     """Send every request to every cell; return those that somebody answered."""
-    asked = [(target, channel, topic) for target in targets for channel, topic in requests]
+    questions = [(target, channel, topic) for target in targets for channel, topic in requests]
 
-    def ask(one: tuple[str, str, str]) -> bool:
-        return heard(sender.ask(*one, payload={}))
+    def is_answered(question: tuple[str, str, str]) -> bool:
+        target, channel, topic = question
+        return heard(sender.ask(target, channel, topic, payload={}))
 
     with ThreadPoolExecutor(64) as pool:
-        return [one for one, answered in zip(asked, pool.map(ask, asked), strict=True) if answered]
+        answered = pool.map(is_answered, questions)
+        return [question for question, heard_ in zip(questions, answered, strict=True) if heard_]
 
 
 REQUESTS = sorted((channel, "anything" if topic == "*" else topic) for channel, topic in LOOKED_AT)
 COMMANDS = sorted(
-    topic for each in ClientRequestProcessors.request_processors for topic in each.get_topics()
+    topic
+    for processor in ClientRequestProcessors.request_processors
+    for topic in processor.get_topics()
 )
 
 

@@ -45,9 +45,9 @@ def lead(federation: Federation) -> Iterator[Session]:
 def policy(federation: Federation) -> Iterator[Callable[..., None]]:
     """Gives the victim a policy for the time of a test."""
     file = federation.kit(VICTIM) / "local" / FILE
-    kept = file.read_text()
+    original = file.read_text()
     yield lambda **rules: federation.give_policy(VICTIM, **rules)
-    file.write_text(kept)
+    file.write_text(original)
 
 
 def rounds(out: Path) -> list[dict[str, Any]]:
@@ -56,7 +56,7 @@ def rounds(out: Path) -> list[dict[str, Any]]:
 
 
 def refused(federation: Federation, lead: Session, job: Path, out: Path) -> str:
-    """Run a job, of which no site may train anything; return what its lead is told."""
+    """Run a job that no site may train, and return the error that its lead gets."""
     with pytest.raises(RunError) as error:
         fetch(lead, wait(lead, submit(lead, job), PATIENCE), out)
     (row,) = rounds(out)
@@ -66,12 +66,12 @@ def refused(federation: Federation, lead: Session, job: Path, out: Path) -> str:
 
 
 def crafted(experiment: Experiment) -> dict[str, Tensor]:
-    """Weights with which the update of one image gives back its label and its features."""
+    """Return weights with which the update of one image reveals its label and its features."""
     model, _, _ = initial_model(experiment)
-    return {
-        name: tensor * 0 if name.startswith("classifier") else tensor
-        for name, tensor in model.items()
-    }
+    weights = {}
+    for name, tensor in model.items():
+        weights[name] = tensor * 0 if name.startswith("classifier") else tensor
+    return weights
 
 
 @pytest.mark.proves(
@@ -93,7 +93,7 @@ def test_one_image_of_one_hospital_is_not_for_the_lead(federation, lead, tmp_pat
     export_job(experiment, tmp_path / "job", clinical=True, sites=[VICTIM], init=init)
     text = refused(federation, lead, tmp_path / "job", tmp_path / "out")
     assert f"{VICTIM} refuses: policy of {VICTIM}" in text
-    for told in (
+    for reason in (
         "minimum_sites: at least 3, the run has 1",
         "minimum_replies: at least 3, the job says 1",
         "minimum_participants: at least 3, the job says 1",
@@ -102,7 +102,7 @@ def test_one_image_of_one_hospital_is_not_for_the_lead(federation, lead, tmp_pat
         "minimum_batch: at least 8, the job says 1",
         "starting_weights: none, the run starts from ",
     ):
-        assert told in text
+        assert reason in text
 
 
 @pytest.mark.proves(
@@ -112,7 +112,7 @@ def test_one_image_of_one_hospital_is_not_for_the_lead(federation, lead, tmp_pat
     "refused by every hospital; the lead is told the rule",
 )
 @pytest.mark.parametrize(
-    ("changes", "told"),
+    ("changes", "reason"),
     [
         (
             {"options": {"images_per_round": 8 * 10**9}},
@@ -125,13 +125,14 @@ def test_one_image_of_one_hospital_is_not_for_the_lead(federation, lead, tmp_pat
         ({"data": DataSpec(image_size=1024)}, "maximum_image_size: at most 512, the job says 1024"),
     ],
 )
-def test_no_job_is_endless_work(federation, lead, tmp_path, changes, told):
-    experiment = clinical(**{**changes, "options": {"rounds": 1, **changes.get("options", {})}})
+def test_no_job_is_endless_work(federation, lead, tmp_path, changes, reason):
+    options = {"rounds": 1, **changes.get("options", {})}
+    experiment = clinical(**{**changes, "options": options})
     export_job(experiment, tmp_path / "job", clinical=True)
     refused(federation, lead, tmp_path / "job", tmp_path / "out")
     (row,) = rounds(tmp_path / "out")
     for hospital in HOSPITALS:
-        assert told in row["failed"][hospital]
+        assert reason in row["failed"][hospital]
 
 
 @pytest.mark.proves(
@@ -143,9 +144,8 @@ def test_no_job_is_endless_work(federation, lead, tmp_path, changes, told):
 )
 def test_no_average_of_three_is_one_of_two(federation, lead, tmp_path):
     scaled = {"rounds": 1, "distance_scale": 1e7}
-    export_job(
-        clinical("wfedavg", minimum_replies=2, options=scaled), tmp_path / "two", clinical=True
-    )
+    two_replies = clinical("wfedavg", minimum_replies=2, options=scaled)
+    export_job(two_replies, tmp_path / "two", clinical=True)
     text = refused(federation, lead, tmp_path / "two", tmp_path / "refused")
     assert text.count("minimum_replies: at least 3, the job says 2") == len(HOSPITALS)
     export_job(clinical("wfedavg", options=scaled), tmp_path / "three", clinical=True)
@@ -163,29 +163,23 @@ def test_no_average_of_three_is_one_of_two(federation, lead, tmp_path):
     "refused by every hospital; the run ends with its first exchange",
 )
 @pytest.mark.parametrize(
-    ("options", "told"),
+    ("options", "setting"),
     [
         ({"anonymise": False}, "anonymise = false"),
         ({"committee": 1, "allow_single_peer": True}, "allow_single_peer = true"),
     ],
 )
-def test_no_hospitals_model_is_for_another(federation, tmp_path, capsys, options, told):
+def test_no_hospitals_model_is_for_another(federation, tmp_path, capsys, options, setting):
     export_job(clinical("fedperl", options=options), tmp_path / "job", clinical=True)
-    command = [
-        "submit",
-        str(federation.kit(LEAD)),
-        str(tmp_path / "job"),
-        "--out",
-        str(tmp_path / "out"),
-    ]
-    assert main([*command, "--supervise"]) == 1
-    said = capsys.readouterr()
-    assert said.out.count("attempt ") == 1, "a policy is not asked again"
+    command = ["submit", str(federation.kit(LEAD)), str(tmp_path / "job")]
+    assert main([*command, "--out", str(tmp_path / "out"), "--supervise"]) == 1
+    printed = capsys.readouterr()
+    assert printed.out.count("attempt ") == 1, "a policy is not asked again"
     (row,) = rounds(tmp_path / "out")
     for hospital in HOSPITALS:
-        reason = f"lone_peers: no site's model to another site alone, the job says {told}"
+        reason = f"lone_peers: no site's model to another site alone, the job says {setting}"
         assert reason in row["failed"][hospital]
-        assert f"{hospital} refuses: policy of {hospital}" in said.err
+        assert f"{hospital} refuses: policy of {hospital}" in printed.err
 
 
 @pytest.mark.proves(
@@ -199,13 +193,11 @@ def test_a_hospital_whose_rules_cannot_be_read_is_shut(federation, lead, policy,
     export_job(clinical(options={"rounds": 1}), tmp_path / "job", clinical=True)
     with pytest.raises(RunError) as error:
         fetch(lead, wait(lead, submit(lead, tmp_path / "job"), PATIENCE), tmp_path / "out")
-    assert f"{VICTIM} refuses: policy of {VICTIM}: expected a file with the site's rules" in str(
-        error.value
-    )
-    assert "minimum_patients" not in str(error.value)
-    assert any(
-        "minimum_patients" in log.read_text() for log in federation.kit(VICTIM).rglob("log.txt")
-    )
+    text = str(error.value)
+    assert f"{VICTIM} refuses: policy of {VICTIM}: expected a file with the site's rules" in text
+    assert "minimum_patients" not in text
+    logs = federation.kit(VICTIM).rglob("log.txt")
+    assert any("minimum_patients" in log.read_text() for log in logs)
 
 
 @pytest.mark.slow
@@ -213,16 +205,16 @@ def test_a_hospital_that_requires_noise_takes_part_with_it(federation, lead, pol
     policy(noise="required")
     export_job(clinical(options={"rounds": 1}), tmp_path / "job", clinical=True)
     scopes = federation.kit(VICTIM) / "local" / "privacy.json"
-    kept = scopes.read_text()
+    original = scopes.read_text()
     noise = {"clip": 0.001, "noise_multiplier": 4.0, "delta": 1e-5, "max_epsilon": 20.0}
-    content = json.loads(kept)
+    content = json.loads(original)
     path = "fedward.flare.privacy.GaussianUpdateFilter"
     content["scopes"][0]["task_result_filters"] = [{"path": path, "args": noise}]
     scopes.write_text(json.dumps(content))
     try:
         fetch(lead, wait(lead, submit(lead, tmp_path / "job"), PATIENCE), tmp_path / "out")
     finally:
-        scopes.write_text(kept)
+        scopes.write_text(original)
     (row,) = rounds(tmp_path / "out")
     assert row["replied"] == EVERYONE
 
@@ -241,10 +233,9 @@ def test_a_job_waits_for_a_hospitals_administrator(federation, lead, policy, tmp
     kit = str(federation.kit(VICTIM))
     export_job(experiment, tmp_path / "job", clinical=True)
     export_job(other, tmp_path / "other", clinical=True)
-    digest, another = (
-        experiment_in(tmp_path / name / "app" / "config").digest for name in ("job", "other")
-    )
-    assert main(["approve", kit, another]) == 0
+    digest = experiment_in(tmp_path / "job" / "app" / "config").digest
+    other_digest = experiment_in(tmp_path / "other" / "app" / "config").digest
+    assert main(["approve", kit, other_digest]) == 0
     job_id = submit(lead, tmp_path / "job")
     assert progress_with("waiting", lead, job_id)["waiting"] == {VICTIM: digest}
     assert main(["status", str(federation.kit(LEAD)), job_id]) == 0

@@ -36,7 +36,9 @@ from fedward.cli import main
 signal.signal(signal.SIGINT, signal.default_int_handler)
 sys.exit(main())
 """
-"""A shell that runs tests in the background ignores it, and what they start inherits that."""
+"""The command, which heeds SIGINT even if a shell runs the tests in the background.
+
+Such a shell lets its processes ignore SIGINT, and they pass that on."""
 
 
 class Server:
@@ -92,17 +94,17 @@ class Tab:
 
     def about(self) -> str:
         """Return the id of the image on the stage, '' if there is none."""
-        found = re.findall(r"Image (\S+) ", self.text("about"))
-        return found[0] if found else ""
+        match = re.search(r"Image (\S+) ", self.text("about"))
+        return match[1] if match else ""
 
     def wait_for_image(self, other_than: str = "") -> "Tab":
         button = self.browser.find_element(By.CSS_SELECTOR, ".choice")
-        self.until(
-            lambda: (
-                self.about() not in ("", other_than)
-                and button.get_attribute("aria-disabled") == "false"
-            )
-        )
+
+        def is_there() -> bool:
+            is_new = self.about() not in ("", other_than)
+            return is_new and button.get_attribute("aria-disabled") == "false"
+
+        self.until(is_there)
         return self
 
     def press(self, keys: str) -> None:
@@ -111,14 +113,13 @@ class Tab:
     def answer(self, key: str) -> str:
         """Answer the image on the stage with a key, wait for the next; return its id."""
         sample_id = self.about()
-        said = self.text("said")
-        count = self.text("waiting")
+
+        def page() -> tuple[str, str, str]:
+            return self.about(), self.text("said"), self.text("waiting")
+
+        before = page()
         self.press(key)
-        self.until(
-            lambda: (
-                (self.about(), self.text("said"), self.text("waiting")) != (sample_id, said, count)
-            )
-        )
+        self.until(lambda: page() != before)
         self.until(lambda: self.find("undo").get_attribute("aria-disabled") == "false")
         return sample_id
 
@@ -134,8 +135,8 @@ def start_browser(font_size: int = 16) -> Chrome:
     missing = [name for name, path in programs.items() if path is None]
     if missing:
         pytest.fail(
-            f"{' and '.join(missing)} not found. Install them (Debian: apt-get install chromium "
-            "chromium-driver), "
+            f"{' and '.join(missing)} not found. "
+            "Install them (Debian: apt-get install chromium chromium-driver), "
             "or leave these tests out: pytest -m 'not browser and not secure'."
         )
     options = ChromeOptions()

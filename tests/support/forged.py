@@ -1,4 +1,4 @@
-"""Audit logs as the one who runs the server can write them: another history with all its hashes."""
+"""Audit logs as the server's operator can forge them: another history with all its hashes."""
 
 import json
 from pathlib import Path
@@ -27,23 +27,21 @@ def canonical(row: dict[str, Any]) -> str:
 
 
 def chained(rows: Rows, run: str) -> Rows:
-    """What a server writes that makes up another history with all its hashes."""
+    """Return rows with the numbers and hashes that make them a whole log of a run."""
     previous = run
-    found = []
+    forged = []
     for seq, row in enumerate(rows, 1):
-        rest = {key: value for key, value in row.items() if key != "hash"} | {
-            "seq": seq,
-            "previous": previous,
-        }
-        found.append({**rest, "hash": digest(rest)})
-        previous = found[-1]["hash"]
-    return found
+        content = {**row, "seq": seq, "previous": previous}
+        content.pop("hash", None)
+        previous = digest(content)
+        forged.append({**content, "hash": previous})
+    return forged
 
 
 def rewrite(folder: Path, rows: Rows) -> None:
-    """Make up a history as the one who runs the server can: all hashes, and run.json too."""
+    """Forge a history as the server's operator can: with all hashes, and run.json too."""
     info = json.loads((folder / "run.json").read_text())
-    found = chained(rows, info["id"])
-    write(folder, found)
-    end = {"lines": len(found), "last_hash": found[-1]["hash"]}
+    forged = chained(rows, info["id"])
+    write(folder, forged)
+    end = {"lines": len(forged), "last_hash": forged[-1]["hash"]}
     (folder / "run.json").write_text(json.dumps({**info, "audit": end}))

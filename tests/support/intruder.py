@@ -28,7 +28,7 @@ from nvflare.private.fed.authenticator import Authenticator
 from fedward.flare.kits.kit import Kit, open_kit
 
 _ANSWER = 4.0
-"""Seconds for an answer; one that is refused never comes."""
+"""Seconds for an answer. A refused request is never answered."""
 
 
 class Intruder:
@@ -144,8 +144,7 @@ def is_put_out(kit: Path, name: str, seconds: float) -> bool:
         def state_change(self, endpoint: Endpoint) -> None:
             states.put(endpoint.state)
 
-    # The intruder's own end must take the server for what it is, or it would close the connection
-    # itself.
+    # The intruder must accept the server's certificate, or it would close the connection itself.
     names = CellIdentityResolver(name, prefix_identity_map={FQCN.ROOT_SERVER: opened.identity})
     communicator = Communicator(
         Endpoint(name, conn_props=_credentials(opened)), identity_resolver=names
@@ -156,10 +155,8 @@ def is_put_out(kit: Path, name: str, seconds: float) -> bool:
     deadline = time.monotonic() + seconds
     try:
         while True:
-            if (
-                states.get(timeout=max(0.0, deadline - time.monotonic()))
-                == EndpointState.DISCONNECTED
-            ):
+            state = states.get(timeout=max(0.0, deadline - time.monotonic()))
+            if state == EndpointState.DISCONNECTED:
                 return True
     except queue.Empty:
         return False

@@ -1,4 +1,4 @@
-"""What would be left after a power cut: what was written to the disk, not what was written."""
+"""What a power cut would leave: what was flushed to the disk, not what was only written."""
 
 import os
 from pathlib import Path
@@ -11,28 +11,30 @@ def on_the_disk(monkeypatch: pytest.MonkeyPatch) -> dict[int, int]:
 
     Nothing may take a name before it is on the disk itself.
     """
-    known: dict[int, int] = {}
+    flushed: dict[int, int] = {}
     fsync = os.fsync
     replace = os.replace
 
     def note(number: int) -> None:
         fsync(number)
-        known[os.fstat(number).st_ino] = os.fstat(number).st_mtime_ns
+        status = os.fstat(number)
+        flushed[status.st_ino] = status.st_mtime_ns
 
     def check(partial: Path, path: Path) -> None:
-        assert known.get(os.stat(partial).st_ino) == os.stat(partial).st_mtime_ns, (
-            f"{partial} is not on the disk"
-        )
+        status = os.stat(partial)
+        assert flushed.get(status.st_ino) == status.st_mtime_ns, f"{partial} is not on the disk"
         replace(partial, path)
 
     monkeypatch.setattr(os, "fsync", note)
     monkeypatch.setattr(os, "replace", check)
-    return known
+    return flushed
 
 
 def unwritten(folder: Path, synced: dict[int, int]) -> list[str]:
     """Return the files and folders that have changed since they were last written to the disk."""
-    paths = [folder, *folder.rglob("*")]
-    return [
-        path.name for path in paths if synced.get(path.stat().st_ino) != path.stat().st_mtime_ns
-    ]
+    names = []
+    for path in (folder, *folder.rglob("*")):
+        status = path.stat()
+        if synced.get(status.st_ino) != status.st_mtime_ns:
+            names.append(path.name)
+    return names

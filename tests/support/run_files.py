@@ -1,4 +1,4 @@
-"""What a run leaves in its folder, and when two of them are equal."""
+"""The files of a run, and whether two runs are equal."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -36,7 +36,7 @@ def assert_equal(a: Mapping[str, torch.Tensor], b: Mapping[str, torch.Tensor]) -
 
 @contextmanager
 def in_vain() -> Iterator[None]:
-    """A run of which nobody's training is used comes to its last round and fails then."""
+    """Expect that a run fails after its last round, because no training was used."""
     with pytest.raises(
         RunError, match="expected a model that some round changed, found the one it began with"
     ):
