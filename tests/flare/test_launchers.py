@@ -24,12 +24,12 @@ END = "import sys; sys.exit(int(sys.argv[1]))"
 
 
 class Launches:
-    """Starts one program after the other, and keeps what is said."""
+    """Starts one program after the other, and keeps the lines that are printed."""
 
     def __init__(self, *programs: tuple[str, int]) -> None:
         self.programs = programs
         self.started = []
-        self.said = []
+        self.lines = []
 
     def __call__(self, restarts: int) -> ProcessHandle:
         self.started.append(restarts)
@@ -41,7 +41,7 @@ class Launches:
         )
 
     def process(self) -> RestartedProcess:
-        return RestartedProcess(self, self.said.append)
+        return RestartedProcess(self, self.lines.append)
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS])
@@ -51,7 +51,7 @@ def test_a_killed_process_is_started_again(number):
     process.wait()
     assert launches.started == [0, 1, 2]
     assert process.poll() == JobReturnCode.SUCCESS
-    assert [said.split("; ") for said in launches.said] == [
+    assert [line.split("; ") for line in launches.lines] == [
         [f"its process was killed by {number.name}", f"restart {count}"] for count in (1, 2)
     ]
 
@@ -61,7 +61,7 @@ def test_after_three_restarts_within_an_hour_it_is_given_up():
     process = launches.process()
     process.wait()
     assert launches.started == [0, 1, 2, 3]
-    assert "given up" in launches.said[-1]
+    assert "given up" in launches.lines[-1]
     assert process.poll() == JobReturnCode.EXECUTION_ERROR
 
 
@@ -73,7 +73,7 @@ def test_restarts_of_earlier_hours_do_not_count(monkeypatch):
     launches = Launches(*[(DIE, signal.SIGKILL)] * 5)
     launches.process().wait()
     assert launches.started == [0, 1, 2, 3, 4]
-    assert "given up" in launches.said[-1]
+    assert "given up" in launches.lines[-1]
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
@@ -82,7 +82,7 @@ def test_an_end_that_somebody_wanted_is_the_end(number):
         ("import os, signal, sys; signal.signal(int(sys.argv[1]), signal.SIG_DFL);" + DIE, number)
     )
     launches.process().wait()
-    assert (launches.started, launches.said) == ([0], [])
+    assert (launches.started, launches.lines) == ([0], [])
 
 
 @pytest.mark.parametrize("code", [0, 1, 101])
@@ -90,7 +90,7 @@ def test_an_exit_is_the_end_whatever_its_code(code):
     """FLARE's own errors end in an exit code: to repeat them helps nobody."""
     launches = Launches((END, code))
     launches.process().wait()
-    assert (launches.started, launches.said) == ([0], [])
+    assert (launches.started, launches.lines) == ([0], [])
 
 
 def test_a_terminated_process_stays_down():
@@ -99,7 +99,7 @@ def test_a_terminated_process_stays_down():
     process = launches.process()
     process.terminate()
     process.wait()
-    assert (launches.started, launches.said) == ([0], [])
+    assert (launches.started, launches.lines) == ([0], [])
 
 
 def launched(launcher, kit):
@@ -171,16 +171,16 @@ def test_a_jobs_process_imports_nothing_from_its_kit(monkeypatch, tmp_path, give
 
     class Launcher(SiteJobLauncher):
         def get_command(self, job_meta, fl_ctx):
-            return f"{sys.executable} {tell} {tmp_path}/told.json"
+            return f"{sys.executable} {tell} {tmp_path}/report.json"
 
     launched(Launcher(), kit).wait()
-    told = json.loads((tmp_path / "told.json").read_text())
-    assert told["found"] == []
+    report = json.loads((tmp_path / "report.json").read_text())
+    assert report["found"] == []
     assert not [
-        folder for folder in told["path"] if folder == "" or Path(folder).is_relative_to(kit)
+        folder for folder in report["path"] if folder == "" or Path(folder).is_relative_to(kit)
     ]
-    assert (str(outside) in told["path"]) is ("{outside}" in given)
-    assert told["token"] == "the token"
+    assert (str(outside) in report["path"]) is ("{outside}" in given)
+    assert report["token"] == "the token"
 
 
 # --- downloads
@@ -213,8 +213,8 @@ def connects(folder: Path, environment: dict[str, str]) -> bool:
                     return True
         finally:
             process.kill()
-            told = process.communicate()[1]
-    assert "Put weights of resnet18 into timm's cache on this machine first" in told
+            errors = process.communicate()[1]
+    assert "Put weights of resnet18 into timm's cache on this machine first" in errors
     return False
 
 

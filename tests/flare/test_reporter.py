@@ -65,14 +65,14 @@ def state(round_: int, failed: dict[str, str] | None = None, **changes: Any) -> 
 
 
 def test_each_round_is_a_line_and_each_failure_too(clock):
-    said = []
+    lines = []
     federation = Federation()
-    reporter = Reporter(said.append)
+    reporter = Reporter(lines.append)
     for round_, failed in [(1, {}), (1, {}), (2, {"c": "no answer within 30 s"}), (5, {})]:
         federation.state = state(round_, failed)
         reporter.look(federation, "job", federation.info())
         clock.sleep(2)
-    assert said == [
+    assert lines == [
         "round 1 of 12: 2 of 3 sites replied, f1_weighted 0.217 (round 0), 4.2 s",
         "round 2 of 12: 2 of 3 sites replied, f1_weighted 0.217 (round 1), 4.2 s",
         "            c: no answer within 30 s",
@@ -102,61 +102,61 @@ def test_a_server_that_answers_slowly_is_asked_less_often(clock):
     "answer", [None, RuntimeError("FLARE's own"), {"round": 3, "status": "running"}]
 )
 def test_a_job_that_says_nothing_of_use_is_looked_at_on(clock, answer):
-    said = []
+    lines = []
     federation = Federation()
     federation.state = answer
-    Reporter(said.append).look(federation, "job", federation.info())
-    assert said == []
+    Reporter(lines.append).look(federation, "job", federation.info())
+    assert lines == []
 
 
 def test_a_site_that_waits_for_approval_is_named_once(clock):
-    said = []
+    lines = []
     federation = Federation()
     federation.state = state(0, waiting={"hospital-b": "abc"})
-    reporter = Reporter(said.append)
+    reporter = Reporter(lines.append)
     for _ in range(3):
         reporter.look(federation, "job", federation.info())
         clock.sleep(2)
-    assert said == ["hospital-b waits for approval of job abc"]
+    assert lines == ["hospital-b waits for approval of job abc"]
 
 
 @pytest.mark.parametrize("removed", [False, True])
 def test_a_silent_site_is_named_within_a_few_heartbeats(clock, removed):
     """The server goes on listing it for a minute, and then no longer."""
-    said = []
+    lines = []
     federation = Federation()
-    reporter = Reporter(said.append)
+    reporter = Reporter(lines.append)
     for second in range(0, 60, 2):
         federation.heard["hospital-a"] = second // 10 * 10
         if removed and second == 20:
             del federation.heard["hospital-b"]
         reporter.look(federation, "job", federation.info())
         clock.sleep(2)
-        if said:
+        if lines:
             break
-    assert said == ["hospital-b is lost: the server has not heard of it for 30 s"]
+    assert lines == ["hospital-b is lost: the server has not heard of it for 30 s"]
     assert reporter.lost_sites == ["hospital-b is lost (no contact for 30 s)"]
     federation.heard["hospital-b"] = 70.0
     reporter.look(federation, "job", federation.info())
-    assert said[1:] == ["hospital-b is back"]
+    assert lines[1:] == ["hospital-b is back"]
     assert reporter.lost_sites == []
 
 
 def test_a_server_that_stood_still_has_lost_nobody(clock):
-    said = []
+    lines = []
     federation = Federation()
-    reporter = Reporter(said.append)
+    reporter = Reporter(lines.append)
     for _ in range(3):
         reporter.look(federation, "job", federation.info())
         clock.sleep(300)
-    assert said == []
+    assert lines == []
 
 
 def test_sites_that_the_job_does_not_go_to_are_not_told_of(clock):
-    said = []
+    lines = []
     federation = Federation()
-    reporter = Reporter(said.append)
+    reporter = Reporter(lines.append)
     for _ in range(30):
         reporter.look(federation, "job", federation.info(), {"hospital-b"})
         clock.sleep(2)
-    assert said == ["hospital-b is lost: the server has not heard of it for 30 s"]
+    assert lines == ["hospital-b is lost: the server has not heard of it for 30 s"]

@@ -68,12 +68,12 @@ def exported(folder: Path, experiment, **options) -> Path:
 @pytest.mark.parametrize("name", JOBS)
 def test_each_shipped_job_keeps_every_rule_of_a_new_kit(kit, tmp_path, name):
     job = exported(tmp_path / name, load_experiment(name, clinical=True))
-    found = rows(kit, job)
-    assert {rule for rule, row in found.items() if row.status != "ok"} == (
+    rules = rows(kit, job)
+    assert {rule for rule, row in rules.items() if row.status != "ok"} == (
         {"surveys"} if name == "survey" else set()
     )
-    assert found["policy"].found == f"local/{FILE}; all rules as by default"
-    assert set(found) == set(Policy.model_fields) - ONLY_AT_WORK | {"policy", "approval"}
+    assert rules["policy"].found == f"local/{FILE}; all rules as by default"
+    assert set(rules) == set(Policy.model_fields) - ONLY_AT_WORK | {"policy", "approval"}
 
 
 def test_broken_rules_are_told_one_by_one(kit, tmp_path, capsys):
@@ -97,8 +97,8 @@ def test_noise_is_that_of_the_jobs_scope(kit, tmp_path):
     assert rows(kit, job)["noise"].status == "failed"
     scopes = [{"name": "research"}, {"name": "clinical", "task_result_filters": [NOISE]}]
     (kit / "local" / "privacy.json").write_text(json.dumps({"scopes": scopes}))
-    found = rows(kit, job)
-    assert (found["noise"].status, found["policy"].found) == (
+    rules = rows(kit, job)
+    assert (rules["noise"].status, rules["policy"].found) == (
         "ok",
         f"local/{FILE}; not the default: noise",
     )
@@ -119,10 +119,10 @@ def test_the_sha256_an_export_prints_allows_its_weights(kit, tmp_path, capsys):
         *SITES,
     ]
     assert main([*command, "--init", str(run)]) == 0
-    told = capsys.readouterr()
+    printed = capsys.readouterr()
     digest = first_model(experiment, method_of(experiment), Weights.of(run))
-    assert f"starting_weights: [{digest}]\n" in told.out
-    assert f"starting_weights: none, the run starts from {digest}" in told.err
+    assert f"starting_weights: [{digest}]\n" in printed.out
+    assert f"starting_weights: none, the run starts from {digest}" in printed.err
     assert rows(kit, tmp_path / "jobs" / "fedavg")["starting_weights"].status == "failed"
     (kit / "local" / FILE).write_text(f"starting_weights: [{digest}]")
     assert rows(kit, tmp_path / "jobs" / "fedavg")["starting_weights"].status == "ok"
@@ -153,12 +153,12 @@ def test_an_export_that_the_default_policy_refuses_is_told_so(tmp_path, capsys):
     assert main(command) == 0
     assert capsys.readouterr().err == ""
     assert main([*command, "--set", "minimum_replies=2"]) == 0
-    told = "sites with the default policy refuse it; minimum_replies: at least 3, the job says 2"
-    assert capsys.readouterr().err == f"fedward: warning: fedavg: {told}\n"
+    warning = "sites with the default policy refuse it; minimum_replies: at least 3, the job says 2"
+    assert capsys.readouterr().err == f"fedward: warning: fedavg: {warning}\n"
 
 
 @pytest.mark.parametrize(
-    ("spoil", "status", "told"),
+    ("spoil", "status", "expected"),
     [
         (lambda file: file.unlink(), "warning", "the default of each rule holds"),
         (lambda file: file.chmod(0o664), "warning", "one that a group may change"),
@@ -167,11 +167,11 @@ def test_an_export_that_the_default_policy_refuses_is_told_so(tmp_path, capsys):
         (lambda file: file.write_text("{"), "failed", "expected the node content"),
     ],
 )
-def test_a_policy_that_cannot_be_trusted_is_told(kit, spoil, status, told):
+def test_a_policy_that_cannot_be_trusted_is_told(kit, spoil, status, expected):
     spoil(kit / "local" / FILE)
     row = rows(kit)["policy"]
     assert row.status == status
-    assert told in row.found
+    assert expected in row.found
 
 
 @pytest.mark.parametrize("kind", ["method", "network"])
@@ -196,12 +196,12 @@ def test_a_foreign_name_that_is_not_admitted_is_told(kit, tmp_path, monkeypatch,
             workflow["args"]["experiment"]["net"] = "trap"
 
     edit(SERVER, name_it)(job / "app")
-    found = rows(kit, job)
-    assert set(found) == {"policy", "draws", "extensions", "rules"}
-    assert (found["extensions"].status, found["rules"].status) == ("failed", "skipped")
-    assert found["extensions"].found == f"the job needs {kind} trap-package==2.1:trap"
-    assert found["extensions"].expected == "none"
-    assert f"change the rule in local/{FILE}" in found["extensions"].remedy
+    rules = rows(kit, job)
+    assert set(rules) == {"policy", "draws", "extensions", "rules"}
+    assert (rules["extensions"].status, rules["rules"].status) == ("failed", "skipped")
+    assert rules["extensions"].found == f"the job needs {kind} trap-package==2.1:trap"
+    assert rules["extensions"].expected == "none"
+    assert f"change the rule in local/{FILE}" in rules["extensions"].remedy
     assert "trap_module" not in sys.modules, "it is not even imported"
 
 
@@ -220,7 +220,7 @@ def test_rules_are_skipped_where_job_or_scopes_cannot_be_read(kit, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("content", "folder", "status", "told"),
+    ("content", "folder", "status", "expected"),
     [
         (b"weights", True, "ok", "{folder}/encoder.safetensors, as the job means it"),
         (b"others", True, "failed", "weights encoder.safetensors: "),
@@ -229,7 +229,7 @@ def test_rules_are_skipped_where_job_or_scopes_cannot_be_read(kit, tmp_path):
     ],
 )
 def test_the_weights_that_a_job_names_are_looked_for(
-    kit, tmp_path, monkeypatch, content, folder, status, told
+    kit, tmp_path, monkeypatch, content, folder, status, expected
 ):
     (kit / "local" / FILE).write_text("weights_files: any")
     monkeypatch.delenv("FEDWARD_WEIGHTS", raising=False)
@@ -242,7 +242,7 @@ def test_the_weights_that_a_job_names_are_looked_for(
         "weights"
     ]
     assert row.status == status
-    assert row.found.startswith(told.format(folder=tmp_path))
+    assert row.found.startswith(expected.format(folder=tmp_path))
 
 
 # --- fedward approve

@@ -45,7 +45,7 @@ class Federation:
         self.ended = {}
         self.sites = ["site-1", "site-2"]
         self.idle = []
-        self.said = []
+        self.answers = []
         self.asked = 0
         self.busy = 0
         self.away = 0
@@ -65,7 +65,7 @@ class Federation:
         self.attempt += 1
         self.looks = iter(self.life["looks"])
         self.idle = self.life.get("idle", [])
-        self.said = list(self.life.get("said", [None]))
+        self.answers = list(self.life.get("answers", [None]))
         self.busy = self.life.get("busy", 0)
         self.away = self.life.get("away", 0)
         return f"job-{self.attempt}"
@@ -112,7 +112,7 @@ class Federation:
 
     def show_stats(self, job: str, target: str) -> dict[str, Any]:
         self.asked += 1
-        answer = self.said.pop(0) if len(self.said) > 1 else self.said[0]
+        answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
         if isinstance(answer, Exception):
             raise answer
         return {
@@ -172,7 +172,7 @@ REPEATED = "given up: 3 attempts in a row brought no further round"
 
 @pytest.fixture
 def finish(tmp_path, monkeypatch):
-    """Supervise a run in a federation; return its folder below the results, and the lines said."""
+    """Supervise a run in a federation; return its folder below the results, and the lines it printed."""
     export_job(tiny(), tmp_path / "job", clinical=True)
     clock = [0.0]
     time = SimpleNamespace(
@@ -182,17 +182,17 @@ def finish(tmp_path, monkeypatch):
         monkeypatch.setattr(module, "time", time)
     monkeypatch.setattr(supervise, "open_kit", lambda kit, role: SimpleNamespace(name=LEAD))
 
-    def call(federation: Federation, said: list[str] | None = None) -> tuple[str, list[str]]:
+    def call(federation: Federation, lines: list[str] | None = None) -> tuple[str, list[str]]:
         @contextmanager
         def session(kit: Path) -> Iterator[Federation]:
             yield federation
 
         monkeypatch.setattr(supervise.submit, "session", session)
-        said = [] if said is None else said
+        lines = [] if lines is None else lines
         supervisor = supervise.Supervisor(
-            tmp_path / "kit", tmp_path / "job", RUN, 20.0, said.append
+            tmp_path / "kit", tmp_path / "job", RUN, 20.0, lines.append
         )
-        return str(supervisor.finish(tmp_path / "out").relative_to(tmp_path / "out")), said
+        return str(supervisor.finish(tmp_path / "out").relative_to(tmp_path / "out")), lines
 
     return call
 
@@ -213,33 +213,33 @@ def test_a_folder_without_a_job_is_not_sent_or_retried(finish, tmp_path):
 
 def test_a_broken_job_is_sent_again_as_the_same_run(finish):
     federation = Federation(broken(2), broken(4, "FINISHED:ABNORMAL"), GOOD)
-    folder, said = finish(federation)
+    folder, lines = finish(federation)
     assert folder == "job-2/workspace/fedward"
     assert federation.runs == [RUN] * 3
-    assert "EXECUTION_EXCEPTION" in said[1]
-    assert "ABNORMAL" in said[3]
+    assert "EXECUTION_EXCEPTION" in lines[1]
+    assert "ABNORMAL" in lines[3]
 
 
 @pytest.mark.parametrize("rounds", [[2, 5, 5, 5, 5], [0, 0, 0], [1, 1, 1, 2, 2, 1, 2]])
 def test_three_attempts_without_a_further_round_are_enough(finish, rounds):
     federation = Federation(*map(broken, rounds), GOOD)
-    said = []
+    lines = []
     with pytest.raises(RunError, match=rf"job-{len(rounds) - 1}.*EXECUTION_EXCEPTION"):
-        finish(federation, said)
-    assert said[-1] == REPEATED
+        finish(federation, lines)
+    assert lines[-1] == REPEATED
 
 
-def lost(*said: Any) -> dict[str, Any]:
-    return {"looks": ["RUNNING"] * len(said) + ["restarted"], "said": said}
+def lost(*answers: Any) -> dict[str, Any]:
+    return {"looks": ["RUNNING"] * len(answers) + ["restarted"], "answers": answers}
 
 
-def left_out(*said: Any) -> dict[str, Any]:
+def left_out(*answers: Any) -> dict[str, Any]:
     """Site 2 comes, goes, and comes back."""
-    return {"looks": ["RUNNING"] * 9, "idle": ["site-2"], "busy": 1, "away": 1, "said": said}
+    return {"looks": ["RUNNING"] * 9, "idle": ["site-2"], "busy": 1, "away": 1, "answers": answers}
 
 
-def hung(*said: Any) -> dict[str, Any]:
-    return {"looks": ["RUNNING"] * len(said) + ["no process"] * 20, "said": said}
+def hung(*answers: Any) -> dict[str, Any]:
+    return {"looks": ["RUNNING"] * len(answers) + ["no process"] * 20, "answers": answers}
 
 
 @pytest.mark.parametrize(
@@ -248,10 +248,10 @@ def hung(*said: Any) -> dict[str, Any]:
 )
 def test_a_job_that_never_comes_further_is_not_sent_for_ever(finish, end, text):
     federation = Federation(*[end(4)] * 4, GOOD)
-    said = []
+    lines = []
     with pytest.raises(RunError, match=text):
-        finish(federation, said)
-    assert said[-1] == REPEATED
+        finish(federation, lines)
+    assert lines[-1] == REPEATED
     assert len(federation.runs) == 4
 
 
@@ -277,7 +277,7 @@ def test_a_round_that_was_not_seen_counts_with_the_next_attempt(finish):
 )
 def test_a_job_without_progress_is_still_watched(finish, answer):
     federation = Federation(
-        {"looks": ["RUNNING"] * 99 + ["FINISHED:COMPLETED"], "said": [answer], "run": "finished"}
+        {"looks": ["RUNNING"] * 99 + ["FINISHED:COMPLETED"], "answers": [answer], "run": "finished"}
     )
     assert finish(federation) == ("job-0/workspace/fedward", ["attempt 1: job job-0"])
 
@@ -292,9 +292,9 @@ def test_what_is_refused_is_not_sent_again(finish, status):
 
 def test_a_job_that_died_with_its_server_is_not_believed_to_run(finish):
     federation = Federation({"looks": ["RUNNING", unreachable("gone"), "restarted"]}, GOOD)
-    folder, said = finish(federation)
+    folder, lines = finish(federation)
     assert folder == "job-1/workspace/fedward"
-    assert said == [
+    assert lines == [
         "attempt 1: job job-0",
         "waiting for the server: gone",
         "the job was lost with the server",
@@ -320,9 +320,9 @@ def test_patience_begins_anew_once_the_server_has_answered(finish):
     federation = Federation(
         {"looks": [*outage, "RUNNING", *outage, "RUNNING", "FINISHED:COMPLETED"], "run": "finished"}
     )
-    folder, said = finish(federation)
+    folder, lines = finish(federation)
     assert folder == "job-0/workspace/fedward"
-    assert said == ["attempt 1: job job-0", *["waiting for the server: gone"] * 2]
+    assert lines == ["attempt 1: job job-0", *["waiting for the server: gone"] * 2]
 
 
 def test_a_server_that_only_lets_in_is_not_waited_for_for_ever(finish):
@@ -371,10 +371,10 @@ def test_connected_sites_without_answers_are_still_watched(finish):
 
 def test_an_idle_site_is_taken_in_by_starting_the_job_again(finish):
     federation = Federation({"looks": ["RUNNING"] * 9, "idle": ["site-2"]}, GOOD)
-    folder, said = finish(federation)
+    folder, lines = finish(federation)
     assert folder == "job-1/workspace/fedward"
     assert federation.aborted == ["job-0"]
-    assert "the job was stopped, to go on with site-2" in said
+    assert "the job was stopped, to go on with site-2" in lines
 
 
 def test_a_site_that_stays_idle_is_not_waited_for_twice(finish):
@@ -424,10 +424,10 @@ STOPPED = (
 )
 
 
-@pytest.mark.parametrize("said", [None, 2])
-def test_what_somebody_else_stops_is_not_sent_again(finish, said):
+@pytest.mark.parametrize("answers", [None, 2])
+def test_what_somebody_else_stops_is_not_sent_again(finish, answers):
     federation = Federation(
-        {"looks": ["RUNNING", "RUNNING", "FINISHED:ABORTED"], "said": [said]}, GOOD
+        {"looks": ["RUNNING", "RUNNING", "FINISHED:ABORTED"], "answers": [answers]}, GOOD
     )
     with pytest.raises(RunError, match=STOPPED):
         finish(federation)
@@ -443,7 +443,7 @@ def test_a_site_that_stops_is_not_taken_for_one_that_comes_back(finish, status):
     looks = ["RUNNING"] * 60 + ["FINISHED:ABORTED"]
     for away in (0, 1):
         federation = Federation(
-            {"looks": looks, "idle": ["site-2"], "busy": 1, "away": away, "said": [1]}, GOOD
+            {"looks": looks, "idle": ["site-2"], "busy": 1, "away": away, "answers": [1]}, GOOD
         )
         federation.status = status
         with pytest.raises(RunError, match=STOPPED):
@@ -454,11 +454,11 @@ def test_a_site_that_stops_is_not_taken_for_one_that_comes_back(finish, status):
 def test_a_member_that_comes_back_unseen_is_taken_in_later(finish):
     """It was away between two looks; for so long no abort takes."""
     federation = Federation(
-        {"looks": ["RUNNING"] * 40, "idle": ["site-2"], "busy": 1, "said": [1]}, GOOD
+        {"looks": ["RUNNING"] * 40, "idle": ["site-2"], "busy": 1, "answers": [1]}, GOOD
     )
-    folder, said = finish(federation)
+    folder, lines = finish(federation)
     assert (folder, federation.aborted) == ("job-1/workspace/fedward", ["job-0"])
-    assert "the job was stopped, to go on with site-2" in said
+    assert "the job was stopped, to go on with site-2" in lines
 
 
 def test_a_job_that_ended_before_it_could_be_stopped_counts(finish, tmp_path):
@@ -466,7 +466,7 @@ def test_a_job_that_ended_before_it_could_be_stopped_counts(finish, tmp_path):
         {
             "looks": ["RUNNING"] * 3 + ["FINISHED:COMPLETED"],
             "idle": ["site-2"],
-            "said": [1],
+            "answers": [1],
             "run": "finished",
         }
     )
@@ -509,6 +509,6 @@ def test_a_new_supervisor_knows_what_the_last_one_stopped(finish, tmp_path):
 
 def test_a_job_that_its_servers_kit_calls_abandoned_was_lost(finish):
     federation = Federation({"looks": ["RUNNING", "FINISHED:ABANDONED"]}, GOOD)
-    folder, said = finish(federation)
+    folder, lines = finish(federation)
     assert folder == "job-1/workspace/fedward"
-    assert "the job was lost with the server" in said
+    assert "the job was lost with the server" in lines

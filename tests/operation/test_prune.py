@@ -47,9 +47,9 @@ def test_delete_removes_what_serves_only_to_continue_the_run(ended, age, tmp_pat
         "server": 1000,
     }
     assert main(["prune", str(tmp_path), "--delete"]) == 0
-    left = names(ended)
-    assert {"run.json", "audit.jsonl", "model.safetensors", "model.json"} <= left
-    assert not [name for name in left if name.split("/")[0] in ("models", "rounds", "server")]
+    remaining = names(ended)
+    assert {"run.json", "audit.jsonl", "model.safetensors", "model.json"} <= remaining
+    assert not [name for name in remaining if name.split("/")[0] in ("models", "rounds", "server")]
     assert verify(ended).lines
     assert not find(tmp_path, 180).items
 
