@@ -41,7 +41,7 @@ SECONDS = 20.0
 
 
 class DistantFederation(Federation):
-    """A federation of which one hospital is behind a way of its own."""
+    """A federation in which one hospital has a way of its own to the server."""
 
     def __init__(self, folder: Path) -> None:
         anything = OPEN.model_dump(mode="json")
@@ -111,7 +111,7 @@ class Supervised:
         )
 
     def result(self) -> Path | Exception | None:
-        """Return where the finished run lies, or why there is none."""
+        """Return the folder of the finished run, or the error."""
         self._thread.join(PATIENCE)
         return self.end
 

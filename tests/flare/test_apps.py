@@ -43,7 +43,7 @@ def app(tmp_path):
 
 
 def refusal(app, role="site"):
-    """Return what FLARE tells the lead, once it has put our check behind its own."""
+    """Return what FLARE reports to the lead after its own check and ours."""
     return FLAppValidator({"site": "client"}.get(role, role), [AppCheck(role)]).validate(str(app))[
         0
     ]
@@ -128,7 +128,7 @@ def test_folders_links_and_odd_files_are_refused(app, tmp_path):
     assert repr(CLIENT) in refusal(app)
 
 
-def test_signatures_in_a_folder_of_its_own_are_not_told(app):
+def test_signatures_in_a_folder_of_its_own_are_not_named(app):
     """FLARE signs each folder of a job."""
     for name in ("mine.py", NVFLARE_SIG_FILE, NVFLARE_SUBMITTER_CRT_FILE):
         bring(f"custom/{name}")(app)
@@ -141,7 +141,7 @@ def test_signatures_in_a_folder_of_its_own_are_not_told(app):
     assert repr(NVFLARE_SIG_FILE) in refusal(app)
 
 
-def test_what_is_told_of_a_name_is_short_and_plain(app):
+def test_a_refused_name_is_repeated_short_and_in_ascii(app):
     bring(f"config/\x1b[2J{'x' * 200}")(app)
     text = refusal(app)
     assert "\x1b" not in text

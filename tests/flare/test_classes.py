@@ -112,7 +112,7 @@ def test_a_package_in_the_list_reaches_more_than_it_says(tmp_path, modules):
 
 @pytest.mark.parametrize("role", ["site", "server"])
 @pytest.mark.parametrize("tail", [".execute", ".__init__", ".run.__globals__", ".os.system"])
-def test_a_name_behind_a_listed_class_leads_nowhere(role, tail):
+def test_a_name_that_continues_a_listed_class_leads_nowhere(role, tail):
     """FLARE admits names that continue a listed one; the import fails: a class is no package."""
     for path in ALLOWED[role]:
         with pytest.raises(TypeError, match="Can't load class"):

@@ -38,7 +38,7 @@ def kits(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def logger():
-    """FLARE sets the root logger up anew."""
+    """Restore the root logger, which FLARE configures again."""
     root = logging.getLogger()
     before = root.handlers[:]
     level = root.level

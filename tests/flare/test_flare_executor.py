@@ -243,7 +243,7 @@ def test_an_idle_process_imports_no_torch():
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
-def test_the_server_is_told_of_restarts(tmp_path, sent, monkeypatch):
+def test_restarts_are_reported_to_the_server(tmp_path, sent, monkeypatch):
     executor = executor_of(tmp_path, tiny("fedavg"))
     monkeypatch.setenv("FEDWARD_RESTARTS", "2")
     meta, arrays = run(executor, request(), tmp_path)

@@ -50,7 +50,7 @@ STRANGE = ["a.b", "Ödem", "$x", 'q"uo\nte', "# no comment", "null", "1e-3"]
 
 @pytest.mark.parametrize("name", [*JOBS, "strange"])
 def test_flares_own_submission_changes_no_value(tmp_path, name):
-    """``nvflare job submit`` reads the configurations of a copy as HOCON, and writes them anew."""
+    """``nvflare job submit`` reads the configurations of a copy as HOCON, and writes them again."""
     strange = tiny(data={"classes": STRANGE, "image_size": 16}, synthetic=None)
     experiment = strange if name == "strange" else load_experiment(name, clinical=True)
     export_job(experiment, tmp_path / "job", clinical=True)

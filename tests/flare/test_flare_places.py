@@ -99,7 +99,7 @@ def test_a_servers_run_lies_outside_results_and_others_folders(workspace, monkey
         run_folder(workspace, ID, SIMULATED)
 
 
-def test_a_folder_of_site_files_that_is_none_is_refused(workspace, tmp_path, monkeypatch):
+def test_a_folder_without_site_files_is_refused(workspace, tmp_path, monkeypatch):
     monkeypatch.setenv("FEDWARD_SITES", str(tmp_path / "absent"))
     with pytest.raises(ConfigError, match="absent: expected a folder with a file"):
         site_folders(workspace)

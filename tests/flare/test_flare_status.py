@@ -103,20 +103,20 @@ def test_the_controller_of_a_running_job_says_what_the_next_round_is_for(folder)
     assert "  purpose   warm-up without peers, until round 1" in lines(stats)
 
 
-def test_other_events_are_none_of_its_business(folder):
+def test_other_events_change_nothing(folder):
     controller = FedPerlController()
     controller.folder = folder
     assert collected(controller, "another") == {}
 
 
-def test_a_running_job_is_told_with_its_progress(folder):
+def test_a_running_job_is_listed_with_its_progress(folder):
     state = progress(folder)
     flare = Flare(a=stats(state))
     assert job_progress(flare, "a") == state
     assert describe(flare, "a") == ["job a", *lines(state)]
 
 
-def test_all_jobs_that_run_are_told_each_with_what_there_is(folder):
+def test_all_running_jobs_are_listed_with_their_progress(folder):
     state = progress(folder)
     flare = Flare(
         a=stats(state), b=stats({}), c=JobNotRunning(), d=stats({"error": "damaged"}), e={}
@@ -148,7 +148,7 @@ def test_a_jobs_name_stays_one_line():
     assert describe(flare) == ["job a  x best 1.000 All well", "  starting"]
 
 
-def test_a_job_is_told_with_the_run_it_belongs_to():
+def test_a_job_is_listed_with_its_run():
     flare = Flare(a={})
     meta = flare.get_job_meta
     flare.get_job_meta = lambda job: {**meta(job), "custom_props": {"fedward_run": "0123\n4567"}}
@@ -158,7 +158,7 @@ def test_a_job_is_told_with_the_run_it_belongs_to():
 @pytest.mark.parametrize("status", ["SUBMITTED", "DISPATCHED", "RUNNING"])
 @pytest.mark.parametrize("answer", [JobNotFound(), JobNotRunning()])
 def test_a_job_that_begins_is_starting(status, answer):
-    """FLARE says that there is none, or none that runs."""
+    """FLARE says that there is no such job, or that it does not run."""
     flare = Flare(e=answer)
     flare.statuses["e"] = status
     assert describe(flare) == ["job e  name of e", "  starting"]
@@ -166,7 +166,7 @@ def test_a_job_that_begins_is_starting(status, answer):
         job_progress(flare, "e")
 
 
-def test_a_lost_job_is_told_until_another_is_sent():
+def test_a_lost_job_is_listed_until_another_is_sent():
     flare = Flare(a=JobNotRunning())
     flare.statuses["a"] = "FINISHED:ABANDONED"
     assert describe(flare) == ["job a  name of a", "  lost: the server ended while it ran"]

@@ -694,7 +694,7 @@ def test_an_allow_list_flare_cannot_read(kit, changes):
         "nibabel.",
     ],
 )
-def test_an_entry_that_admits_more_than_own_classes_is_told(kit, entry):
+def test_an_entry_that_admits_more_than_single_classes_fails(kit, entry):
     kit.resources(class_allow_list=[*SITE_LIST, entry])
     kit.only_failure("allow list", entry, "of single classes")
 
@@ -763,7 +763,7 @@ def test_a_start_script_that_imports_from_elsewhere(provisioned, tmp_path, old, 
     Kit.says(row, "PYTHONSAFEPATH=1", "as provisioning writes it", "Restore the script")
 
 
-def test_a_missing_or_late_line_in_the_start_script_is_told(kit):
+def test_a_missing_or_late_line_in_the_start_script_fails(kit):
     script = kit.startup / "sub_start.sh"
     script.write_text(script.read_text().replace(f"{SAFE}\n", "") + f"{SAFE}\n")
     kit.only_failure("start script", "elsewhere")
@@ -789,7 +789,7 @@ def test_a_missing_or_late_line_in_the_start_script_is_told(kit):
         ({"lead": {"submit_job": "any"}, "member": "none"}, ""),
     ],
 )
-def test_rules_that_let_somebody_bring_code_are_told(kit, permissions, granted):
+def test_rules_that_let_somebody_bring_code_are_reported(kit, permissions, granted):
     """The doctor says that somebody may where, and only where, FLARE lets one of two people."""
     rules = {"format_version": "1.0", "permissions": permissions}
     (kit.folder / "local" / "authorization.json").write_text(json.dumps(rules))
@@ -970,7 +970,7 @@ def test_privacy_rules_that_cannot_be_built(kit, job, capsys):
 # --- noise
 
 
-def test_the_noise_of_a_site_is_told_with_what_it_has_spent(kit):
+def test_the_noise_of_a_site_is_reported_with_its_spent_budget(kit):
     row = kit.check()["noise"]
     assert (row.status, row.found) == (
         "ok",
@@ -987,7 +987,7 @@ def test_the_noise_of_a_site_is_told_with_what_it_has_spent(kit):
     kit.only_failure("noise", "the log was cut at the end")
 
 
-def test_half_a_line_of_the_ledger_is_told_and_does_not_count(kit):
+def test_half_a_line_of_the_ledger_is_reported_and_does_not_count(kit):
     ledger = ledger_file(kit.folder / "fedward", "hospital-a")
     rule = Rule(1.0, 4.0, 1e-5, 8.0)
     enter(ledger, {}, rule)

@@ -211,7 +211,7 @@ def test_the_server_remembers_in_its_state(kits, metrics, tmp_path, monkeypatch)
     }
 
 
-def test_state_that_nothing_names_is_told_as_unreadable(kits, metrics, caplog):
+def test_a_state_folder_that_nothing_names_is_reported_as_unreadable(kits, metrics, caplog):
     """Jobs in containers keep it in a folder that the participant does not know."""
     kit = kits / SITE
     (kit / "local" / "resources.json").write_text(json.dumps(CONTAINERS))

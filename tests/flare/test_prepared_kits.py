@@ -150,7 +150,7 @@ def test_a_prefix_in_a_prepared_kit_fails(kits, tmp_path):
     assert rows(kit)["allow list"].status == "failed"
 
 
-def test_copies_of_records_are_told(kits, tmp_path):
+def test_copies_of_records_are_reported(kits, tmp_path):
     """FLARE copies the folders of jobs, and all that a site keeps, into the prepared kit."""
     used = kits / "hospital-c"
     for file in (
@@ -209,7 +209,7 @@ def of_study(kit, **changes):
 
 
 @pytest.mark.parametrize("runtime", ["docker", "k8s"])
-def test_containers_that_import_from_a_jobs_folder_are_told(kits, tmp_path, runtime):
+def test_containers_that_import_from_a_jobs_folder_are_reported(kits, tmp_path, runtime):
     kit = prepare(kits / "hospital-b", runtime, tmp_path)
     assert rows(kit)["job imports"].status == "warning"
     content = of_study(kit)

@@ -80,7 +80,7 @@ def test_questions_and_answers_pass_as_they_are(kit, fake, capfd):
     assert capfd.readouterr() == ("", "")
 
 
-def test_the_system_is_told_in_flares_own_words(kit, fake):
+def test_the_system_is_described_in_flares_own_objects(kit, fake):
     found = {
         "status": "started",
         "start_time": 1.5,

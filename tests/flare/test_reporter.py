@@ -152,7 +152,7 @@ def test_a_server_that_stood_still_has_lost_nobody(clock):
     assert lines == []
 
 
-def test_sites_that_the_job_does_not_go_to_are_not_told_of(clock):
+def test_sites_that_the_job_does_not_go_to_are_not_reported(clock):
     lines = []
     federation = Federation()
     reporter = Reporter(lines.append)

@@ -81,7 +81,7 @@ class Deserted(LocalTransport):
 
 
 def write_images(file: Path, number: int, side: int = 16) -> None:
-    """Write a data set with so many training images of so many pixels a side; each is a step."""
+    """Write a data set with this number and size of training images; each image is a step."""
     rng = np.random.default_rng(0)
     counts = {"train": number, "val": 5, "test": 5}
     images = {

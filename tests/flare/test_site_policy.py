@@ -81,7 +81,7 @@ def test_a_participants_process_imports_nothing_from_its_kit(kits, tmp_path, nam
     assert ("'/elsewhere'" in path) is bool(given)
 
 
-def test_another_start_script_of_flare_is_told(tmp_path):
+def test_another_start_script_of_flare_is_reported(tmp_path):
     (tmp_path / "sub_start.sh").write_text("python3 -m nvflare\n")
     with pytest.raises(ConfigError, match="one line export PYTHONPATH"):
         builder._shut_out_the_kit(tmp_path / "sub_start.sh")

@@ -76,7 +76,7 @@ def test_each_shipped_job_keeps_every_rule_of_a_new_kit(kit, tmp_path, name):
     assert set(rules) == set(Policy.model_fields) - ONLY_AT_WORK | {"policy", "approval"}
 
 
-def test_broken_rules_are_told_one_by_one(kit, tmp_path, capsys):
+def test_broken_rules_are_reported_one_by_one(kit, tmp_path, capsys):
     job = exported(
         tmp_path / "job",
         clinical(minimum_replies=1, options={"images_per_round": 8}),
@@ -148,7 +148,7 @@ def test_an_export_that_needs_images_at_the_server_says_so(tmp_path, capsys):
     assert "server.yaml" not in capsys.readouterr().err
 
 
-def test_an_export_that_the_default_policy_refuses_is_told_so(tmp_path, capsys):
+def test_an_export_that_the_default_policy_refuses_brings_a_warning(tmp_path, capsys):
     command = ["jobs", str(tmp_path), "--only", "fedavg", "--clinical"]
     assert main(command) == 0
     assert capsys.readouterr().err == ""
@@ -167,7 +167,7 @@ def test_an_export_that_the_default_policy_refuses_is_told_so(tmp_path, capsys):
         (lambda file: file.write_text("{"), "failed", "expected the node content"),
     ],
 )
-def test_a_policy_that_cannot_be_trusted_is_told(kit, spoil, status, expected):
+def test_a_policy_that_cannot_be_trusted_is_reported(kit, spoil, status, expected):
     spoil(kit / "local" / FILE)
     row = rows(kit)["policy"]
     assert row.status == status
@@ -175,7 +175,7 @@ def test_a_policy_that_cannot_be_trusted_is_told(kit, spoil, status, expected):
 
 
 @pytest.mark.parametrize("kind", ["method", "network"])
-def test_a_foreign_name_that_is_not_admitted_is_told(kit, tmp_path, monkeypatch, kind):
+def test_a_foreign_name_that_is_not_admitted_is_reported(kit, tmp_path, monkeypatch, kind):
     points = {kind: {"trap": "trap_module:Thing"}}
     install(
         tmp_path / "packages",
@@ -205,7 +205,7 @@ def test_a_foreign_name_that_is_not_admitted_is_told(kit, tmp_path, monkeypatch,
     assert "trap_module" not in sys.modules, "it is not even imported"
 
 
-def test_a_job_that_is_none_of_ours_is_told(kit, tmp_path):
+def test_a_job_of_another_package_is_reported(kit, tmp_path):
     job = exported(tmp_path / "job", clinical())
     config = job / "app" / "config" / "config_fed_server.json"
     config.write_text(json.dumps({**json.loads(config.read_text()), "workflows": []}))

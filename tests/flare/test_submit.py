@@ -97,7 +97,7 @@ def test_a_folder_that_is_no_job_is_not_sent(tmp_path, content, run):
     assert flare.files == []
 
 
-def test_a_refusal_is_told_with_its_reason(job):
+def test_a_refusal_is_reported_with_its_reason(job):
     with pytest.raises(RunError, match="AuthorizationError: not you"):
         submit(Flare(error=AuthorizationError("not you")), job)
 
@@ -158,7 +158,7 @@ def test_a_server_gone_when_results_are_fetched_is_named(tmp_path):
         fetch(Flare(error=GONE), META, tmp_path)
 
 
-def test_the_reason_of_a_run_that_did_not_begin_is_told(tmp_path):
+def test_the_reason_of_a_run_that_did_not_begin_is_reported(tmp_path):
     put_reason(
         ConfigError("server", expected="images", found="none", remedy="Name some."),
         tmp_path / "42/workspace/fedward",

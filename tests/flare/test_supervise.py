@@ -315,7 +315,7 @@ def test_patience_with_a_server_has_an_end(finish):
         finish(Federation({"looks": ["RUNNING", *[unreachable("gone")] * 99]}))
 
 
-def test_patience_begins_anew_once_the_server_has_answered(finish):
+def test_patience_begins_again_once_the_server_has_answered(finish):
     outage = [unreachable("gone")] * 8  # 16 s of 20
     federation = Federation(
         {"looks": [*outage, "RUNNING", *outage, "RUNNING", "FINISHED:COMPLETED"], "run": "finished"}

@@ -28,7 +28,7 @@ def names(folder: Path) -> set[str]:
 # --- runs
 
 
-def test_without_delete_nothing_changes_and_the_bytes_are_told(ended, age, tmp_path, capsys):
+def test_without_delete_nothing_changes_and_the_bytes_are_shown(ended, age, tmp_path, capsys):
     age(ended, YEAR)
     before = names(tmp_path)
     assert main(["prune", str(tmp_path)]) == 0

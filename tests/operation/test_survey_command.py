@@ -83,7 +83,7 @@ def test_pictures_are_of_one_site_and_its_page_says_so(
     assert "data:" not in (tmp_path / "own" / "survey.json").read_text().replace('"data":', "")
 
 
-def test_what_cannot_be_surveyed_is_told(
+def test_what_cannot_be_surveyed_is_reported(
     sites: list[Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run(sites[0], sites[0]) == 2

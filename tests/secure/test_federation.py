@@ -183,7 +183,7 @@ def add_code(job: Path) -> None:
 
 @pytest.mark.proves("lead", "a job with own code", "refused by the server, whoever sends it")
 @pytest.mark.parametrize("user", [LEAD, ADMIN])
-def test_a_job_with_own_code_is_refused_whoever_sends_it(federation, job, tmp_path, user):
+def test_a_job_with_own_code_is_refused_from_every_sender(federation, job, tmp_path, user):
     add_code(job)
     with session(federation.kit(user)) as flare:
         assert "'custom', 'custom/mine.py'" in refusal(flare, job, tmp_path / "out")

@@ -15,7 +15,7 @@ HERE = "site-1"
 
 
 def hospital(method: str = "fedavg", images: int = 240, **changes: Any) -> Experiment:
-    """A job that the default policy allows, at a hospital of so many images."""
+    """Return a job that the default policy allows, at a hospital with this number of images."""
     return clinical(method, synthetic=SyntheticData(images=images, labelled=0.5), **changes)
 
 

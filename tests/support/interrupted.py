@@ -20,7 +20,7 @@ def interrupted(
     site_folders: Sequence[Path] = (),
     part: int = 0,
 ) -> None:
-    """Run an experiment until so many sites have answered in a round's exchange."""
+    """Run an experiment until ``answered`` sites have answered in an exchange of a round."""
     exchange = LocalTransport.exchange
 
     def broken(

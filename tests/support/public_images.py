@@ -9,7 +9,7 @@ from isolated import CLASSES
 
 
 def write_public_npz(file: Path, **counts: int) -> dict[str, Any]:
-    """Write so many images of each split, 28 pixels, colour; return the file's arrays."""
+    """Write colour images of 28 pixels, ``counts`` of each split; return the file's arrays."""
     rng = np.random.default_rng(0)
     images = {
         f"{split}_images": rng.integers(0, 256, (n, 28, 28, 3), np.uint8)

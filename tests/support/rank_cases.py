@@ -90,7 +90,7 @@ def case(
 
 
 def grouped(method: str, site: str, task: str, net: str = "small_cnn_gn", **options: Any) -> Case:
-    """A site of the methods with two groups, behind their warm-up; batches share a rest."""
+    """A site of the methods with two groups, after their warm-up; batches share a remainder."""
     options = {"learning_rate": 0.05, "schedule": "constant", "warm_up": 0, "batch": 4, **options}
     options = {"images_at_most": 17, **options}
     if task == "unsupervised":

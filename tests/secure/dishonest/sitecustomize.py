@@ -39,7 +39,7 @@ ASKED = {
 
 
 def spoil(module):
-    """Let ``exchange`` ask for more behind the driver's back."""
+    """Let ``exchange`` ask for more than the server loop asked for."""
     honest = module.FlareTransport.exchange
     message = module.Message
 
