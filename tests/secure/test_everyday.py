@@ -48,35 +48,30 @@ def experiment(rounds: int) -> Experiment:
 
 def scraped(folder: Path) -> Samples:
     """Return all samples of all files, read by Prometheus' own parser; duplicates are refused."""
-    found: Samples = {}
+    samples: Samples = {}
     for file in sorted(folder.glob("*.prom")):
         for family in text_string_to_metric_families(file.read_text(encoding="utf-8")):
             for sample in family.samples:
                 key = (sample.name, tuple(sorted(sample.labels.items())))
-                assert key not in found
-                found[key] = sample.value
-    return found
+                assert key not in samples
+                samples[key] = sample.value
+    return samples
 
 
 def of(samples: Samples, name: str, **labels: str) -> list[float]:
-    wanted = set(labels.items())
+    """Return the values of a metric whose samples have these labels."""
+    wanted_labels = set(labels.items())
     return [
         value
-        for (found, given), value in samples.items()
-        if found == f"fedward_{name}" and wanted <= set(given)
+        for (metric, sample_labels), value in samples.items()
+        if metric == f"fedward_{name}" and wanted_labels <= set(sample_labels)
     ]
 
 
 def nvflare(federation: Federation, *words: object) -> subprocess.CompletedProcess[str]:
     """Run FLARE's own command as the lead, with its settings in a folder of the test."""
-    command = [
-        sys.executable,
-        "-m",
-        "nvflare.cli",
-        *map(str, words),
-        "--startup-kit",
-        str(federation.kit(LEAD)),
-    ]
+    command = [sys.executable, "-m", "nvflare.cli", *map(str, words)]
+    command += ["--startup-kit", str(federation.kit(LEAD))]
     environment = {**os.environ, "HOME": str(federation.folder.parent)}
     return subprocess.run(
         command,
@@ -94,22 +89,22 @@ def watched(
 ) -> list[Samples]:
     """The metrics during and after a run, while somebody keeps asking for its progress."""
     folder = tmp_path_factory.mktemp("watched")
-    seen = list[Samples]()
+    scrapes: list[Samples] = []
     export_job(experiment(ROUNDS), folder / "job", clinical=True)
     with session(federation.kit(LEAD)) as lead:
         job_id = submit(lead, folder / "job", uuid4().hex)
 
         def ended() -> dict[str, Any] | None:
             describe(lead)
-            seen.append(scraped(metrics))
+            scrapes.append(scraped(metrics))
             meta = dict(lead.get_job_meta(job_id))
             return meta if str(meta["status"]).startswith("FINISHED") else None
 
         meta = appears(ended)
         assert meta
         fetch(lead, meta, folder / "out")
-    seen.append(scraped(metrics))
-    return seen
+    scrapes.append(scraped(metrics))
+    return scrapes
 
 
 @pytest.mark.proves(

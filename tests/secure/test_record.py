@@ -58,7 +58,7 @@ def lines(log: str) -> list[dict[str, Any]]:
 
 
 def test_the_record_of_a_job_fits_the_logs_of_all_sites(federation, tmp_path, capsys):
-    """Also of the one whose updates are noisy when they leave."""
+    """Also the log of the site whose updates are noisy when they leave."""
     export_job(experiment(), tmp_path / "job", clinical=True)
     with session(federation.kit(LEAD)) as flare:
         run = fetch(flare, wait(flare, submit(flare, tmp_path / "job"), PATIENCE), tmp_path / "out")
@@ -89,7 +89,8 @@ def test_a_job_of_two_minds_is_refused_by_every_site(federation, tmp_path):
     edit(SERVER, lambda content: args(SERVER)(content).update(learning_rate=1e-9))(server)
     places = {"app": sorted(HOSPITALS), "app_server": ["server"]}
     edit("meta.json", lambda meta: meta.update(deploy_map=places))(tmp_path / "job")
-    ours, theirs = (experiment_in(app / "config").digest for app in (sites, server))
+    digest_at_sites = experiment_in(sites / "config").digest
+    digest_at_server = experiment_in(server / "config").digest
     with session(federation.kit(LEAD)) as flare:
         meta = wait(flare, submit(flare, tmp_path / "job"), PATIENCE)
         with pytest.raises(RunError) as error:
@@ -99,8 +100,9 @@ def test_a_job_of_two_minds_is_refused_by_every_site(federation, tmp_path):
     reasons = [reason for row in rounds for reason in row["failed"].values()] + [str(error.value)]
     assert {site for row in rounds for site in row["failed"]} == set(HOSPITALS)
     for reason in reasons:
-        assert f"settings of the job: expected SHA-256 {ours}, as in this site's job" in reason
-        assert f"found {theirs} at the server" in reason
+        expected = f"SHA-256 {digest_at_sites}, as in this site's job"
+        assert f"settings of the job: expected {expected}" in reason
+        assert f"found {digest_at_server} at the server" in reason
     for log in site_logs(federation, run):
         assert {row["event"] for row in lines(log)} == {"refused"}
     assert main(["audit", "verify", str(run), "--site", *site_logs(federation, run)]) == 0

@@ -23,9 +23,14 @@ LAST_HASH = "ab" * 32
 
 
 def facts(experiment: Experiment, run: str = RUN) -> dict[str, Any]:
-    """Return what each request tells of its job."""
-    told = {"run": run, "members": 1, "experiment": experiment.digest}
-    return {**told, "versions": versions(), "last_hash": LAST_HASH}
+    """Return the fields of a request that describe its job."""
+    return {
+        "run": run,
+        "members": 1,
+        "experiment": experiment.digest,
+        "versions": versions(),
+        "last_hash": LAST_HASH,
+    }
 
 
 def requests(

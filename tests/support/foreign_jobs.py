@@ -21,7 +21,7 @@ def bring(name: str, text: str = "") -> Change:
 
 
 def edit(file: str, alter: Callable[[Any], None]) -> Change:
-    """Let ``alter`` change what a configuration says."""
+    """Let ``alter`` change the content of a configuration."""
 
     def change(app: Path) -> None:
         content = json.loads((app / file).read_text())
@@ -62,14 +62,14 @@ def both(*changes: Change) -> Change:
     """Make one change after the other."""
 
     def change(app: Path) -> None:
-        for each in changes:
-            each(app)
+        for one_change in changes:
+            one_change(app)
 
     return change
 
 
 def args(file: str) -> Callable[[Any], dict[str, Any]]:
-    """Return what finds the arguments of the part that runs the experiment."""
+    """Return a function that finds the arguments of the part that runs the experiment."""
     if file == CLIENT:
         return lambda content: content["executors"][0]["executor"]["args"]
     return lambda content: content["workflows"][0]["args"]
