@@ -80,5 +80,5 @@ def test_a_network_that_hides_its_classifier_is_refused(monkeypatch):
     monkeypatch.setitem(
         NETWORKS.registered, "bare", lambda classes, channels: nn.Linear(1, classes)
     )
-    with pytest.raises(ConfigError, match="net bare: expected an attribute classifier"):
+    with pytest.raises(ConfigError, match="net bare has no attribute classifier"):
         initial_model(tiny("fedavg", net="bare"))

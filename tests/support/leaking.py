@@ -118,10 +118,10 @@ def explained(
         all_batches = list(batches)
         images = [image for batch in all_batches for image in _singles(batch)]
         others = _alike(site, batches, unused, images)
-        watched_phases.append(_WatchedPhase(net, phase, inputs, all_batches, others))
-        return train_phase(
-            net, all_batches, phase, inputs, settings, device=device, aborted=aborted
+        watched_phases.append(
+            _WatchedPhase(request.net, phase, request.inputs, all_batches, others)
         )
+        return train_phase(replace(request, batches=all_batches))
 
     first = initial_model(experiment)
     model = first.state

@@ -188,7 +188,7 @@ def test_an_abort_ends_all_processes_and_they_were_private(tmp_path: Path) -> No
 
     with private_folder(tmp_path) as folder:
         assert folder.stat().st_mode & 0o077 == 0
-        with pytest.raises(RunError, match="an abort"):
+        with pytest.raises(RunError, match="the run was aborted"):
             do("waits_together", folder, look)
         assert len(seen) == 2
         assert not alive(seen)

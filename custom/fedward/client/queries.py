@@ -179,7 +179,7 @@ def _pool(
         taken(),
         uses,
         lambda name: learner.networks.load(models[name]),
-        learner.images.of,
+        learner.images.to_samples,
         VIEWS[learner.experiment.data.views].weak,
         lambda net: learner.networks.on_images,  # with the weights that ``net`` was loaded with
     )

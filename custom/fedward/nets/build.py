@@ -13,14 +13,17 @@ from fedward.registry import NETWORKS
 from fedward.seeds import derive
 
 Network = Callable[[int, int], nn.Module]
-"""Makes a network from (classes, channels): images (N, channels, H, W) in [0, 1] to logits (N,
-classes). Its attribute ``classifier`` is the layer that turns features into logits."""
+"""Makes a network from (classes, channels).
+
+The network takes images (N, channels, H, W) in [0, 1] and returns logits (N, classes). Its
+attribute ``classifier`` is the layer that turns features into logits.
+"""
 
 MONAI = "monai:"
-"""How names of MONAI's networks begin."""
+"""Prefix of the names of MONAI's networks."""
 
 _WITH_WEIGHTS = ("swin_224", "masked_swin_224")
-"""Those whose encoder can start from ImageNet weights."""
+"""Networks of this package whose encoder can start from ImageNet weights."""
 
 
 def build(
@@ -42,94 +45,112 @@ def build(
             64 and 224, or ``masked_swin_N``, which can also fill in hidden parts of its images;
             ``monai:NAME`` of a class in ``monai.networks.nets``; one of an installed package; or
             any name timm lists.
-        classes, channels: number of logits, at least 1; 1 or 3.
-        pretrained: start from other weights with a new classifier. True: ImageNet's.
+        classes: number of logits, at least 1.
+        channels: 1 or 3.
+        pretrained: start from other weights, with a new classifier. True: ImageNet's.
             ``tf_efficientnet_lite0`` to ``lite2`` take them from installed packages
             (:data:`fedward.nets.backbone.LITE`), other timm names and the encoder of ``swin_224``
             and ``masked_swin_224`` from timm's own cache or hub. The other networks of this package
-            have none. A file: those in it (:func:`fedward.nets.weights.load_file`).
-        seed: of the random initial weights; torch's global generator is left as it was.
-        extend: adds modules of a method to the network, with initial weights of the same seed.
-        trainable: which part of it trains, besides what ``extend`` adds: ``all``; else see
-            :func:`fedward.nets.trainable.trainable_part`.
+            have none. A file: the weights in it (:func:`fedward.nets.weights.load_file`).
+        seed: of the random initial weights. torch's global generator is left as it was.
+        extend: adds a method's modules to the network. Their initial weights have the same seed.
+        trainable: which part of the network trains besides what ``extend`` adds: ``all``, or one
+            of those of :func:`fedward.nets.trainable.trainable_part`.
 
     Returns:
-        A :data:`Network`'s module, on the CPU, in training mode; a
-        :class:`~fedward.nets.trainable.TrainablePart` of one where not all of it trains.
+        The network, on the CPU, in training mode. If not all of it trains, it is a
+        :class:`~fedward.nets.trainable.TrainablePart`.
 
-    Raises ConfigError: unknown name; weights asked for that do not exist or cannot be had here; no
-    such part.
+    Raises:
+        ConfigError: the name is unknown; its weights do not exist or cannot be had on this machine;
+            or it has no such part.
     """
-    # CPU only: torch.manual_seed would also reseed every CUDA device, which fork_rng(devices=[])
-    # does not restore.
+    # The CPU's generator alone: torch.manual_seed would also seed every GPU's, which
+    # fork_rng(devices=[]) does not restore.
     with torch.random.fork_rng(devices=[]):
-        # A Swin and a masked one start alike: what their runs differ in is then what was
-        # pre-trained.
+        # A Swin and a masked Swin start with equal weights, so that their runs differ by the
+        # pre-training alone.
         torch.default_generator.manual_seed(derive(seed, "net", name.removeprefix("masked_")))
         net = _network(name, classes, channels, pretrained is True)
         if not isinstance(pretrained, bool):
             load_file(net, name, pretrained)
-        own = dict(net.named_children())
+        before = dict(net.named_children())
         if extend is not None:
             extend(net)
-        added = [path for path, _ in net.named_children() if path not in own]
-        return net if trainable == ALL else trainable_part(net, name, trainable, added)
+        added = [path for path, _ in net.named_children() if path not in before]
+        if trainable == ALL:
+            return net
+        return trainable_part(net, name, trainable, added)
 
 
 def _network(name: str, classes: int, channels: int, pretrained: bool) -> nn.Module:
+    # The modules that need timm or MONAI are imported here, because either takes seconds.
     if name not in NETWORKS and not name.startswith(MONAI):
-        from fedward.nets import backbone  # here, because it imports timm
+        from fedward.nets import backbone
 
-        return backbone.build(
-            name, classes, channels, pretrained, (*NETWORKS.names(), f"{MONAI}NAME")
-        )
+        names = (*NETWORKS.names(), f"{MONAI}NAME")
+        return backbone.build(name, classes, channels, pretrained, names)
     if pretrained and name not in _WITH_WEIGHTS:
-        remedy = f"There are none for it; {', '.join(_WITH_WEIGHTS)} and tf_efficientnet_lite0 to lite2 have some."
         raise ConfigError(
-            f"net {name}", expected="pretrained = false", found="pretrained = true", remedy=remedy
+            f"net {name}",
+            f"There are no weights for it; {', '.join(_WITH_WEIGHTS)} and tf_efficientnet_lite0 to "
+            "lite2 have some.",
+            expected="pretrained = false",
+            found="pretrained = true",
         )
     if name.startswith(MONAI):
-        from fedward.nets import monai_classifier  # here, because it imports MONAI
+        from fedward.nets import monai_classifier
 
         return monai_classifier.build(name.removeprefix(MONAI), classes, channels)
     net = NETWORKS[name](classes, channels)
     if pretrained:
-        from fedward.nets.swin_weights import load_imagenet  # here, because it imports timm
+        from fedward.nets.swin_weights import load_imagenet
 
         load_imagenet(cast(nn.Module, net.encoder), name, channels)
     return net
 
 
 def require_logits(net: nn.Module, name: str, classes: int, channels: int, size: int) -> None:
-    """Raise ConfigError unless a network turns black images of a job's size into finite logits, a
-    row for each.
+    """Check that a network turns images of a job's size into finite logits, a row for each.
 
     The network is left as it was, in training mode.
+
+    Args:
+        net: the network, tried on black images.
+        name: its name, for errors.
+        classes: K, the number of logits.
+        channels: of the images.
+        size: height and width of the images in pixels.
+
+    Raises:
+        ConfigError: it does not.
     """
-    expected = f"logits (2, {classes}) of images (2, {channels}, {size}, {size})"
+    where = f"net {name}"
     remedy = "Choose a classifier of 2D images that takes data.image_size, or another size."
     if not isinstance(getattr(net, "classifier", None), nn.Module):
-        found = "none: the layer that turns features into logits is missing"
         raise ConfigError(
-            f"net {name}", expected="an attribute classifier", found=found, remedy=remedy
+            f"{where} has no attribute classifier, the layer that turns features into logits",
+            remedy,
         )
+    expected = f"logits (2, {classes}) of images (2, {channels}, {size}, {size})"
     try:
-        with torch.no_grad():
-            logits = net.eval()(
-                torch.zeros(2, channels, size, size, device=next(net.parameters()).device)
-            )
-    except Exception as error:  # whatever a network of another package raises
-        raise ConfigError(
-            f"net {name}", expected=expected, found=f"{error!r:.300}", remedy=remedy
-        ) from error
+        logits = _logits_of_black_images(net, channels, size)
+    # A network of another package may raise anything.
+    except Exception as error:
+        raise ConfigError(where, remedy, expected=expected, found=f"{error!r:.300}") from error
+    if not isinstance(logits, torch.Tensor):
+        raise ConfigError(where, remedy, expected=expected, found=f"a {type(logits).__name__}")
+    if logits.shape != (2, classes):
+        raise ConfigError(where, remedy, expected=expected, found=f"{tuple(logits.shape)}")
+    if not bool(logits.isfinite().all()):
+        raise ConfigError(where, remedy, expected=f"finite {expected}", found="NaN or infinity")
+
+
+@torch.no_grad()
+def _logits_of_black_images(net: nn.Module, channels: int, size: int) -> object:
+    """Return what a network makes of two black images (2, channels, size, size)."""
+    device = next(net.parameters()).device
+    try:
+        return net.eval()(torch.zeros(2, channels, size, size, device=device))
     finally:
         net.train()
-    shape = (
-        tuple(logits.shape) if isinstance(logits, torch.Tensor) else f"a {type(logits).__name__}"
-    )
-    if shape != (2, classes):
-        raise ConfigError(f"net {name}", expected=expected, found=f"{shape}", remedy=remedy)
-    if not bool(logits.isfinite().all()):
-        raise ConfigError(
-            f"net {name}", expected=f"finite {expected}", found="NaN or infinity", remedy=remedy
-        )

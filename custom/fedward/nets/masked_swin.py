@@ -24,7 +24,9 @@ class Preset:
     window: int
     """Tokens along a window of attention."""
     width: int
-    """Channels of the first stage; each later stage has twice as many, and half the tokens a side.
+    """Channels of the first stage.
+
+    Each later stage has twice as many channels, and half as many tokens along a side.
     """
     depths: Sequence[int]
     """Blocks of each stage."""
@@ -62,26 +64,28 @@ PRESETS = {
         image=224, patch=4, unit=16, window=7, width=96, depths=(2, 2, 6, 2), heads=(3, 6, 12, 24)
     ),
 }
-"""By name. ``swin_224`` is Swin-T with SelfFed's units of 16 pixels; the small ones train on a
-processor, and like it cut an image into 49 to 196 units of at most the encoder's stride. Of those
-at 32 pixels, ``swin_32_patch4`` trains the
-faster: it has a quarter of the tokens."""
+"""Presets by name.
+
+``swin_224`` is Swin-T with SelfFed's units of 16 pixels. The small ones train on a CPU. Like it,
+they cut an image into 49 to 196 units, none larger than the encoder's stride. ``swin_32_patch4``
+trains faster than ``swin_32``, because it has a quarter of the tokens.
+"""
 
 
 class SwinEncoder(nn.Module):
-    """timm's Swin Transformer without its classifier, in two parts, so that tokens can be hidden
-    between them.
+    """timm's Swin Transformer without its classifier, in two parts.
 
-    Liu et al.: *Swin Transformer*, ICCV 2021. Tensors have timm's names. Positions are known by the
-    bias of relative ones alone. No dropout, no stochastic depth.
+    Between the parts, tokens can be hidden. Tensors have timm's names. Positions enter only as the
+    bias of relative positions. There is no dropout and no stochastic depth.
+
+    Source: Liu et al., *Swin Transformer*, ICCV 2021.
 
     Shape: (N, channels, image, image) in [0, 1] to (N, features, image / stride, image / stride).
     """
 
     def __init__(self, preset: Preset, channels: int) -> None:
-        from timm.models.swin_transformer import (
-            SwinTransformer,  # here, because timm takes seconds to import
-        )
+        # Imported here, because timm takes seconds to import.
+        from timm.models.swin_transformer import SwinTransformer
 
         super().__init__()
         swin = SwinTransformer(
@@ -105,26 +109,32 @@ class SwinEncoder(nn.Module):
         return self.encode(self.embed(images))
 
     def embed(self, images: Tensor) -> Tensor:
-        """Return a token for each patch (N, image / patch, image / patch, width); it sees that
-        patch alone.
+        """Return a token for each patch, (N, image / patch, image / patch, width).
 
-        Raises ConfigError for images of another size or number of channels.
+        A token depends on the pixels of its patch alone.
+
+        Raises:
+            ConfigError: the images have another size or number of channels.
         """
         if images.shape[1:] != self._shape:
-            expected = f"images of (channels, height, width) = {self._shape}"
-            found = f"{tuple(images.shape[1:])}"
-            remedy = "Set image_size and channels of the data, or choose the network for that size."
-            raise ConfigError("a Swin network", expected=expected, found=found, remedy=remedy)
+            raise ConfigError(
+                "a Swin network",
+                "Set image_size and channels of the data, or choose the network for that size.",
+                expected=f"images of (channels, height, width) = {self._shape}",
+                found=f"{tuple(images.shape[1:])}",
+            )
         tokens: Tensor = self.patch_embed(2 * images - 1)
         return tokens
 
     def encode(self, tokens: Tensor) -> Tensor:
-        """Return the features (N, features, h, w) of tokens (N, image / patch, image / patch,
-        width).
+        """Return the features (N, features, h, w).
+
+        Args:
+            tokens: (N, image / patch, image / patch, width), as :meth:`embed` returns them.
         """
-        if (
-            tokens.shape[0] == 0
-        ):  # timm's attention takes no empty batch; a row that is dropped keeps the gradients
+        if tokens.shape[0] == 0:
+            # timm's attention takes no empty batch. With one row that is dropped afterwards, the
+            # result still belongs to the graph of gradients.
             return self.encode(torch.cat([tokens, tokens.new_zeros(1, *tokens.shape[1:])]))[:0]
         features: Tensor = self.norm(self.layers(tokens))
         return features.permute(0, 3, 1, 2)
@@ -144,14 +154,14 @@ class SwinClassifier(nn.Module):
 
     def group_matcher(self, coarse: bool = False) -> dict[str, Any]:
         """Return how layers are grouped into blocks, as timm groups a Swin's."""
-        last: tuple[int, ...] = (99999,)  # timm's word for the group before
-        blocks = [
-            (r"^encoder\.layers\.(\d+)\.downsample", (0,)),
-            (r"^encoder\.layers\.(\d+)\.blocks\.(\d+)", None),
-        ]
         return {
             "stem": r"^encoder\.patch_embed|^mask_token",
-            "blocks": [*blocks, (r"^encoder\.norm", last)],
+            "blocks": [
+                (r"^encoder\.layers\.(\d+)\.downsample", (0,)),
+                (r"^encoder\.layers\.(\d+)\.blocks\.(\d+)", None),
+                # timm's number for the block before.
+                (r"^encoder\.norm", (99999,)),
+            ],
         }
 
     def forward(self, images: Tensor) -> Tensor:
@@ -163,9 +173,9 @@ class SwinClassifier(nn.Module):
 class MaskedSwin(SwinClassifier):
     """A :class:`SwinClassifier` that can also predict the pixels of hidden units.
 
-    Encoder and classifier have the names, shapes and, for equal seeds, initial weights of a
-    :class:`SwinClassifier`. Logits depend on neither ``mask_token`` nor ``decoder``, predicted
-    pixels not on the classifier.
+    Encoder and classifier have the names and shapes of a :class:`SwinClassifier`, and for equal
+    seeds its initial weights. Logits do not depend on ``mask_token`` and ``decoder``, predicted
+    pixels do not depend on the classifier.
 
     Source: Xie et al., *SimMIM*, CVPR 2022: a learnable token stands for what is hidden, and the
     decoder is a single 1x1 convolution and a pixel shuffle.
@@ -182,37 +192,42 @@ class MaskedSwin(SwinClassifier):
         self.decoder = nn.Sequential(pixels, nn.PixelShuffle(preset.stride))
 
     def reconstruct(self, images: Tensor, mask: Tensor) -> Tensor:
-        """Return predicted pixels (N, channels, image, image), in the scale of whatever it is
-        trained to predict.
+        """Return predicted pixels (N, channels, image, image).
+
+        Their scale is that of the pixels which the network is trained to predict.
 
         Args:
-            images: (N, channels, image, image) in [0, 1]. What is hidden has no influence, and no
-                gradient.
-            mask: (N, grid, grid) bool on the images' device, True = hidden.
+            images: (N, channels, image, image) in [0, 1]. Hidden pixels have no influence on the
+                result, and no gradient.
+            mask: (N, grid, grid) bool on the images' device; True hides a unit.
 
-        Raises ConfigError: images or mask of another shape, or a mask that is not bool.
+        Raises:
+            ConfigError: images or mask have another shape, or the mask is not bool.
         """
-        expected = (len(images), self.preset.grid, self.preset.grid)
-        if mask.shape != expected or mask.dtype != torch.bool:
-            found = f"{tuple(mask.shape)} of {mask.dtype}"
-            remedy = "Draw one for the network's grid of units."
+        shape = (len(images), self.preset.grid, self.preset.grid)
+        if mask.shape != shape or mask.dtype != torch.bool:
             raise ConfigError(
-                "a masked Swin", expected=f"a mask {expected} of bool", found=found, remedy=remedy
+                "a masked Swin",
+                "Draw one for the network's grid of units.",
+                expected=f"a mask {shape} of bool",
+                found=f"{tuple(mask.shape)} of {mask.dtype}",
             )
         tokens = self.encoder.embed(images)
-        patches = self.preset.unit // self.preset.patch
-        hidden = (
-            mask.repeat_interleave(patches, dim=1).repeat_interleave(patches, dim=2).unsqueeze(3)
-        )
-        pixels: Tensor = self.decoder(
-            self.encoder.encode(torch.where(hidden, self.mask_token, tokens))
-        )
+        patches = self.preset.unit // self.preset.patch  # along a side of a unit
+        hidden = mask.repeat_interleave(patches, dim=1).repeat_interleave(patches, dim=2)
+        tokens = torch.where(hidden.unsqueeze(3), self.mask_token, tokens)
+        pixels: Tensor = self.decoder(self.encoder.encode(tokens))
         return pixels
 
 
-swin_28, swin_32, swin_32_patch4, swin_64, swin_224 = (
-    partial(SwinClassifier, preset) for preset in PRESETS.values()
-)
-masked_swin_28, masked_swin_32, masked_swin_32_patch4, masked_swin_64, masked_swin_224 = (
-    partial(MaskedSwin, preset) for preset in PRESETS.values()
-)
+swin_28 = partial(SwinClassifier, PRESETS["swin_28"])
+swin_32 = partial(SwinClassifier, PRESETS["swin_32"])
+swin_32_patch4 = partial(SwinClassifier, PRESETS["swin_32_patch4"])
+swin_64 = partial(SwinClassifier, PRESETS["swin_64"])
+swin_224 = partial(SwinClassifier, PRESETS["swin_224"])
+
+masked_swin_28 = partial(MaskedSwin, PRESETS["swin_28"])
+masked_swin_32 = partial(MaskedSwin, PRESETS["swin_32"])
+masked_swin_32_patch4 = partial(MaskedSwin, PRESETS["swin_32_patch4"])
+masked_swin_64 = partial(MaskedSwin, PRESETS["swin_64"])
+masked_swin_224 = partial(MaskedSwin, PRESETS["swin_224"])

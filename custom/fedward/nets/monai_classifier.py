@@ -1,7 +1,7 @@
 """MONAI's classifiers of 2D images, by the names of their classes."""
 
 import inspect
-from typing import Any
+from typing import Any, TypeGuard
 
 import monai.networks.nets
 from torch import Tensor, nn
@@ -12,7 +12,7 @@ _REMEDY = "DenseNet121 and SEResNet50, for example, are such classifiers."
 
 
 class MonaiClassifier(nn.Module):
-    """A network of MONAI's with the name of its last layer that fedward uses.
+    """A network of MONAI with an attribute for its last layer, as all networks here have it.
 
     Shape: (N, channels, H, W) in [0, 1] to (N, classes).
     """
@@ -34,47 +34,68 @@ class MonaiClassifier(nn.Module):
 
 
 def build(name: str, classes: int, channels: int) -> MonaiClassifier:
-    """Return a classifier with fresh weights.
+    """Return a classifier with new weights.
 
-    ``name`` is that of a class in ``monai.networks.nets``. Its other arguments have MONAI's
-    defaults.
+    Args:
+        name: of a class in ``monai.networks.nets``. All arguments but the following two have
+            MONAI's defaults.
+        classes: number of logits.
+        channels: of the images.
 
-    Raises ConfigError: no such class, one that needs other arguments, or one whose last linear
-    layer is no classifier.
+    Raises:
+        ConfigError: there is no such class, it needs other arguments, or its last linear layer is
+            not a classifier.
     """
-    kind = getattr(monai.networks.nets, name, None)
     where = f"net monai:{name}"
-    is_net = inspect.isclass(kind) and issubclass(kind, nn.Module)
-    if kind is None or not is_net or not kind.__module__.startswith("monai.networks.nets."):
-        expected = "the name of a network's class in monai.networks.nets"
-        raise ConfigError(where, expected=expected, found="none of that name", remedy=_REMEDY)
+    kind = getattr(monai.networks.nets, name, None)
+    if not _is_network(kind):
+        raise ConfigError(
+            where,
+            _REMEDY,
+            expected="the name of a network's class in monai.networks.nets",
+            found="none of that name",
+        )
     try:
         net = kind(**_arguments(kind, classes, channels))
-    except Exception as error:  # whatever a network raises for arguments it does not take
-        expected = "a 2D classifier that needs no arguments but channels and classes"
+    # A network may raise anything for arguments that it does not take.
+    except Exception as error:
         raise ConfigError(
-            where, expected=expected, found=f"{error!r:.300}", remedy=_REMEDY
+            where,
+            _REMEDY,
+            expected="a 2D classifier that needs no arguments but channels and classes",
+            found=f"{error!r:.300}",
         ) from error
-    layers = [(path, layer) for path, layer in net.named_modules() if isinstance(layer, nn.Linear)]
-    if not layers or layers[-1][1].out_features != classes:
-        expected = f"a last linear layer with {classes} outputs"
-        found = f"{layers[-1][1] if layers else 'none'}"
-        raise ConfigError(where, expected=expected, found=found, remedy=_REMEDY)
-    return MonaiClassifier(net, layers[-1][0])
+    linear_layers = {
+        path: layer for path, layer in net.named_modules() if isinstance(layer, nn.Linear)
+    }
+    path, layer = list(linear_layers.items())[-1] if linear_layers else ("", None)
+    if layer is None or layer.out_features != classes:
+        raise ConfigError(
+            where,
+            _REMEDY,
+            expected=f"a last linear layer with {classes} outputs",
+            found=f"{layer or 'none'}",
+        )
+    return MonaiClassifier(net, path)
+
+
+def _is_network(kind: Any) -> TypeGuard[type[nn.Module]]:
+    """Return whether an attribute of ``monai.networks.nets`` is a network's class defined there."""
+    is_module_class = inspect.isclass(kind) and issubclass(kind, nn.Module)
+    return is_module_class and kind.__module__.startswith("monai.networks.nets.")
 
 
 def _arguments(kind: type[nn.Module], classes: int, channels: int) -> dict[str, Any]:
-    """Return what a network's constructor, or one it hands its arguments on to, is to be told."""
-    known = {
+    """Return the arguments of a network's constructor, or of one to which it hands them on."""
+    values = {
         "spatial_dims": 2,
         "in_channels": channels,
         "out_channels": classes,
         "num_classes": classes,
+        "pretrained": False,
     }
-    known["pretrained"] = False
-    named = {name for base in kind.__mro__ if base is not nn.Module for name in _parameters(base)}
-    return {name: value for name, value in known.items() if name in named}
-
-
-def _parameters(kind: type) -> set[str]:
-    return set(inspect.signature(kind.__init__).parameters) if "__init__" in vars(kind) else set()  # type: ignore[misc]
+    parameters: set[str] = set()
+    for base in kind.__mro__:
+        if base is not nn.Module and "__init__" in vars(base):
+            parameters.update(inspect.signature(vars(base)["__init__"]).parameters)
+    return {name: value for name, value in values.items() if name in parameters}

@@ -1,5 +1,6 @@
-"""Networks of which a part trains and the rest is frozen: what trains is all that a model then is
-to other modules.
+"""Networks of which a part trains and the rest is frozen.
+
+To all other modules, the model then consists of the part that trains.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -12,10 +13,13 @@ from fedward.errors import ConfigError
 from fedward.nets.adapters import adapt
 
 ALL = "all"
+"""All of a network trains."""
 HEAD = "head"
+"""The classifier trains."""
 ADAPTERS = "adapters"
+"""The classifier trains, and a low-rank change of each linear layer."""
 LAST = "last:"
-"""What of a network may train; ``last:`` is followed by a number of blocks."""
+"""Followed by a number N: the classifier and the last N blocks train."""
 
 _REMEDY = "Choose another part with trainable, or another network."
 
@@ -27,32 +31,30 @@ class _Part(nn.Module):
         super().__init__()
         for path in paths:
             *parents, name = path.split(".")
-            place: nn.Module = self
+            owner: nn.Module = self
             for parent in parents:
-                place = place._modules.setdefault(parent, nn.Module())  # type: ignore[assignment]
-            place._modules[name] = net.get_submodule(path)
+                owner = owner._modules.setdefault(parent, nn.Module())  # type: ignore[assignment]
+            owner._modules[name] = net.get_submodule(path)
 
 
 class TrainablePart(_Part):
-    """The modules of a network that train. State dict, parameters and mode are theirs alone; calls
-    go through all.
+    """The modules of a network that train.
 
-    Names of tensors are those in the whole network. The base, which is the rest, stays in
-    evaluation mode: statistics of BatchNorm stay as they are, dropout and stochastic depth do
-    nothing. It has no gradient, and what lies before the first part that trains leaves no trace for
-    one.
+    State dict, parameters and training mode are those of these modules, under their names in the
+    whole network. A call goes through the whole network. The rest, the base, stays in evaluation
+    mode: statistics of BatchNorm do not change, dropout and stochastic depth do nothing. It has no
+    gradient, and layers before the first module that trains keep nothing for one.
 
     Shape: (N, C, H, W) in [0, 1] to (N, classes).
     """
 
     whole: nn.Module
-    """The network, base included."""
+    """The whole network, with the base."""
 
     def __init__(self, whole: nn.Module, paths: Sequence[str]) -> None:
         super().__init__(whole.requires_grad_(False).eval(), paths)
-        object.__setattr__(
-            self, "whole", whole
-        )  # so that torch does not take it for a module of this one
+        # Past torch's own __setattr__, which would make it a module of this one.
+        object.__setattr__(self, "whole", whole)
         self.paths = tuple(paths)
         self.requires_grad_(True).train()
 
@@ -60,12 +62,14 @@ class TrainablePart(_Part):
         try:
             return super().__getattr__(name)
         except AttributeError:
-            if name == "whole":  # a copy in the making
+            # While a copy is made, it has no whole yet.
+            if name == "whole":
                 raise
             return getattr(self.whole, name)
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> "TrainablePart":
-        self.whole._apply(fn, recurse)  # moves the base, too
+        # Moves the base too.
+        self.whole._apply(fn, recurse)
         return self
 
     def forward(self, images: Tensor) -> Tensor:
@@ -81,17 +85,18 @@ class TrainablePart(_Part):
     def base(self) -> str:
         """SHA-256 of the names, shapes, types and values of all tensors that do not train."""
         trained = self.state_dict()
-        frozen = {
-            name: tensor for name, tensor in self.whole.state_dict().items() if name not in trained
-        }
-        return arrays_digest({name: tensor.cpu().numpy() for name, tensor in frozen.items()})
+        frozen = {}
+        for name, tensor in self.whole.state_dict().items():
+            if name not in trained:
+                frozen[name] = tensor.cpu().numpy()
+        return arrays_digest(frozen)
 
 
 class Head(_Part):
-    """The part of a network that trains behind a frozen encoder, on features: what the classifier
-    receives.
+    """The part of a network that trains after a frozen encoder.
 
-    It shares its tensors with the :class:`TrainablePart` that it is made of.
+    It takes features, which is what the classifier receives, and shares its tensors with the
+    :class:`TrainablePart` from which it is made.
 
     Shape: (N, D) to (N, classes).
     """
@@ -114,85 +119,110 @@ def trainable_part(
     """Return the part of a network that trains.
 
     Args:
-        net: with an attribute ``classifier``.
-        name: of the network, for errors.
-        trainable: ``head``, the classifier; ``last:N``, also the last N blocks, as timm groups
-            layers; ``adapters``, also a low-rank change of each linear layer, which is added here.
-        added: paths of what a method has added to the network, which trains, too.
+        net: the network, with an attribute ``classifier``.
+        name: its name, for errors.
+        trainable: ``head``: the classifier. ``last:N``: the classifier and the last N blocks, as
+            timm groups layers. ``adapters``: the classifier and a low-rank change of each linear
+            layer, which is added here.
+        added: paths of the modules that a method has added to the network, which train too.
 
-    Raises ConfigError: the network has no such part.
+    Raises:
+        ConfigError: the network has no such part.
     """
     classifier = getattr(net, "classifier", None)
     head = [path for path, module in net.named_modules() if module is classifier]
     if not head:
-        found = "none: the layer that turns features into logits is missing"
         raise ConfigError(
-            f"net {name}", expected="an attribute classifier", found=found, remedy=_REMEDY
+            f"net {name} has no attribute classifier, the layer that turns features into logits",
+            _REMEDY,
         )
-    further: list[str] = []
+    paths = {*head, *added}
     if trainable == ADAPTERS:
-        further = adapt(net, nn.ModuleList([net.get_submodule(path) for path in (*head, *added)]))
-        if not further:
-            expected = "linear layers before the classifier, as in a ViT or a Swin"
-            found = "none"
+        adapters = adapt(net, nn.ModuleList([net.get_submodule(path) for path in paths]))
+        if not adapters:
             raise ConfigError(
-                f"net {name}, trainable=adapters", expected=expected, found=found, remedy=_REMEDY
+                f"net {name}, trainable=adapters",
+                _REMEDY,
+                expected="linear layers before the classifier, as in a ViT or a Swin",
+                found="none",
             )
+        paths.update(adapters)
     elif trainable.startswith(LAST):
-        further = _last_blocks(net, name, int(trainable.removeprefix(LAST)))
-    wanted = {*head, *added, *further}
-    return TrainablePart(net, [path for path, _ in net.named_modules() if path in wanted])
+        paths.update(_last_blocks(net, name, int(trainable.removeprefix(LAST))))
+    return TrainablePart(net, [path for path, _ in net.named_modules() if path in paths])
 
 
 def _last_blocks(net: nn.Module, name: str, number: int) -> list[str]:
-    """Return the paths of the modules that the last blocks are, whatever stands between them and
-    the classifier.
+    """Return the paths of the modules of the last blocks.
+
+    Modules between the last block and the classifier belong to the last block.
     """
     blocks = _blocks(net, name)
     if number >= len(blocks):
-        where = f"net {name}, trainable={LAST}{number}"
-        expected = f"at most {len(blocks) - 1}, of {len(blocks)} blocks"
         raise ConfigError(
-            where, expected=expected, found=f"{number}", remedy="Name fewer, or set trainable=all."
+            f"net {name}, trainable={LAST}{number}",
+            "Name fewer, or set trainable=all.",
+            expected=f"at most {len(blocks) - 1}, of {len(blocks)} blocks",
+            found=f"{number}",
         )
-    return list(_covering(net, {each for block in blocks[-number:] for each in block}, name))
+    parameters = {parameter for block in blocks[-number:] for parameter in block}
+    return list(_covering(net, parameters, name))
 
 
 def _blocks(net: nn.Module, name: str) -> list[list[str]]:
-    """Return the names of parameters, block by block from the first to the last; the classifier's
-    are left out.
-    """
-    from timm.models import group_parameters  # here, because timm takes seconds to import
+    """Return the names of the parameters of each block, from the first to the last block.
 
-    inner: Any
-    inner, prefix = (
-        (net, "") if hasattr(net, "group_matcher") else (getattr(net, "net", None), "net.")
-    )
+    The classifier's parameters are not among them.
+    """
+    # Imported here, because timm takes seconds to import.
+    from timm.models import group_parameters
+
+    inner: Any = net
+    prefix = ""
+    if not hasattr(net, "group_matcher"):
+        inner = getattr(net, "net", None)
+        prefix = "net."
     if not hasattr(inner, "group_matcher"):
-        expected = "a method group_matcher, as timm's networks have"
-        found = "none: its blocks are not known"
         raise ConfigError(
-            f"net {name}, trainable={LAST}N", expected=expected, found=found, remedy=_REMEDY
+            f"net {name}, trainable={LAST}N",
+            _REMEDY,
+            expected="a method group_matcher, as timm's networks have",
+            found="none: its blocks are not known",
         )
     groups = group_parameters(inner, inner.group_matcher(coarse=False))
-    return [[f"{prefix}{each}" for each in groups[number]] for number in sorted(groups)][:-1]
+    blocks = []
+    for number in sorted(groups):
+        blocks.append([f"{prefix}{parameter}" for parameter in groups[number]])
+    # The last group is the classifier.
+    return blocks[:-1]
 
 
 def _covering(module: nn.Module, names: set[str], net: str, path: str = "") -> Iterator[str]:
-    """Yield the paths of the largest modules whose parameters are all among ``names``; between them
-    they have all.
+    """Yield the paths of the largest modules that have the named parameters and no others.
+
+    Together they have all named parameters.
+
+    Args:
+        module: the module to search.
+        names: names of parameters in the whole network.
+        net: the network's name, for errors.
+        path: of the module in the whole network.
+
+    Raises:
+        ConfigError: a module owns both named parameters and modules with other ones.
     """
     prefix = f"{path}." if path else ""
-    own = {f"{prefix}{name}" for name, _ in module.named_parameters()}
-    if own and own <= names:
+    parameters = {f"{prefix}{name}" for name, _ in module.named_parameters()}
+    if parameters and parameters <= names:
         yield path
         return
-    loose = names & {f"{prefix}{name}" for name, _ in module.named_parameters(recurse=False)}
-    if loose:
-        expected = "blocks that are modules"
-        found = f"tensors beside them: {', '.join(sorted(loose))}"
+    own = {f"{prefix}{name}" for name, _ in module.named_parameters(recurse=False)}
+    if names & own:
         raise ConfigError(
-            f"net {net}, trainable={LAST}N", expected=expected, found=found, remedy=_REMEDY
+            f"net {net}, trainable={LAST}N",
+            _REMEDY,
+            expected="blocks that are modules",
+            found=f"tensors beside them: {', '.join(sorted(names & own))}",
         )
     for name, child in module.named_children():
         yield from _covering(child, names, net, f"{prefix}{name}")

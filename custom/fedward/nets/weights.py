@@ -11,71 +11,100 @@ from fedward.digests import file_digest
 from fedward.errors import ConfigError
 
 FOLDER = "FEDWARD_WEIGHTS"
-"""Environment variable: the folder of weights' files on this machine."""
+"""Environment variable that names the folder with files of weights on this machine."""
 
 
 class WeightsFile(Protocol):
-    """A file of safetensors, and what is to be in it."""
+    """A file of safetensors, as a job names it."""
 
     @property
     def file(self) -> str:
-        """Its name, without a folder."""
+        """The file's name, without a folder."""
         ...
 
     @property
     def sha256(self) -> str:
-        """Of the whole file."""
+        """SHA-256 of the whole file."""
         ...
 
 
 def find_file(given: WeightsFile, where: str) -> Path:
-    """Return where a file of weights lies on this machine.
+    """Return the path of a file of weights on this machine.
 
-    Raises ConfigError, whose place is ``where``: no such file here, or another SHA-256.
+    Args:
+        given: the file.
+        where: who needs it, for errors.
+
+    Raises:
+        ConfigError: there is no such file on this machine, or it has another SHA-256.
     """
     folder = os.environ.get(FOLDER)
     path = Path(folder or ".") / given.file
     if not folder or not path.is_file():
-        expected = f"a file of that name in the folder {FOLDER}"
-        remedy = f"Put it there, and set {FOLDER}."
         raise ConfigError(
-            where, expected=expected, found=f"{folder or 'no such folder'}", remedy=remedy
+            where,
+            f"Put it there, and set {FOLDER}.",
+            expected=f"a file of that name in the folder {FOLDER}",
+            found=folder or "no such folder",
         )
-    found = file_digest(path)
-    if found != given.sha256:  # before anything in it is believed
-        remedy = "Get the file that the job means, or let the job name this one."
-        raise ConfigError(where, expected=f"SHA-256 {given.sha256}", found=found, remedy=remedy)
+    # Checked before anything in the file is read.
+    digest = file_digest(path)
+    if digest != given.sha256:
+        raise ConfigError(
+            where,
+            "Get the file that the job means, or let the job name this one.",
+            expected=f"SHA-256 {given.sha256}",
+            found=digest,
+        )
     return path
 
 
 @torch.no_grad()
 def load_file(net: nn.Module, name: str, given: WeightsFile) -> None:
-    """Give a network the weights in a file: all of its tensors but the classifier's, which stays
-    fresh.
+    """Give a network the weights in a file, all but those of its classifier.
 
-    Names are those of the network's state dict, or timm's. So a file is one of timm's, or
-    ``model.safetensors`` of a run, of SelfFed's pre-training for example. Other tensors in it are
-    left.
+    The file has the names of the network's state dict, or timm's. So it is one of timm's files, or
+    a run's ``model.safetensors``, for example of SelfFed's pre-training. Further tensors in it are
+    ignored.
 
-    Raises ConfigError: no such file here, another SHA-256, or a tensor that is missing, of another
-    shape or not finite.
+    Args:
+        net: the network, which is changed.
+        name: its name, for errors.
+        given: the file.
+
+    Raises:
+        ConfigError: there is no such file on this machine, it has another SHA-256, or a tensor in
+            it is missing, has another shape or is not finite.
     """
-    from safetensors.torch import load_file as read  # here, as few runs need it
+    # Imported here, because few runs need it.
+    from safetensors.torch import load_file as read
 
     where = f"net {name}, weights {given.file}"
     path = find_file(given, where)
     classifier: nn.Module = net.classifier  # type: ignore[assignment]
-    fresh = {id(tensor) for tensor in classifier.state_dict(keep_vars=True).values()}
+    of_classifier = {id(tensor) for tensor in classifier.state_dict(keep_vars=True).values()}
     tensors = read(path)
-    for key, own in net.state_dict(keep_vars=True).items():
-        if id(own) in fresh or not own.is_floating_point():
+    for key, parameter in net.state_dict(keep_vars=True).items():
+        if id(parameter) in of_classifier or not parameter.is_floating_point():
             continue
         tensor = tensors.get(key, tensors.get(key.removeprefix("net.")))
-        if tensor is None or tensor.shape != own.shape or not bool(tensor.isfinite().all()):
-            expected = f"finite numbers of shape {tuple(own.shape)}"
-            found = "none" if tensor is None else f"shape {tuple(tensor.shape)}, or others"
-            remedy = "Name weights of this network, for images of as many channels."
+        problem = _problem(tensor, parameter)
+        if tensor is None or problem:
             raise ConfigError(
-                f"{where}, tensor {key}", expected=expected, found=found, remedy=remedy
+                f"{where}, tensor {key}",
+                "Name weights of this network, for images of as many channels.",
+                expected=f"finite numbers of shape {tuple(parameter.shape)}",
+                found=problem,
             )
-        own.copy_(tensor)
+        parameter.copy_(tensor)
+
+
+def _problem(tensor: torch.Tensor | None, parameter: torch.Tensor) -> str:
+    """Return why a tensor of a file cannot be a network's parameter; empty if it can."""
+    if tensor is None:
+        return "none"
+    if tensor.shape != parameter.shape:
+        return f"shape {tuple(tensor.shape)}"
+    if not bool(tensor.isfinite().all()):
+        return "NaN or infinity"
+    return ""

@@ -20,17 +20,20 @@ from fedward.training.machine import has_bfloat16
 from fedward.views import VIEWS, Views
 
 _CHUNK_IMAGES = 256
-"""Images whose views are drawn and made in one go: large enough to amortise, small enough for
-memory. Another number gives other views."""
+"""Images whose views are drawn and made at once: enough to amortise, few enough for memory.
+
+Another number draws other views.
+"""
 FORWARD_BATCH = {"cpu": 64, "cuda": 256}
-"""Images of a pass without gradient, by kind of device: larger batches leave a CPU's cache, smaller
-ones a GPU idle.
+"""Images of one pass without gradient, by kind of device.
+
+Larger batches do not fit a CPU's cache, smaller ones leave a GPU idle.
 """
 
 _STRONG_TOO = Uses(second_view="strong")
 
 _DRAWS = ("labelled", "unlabelled", "weak", "strong", "weak labelled")
-"""What is drawn at random, each from a generator of its own."""
+"""What a round draws at random, each from a generator of its own: two orders, three views."""
 
 
 class Samples(Protocol):
@@ -38,17 +41,17 @@ class Samples(Protocol):
 
     @property
     def labels(self) -> Tensor:
-        """(N,) int64; in a multi-label job (N, K)."""
+        """(N,) int64 class indices; in a multi-label job (N, K) of 0 and 1."""
         ...
 
     def __len__(self) -> int: ...
 
     def take(self, index: Tensor) -> Tensor:
-        """Return the indexed images in float32."""
+        """Return the indexed images in float32, as a network takes them."""
         ...
 
     def originals(self, index: Tensor) -> Tensor:
-        """Return what views are made of."""
+        """Return what views of the indexed images are made of."""
         ...
 
     @classmethod
@@ -57,30 +60,29 @@ class Samples(Protocol):
         ...
 
     def split(self, sizes: list[int]) -> Sequence[Self]:
-        """Return parts of as many images each as ``sizes`` say, which add up to all."""
+        """Return parts with these numbers of images, which add up to all."""
         ...
 
 
 @dataclass(frozen=True)
 class Pixels:
-    """A site's images on the device that trains, decoded once: uint8 (N, C, H, W), labels as of
-    Samples.
-    """
+    """A site's decoded images on the device that trains."""
 
     pixels: Tensor
+    """(N, C, H, W) uint8."""
     labels: Tensor
+    """As :attr:`Samples.labels`."""
 
     @classmethod
     def of(cls, images: Images, device: torch.device) -> "Pixels":
-        """Return a site's images on ``device``; on the CPU they are those of ``images``, not
-        copied.
-        """
+        """Return a site's images on ``device``; on the CPU they share the memory of ``images``."""
+        # torch wants memory that can be written to, so that other memory is copied here.
         pixels = torch.from_numpy(np.require(images.pixels, requirements="W")).permute(0, 3, 1, 2)
         return cls(pixels.to(device), torch.tensor(images.labels, device=device))
 
     @classmethod
     def together(cls, parts: Sequence["Pixels"]) -> "Pixels":
-        """Return the images of all parts as one; a single part that is not empty is not copied."""
+        """Return the images of all parts as one, without a copy if one part has all of them."""
         filled = [part for part in parts if len(part)]
         if len(filled) == 1:
             return filled[0]
@@ -89,11 +91,10 @@ class Pixels:
         )
 
     def split(self, sizes: list[int]) -> list["Pixels"]:
-        """Return views of as many images each as ``sizes`` say, which add up to all."""
-        return [
-            Pixels(*both)
-            for both in zip(self.pixels.split(sizes), self.labels.split(sizes), strict=True)
-        ]
+        """Return parts with these numbers of images, which add up to all and are not copied."""
+        pixels = self.pixels.split(sizes)
+        labels = self.labels.split(sizes)
+        return [Pixels(*part) for part in zip(pixels, labels, strict=True)]
 
     def __len__(self) -> int:
         return len(self.pixels)
@@ -104,27 +105,29 @@ class Pixels:
         return chosen.contiguous(memory_format=torch.channels_last)
 
     def originals(self, index: Tensor) -> Tensor:
-        """Return the indexed images: all views are made of these."""
+        """Return the indexed images, from which views are made."""
         return self.take(index)
 
 
 class RoundBatches:
-    """The batches of one phase of a site's round: an iterable of :class:`Batch`, whose length is
-    the number of steps.
+    """The batches of one phase of a site's round; their number is that of the steps.
 
-    FedVC draws the images (without replacement while they last); without a fixed number a site
-    passes through what it has, the smaller of two kinds repeated in fresh orders. No batch is
-    smaller than the settings say, unless the site has fewer images. The peers are frozen for the
-    round, so their predictions on the weak views are computed for many steps at once: the numbers
-    that a forward pass per step would give.
+    The images are drawn as in FedVC, without replacement while they last. Where the settings name
+    no number of images, a site goes through all that it has, and repeats the smaller of its two
+    kinds in new orders. No batch is smaller than the settings say, unless the site has fewer images.
+
+    The peers are frozen for the round. So their predictions on the weak views are computed for many
+    steps at once, with the numbers that a forward pass per step would give.
 
     Args:
-        labelled, unlabelled: the site's images; an empty or absent part gives batches without it.
+        labelled: the site's labelled images; without any, batches have none.
+        unlabelled: the site's unlabelled images; the same.
         peers: networks in evaluation mode.
         settings: batch size and images per round.
-        draws, stream: what draws at random, and (site, round, ...); equal ones give equal batches.
+        draws: what draws at random.
+        stream: the purpose of the draws, (site, round, ...). Equal ones give equal batches.
         views: how pictures are varied.
-        uses: which views the objective wants, and which kind sets the pace.
+        uses: which views the objective wants, and which kind of images sets the pace.
     """
 
     def __init__(
@@ -144,12 +147,12 @@ class RoundBatches:
         self._peers = peers
         self._batch = settings.batch
         self._views = views
-        self._strong = uses.second_view != "none"
-        self._plain = uses.labelled_view == "none"
-        counted = (
-            (self._labelled,) if uses.pace == "labelled" else (self._labelled, self._unlabelled)
-        )
-        self.images = phase_images(settings, [len(pixels) for pixels in counted if pixels])
+        self._has_strong_views = uses.second_view != "none"
+        self._labelled_as_they_are = uses.labelled_view == "none"
+        pacemakers = [self._labelled]
+        if uses.pace != "labelled":
+            pacemakers.append(self._unlabelled)
+        self.images = phase_images(settings, [len(samples) for samples in pacemakers if samples])
         """Images of each kind in the phase."""
         self._sizes = batch_sizes(self.images, settings.batch)
         self._generators = {name: draws.torch_generator(*stream, name) for name in _DRAWS}
@@ -167,53 +170,62 @@ class RoundBatches:
             start = end
             end = start + sum(sizes)
             window = slice(start, end)
-            parts: dict[str, Tensor] = {}
+            fields: dict[str, Tensor] = {}
             if self._labelled:
-                parts |= self._labelled_parts(self._labelled, labelled_order[window])
+                fields |= self._labelled_fields(self._labelled, labelled_order[window])
             if self._unlabelled:
-                parts |= self._unlabelled_parts(self._unlabelled, unlabelled_order[window])
-            split = [
-                tensor.split(sizes, dim=1 if name == "peers" else 0)
-                for name, tensor in parts.items()
-            ]
-            for tensors in zip(*split, strict=True):
-                yield Batch(**dict(zip(parts, tensors, strict=True)))
+                fields |= self._unlabelled_fields(self._unlabelled, unlabelled_order[window])
+            yield from _batches(fields, sizes)
 
-    def _order(self, kind: str, pixels: Samples | None) -> Tensor:
-        return (
-            virtual_client(len(pixels), self.images, self._generators[kind])
-            if pixels
-            else torch.empty(0)
-        )
+    def _order(self, kind: str, samples: Samples | None) -> Tensor:
+        if not samples:
+            return torch.empty(0)
+        return virtual_client(len(samples), self.images, self._generators[kind])
 
-    def _labelled_parts(self, pixels: Samples, index: Tensor) -> dict[str, Tensor]:
-        labels = pixels.labels[index.to(pixels.labels.device)]
-        if self._plain:
-            return {"labelled": pixels.take(index), "labels": labels}
-        views = self._views.weak(pixels.originals(index), self._generators["weak labelled"])
+    def _labelled_fields(self, samples: Samples, index: Tensor) -> dict[str, Tensor]:
+        labels = samples.labels[index.to(samples.labels.device)]
+        if self._labelled_as_they_are:
+            return {"labelled": samples.take(index), "labels": labels}
+        views = self._views.weak(samples.originals(index), self._generators["weak labelled"])
         return {"labelled": views, "labels": labels}
 
-    def _unlabelled_parts(self, pixels: Samples, index: Tensor) -> dict[str, Tensor]:
-        images = pixels.originals(index)
-        parts = {
-            "weak": self._views.weak(images, self._generators["weak"]),
-            "which": index.to(pixels.labels.device),
+    def _unlabelled_fields(self, samples: Samples, index: Tensor) -> dict[str, Tensor]:
+        originals = samples.originals(index)
+        fields = {
+            "weak": self._views.weak(originals, self._generators["weak"]),
+            "which": index.to(samples.labels.device),
         }
-        if self._strong:
-            parts["strong"] = self._views.strong(images, self._generators["strong"])
+        if self._has_strong_views:
+            fields["strong"] = self._views.strong(originals, self._generators["strong"])
         if self._peers:
-            parts["peers"] = predictions(
-                self._peers, parts["weak"], kind_of_labels(pixels.labels).outputs
-            )
-        return parts
+            outputs = kind_of_labels(samples.labels).outputs
+            fields["peers"] = predictions(self._peers, fields["weak"], outputs)
+        return fields
+
+
+def _batches(fields: dict[str, Tensor], sizes: list[int]) -> Iterator[Batch]:
+    """Yield batches of these sizes from fields of :class:`Batch` that hold the images of all."""
+    split_fields = []
+    for name, tensor in fields.items():
+        # Peers' predictions are (P, N, K), all other fields begin with N.
+        split_fields.append(tensor.split(sizes, dim=1 if name == "peers" else 0))
+    for tensors in zip(*split_fields, strict=True):
+        yield Batch(**dict(zip(fields, tensors, strict=True)))
 
 
 @torch.no_grad()
 def predictions(nets: Sequence[nn.Module], images: Tensor, outputs: Outputs = SOFTMAX) -> Tensor:
-    """Return float32 probabilities (P, N, K) of P >= 1 frozen networks on (N, C, H, W) images, N >=
-    1.
+    """Return the probabilities (P, N, K), float32, of frozen networks.
+
+    Args:
+        nets: P >= 1 networks in evaluation mode.
+        images: (N, C, H, W), N >= 1.
+        outputs: how logits become probabilities.
     """
     parts = images.split(FORWARD_BATCH[images.device.type])
+    probabilities = []
     with torch.autocast(images.device.type, torch.bfloat16, enabled=has_bfloat16(images.device)):
-        logits = (torch.cat([net(part) for part in parts]).float() for net in nets)
-        return torch.stack([outputs.probabilities(each) for each in logits])
+        for net in nets:
+            logits = torch.cat([net(part) for part in parts]).float()
+            probabilities.append(outputs.probabilities(logits))
+        return torch.stack(probabilities)

@@ -12,12 +12,18 @@ from fedward.training.batches import Pixels, Samples
 
 
 class DeviceData:
-    """The parts of a site's data on one device. A part is copied there at its first use, unless it
-    is ``copied``.
+    """The parts of a site's data on one device: labelled, unlabelled, validation and test images.
 
-    The part ``all`` is the ``whole``. The labels of one object never change: :meth:`relabelled`
-    returns another. ``features``: what stands for the images, of
-    :func:`fedward.training.features.stored_features`.
+    A part is copied to the device when it is first used. The labels of one object never change:
+    :meth:`relabelled` returns another object.
+
+    Args:
+        data: the site's data.
+        device: where its images are used.
+        whole: the parts that ``all`` consists of.
+        copied: parts that are on the device already, by name.
+        features: where the network takes features in place of images,
+            :func:`fedward.training.features.stored_features`.
     """
 
     def __init__(
@@ -35,37 +41,24 @@ class DeviceData:
         self._parts = dict(copied or {})
 
     @cached_property
-    def of(self) -> Callable[[Images], Samples]:
-        """What gives some of the images as the part that trains takes them."""
-        return (
-            self._features(self.data)
-            if self._features
-            else lambda images: Pixels.of(images, self._device)
-        )
+    def to_samples(self) -> Callable[[Images], Samples]:
+        """Turns some of the site's images into what the network takes."""
+        if self._features:
+            return self._features(self.data)
+        return self._to_pixels
 
     def __getitem__(self, part: str) -> Samples:
         """Return ``labelled``, ``unlabelled``, ``all``, ``val`` or ``test``."""
-        if part == "all" and part not in self._parts:
-            sizes = [len(self[name]) for name in self._whole]
-            parts = [self[name] for name in self._whole]
-            whole = type(parts[0]).together(parts)
-            self._parts |= {
-                "all": whole,
-                **dict(zip(self._whole, whole.split(sizes), strict=True)),
-            }  # kept once
-        elif part not in self._parts:
-            images = getattr(self.data, part)
-            refused = self.data.refused
-            if part == "unlabelled" and refused:
-                images = images.named([name for name in images.ids if name not in refused])
-            self._parts[part] = self.of(images)
+        if part not in self._parts:
+            if part == "all":
+                self._put_together()
+            else:
+                self._parts[part] = self.to_samples(self._images(part))
         return self._parts[part]
 
     @cached_property
     def class_weights(self) -> torch.Tensor:
-        """(K,) float32 weights of the supervised loss by the labels, as ``methods.fedavg`` computes
-        them.
-        """
+        """(K,) float32: weights of the classes in the supervised loss, from their counts."""
         return class_weights(self.class_counts).to(self._device)
 
     @cached_property
@@ -74,10 +67,27 @@ class DeviceData:
         return torch.from_numpy(class_counts(self.data.labelled.labels, len(self.data.classes)))
 
     def relabelled(self, data: SiteData) -> "DeviceData":
-        """Return the tensors of the same images with other labels; validation and test images are
-        not copied again.
-        """
+        """Return the same images with other labels; held-out images are not copied again."""
         held_out = {name: part for name, part in self._parts.items() if name in ("val", "test")}
         other = DeviceData(data, self._device, self._whole, held_out, self._features)
-        other.of = self.of
+        other.to_samples = self.to_samples
         return other
+
+    def _to_pixels(self, images: Images) -> Pixels:
+        return Pixels.of(images, self._device)
+
+    def _images(self, part: str) -> Images:
+        """Return the images of a part, without unlabelled ones that an annotator refused."""
+        images: Images = getattr(self.data, part)
+        refused = self.data.refused
+        if part == "unlabelled" and refused:
+            return images.named([name for name in images.ids if name not in refused])
+        return images
+
+    def _put_together(self) -> None:
+        """Make the part ``all``, and turn its parts into views of it, so that each image is kept once."""
+        parts = [self[name] for name in self._whole]
+        whole = type(parts[0]).together(parts)
+        self._parts["all"] = whole
+        split = whole.split([len(part) for part in parts])
+        self._parts.update(zip(self._whole, split, strict=True))

@@ -1,6 +1,4 @@
-"""A network's predictions on a site's images. Imports no MONAI: most visits to a site evaluate and
-do not train.
-"""
+"""A network's predictions on a site's images."""
 
 from collections.abc import Callable
 
@@ -11,28 +9,36 @@ from fedward.label_kinds import kind_of_labels
 from fedward.training.batches import FORWARD_BATCH, Samples
 
 
+def _unchanged(images: Tensor) -> Tensor:
+    return images
+
+
 @torch.no_grad()
 def predict(
     net: nn.Module,
-    pixels: Samples,
+    samples: Samples,
     batch: int | None = None,
-    view: Callable[[Tensor], Tensor] = lambda images: images,
+    view: Callable[[Tensor], Tensor] = _unchanged,
 ) -> Tensor:
-    """Return (N, K) float32 CPU probabilities of ``net`` in evaluation mode on a site's images, or
-    a view of each.
+    """Return the probabilities (N, K), float32 on the CPU, of ``net`` in evaluation mode.
 
-    N may be 0; ``batch`` is :data:`~fedward.training.batches.FORWARD_BATCH` unless given.
+    Args:
+        net: the network; it is left in evaluation mode.
+        samples: N images of a site, perhaps none.
+        batch: images of one pass; by default :data:`~fedward.training.batches.FORWARD_BATCH`.
+        view: makes the views that the network sees from a batch of images.
     """
     net.eval()
-    outputs = kind_of_labels(pixels.labels).outputs
+    outputs = kind_of_labels(samples.labels).outputs
 
     def probabilities(images: Tensor) -> Tensor:
         logits = net(view(images)).float()
         return outputs.probabilities(logits).cpu()
 
-    every = torch.arange(len(pixels))
-    if not len(every):  # many networks cannot compute no images
-        images = pixels.take(every)
+    every = torch.arange(len(samples))
+    if not len(every):
+        # Many networks cannot compute a batch of no images, so the width K is that of a black one.
+        images = samples.take(every)
         return probabilities(images.new_zeros(1, *images.shape[1:]))[:0]
-    parts = every.split(batch or FORWARD_BATCH[pixels.labels.device.type])
-    return torch.cat([probabilities(pixels.take(part)) for part in parts])
+    parts = every.split(batch or FORWARD_BATCH[samples.labels.device.type])
+    return torch.cat([probabilities(samples.take(part)) for part in parts])

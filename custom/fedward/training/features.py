@@ -1,8 +1,9 @@
 """Features of a frozen encoder: computed once for each image and view, and kept at the site.
 
-An image's features hang on nothing but the image, the encoder and how views are made. The name of a
-file says all of that (:func:`_key`), the images in it are known by their own hashes, and no file is
-ever changed. So whatever is another is computed anew, and what is the same is read.
+The features of an image depend on the image, on the encoder and on how views are made. The name of
+a file has a hash of the encoder and the views (:attr:`Encoder.key`), the images in it are known by
+their own hashes, and no file is ever changed. So features are read where all of this is the same,
+and computed where any of it differs.
 """
 
 import hashlib
@@ -32,40 +33,41 @@ from fedward.sites import Images, SiteData, caches
 from fedward.sites.caches import Cache
 from fedward.views import Views
 
-_FORMAT = 1  # of the files: raise it when the same images would get other features
+_FORMAT = 1
+"""Version of the files; to be raised when the same images would get other features."""
 _Array: TypeAlias = npt.NDArray[np.float16]
 _Pixels: TypeAlias = npt.NDArray[np.uint8]
 
 
 @dataclass(frozen=True)
 class Features:
-    """Stored features of N images in place of their pixels: rows of a table (R, D) float16, and
-    labels as of Samples.
-
-    An image has one row for itself, at ``first`` (N,), and behind it, if it trains, one for each of
-    its views.
-    """
+    """Stored features of N images, in place of their pixels."""
 
     table: Tensor
+    """(R, D) float16. An image has one row for itself, then one for each of its views."""
     first: Tensor
+    """(N,) int64: the row of each image itself."""
     labels: Tensor
+    """As :attr:`fedward.training.batches.Samples.labels`."""
     views: int
-    """Rows behind the first one: weak views, then as many strong ones; 0 of images that do not
-    train.
+    """Rows of an image after its first one: weak views, then as many strong ones.
+
+    Images that do not train have none.
     """
 
     @classmethod
     def together(cls, parts: Sequence["Features"]) -> "Features":
-        """Return the images of all parts, which have one table, as one."""
-        first, labels = (
-            torch.cat([getattr(part, name) for part in parts]) for name in ("first", "labels")
-        )
+        """Return the images of all parts as one. The parts must share one table."""
+        first = torch.cat([part.first for part in parts])
+        labels = torch.cat([part.labels for part in parts])
         return cls(parts[0].table, first, labels, parts[0].views)
 
     def split(self, sizes: list[int]) -> list["Features"]:
-        """Return as many images each as ``sizes`` say, which add up to all."""
-        both = zip(self.first.split(sizes), self.labels.split(sizes), strict=True)
-        return [Features(self.table, *each, self.views) for each in both]
+        """Return parts with these numbers of images, which add up to all."""
+        parts = []
+        for first, labels in zip(self.first.split(sizes), self.labels.split(sizes), strict=True):
+            parts.append(Features(self.table, first, labels, self.views))
+        return parts
 
     def __len__(self) -> int:
         return len(self.first)
@@ -75,15 +77,18 @@ class Features:
         return self.table[self.first[index.to(self.first.device)]].float()
 
     def originals(self, index: Tensor) -> Tensor:
-        """Return (B, views, D) float16, what :func:`stored_views` choose from."""
+        """Return (B, views, D) float16, from which :func:`stored_views` choose."""
         rows = self.first[index.to(self.first.device)].unsqueeze(1)
         return self.table[rows + torch.arange(1, self.views + 1, device=rows.device)]
 
 
 def stored_views(count: int) -> Views:
-    """Return views that draw one of ``count`` stored weak ones, or strong ones, of each image.
+    """Return views that draw one of the stored weak views of each image, or of its strong ones.
 
     They take (B, 2 count, D) of :meth:`Features.originals` and return (B, D) float32.
+
+    Args:
+        count: how many views of each kind are stored.
     """
 
     def drawn(stored: Tensor, generator: torch.Generator, start: int) -> Tensor:
@@ -99,9 +104,13 @@ def stored_views(count: int) -> Views:
 def stored_features(
     net: nn.Module, experiment: Experiment, cache: Cache, plain: bool = False
 ) -> Callable[[SiteData], Callable[[Images], Features]] | None:
-    """Return :meth:`Encoder.table` of an experiment whose networks take features, else None.
+    """Return :meth:`Encoder.table` if the experiment's networks take features, else None.
 
-    ``net``: as it takes images. ``plain``: the method's requirement.
+    Args:
+        net: the network that takes images.
+        experiment: says which part of the network trains.
+        cache: where features are kept.
+        plain: whether the method looks at no views, as its requirements say.
     """
     if experiment.trainable != HEAD or not isinstance(net, TrainablePart):
         return None
@@ -113,10 +122,10 @@ class Encoder:
     """A frozen encoder, and where features are kept.
 
     Args:
-        part: on its device; its encoder is all before the classifier.
-        experiment: of which net, data, and the number of views that are stored count.
-        cache: for the files; its folder is made if it is not there.
-        plain: whether no views are stored, and nothing of training images without a label.
+        part: a network on its device. Everything before its classifier is the encoder.
+        experiment: names the network, the data, and the number of stored views.
+        cache: where the files are; its folder is made if it does not exist.
+        plain: whether no views are stored, and no unlabelled training images.
     """
 
     part: TrainablePart
@@ -125,93 +134,102 @@ class Encoder:
     plain: bool = False
 
     def table(self, data: SiteData) -> Callable[[Images], Features]:
-        """Return what gives a site's images as features. Those that are not stored yet are computed
-        and stored.
+        """Return a function from some of a site's images to their features.
+
+        Features that are not stored yet are computed and stored.
 
         Raises:
-            ConfigError: the network does something behind its classifier.
-            DataError: two images with one id.
-            WorkError: features beyond float16.
+            ConfigError: the network does something after its classifier.
+            DataError: two images have the same id.
+            WorkError: features are too large for float16.
         """
-        wanted = dict[str, tuple[_Pixels, int]]()
-        """Hash of an image -> its pixels (H, W, C), and how many rows it needs."""
-        hashes = dict[str, str]()
-        """Id -> hash."""
+        hashes: dict[str, str] = {}
+        """Hash of each image, by its id."""
+        wanted: dict[str, tuple[_Pixels, int]] = {}
+        """Pixels (H, W, C) of each image, and how many rows it needs, by its hash."""
         for images, views in self._parts(data):
             for name, pixels in zip(images.ids, images.pixels, strict=True):
-                found = hashlib.sha256(pixels.tobytes()).hexdigest()
-                if hashes.setdefault(name, found) != found:
-                    where = f"site {data.site}"
-                    remedy = "Give each image an id of its own."
+                image_hash = hashlib.sha256(pixels.tobytes()).hexdigest()
+                if hashes.setdefault(name, image_hash) != image_hash:
                     raise DataError(
-                        where, expected="every id once", found=f"{name!r} twice", remedy=remedy
+                        f"Site {data.site} has several images with the id {name!r}",
+                        "Give each image an id of its own.",
                     )
-                wanted.setdefault(found, (pixels, 1 + views))  # those that train come first
-        array, first = self._stored({each: wanted[each] for each in sorted(wanted)})
-        with warnings.catch_warnings():  # the array is read-only, and nobody writes into the tensor
+                # An image that trains and is also held out has its views, as it comes here first.
+                wanted.setdefault(image_hash, (pixels, 1 + views))
+        array, first_rows = self._stored(dict(sorted(wanted.items())))
+        with warnings.catch_warnings():
+            # The array is read-only, and nothing writes into the tensor.
             warnings.simplefilter("ignore", UserWarning)
             table = torch.from_numpy(array).to(self._device)
         training = {*data.labelled.ids, *data.unlabelled.ids}
 
-        def of(images: Images) -> Features:
-            rows = torch.tensor([first[hashes[name]] for name in images.ids], dtype=torch.int64)
-            views = self._views if training.issuperset(images.ids) else 0
+        def to_features(images: Images) -> Features:
+            rows = [first_rows[hashes[name]] for name in images.ids]
+            first = torch.tensor(rows, dtype=torch.int64, device=self._device)
             labels = torch.tensor(images.labels, device=self._device)
-            return Features(table, rows.to(self._device), labels, views)
+            views = self._views if training.issuperset(images.ids) else 0
+            return Features(table, first, labels, views)
 
-        return of
+        return to_features
 
     @cached_property
     def key(self) -> str:
-        """Hash of all that an image's features hang on besides the image."""
-        spec = self.experiment
-        views = VIEWS.extension(self.experiment.data.views)
+        """Hash of everything besides the image on which its features depend."""
+        experiment = self.experiment
+        data = experiment.data
+        net = experiment.net
+        if net in NETWORKS:
+            # An installed package may give the name to another network.
+            net = str(NETWORKS.extension(net) or net)
+        packages = ["fedward", "timm", "torch"]
+        if experiment.net.startswith(MONAI):
+            packages.append("monai")
         facts = {
             "format": _FORMAT,
-            "net": str(NETWORKS.extension(spec.net) or spec.net)
-            if spec.net in NETWORKS
-            else spec.net,
+            "net": net,
             "encoder": self.part.base,
             "layer": "what the classifier receives",
             "dtype": "float16",
-            "size": [spec.data.image_size, spec.data.channels],
-            "views": [spec.data.views, str(views), spec.stored_views],
+            "size": [data.image_size, data.channels],
+            "views": [data.views, str(VIEWS.extension(data.views)), experiment.stored_views],
             "machine": [self._device.type, torch.get_num_threads()],
-            "versions": {
-                name: version(name) for name in ("fedward", "timm", "torch", *self._of_monai)
-            },
+            "versions": {package: version(package) for package in packages},
         }
         return digest(facts)[:32]
-
-    @property
-    def _of_monai(self) -> tuple[str, ...]:
-        return ("monai",) if self.experiment.net.startswith(MONAI) else ()
 
     @property
     def _device(self) -> torch.device:
         return next(self.part.whole.parameters()).device
 
     def _parts(self, data: SiteData) -> Iterator[tuple[Images, int]]:
-        trained = [data.labelled] if self.plain else [data.labelled, data.unlabelled]
-        yield from [*((images, self._views) for images in trained), (data.val, 0), (data.test, 0)]
+        """Yield the images of which features are stored, each part with its number of views."""
+        yield data.labelled, self._views
+        if not self.plain:
+            yield data.unlabelled, self._views
+        yield data.val, 0
+        yield data.test, 0
 
     @property
     def _views(self) -> int:
-        """Rows of an image that trains, behind the first."""
+        """Rows of an image that trains, after its first one."""
         return 0 if self.plain else 2 * self.experiment.stored_views
 
     def _stored(self, wanted: Mapping[str, tuple[_Pixels, int]]) -> tuple[_Array, dict[str, int]]:
-        """Return the table, and hash of an image -> its first row."""
-        rows = dict[str, list[int]]()
-        end = 0
+        """Return the table, and the first row of each image by its hash."""
+        rows: dict[str, list[int]] = {}
+        """First row and number of rows of each image, as the file's facts have them."""
+        start = 0
         for name, (_, count) in wanted.items():
-            rows[name], end = [end, count], end + count
+            rows[name] = [start, count]
+            start += count
         private.make_folder(self.cache.folder)
         target = self.cache.folder / f"{self.key}-{digest(rows)[:32]}.npy"
         array = _read(target, rows)
         if array is None:
             with caches.alone(target):
-                array = _read(target, rows)  # another process may have made it
+                # Another process may have written it while this one waited.
+                array = _read(target, rows)
                 if array is None:
                     width = (self._width(),)
                     array = caches.write(
@@ -222,78 +240,88 @@ class Encoder:
         return array, {name: start for name, (start, _) in rows.items()}
 
     def _rows(self, wanted: Mapping[str, tuple[_Pixels, int]]) -> Iterator[_Array]:
-        """Yield the rows (n, D) of each image; those in another file of the same key are not
-        computed again.
+        """Yield the rows (n, D) of each image.
+
+        Rows that another file with the same key holds are not computed again.
         """
-        older = dict[str, _Array]()
+        stored: dict[str, _Array] = {}
         for file in sorted(self.cache.folder.glob(f"{self.key}-*.npy")):
-            found = caches.read(file, np.float16)
-            if found:
-                array = np.asarray(found[0])
-                rows = found[1]["rows"]  # slices of a memmap are slow to make
-                for name in wanted.keys() & rows.keys():
-                    start, count = rows[name]
-                    if count > len(older.get(name, ())):
-                        older[name] = array[start : start + count]
+            content = caches.read(file, np.float16)
+            if content is None:
+                continue
+            array, facts = content
+            # Slices of a memory map are slow to make.
+            array = np.asarray(array)
+            for name in wanted.keys() & facts["rows"].keys():
+                start, count = facts["rows"][name]
+                if name not in stored or count > len(stored[name]):
+                    stored[name] = array[start : start + count]
         for name, (pixels, count) in wanted.items():
-            known = older.get(name, ())
-            yield known[:count] if len(known) >= count else self._encoded(pixels, name, count > 1)  # type: ignore[misc]
+            if name in stored and len(stored[name]) >= count:
+                yield stored[name][:count]
+            else:
+                yield self._encoded(pixels, name, count > 1)
 
     @torch.no_grad()
     def _encoded(self, pixels: _Pixels, name: str, trains: bool) -> _Array:
-        """Return the rows of one image: the same, bit for bit, whatever other images there are."""
-        image = (
-            torch.from_numpy(pixels.copy())
-            .permute(2, 0, 1)
-            .unsqueeze(0)
-            .to(self._device)
-            .float()
-            .div_(255)
-        )
-        batches = [image]
-        (weak, strong) = VIEWS[self.experiment.data.views]
+        """Return the rows of one image.
+
+        They are the same, bit for bit, whatever other images there are: an image is encoded alone,
+        and its views as one batch.
+        """
+        image = torch.from_numpy(pixels.copy()).permute(2, 0, 1).unsqueeze(0)
+        image = image.to(self._device).float().div_(255)
+        features = [self._features(image)]
         if trains:
-            numbers = range(self.experiment.stored_views)
-            views = [
-                weak(image, torch_generator(0, "features", name, "weak", number))
-                for number in numbers
-            ]
-            views += [
-                strong(image, torch_generator(0, "features", name, "strong", number))
-                for number in numbers
-            ]
-            batches.append(torch.cat(views))
-        features = torch.cat([self._features(batch) for batch in batches]).to(torch.float16).cpu()
-        if not bool(features.isfinite().all()):
-            where = f"net {self.experiment.net}, features"
-            expected = "numbers below 65504, the largest of float16"
-            remedy = "Choose another network, or another part of it with trainable."
-            raise WorkError(where, expected=expected, found="others", remedy=remedy)
-        return features.numpy()
+            features.append(self._features(self._views_of(image, name)))
+        rows = torch.cat(features).to(torch.float16).cpu()
+        if not bool(rows.isfinite().all()):
+            raise WorkError(
+                f"net {self.experiment.net}: its features are not all numbers below 65504, "
+                "the largest of float16",
+                "Choose another network, or another part of it with trainable.",
+            )
+        return rows.numpy()
+
+    def _views_of(self, image: Tensor, name: str) -> Tensor:
+        """Return the weak views, then the strong ones, of an image (1, C, H, W)."""
+        recipe = VIEWS[self.experiment.data.views]
+        views = []
+        for kind, view in (("weak", recipe.weak), ("strong", recipe.strong)):
+            for number in range(self.experiment.stored_views):
+                generator = torch_generator(0, "features", name, kind, number)
+                views.append(view(image, generator))
+        return torch.cat(views)
 
     def _features(self, images: Tensor) -> Tensor:
-        return logits_and_features(self.part, images.contiguous(memory_format=torch.channels_last))[
-            1
-        ]
+        images = images.contiguous(memory_format=torch.channels_last)
+        _, features = logits_and_features(self.part, images)
+        return features
 
     @torch.no_grad()
     def _width(self) -> int:
-        """Return D; ConfigError unless the classifier makes the network's logits of features (1,
-        D).
+        """Return the number of features D.
+
+        Raises:
+            ConfigError: the classifier does not turn features (1, D) into the network's logits.
         """
         data = self.experiment.data
         black = torch.zeros(1, data.channels, data.image_size, data.image_size, device=self._device)
         logits, features = logits_and_features(self.part.eval(), black)
         if features.dim() != 2 or not torch.allclose(self.part.classifier(features), logits):
-            expected = "a classifier of features (N, D) whose logits are those of the network"
-            found = f"features {tuple(features.shape[1:])}, or other logits"
-            where = f"net {self.experiment.net}, trainable=head"
-            remedy = "Choose another network, or trainable=last:1."
-            raise ConfigError(where, expected=expected, found=found, remedy=remedy)
+            raise ConfigError(
+                f"net {self.experiment.net}, trainable=head",
+                "Choose another network, or trainable=last:1.",
+                expected="a classifier of features (N, D) whose logits are those of the network",
+                found=f"features {tuple(features.shape[1:])}, or other logits",
+            )
         return features.shape[1]
 
 
 def _read(target: Path, rows: Mapping[str, list[int]]) -> _Array | None:
-    """Return the table of a file that holds these rows; None where there is none."""
-    known = caches.read(target, np.float16)
-    return known[0] if known and known[1].get("rows") == rows else None
+    """Return the table in a file; None if there is no such file, or it has other rows."""
+    content = caches.read(target, np.float16)
+    if content is None:
+        return None
+    array, facts = content
+    return array if facts.get("rows") == rows else None

@@ -1,9 +1,10 @@
-"""Training and evaluation of one model on one set of images: at a site, at the server, in each of
-several processes.
+"""Training and evaluation of one model on one set of images.
+
+A site, the server with its own images, and each process of a distributed training do it alike.
 """
 
 import time
-from collections.abc import Callable, Iterable, MutableMapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
@@ -25,17 +26,17 @@ from fedward.training.device_data import DeviceData
 from fedward.training.evaluation import predict
 from fedward.training.features import stored_views
 from fedward.training.networks import Networks
-from fedward.views import VIEWS
+from fedward.views import VIEWS, Views
 
 if TYPE_CHECKING:
     from fedward.training.trainer import SharedLosses, Trained
 
 Aborted = Callable[[], bool]
-"""Asked before every step; True ends the training."""
+"""Called before every step; True ends the training."""
 
 
 class Evaluation(NamedTuple):
-    """What a model is on some splits of the images."""
+    """How good a model is on some splits of the images."""
 
     metrics: list[dict[str, Any]]
     """Rows of :func:`~fedward.evaluation.classification.classification_metrics`, with their split.
@@ -43,20 +44,22 @@ class Evaluation(NamedTuple):
     Where the job evaluates by patient, all numbers here are of patients.
     """
     binned: dict[str, Any] | None
-    """Counts of its answers on the test images (``binned_counts``); None where there are none to
-    tell.
-    """
+    """Counts of the model's answers on the test images; None if these were not asked for."""
 
 
 class LocalUpdate(NamedTuple):
-    """What a round of training gives."""
+    """What a round of training returns."""
 
     model: State
-    """On the CPU; without a step the model that was given."""
+    """The trained model, on the CPU; the one that was given, if no step was taken."""
     steps: int
     """Optimiser steps of all phases."""
     means: dict[str, float]
-    """Mean losses and logs by name, and after a step the seconds of the training."""
+    """Mean losses and logs by name; after a step also the ``seconds`` that the training took."""
+
+
+def _never() -> bool:
+    return False
 
 
 @dataclass(frozen=True)
@@ -106,20 +109,20 @@ def train_phase(request: PhaseRequest, shared: "SharedLosses | None" = None) -> 
 
 @dataclass(frozen=True)
 class Learner:
-    """A method, its networks and the images that it trains and evaluates on."""
+    """A method, its networks, and the images on which it trains and evaluates."""
 
     name: str
-    """Of the site, or ``server``: each draws its own random numbers."""
+    """The site's name, or ``server``. Each name draws random numbers of its own."""
     experiment: Experiment
     algorithm: Algorithm[Any]
     networks: Networks
     images: DeviceData
     draws: Draws
-    """What draws at random, of the experiment's seed."""
+    """What draws at random, from the experiment's seed."""
     batch: int | None = None
     """Images of a step, those of all processes together; by default the job's batch."""
     smallest_batch: int = 1
-    """Images that a step must be of, where it learns from pseudo-labels alone."""
+    """The fewest images of a step that learns from pseudo-labels alone."""
     run_phase: TrainsPhase = train_phase
     """Trains one phase of a round."""
 
@@ -132,28 +135,33 @@ class Learner:
         task: str = "train",
         part: int = 0,
         memory: MutableMapping[str, State] | None = None,
-        aborted: Aborted = lambda: False,
+        aborted: Aborted = _never,
     ) -> LocalUpdate:
         """Train from ``model`` through the method's phases for a task.
 
         Args:
-            model, peers: the one to start from, and those that help to make pseudo-labels.
-            round_, part: from 1, and the number of the exchange in it, from 0.
-            task: what the server asks for; the method knows its tasks.
-            memory: models kept between rounds, by role. It is changed.
-            aborted: asked before every step; True ends the training.
+            model: where the training starts.
+            peers: models that help to make pseudo-labels.
+            round_: number of the round, from 1.
+            task: what the server asks for, by a name that the method knows.
+            part: number of the exchange in the round, from 0.
+            memory: models that the site keeps between rounds, by role. It is changed.
+            aborted: called before every step; True ends the training.
 
-        Raises WorkError: aborted, or the loss is no longer finite.
+        Raises:
+            WorkError: the run was aborted, or the loss is no longer finite.
         """
         started = time.perf_counter()
-        steps = 0
-        means = dict[str, float]()
-        known = {} if memory is None else memory
+        remembered = {} if memory is None else memory
         net = self.networks.load(model)
-        device = self.networks.device
-        committee = [self.networks.load(peer, place).eval() for place, peer in enumerate(peers, 1)]
+        committee = []
+        for place, peer in enumerate(peers, 1):
+            committee.append(self.networks.load(peer, place).eval())
         stream: tuple[int | str, ...] = (self.name, round_, part) if part else (self.name, round_)
-        # One GPU is named, as a look at another would take up memory there.
+        steps = 0
+        means: dict[str, float] = {}
+        # The fork names one GPU, because asking the others would take memory on each of them.
+        device = self.networks.device
         with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
             torch.manual_seed(self.draws.derive(*stream, "dropout"))
             for phase in self.algorithm.phases(task, round_, len(self.images.data.labelled)):
@@ -161,57 +169,62 @@ class Learner:
                 batches = self._batches(phase, committee, purpose)
                 if not len(batches):
                     continue
-                generator = self.draws.torch_generator(*purpose, "mask")
-                counts = self.images.class_counts.to(device)
-                rule = rule_of(self._settings.missing_classes, counts)
-                before = (round_ - 1) * len(batches)
-                inputs = RoundInputs(
-                    class_weights=self._class_weights(),
-                    steps_before=before,
-                    memory=known,
-                    generator=generator,
-                    class_counts=counts,
-                    seen_by_losses=rule,
-                    outputs=self.experiment.data.label_kind.outputs,
-                    smallest_batch=self.smallest_batch,
-                )
+                inputs = self._inputs(len(batches), round_, remembered, purpose)
                 trained = self.run_phase(
                     PhaseRequest(net, batches, phase, inputs, self._settings, device, aborted)
                 )
-                steps = steps + trained.steps
-                means = means | trained.means
-                known.update(trained.memory)
+                steps += trained.steps
+                means |= trained.means
+                remembered.update(trained.memory)
         if not steps:
             return LocalUpdate(model, 0, means)
         state = {key: value.cpu().clone() for key, value in net.state_dict().items()}
         return LocalUpdate(state, steps, {**means, "seconds": time.perf_counter() - started})
 
     def evaluate(self, model: State, splits: Iterable[str] = ("val", "test")) -> Evaluation:
-        """Return what ``model`` is on splits of the images."""
+        """Return how good ``model`` is on splits of the images."""
         net = self.networks.load(model)
         data = self.images.data
-        rows = list[dict[str, Any]]()
-        binned = None
         label_kind = self.experiment.data.label_kind
-        extra = {name: METRICS[name] for name in self.experiment.metrics}
+        extra_metrics = {name: METRICS[name] for name in self.experiment.metrics}
+        rows: list[dict[str, Any]] = []
+        binned = None
         for split in splits:
-            outputs, labels = unit_answers(
-                predict(net, self.images[split]).numpy(), getattr(data, split)
-            )
-            metrics = label_kind.metrics(outputs, labels, data.classes, extra)
-            rows += [{"split": split, **row} for row in metrics]
+            probabilities = predict(net, self.images[split]).numpy()
+            outputs, labels = unit_answers(probabilities, getattr(data, split))
+            for row in label_kind.metrics(outputs, labels, data.classes, extra_metrics):
+                rows.append({"split": split, **row})
             if split == "test":
                 binned = label_kind.counts(outputs, labels)
         return Evaluation(rows, binned)
+
+    def _inputs(
+        self,
+        steps: int,
+        round_: int,
+        memory: Mapping[str, State],
+        purpose: tuple[int | str, ...],
+    ) -> RoundInputs:
+        """Return what stays fixed during a phase of ``steps`` steps."""
+        counts = self.images.class_counts.to(self.networks.device)
+        return RoundInputs(
+            class_weights=self._class_weights(),
+            steps_before=(round_ - 1) * steps,
+            memory=memory,
+            generator=self.draws.torch_generator(*purpose, "mask"),
+            class_counts=counts,
+            seen_by_losses=rule_of(self._settings.missing_classes, counts),
+            outputs=self.experiment.data.label_kind.outputs,
+            smallest_batch=self.smallest_batch,
+        )
 
     def _batches(
         self, phase: Phase, peers: Sequence[nn.Module], stream: tuple[int | str, ...]
     ) -> RoundBatches:
         uses = phase.objective.uses
-        spec = self.experiment
-        views = (
-            stored_views(spec.stored_views) if spec.trainable == HEAD else VIEWS[spec.data.views]
-        )
+        views = self._views()
+        if uses.second_view == "weak":
+            views = views._replace(strong=views.weak)
         return RoundBatches(
             self.images["labelled"] if uses.labelled else None,
             None if uses.unlabelled == "none" else self.images[uses.unlabelled],
@@ -219,9 +232,14 @@ class Learner:
             self._settings,
             self.draws,
             stream,
-            views=views._replace(strong=views.weak) if uses.second_view == "weak" else views,
+            views=views,
             uses=uses,
         )
+
+    def _views(self) -> Views:
+        if self.experiment.trainable == HEAD:
+            return stored_views(self.experiment.stored_views)
+        return VIEWS[self.experiment.data.views]
 
     def _class_weights(self) -> torch.Tensor:
         if self.algorithm.settings.class_weighting == "none":
@@ -230,7 +248,8 @@ class Learner:
 
     @property
     def _settings(self) -> Settings:
-        # The copy is not validated: the images of a round need not be a multiple of the larger
-        # batch.
         settings = self.algorithm.settings
-        return settings if self.batch is None else settings.model_copy(update={"batch": self.batch})
+        if self.batch is None:
+            return settings
+        # Not validated: a round's images need not be a multiple of the larger batch.
+        return settings.model_copy(update={"batch": self.batch})

@@ -1,4 +1,4 @@
-"""What this process computes with: a device and a number of CPU threads, as a site's file says."""
+"""What this process computes with: a device and a number of CPU threads."""
 
 import os
 from collections.abc import Iterator
@@ -10,45 +10,52 @@ from fedward.errors import DataError
 
 
 def device_of(name: str, where: str) -> torch.device:
-    """Return the device that a site file names: ``auto``, ``cpu``, ``cuda`` or ``cuda:N``.
+    """Return the device of a name: ``auto``, ``cpu``, ``cuda`` or ``cuda:N``.
 
     ``auto`` is the first GPU if this process sees one, else the CPU.
 
+    Args:
+        name: as a site file or a job has it.
+        where: whose device it is, such as ``site hospital-a``; begins an error's text.
+
     Raises:
-        DataError: a GPU that is not there; ``where`` begins the text.
+        DataError: there is no such GPU.
     """
-    count = torch.cuda.device_count() if torch.cuda.is_available() else 0
-    if name == "cpu" or (name == "auto" and not count):
+    gpus = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    if name == "cpu" or (name == "auto" and not gpus):
         return torch.device("cpu")
     device = torch.device("cuda" if name == "auto" else name)
-    if (device.index or 0) >= count:
-        remedy = "Write device: cpu or auto, or repair the driver: `nvidia-smi` and torch must both see the GPU."
+    if (device.index or 0) >= gpus:
         raise DataError(
             f"{where}, field device",
+            "Write device: cpu or auto, or repair the driver: `nvidia-smi` and torch must both "
+            "see the GPU.",
             expected=name,
-            found=f"{count} GPUs that torch sees",
-            remedy=remedy,
+            found=f"{gpus} GPUs that torch sees",
         )
     return device
 
 
 def described(device: torch.device) -> str:
     """Return a device as a log names it, a GPU with its model."""
-    return (
-        f"{device} ({torch.cuda.get_device_name(device)})" if device.type == "cuda" else str(device)
-    )
+    if device.type != "cuda":
+        return str(device)
+    return f"{device} ({torch.cuda.get_device_name(device)})"
 
 
 def has_bfloat16(device: torch.device) -> bool:
-    """Return whether a GPU computes in bfloat16 itself (compute capability 8.0): older ones emulate
-    it, slowly.
+    """Return whether a GPU computes in bfloat16 itself (compute capability 8.0).
+
+    Older GPUs emulate it, which is slow.
     """
     return device.type == "cuda" and torch.cuda.get_device_capability(device) >= (8, 0)
 
 
 def limit_threads(threads: int) -> None:
-    """Let torch use so many CPU threads in this process, at most one for each core; 0 stands for
-    all cores.
+    """Set how many CPU threads torch uses in this process.
+
+    Args:
+        threads: their number, at most one for each core; 0 for all cores.
     """
     cores = os.cpu_count() or 1
     torch.set_num_threads(min(threads or cores, cores))
@@ -56,7 +63,7 @@ def limit_threads(threads: int) -> None:
 
 @contextmanager
 def threads_limited(threads: int) -> Iterator[None]:
-    """Do so inside a block."""
+    """Limit the CPU threads as :func:`limit_threads` does, until the block ends."""
     before = torch.get_num_threads()
     limit_threads(threads)
     try:

@@ -16,13 +16,22 @@ from fedward.nets import build, require_logits
 from fedward.nets.trainable import ALL, HEAD, Head, TrainablePart
 
 
-class Networks:
-    """A network for the model that is trained or evaluated, and one for each peer. Each is built at
-    its first use.
+def _unchanged(net: nn.Module) -> nn.Module:
+    return net
 
-    An experiment names it, an algorithm may add modules, and ``prepare`` is called on each new one.
-    Where a part of it is frozen, a model is the tensors of the other part; where that is the head
-    alone, the networks take features.
+
+class Networks:
+    """A network for the model that is trained or evaluated, and one for each peer.
+
+    Each is built when it is first used. Where a part of the network is frozen, a model consists of
+    the tensors of the other part. Where only the head trains, the networks take features in place
+    of images.
+
+    Args:
+        experiment: names the network.
+        algorithm: may add modules to it.
+        device: where the networks are.
+        prepare: called with each new network, returns the one to use.
     """
 
     def __init__(
@@ -30,7 +39,7 @@ class Networks:
         experiment: Experiment,
         algorithm: Algorithm[Any],
         device: torch.device,
-        prepare: Callable[[nn.Module], nn.Module] = lambda net: net,
+        prepare: Callable[[nn.Module], nn.Module] = _unchanged,
     ) -> None:
         self.device = device
         self._experiment = experiment
@@ -46,47 +55,56 @@ class Networks:
 
     def _first(self) -> nn.Module:
         net = self.on_images
-        return (
-            Head(net)
-            if isinstance(net, TrainablePart) and self._experiment.trainable == HEAD
-            else net
-        )
+        if isinstance(net, TrainablePart) and self._experiment.trainable == HEAD:
+            return Head(net)
+        return net
 
     @cached_property
     def on_images(self) -> nn.Module:
-        """The network of place 0 as it takes images; it has the weights loaded there last."""
-        spec = self._experiment
-        data = self._experiment.data
-        pretrained = (
-            spec.trainable != ALL and spec.pretrained
-        )  # else all weights come with the model
-        of_data = (len(data.classes), data.channels)
-        net = build(spec.net, *of_data, pretrained, spec.seed, self._extend, spec.trainable)
-        require_logits(net, spec.net, *of_data, data.image_size)
-        net = net.to(self.device, memory_format=torch.channels_last)  # type: ignore[call-overload]
-        return (
-            net.of(self._prepare(net.whole))
-            if isinstance(net, TrainablePart)
-            else self._prepare(net)
+        """The network of place 0 as it takes images, with the weights that were loaded last."""
+        experiment = self._experiment
+        data = experiment.data
+        # Where everything trains, all weights come with the model.
+        pretrained = experiment.trainable != ALL and experiment.pretrained
+        net = build(
+            experiment.net,
+            len(data.classes),
+            data.channels,
+            pretrained,
+            experiment.seed,
+            self._extend,
+            experiment.trainable,
         )
+        require_logits(net, experiment.net, len(data.classes), data.channels, data.image_size)
+        net = net.to(self.device, memory_format=torch.channels_last)  # type: ignore[call-overload]
+        if isinstance(net, TrainablePart):
+            return net.of(self._prepare(net.whole))
+        return self._prepare(net)
 
     @cached_property
     def base(self) -> str | None:
-        """SHA-256 of what is frozen; None where nothing is."""
+        """SHA-256 of the frozen tensors; None where all of the network trains."""
         if self._experiment.trainable == ALL:
             return None
         net = self.on_images
         return net.base if isinstance(net, TrainablePart) else None
 
     def require_base(self, expected: str | None) -> None:
-        """Raise WorkError unless ``expected``, the server's word, is the SHA-256 of what is frozen
-        here.
+        """Refuse to work on other frozen tensors than the server's.
+
+        Args:
+            expected: SHA-256 of the frozen tensors at the server.
+
+        Raises:
+            WorkError: those here differ.
         """
         if expected != self.base:
-            where = f"net {self._experiment.net}, its frozen part"
-            remedy = "Server and sites need the same weights of it, and the same versions of fedward, timm and torch."
             raise WorkError(
-                where, expected=f"SHA-256 {expected}", found=f"{self.base}", remedy=remedy
+                f"net {self._experiment.net}, its frozen part",
+                "Server and sites need the same weights of it, and the same versions of fedward, "
+                "timm and torch.",
+                expected=f"SHA-256 {expected}",
+                found=f"{self.base}",
             )
 
     def load(self, state: State, place: int = 0) -> nn.Module:
@@ -96,8 +114,9 @@ class Networks:
 
     @cached_property
     def template(self) -> State:
-        """Names, shapes and dtypes of a model's tensors; the values are those that were loaded or
-        trained last.
+        """Names, shapes and dtypes of a model's tensors.
+
+        The values are those that were loaded or trained last.
         """
         state: State = self[0].state_dict()
         return state

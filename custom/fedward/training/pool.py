@@ -1,4 +1,4 @@
-"""What a sampler sees of a site's unlabelled images: only what it looks at is computed."""
+"""What a sampler sees of a site's unlabelled images; only what it looks at is computed."""
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
@@ -20,97 +20,100 @@ from fedward.views import View, alike
 from fedward.views.colour import LUMA
 
 
+def _unchanged(net: nn.Module) -> nn.Module:
+    return net
+
+
 def observe(
     site: str,
     images: Images,
     taken: Iterable[Images],
     uses: Uses,
     nets: Callable[[str], nn.Module],
-    of: Callable[[Images], Samples],
+    to_samples: Callable[[Images], Samples],
     view: View,
-    on_images: Callable[[nn.Module], nn.Module] = lambda net: net,
+    on_images: Callable[[nn.Module], nn.Module] = _unchanged,
 ) -> Pool:
     """Return the pool of a site's images with what a sampler uses of them.
 
     Args:
-        site: its name, for errors.
-        images: those that may be chosen; without any, nothing is computed.
-        taken: those that have labels, and those that wait for one.
-        uses: what is looked at.
-        nets: ``local`` or ``global`` -> the network with these weights; it may be one that is
-            loaded anew each time.
-        of: gives images as the networks take them.
-        view: how a picture is varied, where the sampler looks at views: that of training.
-        on_images: a network of ``nets`` as one that takes images.
+        site: the site's name, for errors.
+        images: those that may be chosen. Without any, nothing is computed.
+        taken: images that have a label, and images that wait for one.
+        uses: what the sampler looks at.
+        nets: loads the weights named ``local`` or ``global`` and returns the network. It may be the
+            same network each time.
+        to_samples: turns images into what the networks take.
+        view: how a picture is varied, as in training, where the sampler looks at views.
+        on_images: turns a network of ``nets`` into one that takes images.
     """
     pool = Pool(site, images.ids, outputs=kind_of_labels(images.labels).outputs)
     if not len(images):
         return pool
-    outputs = dict[str, tuple[Tensor, Tensor]]()
+    outputs: dict[str, tuple[Tensor, Tensor]] = {}
+    """Logits and features by the name of the weights."""
     if uses.outputs == "logits":
-        outputs = {name: _outputs(nets(name), of(images)) for name in uses.models}
+        for name in uses.models:
+            outputs[name] = _outputs(nets(name), to_samples(images))
         pool = replace(pool, logits=torch.stack([logits for logits, _ in outputs.values()]))
     elif uses.models:
-        members = (
-            _varied(images, uses, lambda name: on_images(nets(name)), view)
-            if uses.views
-            else (_members(of(images), uses, nets))
-        )
+        if uses.views:
+            members = _varied(images, uses, lambda name: on_images(nets(name)), view)
+        else:
+            members = _members(to_samples(images), uses, nets)
         pool = replace(pool, probabilities=torch.cat(list(members)))
     if uses.features == "image":
-        pool = replace(pool, features=principal_axes(_grey(images)))
+        return replace(pool, features=principal_axes(_grey(images)))
     if uses.features in ("local", "global"):
         net = nets(uses.features)
-        _, features = outputs.get(uses.features) or _outputs(net, of(images))
-        centres = (
-            [_outputs(net, of(each))[1] for each in taken if len(each)] if uses.labelled else []
-        )
-        pool = replace(
-            pool, features=features, labelled=torch.cat(centres) if centres else torch.empty(0, 0)
-        )
+        _, features = outputs.get(uses.features) or _outputs(net, to_samples(images))
+        labelled = torch.empty(0, 0)
+        if uses.labelled:
+            parts = [_outputs(net, to_samples(part))[1] for part in taken if len(part)]
+            if parts:
+                labelled = torch.cat(parts)
+        return replace(pool, features=features, labelled=labelled)
     return pool
 
 
 def _members(samples: Samples, uses: Uses, nets: Callable[[str], nn.Module]) -> Iterator[Tensor]:
-    """Yield probabilities (T, N, K), the members in the order that Uses names."""
+    """Yield probabilities (T, N, K) of the members, in the order that ``uses`` names them."""
     for name in uses.models:
         net = nets(name)
-        if uses.heads:
-            outputs = [
-                torch.stack([logits, *heads_of(net)(features)])
-                for logits, features in _batches(net, samples)
-            ]
-            yield torch.cat(outputs, dim=1).float().softmax(dim=2).cpu()
-        else:
+        if not uses.heads:
             yield predict(net, samples).unsqueeze(0)
+            continue
+        batches = []
+        for logits, features in _batches(net, samples):
+            batches.append(torch.stack([logits, *heads_of(net)(features)]))
+        yield torch.cat(batches, dim=1).float().softmax(dim=2).cpu()
 
 
 def _varied(
     images: Images, uses: Uses, nets: Callable[[str], nn.Module], view: View
 ) -> Iterator[Tensor]:
-    """Yield probabilities (T, N, K) of views of the images, for each model those by number."""
+    """Yield, for each model, probabilities (T, N, K) of T views of the images."""
 
     def varied(pictures: Tensor, number: int) -> Tensor:
-        return alike(
-            view, pictures, torch_generator(number, "view")
-        )  # the same for all pictures in every query
+        # One draw for all pictures and every query, so that scores can be compared.
+        return alike(view, pictures, torch_generator(number, "view"))
 
     for name in uses.models:
         net = nets(name)
         pixels = Pixels.of(images, next(net.parameters()).device)
-        yield torch.stack(
-            [predict(net, pixels, view=partial(varied, number=n)) for n in range(uses.views)]
-        )
+        views = [predict(net, pixels, view=partial(varied, number=n)) for n in range(uses.views)]
+        yield torch.stack(views)
 
 
 def _outputs(net: nn.Module, samples: Samples) -> tuple[Tensor, Tensor]:
-    """Return logits (N, K) and what the classifier receives (N, D), N >= 1, on the CPU."""
+    """Return logits (N, K) and features (N, D), N >= 1, on the CPU."""
     logits, features = zip(*_batches(net, samples), strict=True)
     return torch.cat(logits).cpu(), torch.cat(features).cpu()
 
 
 @torch.no_grad()
 def _batches(net: nn.Module, samples: Samples) -> Iterator[tuple[Tensor, Tensor]]:
+    """Yield logits (B, K) of a network in evaluation mode, and what its classifier receives."""
     net.eval()
     for part in torch.arange(len(samples)).split(FORWARD_BATCH[samples.labels.device.type]):
         yield logits_and_features(net, samples.take(part))
@@ -119,4 +122,6 @@ def _batches(net: nn.Module, samples: Samples) -> Iterator[tuple[Tensor, Tensor]
 def _grey(images: Images) -> Tensor:
     """Return (N, H, W) float32 in [0, 255]."""
     pixels = torch.tensor(images.pixels).float()
-    return pixels @ torch.tensor(LUMA) if pixels.shape[-1] == len(LUMA) else pixels[..., 0]
+    if pixels.shape[-1] == len(LUMA):
+        return pixels @ torch.tensor(LUMA)
+    return pixels[..., 0]

@@ -11,12 +11,12 @@ from fedward.views.weak import weak
 
 
 def alike(view: View, images: Tensor, generator: torch.Generator) -> Tensor:
-    """Return one view of every image, all by the draw that the first one gets.
+    """Return one view of every image, with the same draw for all of them.
 
     Args:
-        view: see :data:`View`.
+        view: a :data:`View`.
         images: (N, C, H, W) as the view takes them; N may be 0.
-        generator: CPU generator, left as one image leaves it.
+        generator: on the CPU. Afterwards it is as if one image had been drawn.
     """
     state = generator.get_state()
     views = []

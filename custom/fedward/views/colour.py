@@ -9,11 +9,15 @@ posterize). Grey images: saturation leaves them as they are.
 import torch
 from torch import Tensor
 
-LUMA = (0.299, 0.587, 0.114)  # ITU-R 601-2, as Pillow's mode "L"
+LUMA = (0.299, 0.587, 0.114)
+"""Weights of red, green and blue in the luminance of ITU-R 601-2, as in Pillow's mode "L"."""
 
 
 def autocontrast(images: Tensor, value: Tensor) -> Tensor:
-    """Stretch each channel to [0, 1]; a channel of one value stays. ``value`` is not used."""
+    """Stretch each channel to [0, 1]. A channel of one value stays as it is.
+
+    ``value`` is not used.
+    """
     low = images.amin((2, 3), keepdim=True)
     high = images.amax((2, 3), keepdim=True)
     flat = high == low
@@ -21,42 +25,46 @@ def autocontrast(images: Tensor, value: Tensor) -> Tensor:
 
 
 def equalize(images: Tensor, value: Tensor) -> Tensor:
-    """Flatten each channel's histogram of 256 levels; too few pixels or levels: as it is. ``value``
-    is not used.
+    """Flatten each channel's histogram of 256 levels.
+
+    A channel with too few pixels or levels stays as it is. ``value`` is not used.
     """
+    # int32 and index_select are several times faster on a CPU than int64 and fancy indexing.
     levels = images.mul(255).round_().int().flatten(2).flatten(0, 1)  # (N*C, H*W)
     channels, pixels = levels.shape
-    levels += (
-        256 * torch.arange(channels, dtype=torch.int32, device=levels.device)[:, None]
-    )  # 256 bins a channel
-    counts = torch.bincount(levels.flatten(), minlength=256 * channels).view(channels, 256)
-    upto = counts.cumsum(1)
-    below = upto - counts
-    # As Pillow: the brightest level present is left out of the step; it maps to white anyway.
-    step = torch.where(upto == pixels, below, pixels).amin(1, keepdim=True) // 255
-    grey = torch.arange(256, device=levels.device)
-    table = torch.where(step > 0, ((below + step // 2) // step.clamp(min=1)).clamp_(max=255), grey)
-    # int32 and index_select: several times faster on a CPU than int64 or fancy indexing.
-    return (
-        table.to(images.dtype).div_(255).flatten().index_select(0, levels.flatten()).view_as(images)
-    )
+    # Each channel has 256 bins of its own in one histogram.
+    offsets = 256 * torch.arange(channels, dtype=torch.int32, device=levels.device)
+    bins = (levels + offsets[:, None]).flatten()
+    counts = torch.bincount(bins, minlength=256 * channels).view(channels, 256)
+    up_to_level = counts.cumsum(1)
+    below_level = up_to_level - counts
+    # As in Pillow, the brightest level of a channel does not count for the step: it becomes white
+    # in any case.
+    step = torch.where(up_to_level == pixels, below_level, pixels).amin(1, keepdim=True) // 255
+    flattened = ((below_level + step // 2) // step.clamp(min=1)).clamp_(max=255)
+    unchanged = torch.arange(256, device=levels.device)
+    table = torch.where(step > 0, flattened, unchanged).to(images.dtype).div_(255)
+    return table.flatten().index_select(0, bins).view_as(images)
 
 
 def solarize(images: Tensor, value: Tensor) -> Tensor:
     """Invert every pixel at or above the threshold ``value``."""
-    inverted = images.sub(value).ge_(0)  # 1 where inverted, else 0
-    return inverted.sub_(images).abs_()  # |1 - x| or |0 - x|: much faster on a CPU than torch.where
+    inverted = images.sub(value).ge_(0)  # 1 where the pixel is inverted, else 0
+    # |1 - x| or |0 - x|: much faster on a CPU than torch.where.
+    return inverted.sub_(images).abs_()
 
 
 def posterize(images: Tensor, value: Tensor) -> Tensor:
-    """Keep the ``value`` highest of a pixel's eight bits (rounded to a whole number)."""
+    """Keep the highest of a pixel's eight bits; ``value``, rounded, is how many."""
     width = torch.exp2(8 - value.round())
     return images.mul(255).round_().div_(width).floor_().mul_(width / 255)
 
 
 def saturation(images: Tensor, value: Tensor) -> Tensor:
     """Scale the distance to the pixel's own grey: 0 = grey, 1 = as it is."""
-    return images.clone() if images.shape[1] == 1 else _blend(_grey(images), images, value)
+    if images.shape[1] == 1:
+        return images.clone()
+    return _blend(_grey(images), images, value)
 
 
 def contrast(images: Tensor, value: Tensor) -> Tensor:
@@ -70,8 +78,9 @@ def brightness(images: Tensor, value: Tensor) -> Tensor:
 
 
 def sharpness(images: Tensor, value: Tensor) -> Tensor:
-    """Scale the distance to the smoothed image: 0 = smooth, 1 = as it is, above = sharper. The
-    border stays.
+    """Scale the distance to the smoothed image: 0 = smooth, 1 = as it is, above 1 = sharper.
+
+    The border of one pixel stays as it is.
     """
     sharp = images.clone()
     if min(images.shape[2:]) < 3:

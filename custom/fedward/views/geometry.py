@@ -10,12 +10,12 @@ def affine(
 ) -> Tensor:
     """Return matrices (..., 3, 3) that map output positions to input positions.
 
-    Positions are measured from the image's centre, in image sides: x right, y down. The entries are
-    those of the single operations laid over each other: exact where only one argument differs from
-    zero, or only rotation and shift.
+    Positions are measured from the image's centre, in image sides: x right, y down. Each matrix has
+    the entries of the single operations. This is exact if at most one argument differs from zero, or
+    only rotation and shift do.
 
     Args:
-        angle: (...) radians; a positive angle turns the picture clockwise on the screen.
+        angle: (...) radians; positive turns the picture clockwise on the screen.
         shear_x: (...) share of a row's height by which it moves left.
         shear_y: (...) share of a column's width by which it moves up.
         shift_x: (...) share of the width by which the picture moves left.
@@ -47,7 +47,7 @@ def warp(images: Tensor, matrices: Tensor, fill: float | None = None) -> Tensor:
             images, grid, mode="bilinear", padding_mode="reflection", align_corners=False
         )
         return mirrored.clamp_(0, 1)
-    # grid_sample pads with zeros only: move the fill level there and back.
+    # grid_sample pads with zeros only, so the fill level is moved to zero and back.
     padded = F.grid_sample(
         images - fill, grid, mode="bilinear", padding_mode="zeros", align_corners=False
     )
@@ -55,14 +55,15 @@ def warp(images: Tensor, matrices: Tensor, fill: float | None = None) -> Tensor:
 
 
 def _grid(matrices: Tensor, height: int, width: int) -> Tensor:
-    """Return the sampling grid (N, H, W, 2); as a broadcast sum, several times faster than
-    F.affine_grid.
+    """Return the sampling grid (N, H, W, 2).
+
+    It is a broadcast sum, several times faster than ``F.affine_grid``.
     """
-    # Pixel centres in [-1, 1]. Turns are made in pixels, so that pictures that are not square keep
-    # their angles.
+    # Pixel centres in [-1, 1]. Rotations are scaled to pixels, so that angles hold in pictures that
+    # are not square.
     x = (torch.arange(width, device=matrices.device, dtype=matrices.dtype) * 2 + 1) / width - 1
     y = (torch.arange(height, device=matrices.device, dtype=matrices.dtype) * 2 + 1) / height - 1
-    along_x, along_y, offset = (column[:, None, None] for column in matrices[:, :2].unbind(2))
+    along_x, along_y, offset = matrices[:, None, None, :2].unbind(-1)  # (N, 1, 1, 2) each
     along_x = along_x * matrices.new_tensor([1, width / height])
     along_y = along_y * matrices.new_tensor([height / width, 1])
     return along_x * x[:, None] + (along_y * y[:, None, None] + 2 * offset)

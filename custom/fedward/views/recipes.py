@@ -11,30 +11,33 @@ from fedward.views.types import Views
 from fedward.views.weak import weak
 
 OPS = 2
-TURN = math.radians(30)  # RandAugment's own, of Cubuk et al., where FedPerl turns all the way round
+"""Operations of a strong view, as in RandAugment."""
+TURN = math.radians(30)
+"""Largest rotation of one operation, as in RandAugment. FedPerl turns pictures all the way round."""
 
 
 def _cropped(flip: bool) -> Views:
-    """Return a crop, and RandAugment on top of another such crop, as in FixMatch."""
+    """Return the views of FixMatch: a crop, and RandAugment after another crop."""
 
-    def light(images: Tensor, generator: torch.Generator) -> Tensor:
+    def cropped(images: Tensor, generator: torch.Generator) -> Tensor:
         return crop(images, generator, flip=flip)
 
-    def heavy(images: Tensor, generator: torch.Generator) -> Tensor:
-        return strong(light(images, generator), generator, OPS, TURN)
+    def augmented(images: Tensor, generator: torch.Generator) -> Tensor:
+        return strong(cropped(images, generator), generator, OPS, TURN)
 
-    return Views(light, heavy)
+    return Views(cropped, augmented)
 
 
 ROTATION_INVARIANT = Views(weak, strong)
-"""The default: pictures without an up or a left (dermoscopy, pathology). They are flipped both ways
-and turned all the way round."""
-MIRRORED = _cropped(flip=True)
-"""Left and right are alike, but crops are to be cheap and turns small (blood cells, BloodMNIST)."""
-UPRIGHT = _cropped(flip=False)
-"""Left and right mean something (chest X-ray, CT: the side of the heart or the liver). Nothing is
-flipped.
+"""The default, for pictures that look alike from all sides (dermoscopy, pathology).
 
-In this one and the one before, a strong view's rotation turns by at most 30 degrees; one image in
-169 draws it twice.
+They are flipped both ways and turned all the way round.
+"""
+MIRRORED = _cropped(flip=True)
+"""For pictures whose left and right are alike, with cheap crops and small rotations (blood cells)."""
+UPRIGHT = _cropped(flip=False)
+"""For pictures in which left and right differ (chest X-ray, CT: the side of the heart or the liver).
+
+Nothing is flipped. Here and in ``MIRRORED``, a strong view's rotation is at most 30 degrees. One
+image in 169 draws a rotation twice.
 """

@@ -8,10 +8,10 @@ from torch import Tensor
 from fedward.views.geometry import affine, warp
 from fedward.views.types import check
 
-TURN = math.radians(
-    20
-)  # FedPerl's transforms; its shift is ours, as in the random crop of FixMatch
+TURN = math.radians(20)
+"""Largest rotation, as in FedPerl's transforms."""
 SHIFT = 0.06
+"""Largest shift as a share of the side; about that of FixMatch's random crop."""
 
 
 def weak(images: Tensor, generator: torch.Generator) -> Tensor:
@@ -23,13 +23,14 @@ def weak(images: Tensor, generator: torch.Generator) -> Tensor:
     Source: Bdair et al., MELBA 2022 (FedPerl), Sec. 3: flips and rotation.
 
     Args:
-        images: (N, C, H, W) float in [0, 1], C = 1 or 3, any device. N = 0 is fine.
-        generator: CPU generator; the same state gives the same views on every device.
+        images: (N, C, H, W) float in [0, 1], C = 1 or 3, N >= 0, on any device.
+        generator: on the CPU; the same state gives the same views on every device.
 
     Returns:
-        New tensor (N, C, H, W), contiguous, in [0, 1], dtype and device of ``images``.
+        A new tensor (N, C, H, W), contiguous, in [0, 1], with dtype and device of ``images``.
 
-    Raises DataError: images of another shape or dtype.
+    Raises:
+        DataError: images of another shape or dtype.
 
     Deviates: the shift is an addition. The authors' code has a colour jitter, which the paper does
     not mention.

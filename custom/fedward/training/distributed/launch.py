@@ -1,9 +1,8 @@
-"""Starting a module in several processes under torchrun, and leaving none of them behind, whatever
-happens.
+"""Runs a module in several processes under torchrun, none of which outlives the site's process.
 
-The processes live as long as the site's process holds a lock on a file, which the kernel releases
-when it dies. They meet through files in a folder that only this account can read, not at torchrun's
-usual port, which the whole network could reach, and talk over the loopback interface.
+The site's process holds a lock on a file, which the kernel releases when the process dies. The
+others wait for that and end. They meet through files in a folder that only this account can read,
+because the whole network could reach torchrun's usual port, and talk over the loopback interface.
 """
 
 import fcntl
@@ -31,15 +30,16 @@ _PREFIX = "processes-"
 _LOCK = "alive"
 _LOG = "log"
 _POLL = 0.1
-"""Seconds between two looks for an abort or the end."""
+"""Seconds between two checks whether the run was aborted or the processes have ended."""
 _GRACE = 10
-"""Seconds torchrun has to end its processes before it is killed; they then end by themselves."""
+"""Seconds in which torchrun may end its processes before it is killed. They then end themselves."""
 _DEATH = re.compile(r"rank\s*: (\d+) .*\n\s*exitcode\s*: (-?\d+)")
-"""In torchrun's own words, once for each process that failed."""
+"""What torchrun prints for each process that failed."""
 _ENVIRONMENT = {
     "GLOO_SOCKET_IFNAME": "lo",
     "NCCL_SOCKET_IFNAME": "lo",
-    "OMP_NUM_THREADS": "1",  # as torchrun does, but without a warning
+    # torchrun sets it too, but with a warning.
+    "OMP_NUM_THREADS": "1",
     "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1",
 }
 
@@ -48,7 +48,7 @@ _ENVIRONMENT = {
 def private_folder(parent: Path) -> Iterator[Path]:
     """Yield a new folder in ``parent`` that only this account can enter, and remove it afterwards.
 
-    What a killed process left behind is removed too.
+    Folders that killed processes have left are removed too.
     """
     parent.mkdir(parents=True, exist_ok=True)
     _sweep(parent)
@@ -67,68 +67,50 @@ def _sweep(parent: Path) -> None:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
-                continue  # in use
+                # A process is using the folder.
+                continue
         shutil.rmtree(lock.parent, ignore_errors=True)
 
 
 def launch(
     module: str, folder: Path, processes: int, site: str, aborted: Callable[[], bool]
 ) -> None:
-    """Run ``python -m module folder`` in several processes, and wait until all have ended, or
-    ``aborted`` says True.
+    """Run ``python -m module folder`` in several processes, and wait until all have ended.
 
-    The module calls :func:`work`. In the folder, a :func:`private_folder`, it finds and leaves what
-    it needs and makes.
+    The module calls :func:`work`.
+
+    Args:
+        module: name of the module.
+        folder: a :func:`private_folder`, in which the processes find and leave files.
+        processes: how many there are.
+        site: the site's name, for errors.
+        aborted: called several times a second; True ends the processes.
 
     Raises:
-        WorkError: aborted, or a process died; the others are ended then. What they wrote is in this
-            process's log.
-        FedwardError: a process raised one, which is raised here again, with the process's number.
+        WorkError: the run was aborted, or a process died. The others are ended, and what they wrote
+            is in this process's log.
+        FedwardError: a process raised one. It is raised again with the process's number.
     """
-    command = [
-        sys.executable,
-        "-m",
-        "torch.distributed.run",
-        "--nnodes=1",
-        f"--nproc_per_node={processes}",
-    ]
-    command += [
-        "--max_restarts=0",
-        f"--monitor_interval={_POLL}",
-        "--rdzv_backend=c10d",
-        "--rdzv_id=site",
-    ]
-    command += [
-        f"--rdzv_endpoint={folder / 'meeting'}",
-        "--rdzv_conf=store_type=file",
-        "-m",
-        module,
-        str(folder),
-    ]
-    environment = {**os.environ, **_ENVIRONMENT}
-    nothing = subprocess.DEVNULL
     with (folder / _LOG).open("wb") as log:
-        # In a session of its own: Ctrl-C reaches this process alone, which ends the others.
         torchrun = subprocess.Popen(
-            command,
-            stdin=nothing,
+            _command(module, folder, processes),
+            stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,
             cwd=folder,
-            env=environment,
+            env={**os.environ, **_ENVIRONMENT},
+            # Ctrl-C then reaches this process alone, which ends the others.
             start_new_session=True,
         )
         try:
             while torchrun.poll() is None:
                 if aborted():
-                    remedy = "The run was stopped."
-                    raise WorkError(
-                        "training", expected="to finish the round", found="an abort", remedy=remedy
-                    )
+                    raise WorkError("Training stopped: the run was aborted")
                 with suppress(subprocess.TimeoutExpired):
                     torchrun.wait(_POLL)
         finally:
-            torchrun.terminate()  # does nothing if it has ended
+            # Neither does anything to a process that has ended.
+            torchrun.terminate()
             with suppress(subprocess.TimeoutExpired):
                 torchrun.wait(_GRACE)
             torchrun.kill()
@@ -137,11 +119,33 @@ def launch(
         raise _failure(folder, processes, site)
 
 
-def work(folder: Path, task: Callable[[int, int], None]) -> None:
-    """Do a process's share: call ``task`` with its number, from 0, and the number of processes;
-    note its error.
+def _command(module: str, folder: Path, processes: int) -> list[str]:
+    return [
+        sys.executable,
+        "-m",
+        "torch.distributed.run",
+        "--nnodes=1",
+        f"--nproc_per_node={processes}",
+        "--max_restarts=0",
+        f"--monitor_interval={_POLL}",
+        "--rdzv_backend=c10d",
+        "--rdzv_id=site",
+        f"--rdzv_endpoint={folder / 'meeting'}",
+        "--rdzv_conf=store_type=file",
+        "-m",
+        module,
+        str(folder),
+    ]
 
-    This process ends at once when the site's process has gone.
+
+def work(folder: Path, task: Callable[[int, int], None]) -> None:
+    """Do one process's share of the work, and leave a note if it fails.
+
+    This process ends at once when the site's process has ended.
+
+    Args:
+        folder: of :func:`launch`.
+        task: called with the number of this process, from 0, and the number of processes.
     """
     rank = int(os.environ["RANK"])
     processes = int(os.environ["WORLD_SIZE"])
@@ -149,20 +153,22 @@ def work(folder: Path, task: Callable[[int, int], None]) -> None:
     try:
         task(rank, processes)
     except Exception as error:
-        note = {"rank": rank, "time": time.time(), "kind": type(error).__name__}
-        if isinstance(error, FedwardError):
-            note["parts"] = [error.problem, error.expected, error.found, error.remedy]
-        partial = folder / f"partial-{rank}"
-        partial.write_text(json.dumps(note), encoding="utf-8")
-        os.replace(
-            partial, folder / f"error-{rank}.json"
-        )  # torchrun may end this process at any moment
+        _leave_note(folder, rank, error)
         raise
     sys.stdout.flush()
     sys.stderr.flush()
-    os._exit(
-        0
-    )  # what is done is done: torch's threads may abort an interpreter that shuts down in its own order
+    # The work is done. torch's threads may abort an interpreter that shuts down in the usual way.
+    os._exit(0)
+
+
+def _leave_note(folder: Path, rank: int, error: Exception) -> None:
+    note = {"rank": rank, "time": time.time(), "kind": type(error).__name__}
+    if isinstance(error, FedwardError):
+        note["parts"] = [error.problem, error.expected, error.found, error.remedy]
+    # Renamed when it is complete, because torchrun may end this process at any moment.
+    partial = folder / f"partial-{rank}"
+    partial.write_text(json.dumps(note), encoding="utf-8")
+    os.replace(partial, folder / f"error-{rank}.json")
 
 
 def _end_with_the_site(lock: Path) -> None:
@@ -174,41 +180,31 @@ def _end_with_the_site(lock: Path) -> None:
 def _failure(folder: Path, processes: int, site: str) -> FedwardError:
     """Return the error of the process that failed first.
 
-    A killed one is the cause of what the others say, unless torchrun ended it (SIGTERM) because of
-    another.
+    A process that was killed is the cause of the others' errors, unless torchrun killed it
+    (SIGTERM) because of another one.
     """
-    said = (folder / _LOG).read_text(encoding="utf-8", errors="replace")
-    _log.error("site %s, its %d processes wrote:\n%s", site, processes, said)
-    deaths = [
-        (int(rank), int(code)) for rank, code in _DEATH.findall(said)
-    ]  # the cause, torchrun thinks, comes last
-    killed = [death for death in deaths if death[1] < 0 and death[1] != -signal.SIGTERM]
+    output = (folder / _LOG).read_text(encoding="utf-8", errors="replace")
+    _log.error("site %s, its %d processes wrote:\n%s", site, processes, output)
+    deaths = [(int(rank), int(code)) for rank, code in _DEATH.findall(output)]
+    killed = [(rank, code) for rank, code in deaths if code < 0 and code != -signal.SIGTERM]
     notes = [json.loads(path.read_text(encoding="utf-8")) for path in folder.glob("error-*.json")]
-    where = f"site {site}"
+    remedy = "The site's own log says more; if memory ran out, lower `processes` in its site file."
+    expected = "to finish its share of the training"
     if notes and not killed:
         first = min(notes, key=lambda note: note["time"])
-        where = f"{where}, process {first['rank']} of {processes}"
-        found = first["kind"]
-        if "parts" in first:
-            inner, expected, found, remedy = first["parts"]
-            kind = getattr(
-                errors, first["kind"], FedwardError
-            )  # one not known keeps its text from the server
-            error: FedwardError = kind(
-                f"{where}: {inner}", expected=expected, found=found, remedy=remedy
-            )
-            return error
-    elif deaths:
-        rank, code = (killed or deaths)[-1]
-        where = f"{where}, process {rank} of {processes}"
-        found = (
-            f"killed by {signal.Signals(-code).name}"
-            if code < 0
-            else f"ended with exit code {code}"
-        )
-    else:
-        found = "torchrun failed"
-    remedy = "The site's own log says more; if memory ran out, lower `processes` in its site file."
-    return WorkError(
-        where, expected="to finish its share of the training", found=found, remedy=remedy
-    )
+        where = f"site {site}, process {first['rank']} of {processes}"
+        if "parts" not in first:
+            return WorkError(where, remedy, expected=expected, found=first["kind"])
+        problem, expected, found, remedy = first["parts"]
+        # The server does not see the text of an unknown kind of error.
+        kind: type[FedwardError] = getattr(errors, first["kind"], FedwardError)
+        return kind(f"{where}: {problem}", remedy, expected=expected, found=found)
+    if not deaths:
+        return WorkError(f"site {site}", remedy, expected=expected, found="torchrun failed")
+    # torchrun lists last what it takes for the cause.
+    rank, code = (killed or deaths)[-1]
+    found = f"ended with exit code {code}"
+    if code < 0:
+        found = f"killed by {signal.Signals(-code).name}"
+    where = f"site {site}, process {rank} of {processes}"
+    return WorkError(where, remedy, expected=expected, found=found)
