@@ -1,7 +1,8 @@
 """The notebook as a page of the site, and the step that stores its outputs.
 
-As a hook of MkDocs, this module makes ``notebook.md`` from ``notebook.ipynb``. As a script, it runs all cells of
-``docs/notebook.ipynb`` in a temporary folder and writes what they print and show into the file: ``make notebook``.
+As a hook of MkDocs, this module makes ``notebook.md`` from ``notebook.ipynb``. As a script
+(``make notebook``), it runs all cells of ``docs/notebook.ipynb`` in a temporary folder and writes
+what they print and show into the file.
 """
 
 import ast
@@ -60,8 +61,8 @@ def _output(output: dict[str, Any]) -> str:
 def execute(notebook: dict[str, Any], folder: Path) -> None:
     """Run the code cells in order in a folder, and store what each prints and shows.
 
-    Cells are plain Python, or one shell command after ``!``. Where the last line of a cell is an expression, its
-    value is an image of Pillow, which is shown.
+    Cells are plain Python, or one shell command after ``!``. If the last line of a cell is an
+    expression, its value is an image of Pillow, which is shown.
     """
     names: dict[str, Any] = {}
     with contextlib.chdir(folder):
@@ -93,13 +94,13 @@ def _run(source: str, names: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def _prints(expression: ast.Expr) -> bool:
-    """Return whether an expression is a call for its effect, such as ``print(...)`` or ``np.savez(...)``."""
+    """Return whether an expression is a call for its effect, such as ``print(...)``."""
     call = expression.value
     return isinstance(call, ast.Call) and ast.unparse(call.func) in ("print", "np.savez")
 
 
 def _stream(text: str) -> list[dict[str, Any]]:
-    """Return what was printed as a notebook's output, without colours and without the name of the folder."""
+    """Return what was printed as a notebook's output, without colours and the folder's name."""
     plain = ESCAPES.sub("", text).replace(os.getcwd(), "/home/you/fedward")
     lines = [line.rsplit("\r", 1)[-1] for line in plain.split("\n")]
     if not plain.strip():

@@ -14,7 +14,7 @@ LINK = re.compile(r"(?<!!)\[([^\]]+)\]\(([^)#:\s]+)(?:#[^)\s]*)?\)")
 
 
 def on_page_markdown(markdown: str, page: Any, files: Any, **_: Any) -> str:
-    """Replace each link to a file that exists but is not on the site by text that names the place."""
+    """Replace each link to a file that is not on the site by text that names its place."""
     if page.file.abs_src_path is None:  # a page that another hook has made
         return markdown
     folder = Path(page.file.abs_src_path).parent
