@@ -121,20 +121,28 @@ def tables(results: Results) -> str:
 
 
 def values(results: Results) -> str:
-    """Return the tables that a page shows: each row's value, and the differences of rows, folded."""
+    """Return the tables that a page shows: the value of each row.
+
+    A study of one variant also has the differences of its rows, folded. In a study of several, each
+    value has its difference from the first variant.
+    """
     study = results.study
-    if len(study.variants) == 1:
-        parts = [_folded_if_long("All rows", _rows(results))]
-    else:
-        parts = [_variants(results, name) for name in study.metrics]
+    if len(study.variants) > 1:
+        return "\n\n".join(_variants(results, name) for name in study.metrics)
+    parts = [_folded_if_long("All rows", _rows(results))]
     if study.compare:
         parts.append(_folded("Differences of two rows, paired by seed", _pairs(results)))
     return "\n\n".join(part for part in parts if part)
 
 
 def details(results: Results) -> str:
-    """Return the tables beneath: sites alone and joined, pseudo-labels, and the work of a run."""
-    parts = list(_joining(results)) if results.study.compare else []
+    """Return the tables beneath: differences, sites, pseudo-labels, and the work of a run."""
+    study = results.study
+    parts: list[str] = []
+    if study.compare and len(study.variants) > 1:
+        parts.append(_pairs(results))
+    if study.compare:
+        parts += _joining(results)
     parts += [_pseudo_labels(results), _work(results)]
     return "\n\n".join(part for part in parts if part)
 
