@@ -26,7 +26,7 @@ def model(value: float) -> dict[str, torch.Tensor]:
 def test_the_papers_queries_come_every_ten_epochs_until_100():
     """Round r begins after 5 (r - 1) epochs; a query is a round before which labels become due."""
     fedal = queries()
-    due = [fedal.wanted(round_, 1144, 114) for round_ in range(fedal.settings.rounds + 1)]
+    due = [fedal.labels_wanted(round_, 1144, 114) for round_ in range(fedal.settings.rounds + 1)]
     asked = [
         round_ for round_ in range(1, fedal.settings.rounds + 1) if due[round_] > due[round_ - 1]
     ]
@@ -43,23 +43,23 @@ def test_rounds_after_the_last_query_ask_only_for_missed_ones():
 def test_budgets_are_equal_up_to_rounding_and_end_at_the_target():
     """A site of 1144 images, as hospital A: from 114 labels to 572 in ten steps of 45.8."""
     fedal = queries()
-    first = fedal.first(1144)
-    asked = [fedal.wanted(round_, 1144, first) for round_ in range(3, 22, 2)]
+    first = fedal.initial_labels(1144)
+    asked = [fedal.labels_wanted(round_, 1144, first) for round_ in range(3, 22, 2)]
     assert first == 114
     assert asked == [160, 206, 251, 297, 343, 389, 435, 480, 526, 572]
 
 
 def test_no_query_in_the_rounds_between_and_none_after_the_last():
     fedal = queries()
-    assert fedal.wanted(4, 1144, 114) == fedal.wanted(3, 1144, 114)
-    assert {fedal.wanted(round_, 1144, 114) for round_ in range(21, 26)} == {572}
-    assert fedal.wanted(2, 1144, 114) == 114
+    assert fedal.labels_wanted(4, 1144, 114) == fedal.labels_wanted(3, 1144, 114)
+    assert {fedal.labels_wanted(round_, 1144, 114) for round_ in range(21, 26)} == {572}
+    assert fedal.labels_wanted(2, 1144, 114) == 114
 
 
 @pytest.mark.parametrize(("pool", "first"), [(0, 0), (3, 2), (100, 50), (100, 73), (100, 100)])
 def test_a_site_with_as_many_labels_as_the_target_wants_no_more(pool, first):
     fedal = queries()
-    assert [fedal.wanted(round_, pool, first) for round_ in (1, 3, 21, 25)] == [first] * 4
+    assert [fedal.labels_wanted(round_, pool, first) for round_ in (1, 3, 21, 25)] == [first] * 4
 
 
 def test_sites_weigh_as_many_as_they_have_labels_now():

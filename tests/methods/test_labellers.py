@@ -84,8 +84,8 @@ def test_objectives_hand_statistics_from_batch_to_batch(name: LabellerName, peer
             probabilities = torch.cat([probabilities[None], images.peers]).mean(dim=0)
         expected = labeller.label(probabilities, statistics)
         statistics = expected.statistics
-        assert torch.equal(losses.found["labels"], expected.labels)
-        assert torch.equal(losses.found["keep"], expected.keep)
+        assert torch.equal(losses.carried["labels"], expected.labels)
+        assert torch.equal(losses.carried["keep"], expected.keep)
         assert losses.logs["kept"] == expected.keep.float().mean()
         expected_loss = labeller.loss(net()(images.strong), expected, "kept")
         torch.testing.assert_close(losses.terms["loss_pseudo"], expected_loss)
@@ -100,7 +100,7 @@ def test_labellers_differ() -> None:
         phase = Stepping(objective(name, threshold=0.6), net(), INPUTS)
         kept_labels[name] = []
         for seed in range(4):
-            found = phase.losses(batch(seed)).found
+            found = phase.losses(batch(seed)).carried
             kept_labels[name] += torch.where(found["keep"], found["labels"], -1).tolist()
     assert len({tuple(labels) for labels in kept_labels.values()}) == len(NAMES)
 
@@ -118,7 +118,7 @@ def test_pseudo_labels_carry_no_gradient(name: str, peers: int) -> None:
     losses = Stepping(made, net(), INPUTS).losses(images)
     losses.terms["loss_pseudo"].backward()
     assert all(tensor.grad is None for tensor in sources)
-    assert not any(tensor.requires_grad for tensor in losses.found.values())
+    assert not any(tensor.requires_grad for tensor in losses.carried.values())
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -183,7 +183,7 @@ def test_impossible_settings_are_refused(
 def test_a_fixed_threshold_is_the_default_and_keeps_no_statistics() -> None:
     assert FixMatchSettings().pseudo_labels == "fixed"
     phase = Stepping(objective("fixed"), net(), INPUTS)
-    found = phase.losses(batch(1)).found
+    found = phase.losses(batch(1)).carried
     assert phase.state == {}
     assert phase.memory == {}
     assert set(found) == {"labels", "keep"}

@@ -70,15 +70,15 @@ class Queries:
         free = labels.free(round_, part)
         pool = len(labels.annotators.pool)
         look = partial(_pool, learner, model, known, round_, set(free))
-        first = max(method.first(pool), len(labels.annotators.known))
+        first = max(method.initial_labels(pool), len(labels.annotators.known))
         taken = labels.taken_before(round_, part)
         if taken < first:
             wanted = first
             sampler = sampler_of("random")
         else:
-            wanted = method.wanted(round_, pool, first) if task == QUERY else 0
+            wanted = method.labels_wanted(round_, pool, first) if task == QUERY else 0
             sampler = method.sampler
-        in_the_run = max(wanted, method.wanted(method.rounds, pool, first))
+        in_the_run = max(wanted, method.labels_wanted(method.rounds, pool, first))
         self.admission.check_questions(in_the_run - len(labels.annotators.known))
 
         def choose(ids: Sequence[str], number: int) -> Sequence[str]:

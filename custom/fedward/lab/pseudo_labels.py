@@ -90,8 +90,8 @@ class Watched(Objective[C]):
     def losses(self, net: nn.Module, batch: Batch, inputs: RoundInputs, state: C) -> Losses:
         """Return the losses of the objective, and count its pseudo-labels."""
         losses = self._inner.losses(net, batch, inputs, state)
-        if batch.which is not None and "keep" in losses.found:
-            self._tally.add(batch.which, losses.found["labels"], losses.found["keep"])
+        if batch.which is not None and "keep" in losses.carried:
+            self._tally.add(batch.which, losses.carried["labels"], losses.carried["keep"])
         return losses
 
     def after_batch(self, losses: Losses, state: C) -> C:

@@ -46,14 +46,14 @@ class LabelPurchases(Protocol):
         """Whether sites do not ask about images that look like none of their labelled ones."""
         ...
 
-    def first(self, pool: int) -> int:
+    def initial_labels(self, pool: int) -> int:
         """Return how many images are labelled by chance before a site's first training."""
         ...
 
-    def wanted(self, round_: int, pool: int, first: int) -> int:
-        """Return how many labels a site is to have by a round, with the ``first`` it began with."""
+    def labels_wanted(self, round_: int, pool: int, initial: int) -> int:
+        """Return how many labels a site is to have by a round, ``initial`` ones among them."""
         ...
 
-    def most_labelled(self, round_: int, pool: int, known: int) -> int:
-        """Return how many images can have a label in a round; ``known`` had one before the run."""
+    def most_labelled(self, round_: int, pool: int, initial: int) -> int:
+        """Return how many images can have a label in a round; ``initial`` had one before."""
         ...

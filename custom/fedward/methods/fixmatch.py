@@ -86,12 +86,12 @@ class FixMatchObjective(Objective[Statistics]):
             terms={**supervised, "loss_pseudo": weight * loss_pseudo, **teaching_terms},
             logs={"kept": keep.float().mean()},
             learns=bool(supervised) or follows or (weight > 0 and enough),
-            found={"labels": pseudo_labels.labels, "keep": keep, **pseudo_labels.statistics},
+            carried={"labels": pseudo_labels.labels, "keep": keep, **pseudo_labels.statistics},
         )
 
     def after_batch(self, losses: Losses, state: Statistics) -> Statistics:
         """Return the labeller's statistics after a batch; without unlabelled images the same."""
-        return {name: losses.found.get(name, value) for name, value in state.items()}
+        return {name: losses.carried.get(name, value) for name, value in state.items()}
 
     def remember(self, state: Statistics) -> Mapping[str, Statistics]:
         """Return what the labeller keeps for the next round."""

@@ -94,8 +94,8 @@ class Losses:
 
     If they cannot, the optimiser takes no step, because momentum and weight decay would move the
     network all the same."""
-    found: dict[str, Tensor] = field(default_factory=dict)
-    """Further values of the step for :meth:`Objective.after_batch` and ``after_step`` alone."""
+    carried: dict[str, Tensor] = field(default_factory=dict)
+    """Further values, which :meth:`Objective.after_batch` and ``after_step`` take into the state."""
 
 
 C = TypeVar("C")

@@ -108,30 +108,32 @@ class ActiveLearning:
         comes_after_k_rounds = queries_before > 0 and rest == 0
         return QUERY if all_queries_are_over or comes_after_k_rounds else "train"
 
-    def first(self, pool: int) -> int:
+    def initial_labels(self, pool: int) -> int:
         """Return n_0: how many images of a pool are labelled by chance before the first training."""
         return round(self.settings.initial_fraction * pool)
 
-    def wanted(self, round_: int, pool: int, first: int) -> int:
+    def labels_wanted(self, round_: int, pool: int, initial: int) -> int:
         """Return how many labels a site should have asked for by the query of a round.
 
-        The first labels count among them.
+        The initial labels count among them.
 
         Args:
             round_: from 1.
             pool: N_m, training images of the site that have a label or may get one.
-            first: n_0, labels that the site began with. If these are more than the target, no
+            initial: n_0, labels that the site began with. If these are more than the target, no
                 further ones are wanted.
         """
-        if first >= round(self.settings.target_fraction * pool):
-            return first
-        budget = annotation_budget(pool, first, self.settings.target_fraction, self.settings.steps)
+        if initial >= round(self.settings.target_fraction * pool):
+            return initial
+        budget = annotation_budget(
+            pool, initial, self.settings.target_fraction, self.settings.steps
+        )
         queries = (round_ - 1) // self.settings.query_every
-        return first + sum(budget[:queries])
+        return initial + sum(budget[:queries])
 
-    def most_labelled(self, round_: int, pool: int, known: int) -> int:
+    def most_labelled(self, round_: int, pool: int, initial: int) -> int:
         """Return how many images of a pool can have a label in a round.
 
-        ``known`` of them had a label before the run.
+        ``initial`` of them had a label before the run.
         """
-        return self.wanted(round_, pool, max(self.first(pool), known))
+        return self.labels_wanted(round_, pool, max(self.initial_labels(pool), initial))

@@ -195,7 +195,7 @@ class Contrastive(Objective[Contrasting]):
         own = images == queue["images"].T  # (B, Q)
         queries = strong_pass(state.online, batch.strong, self._settings)  # (B, D)
         loss = info_nce(queries, keys, queue["keys"], self._settings.temperature, own)
-        return Losses({"loss_contrastive": loss}, found={"keys": keys, "images": images})
+        return Losses({"loss_contrastive": loss}, carried={"keys": keys, "images": images})
 
     def after_step(
         self, net: nn.Module, batch: Batch, losses: Losses, state: Contrasting
@@ -204,7 +204,7 @@ class Contrastive(Objective[Contrasting]):
         ema(state.target, state.online, self._settings.target_decay)
         queue = {
             name: enqueue(state.queue[name], new, self._settings.queue)
-            for name, new in losses.found.items()
+            for name, new in losses.carried.items()
         }
         return replace(state, queue=queue)
 
