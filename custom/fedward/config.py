@@ -303,7 +303,8 @@ class Experiment(_Frozen):
         if self.key_metric not in metric_names:
             suggestion = did_you_mean(self.key_metric, metric_names)
             raise ValueError(
-                f"key_metric={self.key_metric!r} must be one of {', '.join(metric_names)}{suggestion}"
+                f"key_metric={self.key_metric!r} must be one of"
+                f" {', '.join(metric_names)}{suggestion}"
             )
         repeated = set()
         for name in self.metrics:

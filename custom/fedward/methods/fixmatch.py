@@ -74,7 +74,7 @@ class FixMatchObjective(Objective[Statistics]):
             inputs.seen_by_losses(logits_strong), pseudo_labels, self.settings.pseudo_label_mean
         )
 
-        # Where a site learns from pseudo-labels alone, too few kept images would show in the update.
+        # If a site learns from pseudo-labels alone, too few kept images would show in the update.
         keep = pseudo_labels.keep
         kept_images = keep if keep.dim() == 1 else keep.any(dim=1)  # (B,)
         fewest = 1 if supervised else inputs.smallest_batch

@@ -95,7 +95,7 @@ class Losses:
     If they cannot, the optimiser takes no step, because momentum and weight decay would move the
     network all the same."""
     carried: dict[str, Tensor] = field(default_factory=dict)
-    """Further values, which :meth:`Objective.after_batch` and ``after_step`` take into the state."""
+    """Further values that :meth:`Objective.after_batch` and ``after_step`` put into the state."""
 
 
 C = TypeVar("C")

@@ -21,7 +21,7 @@ class Outputs(ABC):
 
     @abstractmethod
     def layer(self) -> nn.Module:
-        """Return :meth:`probabilities` of logits (N, K) as the last layer of an exported network."""
+        """Return :meth:`probabilities` of logits (N, K) as the last layer of exported networks."""
 
     @abstractmethod
     def loss(self, logits: Tensor, labels: Tensor, class_weights: Tensor) -> Tensor:

@@ -40,7 +40,7 @@ class ActiveSettings(AllImages):
     """K: rounds from one query to the next; the first query follows K rounds of training. Paper:
     every 10 of its epochs, which are 2 rounds."""
     steps: int = Field(10, ge=1)
-    """G: queries in the run; the rounds after the last one fine-tune. Paper: 10, up to epoch 100."""
+    """G: queries in the run; rounds after the last one fine-tune. Paper: 10, up to epoch 100."""
     initial_fraction: Share = 0.1
     """Share of a site's training images that is labelled by chance before the first round. Not in
     the paper."""
@@ -109,7 +109,7 @@ class ActiveLearning:
         return QUERY if all_queries_are_over or comes_after_k_rounds else "train"
 
     def initial_labels(self, pool: int) -> int:
-        """Return n_0: how many images of a pool are labelled by chance before the first training."""
+        """Return n_0: how many images of a pool are labelled by chance before any training."""
         return round(self.settings.initial_fraction * pool)
 
     def labels_wanted(self, round_: int, pool: int, initial: int) -> int:
