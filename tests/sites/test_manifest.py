@@ -348,7 +348,9 @@ def test_a_row_whose_file_is_missing_keeps_its_sample_id(hospital):
 
 def test_who_looks_at_rows_alone_gets_those_with_a_file(hospital):
     spoil_missing(hospital)
-    rows, aside, total = read_entries(read_site_file(hospital.write()), hospital.spec.classes)
+    rows, aside, total = read_entries(
+        read_site_file(hospital.write()), hospital.spec.classes, hospital.spec.label_kind
+    )
     assert [row.sample_id for row in rows] == [row[0] for row in hospital.rows if row[0] != "s003"]
     assert all(row.path.is_file() for row in rows)
     assert ([row.row for row in aside], total) == ([5], 40)
@@ -454,7 +456,7 @@ def test_repeated_columns_are_named(hospital):
     hospital.header.append("label")
     for row in hospital.rows:
         row.append("NV")
-    with pytest.raises(DataError, match="label more than once"):
+    with pytest.raises(DataError, match="columns of the same name: label"):
         load_site(hospital.write(), hospital.spec)
 
 
@@ -462,7 +464,7 @@ def test_broken_quoting_names_the_line(hospital):
     site_file = hospital.write()
     with (hospital.folder / "manifest.csv").open("a") as file:
         file.write('"open,x,NV,g\n')
-    with pytest.raises(DataError, match=r"line 42: expected a CSV row"):
+    with pytest.raises(DataError, match=r"line 42, is not a row of a CSV"):
         load_site(site_file, hospital.spec)
 
 
@@ -483,7 +485,7 @@ def test_a_table_that_is_no_text(hospital):
 def test_an_empty_site_is_an_error(hospital, where):
     if not where:
         hospital.rows.clear()
-    with pytest.raises(DataError, match="at least one row"):
+    with pytest.raises(DataError, match="has no row that the site file selects"):
         load_site(hospital.write(where=where), hospital.spec)
 
 

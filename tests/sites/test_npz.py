@@ -4,6 +4,7 @@ import yaml
 
 from fedward.config import DataSpec
 from fedward.errors import DataError
+from fedward.label_kinds import ONE_LABEL
 from fedward.sites import load_site
 from fedward.sites.data import NO_LABEL_TO_EVALUATE
 from fedward.sites.npz import read_split
@@ -183,7 +184,7 @@ def test_bit_rot_is_refused_or_changes_no_shape(tmp_path, compressed):
             whole[:place] + bytes([whole[place] ^ rng.integers(1, 256)]) + whole[place + 1 :]
         )
         try:
-            images, labels = read_split(file, "train")
+            images, labels = read_split(file, "train", ONE_LABEL)
         except DataError:
             refused += 1
         else:

@@ -27,5 +27,5 @@ def test_equal_generators_give_equal_draws():
 
 def test_an_empty_pool():
     assert virtual_client(0, 0, torch.Generator()).tolist() == []
-    with pytest.raises(DataError, match="a pool of images"):
+    with pytest.raises(DataError, match="no images to draw from"):
         virtual_client(0, 3, torch.Generator())

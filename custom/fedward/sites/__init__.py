@@ -1,16 +1,17 @@
-"""A site's data: what there is, who labelled it, how it is split; in its own files.
+"""A site's data: its files, how they are read, labelled and split.
 
 Importing this package does not import torch; the FedVC draw, which needs it, is in
 :mod:`fedward.sites.sampling`.
 """
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fedward.seeds import numpy_generator
 from fedward.sites.assemble import divide
-from fedward.sites.data import Images, Rejected, SiteData
+from fedward.sites.data import Decoded, Images, Rejected, SiteData
 from fedward.sites.images import decode_files
 from fedward.sites.job_checks import check_label_fields, check_rejected
 from fedward.sites.manifest import load_manifest
@@ -46,7 +47,7 @@ def load_site(
 
     Splits, the labelled share and the order of the images (by sample id within each set) depend on
     the rows and the file's seed, not on the order of the rows. They are decided before an image is
-    opened, so fixing one file moves no other image.
+    opened, so that repairing one file moves no other image.
 
     Args:
         site_file: see :class:`fedward.sites.site_file.ManifestSite` and ``NpzSite``.
@@ -66,26 +67,32 @@ def load_site(
     file = read_site_file(site_file)
     check_label_fields(file, spec.classes, spec.label_kind)
     if isinstance(file, ManifestSite):
-        size = spec.image_size
-        channels = spec.channels
         site = file.site
         rendering = file.rendering
-        rows, pixels, rejected, total = load_manifest(
-            file, spec, lambda paths: decode_files(paths, size, channels, cache, site, rendering)
-        )
+
+        def decode(paths: Sequence[Path]) -> Decoded:
+            return decode_files(paths, spec.image_size, spec.channels, cache, site, rendering)
+
+        listed = load_manifest(file, spec, decode)
     else:
-        rows, pixels, rejected, total = load_npz(file, spec)
-    check_rejected(file, rejected, total)
-    by_patient = spec.evaluate_by == "patient"
-    rng = numpy_generator(file.split.seed, "labelled")
+        listed = load_npz(file, spec)
+    check_rejected(file, listed.rejected, listed.total)
     data = divide(
         file.site,
         spec.classes,
-        rows,
-        pixels,
+        listed.rows,
+        listed.pixels,
         file.labelled if labelled is None else labelled,
-        rng,
-        by_patient,
+        numpy_generator(file.split.seed, "labelled"),
+        by_patient=spec.evaluate_by == "patient",
     )
-    kept = ("device", "threads", "processes", "annotation", "wait_for_labels", "minutes_per_label")
-    return replace(data, rejected=tuple(rejected), **{name: getattr(file, name) for name in kept})
+    return replace(
+        data,
+        rejected=tuple(listed.rejected),
+        device=file.device,
+        threads=file.threads,
+        processes=file.processes,
+        annotation=file.annotation,
+        wait_for_labels=file.wait_for_labels,
+        minutes_per_label=file.minutes_per_label,
+    )

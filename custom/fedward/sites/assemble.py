@@ -1,4 +1,4 @@
-"""From rows whose splits are known to a site's four sets."""
+"""Makes a site's four sets of images from rows whose splits are known."""
 
 from collections.abc import Collection, Sequence
 
@@ -23,9 +23,9 @@ def divide(
 ) -> SiteData:
     """Return the four sets of a site, hiding all but some of the training labels.
 
-    Whose label is seen is drawn before the rows without images go, so fixing one moves no other
-    image. A set whose images lie next to each other stays a view of ``pixels``: val and test of a
-    memmap are not read.
+    Which labels are seen is drawn before rows without images are dropped, so that repairing one
+    file moves no other image. A set whose images are next to each other stays a view of ``pixels``:
+    val and test of a memmap are not read.
 
     Args:
         site: for messages.
@@ -35,25 +35,25 @@ def divide(
         pixels: uint8 (M, H, W, C) of the rows' M images.
         labelled: share of training labels that are seen, as for
             :func:`~fedward.sites.split.labelled_share`, or the ids of the images whose labels are.
-        rng: draws whose label is seen.
+        rng: draws which labels are seen.
         by_patient: whether the images of a group are evaluated as one.
 
     Raises:
-        DataError: no row has an image, or a named image is no training image with a label; or
-            a group that is to be evaluated as one has several labels.
+        DataError: no row has an image; a named image is not a training image with a label; or a
+            group that is evaluated as one has several labels.
     """
     ids = [f"{row.sample_id}{part}" for row in rows for part in row.parts]
     if not ids:
-        found = f"none of {len(rows)} rows"
-        remedy = "Check the site file."
         raise DataError(
-            f"site {site}", expected="at least one usable image", found=found, remedy=remedy
+            f"site {site}",
+            "Check the site file.",
+            expected="at least one usable image",
+            found=f"none of {len(rows)} rows",
         )
     if len(set(ids)) < len(ids):
-        found = "some that end as if they were frames of others"
-        remedy = "Rename ids that end in # and a number."
         raise DataError(
-            f"site {site}", expected="ids of their own for all images", found=found, remedy=remedy
+            f"site {site} has images whose ids look like those of frames of another image",
+            "Rename ids that end in # and a number.",
         )
     split = np.array([SPLITS.index(row.split) for row in rows])
     labels = np.array([row.label for row in rows], np.int64)
@@ -62,24 +62,26 @@ def divide(
     if isinstance(labelled, float):
         seen[train] = labelled_share(strata(labels[train]), labelled, rng)
     else:
-        seen[train] = _named(
-            site, [rows[int(i)].sample_id for i in train], known(labels[train]), set(labelled)
-        )
+        train_ids = [rows[int(place)].sample_id for place in train]
+        seen[train] = _named(site, train_ids, known(labels[train]), set(labelled))
+    # From rows to images.
     row_of = np.repeat(np.arange(len(rows)), [len(row.parts) for row in rows])
     split = split[row_of]
     seen = seen[row_of]
     labels = labels[row_of]
 
-    def images(chosen: npt.NDArray[np.bool_], shown: Labels) -> Images:
-        index = np.flatnonzero(chosen)
-        together = len(index) and index[-1] - index[0] == len(index) - 1
-        own = pixels[index[0] : index[-1] + 1] if together else pixels[index]
-        groups = (
-            tuple(rows[int(row_of[i])].group or rows[int(row_of[i])].sample_id for i in index)
-            if by_patient
-            else ()
+    def images(chosen: npt.NDArray[np.bool_], shown_labels: Labels) -> Images:
+        places = np.flatnonzero(chosen)
+        adjacent = len(places) and places[-1] - places[0] == len(places) - 1
+        # A slice is a view; a list of places would copy the images into memory.
+        own_pixels = pixels[places[0] : places[-1] + 1] if adjacent else pixels[places]
+        own_rows = [rows[int(row_of[place])] for place in places]
+        return Images(
+            ids=tuple(ids[int(place)] for place in places),
+            pixels=own_pixels,
+            labels=shown_labels[places],
+            groups=tuple(row.group or row.sample_id for row in own_rows) if by_patient else (),
         )
-        return Images(tuple(ids[int(i)] for i in index), own, shown[index], groups)
 
     data = SiteData(
         site=site,
@@ -95,30 +97,36 @@ def divide(
 
 
 def require_one_label(site: str, images: Images) -> None:
-    """Raise DataError where the images of a group, which are evaluated as one, have several labels."""
-    found: dict[str, set[int]] = {}
+    """Refuse images of which a group that is evaluated as one has several labels.
+
+    Raises:
+        DataError: a group has several labels.
+    """
+    labels_by_group: dict[str, set[int]] = {}
     for group, label in zip(images.groups, images.labels, strict=False):
-        found.setdefault(group, set()).add(int(label))
-    several = sorted(group for group, labels in found.items() if len(labels) > 1)
+        labels_by_group.setdefault(group, set()).add(int(label))
+    several = sorted(group for group, labels in labels_by_group.items() if len(labels) > 1)
     if several:
-        expected = "one label for each group, as the job evaluates by patient"
-        told = f"{len(several)} with several, such as {several[0]!r:.80}"
-        remedy = "Evaluate by image (data.evaluate_by=image), or name another column of groups, such as lesions."
-        raise DataError(f"site {site}", expected=expected, found=told, remedy=remedy)
+        raise DataError(
+            f"site {site}",
+            "Evaluate by image (data.evaluate_by=image), or name another column of groups, such as "
+            "lesions.",
+            expected="one label for each group, as the job evaluates by patient",
+            found=f"{len(several)} with several, such as {several[0]!r:.80}",
+        )
 
 
 def _named(
     site: str, ids: Sequence[str], labelled: npt.NDArray[np.bool_], named: set[str]
 ) -> npt.NDArray[np.bool_]:
-    """Return which training images are among the named ones; DataError where one of these has no
-    label here.
-    """
-    unknown = sorted(named - {name for name, there in zip(ids, labelled, strict=True) if there})
+    """Return which training images are among the named ones; each of these must have a label."""
+    labelled_ids = {name for name, has_label in zip(ids, labelled, strict=True) if has_label}
+    unknown = sorted(named - labelled_ids)
     if unknown:
-        expected = "ids of training images that have a label"
-        found = f"{len(unknown)} others, such as {unknown[0]!r:.80}"
-        remedy = "Take them out of the list, or give a share of the labels."
         raise DataError(
-            f"site {site}, field labelled", expected=expected, found=found, remedy=remedy
+            f"site {site}, field labelled",
+            "Take them out of the list, or give a share of the labels.",
+            expected="ids of training images that have a label",
+            found=f"{len(unknown)} others, such as {unknown[0]!r:.80}",
         )
     return np.array([name in named for name in ids], np.bool_)

@@ -1,5 +1,4 @@
-"""Arrays that can be made again, in a folder that stays small: the newest files are kept, and those
-in use.
+"""A folder of arrays that can be made again: it keeps the newest files, and those in use.
 
 Jobs choose the size of images, and each size makes another file. A file is whole or not there, and
 never changes. Locks are the operating system's (flock) and end with the process that holds them.
@@ -23,36 +22,34 @@ import numpy.typing as npt
 from fedward import private
 
 KEPT = 3
-"""Files that stay, those in use besides: jobs of a few sizes may take turns without decoding again.
-"""
-
+"""Files that stay besides those in use, so that jobs of a few sizes may take turns."""
 BUILDING = ".building-"
-"""How the name of a folder begins in which a file is being made."""
-
+"""Prefix of a folder in which a file is being made."""
 
 T = TypeVar("T", bound=np.generic)
 
 
 class Cache(NamedTuple):
-    """A folder, and how many files stay in it, those in use besides; None: all, where others empty
-    it.
-    """
+    """Where arrays are kept."""
 
     folder: Path
     kept: int | None = KEPT
+    """Files that stay besides those in use; None: all, where something else empties the folder."""
 
 
 def read(target: Path, dtype: type[T]) -> tuple[npt.NDArray[T], dict[str, Any]] | None:
-    """Return what :func:`write` wrote; None where it is not there or damaged.
+    """Return the array and the notes that :func:`write` wrote; None if missing or damaged.
 
-    The array is a read-only memmap, which keeps the file from :func:`keep_newest`.
+    The array is a read-only memmap, which keeps the file from being removed by :func:`keep_newest`.
     """
     try:
         notes = json.loads(target.with_suffix(".json").read_text())
         array = _map(target, dtype)
-        return (array, notes) if _checksum(array) == notes["crc32"] else None
+        if _checksum(array) != notes["crc32"]:
+            return None
     except (OSError, ValueError, KeyError, TypeError):
         return None
+    return array, notes
 
 
 def write(
@@ -62,12 +59,19 @@ def write(
     dtype: type[T],
     notes: Callable[[], Mapping[str, Any]],
 ) -> npt.NDArray[T]:
-    """Stream arrays (n, *shape) to the file ``target`` (``.npy``), one after the other, and return
-    it as a memmap.
+    """Write arrays one after the other into one file, and return it as a memmap.
 
-    ``notes``: what is to be known of it, asked for once all is written. They go first, so that
-    whoever sees the array finds them. Processes that write the same file at the same time end with
-    one whole file. Raises OSError.
+    Processes that write the same file at the same time end with one whole file.
+
+    Args:
+        target: the file, which ends in ``.npy``.
+        rows: arrays (n, *shape).
+        shape: of one row.
+        dtype: of the arrays.
+        notes: returns what to know of the array; called once all rows are written.
+
+    Raises:
+        OSError: the file cannot be written.
     """
     with (
         building(target.parent),
@@ -82,18 +86,20 @@ def write(
                 file.write(block.tobytes())
                 count += len(block)
             file.seek(0)
-            _header(
-                file, (count, *shape), dtype
-            )  # as long as the first: numpy leaves room for more rows
-        array = _map(whole, dtype)  # before others see the file, and might remove it
+            # This header is as long as the first: numpy leaves room for more rows.
+            _header(file, (count, *shape), dtype)
+        # The file is mapped before other processes see it, so that they do not remove it.
+        array = _map(whole, dtype)
         about.write_text(json.dumps({"crc32": _checksum(array), **notes()}))
         private.shut(Path(folder))
+        # The notes go first, so that whoever sees the array finds them.
         os.replace(about, target.with_suffix(".json"))
         os.replace(whole, target)
     return array
 
 
 def _header(file: IO[bytes], shape: tuple[int, ...], dtype: type[np.generic]) -> None:
+    """Write the header of an array in NumPy's format."""
     about = {"descr": np.dtype(dtype).str, "fortran_order": False, "shape": shape}
     np.lib.format.write_array_header_1_0(file, about)
 
@@ -106,31 +112,33 @@ def _checksum(array: npt.NDArray[Any], block: int = 256) -> int:
 
 
 def _map(file: Path, dtype: type[T]) -> npt.NDArray[T]:
+    """Return a file as a memmap that holds a lock on it."""
     with file.open("rb") as opened:
-        fcntl.flock(
-            opened, fcntl.LOCK_SH
-        )  # the mapping duplicates the descriptor, and so holds the lock until it ends
+        # The mapping duplicates the descriptor, and so holds the lock until it ends.
+        fcntl.flock(opened, fcntl.LOCK_SH)
         np.lib.format.read_magic(opened)
-        shape, _, found = np.lib.format.read_array_header_1_0(opened)
-        if found != dtype:
-            raise ValueError(f"{file}: expected {np.dtype(dtype)}, found {found}")
+        shape, _, file_dtype = np.lib.format.read_array_header_1_0(opened)
+        if file_dtype != dtype:
+            raise ValueError(f"{file}: expected {np.dtype(dtype)}, found {file_dtype}")
         return np.memmap(opened, dtype, "r", opened.tell(), shape)
 
 
 @contextmanager
 def building(folder: Path) -> Iterator[None]:
-    """Keep what this process is making in a folder from :func:`keep_newest` of another."""
+    """Protect what this process makes in a folder from another's :func:`keep_newest`."""
     with _locked(folder, fcntl.LOCK_SH):
         yield
 
 
 @contextmanager
 def alone(target: Path) -> Iterator[None]:
-    """Keep other processes from making the file ``target`` until this one has, or wait for them.
-    Raises OSError.
+    """Let one process at a time make a file; the others wait.
 
-    The lock's file is removed at the end. Two that are let in all the same make the file twice, and
-    end with one.
+    The lock's file is removed at the end. A process that opened it before, and one that opens a new
+    one, may both be let in. They then make the same file twice, and end with one.
+
+    Raises:
+        OSError: the lock cannot be made.
     """
     lock = target.with_suffix(".lock")
     with open(lock, "wb", opener=private.opener) as opened:
@@ -142,30 +150,35 @@ def alone(target: Path) -> Iterator[None]:
 
 
 def keep_newest(folder: Path, kept: int | None = KEPT) -> None:
-    """Remove all but the newest ``kept`` files and those that a process has mapped, and what a
-    killed process has left.
+    """Remove old files, and folders that killed processes have left.
 
-    The newest is the one last passed to :func:`touch`. None keeps all. What cannot be removed is
-    left. Whoever opens a file in the moment of its removal reads it to the end, or makes it anew.
+    Files that a process has mapped stay, and so does what cannot be removed. A process that opens a
+    file in the moment of its removal reads it to the end, or makes it again.
+
+    Args:
+        folder: of the cache.
+        kept: how many files stay, those last passed to :func:`touch`; None: all.
     """
-    old = [] if kept is None else sorted(folder.glob("*.npy"), key=_age)[kept:]
-    for file in old:
+    by_age = sorted(folder.glob("*.npy"), key=_age)
+    old_files = [] if kept is None else by_age[kept:]
+    for file in old_files:
         with suppress(OSError), _locked(file, fcntl.LOCK_EX | fcntl.LOCK_NB):
             file.unlink()
             file.with_suffix(".json").unlink(missing_ok=True)
     with suppress(OSError), _locked(folder, fcntl.LOCK_EX | fcntl.LOCK_NB):
-        for left in folder.glob(f"{BUILDING}*"):
-            shutil.rmtree(left, ignore_errors=True)
+        for unfinished in folder.glob(f"{BUILDING}*"):
+            shutil.rmtree(unfinished, ignore_errors=True)
 
 
 def touch(file: Path) -> None:
     """Note that a file is used now."""
-    with suppress(OSError):  # of another account: it keeps its time
-        now = time.time_ns()  # finer than the time that the kernel writes by itself
+    now = time.time_ns()  # finer than the time that the kernel writes by itself
+    with suppress(OSError):  # a file of another account keeps its time
         os.utime(file, ns=(now, now))
 
 
 def _age(file: Path) -> int:
+    """Return a key that sorts the newest file first."""
     try:
         return -file.stat().st_mtime_ns
     except FileNotFoundError:  # removed by another process
@@ -174,6 +187,7 @@ def _age(file: Path) -> int:
 
 @contextmanager
 def _locked(path: Path, operation: int) -> Iterator[None]:
+    """Hold a lock on a file or folder; raises OSError if it cannot be had without waiting."""
     opened = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         fcntl.flock(opened, operation)

@@ -1,4 +1,4 @@
-"""What is wrong with sites' files, as far as one can tell without opening images."""
+"""What is wrong with sites' files, as far as it can be found without opening images."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -17,30 +17,30 @@ if TYPE_CHECKING:
 def site_problems(
     names: Sequence[str], folders: Sequence[Path], spec: "DataSpec"
 ) -> dict[str, str]:
-    """Return site -> what is wrong, of each site whose file is missing or cannot be used.
+    """Return site -> what is wrong, for each site whose file is missing or cannot be used.
 
-    That is a file that cannot be read, labels that the job has not, or too many rows without an
-    image or a known label.
+    A file cannot be used if it cannot be read, if it has labels that the job does not have, or if
+    too many of its rows have no image or no known label.
 
     Args:
         names: of the sites.
         folders: where their files may lie.
         spec: what the job says of the images.
     """
-    found = {}
+    problems = {}
     for name in names:
         try:
             _check(name, folders, spec)
         except DataError as error:
-            found[name] = str(error).removeprefix(f"site {name}, ")
-    return found
+            problems[name] = str(error).removeprefix(f"site {name}, ")
+    return problems
 
 
 def opened(site_file: Path) -> str:
-    """Open what a site file names, as far as this needs no job, and return what is there.
+    """Open the data that a site file names, without a job, and return in words what it holds.
 
     Raises:
-        DataError: the site file cannot be used, or what it names is not there or cannot be read.
+        DataError: the site file cannot be used, or its data is missing or cannot be read.
     """
     file = read_site_file(site_file)
     if isinstance(file, ManifestSite):
@@ -51,9 +51,8 @@ def opened(site_file: Path) -> str:
 def _check(name: str, folders: Sequence[Path], spec: "DataSpec") -> None:
     path = find_site_file(name, folders)
     if path is None:
-        where = ", ".join(map(str, folders))
-        remedy = "Write it, or leave --sites away."
-        raise DataError(where, expected=f"a file {name}.yaml", found="none", remedy=remedy)
+        places = ", ".join(map(str, folders))
+        raise DataError(f"{places} has no file {name}.yaml", "Write it, or remove --sites.")
     file = read_site_file(path)
     check_label_fields(file, spec.classes, spec.label_kind)
     if isinstance(file, ManifestSite):

@@ -1,6 +1,4 @@
-"""What a site's data is to the rest of the package: four sets of images, and the rows that could
-not be used.
-"""
+"""A site's data as the rest of the package sees it: four sets of images, and rejected rows."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -13,16 +11,20 @@ from fedward.sites.decoding import Pixels
 from fedward.sites.labels import known
 
 Label: TypeAlias = int | Sequence[int]
-"""Of one image: the class index, -1 = none; in a multi-label job 0 or 1 for each of K classes, all
--1 = none.
+"""Label of one image: the index of its class, -1 = none.
+
+In a multi-label job it is 0 or 1 for each of K classes, all -1 = none.
 """
 Labels: TypeAlias = npt.NDArray[np.int64]
-"""Of N images: (N,), or in a multi-label job (N, K)."""
+"""Labels of N images: (N,), or in a multi-label job (N, K)."""
 
 Annotation: TypeAlias = Literal["none", "oracle", "queue"]
-"""Who gives labels that a job asks for: nobody; the data itself, whose labels a job sees once it
-asked for them, as in benchmarks; or people, through the site's queue
-(:mod:`fedward.annotation`)."""
+"""Who gives labels that a job asks for.
+
+- ``none``: nobody
+- ``oracle``: the data itself, as in benchmarks; a job sees a label once it has asked for it
+- ``queue``: people, through the site's queue (:mod:`fedward.annotation`)
+"""
 
 SPLITS = ("train", "val", "test")
 NO_LABEL_TO_EVALUATE = (
@@ -33,18 +35,16 @@ NO_LABEL_TO_EVALUATE = (
 
 @dataclass(frozen=True, eq=False)
 class Images:
-    """N images in memory or on disk, with the labels a method may see.
-
-    ``pixels`` is uint8 (N, H, W, C), C = 1 or 3, and may be a read-only memmap; ``labels`` are
-    :data:`Labels`. ``ids`` are the site's own sample ids: they never leave the site. ``groups``
-    says what is evaluated as one, such as the images of a patient; it is empty where each image is
-    evaluated alone.
-    """
+    """N images in memory or on disk, with the labels a method may see."""
 
     ids: tuple[str, ...]
+    """The site's own sample ids: they never leave the site."""
     pixels: Pixels
+    """uint8 (N, H, W, C), C = 1 or 3; may be a read-only memmap."""
     labels: Labels
+    """(N,), or in a multi-label job (N, K)."""
     groups: tuple[str, ...] = ()
+    """What is evaluated as one, such as a patient; empty where each image is evaluated alone."""
 
     def __post_init__(self) -> None:
         if not len(self.ids) == len(self.pixels) == len(self.labels):
@@ -58,19 +58,19 @@ class Images:
         return len(self.ids)
 
     def named(self, ids: Sequence[str]) -> "Images":
-        """Return the images of these ids, in their order; KeyError for an id that is not among
-        them.
-        """
-        place = {name: index for index, name in enumerate(self.ids)}
-        return self.taken([place[name] for name in ids])
+        """Return the images of these ids, in their order; an unknown id is a KeyError."""
+        places = {name: place for place, name in enumerate(self.ids)}
+        return self.taken([places[name] for name in ids])
 
     def taken(self, chosen: Sequence[int] | npt.NDArray[np.int64]) -> "Images":
         """Return the images at these places, in their order."""
-        ids, groups = (
-            tuple(names[place] for place in chosen) for names in (self.ids, self.groups or self.ids)
-        )
         places = np.asarray(chosen, np.int64)
-        return Images(ids, self.pixels[places], self.labels[places], groups if self.groups else ())
+        return Images(
+            ids=tuple(self.ids[place] for place in chosen),
+            pixels=self.pixels[places],
+            labels=self.labels[places],
+            groups=tuple(self.groups[place] for place in chosen) if self.groups else (),
+        )
 
 
 class Decoded(NamedTuple):
@@ -79,11 +79,9 @@ class Decoded(NamedTuple):
     pixels: Pixels
     """uint8 (M, size, size, channels), in the order of the files; a read-only memmap if cached."""
     failed: dict[int, str]
-    """Index of a file that gave none -> the reason."""
+    """Index of a file without an image -> the reason."""
     parts: list[list[str]]
-    """The images of each file by what follows its name: the empty text, or ``#12`` for the frame or
-    slice 12.
-    """
+    """For each file the suffix of each of its images: empty, or ``#12`` for frame or slice 12."""
 
 
 class Row(NamedTuple):
@@ -94,11 +92,9 @@ class Row(NamedTuple):
     split: str
     """One of :data:`SPLITS`."""
     group: str = ""
-    """What it belongs to, such as a patient; empty: it stands alone."""
+    """What it belongs to, such as a patient; empty: nothing."""
     parts: Sequence[str] = ("",)
-    """Its images by what follows the id, next to each other among the pixels; none where it cannot
-    be read.
-    """
+    """Suffixes of its images' ids; the images are adjacent. Empty where the file cannot be read."""
 
 
 class Rejected(NamedTuple):
@@ -109,37 +105,37 @@ class Rejected(NamedTuple):
     sample_id: str
     reason: str
     counted: bool = True
-    """Whether it counts against ``max_rejected``: not where the row may be another site's, or only
-    lacks a label.
+    """Whether it counts against ``max_rejected``.
+
+    It does not where the row may be another site's, or only lacks a label.
     """
 
 
 class Listed(NamedTuple):
-    """What a site's files hold: rows, the pixels (M, H, W, C) of their M images, the rejected rows,
-    the total.
-    """
+    """What a site's files hold."""
 
     rows: Sequence[Row]
     pixels: Pixels
+    """(M, H, W, C) of the rows' M images."""
     rejected: Sequence[Rejected]
     total: int
-    """Rows that are the site's for sure, the counted ones among the rejected included."""
+    """Rows that are the site's for sure, including the rejected ones that are counted."""
 
 
 @dataclass(frozen=True, eq=False)
 class SiteData:
     """One site's images in four disjoint sets.
 
-    ``unlabelled`` are training images whose labels are absent or hidden: all its labels are -1, the
-    hidden ones are not in here. The labelled images are not repeated in it. No group (patient,
-    lesion) is in two of train (labelled or not), val and test. Any of the sets may be empty: a site
-    without labels, a server's validation set.
+    No group (patient, lesion) is in two of train (labelled or not), val and test. Any of the sets
+    may be empty: at a site without labels, or for a server's validation set.
     """
 
     site: str
     classes: tuple[str, ...]
     labelled: Images
+    """Training images with a label that may be seen."""
     unlabelled: Images
+    """Training images whose labels are absent or hidden: all labels here are -1."""
     val: Images
     test: Images
     rejected: tuple[Rejected, ...] = ()
@@ -148,7 +144,7 @@ class SiteData:
     threads: int = 1
     """CPU threads of its work; 0: all cores."""
     processes: int = 1
-    """How many are to train on them together, as the site's file says."""
+    """Processes that train together, as the site's file says."""
     annotation: Annotation = "none"
     """Who answers questions for labels."""
     wait_for_labels: float = 0.0
@@ -156,33 +152,34 @@ class SiteData:
     minutes_per_label: float | None = None
     """What an answer costs."""
     refused: frozenset[str] = frozenset()
-    """Unlabelled images that people found unusable, or of none of the classes: nothing trains on
-    them.
+    """Unlabelled images that people found unusable, or of none of the classes.
+
+    Nothing trains on them.
     """
 
     def with_labels(self, labels: Mapping[str, Label]) -> "SiteData":
-        """Return the same images, of which those named have these labels and no other training
-        image has any.
+        """Return the same images with these labels: no other training image has a label.
 
         Training images keep their order: first those that have a label here, then the others.
+
+        Args:
+            labels: id of a training image -> its label.
         """
-        parts = (self.labelled, self.unlabelled)
-        ids = [name for part in parts for name in part.ids]
+        ids = [*self.labelled.ids, *self.unlabelled.ids]
         shape = self.labelled.labels.shape[1:]
-        none = np.full(shape, -1).tolist()
-        given = np.array([labels.get(name, none) for name in ids], np.int64).reshape(
-            len(ids), *shape
-        )
+        no_label = np.full(shape, -1).tolist()
+        given = [labels.get(name, no_label) for name in ids]
+        train_labels = np.array(given, np.int64).reshape(len(ids), *shape)
 
         def images(chosen: npt.NDArray[np.bool_]) -> Images:
-            cut = len(self.labelled)
-            pixels = np.concatenate(
-                [self.labelled.pixels[chosen[:cut]], self.unlabelled.pixels[chosen[cut:]]]
-            )
+            first = len(self.labelled)
+            from_labelled = self.labelled.pixels[chosen[:first]]
+            from_unlabelled = self.unlabelled.pixels[chosen[first:]]
             return Images(
-                tuple(name for name, take in zip(ids, chosen, strict=True) if take),
-                pixels,
-                given[chosen],
+                ids=tuple(name for name, is_chosen in zip(ids, chosen, strict=True) if is_chosen),
+                pixels=np.concatenate([from_labelled, from_unlabelled]),
+                labels=train_labels[chosen],
             )
 
-        return replace(self, labelled=images(known(given)), unlabelled=images(~known(given)))
+        has_label = known(train_labels)
+        return replace(self, labelled=images(has_label), unlabelled=images(~has_label))

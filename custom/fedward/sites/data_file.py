@@ -1,6 +1,4 @@
-"""What a folder of site files says about the images of all sites, for jobs that say nothing of
-their own.
-"""
+"""The description of all sites' images in a folder of site files, for jobs that have none."""
 
 import json
 from pathlib import Path
@@ -9,14 +7,14 @@ from typing import Any
 from fedward.errors import DataError, reason_of
 
 DATA_FILE = "data.json"
-"""Its name; its content are fields of :class:`fedward.config.DataSpec`, which a job checks."""
+"""Name of the file, whose content are fields of :class:`fedward.config.DataSpec`."""
 
 
 def read_data_file(folder: Path) -> dict[str, Any] | None:
-    """Return what the file in a folder of site files says; None where there is none.
+    """Return the description in a folder of site files; None if there is none.
 
     Raises:
-        DataError: it cannot be read, or is no JSON object.
+        DataError: the file cannot be read, or is not a JSON object.
     """
     path = folder / DATA_FILE
     if not path.exists():
@@ -26,8 +24,11 @@ def read_data_file(folder: Path) -> dict[str, Any] | None:
     except (OSError, ValueError) as error:
         content = reason_of(error)
     if not isinstance(content, dict):
-        remedy = "Let `fedward partition` write it again, or delete it and name all with --set data.NAME=VALUE."
         raise DataError(
-            f"{path}", expected="a JSON object", found=f"{content!r:.200}", remedy=remedy
+            f"{path}",
+            "Let `fedward partition` write it again, or delete it and describe the images with "
+            "--set data.NAME=VALUE.",
+            expected="a JSON object",
+            found=f"{content!r:.200}",
         )
     return content

@@ -1,4 +1,4 @@
-"""One image file to the uint8 array that a network is shown.
+"""Turns one image file into the uint8 array that a network is shown.
 
 This file stands alone, with NumPy and Pillow: an exported bundle takes a copy of it along
 (docs/model.md), so that its pixels are those of the training.
@@ -19,8 +19,11 @@ from PIL.TiffImagePlugin import BITSPERSAMPLE, TiffImageFile
 Pixels: TypeAlias = npt.NDArray[np.uint8]
 
 FORMATS = ("PNG", "JPEG", "TIFF", "BMP", "PPM")
-"""Formats that are read, by what a file begins with, whatever its name ends in. Pillow knows many
-more. For EPS it would start Ghostscript, which runs the program that such a file is."""
+"""Formats that are read, recognised by the first bytes of a file and not by its name.
+
+Pillow knows many more. For EPS it would start Ghostscript, which runs the program that such a file
+is.
+"""
 ENDINGS = frozenset(
     {
         ".png",
@@ -38,7 +41,7 @@ ENDINGS = frozenset(
         ".pnm",
     }
 )
-"""Of their files' names, in lower case."""
+"""Endings of their files' names, in lower case."""
 
 _TURNS = {
     2: Transpose.FLIP_LEFT_RIGHT,
@@ -49,23 +52,23 @@ _TURNS = {
     7: Transpose.TRANSVERSE,
     8: Transpose.ROTATE_90,
 }
-"""EXIF orientation -> what shows the image upright."""
+"""EXIF orientation -> the operation that shows the image upright."""
 
 
-class BadRow(Exception):  # noqa: N818 - not an error of the program: caught per row, kept as Rejected
+class BadRow(Exception):  # noqa: N818 - no error of the program: it is kept as Rejected
     """One row or image cannot be used; the text says what was expected and what was found."""
 
 
 class Unreadable(BadRow):
-    """A file cannot be read now, for a reason of the machine: it may be whole."""
+    """A file cannot be read now because the machine failed: the file may be whole."""
 
 
 @contextmanager
 def as_bad_row(what: str) -> Iterator[None]:
-    """Turn an exception of a library that reads ``what`` into BadRow, or Unreadable where the
-    machine failed.
+    """Turn a library's exception about ``what`` it reads into BadRow.
 
-    It names the exception's type alone: its message may repeat parts of the header.
+    It becomes Unreadable where the machine failed. The text names the exception's type alone: the
+    exception's message may repeat parts of a header.
     """
     try:
         yield
@@ -78,13 +81,13 @@ def as_bad_row(what: str) -> Iterator[None]:
 
 
 def _kind(error: Exception) -> type[BadRow]:
-    """Return whether the machine failed or the file; errors about a file's content, Pillow's too,
-    carry no number.
-    """
-    machine = isinstance(error, MemoryError) or (
-        isinstance(error, OSError) and error.errno is not None
-    )
-    return Unreadable if machine else BadRow
+    """Return Unreadable if the machine failed, and BadRow if the file is to blame."""
+    if isinstance(error, MemoryError):
+        return Unreadable
+    # Pillow raises OSError about a file's content, too, but without a number.
+    if isinstance(error, OSError) and error.errno is not None:
+        return Unreadable
+    return BadRow
 
 
 def decode(path: Path, size: int, channels: int) -> Pixels:
@@ -103,10 +106,10 @@ def decode(path: Path, size: int, channels: int) -> Pixels:
 
 
 def opened(path: Path) -> Image.Image:
-    """Open an image file of one of :data:`FORMATS` without reading its pixels; raises what Pillow
-    raises.
+    """Open an image file of one of :data:`FORMATS` without reading its pixels.
 
-    This is the one place at which fedward opens image files with Pillow.
+    This is the one place at which fedward opens image files with Pillow. It raises what Pillow
+    raises.
     """
     return Image.open(path, formats=FORMATS)
 
@@ -126,26 +129,24 @@ def open_image(path: Path, smallest: int | None = None) -> Image.Image:
 
     Raises:
         Unreadable: the machine failed to read the file, or had too little memory.
-        BadRow: the file is no image of :data:`FORMATS`, is cut short, is too large (Pillow's
-            limit), has colours of 16 bits, or cannot be decoded for whatever else.
+        BadRow: the file is not an image of :data:`FORMATS`, is cut short, is too large (Pillow's
+            limit), has colours of 16 bits, or cannot be decoded for another reason.
     """
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("error", Image.DecompressionBombWarning)
             with opened(path) as image:
                 if smallest:
-                    image.draft(
-                        None, (smallest, smallest)
-                    )  # skip detail that a resize would average away
+                    # A JPEG is decoded without the detail that a resize would average away.
+                    image.draft(None, (smallest, smallest))
                 if _deep_colour(image):
                     raise BadRow("expected colours of 8 bits a channel, found 16: convert to 8 bit")
                 image.load()
                 return _eight_bits(_upright(image))
     except BadRow:
         raise
-    except (
-        Exception
-    ) as error:  # whatever a decoder makes of one damaged file, the others are still good
+    except Exception as error:
+        # Decoders fail in many ways at a damaged file. The other files are still good.
         raise _kind(error)(f"expected a whole image, found {_why(error)}") from None
 
 
@@ -160,9 +161,9 @@ def _why(error: Exception) -> str:
 
 def as_image(pixels: Pixels) -> Image.Image:
     """Return uint8 (H, W), (H, W, 1) or (H, W, 3) as a Pillow image."""
-    return Image.fromarray(
-        np.ascontiguousarray(pixels[..., 0] if pixels.shape[2:] == (1,) else pixels)
-    )
+    if pixels.shape[2:] == (1,):
+        pixels = pixels[..., 0]
+    return Image.fromarray(np.ascontiguousarray(pixels))
 
 
 def is_blank(pixels: Pixels) -> bool:
@@ -171,19 +172,20 @@ def is_blank(pixels: Pixels) -> bool:
 
 
 def check_not_blank(pixels: Pixels) -> None:
-    """Refuse an image (H, W, C) in which every channel is constant.
+    """Refuse a blank image.
+
+    Args:
+        pixels: (H, W, C).
 
     Raises:
-        BadRow: it is.
+        BadRow: every channel is constant.
     """
     if is_blank(pixels):
         raise BadRow("expected an image, found a blank one: every pixel is the same")
 
 
 def fit(image: Image.Image, size: int, channels: int) -> Pixels:
-    """Return an 8-bit Pillow image as uint8 (size, size, channels): converted, then squashed to the
-    square.
-    """
+    """Return an 8-bit Pillow image as uint8 (size, size, channels), squashed to the square."""
     converted = image.convert("L" if channels == 1 else "RGB")
     if converted.size != (size, size):
         converted = converted.resize((size, size), Image.Resampling.BILINEAR)
@@ -191,9 +193,7 @@ def fit(image: Image.Image, size: int, channels: int) -> Pixels:
 
 
 def _deep_colour(image: Image.Image) -> bool:
-    """Return whether Pillow will drop the lower half of an image's 16 bits; to be asked before it
-    is loaded.
-    """
+    """Return whether Pillow will drop the lower half of 16 bits; the image is not yet loaded."""
     if image.mode.startswith(("I", "F")):
         return False
     if isinstance(image, TiffImageFile):
@@ -204,8 +204,9 @@ def _deep_colour(image: Image.Image) -> bool:
 def _upright(image: Image.Image) -> Image.Image:
     try:
         turn = _TURNS.get(image.getexif().get(ExifTags.Base.Orientation, 1))
-    except Exception:  # cameras write all kinds of EXIF, and the pixels are good without
-        turn = None
+    except Exception:
+        # Cameras write all kinds of EXIF, and the pixels are good without it.
+        return image
     return image if turn is None else image.transpose(turn)
 
 
@@ -216,7 +217,8 @@ def _eight_bits(image: Image.Image) -> Image.Image:
         high = float(values.max())
         if not np.isfinite([low, high]).all():
             raise BadRow("expected finite pixel values, found NaN or infinity")
-        scaled = (values - low) * (255 / (high - low) if high > low else 0)
+        scale = 255 / (high - low) if high > low else 0
+        scaled = (values - low) * scale
         return Image.fromarray(scaled.round().astype(np.uint8))
     if image.has_transparency_data:
         opaque = image.convert("RGBA")

@@ -1,5 +1,4 @@
-"""One DICOM file to the 8-bit images that a network is shown: its frame, or chosen ones of several,
-grey or colour.
+"""Turns a DICOM file into 8-bit images: its only frame, or chosen frames, in grey or colour.
 
 Messages from here repeat no text of a header: they may reach a log.
 """
@@ -26,10 +25,16 @@ _COLOUR = ("RGB", "YBR_FULL", "YBR_FULL_422", "YBR_ICT", "YBR_RCT", "PALETTE COL
 PHOTOMETRIC = (*_GREY, *_COLOUR)
 """Photometric interpretations that are read."""
 _PALETTES = [
-    f"{colour}PaletteColorLookupTable{part}"
-    for colour in ("Red", "Green", "Blue")
-    for part in ("Descriptor", "Data")
-] + [f"Segmented{colour}PaletteColorLookupTableData" for colour in ("Red", "Green", "Blue")]
+    "RedPaletteColorLookupTableDescriptor",
+    "RedPaletteColorLookupTableData",
+    "GreenPaletteColorLookupTableDescriptor",
+    "GreenPaletteColorLookupTableData",
+    "BluePaletteColorLookupTableDescriptor",
+    "BluePaletteColorLookupTableData",
+    "SegmentedRedPaletteColorLookupTableData",
+    "SegmentedGreenPaletteColorLookupTableData",
+    "SegmentedBluePaletteColorLookupTableData",
+]
 _NEEDED = [
     "Rows",
     "Columns",
@@ -53,16 +58,18 @@ _NEEDED = [
     "PerFrameFunctionalGroupsSequence",
     *_PALETTES,
 ]
-"""All of a header that is read; a patient's data is not among it."""
+"""The tags that are read; none of them is about a patient."""
 _PIXELS = 0x7FE00010
+"""The tag of pixels."""
 _OF_FRAMES = ("RescaleSlope", "RescaleIntercept", "WindowCenter", "WindowWidth", "VOILUTFunction")
+"""Tags that a frame may have for itself."""
 _FRAME_STARTS = frozenset({*range(0xC0, 0xD0), 0xF7} - {0xC4, 0xC8, 0xCC})
-"""Markers of JPEG and JPEG-LS before which the size of the image is not said."""
+"""Markers of JPEG and JPEG-LS that are followed by the size of the image."""
 
 
 @cache
 def pydicom() -> Any:
-    """Return pydicom, which from now on says nothing of a header in warnings or logs.
+    """Return pydicom, kept from repeating parts of a header in warnings and logs.
 
     Raises:
         Unreadable: it is not installed.
@@ -88,22 +95,20 @@ def open_dicom(path: Path, window: Window | None = None) -> Image.Image:
 def open_frames(
     path: Path, window: Window | None = None, frames: Frames | None = None
 ) -> Iterator[tuple[int | None, Image.Image]]:
-    """Yield the images of a DICOM file, of mode ``L`` or ``RGB``, with the numbers of their frames
-    from 0.
+    """Yield the number from 0 and the image, of mode ``L`` or ``RGB``, of each frame of a file.
 
-    The number of the only frame of a file is None.
+    The number of a file's only frame is None.
 
     Grey: stored values become those of the modality (slope and intercept, or table). The window
-    then maps them to 0..255 and cuts off what is outside (DICOM PS3.3, C.11.2). It is the site's,
-    else the file's own table or first window, else the whole range of the stored bits. MONOCHROME1
-    is inverted, so that the lowest value is black or white as the file says. Colour becomes RGB,
-    its stored bits 8. Where frames have slopes and windows of their own (functional groups), these
-    count.
+    then maps them to 0..255 and clips what is outside (DICOM PS3.3, C.11.2). It is the site's, else
+    the file's own table or first window, else the whole range of the stored bits. MONOCHROME1 is
+    inverted, so that the lowest value is black or white as the file says. Colour becomes RGB of 8
+    bits a channel. Slopes and windows of a frame (functional groups) override those of the file.
 
     Args:
         path: of the file.
         window: of the site, for all grey images.
-        frames: which of a file of several; None: such a file is refused.
+        frames: which frames of a file of several; None: such a file is refused.
 
     Raises:
         Unreadable: the machine failed to read the file, has too little memory, or lacks pydicom or
@@ -113,31 +118,25 @@ def open_frames(
             read.
     """
     with as_bad_row("a whole DICOM image"):
-        dataset, count = _checked(path, frames is not None)
-        for index in frames.chosen(count) if frames and count > 1 else (0,):
-            yield (
-                index if count > 1 else None,
-                as_image(eight_bits(_frame(dataset, index, count, window))),
-            )
+        dataset, count = _checked(path, several=frames is not None)
+        if frames is None or count == 1:
+            yield None, as_image(eight_bits(_frame(dataset, 0, count, window)))
+            return
+        for index in frames.chosen(count):
+            yield index, as_image(eight_bits(_frame(dataset, index, count, window)))
 
 
 def open_frame(path: Path, index: int, window: Window | None = None) -> Image.Image:
-    """Read one frame of a DICOM file of several, by its number from 0; errors as of
-    :func:`open_frames`.
-    """
+    """Read one of several frames by its number from 0; raises the errors of :func:`open_frames`."""
     with as_bad_row("a whole DICOM image"):
         dataset, count = _checked(path, several=True)
         if not 0 <= index < count or count == 1:
-            raise BadRow(
-                f"expected one of several frames, found another number, and {count} in the file"
-            )
+            raise BadRow(f"expected the number of one of several frames, found {count} in the file")
         return as_image(eight_bits(_frame(dataset, index, count, window)))
 
 
 def count_frames(path: Path) -> int:
-    """Return how many frames a DICOM file has, by its header alone; errors as of
-    :func:`open_frames`.
-    """
+    """Return how many frames a DICOM file has; raises the errors of :func:`open_frames`."""
     with as_bad_row("a whole DICOM image"):
         return int(read_header(path, ["NumberOfFrames"]).get("NumberOfFrames") or 1)
 
@@ -152,48 +151,51 @@ def open_values(path: Path) -> npt.NDArray[np.float32]:
     dataset, count = _checked(path, several=False)
     if dataset.PhotometricInterpretation != "MONOCHROME2":
         raise BadRow(
-            "expected grey slices whose lowest value is black (MONOCHROME2), found another interpretation"
+            "expected grey slices whose lowest value is black (MONOCHROME2), found another "
+            "interpretation"
         )
-    values = pydicom().pixels.apply_modality_lut(
-        _stored(dataset, 0, count), _with_own_window(dataset, 0)
-    )
+    stored = _stored(dataset, 0, count)
+    values = pydicom().pixels.apply_modality_lut(stored, _header_of_frame(dataset, 0))
     return np.asarray(values, np.float32)
 
 
 def read_header(path: Path, tags: list[str] | None = None) -> Any:
-    """Return these tags of a DICOM file, by default all but the pixels.
+    """Return these tags of a DICOM file; by default all but the pixels.
 
     Raises:
-        BadRow: all of the file is deflated, which may unpack to any size.
+        BadRow: the whole file is deflated, which may unpack to any size.
         Exception: whatever pydicom makes of a damaged file.
     """
     library = pydicom()
     if library.filereader.read_file_meta_info(path).get("TransferSyntaxUID") == _DEFLATED:
         raise BadRow(
-            "expected DICOM with a header that is not compressed, found a deflated one: export it without"
+            "expected DICOM with a header that is not compressed, found a deflated one: export it "
+            "without"
         )
     return library.dcmread(path, specific_tags=tags, stop_before_pixels=True)
 
 
 def _checked(path: Path, several: bool) -> tuple[Any, int]:
-    """Return what is needed of a file, once its size and kind are known to be good, and how many
-    frames it has.
+    """Return a file and how many frames it has, after checks of its size and kind.
+
+    Pixels are read after the checks.
     """
     header = read_header(path, _NEEDED)
     if "Rows" not in header or "Columns" not in header:
         raise BadRow("expected a DICOM image, found another DICOM object")
     count = int(header.get("NumberOfFrames") or 1)
     if count > 1 and not several:
-        remedy = "to use them, write frames: {at_most: 8} into the site file (fedward partition --frames 8)"
-        raise BadRow(f"expected a 2D image, found a DICOM file of {count} frames: {remedy}")
-    size = _size(header)
+        raise BadRow(
+            f"expected a 2D image, found a DICOM file of {count} frames: to use them, write "
+            "frames: {at_most: 8} into the site file (fedward partition --frames 8)"
+        )
+    rows, columns = _size(header)
     limit = Image.MAX_IMAGE_PIXELS or math.inf
-    if not 0 < size[0] * size[1] <= limit:
-        raise BadRow(f"expected at most {limit} pixels, found {size[0]} x {size[1]}")
-    grey = header.get("PhotometricInterpretation") in _GREY
-    if header.get("PhotometricInterpretation") not in PHOTOMETRIC or (
-        grey and header.SamplesPerPixel != 1
-    ):
+    if not 0 < rows * columns <= limit:
+        raise BadRow(f"expected at most {limit} pixels, found {rows} x {columns}")
+    photometric = header.get("PhotometricInterpretation")
+    grey_of_several = photometric in _GREY and header.SamplesPerPixel != 1
+    if photometric not in PHOTOMETRIC or grey_of_several:
         raise BadRow(
             "expected a grey, RGB, YBR or palette image, found another photometric interpretation"
         )
@@ -208,64 +210,72 @@ def _checked(path: Path, several: bool) -> tuple[Any, int]:
 def _frame(dataset: Any, index: int, count: int, window: Window | None) -> npt.NDArray[Any]:
     """Return a frame as values in 0..1, (H, W) or (H, W, 3)."""
     stored = _stored(dataset, index, count)
-    own = _with_own_window(dataset, index)
+    header = _header_of_frame(dataset, index)
     grey = dataset.PhotometricInterpretation in _GREY
-    shown = _grey(own, stored, window) if grey else _colour(own, stored)
-    if not np.isfinite(shown).all():
+    values = _grey(header, stored, window) if grey else _colour(header, stored)
+    if not np.isfinite(values).all():
         raise BadRow("expected finite pixel values, found NaN or infinity")
-    return shown
+    return values
 
 
 def _stored(dataset: Any, index: int, count: int) -> npt.NDArray[Any]:
+    """Return a frame's values as they are stored."""
     if dataset.file_meta.TransferSyntaxUID.is_compressed:
         _check_frame(dataset, index, count)
     return np.asarray(pydicom().pixels.pixel_array(dataset, index=index))
 
 
-def _with_own_window(dataset: Any, index: int) -> Any:
-    """Return the header with the slope and the window that functional groups say of a frame, the
-    frame's own last.
+def _header_of_frame(dataset: Any, index: int) -> Any:
+    """Return the header with the slope and window of a frame, which functional groups hold.
+
+    The frame's own group overrides the one that frames share.
     """
-    shared, own = (
-        dataset.get(f"{kind}FunctionalGroupsSequence") or () for kind in ("Shared", "PerFrame")
-    )
-    groups_of_it = (*shared[:1], *own[index : index + 1])
-    if not groups_of_it:
+    shared = dataset.get("SharedFunctionalGroupsSequence") or ()
+    per_frame = dataset.get("PerFrameFunctionalGroupsSequence") or ()
+    groups = [*shared[:1], *per_frame[index : index + 1]]
+    if not groups:
         return dataset
-    found = pydicom().Dataset()
-    found.file_meta = dataset.file_meta
-    found.update({tag: dataset[tag] for tag in dataset.keys() if tag != _PIXELS})  # noqa: SIM118 - its own items
-    for groups in groups_of_it:
+    header = pydicom().Dataset()
+    header.file_meta = dataset.file_meta
+    for tag in dataset.keys():  # noqa: SIM118 - iterating over a dataset reads its elements
+        if tag != _PIXELS:
+            header[tag] = dataset[tag]
+    for group in groups:
         for name in ("PixelValueTransformationSequence", "FrameVOILUTSequence"):
-            for item in groups.get(name) or ():
-                found.update(
-                    {element.tag: element for element in item if element.keyword in _OF_FRAMES}
-                )
-    return found
+            for item in group.get(name) or ():
+                for element in item:
+                    if element.keyword in _OF_FRAMES:
+                        header[element.tag] = element
+    return header
 
 
 def _check_frame(dataset: Any, index: int, count: int) -> None:
-    """Refuse compressed pixels that nothing here decodes, or that would be larger than the header
-    says.
-    """
+    """Refuse compressed pixels without a decoder, and those of another size than the header's."""
     if not pydicom().pixels.get_decoder(dataset.file_meta.TransferSyntaxUID).is_available:
         raise Unreadable(
-            "found a compressed DICOM file, and nothing that decodes it: pip install 'fedward[dicom]'"
+            "found a compressed DICOM file, and nothing that decodes it: "
+            "pip install 'fedward[dicom]'"
         )
+    if "JPEG" not in dataset.file_meta.TransferSyntaxUID.name:
+        return
     frame = pydicom().encaps.get_frame(dataset.PixelData, index, number_of_frames=count)
-    size = _size(dataset)
-    if "JPEG" in dataset.file_meta.TransferSyntaxUID.name and (found := _size_of(frame)) != size:
-        expected = f"a compressed image of {size[0]} x {size[1]}, as the header says"
-        raise BadRow(f"expected {expected}, found {found[0]} x {found[1]}")
+    rows, columns = _size(dataset)
+    frame_rows, frame_columns = _size_of_frame(frame)
+    if (frame_rows, frame_columns) != (rows, columns):
+        raise BadRow(
+            f"expected a compressed image of {rows} x {columns}, as the header says, found "
+            f"{frame_rows} x {frame_columns}"
+        )
 
 
 def _size(header: Any) -> tuple[int, int]:
+    """Return rows and columns as a header says."""
     return int(header.Rows), int(header.Columns)
 
 
-def _size_of(frame: bytes) -> tuple[int, int]:
-    """Return rows and columns of a JPEG, JPEG-LS or JPEG 2000 image; zeros if it does not say them."""
-    if not frame.startswith(b"\xff\xd8"):
+def _size_of_frame(frame: bytes) -> tuple[int, int]:
+    """Return rows and columns of a JPEG, JPEG-LS or JPEG 2000 image; zeros if it has none."""
+    if not frame.startswith(b"\xff\xd8"):  # JPEG 2000
         start = frame.find(b"\xff\x4f\xff\x51")
         if start < 0:
             return 0, 0
@@ -277,21 +287,25 @@ def _size_of(frame: bytes) -> tuple[int, int]:
         if marker in _FRAME_STARTS:
             rows, columns = struct.unpack(">2H", frame[place + 5 : place + 9])
             return rows, columns
-        place += 1 if marker == 0xFF else 2 + int.from_bytes(frame[place + 2 : place + 4])
+        if marker == 0xFF:  # a byte that fills up
+            place += 1
+        else:
+            place += 2 + int.from_bytes(frame[place + 2 : place + 4])
     return 0, 0
 
 
 def _grey(dataset: Any, stored: npt.NDArray[Any], window: Window | None) -> npt.NDArray[Any]:
     """Return the values of a grey image as 0..1."""
     values = pydicom().pixels.apply_modality_lut(stored, dataset)
-    own = file_window(dataset)
+    own_window = file_window(dataset)
     if window is not None:
         shown = windowed(values, window, "LINEAR")
     elif dataset.get("VOILUTSequence"):
-        table = pydicom().pixels.apply_voi(np.round(values).astype(np.int64), dataset)
-        shown = table / (2 ** int(dataset.VOILUTSequence[0].LUTDescriptor[2]) - 1)
-    elif own is not None:
-        shown = windowed(values, own, dataset.get("VOILUTFunction") or "LINEAR")
+        table_values = pydicom().pixels.apply_voi(np.round(values).astype(np.int64), dataset)
+        bits = int(dataset.VOILUTSequence[0].LUTDescriptor[2])
+        shown = table_values / (2**bits - 1)
+    elif own_window is not None:
+        shown = windowed(values, own_window, dataset.get("VOILUTFunction") or "LINEAR")
     else:
         shown = np.interp(values, _range(dataset), (0, 1))
     return 1 - shown if dataset.PhotometricInterpretation == "MONOCHROME1" else shown
@@ -299,22 +313,23 @@ def _grey(dataset: Any, stored: npt.NDArray[Any], window: Window | None) -> npt.
 
 def file_window(dataset: Any) -> Window | None:
     """Return the first window of a header; None if there is none that can be used."""
-    found = [dataset.get(name) for name in ("WindowCenter", "WindowWidth")]
-    first = [
-        value[0] if isinstance(value, list | pydicom().multival.MultiValue) else value
-        for value in found
-    ]
-    if first[0] is None or first[1] is None:
+    centre = _first_number(dataset.get("WindowCenter"))
+    width = _first_number(dataset.get("WindowWidth"))
+    if centre is None or width is None:
         return None
-    centre = float(first[0])
-    width = float(first[1])
-    return (centre, width) if math.isfinite(centre) and math.isfinite(width) and width > 0 else None
+    usable = math.isfinite(centre) and math.isfinite(width) and width > 0
+    return (centre, width) if usable else None
+
+
+def _first_number(value: Any) -> float | None:
+    """Return the value of a tag, or the first of several values."""
+    if isinstance(value, list | pydicom().multival.MultiValue):
+        value = value[0]
+    return None if value is None else float(value)
 
 
 def _range(dataset: Any) -> list[float]:
-    """Return the lowest and the highest value that the stored bits can have, after the modality
-    rescale.
-    """
+    """Return the lowest and highest value that the stored bits can have, after the rescale."""
     if dataset.get("ModalityLUTSequence"):
         return [0, 2 ** int(dataset.ModalityLUTSequence[0].LUTDescriptor[2]) - 1]
     levels = 2 ** int(dataset.BitsStored)

@@ -1,6 +1,4 @@
-"""What a site should know about its data before it joins: counts, what was rejected, leaks, and a
-contact sheet.
-"""
+"""What a site should know of its data before it joins: counts, rejected rows, leaks, pictures."""
 
 import hashlib
 from collections import defaultdict
@@ -9,9 +7,10 @@ from dataclasses import dataclass, replace
 from math import ceil
 from pathlib import Path
 from textwrap import wrap
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 from PIL import Image, ImageDraw, ImageFont
 
 from fedward import private
@@ -33,59 +32,70 @@ if TYPE_CHECKING:
 TINY = 5
 """A class with fewer images than this in a split is too small to be evaluated there."""
 _WIDTH = 80
+_MOST_REJECTED = 20
+"""Rejected rows that the report lists."""
 _FRAMES = {"unlabelled": "#8a8a8a", "val": "#2f6fd0", "test": "#8b4fc2"}
 """Set -> colour of its frames."""
 
 
 @dataclass(frozen=True)
 class Report:
-    """The findings about one site; ``leaks`` must be fixed, ``notes`` should be known."""
+    """The findings about one site."""
 
     data: SiteData
     leaks: tuple[str, ...]
+    """What must be fixed: the same image or patient in two splits."""
     notes: tuple[str, ...]
+    """What should be known."""
     headers: tuple[str, ...] = ()
-    """What of a person may be in the files."""
+    """What in the files may name a person."""
     job: tuple[str, Sequence[str]] = ("", ())
-    """A title, and what a job would do there."""
+    """A title, and what a job would do at the site."""
 
     def text(self) -> str:
         """Return the report for an 80-column terminal."""
         data = self.data
-        most = 20
+        images = sum(len(part) for part in _sets(data).values())
+        height, width, channels = data.labelled.pixels.shape[1:]
+        colours = "grey" if channels == 1 else "RGB"
         train = len(data.labelled) + len(data.unlabelled)
         share = f"{len(data.labelled) / train:.0%}" if train else "-"
-        height, width, channels = data.labelled.pixels.shape[1:]
-        size = f"{height}x{width}, {'grey' if channels == 1 else 'RGB'}"
-        rejected = [
-            f"row {row.row} ({row.sample_id}): {row.reason}" for row in data.rejected[:most]
-        ]
-        more = [f"and {len(data.rejected) - most} more"] if len(data.rejected) > most else []
         lines = [
-            f"{data.site}: {sum(map(len, _sets(data).values()))} images, {size}",
+            f"{data.site}: {images} images, {height}x{width}, {colours}",
             "",
             *_table(data),
+            "",
+            f"labels seen: {len(data.labelled)} of {train} training images ({share})",
         ]
-        lines += ["", f"labels seen: {len(data.labelled)} of {train} training images ({share})"]
-        for title, items in (
+        lists: list[tuple[str, Sequence[str]]] = [
             ("LEAKS (must be fixed)", self.leaks),
             ("Notes", self.notes),
             ("Headers and pictures (told here only)", self.headers),
             self.job,
-            (f"Rejected rows: {len(data.rejected)}", [*rejected, *more]),
-        ):
+            (f"Rejected rows: {len(data.rejected)}", self._rejected()),
+        ]
+        for title, items in lists:
             if items:
                 lines += ["", title]
                 for item in items:
                     lines += wrap(item, _WIDTH, initial_indent="  - ", subsequent_indent="    ")
         return "\n".join(lines)
 
+    def _rejected(self) -> list[str]:
+        rejected = self.data.rejected
+        lines = [
+            f"row {row.row} ({row.sample_id}): {row.reason}" for row in rejected[:_MOST_REJECTED]
+        ]
+        if len(rejected) > _MOST_REJECTED:
+            lines.append(f"and {len(rejected) - _MOST_REJECTED} more")
+        return lines
+
 
 def examine(site_file: Path, spec: "DataSpec", cache: Path | None = None) -> Report:
     """Load a site and look for what would spoil its training or its numbers.
 
-    A leak is an image whose pixels (as the network sees them) occur in two of train, val and test,
-    or a patient, by the headers of DICOM files, who does. Notes: one class only, classes absent or
+    A leak is an image whose pixels (as the network sees them) are in two of train, val and test, or
+    a patient, by the headers of DICOM files, who is. Notes are: a single class, classes absent or
     tiny in a split, duplicates within a split, classes of which no label is seen.
 
     Raises:
@@ -93,20 +103,19 @@ def examine(site_file: Path, spec: "DataSpec", cache: Path | None = None) -> Rep
     """
     data = load_site(site_file, spec, cache)
     leaks, repeats = _duplicates(data)
+    notes = tuple(_notes(data) + repeats)
     file = read_site_file(site_file)
     if not isinstance(file, ManifestSite):
-        return Report(data, tuple(leaks), tuple(_notes(data) + repeats))
-    files = {
-        entry.sample_id: entry.path
-        for entry in read_entries(file, spec.classes, spec.label_kind)[0]
-    }
-    paths = {sample: path for sample, path in files.items() if is_dicom(path) or series_files(path)}
-    dicom = [each for path in paths.values() for each in series_files(path) or [path]]
-    headers = header_notes(dicom, file.window is not None) if dicom else []
+        return Report(data, tuple(leaks), notes)
+    entries, _, _ = read_entries(file, spec.classes, spec.label_kind)
+    files = {entry.sample_id: entry.path for entry in entries}
+    dicom = {sample: path for sample, path in files.items() if is_dicom(path) or series_files(path)}
+    dicom_files: list[Path] = []
+    for path in dicom.values():
+        dicom_files += series_files(path) or [path]
+    headers = header_notes(dicom_files, file.window is not None) if dicom_files else []
     headers += identifying_notes(files, file.rendering)
-    return Report(
-        data, tuple(leaks + _patients(data, paths)), tuple(_notes(data) + repeats), tuple(headers)
-    )
+    return Report(data, tuple(leaks + _patients(data, dicom)), notes, tuple(headers))
 
 
 def run(
@@ -115,17 +124,22 @@ def run(
     out: Path,
     job: tuple[str, Callable[[SiteData], Sequence[str]]] | None = None,
 ) -> int:
-    """Print the report of a site and write ``<site>-contact-sheet.png`` into ``out``.
+    """Print the report of a site and write ``SITE-contact-sheet.png`` into a folder.
 
-    ``job``: a title, and what tells of a job at the site.
+    Args:
+        site_file: of the site.
+        spec: what the job says of the images.
+        out: the folder.
+        job: a title, and a function that returns what a job would do with the site's data.
 
     Returns:
-        0: the site can join; 1: its data cannot be used or leaks (said on the console).
+        0: the site can join; 1: its data cannot be used, or leaks.
     """
     try:
         report = examine(site_file, spec)
         if job:
-            report = replace(report, job=(job[0], job[1](report.data)))
+            title, lines_of = job
+            report = replace(report, job=(title, lines_of(report.data)))
     except DataError as error:
         print("\n".join(wrap(f"Not usable. {error}", _WIDTH)))
         return 1
@@ -139,40 +153,57 @@ def run(
 def contact_sheet(data: SiteData, path: Path, columns: int = 12, tile: int = 72) -> None:
     """Write a PNG of what the network will see.
 
-    One row for each class with labelled images (green frames), one of unlabelled images (grey),
-    then validation (blue) and test (violet); the first images of each, with their counts.
+    There is one row for each class with labelled images (green frames), one of unlabelled images
+    (grey), one of validation (blue) and one of test (violet), with the first images and their
+    number.
     """
-    seen = data.labelled
-    shown = {name: shows(seen.labels, index) for index, name in enumerate(data.classes)}
-    shown |= {NO_FINDING: shows_none(seen.labels)} if seen.labels.ndim == 2 else {}
-    rows = [(name, seen, np.flatnonzero(images), "#2e9e4f") for name, images in shown.items()]
-    sets = _sets(data)
-    rows += [
-        (name, sets[name], np.arange(len(sets[name])), colour) for name, colour in _FRAMES.items()
-    ]
-    rows = [row for row in rows if len(row[2])]
-    widest = max((ImageFont.load_default().getlength(name) for name, *_ in rows), default=0)
+    rows = _sheet_rows(data)
+    font = ImageFont.load_default()
+    widest = max((font.getlength(row.name) for row in rows), default=0)
     margin = max(96, ceil(widest) + 12)
     step = tile + 8
     sheet = Image.new("RGB", (margin + columns * step, 24 + max(len(rows), 1) * step), "white")
     pen = ImageDraw.Draw(sheet)
-    pen.text(
-        (6, 6),
-        f"{data.site}: green = labelled, grey = unlabelled, blue = val, violet = test",
-        fill="black",
-    )
-    for row, (name, images, chosen, colour) in enumerate(rows):
-        top = 24 + row * step
-        pen.text((6, top + tile // 2 - 12), f"{name}\n{len(chosen)} images", fill="black")
-        for column, image in enumerate(images.pixels[chosen[:columns]]):
+    legend = f"{data.site}: green = labelled, grey = unlabelled, blue = val, violet = test"
+    pen.text((6, 6), legend, fill="black")
+    for number, row in enumerate(rows):
+        top = 24 + number * step
+        title = f"{row.name}\n{len(row.places)} images"
+        pen.text((6, top + tile // 2 - 12), title, fill="black")
+        for column, pixels in enumerate(row.images.pixels[row.places[:columns]]):
             left = margin + column * step
-            pen.rectangle(
-                (left - 2, top - 2, left + tile + 1, top + tile + 1), outline=colour, width=2
-            )
-            sheet.paste(as_image(image).resize((tile, tile), Image.Resampling.NEAREST), (left, top))
+            frame = (left - 2, top - 2, left + tile + 1, top + tile + 1)
+            pen.rectangle(frame, outline=row.colour, width=2)
+            picture = as_image(pixels).resize((tile, tile), Image.Resampling.NEAREST)
+            sheet.paste(picture, (left, top))
     path.parent.mkdir(parents=True, exist_ok=True)
     with open(path, "wb", opener=private.opener) as file:
         sheet.save(file, "PNG")
+
+
+class _SheetRow(NamedTuple):
+    """A row of a contact sheet."""
+
+    name: str
+    images: Images
+    places: npt.NDArray[np.intp]
+    """Which of the images are in the row."""
+    colour: str
+
+
+def _sheet_rows(data: SiteData) -> list[_SheetRow]:
+    """Return the rows that have images."""
+    seen = data.labelled
+    shown = {name: shows(seen.labels, place) for place, name in enumerate(data.classes)}
+    if seen.labels.ndim == 2:
+        shown[NO_FINDING] = shows_none(seen.labels)
+    rows = [
+        _SheetRow(name, seen, np.flatnonzero(chosen), "#2e9e4f") for name, chosen in shown.items()
+    ]
+    for name, colour in _FRAMES.items():
+        images = _sets(data)[name]
+        rows.append(_SheetRow(name, images, np.arange(len(images)), colour))
+    return [row for row in rows if len(row.places)]
 
 
 def _sets(data: SiteData) -> dict[str, Images]:
@@ -185,94 +216,112 @@ def _sets(data: SiteData) -> dict[str, Images]:
 
 
 def _table(data: SiteData) -> list[str]:
-    """Return a line for each class and one for all; of unlabelled images there is only the number
-    of all.
-    """
-    sets = {name: _sets(data)[name] for name in ("labelled", "val", "test", "unlabelled")}
-    split = [sets[name].labels for name in ("labelled", "val", "test")]
-    counts = [class_counts(labels, len(data.classes)) for labels in split]
-    rows = [("class", *sets), *zip(data.classes, *counts, strict=True)]
-    if data.labelled.labels.ndim == 2:
-        rows.append((NO_FINDING, *(np.count_nonzero(shows_none(labels)) for labels in split)))
-    rows.append(("all", *map(len, sets.values())))
-    names = [shortened(name, _WIDTH - 4 * 12 - 2) for name, *_ in rows]
-    width = max(12, *map(len, names)) + 2
-    lines = zip(names, rows, strict=True)
-    return [
-        f"{name:<{width}}" + "".join(f"{cell:>12}" for cell in cells) for name, (_, *cells) in lines
+    """Return a line for each class and one for all; unlabelled images are only in the last."""
+    labelled = (data.labelled, data.val, data.test)
+    by_class = [class_counts(images.labels, len(data.classes)) for images in labelled]
+    rows: list[tuple[str, Sequence[object]]] = [
+        ("class", ("labelled", "val", "test", "unlabelled")),
     ]
+    for place, name in enumerate(data.classes):
+        rows.append((name, [counts[place] for counts in by_class]))
+    if data.labelled.labels.ndim == 2:
+        rows.append(
+            (NO_FINDING, [np.count_nonzero(shows_none(images.labels)) for images in labelled])
+        )
+    rows.append(("all", [len(images) for images in (*labelled, data.unlabelled)]))
+    names = [shortened(name, _WIDTH - 4 * 12 - 2) for name, _ in rows]
+    width = max(12, *map(len, names)) + 2
+    lines = []
+    for name, (_, cells) in zip(names, rows, strict=True):
+        lines.append(f"{name:<{width}}" + "".join(f"{cell:>12}" for cell in cells))
+    return lines
+
+
+def _split_of(name: str) -> str:
+    """Return the split of one of :func:`_sets`."""
+    return name if name in ("val", "test") else "train"
 
 
 def _duplicates(data: SiteData) -> tuple[list[str], list[str]]:
+    """Return images that are in several splits, and images that are several times in one."""
     places: dict[bytes, list[tuple[str, str]]] = defaultdict(list)
     for name, images in _sets(data).items():
-        split = name if name in ("val", "test") else "train"
         for sample, pixels in zip(images.ids, images.pixels, strict=True):
-            places[hashlib.sha256(pixels.tobytes()).digest()].append((split, sample))
+            digest = hashlib.sha256(pixels.tobytes()).digest()
+            places[digest].append((_split_of(name), sample))
     leaks: list[str] = []
     repeats: list[str] = []
     for same in places.values():
-        if len(same) > 1:
-            text = f"one image, several times: {', '.join(f'{sample} ({split})' for split, sample in same)}"
-            (leaks if len({split for split, _ in same}) > 1 else repeats).append(text)
+        if len(same) == 1:
+            continue
+        samples = ", ".join(f"{sample} ({split})" for split, sample in same)
+        text = f"one image, several times: {samples}"
+        if len({split for split, _ in same}) > 1:
+            leaks.append(text)
+        else:
+            repeats.append(text)
     return leaks, repeats
 
 
 def _patients(data: SiteData, paths: Mapping[str, Path]) -> list[str]:
-    """Return the patients, by the headers of DICOM files, who are in several of train, val and
-    test.
-    """
-    listed = [
-        (name if name in ("val", "test") else "train", sample)
-        for name, images in _sets(data).items()
-        for sample in (_file_of(image, paths) for image in images.ids)
-        if sample in paths
-    ]
-    places: dict[int, dict[str, str]] = defaultdict(dict)
-    for (split, sample), patient in zip(
-        listed, patient_numbers(paths[sample] for _, sample in listed), strict=True
-    ):
+    """Return the patients who are in several splits, by the headers of DICOM files."""
+    splits = []
+    samples = []
+    for name, images in _sets(data).items():
+        for image in images.ids:
+            sample = _file_of(image, paths)
+            if sample in paths:
+                splits.append(_split_of(name))
+                samples.append(sample)
+    patients = patient_numbers(paths[sample] for sample in samples)
+    sample_by_split: dict[int, dict[str, str]] = defaultdict(dict)
+    """Number of a patient -> split -> the first sample there."""
+    for split, sample, patient in zip(splits, samples, patients, strict=True):
         if patient is not None:
-            places[patient].setdefault(split, sample)
-    return [
-        f"one PatientID: {', '.join(f'{sample} ({split})' for split, sample in one.items())}"
-        for one in places.values()
-        if len(one) > 1
-    ]
+            sample_by_split[patient].setdefault(split, sample)
+    leaks = []
+    for by_split in sample_by_split.values():
+        if len(by_split) > 1:
+            named = ", ".join(f"{sample} ({split})" for split, sample in by_split.items())
+            leaks.append(f"one PatientID: {named}")
+    return leaks
 
 
 def _file_of(image: str, files: Mapping[str, Path]) -> str:
-    """Return the sample id of the file that an image is of: itself, or what comes before the number
-    of its frame.
-    """
+    """Return the sample id of an image's file: its own id, or what comes before ``#NUMBER``."""
     return image if image in files else image.rpartition("#")[0]
 
 
 def _notes(data: SiteData) -> list[str]:
     notes = []
-    places = range(len(data.classes))
-    present = {
-        place
-        for place in places
-        for images in _sets(data).values()
-        if shows(images.labels, place).any()
-    }
+    present = [place for place in range(len(data.classes)) if _is_present(data, place)]
     if len(present) == 1:
-        notes.append(f"the site has one class only: {data.classes[min(present)]}")
-    absent = [name for index, name in enumerate(data.classes) if index not in present]
+        notes.append(f"the site has one class only: {data.classes[present[0]]}")
+    absent = [name for place, name in enumerate(data.classes) if place not in present]
     if absent and present:
         notes.append(f"no labelled, val or test image of {listed(absent)}")
     unit = "patients" if data.test.groups else "images"
     for name, images in (("labelled", data.labelled), ("val", data.val), ("test", data.test)):
-        owners = images.groups or images.ids
-        held = [zip(owners, shows(images.labels, place), strict=True) for place in places]
-        counts = [len({owner for owner, there in each if there}) for each in held]
-        rare = [index for index in sorted(present) if counts[index] < TINY]
+        rare = []
+        for place in present:
+            number = _units_of_class(images, place)
+            if number < TINY:
+                rare.append(f"{number} of {quoted(data.classes[place])}")
         if len(images) and rare:
-            small = ", ".join(f"{counts[index]} of {quoted(data.classes[index])}" for index in rare)
-            notes.append(f"{name}: fewer than {TINY} {unit} of a class: {small}")
+            notes.append(f"{name}: fewer than {TINY} {unit} of a class: {', '.join(rare)}")
     if not len(data.labelled):
         notes.append(
             "no training label is seen: the site can only take part in methods for unlabelled sites"
         )
     return notes
+
+
+def _is_present(data: SiteData, place: int) -> bool:
+    """Return whether any image of a site is known to show a class."""
+    return any(shows(images.labels, place).any() for images in _sets(data).values())
+
+
+def _units_of_class(images: Images, place: int) -> int:
+    """Return how many patients, or else images, show a class."""
+    units = images.groups or images.ids
+    return len({units[index] for index in np.flatnonzero(shows(images.labels, place))})

@@ -1,17 +1,14 @@
-"""What a site's files say of its images besides pixels and labels: sizes on disk, patients, chosen
-columns.
-"""
+"""What a site's files say of its images besides pixels and labels: sizes, patients, columns."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from fedward.sites.data import SPLITS
 from fedward.sites.decoding import opened
 from fedward.sites.dicom import read_header
 from fedward.sites.files import is_dicom
 from fedward.sites.manifest import read_entries
-from fedward.sites.npz import read_split
+from fedward.sites.npz import read_split, used_splits
 from fedward.sites.site_file import ManifestSite, NpzSite
 
 if TYPE_CHECKING:
@@ -19,23 +16,24 @@ if TYPE_CHECKING:
 
 
 class Size(NamedTuple):
-    """Of one file, by its header."""
+    """Size of the images of one file, by its header."""
 
     width: int
-    """Pixels, before the orientation of the header is applied."""
+    """In pixels, before the orientation of the header is applied."""
     height: int
+    """Likewise."""
     grey: bool
 
 
 class Fact(NamedTuple):
-    """About the images of one file."""
+    """What is known of the images of one file."""
 
     size: Size | None = None
-    """None: its header does not say, as that of a volume."""
+    """None where its header does not say, as for a volume."""
     group: str = ""
     """Patient or lesion; empty where the site does not say."""
     told: tuple[str, ...] = ()
-    """Cells of the columns that the site tells of, in the site file's order."""
+    """Cells of the site file's ``survey_columns``, in that order."""
 
 
 def read_facts(
@@ -49,22 +47,24 @@ def read_facts(
     if isinstance(file, NpzSite):
         return _of_arrays(file, label_kind)
     facts = dict[str, Fact]()
-    for entry in read_entries(file, classes, label_kind)[0]:
-        told = tuple(entry.cells[column] for column in file.survey_columns)
+    entries, _, _ = read_entries(file, classes, label_kind)
+    for entry in entries:
         facts[entry.sample_id] = Fact(
-            _size(entry.path), entry.group if file.columns.group else "", told
+            size=_size(entry.path),
+            group=entry.group if file.columns.group else "",
+            told=tuple(entry.cells[column] for column in file.survey_columns),
         )
     return facts
 
 
 def _of_arrays(file: NpzSite, label_kind: "LabelKind") -> dict[str, Fact]:
     facts = dict[str, Fact]()
-    for split in (
-        SPLITS if file.indices is None else [name for name in SPLITS if file.indices.get(name)]
-    ):
+    for split in used_splits(file):
         images, _ = read_split(file, split, label_kind)
-        fact = Fact(Size(images.shape[2], images.shape[1], images.shape[3:] != (3,)))
-        facts |= {f"{split}-{index}": fact for index in range(len(images))}
+        height, width = images.shape[1:3]
+        fact = Fact(Size(width, height, grey=images.shape[3:] != (3,)))
+        for index in range(len(images)):
+            facts[f"{split}-{index}"] = fact
     return facts
 
 
@@ -72,11 +72,11 @@ def _size(path: Path) -> Size | None:
     try:
         if is_dicom(path):
             header = read_header(path, ["Rows", "Columns", "PhotometricInterpretation"])
-            kind = str(header.PhotometricInterpretation)
-            return Size(int(header.Columns), int(header.Rows), kind.startswith("MONOCHROME"))
+            grey = str(header.PhotometricInterpretation).startswith("MONOCHROME")
+            return Size(int(header.Columns), int(header.Rows), grey)
         with opened(path) as image:
-            return Size(*image.size, image.mode[0] in "1LIF")
-    except (
-        Exception
-    ):  # whatever a damaged header leads to: where the pixels are read the site hears of it
+            width, height = image.size
+            return Size(width, height, grey=image.mode[0] in "1LIF")
+    except Exception:
+        # A damaged header may lead to any error. It is reported where the pixels are read.
         return None

@@ -1,4 +1,4 @@
-"""Image files in a folder: which files are images, of what kind, and whether a path stays inside."""
+"""Image files in a folder: which files are images, of what kind, and whether paths stay inside."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -9,7 +9,7 @@ from fedward.text import natural
 
 
 def is_dicom(path: Path) -> bool:
-    """Return whether a file that can be read begins as DICOM files do, whatever its name ends in."""
+    """Return whether a readable file begins as DICOM files do, whatever its ending."""
     try:
         with path.open("rb") as file:
             return file.read(132)[128:] == b"DICM"
@@ -18,14 +18,14 @@ def is_dicom(path: Path) -> bool:
 
 
 def series_files(folder: Path) -> list[Path]:
-    """Return the DICOM files directly in a folder, by name; none where it is no folder."""
-    return [path for path in sorted(folder.iterdir()) if is_dicom(path)] if folder.is_dir() else []
+    """Return the DICOM files directly in a folder, by name; empty for anything but a folder."""
+    if not folder.is_dir():
+        return []
+    return [path for path in sorted(folder.iterdir()) if is_dicom(path)]
 
 
 def is_volume(path: Path) -> bool:
-    """Return whether a path is a NIfTI volume, by the ending of its name, or a folder, which is one
-    of a series.
-    """
+    """Return whether a path is a NIfTI volume, by its ending, or the folder of a series."""
     return path.name.lower().endswith((".nii", ".nii.gz")) or path.is_dir()
 
 
@@ -45,8 +45,8 @@ def locate(folder: Path, name: str) -> Path:
         if not path.is_relative_to(root):
             raise BadRow(f"expected a path inside {folder}, found {name!r}, which leaves it")
         if not path.is_file() and not series_files(path):
-            there = "a folder without DICOM files" if path.is_dir() else "none"
-            raise BadRow(f"expected an image file, found {there} at {name!r}")
+            found = "a folder without DICOM files" if path.is_dir() else "none"
+            raise BadRow(f"expected an image file, found {found} at {name!r}")
     except OSError as error:
         raise BadRow(f"expected an image file at {name!r}, found {error.strerror}") from None
     return path

@@ -1,5 +1,6 @@
-"""What headers of DICOM files say, for the site's own console: counts, names of tags, no value that
-names anyone.
+"""What headers of DICOM files hold, for the site's own console: counts and names of tags.
+
+No value that names anyone is shown.
 """
 
 from collections import Counter
@@ -64,85 +65,89 @@ IDENTIFYING = (
     "ImageComments",
     "RequestAttributesSequence",
 )
-"""Tags that may name or single out a person, most of DICOM PS3.15, table E.1-1; not all of them."""
+"""Tags that may name or single out a person: most of DICOM PS3.15, table E.1-1, but not all."""
 _PRIVATE = "private tags"
+_FACTS = ("syntax", "photometric", "bits", "window", "burned")
+"""What is counted of headers."""
 
 
 def patient_numbers(paths: Iterable[Path]) -> list[int | None]:
-    """Return a number for each file, the same for DICOM files or series of one patient; None where
-    none is named.
+    """Return a number for each file, the same for DICOM files or series of one patient.
 
-    Numbers are in the order of the files and say nothing of the PatientID, which is forgotten.
+    Numbers are in the order of the files and say nothing of the PatientID, which is not kept. It is
+    None where a file names no patient.
     """
-    known: dict[tuple[str, str], int] = {}
+    number_of: dict[tuple[str, str], int] = {}
     numbers: list[int | None] = []
     for path in paths:
-        patient = _patient(next(iter(series_files(path)), path))
-        numbers.append(known.setdefault(patient, len(known) + 1) if patient else None)
+        first_file = next(iter(series_files(path)), path)
+        patient = _patient(first_file)
+        if patient is None:
+            numbers.append(None)
+        else:
+            numbers.append(number_of.setdefault(patient, len(number_of) + 1))
     return numbers
 
 
 def _patient(path: Path) -> tuple[str, str] | None:
+    """Return the id of a file's patient and who issued it."""
     if not is_dicom(path):
         return None
     try:
         header = read_header(path, ["PatientID", "IssuerOfPatientID"])
-        name, issuer = (
-            str(header.get(tag) or "").strip() for tag in ("PatientID", "IssuerOfPatientID")
-        )
-    except Exception:  # whatever is wrong with it is told where the image is read
+        patient = str(header.get("PatientID") or "").strip()
+        issuer = str(header.get("IssuerOfPatientID") or "").strip()
+    except Exception:  # the fault is reported where the image is read
         return None
-    return (name, issuer) if name else None
+    return (patient, issuer) if patient else None
 
 
 def header_notes(paths: Sequence[Path], windowed: bool) -> list[str]:
-    """Return what DICOM files have in common and what of a person stands in their headers.
+    """Return what DICOM files have in common, and which of their tags may name a person.
 
     Args:
         paths: of DICOM files.
         windowed: whether the site file has a window, so that those of the files are not used.
     """
-    seen: dict[str, Counter[str]] = {
-        name: Counter() for name in ("syntax", "photometric", "bits", "window", "burned")
-    }
+    counts: dict[str, Counter[str]] = {name: Counter() for name in _FACTS}
     tags = Counter[str]()
-    unread = 0
+    unreadable = 0
     for path in paths:
         try:
             header = read_header(path)
             tags.update(_identifying(header))
             facts = _facts(header)
-        except Exception:  # told where the image is read
-            unread += 1
+        except Exception:  # the fault is reported where the image is read
+            unreadable += 1
         else:
             for name, value in facts.items():
-                seen[name][value] += 1
-    found = {
-        name: ", ".join(f"{value} {count}" for value, count in counts.most_common())
-        for name, counts in seen.items()
-    }
+                counts[name][value] += 1
+    files = f"{len(paths)} DICOM files"
+    if unreadable:
+        files += f", of which {unreadable} have a header that cannot be read"
     notes = [
-        f"{len(paths)} DICOM files"
-        + (f", of which {unread} have a header that cannot be read" if unread else "")
+        files,
+        f"Transfer syntaxes: {_as_text(counts['syntax'])}",
+        f"Photometric interpretations: {_as_text(counts['photometric'])}",
+        f"Bits stored: {_as_text(counts['bits'])}",
+        f"Windows of grey files: {_as_text(counts['window']) or 'no grey files'}",
     ]
-    notes += [
-        f"Transfer syntaxes: {found['syntax']}",
-        f"Photometric interpretations: {found['photometric']}",
-    ]
-    notes += [
-        f"Bits stored: {found['bits']}",
-        f"Windows of grey files: {found['window'] or 'no grey files'}",
-    ]
-    if seen["window"]["none"] and not windowed:
+    without_window = counts["window"]["none"]
+    if without_window and not windowed:
         notes.append(
-            f"{seen['window']['none']} grey files have no window: images show all their stored bits, volumes their "
-            "percentiles. If the contact sheet is too dark or flat, write window: [CENTRE, WIDTH] into the site file."
+            f"{without_window} grey files have no window: images show all their stored bits, "
+            "volumes their percentiles. If the contact sheet is too dark or flat, write window: "
+            "[CENTRE, WIDTH] into the site file."
         )
-    return notes + _about_persons(tags, seen["burned"])
+    return notes + _about_persons(tags, counts["burned"])
+
+
+def _as_text(counts: Counter[str]) -> str:
+    return ", ".join(f"{value} {count}" for value, count in counts.most_common())
 
 
 def _facts(header: Any) -> dict[str, str]:
-    """Return what is counted of a header, in words of DICOM or ours, whatever text stands there."""
+    """Return what is counted of a header, in words of DICOM or ours: no free text of the header."""
     syntax = header.file_meta.get("TransferSyntaxUID")
     kind = header.get("PhotometricInterpretation")
     bits = header.get("BitsStored")
@@ -154,20 +159,26 @@ def _facts(header: Any) -> dict[str, str]:
         "burned": burned if burned in ("YES", "NO") else "missing",
     }
     if str(kind).startswith("MONOCHROME"):
-        own = file_window(header)
-        facts["window"] = (
-            "table" if header.get("VOILUTSequence") else "centre and width" if own else "none"
-        )
+        if header.get("VOILUTSequence"):
+            facts["window"] = "table"
+        elif file_window(header):
+            facts["window"] = "centre and width"
+        else:
+            facts["window"] = "none"
     return facts
 
 
 def _identifying(header: Any) -> set[str]:
-    """Return the names of tags, at any depth, that have a value and may name or single out a
-    person.
-    """
-    filled = [element for element in header.iterall() if element.value not in (None, "", [])]
-    names = {element.keyword for element in filled if element.keyword in IDENTIFYING}
-    return names | {_PRIVATE for element in filled if element.tag.is_private}
+    """Return the tags, at any depth, that have a value and may name or single out a person."""
+    names = set()
+    for element in header.iterall():
+        if element.value in (None, "", []):
+            continue
+        if element.keyword in IDENTIFYING:
+            names.add(element.keyword)
+        if element.tag.is_private:
+            names.add(_PRIVATE)
+    return names
 
 
 def _about_persons(tags: Counter[str], burned: Counter[str]) -> list[str]:
@@ -175,12 +186,14 @@ def _about_persons(tags: Counter[str], burned: Counter[str]) -> list[str]:
     if tags:
         named = ", ".join(f"{name} {tags[name]}" for name in (*IDENTIFYING, _PRIVATE) if tags[name])
         notes.append(
-            f"Headers may name persons. Tags with a value, and in how many files: {named}. fedward reads pixels "
-            "and sends nothing of a header. Remove the tags (DICOM PS3.15, annex E) before the files go anywhere."
+            f"Headers may name persons. Tags with a value, and in how many files: {named}. "
+            "fedward reads pixels and sends nothing of a header. Remove the tags (DICOM PS3.15, "
+            "annex E) before the files go anywhere."
         )
     if burned["YES"] or burned["missing"]:
         notes.append(
-            f"BurnedInAnnotation is YES in {burned['YES']} files and missing in {burned['missing']}. Look at these for "
-            "names and dates within the picture, and leave out or mask those that have any: a network learns them."
+            f"BurnedInAnnotation is YES in {burned['YES']} files and missing in "
+            f"{burned['missing']}. Look at these for names and dates within the picture, and leave "
+            "out or mask those that have any: a network learns them."
         )
     return notes

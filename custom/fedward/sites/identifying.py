@@ -1,7 +1,6 @@
-"""What may name a person in image files that are not DICOM, for the site's own console: fields with
-text, and pictures.
+"""What may name a person in image files that are not DICOM: fields with text, and pictures.
 
-Only names of fields and counts are told, never a value.
+It is for the site's own console, which shows names of fields and counts, and never a value.
 """
 
 from collections import Counter
@@ -38,17 +37,19 @@ _EXIF = (
     "MakerNote",
 )
 _NIFTI = ("descrip", "aux_file", "intent_name", "db_name")
-_LINES = (5, 60)
+_LINE_HEIGHTS = (5, 60)
+"""Fewest and most rows of pixels in a line of text."""
 _JUMPS = 8
+"""Fewest jumps of brightness in a row of pixels through text."""
 _STEP = 128
-"""Rows of a line of text, jumps of brightness in each, and how large a jump is, of 255."""
+"""How large a jump is, of 255."""
 
 
 def identifying_notes(files: Mapping[str, Path], rendering: Rendering) -> list[str]:
-    """Return notes of the fields that hold text, and of pictures that seem to.
+    """Return notes on fields that hold text, and on pictures that seem to show some.
 
     Args:
-        files: sample id -> image file that exists, damaged perhaps.
+        files: sample id -> image file that exists, and may be damaged.
         rendering: how they become images.
     """
     fields = Counter(name for path in files.values() for name in _fields(path))
@@ -56,54 +57,64 @@ def identifying_notes(files: Mapping[str, Path], rendering: Rendering) -> list[s
     if fields:
         named = ", ".join(f"{name} {count}" for name, count in sorted(fields.items()))
         notes.append(
-            f"Fields with text, which may name persons or places, and in how many files: {named}. fedward reads pixels "
-            "and sends nothing of them. Remove them before the files go anywhere."
+            f"Fields with text, which may name persons or places, and in how many files: {named}. "
+            "fedward reads pixels and sends nothing of them. Remove them before the files go "
+            "anywhere."
         )
-    looked = [list(files)[place] for place in evenly(range(len(files)), _LOOKED_AT)]
-    suspects = [name for name in looked if _shows_text(files[name], rendering)]
+    ids = list(files)
+    searched = [ids[place] for place in evenly(range(len(ids)), _LOOKED_AT)]
+    suspects = [name for name in searched if _shows_text(files[name], rendering)]
     if suspects:
         notes.append(
-            f"Text seems to be within the picture of {len(suspects)} of {len(looked)} files looked at, such as "
-            f"{', '.join(suspects[:3])}. Leave out or mask those with names or dates: a network learns them."
+            f"Text seems to be within the picture of {len(suspects)} of {len(searched)} files "
+            f"looked at, such as {', '.join(suspects[:3])}. Leave out or mask those with names or "
+            "dates: a network learns them."
         )
     return notes
 
 
 def _fields(path: Path) -> set[str]:
-    """Return the names of a file's fields that hold text; none of DICOM files, whose tags are told
-    in full.
+    """Return the names of a file's fields that hold text.
+
+    It is empty for DICOM files, whose tags are reported by :mod:`fedward.sites.headers`.
     """
     try:
         if is_volume(path):
-            header = nibabel().load(path).header
-            filled = {
-                f"NIfTI {name}"
-                for name in _NIFTI
-                if name in header and bytes(header[name]).strip(b"\0 ")
-            }
-            return filled | ({"NIfTI extension"} if list(header.extensions) else set())
+            return _nifti_fields(path)
         if is_dicom(path):
             return set()
-        with opened(path) as image:
-            exif = image.getexif()
-            tags = {ExifTags.TAGS.get(tag, "") for tag in (*exif, *exif.get_ifd(ExifTags.IFD.Exif))}
-            texts = {
-                key
-                for key, value in image.info.items()
-                if isinstance(value, str) or key in ("xmp", "comment")
-            }
-            kind = image.format or "other"
-        return {f"EXIF {name}" for name in tags if name in _EXIF} | (
-            {f"{kind} text"} if texts else set()
-        )
-    except Exception:  # whatever is wrong with the file is told where the image is read
+        return _image_fields(path)
+    except Exception:  # the fault is reported where the image is read
         return set()
+
+
+def _nifti_fields(path: Path) -> set[str]:
+    header = nibabel().load(path).header
+    fields = set()
+    for name in _NIFTI:
+        if name in header and bytes(header[name]).strip(b"\0 "):
+            fields.add(f"NIfTI {name}")
+    if list(header.extensions):
+        fields.add("NIfTI extension")
+    return fields
+
+
+def _image_fields(path: Path) -> set[str]:
+    with opened(path) as image:
+        exif = image.getexif()
+        tags = [*exif, *exif.get_ifd(ExifTags.IFD.Exif)]
+        names = {ExifTags.TAGS.get(tag, "") for tag in tags}
+        fields = {f"EXIF {name}" for name in names if name in _EXIF}
+        for key, value in image.info.items():
+            if isinstance(value, str) or key in ("xmp", "comment"):
+                fields.add(f"{image.format or 'other'} text")
+        return fields
 
 
 def _shows_text(path: Path, rendering: Rendering) -> bool:
     try:
         image = next(image for _, image in open_parts(path, rendering))
-    except BadRow:  # told where the image is read
+    except BadRow:  # reported where the image is read
         return False
     return has_text_lines(np.asarray(image.convert("L")))
 
@@ -116,8 +127,16 @@ def has_text_lines(grey: npt.NDArray[np.uint8]) -> bool:
     is not found, and grids are.
     """
     steps = np.abs(grey[:, 2:].astype(np.int16) - grey[:, :-2]) > _STEP
-    begins = steps & ~np.pad(steps, ((0, 0), (1, 0)))[:, :-1]
-    busy = np.pad(begins.sum(axis=1) >= _JUMPS, 1).astype(np.int8)
-    starts, ends = (np.flatnonzero(np.diff(busy) == way) for way in (1, -1))
-    heights = (ends - starts)[(starts > 0) & (ends < len(grey))]
-    return bool(((heights >= _LINES[0]) & (heights <= _LINES[1])).any())
+    # A jump that is wider than one pixel counts once.
+    before = np.pad(steps, ((0, 0), (1, 0)))[:, :-1]
+    jumps = (steps & ~before).sum(axis=1)
+    # 1 for a row with enough jumps; the 0 at both ends closes the last line.
+    busy = np.pad(jumps >= _JUMPS, 1).astype(np.int8)
+    changes = np.diff(busy)
+    starts = np.flatnonzero(changes == 1)
+    ends = np.flatnonzero(changes == -1)
+    # Rows at the edge of the picture may be a part of something taller.
+    inside = (starts > 0) & (ends < len(grey))
+    heights = (ends - starts)[inside]
+    lowest, highest = _LINE_HEIGHTS
+    return bool(((heights >= lowest) & (heights <= highest)).any())

@@ -1,13 +1,11 @@
-"""Image files to uint8 arrays: decoded once, resized, cached on disk, and opened as a memmap ever
-after.
-"""
+"""Turns image files into uint8 arrays, which are decoded once and cached on disk."""
 
 import hashlib
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from PIL import Image
@@ -23,22 +21,43 @@ from fedward.sites.rendering import PLAIN, Rendering
 from fedward.sites.series import read_series
 from fedward.sites.volumes import open_slices, read_nifti
 
-_FORMAT = 4  # of the cache: raise it when the same file would give other pixels
+_FORMAT = 4
+"""Version of the cache: raise it when the same file would give other pixels."""
 _THREADS = 4
 
 
 class _Failure(NamedTuple):
+    """Why a file gave no image."""
+
     reason: str
     may_pass: bool
+    """Whether the machine failed, so that another try may succeed."""
+
+
+class _Content(NamedTuple):
+    """What a cache holds."""
+
+    pixels: Pixels
+    """uint8 (M, size, size, channels)."""
+    failed: dict[int, _Failure]
+    """Index of a file -> why it gave no image."""
+    parts: dict[int, list[str]]
+    """Index of any other file -> suffixes of its images."""
+
+    def decoded(self, files: int) -> Decoded:
+        """Return the images of so many files with the reasons of those that have none."""
+        reasons = {index: failure.reason for index, failure in self.failed.items()}
+        parts = [self.parts.get(index, []) for index in range(files)]
+        return Decoded(self.pixels, reasons, parts)
 
 
 def open_parts(
     path: Path, rendering: Rendering = PLAIN, neighbours: bool = False
 ) -> Iterator[tuple[str, Image.Image]]:
-    """Yield the images of a file of any kind, in their own size, by what follows the file's name.
+    """Yield suffix and image, in its own size, for each image of a file of any kind.
 
-    DICOM is known by its content, volumes by their names, a DICOM series is a folder, all else is
-    read as Pillow does. Of a file with one image nothing follows its name.
+    DICOM is recognised by its content and volumes by their names. A DICOM series is a folder. All
+    other files are read by Pillow. The suffix is empty for a file with one image.
 
     Raises:
         BadRow: as :func:`fedward.sites.decoding.open_image`,
@@ -47,10 +66,11 @@ def open_parts(
     if is_volume(path):
         read = read_series if path.is_dir() else read_nifti
         slices = open_slices(path, read, rendering.slices, rendering.window, neighbours)
-        yield from ((f"#{index}", image) for index, image in slices)
+        for number, image in slices:
+            yield f"#{number}", image
     elif is_dicom(path):
-        found = open_frames(path, rendering.window, rendering.frames)
-        yield from (("" if index is None else f"#{index}", image) for index, image in found)
+        for index, image in open_frames(path, rendering.window, rendering.frames):
+            yield "" if index is None else f"#{index}", image
     else:
         yield "", open_image(path)
 
@@ -63,25 +83,24 @@ def open_file(path: Path, rendering: Rendering = PLAIN) -> Image.Image:
 def decode_file(
     path: Path, size: int, channels: int, rendering: Rendering = PLAIN
 ) -> dict[str, Pixels]:
-    """Read the images of a file as :func:`fedward.sites.decoding.decode`, by what follows the
-    file's name.
+    """Return suffix -> pixels, uint8 (size, size, channels), for each image of a file.
 
-    Of volumes and with three channels, an image is a slice between its neighbours. Blank frames are
-    left out.
+    If there are three channels, those of a volume's image are a slice and its neighbours. Blank
+    frames are omitted.
 
     Raises:
         BadRow: as :func:`open_parts`, or every image shows one constant value.
     """
     if not is_volume(path) and not is_dicom(path):
         return {"": decode(path, size, channels)}
-    parts = {
-        part: fit(image, size, channels)
-        for part, image in open_parts(path, rendering, channels == 3)
-    }
-    shown = {part: pixels for part, pixels in parts.items() if not is_blank(pixels)}
-    if not shown:
+    decoded = {}
+    for part, image in open_parts(path, rendering, neighbours=channels == 3):
+        pixels = fit(image, size, channels)
+        if not is_blank(pixels):
+            decoded[part] = pixels
+    if not decoded:
         raise BadRow("expected an image, found a blank one: every pixel is the same")
-    return shown
+    return decoded
 
 
 def decode_files(
@@ -94,17 +113,18 @@ def decode_files(
 ) -> Decoded:
     """Decode many files, once.
 
+    The name of a cache is a hash of the file list (paths, sizes, modification times), size,
+    channels, rendering and format version. It is written to a temporary file and moved into place,
+    so processes that build it at the same time end with the same whole file. A damaged one (length
+    or checksum) is built again, and so is one without a file that the machine could not read then
+    and can now. The newest caches of a folder stay, and those in use
+    (:func:`fedward.sites.caches.keep_newest`).
+
     Args:
         paths: files that exist, or folders of a DICOM series.
         size: height and width of the result.
         channels: 1 or 3.
-        cache: folder for the decoded pixels; None keeps them in memory only. The name of a cache is
-            a hash of the file list (paths, sizes, modification times), size, channels, rendering
-            and format version. It is written to a temporary file and moved into place, so processes
-            that build it at the same time end with the same whole file; a damaged one (length or
-            checksum) is built again, and so is one without a file that the machine could not read
-            then and can now. The newest caches of a folder stay, and those in use
-            (:func:`fedward.sites.caches.keep_newest`).
+        cache: folder for the decoded pixels; None keeps them in memory only.
         site: name for messages.
         rendering: how files become images.
 
@@ -112,81 +132,112 @@ def decode_files(
         DataError: the cache folder cannot be written.
     """
 
-    def read(index: int) -> dict[str, Pixels] | _Failure:
-        try:
-            return decode_file(paths[index], size, channels, rendering)
-        except BadRow as problem:
-            return _Failure(str(problem), isinstance(problem, Unreadable))
-
-    def still_fails(index: int) -> bool:
-        again = read(index)
-        return isinstance(again, _Failure) and again.may_pass
-
-    def good() -> Iterator[Pixels]:
-        with ThreadPoolExecutor(
-            1 if rendering.slices else _THREADS
-        ) as pool:  # one volume at a time in memory
-            for index, result in enumerate(pool.map(read, range(len(paths)))):
-                if isinstance(result, _Failure):
-                    failed[index] = result
-                else:
-                    parts[index] = list(result)
-                    yield np.stack([*result.values()])
-
-    failed: dict[int, _Failure] = {}
-    parts: dict[int, list[str]] = {}
+    decoder = _Decoder(paths, size, channels, rendering)
     shape = (size, size, channels)
     if cache is None or not paths:
-        pixels = np.concatenate([np.empty((0, *shape), np.uint8), *good()])
-    else:
+        pixels = np.concatenate([np.empty((0, *shape), np.uint8), *decoder.images()])
+        return decoder.content(pixels).decoded(len(paths))
+    try:
+        private.make_folder(cache)
+        target = cache / f"{_key(paths, size, channels, rendering)}.npy"
+        content = _open(target, shape, len(paths))
+        if content is None or decoder.would_do_better(content):
+            pixels = caches.write(target, decoder.images(), shape, np.uint8, decoder.notes)
+            content = decoder.content(pixels)
+        caches.touch(target)
+        caches.keep_newest(cache)
+    except OSError as error:
+        raise DataError(
+            f"site {site}, cache {cache}",
+            "Name another cache folder.",
+            expected="room to write",
+            found=str(error),
+        ) from None
+    return content.decoded(len(paths))
+
+
+class _Decoder:
+    """Decodes files, and notes what each of them gave.
+
+    Args:
+        paths: of the files.
+        size: height and width of the images.
+        channels: 1 or 3.
+        rendering: how files become images.
+    """
+
+    def __init__(
+        self, paths: Sequence[Path], size: int, channels: int, rendering: Rendering
+    ) -> None:
+        self._paths = paths
+        self._size = size
+        self._channels = channels
+        self._rendering = rendering
+        self._failed: dict[int, _Failure] = {}
+        self._parts: dict[int, list[str]] = {}
+
+    def images(self) -> Iterator[Pixels]:
+        """Yield the images (n, H, W, C) of each file that has some."""
+        # Of volumes, one at a time is in memory.
+        threads = 1 if self._rendering.slices else _THREADS
+        with ThreadPoolExecutor(threads) as pool:
+            for index, result in enumerate(pool.map(self._read, self._paths)):
+                if isinstance(result, _Failure):
+                    self._failed[index] = result
+                else:
+                    self._parts[index] = list(result)
+                    yield np.stack(list(result.values()))
+
+    def notes(self) -> Mapping[str, Any]:
+        """Return what a cache notes of the files, once all images are read."""
+        return {"failed": self._failed, "parts": self._parts}
+
+    def content(self, pixels: Pixels) -> _Content:
+        """Return the pixels with what is noted of the files."""
+        return _Content(pixels, self._failed, self._parts)
+
+    def would_do_better(self, content: _Content) -> bool:
+        """Return whether a file can be read now that the machine could not read then."""
+        for index, failure in content.failed.items():
+            if failure.may_pass:
+                result = self._read(self._paths[index])
+                if not isinstance(result, _Failure) or not result.may_pass:
+                    return True
+        return False
+
+    def _read(self, path: Path) -> dict[str, Pixels] | _Failure:
         try:
-            private.make_folder(cache)
-            target = cache / f"{_key(paths, size, channels, rendering)}.npy"
-            known = _open(target, shape, len(paths))
-            if known and all(
-                still_fails(index) for index, failure in known[1].items() if failure.may_pass
-            ):
-                pixels, failed, parts = known
-            else:
-                pixels = caches.write(
-                    target, good(), shape, np.uint8, lambda: {"failed": failed, "parts": parts}
-                )
-            caches.touch(target)
-            caches.keep_newest(cache)
-        except OSError as error:
-            where = f"site {site}, cache {cache}"
-            remedy = "Name another cache folder."
-            raise DataError(
-                where, expected="room to write", found=str(error), remedy=remedy
-            ) from None
-    reasons = {index: failure.reason for index, failure in failed.items()}
-    return Decoded(pixels, reasons, [parts.get(index, []) for index in range(len(paths))])
+            return decode_file(path, self._size, self._channels, self._rendering)
+        except BadRow as problem:
+            return _Failure(str(problem), may_pass=isinstance(problem, Unreadable))
 
 
 def _key(paths: Sequence[Path], size: int, channels: int, rendering: Rendering) -> str:
-    files = [file for path in paths for file in (path, *series_files(path))]
-    states = [
-        (str(file), state.st_size, state.st_mtime_ns) for file in files for state in (file.stat(),)
-    ]
-    told = [_FORMAT, size, channels, rendering.plain(), states]
-    return hashlib.sha256(json.dumps(told).encode()).hexdigest()[:32]
+    """Return a hash of everything that decides the pixels."""
+    states = []
+    for path in paths:
+        for file in (path, *series_files(path)):
+            state = file.stat()
+            states.append((str(file), state.st_size, state.st_mtime_ns))
+    content = json.dumps([_FORMAT, size, channels, rendering.plain(), states])
+    return hashlib.sha256(content.encode()).hexdigest()[:32]
 
 
-def _open(
-    target: Path, shape: tuple[int, int, int], files: int
-) -> tuple[Pixels, dict[int, _Failure], dict[int, list[str]]] | None:
+def _open(target: Path, shape: tuple[int, int, int], files: int) -> _Content | None:
+    """Return the content of a cache of so many files; None if it is missing or damaged."""
     try:
-        known = caches.read(target, np.uint8)
-        if known is None or known[0].shape[1:] != shape:
+        cached = caches.read(target, np.uint8)
+        if cached is None:
             return None
-        pixels, notes = known
+        pixels, notes = cached
         failed = {int(index): _Failure(*failure) for index, failure in notes["failed"].items()}
         parts = {
-            int(index): [str(part) for part in listed] for index, listed in notes["parts"].items()
+            int(index): [str(part) for part in names] for index, names in notes["parts"].items()
         }
-        whole = set(failed) | set(parts) == set(range(files)) and sum(
-            map(len, parts.values())
-        ) == len(pixels)
-        return (pixels, failed, parts) if whole else None
     except (ValueError, KeyError, TypeError, AttributeError):
         return None
+    images = sum(len(names) for names in parts.values())
+    every_file = set(failed) | set(parts) == set(range(files))
+    if pixels.shape != (images, *shape) or not every_file:
+        return None
+    return _Content(pixels, failed, parts)

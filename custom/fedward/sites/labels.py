@@ -1,6 +1,4 @@
-"""What an image shows: one class; or in a multi-label job any number of the classes, of which none
-is an answer too.
-"""
+"""What images show: one class each, or in a multi-label job any number of classes, or none."""
 
 from typing import TYPE_CHECKING
 
@@ -11,27 +9,30 @@ if TYPE_CHECKING:
     from fedward.sites.data import Labels
 
 NO_FINDING = "No Finding"
-"""In a multi-label job: how a site says that an image shows none of the classes. ChestX-ray14 and
-CheXpert write it so. An empty cell says that nobody has labelled the image."""
+"""In a multi-label job, how a site says that an image shows none of the classes.
+
+ChestX-ray14 and CheXpert write it so. An empty cell means that nobody has labelled the image.
+"""
 SEPARATOR = "|"
-"""Between the findings in a cell."""
+"""Separates the findings in a cell."""
 
 
 def known(labels: "Labels") -> npt.NDArray[np.bool_]:
     """Return which images have a label, (N,)."""
-    return (labels if labels.ndim == 1 else labels[:, 0]) >= 0
+    first_column = labels if labels.ndim == 1 else labels[:, 0]
+    return first_column >= 0
 
 
 def shows(labels: "Labels", place: int) -> npt.NDArray[np.bool_]:
     """Return which images show the class at this place, (N,)."""
-    found: npt.NDArray[np.bool_] = labels == place if labels.ndim == 1 else labels[:, place] == 1
-    return found
+    if labels.ndim == 1:
+        return np.asarray(labels == place)
+    return np.asarray(labels[:, place] == 1)
 
 
 def shows_none(labels: "Labels") -> npt.NDArray[np.bool_]:
     """Return which images of a multi-label job show none of the classes, (N,)."""
-    found: npt.NDArray[np.bool_] = (labels == 0).all(axis=1)
-    return found
+    return np.asarray((labels == 0).all(axis=1))
 
 
 def class_counts(labels: "Labels", classes: int) -> npt.NDArray[np.int64]:
@@ -40,15 +41,20 @@ def class_counts(labels: "Labels", classes: int) -> npt.NDArray[np.int64]:
 
 
 def strata(labels: "Labels") -> npt.NDArray[np.int64]:
-    """Return by what images are divided evenly, (N,): the class of each, -1 of one without a label.
+    """Return the stratum of each image, by which images are divided evenly, (N,).
 
-    Of several classes it is the one that the fewest of these images show, as rare ones are the
-    hardest to divide; where an image shows none, it is K. Source: Sechidis et al., *On the
-    stratification of multi-label data*, ECML PKDD 2011, who divide the rarest class first.
+    It is the image's class, and -1 without a label. Of several classes it is the one that the
+    fewest images show, because rare classes are the hardest to divide; if an image shows none of K
+    classes it is K.
+
+    Source: Sechidis et al., *On the stratification of multi-label data*, ECML PKDD 2011, who divide
+    the rarest class first.
     """
     if labels.ndim == 1:
         return labels
     shown = labels == 1
-    rarest = np.argsort(shown.sum(axis=0), kind="stable")
-    first = rarest[shown[:, rarest].argmax(axis=1)]
-    return np.where(known(labels), np.where(shown.any(axis=1), first, labels.shape[1]), -1)
+    rarest_first = np.argsort(shown.sum(axis=0), kind="stable")
+    rarest_shown = rarest_first[shown[:, rarest_first].argmax(axis=1)]
+    none_shown = labels.shape[1]
+    stratum = np.where(shown.any(axis=1), rarest_shown, none_shown)
+    return np.where(known(labels), stratum, -1)

@@ -1,8 +1,6 @@
-"""A site whose data is a CSV and a folder of images: read, checked row by row, split by group,
-decoded.
-"""
+"""A site whose data is a CSV and a folder of images: rows are checked, split by group, decoded."""
 
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -27,10 +25,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Entry:
-    """A row that is usable, apart perhaps from its image file."""
+    """A row that is usable, except that its image file may be missing."""
 
     line: int
-    """In the CSV."""
+    """Its line in the CSV."""
     sample_id: str
     path: Path
     missing: str
@@ -38,7 +36,7 @@ class Entry:
     label: Label
     group: str
     split: str
-    """Empty where the CSV does not say."""
+    """Empty where the CSV has no splits."""
     cells: Mapping[str, str]
     """The whole row, by column."""
 
@@ -55,23 +53,22 @@ class Entry:
 def load_manifest(
     file: ManifestSite, spec: "DataSpec", decode: Callable[[Sequence[Path]], Decoded]
 ) -> Listed:
-    """Read the rows of the site, and its images by ``decode``; see :func:`fedward.sites.load_site`."""
+    """Read a site's rows, and its images by ``decode``; see :func:`fedward.sites.load_site`."""
     entries, rejected, total = _entries(file, spec.classes, spec.label_kind)
-    entries = sorted(
-        _with_splits(entries, file), key=lambda entry: (SPLITS.index(entry.split), entry.sample_id)
-    )
-    unlabelled = [entry for entry in entries if entry.split != "train" and not entry.labelled]
+    entries = _with_splits(entries, file)
+    entries.sort(key=lambda entry: (SPLITS.index(entry.split), entry.sample_id))
     used = [entry for entry in entries if entry.split == "train" or entry.labelled]
-    found = [entry for entry in used if not entry.missing]
-    paths = [entry.path for entry in found]
-    pixels, failed, parts = decode(paths)
+    of_no_use = [entry for entry in entries if entry.split != "train" and not entry.labelled]
+    with_file = [entry for entry in used if not entry.missing]
+    pixels, failed, parts = decode([entry.path for entry in with_file])
     problems = {entry.line: entry.missing for entry in used if entry.missing}
-    problems |= {found[index].line: reason for index, reason in failed.items()}
+    for index, reason in failed.items():
+        problems[with_file[index].line] = reason
     rejected += [entry.rejected(problems[entry.line]) for entry in used if entry.line in problems]
     rejected.sort()
-    rejected += [entry.rejected(NO_LABEL_TO_EVALUATE, counted=False) for entry in unlabelled]
-    # Files that cannot be read are dropped last, so that fixing one moves no other image.
-    images = {entry.line: of_file for entry, of_file in zip(found, parts, strict=True)}
+    rejected += [entry.rejected(NO_LABEL_TO_EVALUATE, counted=False) for entry in of_no_use]
+    # Files that cannot be read are dropped last, so that repairing one moves no other image.
+    images = {entry.line: images for entry, images in zip(with_file, parts, strict=True)}
     rows = [
         Row(entry.sample_id, entry.label, entry.split, entry.group, images.get(entry.line, []))
         for entry in used
@@ -85,8 +82,8 @@ def read_entries(
     """Read the CSV and check every row, without opening an image.
 
     Returns:
-        The usable rows, whose files exist; the rejected rows; and the number of rows the site
-        selects (both together, without rows that may be another site's).
+        The usable rows, whose files exist; the rejected rows; and the number of rows that the site
+        selects: both together, without rows that may be another site's.
 
     Raises:
         DataError: the CSV cannot be used at all, or the selection is empty.
@@ -99,29 +96,26 @@ def read_entries(
 def _entries(
     file: ManifestSite, classes: Sequence[str], label_kind: "LabelKind"
 ) -> tuple[list[Entry], list[Rejected], int]:
-    """Return what :func:`read_entries` does, but rows without a file among the usable ones."""
+    """Return the same as :func:`read_entries`, with rows without a file among the usable ones."""
     check_places(file)
     columns = file.columns
     if isinstance(columns.label, tuple) and label_kind.exclusive:
-        where = f"site {file.site}, field columns.label"
-        expected = "one column, as the job has one label an image"
-        remedy = "Name it, or let images have several labels with --set data.multi_label=true."
         raise DataError(
-            where, expected=expected, found=f"{len(columns.label)} columns", remedy=remedy
+            f"site {file.site}, field columns.label",
+            "Name it, or let images have several labels with --set data.multi_label=true.",
+            expected="one column, as the job has one label an image",
+            found=f"{len(columns.label)} columns",
         )
     records, rejected = read_table(file.manifest, _named_columns(file), file.site)
-    if file.where or file.share:  # nobody knows whose a malformed row is
+    if file.where or file.share:
+        # A malformed row may be another site's.
         rejected = [row._replace(counted=False) for row in rejected]
     records = _selected(records, file, label_kind)
     total = len(records) + sum(row.counted for row in rejected)
     if not total:
-        found = "none that the site file selects"
-        remedy = "Check 'where', 'ignore_labels' and the CSV."
         raise DataError(
-            f"site {file.site}, {file.manifest}",
-            expected="at least one row",
-            found=found,
-            remedy=remedy,
+            f"site {file.site}, {file.manifest} has no row that the site file selects",
+            "Check 'where', 'ignore_labels' and the CSV.",
         )
     entries: dict[str, Entry] = {}
     for record in records:
@@ -138,24 +132,31 @@ def _entries(
 
 
 def _named_columns(file: ManifestSite) -> list[str]:
-    """Return the columns that a site file names, that of the images' ids first."""
+    """Return the columns that a site file names, the one of the images' ids first."""
     columns = file.columns
     labels = columns.label if isinstance(columns.label, tuple) else (columns.label,)
-    own = (columns.sample_id, columns.image, *labels, columns.group, columns.split)
-    return [name for name in (*own, *file.where, *file.survey_columns) if name is not None]
+    names = [
+        columns.sample_id,
+        columns.image,
+        *labels,
+        columns.group,
+        columns.split,
+        *file.where,
+        *file.survey_columns,
+    ]
+    return [name for name in names if name is not None]
 
 
 def listed_images(file: ManifestSite) -> int:
-    """Return how many of the site's rows name an image that is there, whatever their labels; no
-    image is opened.
+    """Return how many of the site's rows name an image that exists, whatever their labels.
 
-    Rows are the site's by ``where``. Which ones ``share`` leaves to it is known with a job's labels
-    only.
+    No image is opened. Rows are the site's by ``where``. Which of them ``share`` leaves to it
+    depends on a job's labels.
 
     Raises:
-        DataError: folder or CSV are not there, the CSV cannot be read or lacks a column, or more
-            than ``max_rejected`` of the rows have no image, with ``share`` all of them; the first
-            with the reason.
+        DataError: folder or CSV are missing, the CSV cannot be read or lacks a column, or more than
+            ``max_rejected`` of the rows have no image, with ``share`` all of them; the text has the
+            reason of the first.
     """
     check_places(file)
     records, _ = read_table(file.manifest, _named_columns(file), file.site)
@@ -168,44 +169,46 @@ def listed_images(file: ManifestSite) -> int:
             missing.append(f"line {record.line}: {problem}")
     allowed = len(records) - 1 if file.share else file.max_rejected * len(records)
     if len(missing) > allowed or not records:
-        where = f"site {file.site}, {file.manifest}"
-        expected = f"rows whose images lie in {file.folder}"
-        found = f"{len(missing)} of {len(records)} that do not" + "".join(
-            f"; {reason}" for reason in missing[:1]
+        raise DataError(
+            f"site {file.site}, {file.manifest}",
+            "Fix the rows, or the field folder of the site file.",
+            expected=f"rows whose images are in {file.folder}",
+            found="; ".join([f"{len(missing)} of {len(records)} that are not", *missing[:1]]),
         )
-        remedy = "Fix the rows, or the field folder of the site file."
-        raise DataError(where, expected=expected, found=found, remedy=remedy)
     return len(records) - len(missing)
 
 
 def _selected(records: list[Record], file: ManifestSite, label_kind: "LabelKind") -> list[Record]:
-    def said(record: Record) -> list[str]:
-        return words(record, file.columns.label, label_kind)
-
-    chosen = [
-        record
-        for record in records
-        if _is_wanted(record, file) and not set(file.ignore_labels).intersection(said(record))
-    ]
+    """Return the rows that a site file selects."""
+    chosen = []
+    labels = []
+    for record in records:
+        label = words(record, file.columns.label, label_kind)
+        if _is_wanted(record, file) and not set(file.ignore_labels).intersection(label):
+            chosen.append(record)
+            labels.append(SEPARATOR.join(label))
     if file.share is None:
         return chosen
+    number, parts = file.share
     groups = [_group(record, file) for record in chosen]
-    labels = [SEPARATOR.join(said(record)) for record in chosen]
-    parts = even_parts(groups, labels, file.share[1], file.split.seed)
-    return [record for record, part in zip(chosen, parts, strict=True) if part == file.share[0] - 1]
+    part_of = even_parts(groups, labels, parts, file.split.seed)
+    return [record for record, part in zip(chosen, part_of, strict=True) if part == number - 1]
 
 
 def _is_wanted(record: Record, file: ManifestSite) -> bool:
+    """Return whether ``where`` selects a row."""
     return all(record.cells[column] in values for column, values in file.where.items())
 
 
 def _group(record: Record, file: ManifestSite) -> str:
+    """Return the group of a row; a row without one is a group of its own."""
     return record.cell(file.columns.group) or record.cell(file.columns.sample_id)
 
 
 def _check(
     record: Record, file: ManifestSite, classes: Sequence[str], label_kind: "LabelKind"
 ) -> Entry:
+    """Return a row as an entry; BadRow where it cannot be used."""
     cells = record.cells
     columns = file.columns
     if not cells[columns.sample_id]:
@@ -233,26 +236,39 @@ def _check(
 
 
 def _with_splits(entries: list[Entry], file: ManifestSite) -> list[Entry]:
+    """Return the entries with a split each: that of the CSV, or one drawn by group."""
     if entries and entries[0].split:
         _check_no_leak(entries, file)
         return entries
-    # A group that nobody labelled is of no use to an evaluation: it trains.
-    known = {entry.group for entry in entries if entry.labelled}
-    divided = [entry for entry in entries if entry.group in known]
+    # A group without any label is of no use to an evaluation: it trains.
+    labelled_groups = {entry.group for entry in entries if entry.labelled}
+    divided = [entry for entry in entries if entry.group in labelled_groups]
+    training = [entry for entry in entries if entry.group not in labelled_groups]
+    groups = [entry.group for entry in divided]
     labels = strata(np.array([entry.label for entry in divided], np.int64))
-    shares = [max(1 - file.split.val - file.split.test, 0.0), file.split.val, file.split.test]
-    parts = group_split([entry.group for entry in divided], labels, shares, file.split.seed)
-    given = [replace(entry, split=SPLITS[part]) for entry, part in zip(divided, parts, strict=True)]
-    return given + [replace(entry, split="train") for entry in entries if entry.group not in known]
+    train_share = max(1 - file.split.val - file.split.test, 0.0)
+    shares = [train_share, file.split.val, file.split.test]
+    parts = group_split(groups, labels, shares, file.split.seed)
+    return [
+        *(replace(entry, split=SPLITS[part]) for entry, part in zip(divided, parts, strict=True)),
+        *(replace(entry, split="train") for entry in training),
+    ]
 
 
 def _check_no_leak(entries: list[Entry], file: ManifestSite) -> None:
-    splits = Counter(group for group, _ in {(entry.group, entry.split) for entry in entries})
-    leaking = sorted(group for group, count in splits.items() if count > 1)
+    """Refuse a CSV that puts images of one group into several splits."""
+    splits: dict[str, set[str]] = defaultdict(set)
+    for entry in entries:
+        splits[entry.group].add(entry.split)
+    leaking = sorted(group for group in splits if len(splits[group]) > 1)
     if leaking:
-        where = f"site {file.site}, {file.manifest}, column {file.columns.split or 'split'}"
-        found = f"groups in several: {', '.join(leaking[:5])}" + f" and {len(leaking) - 5} more" * (
-            len(leaking) > 5
+        groups = ", ".join(leaking[:5])
+        if len(leaking) > 5:
+            groups += f" and {len(leaking) - 5} more"
+        raise DataError(
+            f"site {file.site}, {file.manifest}, column {file.columns.split or 'split'}",
+            "Move each of these groups to one split: results on known patients say nothing about "
+            "new ones.",
+            expected="each group in one split",
+            found=f"groups in several: {groups}",
         )
-        remedy = "Move each of these groups to one split: results on known patients say nothing about new ones."
-        raise DataError(where, expected="each group in one split", found=found, remedy=remedy)

@@ -1,6 +1,4 @@
-"""A site whose data is a file in the MedMNIST layout (Yang et al., 2023): arrays of images and
-labels by split.
-"""
+"""A site whose data is a file in the MedMNIST layout (Yang et al., 2023): arrays by split."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -21,17 +19,19 @@ if TYPE_CHECKING:
     from fedward.label_kinds import LabelKind
 
 
+_OTHER_FILE = "Fetch the file again, or name another."
+
+
 def load_npz(file: NpzSite, spec: "DataSpec") -> Listed:
-    """Read the site's images; see :func:`fedward.sites.load_site`. Sample ids are ``<split>-<index
-    in the file>``.
+    """Read the site's images; see :func:`fedward.sites.load_site`.
+
+    Sample ids are ``SPLIT-INDEX``, by the index in the file.
     """
     rows: list[Row] = []
     pixels: list[Pixels] = []
     rejected: list[Rejected] = []
     total = 0
-    for split in (
-        SPLITS if file.indices is None else [name for name in SPLITS if file.indices.get(name)]
-    ):
+    for split in used_splits(file):
         images, labels = read_split(file, split, spec.label_kind)
         wanted = _wanted(file, split, labels)
         total += len(wanted)
@@ -58,9 +58,22 @@ def load_npz(file: NpzSite, spec: "DataSpec") -> Listed:
     return Listed(rows, np.array(pixels, np.uint8).reshape(shape), rejected, total)
 
 
+def used_splits(file: NpzSite) -> list[str]:
+    """Return the splits of which the site has images."""
+    if file.indices is None:
+        return list(SPLITS)
+    return [name for name in SPLITS if file.indices.get(name)]
+
+
 def fitted(image: Pixels, spec: "DataSpec") -> Pixels:
-    """Return an image of a file, uint8 (H, W) or (H, W, C), as the network sees it; BadRow where it
-    is blank.
+    """Return an image of a file as the network sees it.
+
+    Args:
+        image: uint8 (H, W) or (H, W, C).
+        spec: what the job says of its images.
+
+    Raises:
+        BadRow: the image is blank.
     """
     pixels = fit(as_image(image), spec.image_size, spec.channels)
     check_not_blank(pixels)
@@ -68,8 +81,7 @@ def fitted(image: Pixels, spec: "DataSpec") -> Pixels:
 
 
 def read_split(file: NpzSite, split: str, label_kind: "LabelKind") -> tuple[Pixels, Labels]:
-    """Return the arrays that hold one split: uint8 images (N, H, W) or (N, H, W, 3), int64 labels
-    (N,).
+    """Return the arrays that hold one split: uint8 images (N, H, W[, 3]), int64 labels (N,).
 
     In a multi-label job labels are (N, C) of 0 and 1, and the site file says what each column is.
 
@@ -77,11 +89,13 @@ def read_split(file: NpzSite, split: str, label_kind: "LabelKind") -> tuple[Pixe
     images, or of images that have no splits.
 
     Raises:
-        DataError: no such file or arrays, pickled content, other shapes or types, labels of the
-            other kind.
+        DataError: the file or the arrays are missing, pickled, of other shapes or types, or have
+            labels of the other kind.
     """
     check_places(file)
-    prefixes = [f"{split}_", *(() if file.indices is None else ("train_", ""))]
+    prefixes = [f"{split}_"]
+    if file.indices is not None:
+        prefixes += ["train_", ""]
     images, labels = read_arrays(file.file, prefixes, f"site {file.site}, {file.file}, {split}")
     _check_kind(file, split, labels, label_kind)
     return images, labels
@@ -94,89 +108,102 @@ def check_layout(file: NpzSite, label_kind: "LabelKind") -> None:
         DataError: it cannot be read, or its labels are of the other kind.
     """
     for name, labels in _labels(file).items():
-        _check_kind(file, name.removesuffix("labels").rstrip("_"), _flat(labels), label_kind)
+        split = name.removesuffix("labels").rstrip("_")
+        _check_kind(file, split, _flat(labels), label_kind)
 
 
 def labels_in(file: NpzSite) -> int:
-    """Return how many labels the file holds, of all its splits, whatever their kind; no image is
-    read.
+    """Return how many labels of all splits the file holds, without reading an image.
 
     Raises:
-        DataError: it is not there, cannot be read, or holds no labels.
+        DataError: the file is missing, cannot be read, or holds no labels.
     """
-    found = _labels(file)
-    if found:
-        return sum(map(len, found.values()))
-    where = f"site {file.site}, {file.file}"
-    expected = "an npz file with train_labels or labels"
-    raise DataError(
-        where, expected=expected, found="none", remedy="Fetch the file again, or name another."
-    )
+    by_name = _labels(file)
+    if not by_name:
+        raise DataError(
+            f"site {file.site}, {file.file} has neither train_labels nor labels",
+            _OTHER_FILE,
+        )
+    return sum(map(len, by_name.values()))
 
 
 def _labels(file: NpzSite) -> dict[str, npt.NDArray[Any]]:
     """Return the arrays of labels in the file, by name."""
     check_places(file)
+    names = [*(f"{split}_labels" for split in SPLITS), "labels"]
     try:
         with np.load(file.file, allow_pickle=False) as arrays:
-            names = [f"{split}{'_' * bool(split)}labels" for split in (*SPLITS, "")]
             return {name: arrays[name] for name in names if name in arrays}
     except Exception as error:  # as in read_arrays
-        where = f"site {file.site}, {file.file}"
-        remedy = "Fetch the file again, or name another."
         raise DataError(
-            where, expected="an npz file", found=reason_of(error), remedy=remedy
+            f"site {file.site}, {file.file}",
+            _OTHER_FILE,
+            expected="an npz file",
+            found=reason_of(error),
         ) from None
 
 
 def _flat(labels: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Return labels (N, 1) as (N,), and others as they are."""
     return labels.reshape(-1) if labels.shape[1:] == (1,) else labels
 
 
 def _check_kind(
     file: NpzSite, split: str, labels: npt.NDArray[Any], label_kind: "LabelKind"
 ) -> None:
+    """Refuse labels of the other kind, and columns that the site file does not name."""
     if label_kind.exclusive != (labels.ndim == 1):
+        name = f"{split}_labels" if split else "labels"
         other = str(label_kind.exclusive).lower()
         raise DataError(
-            f"site {file.site}, {file.file}, {split}{'_' * bool(split)}labels",
+            f"site {file.site}, {file.file}, {name}",
             f"Use a file of such labels, or set data.multi_label={other} in the job.",
             expected=label_kind.label_shape,
             found=f"{labels.shape}",
         )
     columns = label_kind.columns(labels)
     if columns and set(file.labels) != columns:
-        expected = f"the class of each column from 0 to {max(columns)}"
-        found = ", ".join(map(str, file.labels))
-        remedy = "Leave the name of a column empty where the job has no such class."
         raise DataError(
-            f"site {file.site}, field labels", expected=expected, found=found, remedy=remedy
+            f"site {file.site}, field labels",
+            "Leave the name of a column empty where the job has no such class.",
+            expected=f"the class of each column from 0 to {max(columns)}",
+            found=", ".join(map(str, file.labels)),
         )
 
 
 def read_arrays(path: Path, prefixes: Sequence[str], where: str) -> tuple[Pixels, Labels]:
-    """Return images and labels, (N,) or (N, C), of the first prefix under which the file has
-    images.
+    """Return images, and labels (N,) or (N, C), of the first prefix that has images.
+
+    Args:
+        path: of the npz file.
+        prefixes: of the arrays' names.
+        where: for messages.
+
+    Raises:
+        DataError: the file cannot be read, or has other arrays.
     """
     try:
         with np.load(path, allow_pickle=False) as arrays:
             prefix = next((start for start in prefixes if f"{start}images" in arrays), prefixes[0])
             images = arrays[f"{prefix}images"]
             labels = arrays[f"{prefix}labels"]
-    except Exception as error:  # broken bytes end in a dozen kinds, from the archive, its compression and the header
-        expected = f"an npz file with {prefixes[0]}images and {prefixes[0]}labels"
-        remedy = "Fetch the file again, or name another."
-        raise DataError(where, expected=expected, found=reason_of(error), remedy=remedy) from None
-    pictures = are_pictures(images)
-    each = labels.ndim in (1, 2) and labels.shape[:1] == images.shape[:1]
-    whole = each and np.issubdtype(labels.dtype, np.integer)
-    if not (pictures and whole):
-        expected = (
-            "uint8 images (N, H, W) or (N, H, W, 1 or 3), and whole-number labels (N,) or (N, C)"
-        )
-        found = f"images {images.dtype} {images.shape}, labels {labels.dtype} {labels.shape}"
+    except Exception as error:
+        # Broken bytes fail in a dozen ways: in the archive, its compression, or a header.
         raise DataError(
-            where, expected=expected, found=found, remedy="Use a file of 2D images with labels."
+            where,
+            _OTHER_FILE,
+            expected=f"an npz file with {prefixes[0]}images and {prefixes[0]}labels",
+            found=reason_of(error),
+        ) from None
+    one_per_image = labels.ndim in (1, 2) and labels.shape[:1] == images.shape[:1]
+    whole_numbers = np.issubdtype(labels.dtype, np.integer)
+    if not are_pictures(images) or not one_per_image or not whole_numbers:
+        raise DataError(
+            where,
+            "Use a file of 2D images with labels.",
+            expected="uint8 images (N, H, W) or (N, H, W, 1 or 3), and whole-number labels (N,) or "
+            "(N, C)",
+            found=f"images {images.dtype} {images.shape}, labels {labels.dtype} {labels.shape}",
         )
     return images, _flat(labels.astype(np.int64))
 
@@ -188,25 +215,28 @@ def are_pictures(images: npt.NDArray[Any]) -> bool:
 
 
 def _wanted(file: NpzSite, split: str, labels: Labels) -> list[int]:
+    """Return the indices of the site's images in a split."""
     if file.indices is not None:
-        wanted = file.indices.get(split, ())
-        if wanted and (
-            min(wanted) < 0 or max(wanted) >= len(labels) or len(set(wanted)) < len(wanted)
-        ):
-            expected = f"different numbers from 0 to {len(labels) - 1}"
-            remedy = "Write the site file for this file anew."
-            found = f"{len(wanted)} numbers from {min(wanted)} to {max(wanted)}"
-            raise DataError(
-                f"site {file.site}, field indices.{split}",
-                expected=expected,
-                found=found,
-                remedy=remedy,
-            )
-        return sorted(wanted)
+        return _checked_indices(file, split, len(labels))
     if file.share is None:
         return list(range(len(labels)))
     part, parts = file.share
-    owner = even_parts(
-        [f"{split}-{index}" for index in range(len(labels))], strata(labels), parts, file.split.seed
-    )
-    return np.flatnonzero(owner == part - 1).tolist()
+    ids = [f"{split}-{index}" for index in range(len(labels))]
+    part_of = even_parts(ids, strata(labels), parts, file.split.seed)
+    return np.flatnonzero(part_of == part - 1).tolist()
+
+
+def _checked_indices(file: NpzSite, split: str, images: int) -> list[int]:
+    """Return the indices that a site file lists, sorted."""
+    indices = sorted((file.indices or {}).get(split, ()))
+    if not indices:
+        return []
+    different = len(set(indices)) == len(indices)
+    if indices[0] < 0 or indices[-1] >= images or not different:
+        raise DataError(
+            f"site {file.site}, field indices.{split}",
+            "Write the site file for this file again.",
+            expected=f"different numbers from 0 to {images - 1}",
+            found=f"{len(indices)} numbers from {indices[0]} to {indices[-1]}",
+        )
+    return indices

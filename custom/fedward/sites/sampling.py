@@ -1,5 +1,6 @@
-"""FedVC: every site works as a virtual client of the same size (Hsu, Qi and Brown, ECCV 2020, Sec.
-3.2).
+"""FedVC: every site works as a virtual client of the same size.
+
+Source: Hsu, Qi and Brown, ECCV 2020, Sec. 3.2.
 """
 
 import torch
@@ -10,9 +11,11 @@ from fedward.errors import DataError
 def virtual_client(pool: int, images: int, generator: torch.Generator) -> torch.Tensor:
     """Draw which of a site's images one round trains on: a fixed number, whatever the site's size.
 
-    Source: Hsu et al. 2020, Sec. 3.2: without replacement if the site has enough images. Deviates
-    for smaller sites: instead of drawing with replacement, the images are passed through in fresh
-    orders until enough are drawn, so that every image occurs ``images // pool`` or one more times.
+    Source: Hsu et al. 2020, Sec. 3.2: without replacement if the site has enough images.
+
+    Deviates for smaller sites: instead of drawing with replacement, all images are used in one new
+    order after the other until enough are drawn. Every image occurs ``images // pool`` times or
+    once more.
 
     Args:
         pool: number of images the site has, at least 1 (0 if ``images`` is 0).
@@ -26,12 +29,9 @@ def virtual_client(pool: int, images: int, generator: torch.Generator) -> torch.
         DataError: images are asked of an empty pool.
     """
     if images and pool < 1:
-        raise DataError(
-            "virtual client",
-            expected="a pool of images",
-            found="none",
-            remedy="Leave this site out.",
-        )
-    passes = -(-images // pool) if images else 0
-    drawn = [torch.randperm(pool, generator=generator) for _ in range(passes)]
-    return torch.cat(drawn)[:images] if drawn else torch.zeros(0, dtype=torch.long)
+        raise DataError("A virtual client has no images to draw from", "Leave this site out.")
+    if images == 0:
+        return torch.zeros(0, dtype=torch.long)
+    passes = -(-images // pool)  # rounded up
+    orders = [torch.randperm(pool, generator=generator) for _ in range(passes)]
+    return torch.cat(orders)[:images]

@@ -1,4 +1,4 @@
-"""The DICOM files of one series, a slice each in one folder, to a volume.
+"""Reads a folder with the DICOM files of one series, a slice each, as a volume.
 
 Messages from here repeat no text of a header: they may reach a log.
 """
@@ -31,11 +31,11 @@ _TAGS = [
 _TO_RAS = np.diag([-1.0, -1.0, 1.0])
 """DICOM's axes grow to the patient's left, back and head."""
 _TILT = 0.01
+"""Largest difference of direction cosines among parallel slices."""
 _UNEVEN = 0.1
+"""Largest difference of a gap from the usual one, as a share of it."""
 _SAME = 0.01
-"""Largest difference of direction cosines; of a gap from the usual one, as a share; millimetres
-between two places.
-"""
+"""Slices closer than this are at one place, in millimetres."""
 
 
 def read_series(folder: Path, largest: int) -> Volume:
@@ -50,10 +50,10 @@ def read_series(folder: Path, largest: int) -> Volume:
         largest: number of voxels of a volume.
 
     Raises:
-        BadRow: a link leaves the folder; a file named ``.dcm`` is none; the files are of several
-            series, sizes or directions, or several frames each; there is one slice alone; slices
-            are missing, uneven or at one place; or there are more voxels; or as
-            :func:`fedward.sites.dicom.open_values`.
+        BadRow: a link leaves the folder; a file named ``.dcm`` is not DICOM; the files are of
+            several series, sizes or directions, or have several frames; there is only one slice;
+            slices are missing, uneven or at one place; there are too many voxels; or
+            :func:`fedward.sites.dicom.open_values` refuses a file.
         Exception: whatever pydicom makes of a damaged file.
     """
     files, headers = _headers(folder)
@@ -78,53 +78,53 @@ def _headers(folder: Path) -> tuple[list[Path], list[Any]]:
         raise BadRow(
             f"expected DICOM files, found {len(broken)} that are not, such as {broken[0]!r:.80}"
         )
-    found = {path: read_header(path, _TAGS) for path in series_files(folder)}
-    files = [path for path, header in found.items() if "Rows" in header and "Columns" in header]
+    header_of = {path: read_header(path, _TAGS) for path in series_files(folder)}
+    files = [path for path, header in header_of.items() if "Rows" in header and "Columns" in header]
     if any(path.resolve().parent != folder.resolve() for path in files):
         raise BadRow("expected slices in the folder itself, found a link that leaves it")
     if len(files) < 2:
         raise BadRow(
-            f"expected a folder of slices, a DICOM file each, found {len(files)}: name a single image itself"
+            f"expected a folder of slices, a DICOM file each, found {len(files)}: name a single "
+            "image itself"
         )
-    headers = [found[path] for path in files]
-    count = len({str(header.get("SeriesInstanceUID")) for header in headers})
-    if count > 1:
+    headers = [header_of[path] for path in files]
+    series = {str(header.get("SeriesInstanceUID")) for header in headers}
+    if len(series) > 1:
         raise BadRow(
-            f"expected the slices of one series, found {count} series: give each a folder of its own"
+            f"expected the slices of one series, found {len(series)} series: give each a folder of "
+            "its own"
         )
     sizes = sorted({(int(header.Columns), int(header.Rows)) for header in headers})
-    if len(sizes) > 1 or len({str(header.get("PixelSpacing")) for header in headers}) > 1:
-        told = " and ".join(f"{width} x {height}" for width, height in sizes[:2])
-        raise BadRow(
-            f"expected slices of one size, found {told if len(sizes) > 1 else 'several sizes of pixels'}"
-        )
+    if len(sizes) > 1:
+        first, second = (f"{width} x {height}" for width, height in sizes[:2])
+        raise BadRow(f"expected slices of one size, found {first} and {second}")
+    if len({str(header.get("PixelSpacing")) for header in headers}) > 1:
+        raise BadRow("expected slices of one size, found several sizes of pixels")
     return files, headers
 
 
 def _by_position(headers: Sequence[Any]) -> tuple[list[int], Affine] | None:
-    """Return the order of slices and where they lie; None where no header says it."""
-    said = [
-        (header.get("ImageOrientationPatient"), header.get("ImagePositionPatient"))
-        for header in headers
-    ]
-    if not any(position for _, position in said):
+    """Return the order of slices and the affine of the volume; None if no header has a position."""
+    orientations = [header.get("ImageOrientationPatient") for header in headers]
+    positions = [header.get("ImagePositionPatient") for header in headers]
+    if not any(positions):
         return None
-    if not all(orientation and position for orientation, position in said):
+    if not all(orientations) or not all(positions):
         raise BadRow(
-            "expected ImagePositionPatient and ImageOrientationPatient in all slices, found some without"
+            "expected ImagePositionPatient and ImageOrientationPatient in all slices, found some "
+            "without"
         )
-    directions, positions = (np.array(column, np.float64) for column in zip(*said, strict=True))
+    directions = np.array(orientations, np.float64)
+    origins = np.array(positions, np.float64)
     along = directions[0, :3]
     down = directions[0, 3:]
     normal = np.cross(along, down)
-    if (
-        not np.isfinite([*directions.flat, *positions.flat]).all()
-        or abs(np.linalg.norm(normal) - 1) > _TILT
-    ):
+    finite = np.isfinite(directions).all() and np.isfinite(origins).all()
+    if not finite or abs(np.linalg.norm(normal) - 1) > _TILT:
         raise BadRow("expected headers that say where right, front and head are, found none")
     if np.ptp(directions, axis=0).max() > _TILT:
         raise BadRow("expected parallel slices, found several directions: leave localizers out")
-    places = positions @ normal
+    places = origins @ normal
     order = [int(index) for index in np.argsort(places)]
     _check_even(np.diff(places[order]))
     affine = np.eye(4)
@@ -133,37 +133,38 @@ def _by_position(headers: Sequence[Any]) -> tuple[list[int], Affine] | None:
 
 
 def _check_even(gaps: npt.NDArray[np.float64]) -> None:
+    """Refuse slices at one place, and gaps that differ from the others."""
     if gaps.min() < _SAME:
         raise BadRow(
-            "expected one slice at each place, found several: a series over time or of echoes is not read"
+            "expected one slice at each place, found several: a series over time or of echoes is "
+            "not read"
         )
     usual = float(np.median(gaps))
     worst = int(np.abs(gaps - usual).argmax())
     if abs(gaps[worst] - usual) > _UNEVEN * usual:
-        where = (
-            f"{gaps[worst] / usual:.2g} times the usual one between slices {worst} and {worst + 1}"
+        raise BadRow(
+            f"expected even gaps between slices, found one {gaps[worst] / usual:.2g} times the "
+            f"usual one between slices {worst} and {worst + 1}: is a file missing?"
         )
-        raise BadRow(f"expected even gaps between slices, found one {where}: is a file missing?")
 
 
 def _by_number(headers: Sequence[Any]) -> tuple[list[int], None]:
-    """Return the order of slices whose position nobody knows."""
+    """Return the order of slices without positions, by their instance numbers."""
     numbers = [int(header.get("InstanceNumber") or -1) for header in headers]
-    order = sorted(range(len(numbers)), key=numbers.__getitem__)
-    if min(numbers) < 0 or [numbers[index] - numbers[order[0]] for index in order] != list(
-        range(len(numbers))
-    ):
+    first = min(numbers)
+    if first < 0 or sorted(numbers) != list(range(first, first + len(numbers))):
         raise BadRow(
-            "expected ImagePositionPatient, or an InstanceNumber for each slice without gaps, found neither"
+            "expected ImagePositionPatient, or an InstanceNumber for each slice without gaps, "
+            "found neither"
         )
-    return order, None
+    return sorted(range(len(numbers)), key=numbers.__getitem__), None
 
 
 def _window(headers: Sequence[Any]) -> tuple[Window, str] | None:
-    found = {
-        (file_window(header), str(header.get("VOILUTFunction") or "LINEAR")) for header in headers
-    }
-    (window, function), *others = found
-    return (
-        None if window is None or others or headers[0].get("VOILUTSequence") else (window, function)
-    )
+    """Return the window that all slices have in common, and its function."""
+    windows = {file_window(header) for header in headers}
+    functions = {str(header.get("VOILUTFunction") or "LINEAR") for header in headers}
+    if len(windows) > 1 or len(functions) > 1 or headers[0].get("VOILUTSequence"):
+        return None
+    window = windows.pop()
+    return None if window is None else (window, functions.pop())

@@ -1,4 +1,4 @@
-"""The file in which a site says what its data is: read, checked, and turned into named errors."""
+"""The file in which a site describes its data: its fields, and how it is found and checked."""
 
 import json
 import os
@@ -26,8 +26,9 @@ from fedward.yaml_text import read_yaml_file
 SERVER = "server"
 """The name under which the server's own images are found."""
 ANY_SITE = "fedward_site.yaml"
+"""Name of a site file that does not name its site."""
 NO_SITE = (f"{SERVER}.yaml", "fedward_policy.yaml")
-"""What lies beside site files and is none: the server's, and a site's policy."""
+"""Files beside site files that are not sites' files: the server's, and a site's policy."""
 
 
 def _not_empty(value: object) -> object:
@@ -43,7 +44,7 @@ def _device(value: object) -> object:
 
 
 def _plain_name(value: str) -> str:
-    """Refuse a name of a site that leads elsewhere as a file's name, or is none on a screen."""
+    """Refuse a name that leads elsewhere as a file's name, or cannot be shown."""
     if value in (".", "..") or "/" in value or not value.isprintable():
         raise ValueError("a plain name, without / and control characters")
     return value
@@ -66,21 +67,24 @@ class Columns(_Part):
     sample_id: str = "sample_id"
     image: str = "image"
     label: str | tuple[str, ...] | None = "label"
-    """None: the site has no labels. Several columns, in a multi-label job: each is a finding, 0 or
-    1.
+    """The column of labels. None: the site has no labels.
+
+    In a multi-label job there may be several columns of 0 and 1, each for a finding.
     """
     group: str | None = "group"
-    """Patient or lesion, whose images stay together; None: every image stands alone. An empty cell:
-    this one does.
+    """Column of patients or lesions, whose images stay together.
+
+    None: every image is a group of its own, as is one whose cell is empty.
     """
     split: str | None = None
-    """Column of train/val/test; unset: the column ``split`` if there is one, else the site file's
-    ``split`` shares.
+    """Column of train, val and test.
+
+    Unset: the column ``split`` if there is one, else the shares of the field ``split``.
     """
 
 
 class Split(_Part):
-    """Shares of the groups set apart for validation and test, where no column says it."""
+    """Shares of the groups that are set apart for validation and test, if no column says it."""
 
     val: Share = 0.15
     test: Share = 0.25
@@ -94,9 +98,10 @@ class Split(_Part):
 
 
 class ClassWords(_Part):
-    """How readers are told of a class."""
+    """How a class is explained to readers."""
 
     title: str = ""
+    """Its name on the page; empty: the job's name."""
     definition: str = ""
 
 
@@ -104,20 +109,17 @@ class Reading(_Part):
     """How clinicians read the images that a job asks about (:mod:`fedward.annotation`)."""
 
     classes: dict[str, ClassWords] = {}
-    """Class of the job -> its title and definition; a class that is not named here shows its own
-    name.
-    """
+    """Class of the job -> its title and definition; other classes show their own name."""
     columns: tuple[str, ...] = ()
     """Columns of the CSV that are shown beside an image."""
     lesion: str | None = None
-    """Column of the lesions, whose images of one ``group`` share one answer; unset: each image has
-    its own.
-    """
+    """Column of lesions, whose images of one ``group`` share an answer; unset: one per image."""
     readers: int = Field(1, ge=1)
     """How many people must decide before an answer counts."""
     adjudicators: tuple[str, ...] = ()
-    """Names of those who decide where readers differ, and nothing else; unset: anyone who has not
-    answered.
+    """Names of people who decide where readers differ, and do nothing else.
+
+    Unset: anyone decides who has not answered.
     """
 
     @model_validator(mode="after")
@@ -131,20 +133,25 @@ class _SiteFile(_Part):
     site: Annotated[str, AfterValidator(_plain_name)] = ""
     """The site's name in messages; unset: the file's name."""
     labelled: Share | tuple[str, ...] = 1.0
-    """Share of its training labels the site is willing to use, stratified by class; or the ids of
-    the images whose labels it uses."""
+    """Share of its training labels that the site uses, stratified by class.
+
+    Or the ids of the images whose labels it uses.
+    """
     max_rejected: Share = 0.05
-    """Above this share of unusable rows the site is refused: the file is wrong, not a row. Rows
-    with too few or too many cells count only without ``where`` and ``share``: else they may be
-    another's."""
+    """Above this share of unusable rows the site is refused: the file is wrong, not a row.
+
+    Rows with too few or too many cells count only without ``where`` and ``share``: otherwise they
+    may be another site's.
+    """
     share: tuple[int, int] | None = None
     """(i, k): this site is the i-th of k group-disjoint parts of the rows, i from 1."""
     split: Split = Split()
     device: Annotated[str, BeforeValidator(_device)] = "auto"
     """Where the site works; ``auto``: on the first GPU, if there is one, else on the CPU."""
     threads: int = Field(1, ge=0)
-    """CPU threads of the site's work, at most one for each core; 0: all cores. Other numbers round
-    sums otherwise.
+    """CPU threads of the site's work, at most one for each core; 0: all cores.
+
+    Sums are rounded differently with another number.
     """
     processes: int = Field(1, ge=1)
     """Processes that train here together, one for each GPU; each takes the job's batch size."""
@@ -153,8 +160,9 @@ class _SiteFile(_Part):
     minutes_per_label: float | None = Field(None, ge=0.0)
     """What an answer costs here, for the report; unset: not reported."""
     wait_for_labels: float = Field(0.0, ge=0.0)
-    """Seconds a round waits at most for labels just asked for; later ones are used from the round
-    after they came.
+    """Seconds that a round waits for labels it has just asked for.
+
+    Later ones are used from the round after they came.
     """
     reading: Reading = Reading()
 
@@ -167,9 +175,7 @@ class _SiteFile(_Part):
     @model_validator(mode="after")
     def _one_gpu_each(self) -> "_SiteFile":
         if self.processes > 1 and ":" in self.device:
-            raise ValueError(
-                "device: cuda or auto, as each of several processes takes a GPU of its own"
-            )
+            raise ValueError("device: cuda or auto, as each of several processes takes a GPU")
         return self
 
 
@@ -178,28 +184,28 @@ class ManifestSite(_SiteFile):
 
     kind: Literal["manifest"]
     folder: Place
-    """Images lie in here and nowhere else."""
+    """The folder that all images are in."""
     manifest: Place = Path()
     """The CSV; unset: ``manifest.csv`` in the folder."""
     columns: Columns = Columns()
     where: dict[str, tuple[str, ...]] = {}
-    """Column -> values: only rows that have one of the values in each of the columns."""
+    """Column -> values: a row is used if it has one of the values in each of the columns."""
     labels: dict[str, str] = {}
-    """The site's label -> the job's class, empty for none; a label that is not named here must be a
-    class itself.
+    """The site's label -> the job's class, empty for none.
+
+    A label that is not named here must be a class itself.
     """
     ignore_labels: tuple[str, ...] = ()
-    """The site's labels whose rows are not used at all."""
+    """The site's labels whose rows are not used."""
     survey_columns: Annotated[tuple[str, ...], Field(max_length=10)] = ()
-    """Columns, such as the camera, of which a survey tells how many images have which value; by
-    default none.
-    """
+    """Columns, such as the camera, for which a survey reports how many images have which value."""
     window: tuple[Annotated[float, Field(allow_inf_nan=False)], Width] | None = None
-    """Centre and width for grey DICOM images and volumes, after the rescale; unset: each file's
-    own, or percentiles.
+    """Centre and width for grey DICOM images and volumes, after the rescale.
+
+    Unset: each file's own window, or percentiles.
     """
     frames: Frames | None = None
-    """Which frames of DICOM files become images; unset: files of several are refused."""
+    """Which frames of DICOM files become images; unset: files of several frames are refused."""
     slices: Slices | None = None
     """Which slices of volumes become images; unset: volumes are refused."""
 
@@ -219,25 +225,26 @@ class ManifestSite(_SiteFile):
     @model_validator(mode="after")
     def _names_nobody(self) -> "ManifestSite":
         naming = {self.columns.sample_id, self.columns.image, self.columns.group or ""}
-        told = sorted(naming & set(self.survey_columns))
-        if told:
+        refused = sorted(naming & set(self.survey_columns))
+        if refused:
             raise ValueError(
-                f"survey_columns without {', '.join(told)}, which names images or patients"
+                f"survey_columns without {', '.join(refused)}, which names images or patients"
             )
         return self
 
 
 class NpzSite(_SiteFile):
-    """A file in the MedMNIST layout: ``train_images``, ``train_labels``, ``val_...``, ``test_...``."""
+    """A file in the MedMNIST layout: ``train_images``, ``train_labels``, ``val_images``."""
 
     kind: Literal["npz"]
     file: Place
     labels: dict[int, str] = {}
-    """Number in the file -> the job's class, empty for none. It must be set: numbers do not say
-    what they mean.
+    """Number in the file -> the job's class, empty for none.
+
+    It must be set, because numbers do not say what they mean.
     """
     indices: dict[SplitName, tuple[int, ...]] | None = None
-    """The site's images of each split; unset: all (or its ``share``)."""
+    """Indices of the site's images in each split; unset: all images, or the site's ``share``."""
 
     @model_validator(mode="after")
     def _no_columns(self) -> "NpzSite":
@@ -250,157 +257,165 @@ _KINDS: dict[str, type[ManifestSite | NpzSite]] = {"manifest": ManifestSite, "np
 
 
 def read_site_file(site_file: Path) -> ManifestSite | NpzSite:
-    """Read and check a site file; its site is set, and its paths are resolved: relative ones start
-    at its own folder.
+    """Read and check a site file.
+
+    Its site is set, and its paths are resolved: relative ones start at its own folder.
 
     Raises:
         DataError: the file cannot be read, is not YAML, or a field is missing, unknown or out of
-            bounds (named).
+            bounds; the text names the field.
     """
     where = f"site {site_file.stem}, file {site_file}"
     try:
         content = read_yaml_file(site_file)
     except (OSError, ValueError) as error:
-        expected = "a readable YAML file"
-        remedy = "Write or repair it."
-        raise DataError(where, expected=expected, found=reason_of(error), remedy=remedy) from None
-    read = _checked(content, where)
+        raise DataError(
+            where,
+            "Write or repair it.",
+            expected="a readable YAML file",
+            found=reason_of(error),
+        ) from None
+    file = _checked(content, where)
     base = site_file.parent
-    site = read.site or site_file.stem
-    if isinstance(read, NpzSite):
-        return read.model_copy(update={"site": site, "file": _resolved(base / read.file)})
-    folder = _resolved(base / read.folder)
-    manifest = _resolved(base / read.manifest) if read.manifest.name else folder / "manifest.csv"
-    return read.model_copy(update={"site": site, "folder": folder, "manifest": manifest})
+    site = file.site or site_file.stem
+    if isinstance(file, NpzSite):
+        return file.model_copy(update={"site": site, "file": _resolved(base / file.file)})
+    folder = _resolved(base / file.folder)
+    manifest = folder / "manifest.csv"
+    if file.manifest.name:
+        manifest = _resolved(base / file.manifest)
+    return file.model_copy(update={"site": site, "folder": folder, "manifest": manifest})
 
 
 def check_places(file: ManifestSite | NpzSite) -> None:
-    """Refuse a site file that names a folder or a file which is not there.
+    """Refuse a site file whose folder or files do not exist.
 
     Args:
         file: as :func:`read_site_file` returns it.
 
     Raises:
-        DataError: it does; with the field, and the place where one has looked.
+        DataError: one does not exist; the text has the field, and the place that was searched.
     """
     if isinstance(file, NpzSite):
-        places = [("file", file.file, "an npz file", file.file.is_file())]
-    else:
-        folder = ("folder", file.folder, "a folder of images", file.folder.is_dir())
-        places = [folder, ("manifest", file.manifest, "a CSV file", file.manifest.is_file())]
-    for field, path, expected, there in places:
-        if not there:
-            found = (
-                f"another kind at {path}"
-                if path.exists()
-                else f"none at {path}{did_you_mean_file(path)}"
-            )
-            remedy = "Fix the path, which starts at the site file's own folder if it is relative, or connect the disk."
-            raise DataError(
-                f"site {file.site}, field {field}", expected=expected, found=found, remedy=remedy
-            )
+        _check_place(file, "file", file.file, "an npz file", file.file.is_file())
+        return
+    _check_place(file, "folder", file.folder, "a folder of images", file.folder.is_dir())
+    _check_place(file, "manifest", file.manifest, "a CSV file", file.manifest.is_file())
+
+
+def _check_place(
+    file: ManifestSite | NpzSite, field: str, path: Path, kind: str, is_there: bool
+) -> None:
+    if is_there:
+        return
+    found = f"none at {path}{did_you_mean_file(path)}"
+    if path.exists():
+        found = f"another kind at {path}"
+    raise DataError(
+        f"site {file.site}, field {field}",
+        "Fix the path, which starts at the site file's own folder if it is relative, or connect "
+        "the disk.",
+        expected=kind,
+        found=found,
+    )
 
 
 def _resolved(path: Path) -> Path:
-    return Path(os.path.realpath(path))  # unlike resolve(), also of links in a circle
+    # Unlike resolve(), it also resolves links that lead in a circle.
+    return Path(os.path.realpath(path))
 
 
 def _checked(content: object, where: str) -> ManifestSite | NpzSite:
-    """Return what a site file says; of several faults the error names the first."""
+    """Return the content of a site file, checked; of several faults the error names the first."""
     remedy = "Fix this field of the site file."
     kind = content.get("kind") if isinstance(content, dict) else content
     if not isinstance(content, dict) or not isinstance(kind, str) or kind not in _KINDS:
-        found = (
-            "nothing"
-            if kind in (None, "")
-            else f"{kind!r:.200}{did_you_mean(kind, ('manifest', 'npz'))}"
-        )
-        raise DataError(
-            f"{where}, field kind", expected="manifest or npz", found=found, remedy=remedy
-        )
+        found = f"{kind!r:.200}{did_you_mean(kind, _KINDS)}"
+        if kind in (None, ""):
+            found = "nothing"
+        raise DataError(f"{where}, field kind", remedy, expected=" or ".join(_KINDS), found=found)
     try:
         return _KINDS[kind].model_validate(content)
     except ValidationError as error:
         first, *others = faults(error, content, names_in(_KINDS[kind]))
     expected = first.expected
-    more = f" ({len(others)} more problems)" if others else ""
+    found = first.found
+    if others:
+        found += f" ({len(others)} more problems)"
     if first.field == "max_set_aside":
         expected = "max_rejected, its new name"
         remedy = "Rename it in the site file."
-    where = f"{where}, field {first.field or 'kind'}"
-    raise DataError(where, expected=expected, found=first.found + more, remedy=remedy)
+    raise DataError(
+        f"{where}, field {first.field or 'kind'}", remedy, expected=expected, found=found
+    )
 
 
 def find_site_file(site: str, folders: Sequence[Path]) -> Path | None:
-    """Return the first ``<site>.yaml`` or ``fedward_site.yaml`` in the folders, in their order;
-    None if there is none.
+    """Return the first ``SITE.yaml`` or ``fedward_site.yaml`` in the folders; None without one.
 
-    The server's is ``server.yaml`` alone: what a hospital calls ``fedward_site.yaml`` is never
-    public.
+    The server's is ``server.yaml`` alone: a hospital's ``fedward_site.yaml`` is never public.
 
     Raises:
         DataError: the name is not a plain file name, and could lead out of the folders.
     """
     if Path(site).name != site or site in ("", ".", ".."):
-        raise DataError(
-            "site name", expected="a plain name", found=repr(site), remedy="Rename the site."
-        )
-    names = [f"{site}.yaml", *([] if site == SERVER else [ANY_SITE])]
-    return next(
-        (folder / name for folder in folders for name in names if (folder / name).is_file()), None
-    )
+        raise DataError("site name", "Rename the site.", expected="a plain name", found=repr(site))
+    names = [f"{site}.yaml"]
+    if site != SERVER:
+        names.append(ANY_SITE)
+    for folder in folders:
+        for name in names:
+            if (folder / name).is_file():
+                return folder / name
+    return None
 
 
 def site_files(folders: Sequence[Path]) -> list[str]:
-    """Return the names of all sites' files in the folders. The server's file and a policy are not
-    sites' files.
-    """
-    return sorted(
-        path.name
-        for folder in folders
-        for path in folder.glob("*.yaml")
-        if path.name not in NO_SITE
-    )
+    """Return the names of all sites' files in the folders, without the server's and policies."""
+    names = [path.name for folder in folders for path in folder.glob("*.yaml")]
+    return sorted(name for name in names if name not in NO_SITE)
 
 
 def kit_site(site_file: Path) -> str | None:
-    """Return the name of the site whose startup kit holds a site file in ``local/``; None if no kit
-    does.
-    """
+    """Return the name of the site whose startup kit holds a site file in ``local/``, if any."""
     kit = site_file.resolve().parent.parent / "startup" / "fed_client.json"
     try:
-        name = json.loads(kit.read_text("utf-8"))["client"]["fqsn"].rpartition(".")[
-            -1
-        ]  # the last of a chain of relays
+        qualified = json.loads(kit.read_text("utf-8"))["client"]["fqsn"]
+        # The names of relays come before the site's.
+        name = qualified.rpartition(".")[-1]
     except (AttributeError, LookupError, OSError, TypeError, ValueError):
         return None
     return name if isinstance(name, str) and name.isprintable() else None
 
 
 def named_sites(folder: Path) -> list[str]:
-    """Return the names of the sites that a folder holds files of, sorted. ``fedward_site.yaml``
-    names no site.
+    """Return the sorted names of the sites whose files are in a folder.
+
+    ``fedward_site.yaml`` names no site.
 
     Raises:
-        ConfigError: it is no folder, or holds no site's file: the sites would train on the
-            synthetic images instead. Or a file in it ends in ``.yml``, which nothing reads.
+        ConfigError: there is no such folder; it holds no site's file, so that sites would train on
+            synthetic images instead; or a file in it ends in ``.yml``, which nothing reads.
     """
     where = f"site files {folder}"
     expected = "a folder with a file SITE.yaml for each site"
     unread = ", ".join(sorted(path.name for path in folder.glob("*.yml")))
     if unread:
-        remedy = "Rename it from .yml to .yaml, or remove it: sites are read from .yaml alone."
-        raise ConfigError(where, expected=expected, found=unread, remedy=remedy)
+        raise ConfigError(
+            where,
+            "Rename it from .yml to .yaml, or remove it: sites are read from .yaml alone.",
+            expected=expected,
+            found=unread,
+        )
     files = site_files([folder])
     if files:
         return [Path(file).stem for file in files if file != ANY_SITE]
-    found = (
-        "no such file in it"
-        if folder.is_dir()
-        else "a file"
-        if folder.exists()
-        else "no such folder"
+    if folder.is_dir():
+        found = "no such file in it"
+    elif folder.exists():
+        found = "a file"
+    else:
+        found = f"no such folder{did_you_mean_file(folder)}"
+    raise ConfigError(
+        where, "Name the folder with the sites' files.", expected=expected, found=found
     )
-    found = found + did_you_mean_file(folder)
-    remedy = "Name the folder with the sites' files."
-    raise ConfigError(where, expected=expected, found=found, remedy=remedy)

@@ -1,5 +1,6 @@
-"""Who is in which split, and whose label is seen: whole groups, stratified by class, the same in
-every row order.
+"""Divides rows into splits by whole groups, and chooses labels that are seen, both by class.
+
+The result depends on the set of rows, not on their order.
 """
 
 import hashlib
@@ -10,16 +11,16 @@ import numpy as np
 import numpy.typing as npt
 
 Whole: TypeAlias = npt.NDArray[np.int64]
-"""N whole numbers: labels, or of several labels :func:`fedward.sites.labels.strata`; or parts."""
+"""N whole numbers: labels, :func:`fedward.sites.labels.strata` of several labels, or parts."""
 
 
 def group_split(groups: Sequence[str], labels: Whole, shares: Sequence[float], seed: int) -> Whole:
     """Give every row one of ``len(shares)`` parts; all rows of a group get the same part.
 
-    Groups are taken class by class in an order hashed from (seed, group name), each by the part
-    that is furthest behind its share of that class. A part is therefore off its share by less than
-    the largest group per class, a class's only group goes to the largest share, and a group's size
-    has no say in where it goes.
+    Groups are visited in an order hashed from (seed, group name). Each goes to the part that is
+    furthest behind its share of the group's class. A part is therefore off its share by less than
+    the largest group of each class, a class's only group goes to the largest share, and a group's
+    size does not decide where it goes.
 
     Args:
         groups: N group names.
@@ -43,34 +44,37 @@ def group_split(groups: Sequence[str], labels: Whole, shares: Sequence[float], s
     names, member = np.unique(np.asarray(groups, dtype=str), return_inverse=True)
     sizes = np.bincount(member)
     kinds = commonest_labels(member, labels, len(names))
-    part = np.zeros(len(names), np.int64)
-    order = sorted(range(len(names)), key=lambda g: _rank(seed, str(names[g])))
+    part_of = np.zeros(len(names), np.int64)
+    order = sorted(range(len(names)), key=lambda group: _rank(seed, str(names[group])))
     filled: dict[int, list[float]] = {}
-    for g in order:
-        have = filled.setdefault(int(kinds[g]), [0.0] * len(shares))
-        reach = sum(have) + sizes[g]
-        part[g] = max(
-            range(len(shares)), key=lambda p: (shares[p] > 0, shares[p] * reach - have[p])
-        )
-        have[part[g]] += sizes[g]
-    return part[member]
+    """Class of groups -> rows in each part so far."""
+    for group in order:
+        rows = filled.setdefault(int(kinds[group]), [0.0] * len(shares))
+        total = sum(rows) + sizes[group]
+        # A part without a share gets nothing, even if it is behind by 0 and the others are not.
+        behind = [
+            (share > 0, share * total - in_part)
+            for share, in_part in zip(shares, rows, strict=True)
+        ]
+        chosen = behind.index(max(behind))
+        part_of[group] = chosen
+        rows[chosen] += sizes[group]
+    return part_of[member]
 
 
 def even_parts(groups: Sequence[str], labels: npt.ArrayLike, parts: int, seed: int) -> Whole:
-    """Cut rows into equal parts as :func:`group_split`; ``labels`` (N,) may be of any kind that
-    sorts.
-    """
-    codes = np.unique(labels, return_inverse=True)[1].astype(np.int64)
-    return group_split(groups, codes, [1 / parts] * parts, seed)
+    """Divide rows into equal parts as :func:`group_split`; labels (N,) are of any sortable type."""
+    _, codes = np.unique(labels, return_inverse=True)
+    return group_split(groups, codes.astype(np.int64), [1 / parts] * parts, seed)
 
 
 def commonest_labels(member: npt.NDArray[np.intp] | Whole, labels: Whole, groups: int) -> Whole:
-    """Return the commonest label (ties: the lowest) of each group, -1 of one without any.
+    """Return the commonest label (ties: the lowest) of each group, -1 for one without labels.
 
     Args:
         member: (N,) the row's group, 0 to ``groups - 1``.
         labels: int64 (N,), -1 = none.
-        groups: how many there are.
+        groups: number of groups.
     """
     known = labels >= 0
     votes = np.zeros((groups, int(labels.max(initial=0)) + 1), np.int64)
@@ -79,15 +83,15 @@ def commonest_labels(member: npt.NDArray[np.intp] | Whole, labels: Whole, groups
 
 
 def _rank(seed: int, name: str) -> bytes:
+    """Return a group's place in the order of groups."""
     return hashlib.sha256(f"{seed}\x1f{name}".encode()).digest()
 
 
 def labelled_share(labels: Whole, share: float, rng: np.random.Generator) -> npt.NDArray[np.bool_]:
     """Choose which of a site's labels are seen: a share of each class, by largest remainder.
 
-    ``round(share * n)`` labels are chosen among the n known ones; every class present gets at least
-    one if share > 0 (a class nobody labelled cannot be learnt), so rare classes may push the total
-    above that.
+    ``round(share * n)`` of n known labels are chosen. If share > 0, at least one of every class is,
+    because a class without labels cannot be learnt; rare classes may push the total above that.
 
     Args:
         labels: int64 (N,), -1 = none (never chosen).
@@ -103,18 +107,26 @@ def labelled_share(labels: Whole, share: float, rng: np.random.Generator) -> npt
     if not 0 <= share <= 1:
         raise ValueError(f"share must be in [0, 1], got {share}")
     seen = np.zeros(len(labels), np.bool_)
-    turn = rng.permutation(len(labels))
-    for label, take in enumerate(apportion(np.bincount(labels[labels >= 0]), share)):
-        seen[turn[labels[turn] == label][:take]] = True
+    order = rng.permutation(len(labels))
+    numbers = apportion(np.bincount(labels[labels >= 0]), share)
+    for label, number in enumerate(numbers):
+        of_class = order[labels[order] == label]
+        seen[of_class[:number]] = True
     return seen
 
 
 def apportion(counts: npt.NDArray[np.intp], share: float) -> list[int]:
-    """Return how many labels of each class :func:`labelled_share` chooses, of so many known ones."""
-    quota = share * counts
-    take = np.floor(quota).astype(np.int64)
+    """Return how many labels of each class :func:`labelled_share` chooses.
+
+    Args:
+        counts: known labels of each class, (K,).
+        share: to choose, from 0 to 1.
+    """
+    quotas = share * counts
+    numbers = np.floor(quotas).astype(np.int64)
     if share > 0:
-        take = np.maximum(take, counts > 0)
-    spare = max(round(share * int(counts.sum())) - int(take.sum()), 0)
-    take[np.argsort(take - quota, kind="stable")[:spare]] += 1
-    return [int(number) for number in take]
+        numbers = np.maximum(numbers, counts > 0)
+    remaining = max(round(share * int(counts.sum())) - int(numbers.sum()), 0)
+    furthest_below = np.argsort(numbers - quotas, kind="stable")
+    numbers[furthest_below[:remaining]] += 1
+    return [int(number) for number in numbers]

@@ -1,6 +1,4 @@
-"""A hospital's CSV as it comes: four encodings, four delimiters, rows that are too short or too
-long.
-"""
+"""Reads a hospital's CSV as it is: four encodings, four delimiters, rows too short or too long."""
 
 import csv
 import io
@@ -16,29 +14,35 @@ _DELIMITERS = ",;\t|"
 
 @dataclass(frozen=True)
 class Record:
-    """One row of the CSV: its line and its cells by column name, white space stripped."""
+    """One row of the CSV."""
 
     line: int
+    """Its first line; the header is line 1."""
     cells: dict[str, str]
+    """Name of a column -> the cell, without white space at its ends."""
 
     def cell(self, column: str | None) -> str:
-        """Return what stands in a column; nothing where the site has no such column (None)."""
+        """Return the cell in a column; empty where the site has no such column (None)."""
         return "" if column is None else self.cells[column]
 
 
 def read_table(path: Path, needed: Sequence[str], site: str) -> tuple[list[Record], list[Rejected]]:
-    """Read a CSV in UTF-8 (with or without BOM), UTF-16 (with BOM) or cp1252, separated by ``, ; |
-    tab``.
+    """Return the rows of a CSV, and those that are rejected.
 
-    The delimiter is the one that makes every needed column appear in the first line. Empty lines
-    are skipped; a row with more or fewer cells than the header is rejected, named by its cell in
-    the first needed column if it has one. A line number counts from the header (1); of a row with
-    line breaks in its cells it is the first. Columns without a name may repeat, as spreadsheets
-    write them behind the last one.
+    Encodings are UTF-8 (with or without BOM), UTF-16 (with BOM) and cp1252. The delimiter is the
+    one of ``, ; |`` and tab that makes every needed column appear in the first line. Empty lines
+    are skipped. A row with more or fewer cells than the header is rejected, named by its cell in
+    the first needed column if it has one. Columns without a name may repeat: spreadsheets write
+    such columns after the last one.
+
+    Args:
+        path: of the CSV.
+        needed: names of columns, the one with the images' ids first.
+        site: for messages.
 
     Raises:
-        DataError: no such file, an unknown encoding, no or repeated or missing columns, or broken
-            quoting.
+        DataError: the file is missing; its encoding is unknown; columns are missing or repeated; or
+            its quoting is broken.
     """
     where = f"site {site}, {path}"
     text = _decode(path, where)
@@ -48,39 +52,43 @@ def read_table(path: Path, needed: Sequence[str], site: str) -> tuple[list[Recor
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
     try:
         header = [name.strip() for name in next(reader)]
-        name_at = header.index(needed[0])
+        id_place = header.index(needed[0])
         line = reader.line_num + 1
-        for cells in reader:
-            cells = [cell.strip() for cell in cells]  # noqa: PLW2901
+        for row in reader:
+            cells = [cell.strip() for cell in row]
             if any(cells) and len(cells) == len(header):
                 records.append(Record(line, dict(zip(header, cells, strict=True))))
             elif any(cells):
-                name = "".join(cells[name_at : name_at + 1])
-                rejected.append(
-                    Rejected(line, name, f"expected {len(header)} cells, found {len(cells)}")
-                )
+                sample_id = cells[id_place] if id_place < len(cells) else ""
+                reason = f"expected {len(header)} cells, found {len(cells)}"
+                rejected.append(Rejected(line, sample_id, reason))
             line = reader.line_num + 1
     except csv.Error as error:
-        where = f"{where}, line {reader.line_num}"
-        remedy = "Fix the quoting there."
-        raise DataError(where, expected="a CSV row", found=str(error), remedy=remedy) from None
+        raise DataError(
+            f"{where}, line {reader.line_num}, is not a row of a CSV: {error}",
+            "Fix the quoting there.",
+        ) from None
     return records, rejected
 
 
 def read_header(path: Path, site: str) -> list[str]:
-    """Return the columns of a CSV, as :func:`read_table` finds them where none is needed."""
+    """Return the names of a CSV's columns, whatever they are."""
     where = f"site {site}, {path}"
     text = _decode(path, where)
     return _header(text, _delimiter(text, (), where))
 
 
 def _decode(path: Path, where: str) -> str:
+    """Return a file as text."""
     try:
         content = path.read_bytes()
     except OSError as error:
-        found = error.strerror or str(error)
-        remedy = "Fix the path in the site file."
-        raise DataError(where, expected="a CSV file", found=found, remedy=remedy) from None
+        raise DataError(
+            where,
+            "Fix the path in the site file.",
+            expected="a CSV file",
+            found=error.strerror or str(error),
+        ) from None
     encodings = ["utf-16"] if content[:2] in (b"\xff\xfe", b"\xfe\xff") else ["utf-8-sig", "cp1252"]
     for encoding in encodings:
         try:
@@ -89,44 +97,45 @@ def _decode(path: Path, where: str) -> str:
             continue
         if "\0" not in text:
             return text
-    expected = "text in UTF-8, UTF-16 or cp1252"
-    remedy = "Save the CSV again as UTF-8."
-    raise DataError(where, expected=expected, found="other bytes", remedy=remedy)
+    raise DataError(
+        where,
+        "Save the CSV again as UTF-8.",
+        expected="text in UTF-8, UTF-16 or cp1252",
+        found="other bytes",
+    )
 
 
 def _delimiter(text: str, needed: Sequence[str], where: str) -> str:
+    """Return the delimiter that makes the most needed columns appear, and then the most columns."""
     headers = {mark: _header(text, mark) for mark in _DELIMITERS}
-    best = max(
-        _DELIMITERS, key=lambda mark: (len(set(needed) & set(headers[mark])), len(headers[mark]))
-    )
+
+    def fit(mark: str) -> tuple[int, int]:
+        return len(set(needed) & set(headers[mark])), len(headers[mark])
+
+    best = max(_DELIMITERS, key=fit)
     header = headers[best]
     missing = [name for name in needed if name not in header]
     if missing:
-        found = f"{', '.join(header) or 'nothing':.500} (missing: {', '.join(missing)})"
-        remedy = "Name the site's columns under 'columns' in the site file."
+        columns = ", ".join(header) or "nothing"
         raise DataError(
-            f"{where}, line 1", expected=f"columns {', '.join(needed)}", found=found, remedy=remedy
+            f"{where}, line 1",
+            "Name the site's columns under 'columns' in the site file.",
+            expected=f"columns {', '.join(needed)}",
+            found=f"{columns:.500} (missing: {', '.join(missing)})",
         )
     repeated = sorted({name for name in header if name and header.count(name) > 1})
     if repeated:
-        found = f"{', '.join(repeated)} more than once"
         raise DataError(
-            f"{where}, line 1",
-            expected="each column once",
-            found=found,
-            remedy="Rename or drop a column.",
+            f"{where}, line 1, has columns of the same name: {', '.join(repeated)}",
+            "Rename or remove a column.",
         )
     return best
 
 
-def _header(text: str, mark: str) -> list[str]:
-    """Return the column names where ``mark`` is the delimiter; none where a name would be longer
-    than a cell may be.
-    """
+def _header(text: str, delimiter: str) -> list[str]:
+    """Return the names in the first line; empty if one would be longer than a cell may be."""
     try:
-        return [
-            name.strip()
-            for name in next(csv.reader(io.StringIO(text, newline=""), delimiter=mark), [])
-        ]
+        names = next(csv.reader(io.StringIO(text, newline=""), delimiter=delimiter), [])
     except csv.Error:
         return []
+    return [name.strip() for name in names]

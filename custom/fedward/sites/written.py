@@ -1,6 +1,4 @@
-"""What a row of a site's CSV says of its image: a class, findings in one cell, or a column for each
-finding.
-"""
+"""The label in a row of a site's CSV: a class, findings in one cell, or a column per finding."""
 
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, TypeAlias
@@ -14,21 +12,23 @@ if TYPE_CHECKING:
     from fedward.sites.table import Record
 
 Column: TypeAlias = str | tuple[str, ...] | None
-"""That of the label, if there is one; or in a multi-label job columns of 0 and 1, of which each is
-a finding.
+"""The column of the label; None without one.
+
+In a multi-label job it may be several columns of 0 and 1, each for a finding.
 """
 _CELLS = {"0": 0, "0.0": 0, "1": 1, "1.0": 1}
-"""Of a column for each finding."""
+"""Cell -> whether the image shows the finding of its column."""
 
 
 def words(record: "Record", column: Column, label_kind: "LabelKind") -> list[str]:
-    """Return what a row of a CSV says of its image, in the site's words; an empty one where it says
-    nothing.
-    """
+    """Return the label of a row in the site's words; one empty word where there is none."""
     if not isinstance(column, tuple):
         return label_kind.split(record.cell(column))
-    found = [name for name in column if _CELLS.get(record.cells[name])]
-    return found or [NO_FINDING if any(record.cells[name] for name in column) else ""]
+    findings = [name for name in column if _CELLS.get(record.cells[name])]
+    if findings:
+        return findings
+    answered = any(record.cells[name] for name in column)
+    return [NO_FINDING if answered else ""]
 
 
 def read_label(
@@ -38,9 +38,17 @@ def read_label(
     classes: Sequence[str],
     label_kind: "LabelKind",
 ) -> Label:
-    """Return the label of a row; BadRow where it is not one of the job.
+    """Return the label of a row.
 
-    ``called``: the site's word -> the class.
+    Args:
+        record: the row.
+        column: of the label.
+        called: the site's word -> the class of the job.
+        classes: of the job.
+        label_kind: what an image may show.
+
+    Raises:
+        BadRow: it is not a label of the job.
     """
     if isinstance(column, tuple):
         check_columns(record, column)
@@ -50,8 +58,11 @@ def read_label(
 def check_columns(record: "Record", columns: Sequence[str]) -> None:
     """Raise BadRow unless all cells are 0 or 1, or all are empty."""
     cells = {name: record.cells[name] for name in columns}
-    if any(cells.values()) and (wrong := [name for name in columns if cells[name] not in _CELLS]):
-        found = f"{cells[wrong[0]]!r} for {wrong[0]}"
-        raise BadRow(
-            f"expected 0 or 1 for each finding, or an empty cell for all of them, found {found}"
-        )
+    if not any(cells.values()):
+        return
+    for name, cell in cells.items():
+        if cell not in _CELLS:
+            raise BadRow(
+                "expected 0 or 1 for each finding, or an empty cell for all of them, found "
+                f"{cell!r} for {name}"
+            )
