@@ -1,3 +1,1 @@
-"""The model of a finished run in use: loaded, evaluated, asked about images, and handed on in other
-formats.
-"""
+"""The model of a finished run in use: loaded, evaluated, asked about images, and exported."""

@@ -1,5 +1,6 @@
 """A model as a MONAI bundle, which MONAI's tools run without fedward."""
 
+from collections.abc import Sequence
 from importlib.metadata import version
 from pathlib import Path
 from shutil import copyfile
@@ -13,19 +14,19 @@ from fedward.inference.whole import whole
 from fedward.sites import decoding
 from fedward.storage.checkpoint import save_json
 
-_SCHEMA = "https://github.com/Project-MONAI/MONAI-extra-test-data/releases/download/0.8.1/meta_schema_20240725.json"
+_SCHEMA = (
+    "https://github.com/Project-MONAI/MONAI-extra-test-data/releases/download/0.8.1/"
+    "meta_schema_20240725.json"
+)
 _BATCH = 64
 _CODE = ("$", "%", "@")
-"""How a text begins that MONAI's tools evaluate, read as a file, or follow to another part of a
-bundle.
-"""
+"""How a text begins that MONAI's tools run, read as a file, or take for a part of the bundle."""
 
 
 def write_bundle(model: TrainedModel, run: Path, folder: Path) -> None:
-    """Write a bundle into a new folder: ``configs/``, ``models/model.ts``, ``docs/README.md`` and
-    ``scripts/``.
+    """Write a bundle into a new folder, with configurations, the model, its card and a script.
 
-    ``scripts/decoding.py`` is a copy of the file by which sites read their images, so that pixels
+    ``scripts/decoding.py`` is a copy of the file with which sites read their images, so that pixels
     are the same.
 
     Args:
@@ -34,23 +35,26 @@ def write_bundle(model: TrainedModel, run: Path, folder: Path) -> None:
         folder: new or empty.
 
     Raises:
-        ConfigError: there are files in the folder, or a class has a name that MONAI would not take
-            for a name.
-        RunError: the network cannot be TorchScript.
+        ConfigError: there are files in the folder, or MONAI would run the name of a class as code.
+        RunError: the network cannot be exported as TorchScript.
     """
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        remedy = "Name another folder."
         raise ConfigError(
-            f"--bundle {folder}", expected="a new folder", found="files in it", remedy=remedy
+            f"--bundle {folder}",
+            "Name another folder.",
+            expected="a new folder",
+            found="files in it",
         )
     code = [name for name in model.classes if name.startswith(_CODE)]
     if code:
-        expected = f"names without {' '.join(_CODE)} before them"
-        remedy = "MONAI may run it: name --onnx in its place."
         raise ConfigError(
-            "--bundle, data.classes", expected=expected, found=f"{code[0]!r:.80}", remedy=remedy
+            "--bundle, data.classes",
+            "MONAI may run it: use --onnx instead.",
+            expected=f"names without {' '.join(_CODE)} before them",
+            found=f"{code[0]!r:.80}",
         )
-    from monai.data import save_net_with_metadata  # here, as it takes seconds to import
+    # MONAI takes seconds to import.
+    from monai.data import save_net_with_metadata
 
     card = ModelCard.of(model, run)
     script = traced(model)
@@ -79,8 +83,11 @@ def metadata(model: TrainedModel, card: ModelCard) -> dict[str, Any]:
         **tensor,
     }
     colours = ["grey"] if channels == 1 else ["red", "green", "blue"]
-    of_image = {"spatial_shape": [size, size], "channel_def": _numbered(colours)}
-    of_classes = {
+    image |= {"spatial_shape": [size, size], "channel_def": _numbered(colours)}
+    probabilities = {
+        "type": "probabilities",
+        "format": "classes",
+        **tensor,
         "num_channels": len(model.classes),
         "spatial_shape": [],
         "channel_def": _numbered(model.classes),
@@ -100,18 +107,14 @@ def metadata(model: TrainedModel, card: ModelCard) -> dict[str, Any]:
         "intended_use": RESEARCH_ONLY,
         "eval_metrics": card.means,
         "network_data_format": {
-            "inputs": {"image": image | of_image},
-            "outputs": {
-                "pred": {"type": "probabilities", "format": "classes", **tensor, **of_classes}
-            },
+            "inputs": {"image": image},
+            "outputs": {"pred": probabilities},
         },
     }
 
 
 def inference(model: TrainedModel) -> dict[str, Any]:
-    """Return ``inference.json``: all images in a folder to ``predictions.csv``, a line of path and
-    probabilities.
-    """
+    """Return ``inference.json``, which writes a CSV of path and probabilities of each image."""
     channels, size, _ = model.image_shape
     pixels = f"torch.from_numpy(decode(Path(file), {size}, {channels}).copy())"
     return {
@@ -125,7 +128,8 @@ def inference(model: TrainedModel) -> dict[str, Any]:
         "output_dir": "$@bundle_root + '/output'",
         "device": "$torch.device('cuda:0' if torch.cuda.is_available() else 'cpu')",
         "endings": sorted(decoding.ENDINGS),
-        "files": "$sorted(str(file) for file in Path(@dataset_dir).rglob('*') if file.suffix.lower() in @endings)",
+        "files": "$sorted(str(file) for file in Path(@dataset_dir).rglob('*') "
+        "if file.suffix.lower() in @endings)",
         "network_def": "$torch.jit.load(@bundle_root + '/models/model.ts', map_location=@device)",
         "preprocessing": {
             "_target_": "Lambdad",
@@ -143,7 +147,8 @@ def inference(model: TrainedModel) -> dict[str, Any]:
             {
                 "_target_": "ClassificationSaver",
                 "output_dir": "@output_dir",
-                "batch_transform": "$lambda batch: [{'filename_or_obj': image['file']} for image in batch]",
+                "batch_transform": "$lambda batch: "
+                "[{'filename_or_obj': image['file']} for image in batch]",
                 "output_transform": "$monai.handlers.from_engine(['pred'])",
             }
         ],
@@ -159,5 +164,5 @@ def inference(model: TrainedModel) -> dict[str, Any]:
     }
 
 
-def _numbered(names: tuple[str, ...] | list[str]) -> dict[str, str]:
+def _numbered(names: Sequence[str]) -> dict[str, str]:
     return {str(place): name for place, name in enumerate(names)}

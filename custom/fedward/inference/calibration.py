@@ -1,4 +1,4 @@
-"""The temperature of a model, as an evaluation found and wrote it."""
+"""Reads the temperature of a model that an evaluation has found."""
 
 import json
 from collections.abc import Sequence
@@ -13,24 +13,32 @@ from fedward.label_kinds import LabelKind
 def temperature_of(
     file: Path, sha256: str, classes: Sequence[str], label_kind: LabelKind
 ) -> float | tuple[float, ...]:
-    """Return the temperature that ``fedward evaluate`` wrote into a file about the model with this
-    SHA-256.
+    """Return the temperature that ``fedward evaluate`` wrote about a model.
 
-    Of a multi-label model there is one for each of its classes, 1 where the evaluation found none.
+    For a multi-label model there is one for each class, 1 where the evaluation found none.
+
+    Args:
+        file: that ``fedward evaluate`` wrote.
+        sha256: of the model.
+        classes: of the model.
+        label_kind: of the model.
 
     Raises:
-        ConfigError: the file cannot be read, is about another model, or found no temperature.
+        ConfigError: the file cannot be read, is about another model, or has no temperature.
     """
     where = f"calibration {file}"
-    remedy = "Name what `fedward evaluate` wrote about this model."
+    remedy = "Name the file that `fedward evaluate` wrote about this model."
     try:
         content: Any = json.loads(file.read_text(encoding="utf-8"))
         model = str(content["model"]["sha256"])
-        found = content["temperature"] or {}
-        each = {"": found} if found else {}
+        temperature = content["temperature"] or {}
         if not label_kind.exclusive:
-            each = found.get("classes", {})
-        values = {name: float(of["value"]) for name, of in each.items()}
+            by_class = temperature.get("classes", {})
+            values = {name: float(by_class[name]["value"]) for name in by_class}
+        elif temperature:
+            values = {"": float(temperature["value"])}
+        else:
+            values = {}
     except (
         OSError,
         ValueError,
@@ -40,22 +48,23 @@ def temperature_of(
         OverflowError,
         RecursionError,
     ) as error:
-        expected = "the JSON file of an evaluation"
-        kind = reason_of(error)
-        raise ConfigError(where, expected=expected, found=f"{kind:.200}", remedy=remedy) from None
+        raise ConfigError(
+            where,
+            remedy,
+            expected="the JSON file of an evaluation",
+            found=f"{reason_of(error):.200}",
+        ) from None
     if model != sha256:
         raise ConfigError(
-            where, expected=f"one of the model {sha256}", found=f"one of {model:.64}", remedy=remedy
+            where, remedy, expected=f"one of the model {sha256}", found=f"one of {model:.64}"
         )
     wrong = [f"{value}" for value in values.values() if not COLDEST <= value <= HOTTEST]
     if wrong or not values:
-        wanted = f"a temperature from {COLDEST:g} to {HOTTEST:g}"
-        remedy = "Evaluate at a site with more validation images, or leave the calibration away."
         raise ConfigError(
             where,
-            expected=wanted,
+            "Evaluate at a site with more validation images, or remove the calibration.",
+            expected=f"a temperature from {COLDEST:g} to {HOTTEST:g}",
             found=", ".join(wrong) or "none",
-            remedy=remedy,
         )
     if label_kind.exclusive:
         return values[""]

@@ -1,6 +1,4 @@
-"""What is to be known of a model before it is used: where it comes from, how good it was, what it
-is not for.
-"""
+"""The model card: where a model comes from, how good it was, and what it is not for."""
 
 import json
 import re
@@ -28,12 +26,13 @@ _TEXT = """# Model card: {title}
 
 ## Use
 
-Run it in this folder. `predictions.csv` then has a line for each image: its path and the probabilities, in the order of
-the classes below.
+Run it in this folder. `predictions.csv` then has a line for each image: its path and the
+probabilities, in the order of the classes below.
 
 ```sh
 pip install torch "monai[ignite,fire]" pillow
-python -m monai.bundle run --config_file configs/inference.json --dataset_dir IMAGES --output_dir OUTPUT
+python -m monai.bundle run --config_file configs/inference.json \\
+    --dataset_dir IMAGES --output_dir OUTPUT
 ```
 
 The run stops at an image that cannot be read, is blank, is DICOM, or has colours of 16 bits.
@@ -48,7 +47,8 @@ The run stops at an image that cannot be read, is blank, is DICOM, or has colour
 
 ## Intended use
 
-Research on images like those of the sites below: of the same kind, from the same kind of device and patients{each}.
+Research on images like those of the sites below: of the same kind, from the same kind of device
+and patients{each}.
 Before any use elsewhere, evaluate the model on local images (`fedward evaluate`).
 
 ## Limits
@@ -61,7 +61,8 @@ Before any use elsewhere, evaluate the model on local images (`fedward evaluate`
 
 ## Data
 
-Counts of images as the sites reported them. Validation and test images of classes with fewer than {few} are left out.
+Counts of images as the sites reported them. Validation and test images of classes with fewer than
+{few} are left out.
 
 {data}
 
@@ -86,46 +87,42 @@ Of this model, on each site's test images.
 
 @dataclass(frozen=True)
 class ModelCard:
-    """What a run folder tells of its model."""
+    """What a run folder says of one of its models."""
 
     model: TrainedModel
     run: Run
     round: int
-    """After which the model is that of the run."""
+    """The round after which it was the run's model."""
 
     @classmethod
     def of(cls, model: TrainedModel, folder: Path) -> "ModelCard":
-        """Read a run folder, for one of its models."""
-        name = next(
-            name for name in ("model", "best") if _is(folder / f"{name}.safetensors", model)
-        )
-        return cls(
-            model, Run.load(folder), int(json.loads((folder / f"{name}.json").read_text())["round"])
-        )
+        """Read the folder of a model's run."""
+        names = [name for name in ("model", "best") if _is(folder / f"{name}.safetensors", model)]
+        sidecar = json.loads((folder / f"{names[0]}.json").read_text())
+        return cls(model, Run.load(folder), int(sidecar["round"]))
 
     @property
     def sites(self) -> tuple[str, ...]:
-        """Of the run."""
+        """Names of the run's sites."""
         return self.run.info.sites
 
     @property
     def summary(self) -> str:
-        """In two sentences."""
-        method = self.run.info.method
-        sites = len(self.sites)
-        several = (
-            "" if self.model.label_kind.exclusive else " of which an image may show several or none"
-        )
+        """What the model is, in two sentences."""
+        classes = f"{len(self.model.classes)} classes"
+        if not self.model.label_kind.exclusive:
+            classes += " of which an image may show several or none"
         return (
-            f"A classifier of 2D images into {len(self.model.classes)} classes{several}, trained with {method} in "
-            f"{self.round} rounds of federated learning at {sites} sites. Images stayed at their sites."
+            f"A classifier of 2D images into {classes}, trained with {self.run.info.method} in "
+            f"{self.round} rounds of federated learning at {len(self.sites)} sites. Images stayed "
+            "at their sites."
         )
 
     @property
     def means(self) -> dict[str, float]:
         """Mean over sites of each test metric of this model that was measured."""
-        found = {name: mean(self._values(name).values()) for name in self._shown}
-        return {name: value for name, value in found.items() if value is not None}
+        means = {name: mean(self._values(name).values()) for name in self._shown}
+        return {name: value for name, value in means.items() if value is not None}
 
     def text(self) -> str:
         """Return the card as Markdown."""
@@ -143,7 +140,7 @@ class ModelCard:
             net=f"`{_cell(spec.net)}`",
             temperature=self._temperature(),
             output=self.model.label_kind.output,
-            each=", each of one\nof the classes" if self.model.label_kind.exclusive else "",
+            each=", each of one of the classes" if self.model.label_kind.exclusive else "",
             others=self.model.label_kind.card_limit,
             few=SMALLEST_COUNT,
             data=self._data(site_lines(self.run)),
@@ -165,27 +162,27 @@ class ModelCard:
     def _temperature(self) -> str:
         if self.model.temperature == 1:
             return "1: not calibrated"
-        each = (
-            self.model.temperature
-            if isinstance(self.model.temperature, tuple)
-            else (self.model.temperature,)
-        )
-        return f"{', '.join(f'{value:.4g}' for value in each)}, fitted on validation images of one site"
+        temperatures = self.model.temperature
+        if not isinstance(temperatures, tuple):
+            temperatures = (temperatures,)
+        values = ", ".join(f"{value:.4g}" for value in temperatures)
+        return f"{values}, fitted on validation images of one site"
 
     def _data(self, lines: Sequence[SiteLine]) -> str:
-        rows = [
-            (line.site, *map(_count, (line.labelled, line.unlabelled, line.val, line.test)))
-            for line in lines
-        ]
+        rows = []
+        for line in lines:
+            counts = (line.labelled, line.unlabelled, line.val, line.test)
+            rows.append((line.site, *(_count(count) for count in counts)))
         return _table(("site", "labelled", "unlabelled", "validation", "test"), rows)
 
     def _performance(self) -> str:
-        values = {name: self._values(name) for name in self._shown}
-        rows = [
-            (site, *(_value(values[name], site) for name in self._shown)) for site in self.sites
-        ]
-        rows.append(("mean over sites", *(_value(self.means, name) for name in self._shown)))
-        return _table(("site", *(METRIC_TITLES[name] for name in self._shown)), rows)
+        metrics = self._shown
+        values = {name: self._values(name) for name in metrics}
+        rows = []
+        for site in self.sites:
+            rows.append((site, *(_value(values[name], site) for name in metrics)))
+        rows.append(("mean over sites", *(_value(self.means, name) for name in metrics)))
+        return _table(("site", *(METRIC_TITLES[name] for name in metrics)), rows)
 
     @property
     def _shown(self) -> tuple[str, ...]:
@@ -200,13 +197,11 @@ def _is(file: Path, model: TrainedModel) -> bool:
 
 
 def _count(count: int | None) -> str:
-    return (
-        "not told"
-        if count is None
-        else f"fewer than {SMALLEST_COUNT}"
-        if 0 < count < SMALLEST_COUNT
-        else f"{count}"
-    )
+    if count is None:
+        return "not told"
+    if 0 < count < SMALLEST_COUNT:
+        return f"fewer than {SMALLEST_COUNT}"
+    return f"{count}"
 
 
 def _value(values: Mapping[str, float | None], name: str) -> str:
@@ -220,7 +215,5 @@ def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def _cell(text: str) -> str:
-    """Return a text of a run as Markdown shows it: in one line, that begins no cell, code, link or
-    HTML of its own.
-    """
+    """Return a text of a run that Markdown shows as it is: no cell, code, link or HTML begins."""
     return re.sub(r"([|`<\[])", r"\\\1", one_line(text))

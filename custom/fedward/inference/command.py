@@ -3,10 +3,11 @@
 import argparse
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from fedward.errors import ConfigError
-from fedward.terminal import complain, named_column, subcommand
+from fedward.terminal import complain, named_column
+from fedward.text import count
 
 if TYPE_CHECKING:
     from fedward.inference.model import TrainedModel
@@ -19,10 +20,21 @@ def add_evaluate(parser: argparse.ArgumentParser) -> None:
     add("site_file", type=Path, metavar="SITE_FILE", help=site_file)
     split = "images to evaluate: test, val, or train, those with a label (default: test)"
     add("--split", choices=("test", "val", "train"), default="test", help=split)
-    groups = "tell only groups of classes apart, such as malignant=MEL,BCC benign=NV,BKL (default: every class)"
-    add("--groups", nargs="+", default=[], type=_group, metavar="NAME=CLASS,...", help=groups)
-    by = "what the numbers are of; patient: of what the site file calls a group (default: as in the run)"
-    add("--by", choices=("image", "patient"), help=by)
+    add(
+        "--groups",
+        nargs="+",
+        default=[],
+        type=_group,
+        metavar="NAME=CLASS,...",
+        help="tell only groups of classes apart, such as malignant=MEL,BCC benign=NV,BKL "
+        "(default: every class)",
+    )
+    add(
+        "--by",
+        choices=("image", "patient"),
+        help="what the numbers are of; patient: of what the site file calls a group "
+        "(default: as in the run)",
+    )
     add(
         "--out",
         type=_file,
@@ -43,8 +55,13 @@ def add_predict(parser: argparse.ArgumentParser) -> None:
         metavar="CSV",
         help="file to write, with a row for each image file",
     )
-    site_file = "read files as this site does: its window, frames and slices (default: 2D images, their own windows)"
-    add("--site-file", type=Path, metavar="SITE_FILE", help=site_file)
+    add(
+        "--site-file",
+        type=Path,
+        metavar="SITE_FILE",
+        help="read files as this site does: its window, frames and slices "
+        "(default: 2D images, their own windows)",
+    )
     refer = (
         "mark images whose largest probability is below P, for a person to look at (default: none)"
     )
@@ -82,13 +99,16 @@ def add_export(parser: argparse.ArgumentParser) -> None:
 def _about_a_run(
     parser: argparse.ArgumentParser, command: Callable[[argparse.Namespace], int]
 ) -> Callable[..., Any]:
-    """Let ``command`` carry the parser out, name the run's model; return what adds further
-    arguments.
-    """
-    add = subcommand(parser, command)
+    """Set what a parser runs, add the arguments that name a model, and return ``add_argument``."""
+    parser.set_defaults(command=command)
+    add = parser.add_argument
     add("run", type=Path, metavar="RUN_FOLDER", help="a finished run")
-    last = "the model of the last round (default: of the best round by validation, which report.html describes)"
-    add("--last", action="store_true", help=last)
+    add(
+        "--last",
+        action="store_true",
+        help="the model of the last round (default: of the best round by validation, which "
+        "report.html describes)",
+    )
     return add
 
 
@@ -125,11 +145,12 @@ def _model(options: argparse.Namespace) -> "TrainedModel":
 
     summary = read_info(options.run).summary
     if options.last and summary.best_round not in (None, summary.rounds):
-        other = f"report.html describes the one after round {summary.best_round}"
-        complain(f"this is the model after the last round, {summary.rounds}; {other}")
-    return load_model(
-        options.run, "last" if options.last else "best", getattr(options, "calibration", None)
-    )
+        complain(
+            f"this is the model after the last round, {summary.rounds}; report.html describes the "
+            f"one after round {summary.best_round}"
+        )
+    which: Literal["best", "last"] = "last" if options.last else "best"
+    return load_model(options.run, which, getattr(options, "calibration", None))
 
 
 def _evaluate(options: argparse.Namespace) -> int:
@@ -138,22 +159,24 @@ def _evaluate(options: argparse.Namespace) -> int:
     from fedward.inference.words import lines
     from fedward.storage.checkpoint import save_json
 
-    repeated = {
-        name for name, _ in options.groups if [each for each, _ in options.groups].count(name) > 1
-    }
+    names = [name for name, _ in options.groups]
+    repeated = sorted({name for name in names if names.count(name) > 1})
     if repeated:
-        remedy = "Name all its classes at once, separated by commas."
         raise ConfigError(
-            "--groups", expected="each group once", found=", ".join(sorted(repeated)), remedy=remedy
+            "--groups",
+            "Name all its classes at once, separated by commas.",
+            expected="each group once",
+            found=", ".join(repeated),
         )
-    found = evaluate(
-        _model(options), options.site_file, options.split, dict(options.groups) or None, options.by
-    )
-    options.out = options.out or Path(f"{found['site']}-{found['split']}-evaluation.json")
-    require_own_place(options.out, options.run, [options.site_file])
-    save_json(options.out, found)
-    print("\n".join(lines(found)))
-    print(f"\n{options.out}")
+    model = _model(options)
+    groups = dict(options.groups) or None
+    evaluation = evaluate(model, options.site_file, options.split, groups, options.by)
+    out = options.out or Path(f"{evaluation['site']}-{evaluation['split']}-evaluation.json")
+    options.out = out  # an error of the disk names it
+    require_own_place(out, options.run, [options.site_file])
+    save_json(out, evaluation)
+    print("\n".join(lines(evaluation)))
+    print(f"\n{out}")
     return 0
 
 
@@ -164,29 +187,34 @@ def _predict(options: argparse.Namespace) -> int:
     from fedward.sites.rendering import PLAIN
     from fedward.sites.site_file import ManifestSite, read_site_file
 
-    listed = options.folder or options.images.parent
-    require_own_place(
-        options.out, options.run, [options.images, listed, options.site_file, options.calibration]
-    )
+    folder = options.folder or options.images.parent
+    read = [options.images, folder, options.site_file, options.calibration]
+    require_own_place(options.out, options.run, read)
     model = _model(options)
     rendering = PLAIN
-    if options.site_file and isinstance(file := read_site_file(options.site_file), ManifestSite):
-        rendering = file.rendering
+    if options.site_file:
+        site = read_site_file(options.site_file)
+        if isinstance(site, ManifestSite):
+            rendering = site.rendering
     asked = images_at(
         options.images, model.experiment.data, dict(options.columns), options.folder, rendering
     )
     outcome = write_predictions(model, asked, options.out, options.refer_below)
     if asked.others:
         complain(f"left out, as their endings are not those of images: {asked.others} of the files")
-    refer = "" if options.refer_below is None else f", {outcome.to_refer} to refer"
-    means = f" (means over {outcome.images} images)" if outcome.kind == "files" else ""
-    kind = outcome.kind.removesuffix("s") if outcome.files == 1 else outcome.kind
-    print(f"{outcome.files} {kind}{means}{refer}: {options.out}")
+    summary = count(outcome.files, outcome.kind.removesuffix("s"))
+    if outcome.kind == "files":
+        summary += f" (means over {outcome.images} images)"
+    if options.refer_below is not None:
+        summary += f", {outcome.to_refer} to refer"
+    print(f"{summary}: {options.out}")
     if outcome.unusable:
         complain(
-            f"no prediction for {outcome.unusable} of the {outcome.kind}; the column problem says why"
+            f"no prediction for {outcome.unusable} of the {outcome.kind}; the column problem says "
+            "why"
         )
-    return 1 if outcome.unusable else 0
+        return 1
+    return 0
 
 
 def _export(options: argparse.Namespace) -> int:
@@ -195,28 +223,32 @@ def _export(options: argparse.Namespace) -> int:
     from fedward.inference.whole import require_own_place
 
     if not (options.onnx or options.torchscript or options.bundle):
-        remedy = "Add --onnx FILE, --torchscript FILE or --bundle FOLDER."
-        raise ConfigError("fedward export", expected="a format", found="none", remedy=remedy)
+        raise ConfigError(
+            "fedward export",
+            "Add --onnx FILE, --torchscript FILE or --bundle FOLDER.",
+            expected="a format",
+            found="none",
+        )
     for out in (options.onnx, options.torchscript, options.bundle):
         if out:
             require_own_place(out, options.run, [options.calibration])
-    if (
-        options.onnx
-        and options.torchscript
-        and options.onnx.resolve() == options.torchscript.resolve()
-    ):
-        found = f"{options.onnx} twice"
-        remedy = "Name two files."
+    both = options.onnx and options.torchscript
+    if both and options.onnx.resolve() == options.torchscript.resolve():
         raise ConfigError(
-            "--onnx and --torchscript", expected="a file each", found=found, remedy=remedy
+            "--onnx and --torchscript",
+            "Name two files.",
+            expected="a file each",
+            found=f"{options.onnx} twice",
         )
     if options.onnx:
         require_onnx()
     model = _model(options)
-    for out, write in ((options.onnx, write_onnx), (options.torchscript, write_torchscript)):
-        if out:
-            write(model, out)
-            print(out)
+    if options.onnx:
+        write_onnx(model, options.onnx)
+        print(options.onnx)
+    if options.torchscript:
+        write_torchscript(model, options.torchscript)
+        print(options.torchscript)
     if options.bundle:
         write_bundle(model, options.run, options.bundle)
         print(options.bundle)

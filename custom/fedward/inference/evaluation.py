@@ -1,4 +1,4 @@
-"""A model on the labelled images of one site, which may never have taken part: aggregates alone."""
+"""Evaluates a model on one site's labelled images; it returns aggregates only."""
 
 import logging
 import tempfile
@@ -32,7 +32,7 @@ from fedward.training.machine import device_of, threads_limited
 
 Split = Literal["test", "val", "train"]
 FORMAT = 1
-"""Of what an evaluation writes."""
+"""Version of the JSON that an evaluation writes."""
 
 _log = logging.getLogger(__name__)
 
@@ -44,34 +44,36 @@ def evaluate(
     groups: Mapping[str, Sequence[str]] | None = None,
     unit: Literal["image", "patient"] | None = None,
 ) -> dict[str, Any]:
-    """Return what a model does on one split of a site's labelled images, as plain JSON values.
+    """Return how good a model is on one split of a site's labelled images, as plain JSON values.
 
-    Images of a class with fewer than five in the split are left out before classes are grouped
-    (:mod:`fedward.evaluation.small_counts`). Images, or patients, count as independent of each
-    other. In the test split also a temperature is fitted, on the site's validation images. All
-    numbers but those under ``temperature`` are of the model as it is. Of a multi-label model no
-    image is left out but classes, each of which has a temperature.
+    The site need not have taken part. Images of a class with fewer than five in the split are
+    omitted before classes are grouped (:mod:`fedward.evaluation.small_counts`). Images, or
+    patients, count as independent of each other. In the test split a temperature is fitted, too, on
+    the site's validation images. All numbers except those under ``temperature`` are of the model as
+    it is. For a multi-label model no image is omitted but classes, and each class has a
+    temperature.
 
     Args:
         model: of :func:`fedward.load_model`, without a calibration.
         site_file: with the site's labels mapped to the classes of the model.
         split: which images; of ``train`` those with a label.
-        groups: name -> classes that are told apart from the others only together; by default each
-            is told apart.
+        groups: name -> classes that need not be told apart; by default all are told apart.
         unit: what all numbers are of; a patient's answer is the mean of the probabilities of its
             images (:mod:`fedward.evaluation.units`). By default what the job says.
 
     Raises:
-        ConfigError: groups that are not made of all classes, or of a multi-label model.
+        ConfigError: the groups are not made of all classes, or the model is a multi-label one.
         DataError: the site's data cannot be used, or no class has five images in the split.
     """
     classes = model.classes
     label_kind = model.label_kind
     unit = unit or model.experiment.data.evaluate_by
     if not label_kind.exclusive and (groups or unit != "image"):
-        where = "--groups" if groups else f"--by {unit}"
-        remedy = f"Leave {where} away: each class and each image is a question of its own."
-        raise ConfigError(where, expected="none", found="a multi-label model", remedy=remedy)
+        option = "--groups" if groups else f"--by {unit}"
+        raise ConfigError(
+            f"{option} is not for a multi-label model",
+            f"Remove {option}: each class and each image is a question of its own.",
+        )
     spec = model.experiment.data.model_copy(update={"evaluate_by": unit})
     places = group_places(groups, classes) if groups else list(range(len(classes)))
     names = list(groups) if groups else list(classes)
@@ -79,33 +81,37 @@ def evaluate(
         data = load_site(site_file, spec, Path(cache))
         unused = sum(row.counted for row in data.rejected)
         if unused:
-            text = "site %s: %d rows cannot be used and are in no number; `fedward doctor SITE_FILE` lists them"
-            _log.warning(text, data.site, unused)
+            _log.warning(
+                "site %s: %d rows cannot be used and are in no number; "
+                "`fedward doctor SITE_FILE` lists them",
+                data.site,
+                unused,
+            )
         images = data.labelled if split == "train" else getattr(data, split)
         require_one_label(data.site, images)
         images = reportable(images)
         if not label_kind.evaluated_classes(images.labels, len(classes)).any():
-            expected = (
-                f"a class with at least {SMALLEST_COUNT} labelled {unit}s in its {split} split"
+            wanted = f"a class with at least {SMALLEST_COUNT} labelled {unit}s"
+            if label_kind.fewest_others:
+                wanted += f", and {label_kind.fewest_others} without it,"
+            raise DataError(
+                f"site {data.site} does not have {wanted} in its {split} split",
+                "Name another split with --split, or set more images apart in the site file "
+                "(split).",
             )
-            expected += (
-                f", and {label_kind.fewest_others} without it" if label_kind.fewest_others else ""
-            )
-            remedy = "Name another split with --split, or set more images apart in the site file (split)."
-            raise DataError(f"site {data.site}", expected=expected, found="none", remedy=remedy)
-        found = _predicted(model, data, images)
+        probabilities = _predicted(model, data, images)
         temperature = None
         if split == "test" and label_kind.exclusive:
-            temperature = _temperature(model, data, images, found, places)
+            temperature = _temperature(model, data, images, probabilities, places)
         elif split == "test":
-            temperature = _temperatures(model, data, images, found)
+            temperature = _temperatures(model, data, images, probabilities)
     scores: NDArray[np.floating]
     if label_kind.exclusive:
-        scores, labels = fold(*unit_answers(found, images), places)
+        scores, labels = fold(*unit_answers(probabilities, images), places)
     else:
-        scores = found[:, :, 0]
+        scores = probabilities[:, :, 0]
         labels = images.labels
-    told = label_kind.evaluated_classes(images.labels, len(classes))
+    evaluated_classes = label_kind.evaluated_classes(images.labels, len(classes))
     return {
         "format": FORMAT,
         "fedward": __version__,
@@ -118,7 +124,11 @@ def evaluate(
         "split": split,
         "unit": unit,
         "groups": {name: list(members) for name, members in groups.items()} if groups else None,
-        "not_evaluated": [name for name, there in zip(classes, told, strict=True) if not there],
+        "not_evaluated": [
+            name
+            for name, is_evaluated in zip(classes, evaluated_classes, strict=True)
+            if not is_evaluated
+        ],
         **label_kind.performance(scores, labels, names, numpy_generator(0, "bootstrap")),
         "log_loss": log_loss(scores, labels) if label_kind.exclusive else None,
         "temperature": temperature,
@@ -137,17 +147,15 @@ def _temperature(
     model: TrainedModel,
     data: SiteData,
     images: Images,
-    found: NDArray[np.float32],
+    probabilities: NDArray[np.float32],
     places: Sequence[int],
 ) -> dict[str, Any] | None:
-    """Return the temperature by the validation images, and what it does to the calibration of the
-    test split.
-    """
+    """Return the temperature by the validation images, and the test split's calibration with it."""
     held_out = reportable(data.val)
     value = fit_temperature(_predicted(model, data, held_out), held_out.labels)
     if value is None:
         return None
-    scores, labels = fold(*unit_answers(tempered(found, value), images), places)
+    scores, labels = fold(*unit_answers(tempered(probabilities, value), images), places)
     counts = counted(scores, labels)
     return {
         "value": value,
@@ -160,15 +168,17 @@ def _temperature(
 
 
 def _temperatures(
-    model: TrainedModel, data: SiteData, images: Images, found: NDArray[np.float32]
+    model: TrainedModel, data: SiteData, images: Images, probabilities: NDArray[np.float32]
 ) -> dict[str, Any] | None:
-    """Return the same for each class of a multi-label model that has enough images in both splits."""
+    """Return the same for each class of a multi-label model with enough images in both splits."""
     held_out = _predicted(model, data, data.val)
-    told = dict[str, Any]()
+    by_class = dict[str, Any]()
     for place in np.flatnonzero(evaluated(data.val.labels) & evaluated(images.labels)):
         value = fit_temperature(held_out[:, place], 1 - data.val.labels[:, place])
         if value is not None:
-            scores = tempered(found[:, place], value)[:, 0]
+            scores = tempered(probabilities[:, place], value)[:, 0]
             shown = images.labels[:, place]
-            told[model.classes[place]] = {"value": value, **answered(scores, shown)}
-    return {"split": "val", "images": len(data.val), "classes": told} if told else None
+            by_class[model.classes[place]] = {"value": value, **answered(scores, shown)}
+    if not by_class:
+        return None
+    return {"split": "val", "images": len(data.val), "classes": by_class}

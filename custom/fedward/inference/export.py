@@ -1,6 +1,4 @@
-"""A model in formats that other programs run: ONNX and TorchScript, from images in [0, 1] to
-probabilities.
-"""
+"""A model in formats that other programs run, ONNX and TorchScript, with its probabilities."""
 
 import copy
 import json
@@ -22,49 +20,49 @@ from fedward.inference.whole import whole
 from fedward.seeds import torch_generator
 
 INPUT = "image"
+"""Name of an ONNX file's input, (N, channels, size, size) float32 in [0, 1]."""
 OUTPUT = "probabilities"
-"""Names of an ONNX file's input (N, channels, size, size) and output (N, classes), both float32."""
+"""Name of an ONNX file's output, (N, classes) float32."""
 TOLERANCE = 1e-5
-"""By which probabilities of an exported model may differ."""
+"""By how much the probabilities of an exported model may differ."""
 _PACKAGES = ("onnx", "onnxscript", "onnxruntime")
+"""Packages that write and check ONNX files."""
 
 
 def require_onnx() -> None:
-    """Raise ConfigError unless what writes and checks ONNX files is installed."""
+    """Raise ConfigError unless the packages that write and check ONNX files are installed."""
     missing = [name for name in _PACKAGES if find_spec(name) is None]
     if missing:
-        expected = f"the packages {', '.join(_PACKAGES)}"
-        found = f"no {' and no '.join(missing)}"
         raise ConfigError(
-            "--onnx", expected=expected, found=found, remedy='Run: pip install "fedward[export]"'
+            "--onnx",
+            'Run: pip install "fedward[export]"',
+            expected=f"the packages {', '.join(_PACKAGES)}",
+            found=f"no {' and no '.join(missing)}",
         )
 
 
 def facts(model: TrainedModel) -> dict[str, str]:
-    """Return what an exported file says of itself, name -> text or JSON."""
+    """Return the description that an exported file carries, name -> text or JSON."""
     channels, size, _ = model.image_shape
-    about = {
+    return {
         "fedward": __version__,
         "model_sha256": model.sha256,
         "method": model.experiment.method,
-    }
-    shape = {
-        "image_size": size,
-        "channels": channels,
-        "classes": list(model.classes),
-        "multi_label": model.label_kind.multi_label,
-    }
-    return about | {
-        name: json.dumps(value)
-        for name, value in (shape | {"temperature": model.temperature}).items()
+        "image_size": json.dumps(size),
+        "channels": json.dumps(channels),
+        "classes": json.dumps(list(model.classes)),
+        "multi_label": json.dumps(model.label_kind.multi_label),
+        "temperature": json.dumps(model.temperature),
     }
 
 
 def write_torchscript(model: TrainedModel, out: Path) -> None:
-    """Write a TorchScript file for any number of images, with :func:`facts` as ``metadata.json``
-    inside.
+    """Write a TorchScript file for any number of images.
 
-    Raises RunError: what was written answers differently.
+    It holds :func:`facts` as ``metadata.json``.
+
+    Raises:
+        RunError: the file gives other probabilities.
     """
     script = traced(model)
     with whole(out) as partial, partial.open("wb") as file, quiet():
@@ -72,7 +70,7 @@ def write_torchscript(model: TrainedModel, out: Path) -> None:
 
 
 def traced(model: TrainedModel) -> torch.jit.ScriptModule:
-    """Return a model as TorchScript, to its probabilities; RunError where that answers differently."""
+    """Return a model as TorchScript; RunError if that gives other probabilities."""
     net = _whole(model)
     with quiet(), torch.no_grad():
         script: torch.jit.ScriptModule = torch.jit.trace(net, _images(model, 2), check_trace=False)
@@ -85,7 +83,7 @@ def write_onnx(model: TrainedModel, out: Path) -> None:
 
     Raises:
         ConfigError: the packages for it are missing.
-        RunError: torch cannot export the network, or what was written answers differently in ONNX
+        RunError: torch cannot export the network, or the file gives other probabilities in ONNX
             Runtime.
     """
     require_onnx()
@@ -103,15 +101,17 @@ def write_onnx(model: TrainedModel, out: Path) -> None:
                     dynamo=True,
                     verbose=False,
                 )
-        except Exception as error:  # whatever torch makes of a network that it cannot export
+        except Exception as error:  # torch fails in many ways at a network it cannot export
             if _interrupted(error):
                 raise KeyboardInterrupt from error
-            cause = error.__cause__ or error  # torch's own words are advice in colours
-            where = f"ONNX of net {model.experiment.net}"
-            found = f"{type(cause).__name__}: {cause}".splitlines()[0]
-            remedy = "Export TorchScript or a bundle, or train another network."
+            # The text of torch's own error is advice for developers, in colours.
+            cause = error.__cause__ or error
+            reason = f"{type(cause).__name__}: {cause}".splitlines()[0]
             raise RunError(
-                where, expected="what torch exports", found=f"{found:.300}", remedy=remedy
+                f"ONNX of net {model.experiment.net}",
+                "Export TorchScript or a bundle, or train another network.",
+                expected="what torch exports",
+                found=f"{reason:.300}",
             ) from error
         program.model.metadata_props.update(facts(model))
         program.save(partial, external_data=False)
@@ -126,6 +126,7 @@ def _interrupted(error: BaseException | None) -> bool:
 
 
 def _session(file: Path) -> Callable[[Tensor], Tensor]:
+    """Return a function that runs an ONNX file."""
     import onnxruntime
 
     session = onnxruntime.InferenceSession(file.read_bytes(), providers=["CPUExecutionProvider"])
@@ -133,42 +134,46 @@ def _session(file: Path) -> Callable[[Tensor], Tensor]:
 
 
 def _whole(model: TrainedModel) -> nn.Module:
-    own = copy.deepcopy(model.tempered).cpu()
-    return nn.Sequential(own, model.label_kind.outputs.layer()).eval().requires_grad_(False)
+    """Return the network with the layer that makes probabilities."""
+    logits = copy.deepcopy(model.tempered).cpu()
+    probabilities = model.label_kind.outputs.layer()
+    return nn.Sequential(logits, probabilities).eval().requires_grad_(False)
 
 
 def _images(model: TrainedModel, number: int) -> Tensor:
+    """Return random images of the model's shape."""
     return torch.rand(number, *model.image_shape, generator=torch_generator(0, "export", number))
 
 
 def _require_agreement(
     model: TrainedModel, net: nn.Module, other: Callable[[Tensor], Tensor], kind: str
 ) -> None:
-    """Raise RunError where an exported model answers differently; a network may compute by the
-    number of images.
+    """Raise RunError if an exported model gives other probabilities.
+
+    A network may compute differently with another number of images, so two numbers are tried.
     """
     for number in (1, 3):
         images = _images(model, number)
         with torch.no_grad():
-            expected = net(images)
+            probabilities = net(images)
             try:
-                largest = float((other(images) - expected).abs().max())
+                largest = float((other(images) - probabilities).abs().max())
                 found = f"a difference of {largest:.2g}"
-            except (
-                Exception
-            ) as error:  # whatever another program makes of a file that it cannot run
+            except Exception as error:  # another program fails in many ways at a file
                 largest = float("inf")
                 found = f"{type(error).__name__}: {error}"
         if not largest <= TOLERANCE:
-            where = f"{kind} of net {model.experiment.net}"
-            wanted = f"its probabilities of {number} images"
-            remedy = "Use another format: this network computes what this one cannot hold."
-            raise RunError(where, expected=wanted, found=f"{found:.300}", remedy=remedy)
+            raise RunError(
+                f"{kind} of net {model.experiment.net}",
+                "Use another format: this network computes what this one cannot hold.",
+                expected=f"its probabilities of {number} images",
+                found=f"{found:.300}",
+            )
 
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Keep back what torch says to developers while it exports."""
+    """Suppress what torch logs and warns for developers while it exports."""
     log = logging.getLogger("torch")
     before = log.level
     log.setLevel(logging.ERROR)

@@ -24,7 +24,7 @@ from fedward.storage.info import RunInfo, read_info
 
 
 class Tempered(nn.Module):
-    """A network whose logits are divided by a temperature.
+    """A network whose logits are divided by a temperature, or by one for each class.
 
     Shape: (N, C, H, W) in [0, 1] to (N, classes), float32.
     """
@@ -35,11 +35,11 @@ class Tempered(nn.Module):
         self.temperature = temperature
 
     def forward(self, images: Tensor) -> Tensor:
-        """Return the logits over the temperature."""
+        """Return the logits divided by the temperature."""
         logits: Tensor = self.net(images).float()
-        return logits / (
-            logits.new_tensor(each) if isinstance(each := self.temperature, tuple) else each
-        )
+        if isinstance(self.temperature, tuple):
+            return logits / logits.new_tensor(self.temperature)
+        return logits / self.temperature
 
 
 class TrainedModel(nn.Module):
@@ -54,10 +54,13 @@ class TrainedModel(nn.Module):
     ) -> None:
         super().__init__()
         self.net = net.eval()
-        """From images to logits."""
+        """The network, from images to logits."""
         self.experiment = experiment
+        """The run's experiment."""
         self.sha256 = sha256
+        """SHA-256 of the model's file."""
         self.temperature = temperature
+        """Divides the logits; for a multi-label model there may be one for each class."""
 
     @property
     def classes(self) -> tuple[str, ...]:
@@ -71,7 +74,7 @@ class TrainedModel(nn.Module):
 
     @property
     def tempered(self) -> Tempered:
-        """The network with its temperature, whose softmax, or sigmoid, the probabilities are."""
+        """The network with its temperature; the probabilities are the softmax or sigmoid of it."""
         return Tempered(self.net, self.temperature).eval()
 
     @property
@@ -81,21 +84,24 @@ class TrainedModel(nn.Module):
         return data.channels, data.image_size, data.image_size
 
     def read(self, files: Sequence[Path | str | Image.Image]) -> Tensor:
-        """Return files or Pillow's images, prepared as at a site: (N, channels, size, size) float32
-        in [0, 1].
+        """Return images prepared as at a site: (N, channels, size, size) float32 in [0, 1].
+
+        Args:
+            files: paths of image files, or Pillow's images.
 
         Raises:
-            ConfigError: one file in place of a list of files.
-            DataError: a file that is no image, or an image that a site would reject. It names the
-                file.
+            ConfigError: a single file instead of a list.
+            DataError: a file is not an image, or a site would reject it; the text names it.
         """
         if isinstance(files, str | Path | Image.Image):
-            remedy = "Write model.read([file])."
             raise ConfigError(
-                "model.read", expected="a list of files", found=f"{files}", remedy=remedy
+                "model.read",
+                "Write model.read([file]).",
+                expected="a list of files",
+                found=f"{files}",
             )
-        read = [torch.from_numpy(self._pixels(file)).permute(2, 0, 1) / 255 for file in files]
-        return torch.stack(read) if read else torch.empty(0, *self.image_shape)
+        images = [torch.from_numpy(self._pixels(file)).permute(2, 0, 1) / 255 for file in files]
+        return torch.stack(images) if images else torch.empty(0, *self.image_shape)
 
     def _pixels(self, file: Path | str | Image.Image) -> Pixels:
         size = self.experiment.data.image_size
@@ -105,48 +111,46 @@ class TrainedModel(nn.Module):
                 return decode_file(Path(file), size, channels)[""].copy()
             pixels = fit(file, size, channels).copy()
             check_not_blank(pixels)
-        except BadRow as bad:
-            remedy = "Leave it out: `fedward predict` goes on without such images."
-            expected, _, found = f"{bad}".removeprefix("expected ").rpartition(", found ")
-            where = f"image {file}"
-            expected = expected or "one that a site can use"
+        except BadRow as problem:
             raise DataError(
-                where, expected=expected, found=found.removeprefix("found "), remedy=remedy
-            ) from bad
+                f"image {file}: {problem}",
+                "Leave it out: `fedward predict` goes on without such images.",
+            ) from problem
         return pixels
 
     @torch.no_grad()
     def forward(self, images: Tensor) -> Tensor:
-        """Return probabilities (N, classes), float32, as the metrics of the run are of, but for the
-        temperature.
+        """Return probabilities (N, classes), float32.
+
+        Except for the temperature they are those that the run's metrics are of.
 
         Args:
-            images: (N, channels, size, size) float in [0, 1], as :meth:`read` returns them, not too
-                many at once.
+            images: (N, channels, size, size) float in [0, 1], as :meth:`read` returns them; memory
+                limits how many.
 
         Raises:
             ConfigError: images of another shape or type, or outside [0, 1].
         """
-        good = (
-            isinstance(images, Tensor)
-            and images.shape[1:] == self.image_shape
-            and images.is_floating_point()
-        )
-        if not good or (len(images) and not 0 <= float(images.min()) <= float(images.max()) <= 1):
-            expected = f"float (N, {', '.join(map(str, self.image_shape))}) in [0, 1]"
-            found = (
-                "values outside"
-                if good
-                else f"{type(images).__name__} {images.dtype} of {tuple(images.shape)}"
-            )
-            remedy = "Read files with model.read(files)."
-            raise ConfigError(
-                "images for a trained model", expected=expected, found=found, remedy=remedy
-            )
-        if not len(images):  # many networks cannot compute no images
+        self._check(images)
+        if not len(images):  # many networks fail without any image
             return images.new_empty(0, len(self.classes))
         logits = self.tempered(images)
         return self.label_kind.outputs.probabilities(logits)
+
+    def _check(self, images: Tensor) -> None:
+        found = ""
+        shaped = isinstance(images, Tensor) and images.shape[1:] == self.image_shape
+        if not shaped or not images.is_floating_point():
+            found = f"{type(images).__name__} {images.dtype} of {tuple(images.shape)}"
+        elif len(images) and not 0 <= float(images.min()) <= float(images.max()) <= 1:
+            found = "values outside"
+        if found:
+            raise ConfigError(
+                "images for a trained model",
+                "Read files with model.read(files).",
+                expected=f"float (N, {', '.join(map(str, self.image_shape))}) in [0, 1]",
+                found=found,
+            )
 
 
 def load_model(
@@ -154,68 +158,77 @@ def load_model(
     which: Literal["best", "last"] = "best",
     calibration: Path | str | None = None,
 ) -> TrainedModel:
-    """Return the model of a finished run, ready for images; on the CPU.
+    """Return the model of a finished run, ready for images, on the CPU.
 
     Args:
-        folder: of a run that has finished, or of results that FLARE downloaded.
+        folder: of a finished run, or of results that FLARE downloaded.
         which: the model of the ``best`` single round by validation, which report.html describes, or
-            that of the ``last``. A run without validation has the last one only.
-        calibration: what ``fedward evaluate`` wrote about this model: its temperature is used, of a
-            multi-label model one for each class. By default it is 1.
+            of the ``last`` round. A run without validation has only the last one.
+        calibration: the file that ``fedward evaluate`` wrote about this model. Its temperature is
+            used, or for a multi-label model one for each class. By default it is 1.
 
     Raises:
-        ConfigError: the run has not finished, trained no classifier, or each site kept its own; a
-            calibration of another model, or without a temperature.
-        RunError: it is no run folder, a file is damaged, not one of this network, or not the one
-            that the audit log names; or what was frozen in the run is another here.
+        ConfigError: the run has not finished, trained no classifier, or each site kept its own; or
+            the calibration is of another model, or without a temperature.
+        RunError: the folder is not a run folder; a file is damaged, not of this network, or not the
+            one that the audit log names; or the frozen part of the network is another one here.
 
     Examples:
         >>> model = load_model("runs/fedavg")  # doctest: +SKIP
         >>> model(model.read(["lesion.jpg"])).argmax(1)  # doctest: +SKIP
     """
-    where = Path(folder)
-    info = read_info(Path(folder))
+    run = Path(folder)
+    info = read_info(run)
     best = which == "best" and info.summary.best_round is not None
-    file = where / ("best.safetensors" if best else "model.safetensors")
-    _require_usable(where, file, info)
+    file = run / ("best.safetensors" if best else "model.safetensors")
+    _require_usable(run, file, info)
     sha256 = _checked_digest(file)
     spec = Experiment.parse(info.experiment, f"run folder {folder}")
-    told = (sha256, spec.data.classes, spec.data.label_kind)
-    temperature = temperature_of(Path(calibration), *told) if calibration else 1.0
-    # Where all of the network was trained, the weights it began with may be missing here.
-    built = spec if info.base else spec.model_copy(update={"pretrained": False})
-    net = network_of(built, method_of(spec))
+    temperature: float | tuple[float, ...] = 1.0
+    if calibration:
+        temperature = temperature_of(
+            Path(calibration), sha256, spec.data.classes, spec.data.label_kind
+        )
+    net_spec = spec
+    if not info.base:
+        # All of the network has trained, and the weights that it began with may not be here.
+        net_spec = spec.model_copy(update={"pretrained": False})
+    net = network_of(net_spec, method_of(spec))
     if isinstance(net, TrainablePart) and net.base != info.base:
-        remedy = "Use the weights, and the versions of fedward, timm and torch, that the run had."
         raise RunError(
             f"run {folder}, frozen part",
+            "Use the weights, and the versions of fedward, timm and torch, that the run had.",
             expected=f"SHA-256 {info.base}",
             found=net.base,
-            remedy=remedy,
         )
     _load(net, file)
-    return TrainedModel(
-        net.whole if isinstance(net, TrainablePart) else net, spec, sha256, temperature
-    )
+    whole = net.whole if isinstance(net, TrainablePart) else net
+    return TrainedModel(whole, spec, sha256, temperature)
 
 
 def _load(net: nn.Module, file: Path) -> None:
+    """Load a network's tensors; RunError unless they are the network's own, and finite."""
+    problem = ""
     state = StoredState(file)
     types = {name: tensor.dtype for name, tensor in net.state_dict().items()}
     try:
         for name in types.keys() & set(state):
-            if state.dtype(name) != types[name]:  # else it would be cast
+            # torch would cast it.
+            if state.dtype(name) != types[name]:
                 raise RuntimeError(f"{name} of type {state.dtype(name)}, not {types[name]}")
         net.load_state_dict(state)
-        found = "others" * any(
-            not bool(tensor.isfinite().all()) for tensor in net.state_dict().values()
-        )
+        for name, tensor in net.state_dict().items():
+            if not bool(tensor.isfinite().all()):
+                raise RuntimeError(f"numbers in {name} that are not finite")
     except RuntimeError as error:
-        found = " ".join(f"{error}".split())[:300]
-    if found:
-        expected = "finite numbers for all tensors of the run's network"
-        remedy = "Restore the run folder."
-        raise RunError(f"model {file}", expected=expected, found=found, remedy=remedy)
+        problem = " ".join(f"{error}".split())[:300]
+    if problem:
+        raise RunError(
+            f"model {file}",
+            "Restore the run folder.",
+            expected="finite numbers for all tensors of the run's network",
+            found=problem,
+        )
 
 
 def _require_usable(folder: Path, file: Path, info: RunInfo) -> None:
@@ -234,20 +247,22 @@ def _require_usable(folder: Path, file: Path, info: RunInfo) -> None:
         remedy = "Name another run, or another model of it."
     else:
         return
-    raise ConfigError(
-        f"run {folder}", expected="a finished run with a model", found=found, remedy=remedy
-    )
+    raise ConfigError(f"run {folder}", remedy, expected="a finished run with a model", found=found)
 
 
 def _checked_digest(file: Path) -> str:
     """Return a model's SHA-256; RunError unless the run's audit log ends with it."""
     end = next(audit.rows(file.parent, "ended"), None)
-    found = file_digest(file)
     recorded = end["details"]["files"].get(file.name) if end else None
-    if found != recorded:
-        expected = (
-            f"SHA-256 {recorded}, by {audit.LOG}" if recorded else f"an {audit.LOG} that names it"
+    digest = file_digest(file)
+    if digest != recorded:
+        expected = f"an {audit.LOG} that names it"
+        if recorded:
+            expected = f"SHA-256 {recorded}, by {audit.LOG}"
+        raise RunError(
+            f"model {file}",
+            "Restore the run folder; `fedward audit verify` checks all of it.",
+            expected=expected,
+            found=digest,
         )
-        remedy = "Restore the run folder; `fedward audit verify` checks all of it."
-        raise RunError(f"model {file}", expected=expected, found=found, remedy=remedy)
-    return found
+    return digest

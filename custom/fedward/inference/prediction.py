@@ -4,7 +4,6 @@ import csv
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -24,15 +23,16 @@ from fedward.training.machine import device_of
 
 @dataclass
 class Outcome:
-    """What became of the files, or images of an array, by number."""
+    """How many files, or images of an array, got a prediction."""
 
     files: int = 0
+    """Number of files that were asked about."""
     images: int = 0
-    """In the files that could be read."""
+    """Images in the files that could be read."""
     unusable: int = 0
-    """Those without a prediction."""
+    """Files without a prediction."""
     to_refer: int = 0
-    """Those with a prediction below the threshold."""
+    """Files whose prediction is below the threshold."""
 
     @property
     def kind(self) -> str:
@@ -46,13 +46,19 @@ def write_predictions(
     """Write a CSV with a row for each file, in their order, and return how many there were.
 
     The probabilities of a file of several images (frames, slices) are the mean of theirs. Columns:
-    ``image``; ``prediction``, the class with the largest probability; ``probability/CLASS`` of each
-    class; ``refer``, ``yes`` where the largest probability is below ``refer_below`` or there is
-    none, empty without a threshold; ``problem``, why there is no prediction; ``images``, how many
-    the file has. Of a multi-label model, ``prediction`` is the classes with a probability of 0.5 or
-    more, separated by ``|``, or ``No Finding``, and ``refer/CLASS`` is ``yes`` where its answer to
-    a class, yes or no, is less probable than that, and ``refer`` where one of these is. The CSV is
-    its owner's alone, and takes the place of another of its name when all of it is written.
+
+    - ``image``: the name
+    - ``prediction``: the class with the largest probability; for a multi-label model the classes
+      with a probability of 0.5 or more, separated by ``|``, or ``No Finding``
+    - ``probability/CLASS`` for each class
+    - ``refer``: ``yes`` if the largest probability is below ``refer_below`` or there is none; for a
+      multi-label model, if one of ``refer/CLASS`` is; empty without a threshold
+    - ``problem``: why there is no prediction
+    - ``images``: how many the file has
+    - ``refer/CLASS`` for each class of a multi-label model: ``yes`` if the answer to it, yes or no,
+      is less probable than ``refer_below``
+
+    Only its owner may read the CSV. It replaces another of its name when it is written completely.
     """
     outcome = Outcome()
     device = device_of("auto", "fedward predict")
@@ -67,15 +73,19 @@ def write_predictions(
     ]
     if not model.label_kind.exclusive:
         header += [f"refer/{name}" for name in model.classes]
-    text: Any = {
-        "newline": "",
-        "encoding": "utf-8",
-        "errors": "backslashreplace",
-    }  # a file's name may be any bytes
-    with whole(out) as partial, open(partial, "w", opener=private.opener, **text) as file:
-        table = csv.writer(
-            file, quoting=csv.QUOTE_ALL
-        )  # as semicolons separate cells in some countries
+    with (
+        whole(out) as partial,
+        open(
+            partial,
+            "w",
+            newline="",
+            encoding="utf-8",
+            errors="backslashreplace",  # the name of a file may be any bytes
+            opener=private.opener,
+        ) as file,
+    ):
+        # In some countries a spreadsheet takes semicolons for separators.
+        table = csv.writer(file, quoting=csv.QUOTE_ALL)
         table.writerow(header)
         for block in asked.blocks:
             probabilities = _of_files(probabilities_of(model, block.pixels, device), block.counts)
@@ -83,9 +93,8 @@ def write_predictions(
             outcome.images += sum(block.counts)
             outcome.unusable += len(block.failed)
             if refer_below is not None:
-                outcome.to_refer += int(
-                    (model.label_kind.confidence(probabilities) < refer_below).sum()
-                )
+                confidence = model.label_kind.confidence(probabilities)
+                outcome.to_refer += int((confidence < refer_below).sum())
             rows = _rows(block, probabilities, model, refer_below)
             table.writerows([inert(cell) for cell in row] for row in rows)
     return outcome
@@ -94,15 +103,21 @@ def write_predictions(
 def probabilities_of(
     model: TrainedModel, pixels: NDArray[np.uint8], device: torch.device
 ) -> NDArray[np.float32]:
-    """Return (N, classes) of uint8 images (N, H, W, C); ``model`` is on ``device``."""
+    """Return the probabilities (N, classes) of images.
+
+    Args:
+        model: on the device.
+        pixels: uint8 (N, H, W, C).
+        device: where to compute.
+    """
     labels = model.label_kind.unlabelled(len(pixels), len(model.classes))
     images = Images(("",) * len(pixels), pixels, labels)
-    found: NDArray[np.float32] = predict(model.tempered, Pixels.of(images, device)).numpy()
-    return found
+    probabilities: NDArray[np.float32] = predict(model.tempered, Pixels.of(images, device)).numpy()
+    return probabilities
 
 
 class _YesAndNo(nn.Module):
-    """A multi-label network's logits (N, K) of yes, and behind them those of no."""
+    """A multi-label network's logits of yes (N, K), followed by those of no: (N, 2 K)."""
 
     def __init__(self, net: nn.Module) -> None:
         super().__init__()
@@ -116,30 +131,39 @@ class _YesAndNo(nn.Module):
 def answers_of(
     model: TrainedModel, pixels: NDArray[np.uint8], device: torch.device
 ) -> NDArray[np.float32]:
-    """Return (N, classes, 2) of a multi-label model: the probabilities of yes and of no to each
-    class.
+    """Return the probabilities of yes and of no to each class: (N, classes, 2).
 
-    Both are exact, however small: of a float32 of 1, one less it would be 0. Arguments as of
-    :func:`probabilities_of`.
+    Both are computed, because 1 - p of a float32 p that is nearly 1 would be 0.
+
+    Args:
+        model: a multi-label model, on the device.
+        pixels: uint8 (N, H, W, C).
+        device: where to compute.
     """
-    images = Images(("",) * len(pixels), pixels, np.full((len(pixels), len(model.classes)), -1))
-    found: NDArray[np.float32] = predict(
-        _YesAndNo(model.tempered), Pixels.of(images, device)
-    ).numpy()
-    return np.stack(np.split(found, 2, axis=1), axis=2)
+    labels = np.full((len(pixels), len(model.classes)), -1)
+    images = Images(("",) * len(pixels), pixels, labels)
+    net = _YesAndNo(model.tempered)
+    probabilities: NDArray[np.float32] = predict(net, Pixels.of(images, device)).numpy()
+    yes, no = np.split(probabilities, 2, axis=1)
+    return np.stack([yes, no], axis=2)
 
 
 def _of_files(probabilities: NDArray[np.float32], counts: Sequence[int]) -> NDArray[np.floating]:
-    """Return the mean (F, classes) of each of the F files that have images, of (N, classes) of all
-    of these.
+    """Return the mean probabilities of each file.
+
+    Args:
+        probabilities: (N, classes) of all images.
+        counts: number of images of each file.
+
+    Returns:
+        (F, classes) for the F files that have images.
     """
     sizes = np.array([count for count in counts if count], np.int64)
     if len(sizes) == len(probabilities):
         return probabilities
-    means: NDArray[np.floating] = (
-        np.add.reduceat(probabilities, np.cumsum(sizes) - sizes) / sizes[:, None]
-    )
-    return means
+    starts = np.cumsum(sizes) - sizes
+    sums = np.add.reduceat(probabilities, starts)
+    return np.asarray(sums / sizes[:, None])
 
 
 def _rows(
@@ -148,23 +172,34 @@ def _rows(
     model: TrainedModel,
     refer_below: float | None,
 ) -> Iterator[list[str]]:
-    answers = zip(probabilities, model.label_kind.confidence(probabilities), strict=True)
+    """Yield a row of the CSV for each file of a block."""
+    kind = model.label_kind
+    classes = model.classes
+    answers = zip(probabilities, kind.confidence(probabilities), strict=True)
     for place, name in enumerate(block.names):
         problem = block.failed.get(place)
         if problem:
             refer = _refer(0.0, refer_below)
-            each = [_refer(0.0, refer_below)] * len(model.classes)
-            row = [name, "", *("" for _ in model.classes), refer, problem, "0"]
+            row = [name, "", *([""] * len(classes)), refer, problem, "0"]
+            refer_by_class = [refer] * len(classes)
         else:
-            found, sure = next(answers)
-            each = [_refer(value, refer_below) for value in np.maximum(found, 1 - found)]
-            told = [
-                model.label_kind.answer(found, model.classes),
-                *(f"{value:.6f}" for value in found),
+            values, confidence = next(answers)
+            row = [
+                name,
+                kind.answer(values, classes),
+                *(f"{value:.6f}" for value in values),
+                _refer(confidence, refer_below),
+                "",
+                f"{block.counts[place]}",
             ]
-            row = [name, *told, _refer(sure, refer_below), "", f"{block.counts[place]}"]
-        yield row if model.label_kind.exclusive else row + each
+            refer_by_class = [
+                _refer(value, refer_below) for value in np.maximum(values, 1 - values)
+            ]
+        yield row if kind.exclusive else row + refer_by_class
 
 
-def _refer(sure: float, below: float | None) -> str:
-    return "" if below is None else "yes" if sure < below else "no"
+def _refer(confidence: float, below: float | None) -> str:
+    """Return whether to refer an answer to a person; empty without a threshold."""
+    if below is None:
+        return ""
+    return "yes" if confidence < below else "no"

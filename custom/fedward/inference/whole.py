@@ -1,4 +1,4 @@
-"""Files and folders that are there when all of them is written, and not before."""
+"""Files and folders that appear when they are written completely, and not before."""
 
 import shutil
 from collections.abc import Iterable, Iterator
@@ -12,47 +12,51 @@ from fedward.storage.disk import make_folder, replace
 
 
 def require_own_place(out: Path, run: Path, read: Iterable[Path | None]) -> None:
-    """Refuse to write over what a command reads, or into a run, whose audit log would then no
-    longer fit it.
+    """Refuse to write over a file that a command reads, or into the run folder.
+
+    A changed run folder would no longer match its audit log.
 
     Args:
-        out: what will be written.
+        out: the file or folder to write.
         run: the run folder.
-        read: files and folders that the command reads besides; None: nothing. An image in such a
-            folder is no place.
+        read: files and folders that the command also reads, or None. An image in such a folder is
+            not written over, either.
 
     Raises:
-        ConfigError: ``out`` is one of these, lies in the run folder, or is no file: a device that
+        ConfigError: ``out`` is one of these, is in the run folder, or is not a file: a device that
             is replaced, such as ``/dev/null``, is gone for all programs of the machine.
     """
     place = out.resolve()
     remedy = "Name another file."
     if place.is_relative_to(run.resolve()):
         raise ConfigError(
-            f"{out}", expected="a place outside of the run folder", found=f"{run}", remedy=remedy
+            f"{out}", remedy, expected="a place outside of the run folder", found=f"{run}"
         )
     if not out.exists():
         return
     if not (out.is_file() or out.is_dir()):
-        raise ConfigError(
-            f"{out}", expected="a file to write", found="a device or a pipe", remedy=remedy
-        )
-    image = out.suffix.lower() in ENDINGS or is_volume(out) or is_dicom(out)
+        raise ConfigError(f"{out}", remedy, expected="a file to write", found="a device or a pipe")
     for path in read:
-        if path is None or not path.exists():
-            continue
-        if path.samefile(out) or (path.is_dir() and image and place.is_relative_to(path.resolve())):
+        if path is not None and path.exists() and _is_read(out, path):
             raise ConfigError(
-                f"{out}", expected="a file to write", found="one that is read", remedy=remedy
+                f"{out}", remedy, expected="a file to write", found="one that is read"
             )
+
+
+def _is_read(out: Path, path: Path) -> bool:
+    """Return whether ``out`` is a file or folder that is read, or an image in such a folder."""
+    if path.samefile(out):
+        return True
+    inside = path.is_dir() and out.resolve().is_relative_to(path.resolve())
+    return inside and (out.suffix.lower() in ENDINGS or is_volume(out) or is_dicom(out))
 
 
 @contextmanager
 def whole(path: Path) -> Iterator[Path]:
-    """Yield where to write a file or folder that lies under ``path`` when the block ends well, and
-    else nowhere.
+    """Yield where to write a file or folder that becomes ``path`` when the block ends well.
 
-    An OSError of the block that names no file, as a full disk's, names ``path``.
+    If the block fails, nothing remains. An OSError that names no file, such as that of a full disk,
+    is made to name ``path``.
     """
     make_folder(path.parent)
     partial = path.with_name(f"{path.name}.partial")

@@ -23,60 +23,66 @@ _TABLES = (
     {"sensitivity": "sensitivity", "specificity": "specificity", "auroc": "AUROC"},
     {"positive": "positive pred.", "negative": "negative pred."},
 )
-"""Numbers of a class that stand side by side, and what they are called."""
+"""Tables of classes: number -> title of its column."""
 
 
-def lines(found: Mapping[str, Any]) -> Iterator[str]:
+def lines(evaluation: Mapping[str, Any]) -> Iterator[str]:
     """Yield the lines about what :func:`fedward.inference.evaluation.evaluate` returned."""
-    yield f"{found['site']}, {found['split']}: {found['images']} {found['unit']}s"
+    unit = evaluation["unit"]
+    yield f"{evaluation['site']}, {evaluation['split']}: {evaluation['images']} {unit}s"
     yield ""
     for name, title in _OVERALL.items():
-        if name in found["overall"]:
-            yield f"{title:<20}{_number(found['overall'][name])}"
-    several = found["confusion"] is None  # labels an image
-    if not several:
-        yield from _calibration(found)
+        if name in evaluation["overall"]:
+            yield f"{title:<20}{_number(evaluation['overall'][name])}"
+    multi_label = evaluation["confusion"] is None
+    if not multi_label:
+        yield from _calibration(evaluation)
     for table in _TABLES:
         yield ""
-        yield f"{found['unit'] + 's':>8}  {''.join(f'{title:<17}' for title in table.values())}class"
-        for name, of in found["classes"].items():
-            yield f"{of['images']:>8}  {''.join(f'{_number(of[key]):<17}' for key in table)}{name}"
+        titles = "".join(f"{title:<17}" for title in table.values())
+        yield f"{unit + 's':>8}  {titles}class"
+        for name, of_class in evaluation["classes"].items():
+            numbers = "".join(f"{_number(of_class[key]):<17}" for key in table)
+            yield f"{of_class['images']:>8}  {numbers}{name}"
     yield ""
-    if several:
-        yield from _answers(found)
+    if multi_label:
+        yield from _answers(evaluation)
         yield ""
     else:
-        names = list(found["groups"] or found["model"]["classes"])
-        yield from _confusion(found["confusion"], names, found["unit"])
+        names = list(evaluation["groups"] or evaluation["model"]["classes"])
+        yield from _confusion(evaluation["confusion"], names, unit)
         yield ""
-        yield from _referral(found)
+        yield from _referral(evaluation)
         yield ""
-    yield from wrap(_notes(found), _WIDTH)
+    yield from wrap(_notes(evaluation), _WIDTH)
 
 
 def _number(estimate: Mapping[str, float | None] | None) -> str:
+    """Return a number with its interval."""
     if estimate is None:
         return "-"
     interval = "n/a" if estimate["low"] is None else f"{estimate['low']:.2f}-{estimate['high']:.2f}"
     return f"{estimate['value']:.2f} ({interval})"
 
 
-def _calibration(found: Mapping[str, Any]) -> Iterator[str]:
-    yield f"{'calibration error':<20}{found['calibration_error']:.3f}"
-    after = found["temperature"]
-    if found["split"] == "test" and not after:
-        yield f"{'':<20}no temperature follows from the validation images"
-    if after:
-        changed = f"{after['calibration_error']:.3f} at temperature {after['value']:.2f}"
-        yield f"{'':<20}{changed}, by {after['images']} validation images"
-        if after["calibration_error"] > found["calibration_error"]:
-            yield f"{'':<20}which is worse: use no temperature"
+def _calibration(evaluation: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the calibration error, and what a temperature makes of it."""
+    yield f"{'calibration error':<20}{evaluation['calibration_error']:.3f}"
+    indent = " " * 20
+    tempered = evaluation["temperature"]
+    if evaluation["split"] == "test" and not tempered:
+        yield f"{indent}no temperature follows from the validation images"
+    if tempered:
+        error = f"{tempered['calibration_error']:.3f} at temperature {tempered['value']:.2f}"
+        yield f"{indent}{error}, by {tempered['images']} validation images"
+        if tempered["calibration_error"] > evaluation["calibration_error"]:
+            yield f"{indent}which is worse: use no temperature"
 
 
 def _confusion(
     rows: Mapping[str, Sequence[int | None]], names: Sequence[str], unit: str
 ) -> Iterator[str]:
-    """Yield the confusion matrix; a column has the number of its class, as the names may be long."""
+    """Yield the confusion matrix; columns have numbers, because names may be long."""
     width = max(4, *(len(str(count)) for row in rows.values() for count in row)) + 1
     yield f"{unit}s by predicted class (columns) and true class (rows)"
     yield "".join(f"{number:>{width}}" for number in range(1, len(names) + 1))
@@ -88,38 +94,45 @@ def _confusion(
             yield " " * width * len(names) + f"  {number} = {name}: no {unit}s, or too few"
 
 
-def _referral(found: Mapping[str, Any]) -> Iterator[str]:
+def _referral(evaluation: Mapping[str, Any]) -> Iterator[str]:
     """Yield what thresholds of ``fedward predict --refer-below`` do, also with the temperature."""
-    after = found["temperature"]
-    ways = [found["referral"]]
-    title = "referred, accuracy of the others"
-    yield f"{'refer below':<15}{title}{'  with the temperature' if after else ''}"
-    ways += [after["referral"]] if after else []
-    for rows in zip(*ways, strict=True):
-        cells = (f"{row['referred']:>5.0%}  {_number(row['accuracy'])}" for row in rows)
-        yield f"{rows[0]['below']:<15}{''.join(f'{cell:<34}' for cell in cells)}".rstrip()
+    columns = [evaluation["referral"]]
+    header = f"{'refer below':<15}referred, accuracy of the others"
+    if evaluation["temperature"]:
+        columns.append(evaluation["temperature"]["referral"])
+        header += "  with the temperature"
+    yield header
+    for rows in zip(*columns, strict=True):
+        line = f"{rows[0]['below']:<15}"
+        for row in rows:
+            cell = f"{row['referred']:>5.0%}  {_number(row['accuracy'])}"
+            line += f"{cell:<34}"
+        yield line.rstrip()
 
 
-def _answers(found: Mapping[str, Any]) -> Iterator[str]:
-    """Yield how far the answers yes and no to each class can be trusted, also with the class's
-    temperature.
-    """
-    after = (found["temperature"] or {"classes": {}})["classes"]
+def _answers(evaluation: Mapping[str, Any]) -> Iterator[str]:
+    """Yield how far answers to each class can be trusted, also with the class's temperature."""
+    tempered = evaluation["temperature"]["classes"] if evaluation["temperature"] else {}
     yield f"{'calibration error, with temperature':<37}refer below {_REFER}: referred, right else"
-    for name, of in found["classes"].items():
-        warm = after.get(name)
-        row = next(row for row in of["referral"] if row["below"] == _REFER)
-        with_it = f"{warm['calibration_error']:.3f} at {warm['value']:.2f}" if warm else "-"
-        error = f"{of['calibration_error']:>8.3f}  {with_it}"
-        yield f"{error:<37}{row['referred']:>5.0%}  {_number(row['accuracy']):<17}  {name}"
+    for name, of_class in evaluation["classes"].items():
+        with_temperature = "-"
+        if name in tempered:
+            error = tempered[name]["calibration_error"]
+            with_temperature = f"{error:.3f} at {tempered[name]['value']:.2f}"
+        calibration = f"{of_class['calibration_error']:>8.3f}  {with_temperature}"
+        row = next(row for row in of_class["referral"] if row["below"] == _REFER)
+        yield f"{calibration:<37}{row['referred']:>5.0%}  {_number(row['accuracy']):<17}  {name}"
 
 
-def _notes(found: Mapping[str, Any]) -> str:
-    unit = f"{found['unit']}s"
+def _notes(evaluation: Mapping[str, Any]) -> str:
+    unit = f"{evaluation['unit']}s"
     notes = f"In brackets: 95 % intervals, for {unit} that are independent of each other."
-    if found["unit"] == "patient":
+    if evaluation["unit"] == "patient":
         notes += " A patient's answer is the mean of the probabilities of its images."
-    left = found["not_evaluated"]
-    if left:
-        notes += f" In no number, as there are fewer than {SMALLEST_COUNT} {unit} of them: {listed(left)}."
+    omitted = evaluation["not_evaluated"]
+    if omitted:
+        notes += (
+            f" In no number, as there are fewer than {SMALLEST_COUNT} {unit} of them: "
+            f"{listed(omitted)}."
+        )
     return notes
