@@ -2,8 +2,8 @@
 
 import re
 import sys
-from argparse import ArgumentParser, ArgumentTypeError, Namespace
-from collections.abc import Callable, Iterator
+from argparse import ArgumentTypeError
+from collections.abc import Iterator
 from contextlib import contextmanager
 from shutil import get_terminal_size
 from textwrap import TextWrapper
@@ -48,12 +48,6 @@ def shortened(name: str, width: int) -> str:
     if len(name) <= width:
         return name
     return f"{name[: width - 1]}…"
-
-
-def subcommand(parser: ArgumentParser, command: Callable[[Namespace], int]) -> Callable[..., Any]:
-    """Set what a subcommand's parser runs, and return the parser's ``add_argument``."""
-    parser.set_defaults(command=command)
-    return parser.add_argument
 
 
 def named_column(argument: str) -> tuple[str, str]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from fedward.config import DataSpec
 from fedward.errors import ConfigError
 from fedward.label_kinds import LabelKind, kind_of_field
-from fedward.terminal import complain, subcommand
+from fedward.terminal import complain
 
 if TYPE_CHECKING:
     from fedward.annotation.pictures import Pictures
@@ -22,7 +22,8 @@ LONGEST_CLASS = 200
 
 def add_annotate(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of ``annotate``."""
-    add = subcommand(parser, _annotate)
+    parser.set_defaults(command=_annotate)
+    add = parser.add_argument
     classes = DataSpec().classes
     add(
         "site_file",

@@ -21,7 +21,6 @@ from fedward.jobs import (
     simulated_sites,
     site_names,
 )
-from fedward.terminal import subcommand
 
 if TYPE_CHECKING:
     from fedward.console.listener import Listener
@@ -29,7 +28,8 @@ if TYPE_CHECKING:
 
 def add_run(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of ``run``."""
-    add = subcommand(parser, _run)
+    parser.set_defaults(command=_run)
+    add = parser.add_argument
     job = f"{', '.join(JOBS)}, any method's name, or a JSON file with an experiment"
     add("job", nargs="?", metavar="JOB", help=job)
     add("--out", type=Path, metavar="FOLDER", help="new run folder (default: runs/JOB)")

@@ -1,10 +1,9 @@
-"""What the sites hold, on one page: tables, histograms side by side, and what follows from them for
-a training.
-"""
+"""The page of a survey: what the sites hold, side by side, and what follows for a training."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
+from typing import NamedTuple
 
 import numpy as np
 from markupsafe import Markup
@@ -27,6 +26,7 @@ SPLITS = {
     "val": "Validation images",
     "test": "Test images",
 }
+"""Field of a row -> title of its table."""
 
 
 @dataclass(frozen=True)
@@ -34,138 +34,185 @@ class Surveyed:
     """What one page is made of."""
 
     data: str
-    """What the images are called."""
+    """Name of the images."""
     classes: Sequence[str]
     rows: Sequence[SurveyRow]
+    """The answer of each site."""
     about: str
     """Where the numbers come from."""
     banner: str | None = None
+    """What to know of a survey that did not end well."""
     synthetic: str = ""
+    """That images are synthetic, if any are."""
     failed: Mapping[str, str] = field(default_factory=dict)
-    """Site -> why it has told nothing."""
+    """Site -> why it has not answered."""
     sheet: Sequence[tuple[str, Sequence[str]]] = ()
-    """Title and pictures, as data URIs, of each row of a contact sheet; a page with one stays at
-    its site.
+    """Rows of a contact sheet, each with its title and pictures as data URIs.
+
+    A page with a sheet stays at its site.
     """
 
 
+class ClassTable(NamedTuple):
+    """Images by site and class in one split."""
+
+    name: str
+    """One of :data:`SPLITS`."""
+    title: str
+    lines: Sequence[tuple[str, Sequence[tuple[int, int]]]]
+    """Site, and (count, shade) of each class."""
+    sums: Sequence[int]
+    """Images of each class at all sites."""
+
+
+class SiteHistogram(NamedTuple):
+    """How one property is distributed over a site's images."""
+
+    site: str
+    median: float
+    picture: Markup
+
+
+class CountTable(NamedTuple):
+    """Images by site and value of one property."""
+
+    title: str
+    values: Sequence[str]
+    lines: Sequence[tuple[str, Sequence[int]]]
+    """Site, and its images with each value."""
+
+
+@dataclass(frozen=True)
+class SurveyPage:
+    """What the page's template is given."""
+
+    surveyed: Surveyed
+    rows: Sequence[SurveyRow]
+    """In natural order of sites."""
+    shown: Sequence[SurveyRow]
+    """Those that have pictures."""
+    conclusions: Sequence[str]
+    flags: Sequence[str]
+    total: Mapping[str, int]
+    """Images of all sites in each of :data:`SPLITS`."""
+    unlabelled: int
+    """Unlabelled training images of all sites."""
+    splits: Sequence[ClassTable]
+    sides: CountTable
+    """Images by their shorter side."""
+    brightness: Sequence[SiteHistogram]
+    contrast: Sequence[SiteHistogram]
+    columns: Sequence[CountTable]
+    """Images by the columns of sites' files that a site reports."""
+
+
 def of_run(run: Run) -> Surveyed:
-    """Return what a survey's run folder holds, made of the sites' answers alone."""
+    """Return the content of a survey's run folder: the sites' answers and nothing else."""
     info = run.info
     origin = verdict.origin(run)
     about = f"seed {info.seed} · engine {info.engine} · started {info.started} · {info.status}"
-    failed = {site: reason for row in run.rounds for site, reason in row.failed.items()}
-    told = {row.site for row in run.surveys}
+    if origin.sentence:
+        about += f". {origin.sentence}"
+    answered = {row.site for row in run.surveys}
+    failed = {}
+    for row in run.rounds:
+        for site, reason in row.failed.items():
+            if site not in answered:
+                failed[site] = reason
     return Surveyed(
-        data=str((info.experiment.get("data") or {}).get("name", "unnamed data")),
+        data=run.data_name,
         classes=run.classes,
         rows=run.surveys,
-        about=f"{about}. {origin.sentence}" if origin.sentence else about,
+        about=about,
         banner=words.banner(run),
         synthetic=origin.warning,
-        failed={site: reason for site, reason in failed.items() if site not in told},
+        failed=failed,
     )
 
 
 def render_survey(surveyed: Surveyed) -> str:
     """Return the page as HTML."""
     rows = sorted(surveyed.rows, key=lambda row: natural(row.site))
-    content = {
-        "surveyed": surveyed,
-        "rows": rows,
-        "shown": rows[:MANY],
-        "conclusions": conclusions(rows, surveyed.classes),
-        "flags": flags(rows, surveyed.classes),
-        "total": {name: sum(sum(getattr(row, name)) for row in rows) for name in SPLITS},
-        "unlabelled": sum(row.unlabelled for row in rows),
-        "splits": [
-            (name, title, *_by_class(rows, name, len(surveyed.classes)))
-            for name, title in SPLITS.items()
-        ],
-        "sides": _sides(rows),
-        "brightness": _histograms(rows[:MANY], lambda row: row.brightness, BRIGHTNESS),
-        "contrast": _histograms(rows[:MANY], lambda row: row.contrast, CONTRAST),
-        "columns": _columns(rows),
-    }
-    return template("survey.html").render(content)
+    shown = rows[:MANY]
+    splits = [_class_table(rows, name, len(surveyed.classes)) for name in SPLITS]
+    page = SurveyPage(
+        surveyed=surveyed,
+        rows=rows,
+        shown=shown,
+        conclusions=conclusions(rows, surveyed.classes),
+        flags=flags(rows, surveyed.classes),
+        total={table.name: sum(table.sums) for table in splits},
+        unlabelled=sum(row.unlabelled for row in rows),
+        splits=splits,
+        sides=_sides(rows),
+        brightness=_histograms(shown, lambda row: row.brightness, BRIGHTNESS),
+        contrast=_histograms(shown, lambda row: row.contrast, CONTRAST),
+        columns=_columns(rows),
+    )
+    return template("survey.html").render(vars(page))
 
 
-def _by_class(
-    rows: Sequence[SurveyRow], name: str, classes: int
-) -> tuple[list[tuple[str, list[tuple[int, int]]]], list[int]]:
-    """Return the lines of a table, each site with (count, shade) by class, and the column sums."""
+def _class_table(rows: Sequence[SurveyRow], name: str, classes: int) -> ClassTable:
     counts = np.array([getattr(row, name) for row in rows]).reshape(len(rows), classes)
     shades = np.ceil(_LEVELS * counts / counts.max(initial=1)).astype(int)
-    lines = [
-        (row.site, list(zip(map(int, count), map(int, shade), strict=True)))
-        for row, count, shade in zip(rows, counts, shades, strict=True)
-    ]
-    return lines, [int(total) for total in counts.sum(axis=0)]
+    lines = []
+    for row, site_counts, site_shades in zip(rows, counts, shades, strict=True):
+        lines.append(
+            (row.site, list(zip(map(int, site_counts), map(int, site_shades), strict=True)))
+        )
+    sums = [int(total) for total in counts.sum(axis=0)]
+    return ClassTable(name, SPLITS[name], lines, sums)
 
 
 def _histograms(
     rows: Sequence[SurveyRow],
     counts_of: Callable[[SurveyRow], Sequence[int]],
     edges: Sequence[float],
-) -> list[tuple[str, float, Markup]]:
-    """Return site, median and picture: the site's shares as bars, those of all sites together as a
-    line.
-    """
-    shares = {
-        row.site: np.array(counts_of(row)) / sum(counts_of(row))
-        for row in rows
-        if any(counts_of(row))
-    }
-    if not shares:
+) -> list[SiteHistogram]:
+    """Draw each site's shares of images as bars, over those of all sites as a line."""
+    counts = {row.site: counts_of(row) for row in rows if any(counts_of(row))}
+    if not counts:
         return []
-    total = np.sum([counts_of(row) for row in rows], axis=0)
+    shares = {site: np.array(numbers) / sum(numbers) for site, numbers in counts.items()}
+    total = np.sum(list(counts.values()), axis=0)
     _, axes = axes_of(2.6, 1.3, left=0.1, bottom=0.26)
     axes.set_ylim(0, 1.08 * max(share.max() for share in shares.values()))
     axes.set_yticks([])
     used = np.flatnonzero(total)
     axes.set_xlim(edges[used[0]], edges[used[-1] + 1])
     axes.locator_params(axis="x", nbins=3)
+    medians = {site: median(numbers, edges) for site, numbers in counts.items()}
 
-    def put(site: str) -> str:
-        axes.fill_between(
-            edges, np.append(shares[site], 0), step="post", color=SERIES[0], linewidth=0
-        )
-        axes.plot(
-            edges, np.append(total / total.sum(), 0), drawstyle="steps-post", color=INK, linewidth=1
-        )
-        return f"{site}: median {median(counts_by_site[site], edges):.2f}"
+    def draw(site: str) -> str:
+        # The last edge closes the last interval.
+        bars = np.append(shares[site], 0)
+        line = np.append(total / total.sum(), 0)
+        axes.fill_between(edges, bars, step="post", color=SERIES[0], linewidth=0)
+        axes.plot(edges, line, drawstyle="steps-post", color=INK, linewidth=1)
+        return f"{site}: median {medians[site]:.2f}"
 
-    counts_by_site = {row.site: counts_of(row) for row in rows}
-    drawn = pictures(axes, shares, put)
-    return [(site, median(counts_by_site[site], edges), picture) for site, picture in drawn.items()]
+    drawn = pictures(axes, counts, draw)
+    return [SiteHistogram(site, medians[site], picture) for site, picture in drawn.items()]
 
 
-def _sides(rows: Sequence[SurveyRow]) -> tuple[list[str], list[tuple[str, tuple[int, ...]]]]:
-    """Return the intervals of the shorter side from the first to the last that has images, and the
-    sites' counts.
-    """
-    names = [
-        *(f"{low} to {high - 1}" for low, high in pairwise(SIDES[:-1])),
-        f"{SIDES[-2]} or more",
-    ]
+def _sides(rows: Sequence[SurveyRow]) -> CountTable:
+    """Return images by their shorter side, from the first to the last interval with images."""
+    names = [f"{low} to {high - 1}" for low, high in pairwise(SIDES[:-1])]
+    names.append(f"{SIDES[-2]} or more")
     used = [place for place in range(len(names)) if any(row.sides[place] for row in rows)]
     shown = slice(used[0], used[-1] + 1) if used else slice(0)
-    return names[shown], [(row.site, tuple(row.sides[shown])) for row in rows]
+    return CountTable("sides", names[shown], [(row.site, row.sides[shown]) for row in rows])
 
 
-def _columns(rows: Sequence[SurveyRow]) -> list[tuple[str, list[str], list[tuple[str, list[int]]]]]:
-    """Return each reported column: its name, its values, and each site with counts by value."""
-    names = dict.fromkeys(name for row in rows for name in row.columns)
+def _columns(rows: Sequence[SurveyRow]) -> list[CountTable]:
+    """Return images by each column that a site reports."""
     tables = []
-    for name in names:
-        telling = [row for row in rows if name in row.columns]
-        found = {value for row in telling for value in row.columns[name]}
-        values = sorted(found, key=lambda value: (value == OTHERS, natural(value)))
-        tables.append(
-            (
-                name,
-                values,
-                [(row.site, [row.columns[name].get(v, 0) for v in values]) for row in telling],
-            )
-        )
+    for name in dict.fromkeys(name for row in rows for name in row.columns):
+        reporting = [row for row in rows if name in row.columns]
+        values = {value for row in reporting for value in row.columns[name]}
+        ordered = sorted(values, key=lambda value: (value == OTHERS, natural(value)))
+        lines = []
+        for row in reporting:
+            lines.append((row.site, [row.columns[name].get(value, 0) for value in ordered]))
+        tables.append(CountTable(name, ordered, lines))
     return tables

@@ -68,8 +68,8 @@ def _ranking(run: Run, choices: Choices) -> str | None:
     return (
         f"On average over {count(len(values), 'site')}, the selected model "
         f"(round {choices.reported}) has a macro AUROC of {average:.3f} on test {run.unit}s "
-        f"({spread(values)}){before}. Shown one {run.unit} {run.label_kind.ranked_pair}, it ranks the right one higher "
-        f"in {average * 100:.0f} of 100 such pairs; guessing would in 50."
+        f"({spread(values)}){before}. Shown one {run.unit} {run.label_kind.ranked_pair}, it ranks "
+        f"the right one higher in {average * 100:.0f} of 100 such pairs; guessing would in 50."
     )
 
 

@@ -10,13 +10,13 @@ from fedward.label_kinds import LabelKind, kind_of_field
 from fedward.runs.metrics import Metrics
 from fedward.storage.info import RunInfo, read_info
 from fedward.storage.rows import (
-    LOGS,
     BinnedRow,
     ByteRow,
     GroupRow,
     PeerRow,
     QueryRow,
     RoundRow,
+    RowT,
     SurveyRow,
     read_rows,
 )
@@ -50,48 +50,59 @@ class Run:
 
     @property
     def title(self) -> str:
-        """The method; where it buys labels, also how it chooses for which images, unless both have
-        one name.
-        """
+        """The method, and how it chooses the images to buy labels for, if that has another name."""
         method = self.info.method
         sampler = self.info.experiment.get("options", {}).get("sampler", method)
         return method if sampler == method else f"{method}, {sampler}"
 
     @classmethod
     def load(cls, folder: Path) -> "Run":
-        """Read a run folder; the ``.jsonl`` files may be missing (a run that has not got there, or
-        a method without).
+        """Read a run folder.
 
-        - last line cut off (killed run): left out, said in ``notes``
-        - two rows of one round: both kept: a method may exchange more than once in a round
-        - a metric that is not finite: None, counted in ``notes``
-        - a broken line before the last: :class:`RunError` with file and line
-        - no run.json, or another format: :class:`RunError`
+        A ``.jsonl`` file may be missing, if the run has not got there or its method has none.
+
+        - A last line that is cut off, as in a killed run, is omitted and noted in ``notes``.
+        - Two rows of one round are both kept, because a round may have several exchanges.
+        - A metric that is not finite is None, and counted in ``notes``.
+
+        Raises:
+            RunError: a line before the last is broken; or run.json is missing, or of another
+                format.
         """
         info = read_info(folder)
-        notes = list[str]()
         info = info.model_copy(update={"sites": tuple(sorted(info.sites, key=natural))})
-        metrics = Metrics(read_rows(folder / "metrics.jsonl", MetricRow, notes), info.sites)
-        read = [name for name in LOGS if name in cls.__annotations__ and name != "metrics"]
-        rows: Any = {
-            name: tuple(read_rows(folder / f"{name}.jsonl", LOGS[name], notes)) for name in read
-        }
-        return cls(folder, info, metrics, **rows, notes=tuple(notes))
+        notes = list[str]()
+
+        def rows(name: str, kind: type[RowT]) -> tuple[RowT, ...]:
+            return tuple(read_rows(folder / f"{name}.jsonl", kind, notes))
+
+        return cls(
+            folder=folder,
+            info=info,
+            metrics=Metrics(read_rows(folder / "metrics.jsonl", MetricRow, notes), info.sites),
+            rounds=rows("rounds", RoundRow),
+            peers=rows("peers", PeerRow),
+            groups=rows("groups", GroupRow),
+            queries=rows("queries", QueryRow),
+            bytes=rows("bytes", ByteRow),
+            surveys=rows("surveys", SurveyRow),
+            notes=tuple(notes),
+        )
 
     def binned(self, round_: int | None) -> list[BinnedRow]:
-        """Return the sites' counts of the answers of the model after ``round_`` rounds; none in
-        older runs.
+        """Return the sites' counts of the answers of the model after ``round_`` rounds.
 
-        They are read when they are asked for: those of all rounds are many.
+        They are read when they are needed, because those of all rounds are many. Older runs have
+        none.
         """
-        row = f'{{"round": {round_}, '
-        return list(read_rows(self.folder / "binned.jsonl", BinnedRow, [], containing=row))
+        beginning = f'{{"round": {round_}, '
+        return list(read_rows(self.folder / "binned.jsonl", BinnedRow, [], containing=beginning))
 
     @property
     def data(self) -> Mapping[str, Any]:
-        """What the job says of the images; nothing in older runs."""
-        said: Mapping[str, Any] = self.info.experiment.get("data") or {}
-        return said
+        """What the job says of the images; empty in older runs."""
+        data: Mapping[str, Any] = self.info.experiment.get("data") or {}
+        return data
 
     @property
     def data_name(self) -> str:
@@ -100,9 +111,9 @@ class Run:
 
     @property
     def classes(self) -> tuple[str, ...]:
-        """The data set's class names; those seen in the metrics where run.json does not say."""
-        named = self.data.get("classes")
-        return tuple(named) if named else self.metrics.classes()
+        """The data set's class names; without them in run.json, those seen in the metrics."""
+        names = self.data.get("classes")
+        return tuple(names) if names else self.metrics.classes()
 
     @property
     def unit(self) -> str:
@@ -121,25 +132,26 @@ class Run:
 
     @property
     def warm_up(self) -> int:
-        """Rounds at the start of another kind, as the rows say; 0 where no others followed yet.
+        """Rounds at the start that are of another kind, by the rows; 0 if no others followed yet.
 
-        Where sites are averaged in groups, those in which only labelled sites trained; else those
-        before the first peer model. What a job calls its warm-up is no matter: to SelfFed it is a
-        learning rate that rises.
+        If sites are averaged in groups, they are those in which only labelled sites trained, and
+        otherwise those before the first peer model. The job's setting is not used, because to
+        SelfFed a warm-up is a learning rate that rises.
         """
         if self.groups:
-            return min((row.round for row in self.groups if row.group != "labelled"), default=1) - 1
-        return min((row.round for row in self.rounds if row.peer_models), default=1) - 1
+            later_rounds = [row.round for row in self.groups if row.group != "labelled"]
+        else:
+            later_rounds = [row.round for row in self.rounds if row.peer_models]
+        return min(later_rounds, default=1) - 1
 
     def at(self, site: str, split: str, round_: int | None) -> Mapping[str, MetricRow]:
-        """Return name -> row of one site and split after one round; empty where nothing was
-        measured.
-        """
+        """Return name -> row of one site and split after one round; empty if not measured."""
         return self.metrics.at(site, split, round_)
 
     def series(self, split: str, name: str) -> dict[str, dict[int, float]]:
-        """Return site -> round -> value of one metric; undefined values are left out, sites keep
-        the run's order.
+        """Return site -> round -> value of one metric, in the run's order of sites.
+
+        Undefined values are omitted.
         """
         table: dict[str, dict[int, float]] = {site: {} for site in self.info.sites}
         for row in self.metrics.named(name):

@@ -4,12 +4,11 @@ import argparse
 import os
 from pathlib import Path
 
-from fedward.terminal import subcommand
-
 
 def add_bench(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of ``bench``."""
-    add = subcommand(parser, _bench)
+    parser.set_defaults(command=_bench)
+    add = parser.add_argument
     add(
         "study",
         type=Path,

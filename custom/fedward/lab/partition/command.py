@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fedward.errors import ConfigError
-from fedward.terminal import named_column, subcommand
+from fedward.terminal import named_column
 
 if TYPE_CHECKING:
     from fedward.sites.rendering import Rendering
@@ -16,7 +16,8 @@ _FEDPERL_SHARE = 0.1
 
 def add_partition(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of ``partition``."""
-    add = subcommand(parser, _partition)
+    parser.set_defaults(command=_partition)
+    add = parser.add_argument
     source = "an npz file (MedMNIST), a CSV of images, or a folder with manifest.csv or one folder for each class"
     add("source", type=Path, metavar="SOURCE", help=source)
     add("--out", type=Path, required=True, metavar="FOLDER", help="folder for the site files")
