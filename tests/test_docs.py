@@ -33,12 +33,11 @@ def anchors(page: Path) -> set[str]:
 @pytest.mark.parametrize("page", PAGES)
 def test_every_link_of_a_top_page_leads_somewhere(page: str) -> None:
     links = LINK.findall((ROOT / page).read_text())
-    lost = [
-        f"{place}#{anchor}"
-        for place, anchor in links
-        if not (target := ROOT / (place or page)).exists()
-        or (anchor and anchor not in anchors(target))
-    ]
+    lost = []
+    for place, anchor in links:
+        target = ROOT / (place or page)
+        if not target.exists() or (anchor and anchor not in anchors(target)):
+            lost.append(f"{place}#{anchor}")
     assert lost == []
 
 
@@ -66,7 +65,8 @@ def test_the_reference_hides_no_field() -> None:
         place.replace(".", "/")
         for place in re.findall(r"^::: ([a-z_.]+[a-z_])", page, re.MULTILINE)
     }
-    files = [path for module in modules if (path := ROOT / "custom" / f"{module}.py").exists()]
+    paths = [ROOT / "custom" / f"{module}.py" for module in modules]
+    files = [path for path in paths if path.exists()]
     classes = [
         node
         for path in files

@@ -1,4 +1,4 @@
-"""The dashboard and the alert rules: they name metrics that are written, and Prometheus takes them."""
+"""The dashboard and the alert rules: they name metrics that exist, and Prometheus takes them."""
 
 import json
 import re
@@ -103,6 +103,7 @@ def test_prometheus_takes_rules_and_queries(tmp_path):
 
 DAY = 24 * 60
 RUN = 'job_name="fedperl",job_id="1"'
+CERTIFICATE_END = 'fedward_certificate_expiry_timestamp_seconds{site="a",certificate="own"}'
 FIRE: dict[str, tuple[dict[str, str], int, dict[str, str], str]] = {
     "FedwardParticipantDown": (
         {'fedward_written_timestamp_seconds{site="a"}': "0x60"},
@@ -117,17 +118,13 @@ FIRE: dict[str, tuple[dict[str, str], int, dict[str, str], str]] = {
         "The server has not heard of a for 16m 0s",
     ),
     "FedwardCertificateEnds": (
-        {
-            'fedward_certificate_expiry_timestamp_seconds{site="a",certificate="own"}': f"{29 * 86400}x60"
-        },
+        {CERTIFICATE_END: f"{29 * 86400}x60"},
         1,
         {"site": "a", "certificate": "own"},
         "A certificate of a (own) ends in 28d 23h 59m 0s",
     ),
     "FedwardCertificateEndsSoon": (
-        {
-            'fedward_certificate_expiry_timestamp_seconds{site="a",certificate="own"}': f"{6 * 86400}x60"
-        },
+        {CERTIFICATE_END: f"{6 * 86400}x60"},
         1,
         {"site": "a", "certificate": "own"},
         "A certificate of a (own) ends in 5d 23h 59m 0s",
@@ -226,7 +223,7 @@ def test_nothing_fires_while_all_is_well(tmp_path):
     inputs = {
         'fedward_written_timestamp_seconds{site="a"}': "0+60x60",
         'fedward_last_contact_timestamp_seconds{site="a"}': "0+60x60",
-        'fedward_certificate_expiry_timestamp_seconds{site="a",certificate="own"}': f"{360 * 86400}+0x60",
+        CERTIFICATE_END: f"{360 * 86400}+0x60",
         'fedward_disk_free_bytes{site="a",place="kit"}': "50+0x60",
         'fedward_disk_size_bytes{site="a",place="kit"}': "100+0x60",
         'fedward_unreadable{site="a",about="privacy"}': "0+0x60",

@@ -153,7 +153,10 @@ def test_a_place_that_cannot_be_written_is_named(finished: Finished, option: str
 
 
 def test_a_disk_that_is_full_is_named_by_the_file(finished: Finished, tmp_path: Path) -> None:
-    code = "import resource, sys; from fedward.cli import main; resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))"
+    code = (
+        "import resource, sys; from fedward.cli import main; "
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))"
+    )
     command = [sys.executable, "-c", f"{code}; sys.exit(main())", "export", finished.run]
     command += ["--torchscript", tmp_path / "model.ts"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -188,6 +191,9 @@ def test_a_format_must_be_named(finished: Finished, capsys) -> None:
 
 
 def test_commands_begin_without_torch() -> None:
-    code = "import sys, fedward.inference.command; print({'torch', 'monai', 'numpy', 'PIL'} & set(sys.modules))"
+    code = (
+        "import sys, fedward.inference.command; "
+        "print({'torch', 'monai', 'numpy', 'PIL'} & set(sys.modules))"
+    )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "set()"

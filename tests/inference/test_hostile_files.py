@@ -96,7 +96,8 @@ CODE = (
 
 @pytest.mark.proves(
     "server",
-    "a run folder whose network is named as one of a hub, a path, an address or a function, to fetch or run code",
+    "a run folder whose network is named as one of a hub, a path, an address or a function, to "
+    "fetch or run code",
     "refused; nothing is fetched, imported or connected to",
 )
 @pytest.mark.parametrize("net", [*NETS, *PATHS, *CODE])
@@ -114,8 +115,10 @@ def test_a_hostile_network_is_not_fetched(
 
 @pytest.mark.proves(
     "server",
-    "a run folder that names a frozen network of timm with ImageNet weights, to have whoever loads it connect to a hub",
-    "**not covered**: weights that this machine lacks are fetched from timm's hub, as in training. They are the ones "
+    "a run folder that names a frozen network of timm with ImageNet weights, to have whoever loads "
+    "it connect to a hub",
+    "**not covered**: weights that this machine lacks are fetched from timm's hub, as in training. "
+    "They are the ones "
     "that timm names, and refused unless they are those of the run",
 )
 def test_frozen_weights_are_fetched_by_timms_own_name(
@@ -201,7 +204,8 @@ MODELS: dict[str, Callable[[Path], object]] = {
 
 @pytest.mark.proves(
     "server",
-    "a run folder with a crafted model, whose hash stands in its audit log: shapes of 2^60, overlapping or outward "
+    "a run folder with a crafted model, whose hash is in its audit log: shapes of 2^60, "
+    "overlapping or outward "
     "offsets, a header of exabytes or of endless lists, other types, NaN, a pickle, an ONNX file",
     "refused when it is opened, in one line; nothing is allocated, cast or run",
 )
@@ -213,7 +217,8 @@ def test_a_crafted_model_is_refused(run: Path, model: str) -> None:
 
 @pytest.mark.proves(
     "files",
-    "a MONAI bundle whose configuration names code, an ONNX or a TorchScript file is given to `fedward predict`",
+    "a MONAI bundle whose configuration names code, an ONNX or a TorchScript file is given to "
+    "`fedward predict`",
     "refused as no run folder: fedward writes these formats and reads none of them",
 )
 @pytest.mark.parametrize("kind", ["bundle", "onnx", "torchscript"])
@@ -242,7 +247,8 @@ def test_formats_that_are_written_are_not_read(
 
 @pytest.mark.proves(
     "files",
-    "a calibration with lists without end, numbers of 400 digits, or a temperature by which all probabilities are NaN",
+    "a calibration with lists without end, numbers of 400 digits, or a temperature by which all "
+    "probabilities are NaN",
     "refused, in one line",
 )
 @pytest.mark.parametrize(
@@ -284,7 +290,8 @@ def test_names_write_no_model_card(run: Path, tmp_path: Path) -> None:
 
 @pytest.mark.proves(
     "files",
-    "a site file whose site has a name that leads out of the folder, to write a contact sheet or an evaluation there",
+    "a site file whose site has a name that leads out of the folder, to write a contact sheet or "
+    "an evaluation there",
     "refused: a site's name is a plain one",
 )
 @pytest.mark.parametrize("name", ["../../harm", "/tmp/harm", "a/b", "..", ".", "a\nb", "a\x1b[2J"])
@@ -354,7 +361,8 @@ def shown(run: Path, folder: Path) -> dict[str, list[str]]:
 
 @pytest.mark.proves(
     "files",
-    "`--out`, `--onnx`, `--torchscript` or `--bundle` name what the command reads, or a place in the run",
+    "`--out`, `--onnx`, `--torchscript` or `--bundle` name what the command reads, or a place in "
+    "the run",
     "refused; nothing is written",
 )
 @pytest.mark.parametrize("number", range(12))

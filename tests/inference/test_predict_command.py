@@ -154,8 +154,9 @@ def test_what_cannot_be_read_has_a_row(
     torch.testing.assert_close(
         numbers([found[name] for name in whole]), expected, atol=1e-6, rtol=0
     )
-    assert "6 images: " in (said := capsys.readouterr()).out
-    assert "no prediction for 3 of the images" in said.err
+    out, err = capsys.readouterr()
+    assert "6 images: " in out
+    assert "no prediction for 3 of the images" in err
 
 
 def test_doubtful_images_are_marked(finished: Finished, tmp_path: Path, capsys) -> None:

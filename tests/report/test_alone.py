@@ -51,8 +51,11 @@ def test_gains_are_paired_by_site(whole, tmp_path):
     ]
     found = paired_difference(list(gains.values()), [0.0] * 3)
     assert total[-1] == f"{found.mean:+.3f} [{found.low:+.3f}, {found.high:+.3f}]"
-    said = f"the federation's, test balanced accuracy changes by {found.mean:+.3f} (95 % interval {found.low:+.3f} to"
-    assert html.count(said.replace("'", "&#39;")) == 2, "in the key results and in its section"
+    sentence = (
+        f"the federation's, test balanced accuracy changes by {found.mean:+.3f} "
+        f"(95 % interval {found.low:+.3f} to"
+    )
+    assert html.count(sentence.replace("'", "&#39;")) == 2, "in the key results and in its section"
     assert "Joining pays at 2 of 3 sites: from a site's own model to" in page.text
     assert "It costs at site-3." in page.text
     assert "table-comparison" not in page.tables, "runs alone are no lines among the compared runs"

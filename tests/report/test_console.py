@@ -89,8 +89,8 @@ def test_the_end_tells_the_test_result_and_links_to_the_report(tmp_path):
     summary = Summary(rounds=5, best_round=3, best_value=0.5)
     test = outcome(folder, summary)
     lines = printed(lambda console: console.closing(folder, summary))
-    line = f"test: {test.metric} {test.value:.3f} after round 3 (mean of {test.sites} sites, {test.images} images)"
-    assert line in lines
+    images = f"mean of {test.sites} sites, {test.images} images"
+    assert f"test: {test.metric} {test.value:.3f} after round 3 ({images})" in lines
     assert lines[-1] == f"report: file://{tmp_path}/a%20run/report.html"
 
 
@@ -178,7 +178,8 @@ def test_a_run_with_nothing_to_judge_has_no_best_round():
     lines = printed(lambda console: console.closing(Path("runs/x"), summary, ("classifier.",)))
     assert " ".join(line.strip() for line in lines[:3]) == (
         "finished after 40 rounds "
-        "The classifier has not been trained in this run, so there is nothing to judge. folder: runs/x"
+        "The classifier has not been trained in this run, so there is nothing to judge. "
+        "folder: runs/x"
     )
 
 

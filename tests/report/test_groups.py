@@ -110,8 +110,9 @@ def test_a_site_only_seen_in_the_warm_up_has_no_means(make_run):
     [
         (
             APART,
-            "Sites with labels (a, c) were averaged among themselves, and so were sites without (b, d); "
-            "the two groups were never mixed. In the warm-up (1 round), only sites with labels trained.",
+            "Sites with labels (a, c) were averaged among themselves, and so were sites without "
+            "(b, d); the two groups were never mixed. In the warm-up (1 round), only sites with "
+            "labels trained.",
         ),
         (
             TOGETHER,

@@ -51,9 +51,13 @@ def test_headings_sort_and_totals_stay_last(page: Chrome) -> None:
 
 def test_the_pointer_shows_values_of_the_nearest_round(page: Chrome) -> None:
     said = page.execute_script("""
-        const svg = document.querySelector("svg[data-values]"), box = svg.getBoundingClientRect();
-        const at = (x) => new PointerEvent("pointermove", { clientX: box.left + x * box.width, clientY: box.top });
-        const texts = [0.01, 0.99].map((x) => (svg.dispatchEvent(at(x)), document.querySelector(".tip").textContent));
+        const svg = document.querySelector("svg[data-values]");
+        const box = svg.getBoundingClientRect();
+        const texts = [0.01, 0.99].map((share) => {
+            const place = { clientX: box.left + share * box.width, clientY: box.top };
+            svg.dispatchEvent(new PointerEvent("pointermove", place));
+            return document.querySelector(".tip").textContent;
+        });
         svg.dispatchEvent(new PointerEvent("pointerleave"));
         return [...texts, document.querySelector(".tip").hidden];
     """)

@@ -60,12 +60,9 @@ def folder(tmp_path: Path) -> Path:
     values = [
         value(r, site, r / 10 + place / 100) for r in range(5) for place, site in enumerate(SITES)
     ]
-    kept = [
-        row
-        for line in (path / "metrics.jsonl").open()
-        if (row := json.loads(line))["split"] != "val"
-    ]
-    write(path, "metrics", [*kept, *values])
+    rows = [json.loads(line) for line in (path / "metrics.jsonl").open()]
+    others = [row for row in rows if row["split"] != "val"]
+    write(path, "metrics", [*others, *values])
     write(path, "queries", ASKED)
     return path
 

@@ -76,10 +76,11 @@ def test_a_run_is_the_same_in_two_processes(tmp_path, sites, method, without_rep
     both = run_local(experiment, tmp_path / "both", sites=SITES, site_folders=[sites], workers=2)
     first, second = (load_file(run / "model.safetensors") for run in (alone, both))
     assert all(torch.equal(first[name], second[name]) for name in first)
-    assert (seen := last_rows(alone)) == last_rows(both)
-    assert {name for site, name in seen if "/" not in name} == {*MULTI_LABEL}
-    assert all(seen[site, "support/Hernia"]["value"] is None for site in SITES)
-    assert all(seen[site, "auroc/Mass"]["value"] is not None for site in SITES)
+    rows = last_rows(alone)
+    assert rows == last_rows(both)
+    assert {name for site, name in rows if "/" not in name} == {*MULTI_LABEL}
+    assert all(rows[site, "support/Hernia"]["value"] is None for site in SITES)
+    assert all(rows[site, "auroc/Mass"]["value"] is not None for site in SITES)
 
 
 def test_sites_buy_sets_of_labels(tmp_path, sites, without_report):

@@ -40,7 +40,7 @@ def test_the_time_left_follows_from_what_is_done_and_runs_down():
 
 
 def test_only_the_last_rounds_say_how_long_others_take():
-    """A first round that loads the images is soon forgotten; a resumed run counts its own rounds."""
+    """A first round that loads images is soon forgotten; a resumed run counts its own rounds."""
     clock = Clock()
     progress = Progress(clock=clock)
     progress.begin(rounds=20)

@@ -48,13 +48,13 @@ def test_numbers_are_those_of_the_report(folder):
         found = [[int(number) for number in re.findall(r"\d+", cell)] for cell in line[2:5]]
         assert all(np.allclose(a, b, atol=1) for a, b in zip(found, numbers, strict=True))
     answers = Clinical.of(Run.load(folder), ROUNDS).pooled
-    for share, wanted in {share: wanted for wanted, share in answers.referred}.items():
-        said = f"If a human reads the {share * 100:.0f} of 100 images of which it is least sure, it is right for"
-        assert (
-            page.text.count(said)
-            == page.text.count(f"{said} at least {wanted * 100:.0f} of 100 of the others.")
-            == 1
+    for wanted, share in answers.referred:
+        sentence = (
+            f"If a human reads the {share * 100:.0f} of 100 images of which it is least sure, it "
+            "is right for"
         )
+        assert page.text.count(sentence) == 1
+        assert f"{sentence} at least {wanted * 100:.0f} of 100 of the others." in page.text
     assert "Data: images of their own at 10 sites" in page.text
 
 
@@ -66,12 +66,12 @@ def test_limits_name_what_is_missed_or_was_not_tested(folder):
     assert "How good it is for VASC is not known" in page.text
     few = [line for line in answers.lines if line.images < 30]
     assert [line.name for line in few] == []
-    pairs = [
-        (each.name, each.accuracy.value) for each in Clinical.of(Run.load(folder), ROUNDS).sites
-    ]
-    low, high = (choose(pairs, key=lambda pair: pair[1]) for choose in (min, max))
-    said = f"right for {low[1] * 100:.0f} of 100 images at {low[0]} and for {high[1] * 100:.0f} at {high[0]}"
-    assert said in page.text
+    sites = Clinical.of(Run.load(folder), ROUNDS).sites
+    accuracy = {answers.name: answers.accuracy.value * 100 for answers in sites}
+    worst = min(accuracy, key=accuracy.get)
+    best = max(accuracy, key=accuracy.get)
+    low = f"right for {accuracy[worst]:.0f} of 100 images at {worst}"
+    assert f"{low} and for {accuracy[best]:.0f} at {best}" in page.text
 
 
 def test_both_pages_lead_to_each_other_and_nowhere_else(folder):

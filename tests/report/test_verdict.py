@@ -44,8 +44,8 @@ def test_accuracy_is_set_beside_the_commonest_class(tmp_path):
     support = {name: sum(row[f"support/{name}"].value for row in rows) for name in CLASSES}
     common = max(support, key=support.get)
     low, high = proportion_interval(share, images)
-    told = f"labels {share * 100:.1f} % of {images} test images of all sites rightly (95 % interval {low * 100:.1f} to"
-    assert told in said(page)
+    labels = f"labels {share * 100:.1f} % of {images} test images of all sites rightly"
+    assert f"{labels} (95 % interval {low * 100:.1f} to" in said(page)
     assert (
         f"Always answering “{common}” would be right for {support[common] / images * 100:.1f} %."
         in said(page)
@@ -90,7 +90,10 @@ def test_classes_never_recognised_are_named_first(tmp_path):
         name: sum(run.at(s, "test", 1)[f"support/{name}"].value for s in SITES)
         for name in ("MEL", "DF")
     }
-    blind = f"It recognises none of the test images of “MEL” ({images['MEL']:.0f}), “DF” ({images['DF']:.0f})."
+    blind = (
+        "It recognises none of the test images of "
+        f"“MEL” ({images['MEL']:.0f}), “DF” ({images['DF']:.0f})."
+    )
     assert said(page).startswith(f"Better than always answering “MEL”. {blind} The selected model")
     assert level(page) == "verdict mixed"
 
@@ -127,7 +130,8 @@ def test_compared_runs_are_among_the_key_results(tmp_path):
     ]
     found = paired_difference(*([value[site] for site in SITES] for value in values))
     assert found.mean == pytest.approx(fmean(values[0].values()) - fmean(values[1].values()))
-    numbers = f"fedperl minus fedavg: {found.mean:+.3f} (95 % interval {found.low:+.3f} to {found.high:+.3f})"
+    interval = f"95 % interval {found.low:+.3f} to {found.high:+.3f}"
+    numbers = f"fedperl minus fedavg: {found.mean:+.3f} ({interval})"
     assert found.low > 0
     assert f"{numbers} in test balanced accuracy" in report(good, bad)[1].text
     assert "paired over 10 sites. Clearly better." in report(good, bad)[1].text
@@ -151,8 +155,8 @@ def test_runs_on_other_test_images_are_not_paired(tmp_path):
     path.write_text(path.read_text().replace('"n": ', '"n": 9'))
     _, page = report(one, other)
     assert (
-        "fedperl and fedavg have no site with the same test images, so their difference is not known."
-        in page.text
+        "fedperl and fedavg have no site with the same test images, so their difference is not "
+        "known." in page.text
     )
     assert page.tables["table-comparison"][2][7:9] == ["–", "–"]
 

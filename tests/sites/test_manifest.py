@@ -336,7 +336,7 @@ def test_mending_a_file_moves_no_other_image(lasting_hospital, members, index, s
 
 
 def test_a_row_whose_file_is_missing_keeps_its_sample_id(hospital):
-    """Else mending the file would turn the row that repeats the id from a good one into a bad one."""
+    """Otherwise repairing the file would make the row that repeats the id a bad one."""
     spoil_missing(hospital)
     hospital.rows[9][0] = "s003"
     data = load_site(hospital.write(), hospital.spec)

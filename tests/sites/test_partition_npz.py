@@ -295,7 +295,10 @@ def test_from_a_file_to_a_run_in_two_commands(tmp_path, capsys, monkeypatch):
     small = ["rounds=1", "images_per_round=8", "batch=4", "net=small_cnn", "data.image_size=16"]
     changes = [word for change in small for word in ("--set", change)]
     assert cli.main(["run", "fedavg", "--site-files", "sites", *changes, "--out", "run"]) == 0
-    said = "images as in sites/data.json, unless --set says otherwise: 2 classes, 16 pixels,\ngrey, views upright\n"
+    said = (
+        "images as in sites/data.json, unless --set says otherwise: 2 classes, 16 pixels,\n"
+        "grey, views upright\n"
+    )
     assert capsys.readouterr().out.startswith(said)
     info = json.loads((tmp_path / "run" / "run.json").read_text())
     assert info["experiment"]["data"] == {

@@ -29,7 +29,7 @@ WINDOW = (40, 400)
 
 
 def slices_of(path, window=WINDOW, neighbours=True, **slices):
-    """Return index -> pixels of the slices of a volume, by default all that are not almost empty."""
+    """Return index -> pixels of a volume's slices, by default all that are not almost empty."""
     found = open_parts(
         path, Rendering(window, slices=Slices(**{"at_most": 1000, **slices})), neighbours
     )
