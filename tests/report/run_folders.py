@@ -1,7 +1,7 @@
-"""Made-up run folders, written as the contract says and drawn from a seed."""
+"""Made-up run folders, drawn from a seed."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +26,8 @@ OVERALL = (
     "precision_weighted",
     "recall_weighted",
 )
+SHIFTS = {"f1": 0.0, "auroc": 0.17, "auprc": 0.02}
+"""Metric of a class -> how much higher it is than the others."""
 MODEL_BYTES = 412_000
 
 
@@ -43,54 +45,74 @@ def write_run(
     groups: Sequence[dict[str, Any]] = (),
     synthetic: tuple[str, ...] | None = None,
 ) -> Path:
-    """Write a plausible run: curves that rise, two communities and two loners, a tiny site, a few
-    failures.
+    """Write a plausible run into a folder, and return the folder.
+
+    Its curves rise. It has two communities and two lone sites, a tiny site, and a few failures.
 
     Args:
         unlabelled: sites without labels.
         groups: rows of groups.jsonl; such a method keeps no pseudo-labels.
-        synthetic: sites that said so of their images; None: the run does not record it.
+        synthetic: sites that report synthetic images; None: the run does not record it.
     """
     folder.mkdir(parents=True)
     draw = np.random.default_rng(seed)
-    hard = dict(
-        zip(
-            sites,
-            draw.normal(0, 0.05, len(sites)) - 0.12 * (np.arange(len(sites)) == 8),
-            strict=True,
-        )
-    )
+    offsets = draw.normal(0, 0.05, len(sites))
+    if len(sites) > 8:
+        offsets[8] -= 0.12  # a hard site
     metrics = []
-    rounds_ = []
+    round_rows = []
     peers = []
     sizes = []
     for round_ in range(rounds + 1):
-        level = gain * (1 - np.exp(-3 * round_ / rounds))
+        level = 0.3 + gain * (1 - np.exp(-3 * round_ / rounds))
         for place, site in enumerate(sites):
             for split in ("val", "test"):
-                metrics += _measured(draw, round_, site, split, place, 0.3 + level + hard[site])
+                metrics += _measured(draw, round_, site, split, place, level + offsets[place])
     for round_ in range(1, rounds + 1):
         asked = sorted(draw.choice(sites, min(3, len(sites)), replace=False).tolist())
         failed = {asked[0]: "no answer within 3600 s"} if round_ % 5 == 0 else {}
         replied = [site for site in asked if site not in failed]
         helped = 1 if method == "fedperl" and round_ > warm_up else 0
-        for site in sites:
-            down = MODEL_BYTES * (1 + helped) if site in asked else MODEL_BYTES
-            up = MODEL_BYTES if site in replied else 0
-            sizes.append({"round": round_, "site": site, "down": down, "up": up})
-            sizes[-1]["peer_models"] = helped if site in asked else 0
-        rounds_.append(
-            _round(round_, 9 + 3 * draw.random(), asked, replied, failed, sizes[-len(sites) :])
-        )
+        round_sizes = [_sizes(round_, site, asked, replied, helped) for site in sites]
+        sizes += round_sizes
+        seconds = 9 + 3 * draw.random()
+        round_rows.append(_round(round_, seconds, asked, replied, failed, round_sizes))
         for site in replied:
-            metrics += _trained(
-                draw, round_, site, rounds, labelled=0 if site in unlabelled else 16
-            )
+            labelled = 0 if site in unlabelled else 16
+            metrics += _trained(draw, round_, site, rounds, labelled)
         if helped:
             peers.append(_peers(draw, round_, sites, asked))
     if groups:
         metrics = [row for row in metrics if row["name"] != "kept"]
-    head = {
+    head = _head(method, rounds, sites, seed, status)
+    if synthetic is not None:
+        head["synthetic"] = {site: site in synthetic for site in sites}
+    (folder / "run.json").write_text(json.dumps(head), encoding="utf-8")
+    logs = {"metrics": metrics, "rounds": round_rows, "bytes": sizes, "peers": peers}
+    logs["groups"] = list(groups)
+    _write_logs(folder, logs)
+    return folder
+
+
+def _sizes(
+    round_: int, site: str, asked: list[str], replied: list[str], helped: int
+) -> dict[str, Any]:
+    """Return a row of bytes.jsonl; ``helped`` are the peer models in a request."""
+    peer_models = helped if site in asked else 0
+    return {
+        "round": round_,
+        "site": site,
+        "down": MODEL_BYTES * (1 + peer_models),
+        "up": MODEL_BYTES if site in replied else 0,
+        "peer_models": peer_models,
+    }
+
+
+def _head(
+    method: str, rounds: int, sites: tuple[str, ...], seed: int, status: str
+) -> dict[str, Any]:
+    """Return the content of run.json."""
+    return {
         "format": 3,
         "id": "0123456789abcdef" * 2,
         "method": method,
@@ -114,28 +136,28 @@ def write_run(
             "key_metric": "balanced_accuracy",
             "seed": seed,
         },
-        **({} if synthetic is None else {"synthetic": {site: site in synthetic for site in sites}}),
         "summary": {"reason": "round 12: too few replies"} if status == "failed" else {},
     }
-    (folder / "run.json").write_text(json.dumps(head), encoding="utf-8")
-    logs = {"metrics": metrics, "rounds": rounds_, "bytes": sizes} | (
-        {"peers": peers} if peers else {}
-    )
-    logs |= {"groups": groups} if groups else {}
+
+
+def _write_logs(folder: Path, logs: Mapping[str, Sequence[dict[str, Any]]]) -> None:
+    """Write the logs that have rows."""
     for name, rows in logs.items():
-        (folder / f"{name}.jsonl").write_text(
-            "".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8"
-        )
-    return folder
+        if rows:
+            lines = "".join(json.dumps(row) + "\n" for row in rows)
+            (folder / f"{name}.jsonl").write_text(lines, encoding="utf-8")
 
 
 def add_answers(
     folder: Path, rounds: int, sites: Sequence[str] = SITES, never: int = 7
 ) -> dict[str, Any]:
-    """Write the counts of a run's answers, and return site -> (probabilities, labels) after the
-    last round.
+    """Write the counts of a run's answers; return those after the last round.
 
-    ``never``: place of a class that is never predicted.
+    Args:
+        never: place of a class that is never predicted.
+
+    Returns:
+        Site -> (probabilities, labels).
     """
     draw = np.random.default_rng(5)
     answers = {}
@@ -156,6 +178,7 @@ def add_answers(
 def _measured(
     draw: Any, round_: int, site: str, split: str, place: int, level: float
 ) -> list[dict[str, Any]]:
+    """Return the rows of metrics.jsonl of one site and split."""
     present = [name for name in CLASSES if name not in ABSENT.get(site, ())]
     supports = {name: int(max(1, 150 / (1 + index) ** 1.3)) for index, name in enumerate(present)}
     if place == 9:
@@ -164,26 +187,20 @@ def _measured(
     n = sum(supports.values())
 
     def noisy(shift: float) -> float:
-        return round(
-            float(np.clip(level + shift + draw.normal(0, 0.015 if n > 9 else 0.06), 0, 1)), 6
-        )
+        noise = draw.normal(0, 0.015 if n > 9 else 0.06)
+        return round(float(np.clip(level + shift + noise, 0, 1)), 6)
 
     values: dict[str, float | None] = {
         name: noisy(0.02 * index - 0.05) for index, name in enumerate(OVERALL)
     }
     values |= {"auroc_macro": noisy(0.18), "auprc_macro": noisy(0.0)}
     for name in CLASSES:
-        there = name in supports
-        values |= {
-            f"{kind}/{name}": noisy(shift) if there else None for kind, shift in KINDS.items()
-        }
+        for kind, shift in SHIFTS.items():
+            values[f"{kind}/{name}"] = noisy(shift) if name in supports else None
         values[f"support/{name}"] = float(supports.get(name, 0))
     where = {"round": round_, "site": site, "split": split}
     rows = [where | {"name": name, "value": value, "n": n} for name, value in values.items()]
     return [rows[0] | {"classes": present}, *rows[1:]]
-
-
-KINDS = {"f1": 0.0, "auroc": 0.17, "auprc": 0.02}
 
 
 def average(round_: int, part: int, group: str, **members: tuple[float, float]) -> dict[str, Any]:
@@ -228,16 +245,14 @@ def _round(
     failed: dict[str, str],
     sizes: list[dict[str, Any]],
 ) -> dict[str, Any]:
-    total = {way: sum(row[way] for row in sizes) for way in ("down", "up", "peer_models")}
-    who = {
+    """Return a row of rounds.jsonl; ``sizes`` are the round's rows of bytes.jsonl."""
+    return {
         "round": round_,
         "seconds": round(seconds, 3),
         "asked": asked,
         "replied": replied,
         "failed": failed,
-    }
-    return who | {
-        "bytes_down": total["down"],
-        "bytes_up": total["up"],
-        "peer_models": total["peer_models"],
+        "bytes_down": sum(row["down"] for row in sizes),
+        "bytes_up": sum(row["up"] for row in sizes),
+        "peer_models": sum(row["peer_models"] for row in sizes),
     }

@@ -131,7 +131,6 @@ def decode_files(
     Raises:
         DataError: the cache folder cannot be written.
     """
-
     decoder = _Decoder(paths, size, channels, rendering)
     shape = (size, size, channels)
     if cache is None or not paths:
