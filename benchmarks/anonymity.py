@@ -1,5 +1,6 @@
-"""What does FedPerl's anonymous peer hide? Attackers who know more and more guess which sites it
-was averaged from.
+"""What FedPerl's anonymous peer hides from attackers who know more and more.
+
+Each of them guesses which sites a peer was averaged from.
 
     OMP_NUM_THREADS=1 python benchmarks/anonymity.py [--workers 2]
 
@@ -208,8 +209,9 @@ def record(sites: int, size: int, seed: int) -> History:
 def guess_by_classes(
     history: History, peer: Received, sites: list[str], size: int
 ) -> tuple[int, ...]:
-    """Guess the sites that hold more of the classes which the peer names more often than the global
-    model.
+    """Guess the sites by the classes that the peer names more often than the global model.
+
+    They are the sites that hold more images of these classes.
     """
     mean = np.mean(list(history.proportions.values()), axis=0)
     return most_aligned_committee(
@@ -278,8 +280,9 @@ class Outcomes:
 
 
 def attack(sites: int, size: int, seed: int) -> Outcomes:
-    """Run FedPerl, and mount all attacks on each peer of ``size`` members where there is something
-    to guess.
+    """Run FedPerl, and mount all attacks on each peer of ``size`` members.
+
+    A peer whose members leave nothing to guess is not attacked.
     """
     torch.set_num_threads(1)
     history = record(sites, size, seed)
@@ -307,8 +310,9 @@ def attack(sites: int, size: int, seed: int) -> Outcomes:
 def reconstruction_error(
     history: History, peer: Received, candidates: list[str], size: int, victim: str
 ) -> float:
-    """Return the error of the victim's model as all others compute it, by its distance from the
-    global model.
+    """Return how far the victim's model, as all other sites compute it, is from the true one.
+
+    The unit is the distance of the true model from the global model.
 
     The global model is the one after the round in which the victim trained last.
     """
@@ -337,7 +341,8 @@ def print_coalition(results: dict[tuple[int, int], Outcomes]) -> None:
     """Print how well all other sites together compute the model of one."""
     print("\n### All sites but one: the last one's model\n")
     print(
-        "| sites | T | models | computed exactly | median error | largest error |\n|--:|--:|--:|--:|--:|--:|"
+        "| sites | T | models | computed exactly | median error | largest error |\n"
+        "|--:|--:|--:|--:|--:|--:|"
     )
     for (sites, size), outcomes in results.items():
         exact = rate([error < EXACT for error in outcomes.errors])

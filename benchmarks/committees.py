@@ -1,5 +1,4 @@
-"""What an anonymous peer gives away: guesses of the sites it was averaged from, and how often they
-are right.
+"""What an anonymous peer gives away: guesses of its sites, and how often they are right.
 
 FedPerl sends a site the mean of T other sites' models instead of these models (Bdair et al., MELBA
 2022, eq. (6)), and claims that this hides identities. Models are vectors here: all travelling
@@ -42,9 +41,7 @@ class Rate:
 
 
 def rate(outcomes: Iterable[bool]) -> Rate:
-    """Return the rate of right guesses with its interval; raise :class:`ConfigError` when there is
-    none.
-    """
+    """Return the rate of right guesses with its interval; raises ConfigError without guesses."""
     outcomes = list(outcomes)
     if not outcomes:
         raise ConfigError(
@@ -59,9 +56,7 @@ def rate(outcomes: Iterable[bool]) -> Rate:
 
 
 def chance(candidates: int, size: int) -> float:
-    """Return the probability that a committee of ``size`` drawn at random from the candidates is
-    the right one.
-    """
+    """Return the probability that a committee of ``size``, drawn at random, is the right one."""
     _require_size("chance", candidates, size)
     return 1 / comb(candidates, size)
 
@@ -94,8 +89,7 @@ def closest_committee(peer: Vector, models: Matrix, size: int) -> tuple[Committe
 
 
 def most_aligned_committee(shift: Vector, offsets: Matrix, size: int) -> Committee:
-    """Return the committee whose mean offset points most nearly the way of ``shift``, whatever its
-    length.
+    """Return the committee whose mean offset has most nearly the direction of ``shift``.
 
     ``argmax_S cos(s, Σ_{k in S} o_k)`` over all C(N, T) committees S. Meant for hints of another
     kind than models: how much more often the peer names each class than the global model does,
@@ -122,8 +116,7 @@ def most_aligned_committee(shift: Vector, offsets: Matrix, size: int) -> Committ
 
 
 def site_offsets(design: Matrix, observed: Matrix, ridge: float = 1.0) -> Matrix:
-    """Return what each site adds to an update of its own accord, from sums in which several sites
-    are mixed.
+    """Return what each site adds to an update, from sums in which several sites are mixed.
 
     ``argmin_D ‖A D - Y‖² + λ ‖D‖²``: ridge regression. Who knows which sites trained in which round
     can so take the global model's steps apart; an update of a single site, where one is known, is a
@@ -154,8 +147,7 @@ def site_offsets(design: Matrix, observed: Matrix, ridge: float = 1.0) -> Matrix
 
 
 def reconstruct(peer: Vector, known: Matrix, size: int, near: Vector) -> Vector:
-    """Return the model of the one unknown member of a peer's committee, from the models of all
-    other candidates.
+    """Return the model of the unknown member of a committee, from all other candidates' models.
 
     ``φ_v = T φ_a - Σ_{k in S} φ_k``, exact up to rounding if S is the rest of the committee. Which
     T - 1 of the known models these are is guessed: the S whose φ_v lies closest to ``near``, since

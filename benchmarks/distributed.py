@@ -115,16 +115,14 @@ def main() -> None:
     medians = []
     for name, (spec, processes) in contenders.items():
         seconds, start = time_of(spec, processes, options.repeats)
-        medians.append(statistics.median(seconds))
-        print(
-            f"| {name} | {medians[-1]:.4f} | {min(seconds):.4f} | {max(seconds):.4f} | {start:.1f} |"
-        )
-    print(
-        f"\nseconds a step, {count} processes / 1 process with the same batch each: {medians[2] / medians[0]:.2f}"
-    )
-    print(
-        f"seconds a step, {count} processes / 1 process with the whole batch: {medians[2] / medians[1]:.2f}"
-    )
+        median = statistics.median(seconds)
+        medians.append(median)
+        print(f"| {name} | {median:.4f} | {min(seconds):.4f} | {max(seconds):.4f} | {start:.1f} |")
+    of_same_batch = medians[2] / medians[0]
+    of_whole_batch = medians[2] / medians[1]
+    print(f"\nseconds a step, {count} processes / 1 process")
+    print(f"- with the same batch each: {of_same_batch:.2f}")
+    print(f"- with the whole batch: {of_whole_batch:.2f}")
     print(
         f"aim: at most {1 / LIMIT:.2f} and {1 / (LIMIT * count):.2f}, on as many idle cores or GPUs"
     )

@@ -1,5 +1,4 @@
-"""What the encodings of peers and updates change: predictions on real images, and the metrics of
-whole runs.
+"""What encodings of peers and updates change in predictions, and in metrics of whole runs.
 
     python benchmarks/encoding.py predictions [--data FOLDER]
     python benchmarks/encoding.py runs [--seeds 10] [--out runs/bench/encoding]
@@ -213,8 +212,9 @@ def compare(experiment: Experiment, transport: Last, peers: Mapping[bytes, State
 
 
 def changed(local: Tensor, before: Tensor, after: Tensor, threshold: float = 0.6) -> list[str]:
-    """Return how many predictions there are, and how many of which kind differ; kept as FedPerl
-    decides with one.
+    """Return how many predictions there are, and how many labels and decisions to keep differ.
+
+    A decision to keep is FedPerl's with one peer.
     """
     largest = float((before - after).abs().max())
     labels, keep = zip(

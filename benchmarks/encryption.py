@@ -1,5 +1,4 @@
-"""What secure aggregation costs: bytes and seconds of one round's exchange of updates, encrypted
-and plain.
+"""What secure aggregation costs: bytes and seconds of a round's exchange of updates.
 
     python benchmarks/encryption.py [--net small_cnn tf_efficientnet_lite0] [--sites 3] [--repeats
     3]

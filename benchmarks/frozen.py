@@ -1,5 +1,6 @@
-"""What a frozen encoder saves: bytes and CPU time of a site's rounds with ``trainable=head``,
-against ``all``.
+"""What a frozen encoder saves: bytes and CPU time of a site's rounds.
+
+``trainable=head`` is compared with ``trainable=all``.
 
     python benchmarks/frozen.py /path/to/skin [--site site-10] [--image-size 224] [--rounds 3]
     python benchmarks/frozen.py /path/to/skin --whole [--image-size 112] [--rounds 100] [--cache
@@ -74,11 +75,15 @@ def traffic(model: State) -> int:
     )
 
 
-def ratios(found: dict[str, float], aim: float | None, digits: int = 2) -> str:
-    """Return a row's numbers as cells: head, all, ratio and what comes of the aim."""
-    ratio = found["all"] / found["head"]
-    met = "" if aim is None else f"{aim:g} times: {'met' if ratio >= aim else 'missed'}"
-    return f"{found['head']:,.{digits}f} | {found['all']:,.{digits}f} | {ratio:,.0f} | {met}"
+def ratios(numbers: dict[str, float], aim: float | None, digits: int = 2) -> str:
+    """Return a row's numbers as cells: head, all, their ratio, and whether the aim is met."""
+    head = numbers["head"]
+    whole = numbers["all"]
+    ratio = whole / head
+    verdict = ""
+    if aim is not None:
+        verdict = f"{aim:g} times: {'met' if ratio >= aim else 'missed'}"
+    return f"{head:,.{digits}f} | {whole:,.{digits}f} | {ratio:,.0f} | {verdict}"
 
 
 def main() -> None:
@@ -119,7 +124,8 @@ def runs(image_size: int, rounds: int, folder: Path, cache: Path) -> None:
         client.data  # noqa: B018 - read now
         features += timed(lambda: client.learner.images["val"])[0]  # noqa: B023 - called at once
     print(
-        f"{len(names)} sites, {image_size} px, {rounds} rounds; features ready after {features:.0f} CPU s\n"
+        f"{len(names)} sites, {image_size} px, {rounds} rounds; "
+        f"features ready after {features:.0f} CPU s\n"
     )
     print(f"| | CPU s | {' | '.join(METRICS)} |\n|---|--:|{'--:|' * len(METRICS)}")
     for method in METHODS:
@@ -147,11 +153,11 @@ def measure(site: str, image_size: int, rounds: int, folder: Path) -> None:
     for kind in ("head", "all"):
         experiment = job(kind, image_size)
         sites = Sites(experiment, folder / kind, [folder / "sites"], folder / "cache")
-        clients[kind], models[kind] = (
-            sites.client(site, method_of(experiment), None),
-            initial_model(experiment, method_of(experiment)).state,
-        )
-        clients[kind].data  # noqa: B018 - read now: decoding is not what is measured
+        algorithm = method_of(experiment)
+        models[kind] = initial_model(experiment, algorithm).state
+        client = sites.client(site, algorithm, None)
+        client.data  # noqa: B018 - read now, because decoding is not measured
+        clients[kind] = client
     data = clients["head"].data
     training = len(data.labelled) + len(data.unlabelled)
     held_out = len(data.val) + len(data.test)
@@ -173,7 +179,8 @@ def measure(site: str, image_size: int, rounds: int, folder: Path) -> None:
         for name, row in taken.items()
     }
     print(
-        f"{site}, {image_size} px: {training} training images, {held_out} others; {rounds} rounds of each\n"
+        f"{site}, {image_size} px: {training} training images, {held_out} others; "
+        f"{rounds} rounds of each\n"
     )
     print("| | head | all | all / head | aim |\n|---|--:|--:|--:|---|")
     moved = {kind: float(traffic(model)) for kind, model in models.items()}

@@ -1,5 +1,6 @@
-"""Does the server grow? Memory, file descriptors and threads over a hundred rounds of FedPerl on
-ten sites.
+"""Does the server grow over a hundred rounds of FedPerl on ten sites?
+
+Measured are its memory, its file descriptors and its threads.
 
     OMP_NUM_THREADS=1 python benchmarks/long_run.py [--picture FILE.svg]
 
@@ -74,7 +75,10 @@ class Sample:
 
 
 def watch(name: str, folder: Path) -> list[Sample]:
-    """Run the experiment with one engine and return a sample for each round; exit if the run fails."""
+    """Run the experiment with one engine and return a sample for each round.
+
+    This process exits if the run fails.
+    """
     changes = [part for key, value in SETTINGS.items() for part in ("--set", f"{key}={value}")]
     fedward = str(Path(sys.executable).with_name("fedward"))
     command = [fedward, "run", "fedperl", "--engine", RUNS[name], "--out", str(folder), *changes]
@@ -84,7 +88,8 @@ def watch(name: str, folder: Path) -> list[Sample]:
     samples = list(samples_of(process, folder))
     if process.returncode or [sample.round for sample in samples] != list(range(1, ROUNDS + 1)):
         sys.exit(
-            f"{name}: exit status {process.returncode}, {len(samples)} rounds seen\n{log.read_text()[-3000:]}"
+            f"{name}: exit status {process.returncode}, {len(samples)} rounds seen\n"
+            f"{log.read_text()[-3000:]}"
         )
     return samples
 
@@ -104,8 +109,9 @@ def samples_of(process: subprocess.Popen[bytes], folder: Path) -> Iterator[Sampl
 
 
 def server_of(root: psutil.Process) -> psutil.Process:
-    """Return the process that holds the server: the parent of the simulator's sites, or without any
-    ``root`` itself.
+    """Return the process that holds the server.
+
+    It is the parent of the simulator's sites; without such sites it is ``root``.
     """
     sites = [child for child in root.children(recursive=True) if "--client" in child.cmdline()]
     return sites[0].parent() or root if sites else root
@@ -120,9 +126,7 @@ def measure(server: psutil.Process, round_: int) -> Sample:
 
 
 def growth(samples: list[Sample], value: str, start: int, end: int) -> float:
-    """Return the median of a value over the rounds up to ``end``, divided by that over the rounds
-    up to ``start``.
-    """
+    """Return the ratio of a value's medians: rounds up to ``end`` to rounds up to ``start``."""
     early, late = (
         statistics.median(getattr(sample, value) for sample in samples[last - WINDOW : last])
         for last in (start, end)
@@ -133,7 +137,9 @@ def growth(samples: list[Sample], value: str, start: int, end: int) -> float:
 def print_table(name: str, samples: list[Sample]) -> bool:
     """Print every tenth round and the growth; return whether it is within the limit."""
     print(
-        f"\n### {name}\n\n| round | private memory, MB | resident, MB | descriptors | threads |\n|--:|--:|--:|--:|--:|"
+        f"\n### {name}\n\n"
+        "| round | private memory, MB | resident, MB | descriptors | threads |\n"
+        "|--:|--:|--:|--:|--:|"
     )
     for sample in samples[9::10]:
         print(
@@ -145,9 +151,8 @@ def print_table(name: str, samples: list[Sample]) -> bool:
             value: growth(samples, value, start, end)
             for value in ("memory", "resident", "descriptors", "threads")
         }
-        print(
-            f"| growth {start} to {end} | {' | '.join(f'{ratio:.3f}' for ratio in ratios.values())} |"
-        )
+        cells = " | ".join(f"{ratio:.3f}" for ratio in ratios.values())
+        print(f"| growth {start} to {end} | {cells} |")
     print(f"\nAim: from round {WARM} on memory and descriptors grow by at most {LIMIT}", flush=True)
     return all(ratios[value] <= LIMIT for value in JUDGED)
 

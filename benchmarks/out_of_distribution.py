@@ -1,5 +1,6 @@
-"""Which images of no class a score finds at a site with few labels, and which rightful ones the
-filter refuses.
+"""Which images of no class a score finds at a site with few labels.
+
+The filter also refuses rightful images. Which ones, this counts too.
 
     OMP_NUM_THREADS=1 python benchmarks/out_of_distribution.py DATA
 
@@ -222,9 +223,7 @@ def refused(sites: Sites, others: dict[str, dict[str, Tensor]]) -> list[list[str
 
 
 def refused_of_rare(sites: Sites) -> list[list[str]]:
-    """Return rows of the share refused of a class of which so many images are among the labelled
-    ones.
-    """
+    """Return rows of the share refused of a class, by its number of labelled images."""
     rows = []
     for site, (images, labels) in sites.items():
         for known in (50, 150):

@@ -1,5 +1,4 @@
-"""What one hostile site of ten does to a run, by how the sites' models are averaged; and what
-robust means cost.
+"""What one hostile site of ten does to a run, and what robust means cost.
 
     OMP_NUM_THREADS=1 python benchmarks/robustness.py [--seeds 5] [--rounds 60] [--processes 2]
     [--results FILE]
@@ -89,8 +88,7 @@ def norm(arrays: Mapping[str, np.ndarray]) -> float:
 
 
 def accuracies(cell: Cell) -> dict[str, dict[str, float]]:
-    """Run one experiment; return each honest site's accuracy: on test images at the end, on
-    validation before it.
+    """Run one experiment and return each honest site's accuracies.
 
     Keys are ``test``, ``val`` (of the last model) and ``earlier`` (ten rounds before it). Nothing
     of a run that failed, because no site could train from the model it was sent.
@@ -176,7 +174,7 @@ def table(results: Mapping[Cell, Mapping[str, Mapping[str, float]]], loner: bool
 
 
 def flat(results: Mapping[Cell, Mapping[str, Mapping[str, float]]]) -> list[str]:
-    """Return a line for each cell: how much validation accuracy still rose in the last ten rounds."""
+    """Return a line for each cell: how much validation accuracy rose in the last ten rounds."""
     rises: dict[tuple[str, str], list[float]] = {}
     for (mean, attack, *_), run in results.items():
         if not run:

@@ -1,5 +1,4 @@
-"""What the federation itself costs: seconds beside training, the server's memory, bytes on the
-wire.
+"""What the federation costs: time besides training, the server's memory, bytes on the wire.
 
     python benchmarks/rounds.py [overhead] [workers] [simulator] [memory] [bytes] [--quick]
 
@@ -151,7 +150,8 @@ def overhead(folder: Path, quick: bool) -> None:
         total, inside = (np.sum(part, axis=0) for part in zip(*spans, strict=True))
         share = 1 - inside / total
         print(
-            f"| {name} | {len(spans)} | {total[0] / len(spans):.2f} | {share[0]:.1%} | {share[1]:.1%} "
+            f"| {name} | {len(spans)} | {total[0] / len(spans):.2f} "
+            f"| {share[0]:.1%} | {share[1]:.1%} "
             f"| at most {LIMITS['overhead']:.0%} |",
             flush=True,
         )
@@ -159,9 +159,7 @@ def overhead(folder: Path, quick: bool) -> None:
 
 
 class Watched:
-    """A transport that notes at the start of every exchange what this process and each of its
-    workers have used.
-    """
+    """Notes at the start of every exchange what this process and its workers have used."""
 
     def __init__(self, inner: Transport) -> None:
         self.inner = inner
@@ -180,8 +178,9 @@ class Watched:
         self.memory = [worker.memory_full_info().uss / 1e6 for worker in workers]
 
     def rounds(self) -> Iterator[tuple[float, float]]:
-        """Yield (wall, CPU seconds) of each round; of the CPU the server's and the busiest
-        worker's.
+        """Yield the wall-clock and CPU seconds of each round.
+
+        CPU seconds are those of the server and of the busiest worker.
         """
         for (wall, own, others), (wall_after, own_after, others_after) in zip(
             self.marks, self.marks[1:], strict=False
@@ -190,16 +189,15 @@ class Watched:
 
 
 def workers(folder: Path, quick: bool) -> None:
-    """Print seconds of a round with the sites in one process and in two, their ratio, and the
-    workers' memory.
+    """Print seconds of a round with the sites in one process and in two, and their ratio.
+
+    The workers' memory is printed too.
     """
     print("\n### In-process engine: a round with two workers\n")
     print(
-        "| network | sites, all train | rounds | 1: CPU s, wall s | 2: CPU s, wall s | faster, CPU | wall |",
-        end="",
-    )
-    print(
-        " first exchange, s: 1, 2 | a worker, MB | aim, CPU |\n|---|--:|--:|--:|--:|--:|--:|--:|--:|---|"
+        "| network | sites, all train | rounds | 1: CPU s, wall s | 2: CPU s, wall s "
+        "| faster, CPU | wall | first exchange, s: 1, 2 | a worker, MB | aim, CPU |\n"
+        "|---|--:|--:|--:|--:|--:|--:|--:|--:|---|"
     )
     for changes, count in ((SMALL, 12), (LARGE, 6)):
         for participants in (3, 4):
@@ -237,7 +235,8 @@ def workers(folder: Path, quick: bool) -> None:
             times = " | ".join(f"{cpu:.2f}, {wall:.2f}" for wall, cpu in taken)
             wall, cpu = taken[0] / taken[1]
             print(
-                f"| {experiment.net} | {participants} | {len(warm)} | {times} | {cpu:.2f} | {wall:.2f} "
+                f"| {experiment.net} | {participants} | {len(warm)} | {times} "
+                f"| {cpu:.2f} | {wall:.2f} "
                 f"| {', '.join(f'{seconds:.1f}' for seconds in started)} | {max(memory_):.0f} "
                 f"| at least {LIMITS['workers']} |",
                 flush=True,
@@ -245,12 +244,11 @@ def workers(folder: Path, quick: bool) -> None:
 
 
 def simulator(folder: Path, quick: bool) -> None:
-    """Print seconds of a round of the FLARE simulator, and how long FLARE lets sites wait before
-    they ask for work.
-    """
+    """Print seconds of a round of FLARE's simulator, and how long sites wait for work there."""
     print("\n### FLARE simulator: a round of FedPerl\n")
     print(
-        "| sites | training | rounds | s a round | slowest site | beyond it | of that FLARE's wait | aim |"
+        "| sites | training | rounds | s a round | slowest site | beyond it "
+        "| of that FLARE's wait | aim |"
     )
     print("|--:|--:|--:|--:|--:|--:|--:|---|")
     for sites, training in ((10, 3), (4, 4)):
@@ -293,8 +291,7 @@ def simulator(folder: Path, quick: bool) -> None:
 
 
 def waiting(log: str) -> list[float]:
-    """Return for each exchange the seconds from its first task to the last one that a site has
-    asked for.
+    """Return the seconds of each exchange from its first task to the last task that is asked for.
 
     Sites ask: FLARE's simulator sleeps half a second after a site asked in vain.
     """
@@ -343,8 +340,10 @@ class Echo:
 
 
 def measure_memory(method: str, sites: int, folder: Path) -> None:
-    """Print the peak memory of a run with ``sites`` sites a round, before and after it, and the
-    model's size.
+    """Print the peak memory of a run, before and after it, and the size of its model.
+
+    Args:
+        sites: number of sites in a round.
     """
     job, changes = METHODS[method]
     experiment = load_experiment(
@@ -376,12 +375,9 @@ def peak() -> int:
 def memory(folder: Path, quick: bool) -> None:
     """Print the server's peak memory against the number of sites."""
     counts = (3, 10) if quick else (3, 10, 30)
-    print(
-        "\n### Server memory: peak of a run with so many sites a round, in MB above the process without one\n"
-    )
-    print(
-        f"| method | {' | '.join(f'{count} sites' for count in counts)} | models for each further site | aim |"
-    )
+    print("\n### Server memory: peak of a run by its sites, in MB above a process without one\n")
+    columns = " | ".join(f"{count} sites" for count in counts)
+    print(f"| method | {columns} | models for each further site | aim |")
     print(f"|---|{'--:|' * len(counts)}--:|---|")
     for method in METHODS:
         results = []
@@ -407,7 +403,8 @@ def wire_bytes(folder: Path, quick: bool) -> None:
     del quick
     print("\n### Bytes of one training site and round, past the warm-up, in models\n")
     print(
-        "| method | model, MB | down | up | peer models | more than SSFL | aim |\n|---|--:|--:|--:|--:|--:|---|"
+        "| method | model, MB | down | up | peer models | more than SSFL | aim |\n"
+        "|---|--:|--:|--:|--:|--:|---|"
     )
     ssfl = 0.0
     half = ("fedperl", ("warm_up=1", "update_dtype=float16"))

@@ -1,5 +1,6 @@
-"""What choosing costs beside predicting: seconds of each sampler, and its ratio to one forward pass
-of the pool.
+"""What choosing images costs besides predicting on them.
+
+Printed are the seconds of each sampler, and their ratio to one forward pass of the pool.
 
     python benchmarks/samplers.py [--images 20000] [--budget 800] [--labelled 2000] [--quick]
 
@@ -90,10 +91,10 @@ def main() -> None:
                 seconds[name].append(time.process_time() - started)
     medians = {name: statistics.median(times) for name, times in seconds.items()}
     print(
-        f"{options.images} images, {CLASSES} classes, {FEATURES} features, {options.labelled} labelled,",
-        end=" ",
+        f"{options.images} images, {CLASSES} classes, {FEATURES} features, "
+        f"{options.labelled} labelled, budget {options.budget}, one thread, "
+        f"torch {torch.__version__}\n"
     )
-    print(f"budget {options.budget}, one thread, torch {torch.__version__}\n")
     print("| | CPU seconds | of a forward pass |\n|---|--:|--:|")
     for name, taken in medians.items():
         print(f"| {name} | {taken:.3f} | {taken / medians[FORWARD]:.2f} |")

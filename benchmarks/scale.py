@@ -1,5 +1,6 @@
-"""Does a round cost more where more sites are registered? And how long does a report of a thousand
-sites take?
+"""Does a round cost more if more sites are registered?
+
+And how long does a report of a thousand sites take?
 
     OMP_NUM_THREADS=1 python benchmarks/scale.py [rounds] [report] [--picture FILE.svg] [--quick]
 
@@ -84,7 +85,7 @@ class Watched(Echo):
 
 
 def begun(experiment: Experiment, names: list[str], folder: Path) -> None:
-    """Write the folder of a run in which all sites have trained once, each with moments of its own."""
+    """Write the folder of a run in which all sites have trained once, each with other moments."""
     algorithm = method_of(experiment)
     run = RunFolder.create(folder, experiment, algorithm.requirements, names, "local")
     model = initial_model(experiment, algorithm).state
@@ -138,16 +139,18 @@ def measure_rounds(sites: int, folder: Path) -> None:
 
 
 def rounds(folder: Path, counts: Sequence[int]) -> tuple[bool, list[dict[str, float]]]:
-    """Print a row for each number of sites; return whether a round is flat, and what was measured."""
+    """Print a row for each number of sites; return whether rounds are flat, and the numbers."""
     print(
-        "| registered sites | CPU s a round | private memory, MB | logs a round, kB |\n|--:|--:|--:|--:|"
+        "| registered sites | CPU s a round | private memory, MB | logs a round, kB |\n"
+        "|--:|--:|--:|--:|"
     )
     found = []
     for sites in counts:
         found.append(inner(__file__, "--rounds-of", str(sites), str(folder / str(sites))))
         one = found[-1]
         print(
-            f"| {sites:,} | {one['seconds']:.3f} | {one['memory'] / 1e6:.1f} | {one['logs'] / 1e3:.1f} |",
+            f"| {sites:,} | {one['seconds']:.3f} | {one['memory'] / 1e6:.1f} "
+            f"| {one['logs'] / 1e3:.1f} |",
             flush=True,
         )
     first = found[0] | {"logs": found[1]["logs"]}
@@ -214,8 +217,9 @@ def made_up(sites: int, folder: Path) -> None:
 def add_metrics(
     run: RunFolder, experiment: Experiment, site: str, round_: int, level: float, draw: Any
 ) -> None:
-    """Add what a site reports of one evaluation: every metric of both splits, the classes in the
-    first row of each.
+    """Add what a site reports of one evaluation: every metric of both splits.
+
+    The first row of each split has the classes.
     """
     kinds = [
         f"{kind}/{name}" for name in experiment.data.classes for kind in ("f1", "auroc", "auprc")
@@ -246,7 +250,8 @@ from pathlib import Path
 started = time.process_time()
 from fedward.report import write_report
 page = write_report(Path(sys.argv[1]))
-peak = int(Path("/proc/self/status").read_text(encoding="ascii").split("VmHWM:")[1].split()[0]) * 1024
+status = Path("/proc/self/status").read_text(encoding="ascii")
+peak = int(status.split("VmHWM:")[1].split()[0]) * 1024
 print(json.dumps([time.process_time() - started, page.stat().st_size / 1e6, peak / 1e6]))
 """
 """Imports and the report, in a process without the libraries of this one (Linux)."""
@@ -258,7 +263,9 @@ def report(folder: Path, sites: int) -> bool:
     logs = sum(path.stat().st_size for path in (folder / "run").glob("*.jsonl")) / 1e6
     found = dict(zip(REPORT_LIMITS, inner("-c", MEASURE, str(folder / "run")), strict=True))
     print(
-        f"\n{sites:,} sites, {REPORT_ROUNDS} rounds, {logs:.0f} MB of logs\n\n| | report | aim |\n|---|--:|--:|"
+        f"\n{sites:,} sites, {REPORT_ROUNDS} rounds, {logs:.0f} MB of logs\n\n"
+        "| | report | aim |\n"
+        "|---|--:|--:|"
     )
     for name, limit in REPORT_LIMITS.items():
         print(f"| {name} | {found[name]:.1f} | at most {limit:.0f} |")

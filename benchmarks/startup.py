@@ -51,8 +51,11 @@ from fedward.methods.local import Batch, Phase, RoundInputs
 from fedward.methods.settings import Settings
 from fedward.training.trainer import train
 
-phase, inputs, settings = Phase(Supervised(), 0.001), RoundInputs(torch.ones(8)), Settings(images_per_round=16)
-train(net, [Batch(images, labels)], phase, inputs, settings, device=torch.device("cpu"), aborted=bool)
+phase = Phase(Supervised(), 0.001)
+inputs = RoundInputs(torch.ones(8))
+settings = Settings(images_per_round=16)
+cpu = torch.device("cpu")
+train(net, [Batch(images, labels)], phase, inputs, settings, device=cpu, aborted=bool)
 """
 PROCESSES = {
     "torch": "import torch",
@@ -74,8 +77,8 @@ def measure(code: str) -> list[float]:
     command = [sys.executable, "-c", AT_END + code]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
-    found: list[float] = json.loads(done.stderr.strip().splitlines()[-1])
-    return found
+    numbers: list[float] = json.loads(done.stderr.strip().splitlines()[-1])
+    return numbers
 
 
 def main() -> None:
@@ -85,28 +88,30 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=5)
     repeats = parser.parse_args().repeats
     for code in PROCESSES.values():
-        measure(code)  # not counted: it reads files from the disk
-    found: dict[str, list[list[float]]] = {name: [] for name in PROCESSES}
+        # Not counted, because it reads files from the disk.
+        measure(code)
+    measured: dict[str, list[list[float]]] = {name: [] for name in PROCESSES}
     for _ in range(repeats):
         for name, code in PROCESSES.items():
-            found[name].append(measure(code))
+            measured[name].append(measure(code))
     print(
         f"{'':12}{'CPU s':>8}{'beyond torch':>14}{'limit':>8}{'private MB':>12}{'resident MB':>13}"
     )
-    for name, rows in found.items():
+    for name, rows in measured.items():
         seconds, private, resident = (
             statistics.median(column) for column in zip(*rows, strict=True)
         )
-        above = statistics.median(
-            row[0] - torch[0] for row, torch in zip(rows, found["torch"], strict=True)
+        beyond_torch = statistics.median(
+            row[0] - torch[0] for row, torch in zip(rows, measured["torch"], strict=True)
         )
-        beyond = f"{above:.2f}" if name in ("evaluates", "trains") else ""
-        missed = (above if beyond else seconds) > LIMITS.get(
-            name, float("inf")
-        ) or private > PRIVATE
+        is_compared = name in ("evaluates", "trains")
+        judged = beyond_torch if is_compared else seconds
+        beyond = f"{beyond_torch:.2f}" if is_compared else ""
         limit = f"{LIMITS[name]:.1f}" if name in LIMITS else ""
+        missed = judged > LIMITS.get(name, float("inf")) or private > PRIVATE
         print(
-            f"{name:12}{seconds:8.2f}{beyond:>14}{limit:>8}{private:12.0f}{resident:13.0f}{'  missed' * missed}"
+            f"{name:12}{seconds:8.2f}{beyond:>14}{limit:>8}{private:12.0f}{resident:13.0f}"
+            f"{'  missed' if missed else ''}"
         )
 
 

@@ -1,5 +1,6 @@
-"""Steps a second of a site in FedPerl or with a mean teacher, against plain loops and the bare
-passes.
+"""Steps a second of a site that trains, compared with plain loops and bare passes.
+
+The site trains by FedPerl or with a mean teacher.
 
     python benchmarks/step.py [--net tf_efficientnet_lite0] [--image-size 48] [--peers 2] [--repeats
     5]
@@ -104,7 +105,7 @@ def contiguous(batch: Batch) -> Batch:
 def bare(
     net: nn.Module, batches: list[Batch], peers: list[nn.Module], inputs: RoundInputs, rate: float
 ) -> None:
-    """The same losses with nothing around them; the peers see all weak views of the round at once."""
+    """The same losses alone; the peers see all weak views of the round at once."""
     optimizer = torch.optim.Adam(net.parameters(), lr=rate, fused=True)
     answers = predictions(peers, torch.cat([batch.weak for batch in batches])).split(
         len(batches[0].weak), dim=1
@@ -203,7 +204,8 @@ def show(
 ) -> None:
     """Print the speeds and their ratios."""
     print(
-        f"{options.net}, {options.image_size} px, {options.peers} peers, {device.type}, {options.threads} thread(s)\n"
+        f"{options.net}, {options.image_size} px, {options.peers} peers, {device.type}, "
+        f"{options.threads} thread(s)\n"
     )
     print(f"| | steps a {'CPU ' * cpu_time}second, median | min | max |\n|---|--:|--:|--:|")
     for name, times in seconds.items():
@@ -214,9 +216,8 @@ def show(
         ratios = sorted(b / a for a, b in zip(seconds[above], seconds[below], strict=True))
         limit = LIMITS.get(f"{above} / {below}")
         aim = f"at least {limit}" if limit else ""
-        print(
-            f"| {above} / {below} | {statistics.median(ratios):.2f} | {ratios[0]:.2f} | {ratios[-1]:.2f} | {aim} |"
-        )
+        median = statistics.median(ratios)
+        print(f"| {above} / {below} | {median:.2f} | {ratios[0]:.2f} | {ratios[-1]:.2f} | {aim} |")
 
 
 def arguments() -> argparse.Namespace:
@@ -246,10 +247,9 @@ def main() -> None:
     inputs = RoundInputs(torch.ones(CLASSES, device=device))
     teaching = IsoFedSettings(images_per_round=16 * options.steps, batch=16)
     teacher = MeanTeacher(teaching)
-    net, plain, helper = (
-        build_net(options.net, device),
-        *(plain_net(options.net, device) for _ in range(2)),
-    )
+    net = build_net(options.net, device)
+    plain = plain_net(options.net, device)
+    helper = plain_net(options.net, device)
     peers = [build_net(options.net, device).eval() for _ in range(options.peers)]
     states = [peer.state_dict() for peer in peers]
 

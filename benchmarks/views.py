@@ -1,5 +1,6 @@
-"""Strong and weak views: distinct pictures per batch and images per second, beside kornia's and
-torchvision's.
+"""Strong and weak views: distinct pictures per batch, and images per second.
+
+They are compared with those of kornia and torchvision.
 
     python benchmarks/views.py [--quick]
 

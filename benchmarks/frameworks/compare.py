@@ -71,7 +71,7 @@ class Sample(NamedTuple):
 
 
 def measure(process: psutil.Process) -> Sample:
-    """Return what a process and its children have used so far; what ended in between is left out."""
+    """Return what a process and its children have used so far, without those that have ended."""
     cpu = memory = 0.0
     for each in (process, *process.children(recursive=True)):
         try:
@@ -167,7 +167,8 @@ def main() -> None:
     for steps in options.steps:
         print(f"\n### {steps} steps a site and round\n")
         print(
-            "| | CPU s a round | wall s | CPU, ratio to the first | private memory, MB |\n|---|--:|--:|--:|--:|"
+            "| | CPU s a round | wall s | CPU, ratio to the first | private memory, MB |\n"
+            "|---|--:|--:|--:|--:|"
         )
         found = results.setdefault(steps, {})
         for name in options.only:

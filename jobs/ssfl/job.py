@@ -1,4 +1,4 @@
-"""Job ssfl as a FLARE recipe: in the simulator, or with --poc or --kit KIT; see --help."""
+"""Runs job ssfl as a FLARE recipe: in the simulator, with --poc, or --kit KIT."""
 
 from fedward.flare.jobs.recipes import main
 

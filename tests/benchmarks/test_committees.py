@@ -1,6 +1,4 @@
-"""Guesses of the sites in a peer: worked by hand, at chance on noise, exact where nothing is
-hidden.
-"""
+"""Guesses of the sites in a peer: worked by hand, at chance on noise, exact without hiding."""
 
 from itertools import combinations
 from math import comb
@@ -37,8 +35,9 @@ def test_who_knows_the_models_names_every_committee(size):
 
 
 def test_closest_committee_worked_by_hand():
-    """Means of the pairs of (0,0), (4,0), (0,2): (2,0), (0,1), (2,1). From (2,.6) they are .6,
-    sqrt(4.16), .4 away.
+    """Means of the pairs of (0,0), (4,0), (0,2) are (2,0), (0,1), (2,1).
+
+    From (2,.6) they are .6, sqrt(4.16) and .4 away.
     """
     known = np.array([[0.0, 0.0], [4.0, 0.0], [0.0, 2.0]])
     guess, distance = closest_committee(np.array([2.0, 0.6]), known, 2)
@@ -47,8 +46,9 @@ def test_closest_committee_worked_by_hand():
 
 
 def test_most_aligned_committee_worked_by_hand():
-    """Sums of the pairs of (1,0), (0,1), (-1,0): (1,1), (0,0), (-1,1). The shift (-2,1) points most
-    along the last.
+    """Sums of the pairs of (1,0), (0,1), (-1,0) are (1,1), (0,0), (-1,1).
+
+    The shift (-2,1) points most along the last.
     """
     offsets = np.array([[1.0, 0.0], [0.0, 1.0], [-1.0, 0.0]])
     assert most_aligned_committee(np.array([-2.0, 1.0]), offsets, 2) == (1, 2)
@@ -78,9 +78,7 @@ def test_the_order_of_the_sites_changes_nothing(seed, size):
 
 @SIZES
 def test_models_unrelated_to_the_peer_give_chance(size):
-    """Guesses from noise: the 95 % interval holds the rate of chance (a fixed seed, so it always
-    does).
-    """
+    """Guesses from noise: the 95 % interval holds the rate of chance, by a fixed seed."""
     rng = np.random.default_rng(size)
     outcomes = []
     for trial in range(300):
@@ -104,14 +102,18 @@ def test_all_but_one_compute_the_last_ones_model(size):
 
 
 def test_reconstruction_worked_by_hand():
-    """Twice (2, 3) minus (1, 1) is (3, 5), minus (4, 0) is (0, 6); (3, 4) is closer to the first."""
+    """Twice (2, 3) minus (1, 1) is (3, 5), minus (4, 0) is (0, 6).
+
+    (3, 4) is closer to the first.
+    """
     known = np.array([[1.0, 1.0], [4.0, 0.0]])
     assert reconstruct(np.array([2.0, 3.0]), known, 2, np.array([3.0, 4.0])).tolist() == [3.0, 5.0]
 
 
 def test_offsets_worked_by_hand():
-    """One site seen as 3, ridge 1: 3 / (1 + 1). Two sites seen as a sum of 4: each gets 4 / (2 +
-    1).
+    """One site seen as 3 with ridge 1: 3 / (1 + 1).
+
+    Two sites seen as a sum of 4: each gets 4 / (2 + 1).
     """
     np.testing.assert_allclose(site_offsets(np.array([[1.0]]), np.array([[3.0]])), [[1.5]])
     np.testing.assert_allclose(
@@ -120,8 +122,9 @@ def test_offsets_worked_by_hand():
 
 
 def test_offsets_of_sites_are_found_in_sums_of_them():
-    """Ten observations of three of five sites each determine all five; a tiny ridge changes them
-    little.
+    """Ten observations of three of five sites determine all five.
+
+    A tiny ridge changes them little.
     """
     truth = models(3, sites=5)
     design = np.array(

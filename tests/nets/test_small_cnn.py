@@ -66,9 +66,7 @@ def test_timm_stays_out() -> None:
 
 
 def test_the_network_of_the_synthetic_images_answers_by_maxima() -> None:
-    """What is somewhere in the map counts in full, however small it is; several copies of it count
-    no more.
-    """
+    """A small mark anywhere in the map counts in full, and copies of it do not count more."""
     net = build("small_cnn_gn", 8)
     maps = net.features[:4](
         2 * torch.rand(5, 3, 32, 32, generator=torch.Generator().manual_seed(0)) - 1

@@ -1,5 +1,6 @@
-"""timm's Swin-T in the encoder, random weights in the place of ImageNet's: the same features, or a
-clear refusal.
+"""timm's Swin-T in the encoder has the same features, or is clearly refused.
+
+Random weights take the place of ImageNet's.
 """
 
 from collections.abc import Callable

@@ -128,9 +128,7 @@ def test_no_graph_reaches_into_a_base() -> None:
 
 
 def test_a_part_answers_and_learns_as_its_network() -> None:
-    """Degenerate identity: one step equals that of the network, of which all else is held fixed by
-    hand.
-    """
+    """Identity: one step equals that of the network in which all else is fixed by hand."""
     images = torch.rand(4, 3, 16, 16)
     net = part("small_cnn_gn", "head")
     plain = build("small_cnn_gn", 5, seed=3)

@@ -1,4 +1,4 @@
-"""Weights in files that each participant keeps: what is loaded, and what is refused before it is."""
+"""Weights in files that each participant keeps: what is loaded, and what is refused."""
 
 from pathlib import Path
 from typing import NamedTuple
@@ -125,7 +125,7 @@ def test_a_missing_file_says_where_it_should_be(folder: Path) -> None:
 
 @pytest.mark.proves(
     "lead",
-    "a job names a file of weights by a path that leads elsewhere, or one that runs code when it is read",
+    "a job names weights by a path that leads elsewhere, or by a file that runs code when read",
     "refused when the job is read: a name of a safetensors file and no more",
 )
 @pytest.mark.parametrize(
@@ -156,8 +156,9 @@ def test_a_site_says_which_files_it_admits(rule: str | tuple[str, ...], kept: bo
 
 @pytest.mark.usefixtures("without_report")
 def test_a_pre_trained_encoder_becomes_a_frozen_one(folder: Path, tmp_path: Path) -> None:
-    """SelfFed's encoder of one run is the base of heads in another, and both ends make it from the
-    file.
+    """SelfFed's encoder of one run is the base of heads in another run.
+
+    Both ends read it from the file.
     """
     selffed = run_local(tiny("selffed"), tmp_path / "selffed", sites=SITES)
     pretrained = weights(selffed)

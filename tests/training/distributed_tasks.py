@@ -1,5 +1,6 @@
-"""What the processes of test_distributed.py do: ``python -m distributed_tasks FOLDER``, by the task
-in ``task.json``.
+"""What the processes of test_distributed.py do.
+
+``python -m distributed_tasks FOLDER`` does the task that is named in ``task.json``.
 
 Imports of torch stay inside: most of these tasks need none, and start in a fraction of the time.
 """
@@ -17,8 +18,9 @@ from fedward.training.distributed.launch import work
 
 
 def killed(folder: Path, rank: int, processes: int) -> None:
-    """The second process dies as one does that the kernel ends for want of memory; the first waits
-    for its numbers.
+    """The second process dies as if the kernel had ended it for want of memory.
+
+    The first process waits for its outputs.
     """
     import torch
 

@@ -1,6 +1,4 @@
-"""One round's batches: which images, which views, which predictions, and nothing that depends on
-anything else.
-"""
+"""The batches of one round: which images, which views, and which predictions."""
 
 from collections import Counter
 from dataclasses import fields
@@ -26,8 +24,9 @@ CPU = torch.device("cpu")
 
 
 def plain(count: int, first: int = 0) -> Pixels:
-    """Images of one colour each, which every weak view keeps: colour and label both are the image's
-    number.
+    """Images of one colour each, which every weak view keeps.
+
+    Colour and label are both the image's number.
     """
     numbers = torch.arange(first, first + count)
     colours = torch.stack([numbers % 256, numbers // 256, torch.zeros_like(numbers)], dim=1).to(
@@ -151,8 +150,9 @@ def test_a_round_has_as_many_batches_as_the_settings_say(
 
 @pytest.mark.parametrize("pool", [1, 5, 23, 31, 32, 33, 100])
 def test_fedvc_uses_every_image_equally_often_give_or_take_one(pool: int) -> None:
-    """32 of a pool: without replacement while it lasts, in passes otherwise; for both kinds of
-    images.
+    """32 images are drawn from a pool of either kind.
+
+    They are drawn without replacement while the pool lasts, otherwise in passes.
     """
     found = make(plain(pool), plain(pool, first=120), Settings(images_per_round=32, batch=8))
     for seen, first in (
@@ -348,9 +348,7 @@ def test_equal_streams_give_equal_passes() -> None:
 
 
 def test_views_are_those_of_the_recipe() -> None:
-    """Each is drawn with a generator of its own: one of labelled images, one of weak, one of strong
-    views.
-    """
+    """Labelled images, weak views and strong views have a generator each."""
     used: dict[str, list[torch.Generator]] = {"weak": [], "strong": []}
 
     def weak(images: Tensor, generator: torch.Generator) -> Tensor:
@@ -406,9 +404,7 @@ def test_the_sites_pixels_are_left_alone() -> None:
 
 
 def test_predictions_in_one_go_equal_those_of_every_step() -> None:
-    """17 steps of 16, made in two goes: the same numbers as one forward pass a step, and frozen
-    peers.
-    """
+    """17 steps of 16 images in two goes have the numbers of one forward pass for each step."""
     nets = peer_nets()
     before = [[buffer.clone() for buffer in net.buffers()] for net in nets]
     steps = make(pictures(20), pictures(30, 1), Settings(images_per_round=272, batch=16), nets)

@@ -1,6 +1,4 @@
-"""Starting processes and sharing a batch among them: nothing is left of them when something goes
-wrong.
-"""
+"""Processes that share a batch: they start, and none is left when something goes wrong."""
 
 import json
 import signal
@@ -72,9 +70,7 @@ def test_every_row_of_a_batch_has_one_process(images: int, processes: int) -> No
 def test_batch_norm_sees_the_batchs_rows_alone(
     rank: int, seen: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One image for two processes: an image of zeros that the second computes must not spoil the
-    statistics.
-    """
+    """One image for two processes: the second computes zeros, which statistics must not see."""
     counted: list[int] = []
 
     def forward(self: nn.Module, rows: Tensor) -> Tensor:
@@ -220,8 +216,10 @@ def test_processes_end_with_a_killed_site_and_leave_nothing(tmp_path: Path) -> N
         "with private_folder(Path(sys.argv[1])) as folder:\n"
         "    (folder / 'task.json').write_text(json.dumps('waits'))\n"
         "    print(folder, flush=True)\n"
-        "    launch('distributed_tasks', folder, 2, 'site-1', lambda: (folder / 'here-1').exists() and "
-        "(folder / 'here-0').exists() and print('here', flush=True))\n"
+        "    def both_are_here():\n"
+        "        if (folder / 'here-1').exists() and (folder / 'here-0').exists():\n"
+        "            print('here', flush=True)\n"
+        "    launch('distributed_tasks', folder, 2, 'site-1', both_are_here)\n"
     )
     site = subprocess.Popen(
         [sys.executable, "-c", code, str(tmp_path)], stdout=subprocess.PIPE, text=True

@@ -1,6 +1,4 @@
-"""Features of frozen encoders: when they are computed anew, and that heads learn from them as by
-hand.
-"""
+"""Features of frozen encoders: when they are computed, and that heads learn from them."""
 
 import copy
 import fcntl
@@ -106,9 +104,7 @@ def files(folder: Path) -> set[str]:
 
 
 def test_features_are_what_the_classifier_receives(tmp_path: Path) -> None:
-    """By hand: the encoder on the image and on views of fixed seeds, each alone in its batch of
-    views.
-    """
+    """By hand: the encoder on the image alone, and on its views of fixed seeds as one batch."""
     given = images("a", "b", "c")
     made = encoder(tmp_path)
     found = made.table(data(given))(given)
@@ -250,9 +246,7 @@ def test_another_version_or_number_of_threads_is_a_miss(
 def test_another_version_of_the_networks_package_is_a_miss(
     net: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The same tensors may be other features there: what a package does with them stands in its
-    code.
-    """
+    """Equal tensors may give other features there, because the package's code computes them."""
     made = encoder(tmp_path)
     keys = set[str]()
     known = module.version
@@ -328,8 +322,9 @@ def test_more_images_reuse_rows_and_equal_a_fresh_table(
 
 
 def test_views_are_found_beside_files_without_them(tmp_path: Path, computed: list[str]) -> None:
-    """Whichever file's name comes first: an image trains in one division of the data, and is held
-    out in another.
+    """An image trains in one division of the data, and is held out in another.
+
+    Its views are found whichever file's name comes first.
     """
     for other in "bcdefg":
         encoder(tmp_path).table(data(images(other), val=images("a")))
@@ -372,8 +367,9 @@ def test_a_damaged_file_is_made_anew(
 def test_two_compute_features_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, computed: list[str]
 ) -> None:
-    """The first one computes until the second one stands at the lock, which then has nothing to
-    compute.
+    """The first encoder computes until the second waits for the lock.
+
+    The second then has nothing to compute.
     """
     given = data(images("a", "b"))
     asked = list[int]()
@@ -530,9 +526,7 @@ def test_rounds_after_the_first_leave_the_encoder_alone(
     "sampler", ["local_entropy", "aift", "mcdal", "core_set", "fedal", "feal", "suggestive"]
 )
 def test_samplers_see_what_they_would_see_of_images(sampler: str, tmp_path: Path) -> None:
-    """A frozen run asks for the labels that the whole network would ask for: probabilities and
-    features agree.
-    """
+    """A frozen run asks for the labels for which the whole network would ask."""
 
     name = {"suggestive": "sa"}.get(sampler, sampler)
     experiment = heads("fedal", options={"sampler": name})
@@ -591,9 +585,7 @@ def test_notes_hold_hashes_and_no_ids(tmp_path: Path) -> None:
 
 
 def test_sites_on_one_machine_share_features(tmp_path: Path, computed: list[str]) -> None:
-    """Another division of the same images among them has nothing to compute, and reads what the
-    first one stored.
-    """
+    """Another division of the same images among sites reads what the first one stored."""
     made = list[set[str]]()
     frozen = {"net": "small_cnn_gn", "trainable": "head", "stored_views": V}
     for seed in range(2):

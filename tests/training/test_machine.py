@@ -1,5 +1,6 @@
-"""The device and the threads that a site file names; GPUs are made up here, tests/gpu has real
-ones.
+"""The device and the threads that a site file names, with made-up GPUs.
+
+tests/gpu has real ones.
 """
 
 import os

@@ -1,6 +1,4 @@
-"""What a sampler is shown of a site's images: nothing that it does not use, and the right network's
-outputs.
-"""
+"""What a sampler sees of a site's images: only what it uses, of the right network."""
 
 from collections.abc import Callable
 
@@ -80,9 +78,7 @@ def test_one_network_may_be_loaded_anew_for_each_member() -> None:
 
 
 def test_views_are_the_same_for_all_images_and_in_every_query() -> None:
-    """Twice the same image in a pool gets the same eight predictions, and so does a pool of it
-    alone.
-    """
+    """Equal images in a pool get equal predictions, and so does a pool of one of them."""
     free = images(3)
     twin = Images(("a", "b", "c"), free.pixels[[0, 1, 0]], free.labels)
     uses = sampler_of("aift").uses

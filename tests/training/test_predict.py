@@ -20,9 +20,7 @@ def pictures(count: int, size: int = 16) -> Pixels:
 
 @pytest.mark.parametrize("batch", [1, 4, 7, 256])
 def test_predictions_are_softmax_in_evaluation_mode(batch: int) -> None:
-    """Whatever the size of the batches, and without a trace in the net's weights or BatchNorm
-    statistics.
-    """
+    """Batches may have any size, and neither weights nor BatchNorm's statistics change."""
     net = batch_norm_net(5, CLASSES).train()
     pixels = pictures(7)
     before = {key: value.clone() for key, value in net.state_dict().items()}

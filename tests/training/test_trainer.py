@@ -106,8 +106,9 @@ def plain_sgd(
     decay: float = 0.0,
     clip: float = math.inf,
 ) -> None:
-    """Sutskever et al., 2013, as torch writes it: v <- m v + (g + d w), w <- w - lr v; clipped is g
-    alone.
+    """SGD with momentum as torch has it: v <- m v + (g + d w), w <- w - lr v.
+
+    Only g is clipped. Source: Sutskever et al., 2013.
     """
     velocity = {name: torch.zeros_like(p) for name, p in net.named_parameters()}
     net.train()
@@ -199,7 +200,7 @@ def test_training_equals_torchs_adam(objective: Objective, settings: Settings) -
 
 
 def test_equal_calls_give_equal_weights_by_a_new_optimiser() -> None:
-    """Two rounds with one net are two fresh optimisers in a row, not one with moments carried over."""
+    """Two rounds with one net have two new optimisers: no moments are carried over."""
     objective, settings = METHODS[1]
     batches = make_batches(objective, settings)
     net = make_net()
@@ -376,9 +377,7 @@ def test_the_learning_rate_is_that_of_the_phase(optimizer: str) -> None:
 
 @pytest.mark.parametrize("optimizer", ["adam", "sgd"])
 def test_phases_of_a_round_have_optimisers_of_their_own(optimizer: str) -> None:
-    """Two phases with rates of their own are two fresh optimisers in a row: no momentum is carried
-    over.
-    """
+    """Two phases equal two new optimisers in a row: no momentum is carried over."""
     settings = PLAIN.model_copy(update={"optimizer": optimizer, "momentum": 0.9})
     batches = make_batches(Supervised(), settings)
     first = batches[:3]
@@ -562,9 +561,7 @@ def test_batches_that_teach_nothing_do_not_warm_up() -> None:
 
 @pytest.mark.parametrize("optimizer", ["adam", "sgd"])
 def test_a_warm_up_is_a_factor_of_each_steps_move(optimizer: str) -> None:
-    """Momentum 0 and one batch: Adam's and SGD's first moves with a warm-up of one step of two are
-    half as long.
-    """
+    """With a warm-up, the first move of Adam and of SGD without momentum is half as long."""
     settings = PLAIN.model_copy(update={"optimizer": optimizer, "momentum": 0.0})
     batches = make_batches(Supervised(), settings)[:1]
     start = list(make_net().parameters())
@@ -619,9 +616,7 @@ def test_steps_without_a_loss_change_no_parameter() -> None:
 def test_a_step_is_one_that_could_move_a_parameter(
     objective: Objective, settings: Settings, peers: bool, steps: int
 ) -> None:
-    """Without labels: a kept pseudo-label that has a weight, or a distance to peers that has a
-    gradient.
-    """
+    """Without labels a step needs a kept pseudo-label with a weight, or peers to follow."""
     batches = make_batches(objective, settings, labelled=0)
     if not peers:
         batches = [replace(batch, peers=None) for batch in batches]
@@ -632,9 +627,7 @@ def test_a_step_is_one_that_could_move_a_parameter(
 
 
 class _Scripted(Stateless):
-    """Pulls every parameter by a loss of its own, and keeps the pseudo-labels of the steps it is
-    told to.
-    """
+    """Pulls every parameter by a loss of its own, and keeps pseudo-labels in given steps."""
 
     uses = Uses(unlabelled="unlabelled", second_view="strong")
 
@@ -688,9 +681,7 @@ def test_no_name_of_a_loss_or_note_stops_the_training() -> None:
 
 
 def test_batches_that_teach_nothing_leave_the_network_as_it_was() -> None:
-    """Labelled images are what the objective learns from, and the batches have none: zero loss, no
-    step.
-    """
+    """The objective learns from labelled images, and the batches have none: no step."""
     net = make_net()
     before = copy(net)
     trained = run(net, [Batch(), Batch()], Supervised(), PLAIN)
@@ -746,9 +737,7 @@ def test_clipping_scales_the_gradient_to_its_norm(clip: float | None, norm: floa
 
 
 def test_clipped_training_equals_a_plain_clipped_loop() -> None:
-    """Adam hides a constant scale, so the second step's gradient is clipped by another factor than
-    the first's.
-    """
+    """Adam hides a constant scale, so the second gradient is clipped by another factor."""
     settings = PLAIN.model_copy(update={"clip_gradient": 0.5})
     batches = make_batches(Supervised(), settings)
     net = make_net()
@@ -802,11 +791,11 @@ def test_a_loss_that_is_not_finite_is_an_error_with_a_remedy(value: float, step:
     objective, settings = METHODS[0]
     batches = make_batches(objective, settings)
     batches[step].labelled[0, 0, 0, 0] = value
-    with pytest.raises(RunError, match=r"finite loss.*Lower the learning rate, 0\.\d+ here"):
+    with pytest.raises(RunError, match=r"Training diverged.*Lower the learning rate, here 0\.\d+"):
         run(make_net(), batches, objective, settings)
 
 
 def test_a_step_size_that_blows_the_net_up_is_noticed() -> None:
     settings = PLAIN.model_copy(update={"learning_rate": 1e30})
-    with pytest.raises(RunError, match="finite loss"):
+    with pytest.raises(RunError, match="Training diverged"):
         run(make_net(), make_batches(Supervised(), settings), Supervised(), settings)

@@ -1,5 +1,6 @@
-"""Random crops: exact pixels against a slow loop, uniform positions, and never a flip where none is
-wanted.
+"""Random crops: exact pixels against a slow loop, and uniform positions.
+
+Nothing is flipped unless asked for.
 """
 
 from collections.abc import Callable
@@ -26,8 +27,9 @@ def noise(*shape: int) -> Tensor:
 
 
 def places(height: int, width: int) -> Tensor:
-    """Return an image (1, 1, H, W) whose every pixel has a value of its own: its place, as a share
-    of all.
+    """Return an image (1, 1, H, W) whose pixels all differ.
+
+    Each has its place as its value, as a share of all places.
     """
     return torch.arange(height * width, dtype=torch.float64).view(1, 1, height, width) / (
         height * width

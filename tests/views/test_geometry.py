@@ -46,8 +46,9 @@ def test_without_a_fill_the_border_is_mirrored(images: Tensor) -> None:
 
 
 def test_shear_moves_each_row_by_its_height() -> None:
-    """Shear 1 on a 4x4 image: rows lie at -1.5, -.5, .5, 1.5 pixels; a 5-row image has whole
-    offsets -2 ... 2.
+    """Shear 1 on a 4x4 image: rows lie at -1.5, -.5, .5 and 1.5 pixels.
+
+    A 5-row image has whole offsets -2 to 2.
     """
     images = torch.rand(1, 1, 5, 5, generator=torch.Generator().manual_seed(0))
     along_x = warp(images, matrix(shear_x=1.0), 0.0)
@@ -95,9 +96,7 @@ def test_interpolation_is_scipys(shape: tuple[int, int], values: dict[str, float
 
 
 def test_a_product_of_matrices_is_one_operation_after_the_other() -> None:
-    """Quarter turn, then a shift by a quarter of the side; both exact, so one resampling equals
-    two.
-    """
+    """A quarter turn, then a shift by a quarter of the side: one resampling equals two."""
     images = torch.rand(1, 1, 8, 8, generator=torch.Generator().manual_seed(0))
     turn = matrix(angle=math.pi / 2)
     shift = matrix(shift_x=0.25)

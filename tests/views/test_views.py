@@ -114,9 +114,7 @@ def test_weak_keeps_a_constant_image() -> None:
 
 
 def test_weak_flips_half_of_the_images_each_way() -> None:
-    """A ramp to the right keeps its direction under +-20 degrees and 6 % shifts, so its slope's
-    sign shows the flip.
-    """
+    """A ramp keeps its direction under small turns and shifts, so its slope shows the flip."""
     ramp = torch.linspace(0, 1, 32).expand(400, 1, 32, 32)
     for images, axis in ((ramp, 3), (ramp.transpose(2, 3), 2)):
         views = weak(images, seeded(0))
@@ -126,8 +124,9 @@ def test_weak_flips_half_of_the_images_each_way() -> None:
 
 
 def test_weak_moves_a_blob_by_at_most_its_range() -> None:
-    """A centred blob stays under turns and flips; 6 % of 50 pixels each way, then turned: at most 3
-    * sqrt(2) away.
+    """A centred blob stays under turns and flips; shifts are 6 % of 50 pixels each way.
+
+    After a turn it is at most 3 * sqrt(2) pixels away.
     """
     place = torch.arange(50) - 24.5
     blob = torch.exp(-(place[:, None] ** 2 + place**2) / 8).expand(200, 1, 50, 50)
@@ -252,9 +251,7 @@ def test_recipes_are_what_they_are_called() -> None:
 
 
 def test_upright_views_keep_left_and_right() -> None:
-    """A mark at the left stays there in every weak view, and when the view is turned as far as the
-    strong one is.
-    """
+    """A mark at the left stays there in every weak view, also after a strong view's turn."""
     image = torch.full((1, 1, 28, 28), 0.5)
     image[..., 13:15, 4:7] = 1.0
     views = VIEWS["upright"].weak(image.repeat(400, 1, 1, 1), seeded(0))
@@ -270,9 +267,7 @@ def test_upright_views_keep_left_and_right() -> None:
 
 
 def test_operations_act_in_their_drawn_order() -> None:
-    """Solarize then brightness differs from brightness then solarize wherever a pixel crosses the
-    threshold.
-    """
+    """Solarize and brightness give another picture in the other order."""
     image = photo().clamp(0, 1)
     names = ["brightness", "solarize"]
     strengths = [1.0, 1.0]

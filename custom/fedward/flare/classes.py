@@ -1,5 +1,6 @@
-"""The classes a job may name at a site and at the server: those of the exported jobs, each written
-out.
+"""The classes that a job may name at a site and at the server.
+
+They are those of the exported jobs, each written out.
 
 FLARE's ``class_allow_list`` admits whole packages too, and its builder calls whatever a module of
 theirs holds: one package would admit thousands of functions. What a participant's own files name,

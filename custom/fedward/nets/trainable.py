@@ -216,13 +216,13 @@ def _covering(module: nn.Module, names: set[str], net: str, path: str = "") -> I
     if parameters and parameters <= names:
         yield path
         return
-    own = {f"{prefix}{name}" for name, _ in module.named_parameters(recurse=False)}
-    if names & own:
+    direct = {f"{prefix}{name}" for name, _ in module.named_parameters(recurse=False)}
+    if names & direct:
         raise ConfigError(
             f"net {net}, trainable={LAST}N",
             _REMEDY,
             expected="blocks that are modules",
-            found=f"tensors beside them: {', '.join(sorted(names & own))}",
+            found=f"tensors beside them: {', '.join(sorted(names & direct))}",
         )
     for name, child in module.named_children():
         yield from _covering(child, names, net, f"{prefix}{name}")

@@ -120,10 +120,11 @@ class PublicImages:
             with threads_limited(self.learner.images.data.threads):
                 trained, _, means = self.learner.train(model, [], round_, task=task, memory=memory)
         except WorkError as error:
-            where = f"{SERVER}, {task}, round {round_}"
-            remedy = "Lower contrastive_rate or set clip_gradient."
             raise WorkError(
-                where, expected=error.expected, found=error.found, remedy=remedy
+                f"{SERVER}, {task}, round {round_}: {error.problem}",
+                "Lower contrastive_rate or set clip_gradient.",
+                expected=error.expected,
+                found=error.found,
             ) from error
         return trained, means
 

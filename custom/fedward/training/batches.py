@@ -114,7 +114,8 @@ class RoundBatches:
 
     The images are drawn as in FedVC, without replacement while they last. Where the settings name
     no number of images, a site goes through all that it has, and repeats the smaller of its two
-    kinds in new orders. No batch is smaller than the settings say, unless the site has fewer images.
+    kinds in new orders. No batch is smaller than the settings say, unless the site has fewer
+    images.
 
     The peers are frozen for the round. So their predictions on the weak views are computed for many
     steps at once, with the numbers that a forward pass per step would give.

@@ -85,7 +85,10 @@ class DeviceData:
         return images
 
     def _put_together(self) -> None:
-        """Make the part ``all``, and turn its parts into views of it, so that each image is kept once."""
+        """Make the part ``all``, and turn the parts in it into views of it.
+
+        So each image is on the device once.
+        """
         parts = [self[name] for name in self._whole]
         whole = type(parts[0]).together(parts)
         self._parts["all"] = whole

@@ -67,9 +67,8 @@ def train(
     older GPU would need float16 and a scaled loss.
 
     The objective says when a batch has nothing to learn from, such as one without labelled images,
-    kept pseudo-labels or peers. Such a batch changes no parameter and is no step, because Adam would
-    move the parameters by its momentum alone. BatchNorm's statistics still follow its images, as far
-    as the settings allow.
+    kept pseudo-labels or peers. Such a batch changes no parameter and is no step, because Adam
+    would move the parameters by its momentum alone. BatchNorm's statistics still follow its images.
 
     A phase that measures goes through the batches once. Each batch counts as a step, and there are
     no losses.

@@ -11,8 +11,8 @@ def affine(
     """Return matrices (..., 3, 3) that map output positions to input positions.
 
     Positions are measured from the image's centre, in image sides: x right, y down. Each matrix has
-    the entries of the single operations. This is exact if at most one argument differs from zero, or
-    only rotation and shift do.
+    the entries of the single operations. This is exact if at most one argument differs from zero,
+    or only rotation and shift do.
 
     Args:
         angle: (...) radians; positive turns the picture clockwise on the screen.

@@ -13,7 +13,7 @@ from fedward.views.weak import weak
 OPS = 2
 """Operations of a strong view, as in RandAugment."""
 TURN = math.radians(30)
-"""Largest rotation of one operation, as in RandAugment. FedPerl turns pictures all the way round."""
+"""Largest rotation of one operation, as in RandAugment. FedPerl's is a full turn."""
 
 
 def _cropped(flip: bool) -> Views:
@@ -34,10 +34,10 @@ ROTATION_INVARIANT = Views(weak, strong)
 They are flipped both ways and turned all the way round.
 """
 MIRRORED = _cropped(flip=True)
-"""For pictures whose left and right are alike, with cheap crops and small rotations (blood cells)."""
+"""For pictures whose left and right are alike (blood cells), with cheap crops, small rotations."""
 UPRIGHT = _cropped(flip=False)
-"""For pictures in which left and right differ (chest X-ray, CT: the side of the heart or the liver).
+"""For pictures in which left and right differ: chest X-ray, CT.
 
-Nothing is flipped. Here and in ``MIRRORED``, a strong view's rotation is at most 30 degrees. One
-image in 169 draws a rotation twice.
+They show on which side the heart or the liver is. Nothing is flipped. Here and in ``MIRRORED``,
+a strong view's rotation is at most 30 degrees. One image in 169 draws a rotation twice.
 """

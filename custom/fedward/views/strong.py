@@ -149,8 +149,8 @@ def _waves(operations: list[list[int]]) -> list[tuple[Colour, list[tuple[int, in
         The operation of each wave, and its places (row, slot).
     """
     table = list(COLOUR.values())
+    # The operations that each image still needs, as (operation, (row, slot)); the next one is last.
     queues = []
-    """What is left for each image, as (index of the operation, (row, slot)); the next one is last."""
     for row, chosen in enumerate(operations):
         queue = []
         for slot, index in enumerate(chosen):

@@ -29,7 +29,7 @@ minutes.
 SCRIPT = "job.py"
 """Runs a shipped job as a FLARE recipe. It is not part of the job and never sent."""
 
-_SCRIPT = '''"""Job {name} as a FLARE recipe: in the simulator, or with --poc or --kit KIT; see --help."""
+_SCRIPT = '''"""Runs job {name} as a FLARE recipe: in the simulator, with --poc, or --kit KIT."""
 
 from fedward.flare.jobs.recipes import main
 

@@ -195,16 +195,16 @@ def _failure(folder: Path, processes: int, site: str) -> FedwardError:
         where = f"site {site}, process {first['rank']} of {processes}"
         if "parts" not in first:
             return WorkError(where, remedy, expected=expected, found=first["kind"])
-        problem, expected, found, remedy = first["parts"]
+        problem, expected, value, remedy = first["parts"]
         # The server does not see the text of an unknown kind of error.
         kind: type[FedwardError] = getattr(errors, first["kind"], FedwardError)
-        return kind(f"{where}: {problem}", remedy, expected=expected, found=found)
+        return kind(f"{where}: {problem}", remedy, expected=expected, found=value)
     if not deaths:
         return WorkError(f"site {site}", remedy, expected=expected, found="torchrun failed")
     # torchrun lists last what it takes for the cause.
     rank, code = (killed or deaths)[-1]
-    found = f"ended with exit code {code}"
+    death = f"ended with exit code {code}"
     if code < 0:
-        found = f"killed by {signal.Signals(-code).name}"
+        death = f"killed by {signal.Signals(-code).name}"
     where = f"site {site}, process {rank} of {processes}"
-    return WorkError(where, remedy, expected=expected, found=found)
+    return WorkError(where, remedy, expected=expected, found=death)
