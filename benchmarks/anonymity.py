@@ -161,8 +161,8 @@ class Recording(LocalTransport):
 
     def _says(self, site: str, model: State) -> np.ndarray:
         self._net.load_state_dict(dict(model))
-        own = Pixels.of(self.client(site).data.unlabelled, torch.device("cpu"))
-        return predict(self._net, own).mean(dim=0).numpy()
+        pixels = Pixels.of(self.client(site).data.unlabelled, torch.device("cpu"))
+        return predict(self._net, pixels).mean(dim=0).numpy()
 
 
 def vector(role: str, message: Message) -> np.ndarray:
@@ -237,16 +237,16 @@ def guess_by_models(
     leaked = (
         {site: history.last(site, peer.round - age) for site in sites} if age is not None else {}
     )
-    known = {site: q for site, q in leaked.items() if q is not None}
-    own = np.eye(len(everyone))
-    design += [own[everyone.index(site)] - shares[q] for site, q in known.items()]
-    observed += [history.updates[site][q] - steps[q] for site, q in known.items()]
+    known_rounds = {site: q for site, q in leaked.items() if q is not None}
+    unit_rows = np.eye(len(everyone))
+    design += [unit_rows[everyone.index(site)] - shares[q] for site, q in known_rounds.items()]
+    observed += [history.updates[site][q] - steps[q] for site, q in known_rounds.items()]
     offsets = site_offsets(np.stack(design), np.stack(observed))
 
     def held(site: str) -> np.ndarray:
         last = history.last(site, peer.round)
         assert last is not None
-        if last == known.get(site):
+        if last == known_rounds.get(site):
             return history.model(site, last)
         return models[last] + offsets[everyone.index(site)] - shares[last] @ offsets
 
@@ -320,8 +320,8 @@ def reconstruction_error(
     held = {site: history.model(site, last) for site, last in lasts.items()}
     near = history.models[lasts[victim]]
     model = held.pop(victim)
-    found = reconstruct(peer.peer, np.stack(list(held.values())), size, near)
-    return float(np.linalg.norm(found - model) / np.linalg.norm(model - near))
+    reconstructed = reconstruct(peer.peer, np.stack(list(held.values())), size, near)
+    return float(np.linalg.norm(reconstructed - model) / np.linalg.norm(model - near))
 
 
 def print_rates(
@@ -332,7 +332,9 @@ def print_rates(
     print(f"|--:|--:|--:|--:|{'--:|' * len(ATTACKERS)}")
     for (sites, size), outcomes in results.items():
         rates = [rate(outcomes_of) for outcomes_of in getattr(outcomes, what).values()]
-        cells = [f"{found.value:.2f} [{found.low:.2f}, {found.high:.2f}]" for found in rates]
+        cells = [
+            f"{interval.value:.2f} [{interval.low:.2f}, {interval.high:.2f}]" for interval in rates
+        ]
         by_chance = np.mean([chances[place] for chances in outcomes.chances])
         print(f"| {sites} | {size} | {rates[0].guesses} | {by_chance:.3f} | {' | '.join(cells)} |")
 

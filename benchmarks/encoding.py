@@ -87,13 +87,13 @@ def blood_files(data: Path, folder: Path) -> None:
             split: rng.permutation(len(arrays[f"{split}_labels"])).tolist() for split in IMAGES
         }
     for number, site in enumerate(site_names(SITES)):
-        own = {
+        indices = {
             split: sorted(order[split][count * number :][:count]) for split, count in IMAGES.items()
         }
         content = {
             "kind": "npz",
             "file": str((data / FILE).resolve()),
-            "indices": own,
+            "indices": indices,
             "labelled": 0.2,
         }
         content |= {"labels": dict(enumerate(CLASSES))}
@@ -152,17 +152,17 @@ def predictions(data: Path) -> None:
 @contextmanager
 def recorded_peers() -> Iterator[dict[bytes, State]]:
     """Note each peer by its encoding, as it was before."""
-    found = dict[bytes, State]()
+    peers_by_encoding = dict[bytes, State]()
     plain = wire.encode_peer
 
     def noted(peer: State, model: State) -> np.ndarray:
         encoded = plain(peer, model)
-        found[encoded.tobytes()] = dict(peer)
+        peers_by_encoding[encoded.tobytes()] = dict(peer)
         return encoded
 
     wire.encode_peer = noted
     try:
-        yield found
+        yield peers_by_encoding
     finally:
         wire.encode_peer = plain
 
@@ -194,10 +194,10 @@ def compare(experiment: Experiment, transport: Last, peers: Mapping[bytes, State
         halved = wire.encode_update(answer)
         shapes = {name.removeprefix("diff/"): array.shape for name, array in answer.arrays.items()}
         trained = [
-            wire.rebuild(model, each) for each in (answer, wire.decode_update(halved, shapes))
+            wire.rebuild(model, state) for state in (answer, wire.decode_update(halved, shapes))
         ]
         rows["updates in float16"].append(
-            (local, *(says(each, site) for each in trained), halved.nbytes / size)
+            (local, *(says(state, site) for state in trained), halved.nbytes / size)
         )
     for what, found in rows.items():
         local, before, after, share = (list(column) for column in zip(*found, strict=True))
@@ -281,24 +281,24 @@ def carry_out(name: str, seed: int, out: Path) -> Run:
 
 def runs(seeds: int, out: Path) -> None:
     """Print test metrics over seeds, and how far the encodings move them."""
-    found = {name: list[dict[str, float]]() for name in VARIANTS}
+    metrics_by_variant = {name: list[dict[str, float]]() for name in VARIANTS}
     for seed in range(1, seeds + 1):
         for name in VARIANTS:
             run = carry_out(name, seed, out)
             last = {
                 metric: last_round(run.metrics.named(metric), metric).test for metric in METRICS
             }
-            found[name].append(
+            metrics_by_variant[name].append(
                 {metric: value for metric, value in last.items() if value is not None}
             )
-            print(f"seed {seed}, {name}: {found[name][-1]}", flush=True)
+            print(f"seed {seed}, {name}: {metrics_by_variant[name][-1]}", flush=True)
     print(f"\n### FedPerl's job over {seeds} seeds: test metrics after the last round\n")
     print("\n".join(head("variant", *METRICS, *(f"{metric}, difference" for metric in METRICS))))
     (base, *_) = VARIANTS
-    for name, values in found.items():
-        columns = {metric: [each[metric] for each in values] for metric in METRICS}
+    for name, values in metrics_by_variant.items():
+        columns = {metric: [row[metric] for row in values] for metric in METRICS}
         gaps = [
-            difference(columns[metric], [each[metric] for each in found[base]], 4)
+            difference(columns[metric], [row[metric] for row in metrics_by_variant[base]], 4)
             for metric in METRICS
         ]
         cells = [mean(columns[metric], 3) for metric in METRICS]

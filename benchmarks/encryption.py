@@ -83,10 +83,11 @@ def measure(name: str, sites: int, repeats: int, key: SiteKey, adder: Adder) -> 
         started = time.process_time()
         expected, plain_up = plain_round(model, trained)
         plain_seconds.append(time.process_time() - started)
-        found, up, further, seconds = encrypted_round(model, trained, key, adder)
+        decrypted, up, further, seconds = encrypted_round(model, trained, key, adder)
         steps.append(seconds)
     error = max(
-        float((found[tensor] - expected[tensor]).abs().max()) for tensor in wire.travelling(model)
+        float((decrypted[tensor] - expected[tensor]).abs().max())
+        for tensor in wire.travelling(model)
     )
     plain_down = plain_up  # the global model to every site
     median = {step: statistics.median(row[step] for row in steps) for step in steps[0]}

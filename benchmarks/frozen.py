@@ -175,7 +175,9 @@ def measure(site: str, image_size: int, rounds: int, folder: Path) -> None:
         seconds, _ = timed(lambda: learner.evaluate(models[kind]))  # noqa: B023
         taken["evaluation"][kind].append(seconds)
     medians = {
-        name: {kind: statistics.median(each) for kind, each in row.items()}
+        name: {
+            kind: statistics.median(seconds_of_rounds) for kind, seconds_of_rounds in row.items()
+        }
         for name, row in taken.items()
     }
     print(

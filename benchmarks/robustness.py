@@ -139,7 +139,7 @@ def accuracies(cell: Cell) -> dict[str, dict[str, float]]:
 def kept(file: Path) -> dict[Cell, dict[str, dict[str, float]]]:
     """Return the finished runs in a file."""
     lines = file.read_text().splitlines() if file.exists() else []
-    return {tuple(cell): found for cell, found in map(json.loads, lines)}
+    return {tuple(cell): result for cell, result in map(json.loads, lines)}
 
 
 def interval(values: Iterable[float]) -> str:
@@ -155,12 +155,14 @@ def table(results: Mapping[Cell, Mapping[str, Mapping[str, float]]], loner: bool
     for mean in MEANS:
         cells = []
         for attack in columns:
-            found = [
+            accuracies_by_site = [
                 run["test"]
                 for (name, what, *_), run in results.items()
                 if run and (name, what) == (mean, attack)
             ]
-            values = [sites[LONER] if loner else fmean(sites.values()) for sites in found]
+            values = [
+                sites[LONER] if loner else fmean(sites.values()) for sites in accuracies_by_site
+            ]
             failed = sum(
                 not run
                 for (name, what, *_), run in results.items()
@@ -199,13 +201,13 @@ def main() -> None:
         (*cell, seed, options.rounds) for seed in range(1, options.seeds + 1) for cell in CELLS
     ]
     results = kept(options.results)
-    left = [cell for cell in cells if cell not in results]
+    missing = [cell for cell in cells if cell not in results]
     options.results.parent.mkdir(parents=True, exist_ok=True)
     with ProcessPoolExecutor(options.processes) as pool, options.results.open("a") as file:
-        for cell, found in zip(left, pool.map(accuracies, left), strict=True):
-            file.write(json.dumps([cell, found]) + "\n")
+        for cell, accuracies_ in zip(missing, pool.map(accuracies, missing), strict=True):
+            file.write(json.dumps([cell, accuracies_]) + "\n")
             file.flush()
-            results[cell] = found
+            results[cell] = accuracies_
     results = {cell: results[cell] for cell in cells}
     print("Mean over the nine honest sites:", "", *table(results, loner=False), "", sep="\n")
     print(f"{LONER}:", "", *table(results, loner=True), "", sep="\n")

@@ -182,10 +182,10 @@ class Watched:
 
         CPU seconds are those of the server and of the busiest worker.
         """
-        for (wall, own, others), (wall_after, own_after, others_after) in zip(
+        for (wall, server, others), (wall_after, server_after, others_after) in zip(
             self.marks, self.marks[1:], strict=False
         ):
-            yield wall_after - wall, own_after - own + max(others_after - others)
+            yield wall_after - wall, server_after - server + max(others_after - others)
 
 
 def workers(folder: Path, quick: bool) -> None:

@@ -144,20 +144,20 @@ def rounds(folder: Path, counts: Sequence[int]) -> tuple[bool, list[dict[str, fl
         "| registered sites | CPU s a round | private memory, MB | logs a round, kB |\n"
         "|--:|--:|--:|--:|"
     )
-    found = []
+    measured = []
     for sites in counts:
-        found.append(inner(__file__, "--rounds-of", str(sites), str(folder / str(sites))))
-        one = found[-1]
+        measured.append(inner(__file__, "--rounds-of", str(sites), str(folder / str(sites))))
+        one = measured[-1]
         print(
             f"| {sites:,} | {one['seconds']:.3f} | {one['memory'] / 1e6:.1f} "
             f"| {one['logs'] / 1e3:.1f} |",
             flush=True,
         )
-    first = found[0] | {"logs": found[1]["logs"]}
-    worst = {name: max(one[name] for one in found) / first[name] for name in first}
+    first = measured[0] | {"logs": measured[1]["logs"]}
+    worst = {name: max(one[name] for one in measured) / first[name] for name in first}
     shown = ", ".join(f"{name} {ratio:.2f}" for name, ratio in worst.items())
     print(f"\nLargest beside 10 sites (logs: beside 100): {shown}; aim: at most {LIMIT}")
-    return all(ratio <= LIMIT for ratio in worst.values()), found
+    return all(ratio <= LIMIT for ratio in worst.values()), measured
 
 
 def made_up(sites: int, folder: Path) -> None:
@@ -171,9 +171,14 @@ def made_up(sites: int, folder: Path) -> None:
         due = round_ % EVERY == 1
         asked = [names[place] for place in sorted(draw.choice(sites, PARTICIPANTS, replace=False))]
         if due:
-            for name, own in zip(names, level, strict=True):
+            for name, site_level in zip(names, level, strict=True):
                 add_metrics(
-                    run, experiment, name, round_ - 1, own + 0.2 * round_ / REPORT_ROUNDS, draw
+                    run,
+                    experiment,
+                    name,
+                    round_ - 1,
+                    site_level + 0.2 * round_ / REPORT_ROUNDS,
+                    draw,
                 )
         for name in asked:
             values = {
@@ -261,15 +266,15 @@ def report(folder: Path, sites: int) -> bool:
     """Print what a report of so many sites costs; return whether it is within the limits."""
     made_up(sites, folder / "run")
     logs = sum(path.stat().st_size for path in (folder / "run").glob("*.jsonl")) / 1e6
-    found = dict(zip(REPORT_LIMITS, inner("-c", MEASURE, str(folder / "run")), strict=True))
+    measured = dict(zip(REPORT_LIMITS, inner("-c", MEASURE, str(folder / "run")), strict=True))
     print(
         f"\n{sites:,} sites, {REPORT_ROUNDS} rounds, {logs:.0f} MB of logs\n\n"
         "| | report | aim |\n"
         "|---|--:|--:|"
     )
     for name, limit in REPORT_LIMITS.items():
-        print(f"| {name} | {found[name]:.1f} | at most {limit:.0f} |")
-    return all(found[name] <= limit for name, limit in REPORT_LIMITS.items())
+        print(f"| {name} | {measured[name]:.1f} | at most {limit:.0f} |")
+    return all(measured[name] <= limit for name, limit in REPORT_LIMITS.items())
 
 
 def inner(*arguments: str) -> Any:
@@ -320,9 +325,9 @@ def main() -> None:
     counts = SITES[:-1] if options.quick else SITES
     with tempfile.TemporaryDirectory() as folder:
         if "rounds" in (options.parts or ["rounds"]):
-            within, found = rounds(Path(folder), counts)
+            within, measured = rounds(Path(folder), counts)
             if options.picture:
-                draw_picture(found, counts, options.picture)
+                draw_picture(measured, counts, options.picture)
         if "report" in (options.parts or ["report"]):
             within &= report(Path(folder), 100 if options.quick else REPORT_SITES)
     sys.exit(not within)

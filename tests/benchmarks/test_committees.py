@@ -85,8 +85,8 @@ def test_models_unrelated_to_the_peer_give_chance(size):
         truth = rng.permutation(6)[:size]
         guess, _ = closest_committee(models(trial)[truth].mean(axis=0), models(1000 + trial), size)
         outcomes.append(set(guess) == set(truth.tolist()))
-    found = rate(outcomes)
-    assert found.low <= chance(6, size) <= found.high
+    interval = rate(outcomes)
+    assert interval.low <= chance(6, size) <= interval.high
 
 
 @SIZES
@@ -149,9 +149,12 @@ def test_without_observations_no_site_differs():
 )
 def test_clopper_pearson(right, guesses, low, high):
     """None or all right: (1 - p)^n = .025 solved for p. One of ten: 1 - (1 - p)^10 = .025 below."""
-    found = rate([True] * right + [False] * (guesses - right))
-    assert (found.right, found.guesses, found.value) == (right, guesses, right / guesses)
-    assert (found.low, found.high) == (pytest.approx(low, abs=1e-6), pytest.approx(high, abs=1e-6))
+    interval = rate([True] * right + [False] * (guesses - right))
+    assert (interval.right, interval.guesses, interval.value) == (right, guesses, right / guesses)
+    assert (interval.low, interval.high) == (
+        pytest.approx(low, abs=1e-6),
+        pytest.approx(high, abs=1e-6),
+    )
 
 
 def test_chance_is_one_of_all_committees():

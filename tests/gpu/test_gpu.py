@@ -136,14 +136,14 @@ def test_a_round_of_training_moves_weights_and_stays_finite(tmp_path: Path) -> N
 
 
 def test_losses_of_a_round_are_the_cpus_up_to_bfloat16(tmp_path: Path) -> None:
-    found, expected = (trained_on(device, tmp_path)[2] for device in (CUDA, CPU))
+    means, expected = (trained_on(device, tmp_path)[2] for device in (CUDA, CPU))
     assert (
-        set(found)
+        set(means)
         == set(expected)
         > {"loss", "loss_supervised", "loss_pseudo", "loss_consistency", "kept"}
     )
     for name in set(expected) - {"seconds"}:
-        assert found[name] == pytest.approx(expected[name], rel=BFLOAT16), name
+        assert means[name] == pytest.approx(expected[name], rel=BFLOAT16), name
 
 
 @pytest.mark.parametrize("net", ["small_cnn_gn", "tf_efficientnet_lite0"])
@@ -157,23 +157,23 @@ def test_a_process_per_gpu_equals_one_with_a_larger_batch(net: str, tmp_path: Pa
     _, steps, expected = whole.train(model, [], 2)
     many = new_client("site-1", experiment, tmp_path / "many")
     train_together = Processes(many.source, many.learner, count).train
-    after, batches, found = train_together(
+    after, batches, means = train_together(
         model, [], 2, task="train", part=0, memory={}, aborted=lambda: False
     )
     assert (steps, batches) == (2, 2 * count)
     for name in set(expected) - {"seconds"}:
-        assert found[name] == pytest.approx(expected[name], rel=BFLOAT16), name
+        assert means[name] == pytest.approx(expected[name], rel=BFLOAT16), name
     assert set(after) == set(model)
     assert all(tensor.isfinite().all() for tensor in after.values())
     assert any(not torch.equal(tensor, model[key]) for key, tensor in after.items())
 
 
 def test_evaluation_is_in_float32() -> None:
-    found = predict(make_net(), Pixels.of(pictures(), CUDA))
+    probabilities = predict(make_net(), Pixels.of(pictures(), CUDA))
     expected = predict(batch_norm_net(5, CLASSES), Pixels.of(pictures(), CPU))
-    assert found.device == CPU
-    assert found.dtype == torch.float32
-    torch.testing.assert_close(found, expected, rtol=0, atol=1e-3)
+    assert probabilities.device == CPU
+    assert probabilities.dtype == torch.float32
+    torch.testing.assert_close(probabilities, expected, rtol=0, atol=1e-3)
 
 
 def test_two_rounds_with_peers_end_with_a_report(tmp_path: Path) -> None:

@@ -74,11 +74,12 @@ def test_the_network_of_the_synthetic_images_answers_by_maxima() -> None:
     spot = torch.zeros_like(maps)
     spot[:, :, 1, 2] = maps.amax(dim=(2, 3))
     net.features = net.features[4:]
-    found = [
-        net((made + 1) / 2) for made in (maps, spot, spot.flip(2), torch.cat([spot, spot], dim=3))
+    answers = [
+        net((picture + 1) / 2)
+        for picture in (maps, spot, spot.flip(2), torch.cat([spot, spot], dim=3))
     ]
-    for logits in found[1:]:
-        torch.testing.assert_close(logits, found[0])
+    for logits in answers[1:]:
+        torch.testing.assert_close(logits, answers[0])
 
 
 def test_it_has_the_parameters_of_four_blocks_and_a_classifier() -> None:

@@ -36,15 +36,15 @@ def theirs() -> nn.Module:
 @pytest.fixture
 def asked(theirs: nn.Module, monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
     """Puts that network in the place of a download; the list is what it was asked for."""
-    found: list[dict[str, Any]] = []
+    requests: list[dict[str, Any]] = []
 
     def create(name: str, **options: Any) -> nn.Module:
-        found.append({"name": name, **options})
+        requests.append({"name": name, **options})
         torch.rand(3)
         return theirs
 
     monkeypatch.setattr("timm.create_model", create)
-    return found
+    return requests
 
 
 def pictures(channels: int) -> Tensor:

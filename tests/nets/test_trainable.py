@@ -72,13 +72,13 @@ def step(
 def test_names_say_what_trains(name: str, trainable: str, expected: set[str]) -> None:
     net = part(name, trainable)
     assert set(net.paths) == expected
-    found = set(net.state_dict())
-    assert found == {
-        each
-        for each in net.whole.state_dict()
-        if any(each.startswith(f"{path}.") for path in expected)
+    names = set(net.state_dict())
+    assert names == {
+        name_
+        for name_ in net.whole.state_dict()
+        if any(name_.startswith(f"{path}.") for path in expected)
     }
-    assert {name for name, _ in net.named_parameters()} <= found
+    assert {name for name, _ in net.named_parameters()} <= names
 
 
 @pytest.mark.parametrize("trainable", ["head", "last:1", "last:3"])
@@ -86,7 +86,7 @@ def test_all_else_is_bit_equal_after_training(trainable: str) -> None:
     net = part(LITE0, trainable)
     before = base_of(net)
     digest = net.base
-    trained = {name: each.clone() for name, each in net.state_dict().items()}
+    trained = {name: tensor.clone() for name, tensor in net.state_dict().items()}
     for _ in range(2):
         step(net.train(), torch.rand(4, 3, 32, 32))
     after = base_of(net)
@@ -178,8 +178,8 @@ def test_statistics_of_batch_norm_belong_to_a_base() -> None:
 def test_weights_do_not_depend_on_what_trains() -> None:
     whole = build(VIT, 5, seed=3).state_dict()
     for trainable in ("head", "last:2", "adapters"):
-        found = part(VIT, trainable).whole.state_dict()
-        assert all(torch.equal(found[name], whole[name]) for name in whole)
+        weights = part(VIT, trainable).whole.state_dict()
+        assert all(torch.equal(weights[name], whole[name]) for name in whole)
 
 
 def test_a_head_shares_its_tensors_with_the_part() -> None:
@@ -265,10 +265,8 @@ def test_linear_layers_are_adapted_and_nothing_changes_at_first(name: str, layer
     net = part(name, "adapters")
     assert torch.equal(net.eval()(images), build(name, 5, seed=3).eval()(images))
     state = net.state_dict()
-    assert sum(each.endswith(".up.weight") for each in state) == layers
-    assert all(
-        each.endswith(".up.weight") or "classifier" in each or "head" in each for each in state
-    )
+    assert sum(key.endswith(".up.weight") for key in state) == layers
+    assert all(key.endswith(".up.weight") or "classifier" in key or "head" in key for key in state)
     step(net.train(), images)
     assert all(tensor.any() for tensor in net.state_dict().values()), "each has a gradient"
 
@@ -286,7 +284,7 @@ def test_the_mean_of_changes_is_the_change_by_the_mean() -> None:
         with torch.no_grad():
             for tensor in net.state_dict().values():
                 tensor.add_(torch.randn_like(tensor))
-    changes = [each.up.weight @ each.down for each in (layer, other)]
+    changes = [adapted.up.weight @ adapted.down for adapted in (layer, other)]
     mean = {
         name: (tensor + second.state_dict()[name]) / 2
         for name, tensor in first.state_dict().items()
@@ -356,5 +354,5 @@ def test_timm_groups_layers_as_expected() -> None:
     swin = timm.create_model("swin_tiny_patch4_window7_224", num_classes=5)
     theirs = timm.models.group_parameters(swin, swin.group_matcher(coarse=False))
     ours = build("swin_224", 5)
-    found = timm.models.group_parameters(ours, ours.group_matcher())  # type: ignore[operator]
-    assert [len(found[number]) for number in found] == [len(theirs[number]) for number in theirs]
+    groups = timm.models.group_parameters(ours, ours.group_matcher())  # type: ignore[operator]
+    assert [len(groups[number]) for number in groups] == [len(theirs[number]) for number in theirs]

@@ -144,14 +144,14 @@ def test_a_job_names_no_path_and_no_pickle(file: str) -> None:
 def test_a_site_says_which_files_it_admits(rule: str | tuple[str, ...], kept: bool) -> None:
     experiment = tiny(pretrained=WeightsFile(file="encoder.safetensors", sha256="a" * 64))
     policy = OPEN.model_copy(update={"weights_files": rule})
-    (found,) = [
-        each
-        for each in findings(policy, experiment, method_of(experiment), Circumstances())
-        if each.rule == "weights_files"
+    (finding,) = [
+        row
+        for row in findings(policy, experiment, method_of(experiment), Circumstances())
+        if row.rule == "weights_files"
     ]
-    assert (found.kept, found.asked) == (kept, f"the job names {'a' * 64}")
+    assert (finding.kept, finding.asked) == (kept, f"the job names {'a' * 64}")
     plain = findings(Policy(), tiny(), method_of(tiny()), Circumstances())
-    assert next(each for each in plain if each.rule == "weights_files").kept
+    assert next(row for row in plain if row.rule == "weights_files").kept
 
 
 @pytest.mark.usefixtures("without_report")

@@ -138,9 +138,9 @@ def test_a_round_has_as_many_batches_as_the_settings_say(
     images: int, batch: int, steps: int
 ) -> None:
     settings = Settings(images_per_round=images, batch=batch)
-    found = make(plain(7), plain(9), settings)
-    assert len(found) == len(stream(plain(7), plain(9), settings)) == steps
-    for step in found:
+    batches = make(plain(7), plain(9), settings)
+    assert len(batches) == len(stream(plain(7), plain(9), settings)) == steps
+    for step in batches:
         assert step.labelled.shape == step.weak.shape == step.strong.shape == (batch, 3, 16, 16)
         assert step.labels.shape == (batch,)
         for part in (step.labelled, step.weak, step.strong):
@@ -154,10 +154,10 @@ def test_fedvc_uses_every_image_equally_often_give_or_take_one(pool: int) -> Non
 
     They are drawn without replacement while the pool lasts, otherwise in passes.
     """
-    found = make(plain(pool), plain(pool, first=120), Settings(images_per_round=32, batch=8))
+    batches = make(plain(pool), plain(pool, first=120), Settings(images_per_round=32, batch=8))
     for seen, first in (
-        ([n for step in found for n in numbers(step.labelled)], 0),
-        ([n for step in found for n in numbers(step.weak)], 120),
+        ([n for step in batches for n in numbers(step.labelled)], 0),
+        ([n for step in batches for n in numbers(step.weak)], 120),
     ):
         counts = Counter(seen)
         assert sum(counts.values()) == 32
@@ -208,17 +208,17 @@ def test_a_pass_has_a_fresh_order_in_every_round() -> None:
     ("labelled", "unlabelled"), [(5, 20), (20, 5), (7, 20), (20, 19), (12, 12), (3, 300)]
 )
 def test_the_smaller_of_two_kinds_is_repeated(labelled: int, unlabelled: int) -> None:
-    found = make(plain(labelled), plain(unlabelled, first=400), once())
+    batches = make(plain(labelled), plain(unlabelled, first=400), once())
     steps = max(labelled, unlabelled) // 8
     images = max(labelled, unlabelled)
-    assert len(found) == len(stream(plain(labelled), plain(unlabelled), once())) == steps
+    assert len(batches) == len(stream(plain(labelled), plain(unlabelled), once())) == steps
     assert all(
         len(step.labelled) == len(step.labels) == len(step.weak) == len(step.strong)
-        for step in found
+        for step in batches
     )
     for seen, pool, first in (
-        ([n for step in found for n in numbers(step.labelled)], labelled, 0),
-        ([n for step in found for n in numbers(step.weak)], unlabelled, 400),
+        ([n for step in batches for n in numbers(step.labelled)], labelled, 0),
+        ([n for step in batches for n in numbers(step.weak)], unlabelled, 400),
     ):
         counts = Counter(seen)
         assert set(counts) == set(range(first, first + pool))

@@ -106,8 +106,8 @@ def files(folder: Path) -> set[str]:
 def test_features_are_what_the_classifier_receives(tmp_path: Path) -> None:
     """By hand: the encoder on the image alone, and on its views of fixed seeds as one batch."""
     given = images("a", "b", "c")
-    made = encoder(tmp_path)
-    found = made.table(data(given))(given)
+    features_encoder = encoder(tmp_path)
+    features = features_encoder.table(data(given))(given)
     net = build("small_cnn_gn", 8, seed=3).eval()
     views = VIEWS["rotation_invariant"]
     for row in range(3):
@@ -125,16 +125,16 @@ def test_features_are_what_the_classifier_receives(tmp_path: Path) -> None:
             ]
             expected = [logits_and_features(net, part)[1].half() for part in batches]
         index = torch.tensor([row])
-        assert torch.equal(found.take(index), expected[0].float())
-        assert torch.equal(found.originals(index)[0], expected[1])
-    assert torch.equal(found.labels, torch.arange(3))
-    assert found.table.dtype == torch.float16
+        assert torch.equal(features.take(index), expected[0].float())
+        assert torch.equal(features.originals(index)[0], expected[1])
+    assert torch.equal(features.labels, torch.arange(3))
+    assert features.table.dtype == torch.float16
 
 
 def test_views_draw_among_the_stored_ones(tmp_path: Path) -> None:
     given = images("a", "b", "c", "d")
-    found = encoder(tmp_path).table(data(given))(given)
-    stored = found.originals(torch.arange(4))
+    features = encoder(tmp_path).table(data(given))(given)
+    stored = features.originals(torch.arange(4))
     views = stored_views(V)
     drawn = {"weak": set[int](), "strong": set[int]()}
     for seed in range(20):
@@ -155,14 +155,15 @@ def test_views_draw_among_the_stored_ones(tmp_path: Path) -> None:
 def test_held_out_images_have_one_row(tmp_path: Path) -> None:
     parts = [images(name) for name in ("a", "b", "c", "d")]
     of = encoder(tmp_path).table(data(*parts))
-    found = [of(part) for part in parts]
-    assert [each.views for each in found] == [2 * V, 2 * V, 0, 0]
-    assert len(found[0].table) == 2 * (1 + 2 * V) + 2
-    both = Features.together(found[:2])
+    features_of_parts = [of(part) for part in parts]
+    assert [features.views for features in features_of_parts] == [2 * V, 2 * V, 0, 0]
+    assert len(features_of_parts[0].table) == 2 * (1 + 2 * V) + 2
+    both = Features.together(features_of_parts[:2])
     assert torch.equal(
-        both.take(torch.arange(2)), torch.cat([each.take(torch.arange(1)) for each in found[:2]])
+        both.take(torch.arange(2)),
+        torch.cat([features.take(torch.arange(1)) for features in features_of_parts[:2]]),
     )
-    assert [len(each) for each in both.split([2, 0])] == [2, 0]
+    assert [len(features) for features in both.split([2, 0])] == [2, 0]
     assert of(NONE).take(torch.arange(0)).shape == (0, 128)
 
 
@@ -186,11 +187,11 @@ def test_two_images_of_one_id_are_refused(tmp_path: Path) -> None:
 def test_equal_inputs_are_read_bit_by_bit(tmp_path: Path, computed: list[str]) -> None:
     given = data(images("a", "b"), images("c"), images("d"))
     first = encoder(tmp_path).table(given)
-    known = files(tmp_path)
+    files_before = files(tmp_path)
     computed[:] = []
     again = encoder(tmp_path).table(given)
     assert not computed
-    assert files(tmp_path) == known
+    assert files(tmp_path) == files_before
     for part in (given.labelled, given.unlabelled, given.val):
         assert torch.equal(first(part).table, again(part).table)
         assert torch.equal(first(part).first, again(part).first)
@@ -225,9 +226,9 @@ def test_another_encoder_or_view_is_a_miss(
     CHANGES[change](tmp_path).table(data(given))
     assert len(computed) == 2
     assert files(tmp_path) > before
-    assert all((tmp_path / name).read_bytes() == each for name, each in content.items()), (
-        "never written into"
-    )
+    assert all(
+        (tmp_path / name).read_bytes() == bytes_before for name, bytes_before in content.items()
+    ), "never written into"
 
 
 @pytest.mark.parametrize("fact", ["versions", "threads"])
@@ -247,9 +248,9 @@ def test_another_version_of_the_networks_package_is_a_miss(
     net: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Equal tensors may give other features there, because the package's code computes them."""
-    made = encoder(tmp_path)
+    features_encoder = encoder(tmp_path)
     keys = set[str]()
-    known = module.version
+    version_of = module.version
     for version in ("1.0", "1.1"):
         with monkeypatch.context() as patch:
             code = "from fedward.nets.small_cnn_gn import SmallCNNGN as Ours"
@@ -265,18 +266,18 @@ def test_another_version_of_the_networks_package_is_a_miss(
             patch.setattr(
                 module,
                 "version",
-                lambda name, as_if=version: as_if if name == "monai" else known(name),
+                lambda name, as_if=version: as_if if name == "monai" else version_of(name),
             )
-            keys.add(replace(made, experiment=heads(net=net)).key)
+            keys.add(replace(features_encoder, experiment=heads(net=net)).key)
     assert len(keys) == 2
 
 
 def test_what_trains_is_no_part_of_the_key(tmp_path: Path) -> None:
-    made = encoder(tmp_path)
-    other = copy.deepcopy(made.part)
+    features_encoder = encoder(tmp_path)
+    other = copy.deepcopy(features_encoder.part)
     with torch.no_grad():
         other.classifier.weight.add_(1)
-    assert Encoder(other, made.experiment, Cache(tmp_path)).key == made.key
+    assert Encoder(other, features_encoder.experiment, Cache(tmp_path)).key == features_encoder.key
 
 
 def test_another_size_is_a_miss(tmp_path: Path, computed: list[str]) -> None:
@@ -335,11 +336,11 @@ def test_views_are_found_beside_files_without_them(tmp_path: Path, computed: lis
 def test_new_labels_need_no_new_features(tmp_path: Path, computed: list[str]) -> None:
     site = new_client("site-1", heads("fedal"), tmp_path)
     relabelled = site.data.with_labels({site.data.unlabelled.ids[0]: 2})
-    known = len(site.learner.images["unlabelled"])
+    unlabelled = len(site.learner.images["unlabelled"])
     computed.clear()
     again = site.learner.images.relabelled(relabelled)
     assert (len(again["labelled"]), again["labelled"].labels.tolist()) == (1, [2])
-    assert len(again["unlabelled"]) == known + len(site.data.labelled) - 1
+    assert len(again["unlabelled"]) == unlabelled + len(site.data.labelled) - 1
     assert not computed
 
 
@@ -403,20 +404,20 @@ def test_only_the_owner_reads_features(tmp_path: Path) -> None:
 
 def test_the_newest_files_stay(tmp_path: Path) -> None:
     given = data(images("a"))
-    made = list[set[str]]()
+    new_files = list[set[str]]()
     for seed in range(5):
         encoder(tmp_path, heads(seed=seed)).table(given)
-        made.append(files(tmp_path) - set().union(*made))
-    assert files(tmp_path) == set().union(*made[-3:])
+        new_files.append(files(tmp_path) - set().union(*new_files))
+    assert files(tmp_path) == set().union(*new_files[-3:])
     assert len(list(tmp_path.iterdir())) == 6, "with their notes, and nothing else"
 
 
 def test_features_that_float16_cannot_hold(tmp_path: Path) -> None:
-    made = encoder(tmp_path)
+    features_encoder = encoder(tmp_path)
     with torch.no_grad():
-        made.part.whole.features[3][1].bias.fill_(1e6)
+        features_encoder.part.whole.features[3][1].bias.fill_(1e6)
     with pytest.raises(WorkError, match="not all numbers below 65504"):
-        made.table(data(images("a")))
+        features_encoder.table(data(images("a")))
     assert not files(tmp_path)
 
 
@@ -484,13 +485,13 @@ def test_evaluation_sees_the_images_themselves(tmp_path: Path) -> None:
     experiment = heads()
     site = new_client("site-1", experiment, tmp_path)
     model = initial_model(experiment).state
-    found = {row["name"]: row["value"] for row in site.learner.evaluate(model, ["val"]).metrics}
+    metrics = {row["name"]: row["value"] for row in site.learner.evaluate(model, ["val"]).metrics}
     net = build("small_cnn_gn", 8, seed=3).eval()
     pictures = torch.from_numpy(site.data.val.pixels.copy()).permute(0, 3, 1, 2).float() / 255
     with torch.no_grad():
         probabilities = net(pictures).softmax(dim=1).numpy()
     rows = classification_metrics(probabilities, site.data.val.labels, site.data.classes, {})
-    assert found["accuracy"] == next(row["value"] for row in rows if row["name"] == "accuracy")
+    assert metrics["accuracy"] == next(row["value"] for row in rows if row["name"] == "accuracy")
 
 
 @pytest.fixture
@@ -536,7 +537,7 @@ def test_samplers_see_what_they_would_see_of_images(sampler: str, tmp_path: Path
     other = {key: tensor + 0.1 for key, tensor in model.items()}
     chosen = sampler_of(name)
     ids = site.data.unlabelled.ids[:5]
-    found = _pool(learner, model, {"local": other}, 1, ids, chosen.uses, ids)
+    pool_of_features = _pool(learner, model, {"local": other}, 1, ids, chosen.uses, ids)
     networks = Networks(experiment, method_of(experiment), CPU)
     states = {"global": model, "local": other}
 
@@ -558,7 +559,7 @@ def test_samplers_see_what_they_would_see_of_images(sampler: str, tmp_path: Path
     )
     for field in ("probabilities", "logits", "features", "labelled"):
         torch.testing.assert_close(
-            getattr(found, field), getattr(expected, field), rtol=5e-3, atol=2e-3
+            getattr(pool_of_features, field), getattr(expected, field), rtol=5e-3, atol=2e-3
         )
 
 
@@ -571,8 +572,10 @@ def test_one_process_trains_a_head(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr("fedward.client.ranks.Processes", None)
     first = initial_model(experiment)
     exchange = Exchange(1, first.state, {"site-1": ClientTask("train")})
-    told = {**facts(experiment), "base": first.base}
-    asked: Message = task_requests(exchange, models_by_site(exchange, [], dict), [], told)["site-1"]
+    server_facts = {**facts(experiment), "base": first.base}
+    asked: Message = task_requests(exchange, models_by_site(exchange, [], dict), [], server_facts)[
+        "site-1"
+    ]
     assert site.handle(asked).meta["steps"] == 2
 
 
@@ -586,7 +589,7 @@ def test_notes_hold_hashes_and_no_ids(tmp_path: Path) -> None:
 
 def test_sites_on_one_machine_share_features(tmp_path: Path, computed: list[str]) -> None:
     """Another division of the same images among sites reads what the first one stored."""
-    made = list[set[str]]()
+    stored_files = list[set[str]]()
     frozen = {"net": "small_cnn_gn", "trainable": "head", "stored_views": V}
     for seed in range(2):
         folder = write_sites(tmp_path / f"sites-{seed}", seed=seed)
@@ -595,10 +598,10 @@ def test_sites_on_one_machine_share_features(tmp_path: Path, computed: list[str]
         )
         for name in SITES:
             assert sites.client(name, method_of(sites.experiment), None).learner.images["all"]
-        made.append(files(tmp_path / "cache" / "features"))
+        stored_files.append(files(tmp_path / "cache" / "features"))
     assert len(computed) == len({*computed}) == 60, (
         "the others are of classes too rare to be evaluated"
     )
-    assert len(made[0]) == len(SITES)
-    assert made[0] < made[1]
-    assert len(made[1]) > KEPT, "sites that come later remove no features of others"
+    assert len(stored_files[0]) == len(SITES)
+    assert stored_files[0] < stored_files[1]
+    assert len(stored_files[1]) > KEPT, "sites that come later remove no features of others"

@@ -105,12 +105,12 @@ def test_heads_follow_the_network_whose_they_are() -> None:
 
 def test_features_are_the_own_networks_of_both_kinds_of_images() -> None:
     free = images(300)
-    known = images(2, 9)
-    pool = look(Uses(features="local"), free, known)
+    labelled = images(2, 9)
+    pool = look(Uses(features="local"), free, labelled)
     assert (pool.features.shape, pool.labelled.shape) == ((300, 256), (2, 256))
     with torch.no_grad():
         logits = NETS["local"].classifier(pool.labelled)
-    torch.testing.assert_close(logits.softmax(1), predict(NETS["local"], Pixels.of(known, CPU)))
+    torch.testing.assert_close(logits.softmax(1), predict(NETS["local"], Pixels.of(labelled, CPU)))
     assert not pool.probabilities.numel()
 
 
@@ -135,18 +135,18 @@ def test_logits_and_features_take_one_pass_each() -> None:
 
 def test_waiting_images_are_compared_like_labelled_ones() -> None:
     free = images(5)
-    known = images(2, 9)
+    labelled = images(2, 9)
     waiting = images(3, 8)
     pool = observe(
         "north",
         free,
-        [known, images(0), waiting],
+        [labelled, images(0), waiting],
         Uses(features="local"),
         NETS.__getitem__,
         pixels,
         weak,
     )
-    apart = [look(Uses(features="local"), free, each).labelled for each in (known, waiting)]
+    apart = [look(Uses(features="local"), free, each).labelled for each in (labelled, waiting)]
     assert torch.equal(pool.labelled, torch.cat(apart))
 
 

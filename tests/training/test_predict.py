@@ -24,15 +24,15 @@ def test_predictions_are_softmax_in_evaluation_mode(batch: int) -> None:
     net = batch_norm_net(5, CLASSES).train()
     pixels = pictures(7)
     before = {key: value.clone() for key, value in net.state_dict().items()}
-    found = predict(net, pixels, batch)
-    assert found.dtype == torch.float32
-    assert not found.requires_grad
+    probabilities = predict(net, pixels, batch)
+    assert probabilities.dtype == torch.float32
+    assert not probabilities.requires_grad
     assert all(torch.equal(value, before[key]) for key, value in net.state_dict().items())
     with torch.no_grad():
         expected = torch.softmax(
             batch_norm_net(5, CLASSES).eval()(pixels.pixels.float() / 255), dim=1
         )
-    torch.testing.assert_close(found, expected, rtol=0, atol=1e-6)
+    torch.testing.assert_close(probabilities, expected, rtol=0, atol=1e-6)
 
 
 @pytest.mark.parametrize("name", ["small_cnn", "small_cnn_gn", "mobilevit_xxs"])
