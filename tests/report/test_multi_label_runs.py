@@ -83,6 +83,13 @@ def test_a_run_is_the_same_in_two_processes(tmp_path, sites, method, without_rep
     assert all(rows[site, "auroc/Mass"]["value"] is not None for site in SITES)
 
 
+def test_encrypted_updates_come_with_metrics_of_several_labels(tmp_path, sites, without_report):
+    experiment = chest(options={"rounds": 1}, secure_aggregation=True, minimum_replies=2)
+    run = run_local(experiment, tmp_path / "run", sites=SITES, site_folders=[sites])
+    measured = {name for site, name in last_rows(run) if site == "site-1" and "/" not in name}
+    assert measured == {*MULTI_LABEL}
+
+
 def test_sites_buy_sets_of_labels(tmp_path, sites, without_report):
     """Two processes answer as one does; what a site bought is what its data say."""
     folder = write_findings(tmp_path, labelled=1.0, annotation="oracle")

@@ -59,7 +59,7 @@ class Replies:
 
 
 class Inquiry:
-    """Sends requests to the sites of a run, and again once a site's administrator may have approved.
+    """Sends requests to the sites of a run, also again once a site may have approved the job.
 
     Args:
         run: the run; its job says how many replies are needed and how long a site has.
@@ -83,7 +83,7 @@ class Inquiry:
         accept: Callable[[str, Message], None],
         too_few: Callable[[], bool],
     ) -> None:
-        """Send the requests of ``replies`` and wait until enough sites have answered, or time is up.
+        """Send the requests of ``replies`` and wait for the answers.
 
         Sites that wait for approval are asked again as long as their answers are needed.
 
@@ -125,7 +125,7 @@ class Inquiry:
             replies.failed[site] = f"no answer within {self._experiment.timeout} s"
 
     def _is_worth_waiting(self, replies: Replies, too_few: Callable[[], bool]) -> bool:
-        """Return whether answers are too few, and may be enough once waiting sites have approval."""
+        """Return whether too few have answered, and enough may once they have approval."""
         willing = replies.wanted - replies.refused
         if len(willing) < self._experiment.minimum_replies:
             return False

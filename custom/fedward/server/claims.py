@@ -1,4 +1,4 @@
-"""What a site says of itself, checked against the job and against what it said before in the run.
+"""A site's claims about itself, checked against the job and against what it said before.
 
 Nobody can count a hospital's images from outside. But its steps follow from its images and the
 job's settings, and its counts stay what they were: a site cannot gain weight in the middle of a
@@ -15,86 +15,98 @@ from fedward.protocol.messages import Answer
 from fedward.protocol.wire import UNTRAINED
 
 _DRIFT = 0.1
-"""Share of a site's images by which its counts may change in a run: files become unreadable, or
-readable again.
+"""Share of a site's images by which its counts may change in a run.
+
+Files become unreadable, or readable again.
 """
 
 
 class Claims:
-    """The counts each site reported first, as long as this process lives; a run that is resumed
-    begins anew.
+    """The counts that each site reported first.
+
+    They are kept as long as this process lives: in a resumed run the first answers count again.
     """
 
     def __init__(self, algorithm: Algorithm[Any]) -> None:
         self._algorithm = algorithm
         self._images: dict[str, int] = {}
         self._labels: dict[str, int] = {}
-        """Labels of each site that no query brought."""
+        """Number of labels of each site that no query brought."""
 
     def check(self, answer: Answer, request: Mapping[str, Any]) -> None:
         """Raise RefusedError unless the counts of an answer are possible.
 
-        ====================  ==============================================================================
-        steps                 at most those of the task's phases, by the job's settings and the site's images
-        images                within a tenth of what the site said first
-        labels                without those that queries brought: the same; with them: at most what queries ask
-                              for
-        label counts          no more than there are images
-        ====================  ==============================================================================
+                steps                 at most those of the task's phases, by the job's settings and the site's images
+                images                within a tenth of what the site said first
+                labels                without those that queries brought: the same; with them: at most what queries ask
+                                      for
+                label counts          no more than there are images
+                ====================  ==============================================================================
+        =======
+                - Steps: at most those of the task's phases, by the job's settings and the site's images.
+                - Images: within a tenth of the number in the site's first answer.
+                - Labels that no query brought: the same, within a tenth of the images. All labels together:
+                  at most what queries ask for.
+                - Label counts: at most as many as there are images.
 
-        ``answer`` has passed the checks of the wire list; ``request`` is the meta of what it
-        answers.
+                Args:
+                    answer: has passed the checks of the wire list.
+                    request: the meta of the request that it answers.
         """
         site = answer.site
-        labelled = answer.labelled
-        unlabelled = answer.unlabelled
-        total = labelled + unlabelled
+        images = answer.labelled + answer.unlabelled
+        self._check_steps(answer, request)
+        first_images = self._images.setdefault(site, images)
+        _unchanged(f"images of {site}", first_images, images, _DRIFT * images)
         counts = answer.label_counts
-        task = request["task"]
-        round_ = request["round"]
-        phases = [] if task in UNTRAINED else self._algorithm.phases(task, round_, labelled)
-        most = [
-            most_steps(phase.objective.uses, self._algorithm.settings, labelled, unlabelled)
-            for phase in phases
-        ]
-        _at_most(f"steps of {site}", sum(most), answer.steps)
-        for name in ("asked", "bought", "waiting", "cannot_tell") if counts else ():
-            most_labels = labelled if name == "bought" else total
-            _at_most(f"label counts of {site}, {name}", most_labels, getattr(counts, name))
-        _unchanged(f"images of {site}", self._images.setdefault(site, total), total, _DRIFT * total)
-        if self._algorithm.active is None:
-            _unchanged(
-                f"labelled images of {site}",
-                self._labels.setdefault(site, labelled),
-                labelled,
-                _DRIFT * total,
-            )
+        if counts:
+            _at_most(f"label counts of {site}, bought", answer.labelled, counts.bought)
+            for name in ("asked", "waiting", "cannot_tell"):
+                _at_most(f"label counts of {site}, {name}", images, getattr(counts, name))
+        active = self._algorithm.active
+        if active is None:
+            self._check_own_labels(site, answer.labelled, images)
         elif counts:
-            own = labelled - counts.bought
-            _unchanged(
-                f"labelled images of {site}",
-                self._labels.setdefault(site, own),
-                own,
-                _DRIFT * total,
-            )
-            _at_most(
-                f"labelled images of {site}",
-                self._algorithm.active.most_labelled(round_, total, own),
-                labelled,
-            )
+            own_labels = answer.labelled - counts.bought
+            self._check_own_labels(site, own_labels, images)
+            most_labels = active.most_labelled(request["round"], images, own_labels)
+            _at_most(f"labelled images of {site}", most_labels, answer.labelled)
+
+    def _check_steps(self, answer: Answer, request: Mapping[str, Any]) -> None:
+        most = 0
+        if request["task"] not in UNTRAINED:
+            phases = self._algorithm.phases(request["task"], request["round"], answer.labelled)
+            for phase in phases:
+                most += most_steps(
+                    phase.objective.uses,
+                    self._algorithm.settings,
+                    answer.labelled,
+                    answer.unlabelled,
+                )
+        _at_most(f"steps of {answer.site}", most, answer.steps)
+
+    def _check_own_labels(self, site: str, labels: int, images: int) -> None:
+        """Check the labels of a site that no query brought."""
+        first_labels = self._labels.setdefault(site, labels)
+        _unchanged(f"labelled images of {site}", first_labels, labels, _DRIFT * images)
 
 
 def _at_most(where: str, most: int, found: int) -> None:
     if found > most:
-        remedy = (
-            "The answer is not used: the job's settings and the site's own counts allow no more."
+        raise RefusedError(
+            where,
+            "The answer is not used: the job's settings and the site's own counts allow no more.",
+            expected=f"at most {most}",
+            found=f"{found}",
         )
-        raise RefusedError(where, expected=f"at most {most}", found=f"{found}", remedy=remedy)
 
 
 def _unchanged(where: str, first: int, now: int, slack: float) -> None:
     if abs(now - first) > slack:
-        remedy = "The answer is not used. If the site's data rightly changed, resume the run: counts begin anew."
         raise RefusedError(
-            where, expected=f"about {first}, as in its first answer", found=f"{now}", remedy=remedy
+            where,
+            "The answer is not used. If the site's data rightly changed, resume the run: "
+            "the next answers count as the first.",
+            expected=f"about {first}, as in its first answer",
+            found=f"{now}",
         )

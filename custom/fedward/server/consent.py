@@ -1,6 +1,4 @@
-"""The server's side of sites' policies: who refuses a run's job, and whose administrator has not
-approved it yet.
-"""
+"""The server's side of sites' policies: who refuses a job, and who has not approved it yet."""
 
 from collections.abc import Collection, Mapping
 from time import sleep
@@ -18,11 +16,11 @@ _LONGEST_PAUSE = 30
 
 
 class RunRefusedError(RunError):
-    """So many sites' policies forbid the job that too few are left to carry it out."""
+    """Too many sites' policies forbid the job for the others to carry it out."""
 
 
 class Consent:
-    """Keeps account of both for one run, and reports them."""
+    """Keeps account of refusals and missing approvals in one run, and reports them."""
 
     def __init__(self, run: RunFolder, console: "Listener") -> None:
         self._run = run
@@ -33,26 +31,34 @@ class Consent:
 
     @property
     def refused(self) -> dict[str, Any]:
-        """What a failed run's summary says of sites that refuse the job; nothing if none does."""
+        """Fields of a failed run's summary about sites that refuse the job; none if none does."""
         return {"refused": sorted(self._refused)} if self._refused else {}
 
     def require(self, round_: int, replied: Collection[str], refused: Mapping[str, str]) -> None:
-        """Note who accepted and who refused (site -> reason) in an exchange.
+        """Note which sites accepted and which refused a job in an exchange.
+
+        Args:
+            round_: of the exchange.
+            replied: sites that accepted the job.
+            refused: site -> reason.
 
         Raises:
             RunRefusedError: too few sites are left. A policy that forbids a job forbids it the next
                 time too.
         """
-        self._refused = {
-            site: why for site, why in self._refused.items() if site not in replied
-        } | dict(refused)
+        for site in replied:
+            self._refused.pop(site, None)
+        self._refused.update(refused)
         if len(self._run.sites) - len(self._refused) >= self._minimum:
             return
         self._run.flush()
-        expected = f"at least {self._minimum} sites that accept the job"
-        found = "; ".join(f"{site} refuses: {why}" for site, why in sorted(self._refused.items()))
-        remedy = "Export a job that the sites allow, or ask their administrators."
-        raise RunRefusedError(f"round {round_}", expected=expected, found=found, remedy=remedy)
+        refusals = [f"{site} refuses: {reason}" for site, reason in sorted(self._refused.items())]
+        raise RunRefusedError(
+            f"round {round_}",
+            "Export a job that the sites allow, or ask their administrators.",
+            expected=f"at least {self._minimum} sites that accept the job",
+            found="; ".join(refusals),
+        )
 
     def pause(self) -> None:
         """Sleep before the next question, each time longer, up to half a minute."""
@@ -60,12 +66,12 @@ class Consent:
         self._pauses += 1
 
     def report(self, waiting: Mapping[str, str]) -> None:
-        """Say in run.json and on the console which sites wait for approval of which job, where that
-        has changed.
+        """Write into run.json and onto the console which sites wait for approval, if it changed.
+
+        ``waiting``: site -> digest of the job.
         """
         if waiting == self._run.info.summary.waiting:
             return
-        self._run.set_status(
-            "running", Summary(waiting=dict(sorted(waiting.items()))) if waiting else Summary()
-        )
+        summary = Summary(waiting=dict(sorted(waiting.items()))) if waiting else Summary()
+        self._run.set_status("running", summary)
         self._console.waiting(waiting)

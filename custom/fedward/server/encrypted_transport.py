@@ -65,16 +65,18 @@ class _Sum:
 class EncryptedTransport:
     """Adds encrypted updates as they arrive, lets the sites decrypt the sum, and delivers its mean.
 
-    ====================================  ==========================================================================
-    fewer updates than ``smallest_sum``   nothing is decrypted, and each of them counts as failed
-    weights that are too unequal          the same: nobody can level weights that sites have multiplied already
-    a damaged ciphertext                  its site counts as failed, if it shows; else no site decrypts the sum
-    sites with different keys             those of the key most sites have count; none do if there are several such
-    a site does not decrypt               the others do; two equal answers are needed
-    the decryptions differ                all count as failed
-    asked again after an interruption     only for the sum of the same sites; a difference would be one site's update
-    second answer of a site               not used
-    ====================================  ==========================================================================
+    - Fewer updates than ``smallest_sum``: nothing is decrypted, and each counts as failed.
+    - Weights that are too unequal: the same. Nobody can level weights that sites have multiplied
+      already.
+    - A damaged ciphertext: its site counts as failed if the damage shows. If not, no site can
+      decrypt the sum.
+    - Sites with different keys: the updates with the key of most sites count, or none if several
+      keys have equally many.
+    - A site does not decrypt: the others do; two equal answers are needed.
+    - The decryptions differ: all updates count as failed.
+    - Asked again after an interruption: only for the sum of the same sites. The difference of two
+      sums would be one site's update.
+    - A second answer of a site is not used.
 
     ``inner`` carries the messages. ``sums/`` in the run folder notes whose updates were in each
     decrypted sum.

@@ -1,6 +1,4 @@
-"""One exchange with the sites: requests go out, answers are checked as they come, updates become
-models on disk.
-"""
+"""One exchange of models with the sites: requests go out, checked answers become models on disk."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -28,17 +26,20 @@ _NOTHING_TO_DO = "took no step as {}: {} labelled, {} unlabelled images"
 
 @dataclass
 class Result(Replies):
-    """What came back from one exchange with a model, by site."""
+    """What came back from one exchange of models, by site."""
 
     tasks: Mapping[str, ClientTask] = field(default_factory=dict)
     """Sites with a task; others are only asked to evaluate the model."""
     updates: dict[str, ClientUpdate] = field(default_factory=dict)
+    """Updates for the method's workflow, also of sites that took no step."""
     answers: dict[str, Answer] = field(default_factory=dict)
+    """What the sites said besides their models."""
     hashes: dict[str, str] = field(default_factory=dict)
     """SHA-256 of each update that is used, as it came."""
     bytes_up: dict[str, int] = field(default_factory=dict)
+    """Bytes of each answer."""
     mean: State | None = None
-    """The model of all updates, where the sites encrypt."""
+    """The mean model of all updates, where the sites encrypt."""
 
     @property
     def useful(self) -> list[str]:
@@ -74,10 +75,13 @@ class Communicator:
         self._claims = Claims(algorithm)
 
     def exchange(self, exchange: Exchange, evaluate: Sequence[str]) -> Result:
-        """Send an exchange to the sites and return what came back; sites in ``evaluate`` also
-        evaluate the model.
+        """Send an exchange to the sites and return what came back.
 
         Sites that wait for approval are asked again as long as their updates are needed.
+
+        Args:
+            exchange: what the method's workflow wants.
+            evaluate: sites that also evaluate the model.
         """
         result = Result(self._requests(exchange, evaluate), tasks=exchange.tasks)
 
@@ -85,34 +89,37 @@ class Communicator:
             self._accept(exchange, site, answer, result)
 
         def too_few() -> bool:
-            return self._lacks(exchange, result)
+            return self._has_too_few(exchange, result)
 
         self._inquiry.ask((exchange.round, exchange.part), result, accept, too_few)
-        self._drop_too_few(exchange, result)
-        evaluated = sorted(site for site, answer in result.answers.items() if answer.metrics)
-        facts = {
-            "replied": result.useful,
-            "updates": result.hashes,
-            "evaluated": evaluated,
-            "failed": result.failed,
-        }
-        self._run.audit.add("answered", round=exchange.round, part=exchange.part, **facts)
+        if too_few():
+            self._drop_updates(exchange, result)
+        self._run.audit.add(
+            "answered",
+            round=exchange.round,
+            part=exchange.part,
+            replied=result.useful,
+            updates=result.hashes,
+            evaluated=sorted(site for site, answer in result.answers.items() if answer.metrics),
+            failed=result.failed,
+        )
         return result
 
     def _requests(self, exchange: Exchange, evaluate: Sequence[str]) -> dict[str, Message]:
         """Return the requests, which name the line of the audit log that was written about them."""
         run = self._run
-        init = self._run.info.init
         models = models_by_site(exchange, evaluate, Spill(run.path).put)
-        tasks = {site: task.name for site, task in exchange.tasks.items()}
-        asked = {
-            "tasks": tasks,
-            "evaluate": list(evaluate),
-            "decisions": exchange.record,
+        last_hash = run.audit.add(
+            "asked",
+            round=exchange.round,
+            part=exchange.part,
+            tasks={site: task.name for site, task in exchange.tasks.items()},
+            evaluate=list(evaluate),
+            decisions=exchange.record,
             **sent_hashes(models),
-        }
-        last_hash = run.audit.add("asked", round=exchange.round, part=exchange.part, **asked)
+        )
         fields = common_fields(run, last_hash)
+        init = run.info.init
         if init:
             fields["weights"] = init.get("model", init["sha256"])
         if run.info.base:
@@ -120,63 +127,64 @@ class Communicator:
         return task_requests(exchange, models, evaluate, fields)
 
     def _counting(self, exchange: Exchange, result: Result) -> list[str]:
-        """Return the sites that did what they were asked for, but for those whose update has no
-        weight in a mean.
-        """
-        updates = {site: result.updates[site] for site in result.useful}
-        return [
-            site
-            for site, update in updates.items()
-            if not update.steps or self._weight(exchange, update)
-        ]
+        """Return the sites that did what they were asked for and whose update has a weight."""
+        sites = []
+        for site in result.useful:
+            update = result.updates[site]
+            if self._weight(exchange, update):
+                sites.append(site)
+        return sites
 
     def _weight(self, exchange: Exchange, update: ClientUpdate) -> int:
         task = exchange.tasks[update.site].name
         return self._algorithm.weight(task, update.labelled, update.unlabelled, update.steps)
 
-    def _lacks(self, exchange: Exchange, result: Result) -> bool:
+    def _has_too_few(self, exchange: Exchange, result: Result) -> bool:
         return len(self._counting(exchange, result)) < self._experiment.minimum_replies
 
-    def _drop_too_few(self, exchange: Exchange, result: Result) -> None:
-        """Drop updates of which there are fewer than an exchange needs: neither averages nor peers
-        come of them.
-        """
-        if not self._lacks(exchange, result):
-            return
-        counting = self._counting(exchange, result)
+    def _drop_updates(self, exchange: Exchange, result: Result) -> None:
+        """Drop all updates: too few for an average, and no peer is made of them either."""
+        number = len(self._counting(exchange, result))
         needed = self._experiment.minimum_replies
         for site in result.useful:
             self._run.models.forget(site, exchange.round)
             del result.updates[site]
             result.hashes.pop(site, None)
-            result.failed[site] = f"not used: minimum_replies is {needed}, came {len(counting)}"
+            result.failed[site] = f"not used: minimum_replies is {needed}, came {number}"
 
     def _accept(self, exchange: Exchange, site: str, answer: Message, result: Result) -> None:
         """Check an answer and add it to the result; WireError if it cannot be used."""
         spec = self._experiment
         request = result.requests[site]
+        task = request.meta["task"]
         needs = self._algorithm.requirements
         if spec.update_dtype == "float16":
-            answer = wire.decode_update(
-                answer, wire.shapes(request, needs.tensors.withheld(request.meta["task"]))
-            )
+            shapes = wire.shapes(request, needs.tensors.withheld(task))
+            answer = wire.decode_update(answer, shapes)
         checked = wire_checks.check_answer(answer, site, request, spec.answer_rules(needs))
         if isinstance(checked, ErrorAnswer | WaitingAnswer):
             result.note_unwilling(site, checked)
             return
         self._claims.check(checked, request.meta)
-        result.bytes_up[site], result.answers[site] = answer.nbytes, checked
+        result.bytes_up[site] = answer.nbytes
+        result.answers[site] = checked
         state = exchange.model
-        images = (checked.labelled, checked.unlabelled)
         if checked.steps:
             state = self._trained(exchange, site, answer, result)
-        elif (task := request.meta["task"]) not in wire.UNTRAINED:
-            result.failed[site] = _NOTHING_TO_DO.format(task, *images)
-        result.updates[site] = ClientUpdate(site, state, *images, checked.steps)
+        elif task not in wire.UNTRAINED:
+            result.failed[site] = _NOTHING_TO_DO.format(task, checked.labelled, checked.unlabelled)
+        result.updates[site] = ClientUpdate(
+            site,
+            state,
+            labelled=checked.labelled,
+            unlabelled=checked.unlabelled,
+            steps=checked.steps,
+        )
 
     def _trained(self, exchange: Exchange, site: str, answer: Message, result: Result) -> State:
-        """Return a site's trained model as it lies on disk, or the mean of all, once, where the
-        sites encrypt.
+        """Return a site's trained model, read from disk.
+
+        Where the sites encrypt, it is the mean of all models, which is rebuilt once.
         """
         wire_checks.check_norm(site, answer, exchange.model, self._experiment.largest_update)
         result.hashes[site] = answer.received or arrays_digest(answer.arrays)

@@ -1,6 +1,4 @@
-"""What a method's workflow may use of the server: its sites, their models, and images of the
-server's own.
-"""
+"""What a method's workflow may use of the server: its sites, their models, and its own images."""
 
 from collections.abc import Mapping, MutableMapping
 from dataclasses import replace
@@ -17,23 +15,27 @@ from fedward.storage.pictures import save_pictures
 from fedward.storage.run_folder import RunFolder
 from fedward.training.networks import Networks
 
-_SHOWN = 6
-"""Images of the server's own in a report."""
+_PICTURED_IMAGES = 6
+"""The server's images of which a report shows pictures."""
 
 
 def federation_of(algorithm: Algorithm[Any], run: RunFolder, images: PublicImages) -> Federation:
-    """Return the federation of a run, with what the method needs of the network and of the server's
-    own images.
+    """Return the federation of a run, with what the method needs of the server.
+
+    Args:
+        algorithm: the run's method.
+        run: the run's folder.
+        images: the server's own.
 
     Raises:
-        ConfigError: the server has no such images.
-        DataError: one that a report shows cannot be read.
+        ConfigError: the server has no images, but the method needs some.
+        DataError: an image that a report shows cannot be read.
     """
 
     def record(log: str, row: dict[str, Any]) -> None:
-        if (
-            not run.experiment.secure_aggregation
-        ):  # else the method measures the mean, and would record it of each site
+        # Under secure aggregation the method sees the mean in place of each site's model, and
+        # would record it of each site.
+        if not run.experiment.secure_aggregation:
             run.record(log, row)
 
     def learn(model: State, round_: int, task: str, memory: MutableMapping[str, State]) -> State:
@@ -42,9 +44,12 @@ def federation_of(algorithm: Algorithm[Any], run: RunFolder, images: PublicImage
             run.append("metrics", MetricRow(round_, SERVER, "train", name, value, images.number))
         return trained
 
-    least = run.experiment.effective_replies
     federation = Federation(
-        run.sites, run.experiment.seed, run.models, record=record, effective_replies=least
+        run.sites,
+        run.experiment.seed,
+        run.models,
+        record=record,
+        effective_replies=run.experiment.effective_replies,
     )
     if not algorithm.settings.takes_mean:
         net = Networks(run.experiment, algorithm, torch.device("cpu"))[0]
@@ -57,10 +62,12 @@ def federation_of(algorithm: Algorithm[Any], run: RunFolder, images: PublicImage
     if "training" in uses:
         federation = replace(federation, learn=learn)
     if "pictures" in uses:
-        shown = images.first(_SHOWN)  # read now: a broken file ends a run before its first round
+        # They are read now, so that a broken file ends the run before its first round.
+        pictured = images.first(_PICTURED_IMAGES)
 
         def show(model: State, facts: Mapping[str, Any]) -> None:
-            save_pictures(run.path, images.pictures(model, shown) if len(shown) else {}, facts)
+            pictures = images.pictures(model, pictured) if len(pictured) else {}
+            save_pictures(run.path, pictures, facts)
 
         federation = replace(federation, show=show)
     return federation

@@ -1,5 +1,6 @@
-"""The server's loop over the rounds of a run: what the method's workflow wants is exchanged,
-recorded and committed.
+"""The server's half of a run: it opens the run folder and loops over the rounds.
+
+In each round it exchanges what the method's workflow wants, records it and commits it.
 """
 
 import logging
@@ -35,7 +36,7 @@ from fedward.training.machine import limit_threads
 _EMPTY_EXCHANGES_IN_A_ROW = 3
 """Exchanges without a single usable update after which a run gives up instead of burning rounds."""
 
-_FIX = "fix the sites (`labelled` in a site's file says how many labels it uses)"
+_FIX_SITES = "fix the sites (`labelled` in a site's file says how many labels it uses)"
 _log = logging.getLogger(__name__)
 
 
@@ -63,21 +64,21 @@ def run_experiment(  # noqa: PLR0913 - named choices of one run
         folder: the run folder; new, or with ``resume`` that of an interrupted run.
         transport: how messages reach the sites.
         engine: its name, which the folder records.
-        console: what is told of the progress.
+        console: receives the events of the run.
         report: writes the report into the folder of a run that has ended.
         resume: continue from the last finished round. Weights equal those of an undisturbed run.
         site_folders: where the server's own public images may lie, if the method uses some.
-        synthetic: in a simulation what makes those of a server without a file.
+        synthetic: in a simulation, what makes the public images of a server without a file.
         init: a finished run's weights, used wherever name and shape are the same. A resumed run
             needs them only if it was interrupted before its first commit.
         watch: called with the run folder after every commit and change of status.
         run_id: of a new run, 32 hexadecimal digits that no other run has; drawn by default.
 
     Raises:
-        RunRefusedError: the policies of so many sites forbid the job that ``minimum_replies``
-            cannot come.
-        RunError: no usable replies in three exchanges in a row; no round that changed the model;
-            the folder does not fit ``experiment`` or ``init``, or another process writes it.
+        RunRefusedError: too many sites' policies refuse the job for ``minimum_replies`` to be
+            reached.
+        RunError: no usable replies in three exchanges in a row; no round changed the model; the
+            folder does not fit ``experiment`` or ``init``, or another process writes it.
         ConfigError: the settings cannot work: an unknown network, fewer sites than replies needed,
             no images of the server's own where the method needs some, or ``init`` cannot be used.
     """
@@ -189,15 +190,17 @@ def _first_model(
 
 
 def _check_base(run: RunFolder, algorithm: Algorithm[Any]) -> None:
-    """Raise RunError where what was frozen in a run that is continued is another here."""
+    """Raise RunError if the frozen part of the network differs from that of the run so far."""
     if not run.info.base:
         return
-    found = initial_model(run.experiment, algorithm).base
-    if found != run.info.base:
-        remedy = "Continue it with the weights and packages it began with, or begin anew."
-        where = f"run folder {run.path}, frozen part"
-        expected = f"SHA-256 {run.info.base}"
-        raise RunError(where, expected=expected, found=f"{found}", remedy=remedy)
+    base = initial_model(run.experiment, algorithm).base
+    if base != run.info.base:
+        raise RunError(
+            f"run folder {run.path}, frozen part",
+            "Continue it with the weights and packages it began with, or start a new run.",
+            expected=f"SHA-256 {run.info.base}",
+            found=f"{base}",
+        )
 
 
 class _Loop:
@@ -217,38 +220,48 @@ class _Loop:
         self._console = console
         self._consent = consent
         self._communicator = Communicator(algorithm, run, transport, consent, console)
-        self._evaluated_round = -1
-        self._empty = 0
+        self._newest_round = -1
+        """Round of the newest exchange."""
+        self._empty_exchanges = 0
         """Exchanges in a row without a usable update."""
         self._failed: Mapping[str, str] = {}
         """Site -> why it did not train, in the last exchange with tasks."""
         self._labelled: dict[str, int] = {}
         """Site -> labelled images, by its last answer."""
-        self._values: Mapping[str, float | None] = {}
-        """Site -> key metric of the model that was evaluated between two rounds: the next one's row
-        shows it.
+        self._values_between_rounds: Mapping[str, float | None] = {}
+        """Site -> key metric of the average that was evaluated after the last round.
+
+        The console shows it with the next round's row.
         """
 
     def first_state(self, first: State | None, init: Source | None) -> Any:
-        """Return the state to go on from, and print what runs; ``first`` is the model of a new run."""
+        """Return the state to go on from, and show on the console what runs.
+
+        Args:
+            first: the first model of a new run; None for a resumed run.
+            init: the weights that the run starts from, if any.
+        """
         run = self._run
         algorithm = self._algorithm
         state = run.restore(algorithm.state_type)
-        facts = None if state else run.info.init
+        facts = None
         if state is None:
+            facts = run.info.init
             if first is None:  # the run was interrupted before its first commit
-                weights = (
-                    Weights.of(init.files if init else Path(facts["folder"]), facts)
-                    if facts
-                    else None
-                )
-                first = initial_model(self._experiment, algorithm, weights).state
+                first = self._first_model(facts, init)
             state = algorithm.start(first)
         taken = (facts["folder"], described(facts)) if facts else None
-        self._console.header(
-            Start(self._experiment, run.sites, algorithm.settings.rounds, state.round, taken)
-        )
+        rounds = algorithm.settings.rounds
+        self._console.header(Start(self._experiment, run.sites, rounds, state.round, taken))
         return state
+
+    def _first_model(self, facts: Mapping[str, Any] | None, init: Source | None) -> State:
+        """Return the model that the run began with; ``facts`` are those of its starting weights."""
+        weights = None
+        if facts:
+            folder = init.files if init else Path(facts["folder"])
+            weights = Weights.of(folder, facts)
+        return initial_model(self._experiment, self._algorithm, weights).state
 
     def go_through(self, state: Any, rounds: Rounds) -> None:
         """Carry out the exchanges that the workflow yields; commit whenever a round has ended."""
@@ -256,118 +269,127 @@ class _Loop:
             self._run.commit(state.round, state)
         exchange = next(rounds, None)
         while exchange is not None:
-            before = state.round
+            round_before = state.round
             updates = self._exchange(exchange)
-            exchange = None  # its models go before the next ones are made
+            exchange = None  # frees its models before the next ones are made
             with suppress(StopIteration):
                 exchange = rounds.send(updates)
-            if state.round != before:
+            if state.round != round_before:
                 decay = self._algorithm.settings.average_decay
                 if decay:
                     state.average = moving_average(state.average, state.model, decay, state.round)
-                    self._evaluate_average(state, exchange)
+                    if exchange is not None and exchange.evaluate:
+                        self._evaluate_average(state)
                 self._run.commit(state.round, state)
 
     def finish(self, state: Any) -> Summary:
-        """Evaluate the last model, save it, and return what the run came to."""
+        """Evaluate the last model, save it, and return the summary of the run."""
         run = self._run
-        failed = dict[str, str]()
+        not_evaluated = dict[str, str]()
         """Site -> why it did not evaluate the last model."""
         if not self._algorithm.requirements.tensors.untrained:
-            failed = self._carry_out(
-                Exchange(state.round + 1, state.evaluated, {}), run.sites
-            ).failed
+            evaluation = Exchange(state.round + 1, state.evaluated, {})
+            not_evaluated = self._carry_out(evaluation, run.sites).failed
         run.save_global("model", state.evaluated, {"round": state.round})
         run.models.clear()
-        if wire.model_digest(wire.flatten("model", state.evaluated)) == run.first_model:
-            found = f"the one it began with: {self._why_nothing()}"
-            remedy = f"See in rounds.jsonl why; {_FIX}, and start a new run in another folder."
+        last_model = wire.model_digest(wire.flatten("model", state.evaluated))
+        if last_model == run.first_model:
             raise RunError(
                 f"run {run.path}",
+                f"See in rounds.jsonl why; {_FIX_SITES}, and start a new run in another folder.",
                 expected="a model that some round changed",
-                found=found,
-                remedy=remedy,
+                found=f"the one it began with: {self._why_nothing()}",
             )
         best_round, best_value = run.best() or (None, None)
         summary = Summary(
             rounds=state.round,
             best_round=best_round,
             best_value=best_value,
-            not_evaluated=dict(sorted(failed.items())),
+            not_evaluated=dict(sorted(not_evaluated.items())),
         )
         enough = enough_labels(run.path, self._experiment)
+        # A field that is set is written, and only runs that buy labels have it.
         if enough:
             summary = summary.model_copy(update={"enough_labels": enough})
         run.set_status("finished", summary)
         return summary
 
-    def _evaluate_average(self, state: Any, following: Exchange | None) -> None:
-        """Let all sites evaluate the average after a round, if it is its turn; the last one is
-        evaluated at the end.
+    def _evaluate_average(self, state: Any) -> None:
+        """Let all sites evaluate the average after a round, if it is its turn.
+
+        The last average is evaluated at the end of the run.
         """
-        round_, part = evaluation_turn(self._algorithm, state.round)
-        if (
-            following is not None
-            and following.evaluate
-            and state.round % self._experiment.evaluate_every == 0
-        ):
-            self._carry_out(
-                Exchange(round_, state.average, {}, part=part, over=True), self._run.sites
-            )
+        if self._is_due(state.round):
+            round_, part = evaluation_turn(self._algorithm, state.round)
+            evaluation = Exchange(round_, state.average, {}, part=part, over=True)
+            self._carry_out(evaluation, self._run.sites)
+
+    def _is_due(self, round_: int) -> bool:
+        """Return whether the model after a round is to be evaluated."""
+        return round_ % self._experiment.evaluate_every == 0
 
     def _exchange(self, exchange: Exchange) -> list[ClientUpdate]:
-        """Carry out one exchange; where it is due, the model that the round starts from is
-        evaluated with it.
+        """Carry out one exchange and return the updates in the order of site names.
+
+        If the model that the round starts from is due for evaluation, it is evaluated with it.
         """
-        first = exchange.round != self._evaluated_round
-        self._evaluated_round = exchange.round
+        is_first = exchange.round != self._newest_round
+        self._newest_round = exchange.round
+        turn = evaluation_turn(self._algorithm, exchange.round - 1)
         evaluate = (
             exchange.evaluate
-            and first
-            and (exchange.round - 1) % self._experiment.evaluate_every == 0
+            and is_first
+            and self._is_due(exchange.round - 1)
+            and turn == (exchange.round, 0)
         )
-        evaluate &= evaluation_turn(self._algorithm, exchange.round - 1) == (exchange.round, 0)
         result = self._carry_out(exchange, self._run.sites if evaluate else [])
         refused = {site: result.failed[site] for site in result.refused}
         self._consent.require(exchange.round, result.answers, refused)
-        self._empty = 0 if result.useful else self._empty + 1
-        if self._empty >= _EMPTY_EXCHANGES_IN_A_ROW:
-            expected = f"at least {self._experiment.minimum_replies} usable replies"
-            found = f"too few in {self._empty} exchanges in a row: {self._why_nothing()}"
-            remedy = f"{_FIX.capitalize()}, then resume this run folder."
-            raise RunError(f"round {exchange.round}", expected=expected, found=found, remedy=remedy)
+        self._empty_exchanges = 0 if result.useful else self._empty_exchanges + 1
+        if self._empty_exchanges >= _EMPTY_EXCHANGES_IN_A_ROW:
+            number = self._empty_exchanges
+            raise RunError(
+                f"round {exchange.round}",
+                f"{_FIX_SITES.capitalize()}, then resume this run folder.",
+                expected=f"at least {self._experiment.minimum_replies} usable replies",
+                found=f"too few in {number} exchanges in a row: {self._why_nothing()}",
+            )
         return [update for _, update in sorted(result.updates.items())]
 
     def _carry_out(self, exchange: Exchange, evaluate: Sequence[str]) -> Result:
+        """Carry out an exchange and record it; sites in ``evaluate`` evaluate its model."""
         started = time.perf_counter()
-        metric = self._experiment.key_metric
         result = self._communicator.exchange(exchange, evaluate)
         seconds = time.perf_counter() - started
-        self._labelled |= {site: answer.labelled for site, answer in result.answers.items()}
+        for site, answer in result.answers.items():
+            self._labelled[site] = answer.labelled
         record_sites(self._run, exchange, result)
-        values = key_values(result.answers, metric)
-        keep_best(self._run, exchange, values, metric)
+        key_metric = self._experiment.key_metric
+        values = key_values(result.answers, key_metric)
+        keep_best(self._run, exchange, values, key_metric)
         if exchange.over:
             record_round(self._run, exchange, result, seconds)
-            self._values = values
-        elif exchange.tasks:  # the evaluation after the last round is no round
+            self._values_between_rounds = values
+        elif exchange.tasks:  # an exchange without tasks, after the last round, is not one of it
             self._failed = result.failed
-            kept = [
-                answer.train["kept"] for answer in result.answers.values() if "kept" in answer.train
-            ]
             row = record_round(self._run, exchange, result, seconds)
-            found = {
-                site: float(value)
-                for site, value in (values or self._values).items()
-                if value is not None
-            }
-            self._console.round(row, found, fmean(kept) if kept else None)
-            self._values = {}
+            shown = values or self._values_between_rounds
+            defined = {site: float(value) for site, value in shown.items() if value is not None}
+            self._console.round(row, defined, _share_kept(result))
+            self._values_between_rounds = {}
         return result
 
     def _why_nothing(self) -> str:
         """Return why no site trained in the last exchange with tasks."""
-        reasons = "; ".join(f"{site}: {why}" for site, why in sorted(self._failed.items()))
-        everyone = set(self._labelled) == set(self._run.sites)
-        nobody = "no site has labels; " if everyone and not any(self._labelled.values()) else ""
-        return f"{nobody}last: {reasons or 'no site could train'}"
+        reasons = "; ".join(f"{site}: {reason}" for site, reason in sorted(self._failed.items()))
+        text = f"last: {reasons or 'no site could train'}"
+        all_answered = set(self._labelled) == set(self._run.sites)
+        if all_answered and not any(self._labelled.values()):
+            return f"no site has labels; {text}"
+        return text
+
+
+def _share_kept(result: Result) -> float | None:
+    """Return the mean share of pseudo-labels that sites kept; None without pseudo-labels."""
+    shares = [answer.train["kept"] for answer in result.answers.values() if "kept" in answer.train]
+    return fmean(shares) if shares else None

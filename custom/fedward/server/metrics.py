@@ -1,5 +1,6 @@
-"""Metrics for Prometheus: files for node exporter's textfile collector, each written anew as a
-whole.
+"""Metrics for Prometheus, as files for node exporter's textfile collector.
+
+Each write replaces a whole file.
 """
 
 import logging
@@ -15,14 +16,16 @@ from fedward.errors import ConfigError
 from fedward.storage.disk import replace
 
 PREFIX = "fedward_"
-"""Of every metric's name and of every file."""
+"""Prefix of every metric's name and of every file's."""
 
 _KEPT = 30 * 24 * 3600.0
-"""Seconds after its last change for which a job's file is kept: a run that died is to be seen, but
-not for ever.
+"""Seconds after its last change for which a job's file is kept.
+
+A run that died is to be seen, but not for ever.
 """
 
 Values: TypeAlias = dict[tuple[str, ...], float]
+"""Values of a metric's labels -> its value."""
 
 _log = logging.getLogger(__name__)
 
@@ -31,11 +34,13 @@ class Family(NamedTuple):
     """All samples of one metric."""
 
     name: str
-    """Without the prefix. The name of a counter ends in ``_total``."""
+    """Name without the prefix. The name of a counter ends in ``_total``."""
     about: str
+    """What the metric measures, in a sentence."""
     values: Values
     """Values of the labels -> value."""
     labels: tuple[str, ...] = ()
+    """Names of the labels."""
 
 
 class MetricsFolder:
@@ -53,35 +58,35 @@ class MetricsFolder:
 
     def __init__(self, path: Path) -> None:
         if not path.is_dir():
-            remedy = "Make it, or name another in FEDWARD_METRICS."
             raise ConfigError(
-                "folder of metrics", expected="an existing folder", found=str(path), remedy=remedy
+                f"the folder of metrics {path} does not exist",
+                "Make it, or name another in FEDWARD_METRICS.",
             )
         try:
-            import prometheus_client  # noqa: F401 - it is optional, and missing is better said now
+            import prometheus_client  # noqa: F401 - optional, and better missed now than in a run
         except ModuleNotFoundError as error:
-            where = "metrics for Prometheus"
-            remedy = "Install it here: pip install 'fedward[monitoring]'."
             raise ConfigError(
-                where, expected="the package prometheus-client", found="none", remedy=remedy
+                "metrics for Prometheus need the package prometheus-client",
+                "Install it here: pip install 'fedward[monitoring]'.",
             ) from error
         self.path = path
 
     def file(self, *names: str) -> Path:
         """Return the path of a file; names may hold any characters."""
-        return (
-            self.path
-            / f"{PREFIX}{'_'.join(re.sub(r'[^A-Za-z0-9.-]', '_', name) for name in names)}.prom"
-        )
+        safe_names = [re.sub(r"[^A-Za-z0-9.-]", "_", name) for name in names]
+        return self.path / f"{PREFIX}{'_'.join(safe_names)}.prom"
 
     def write(
         self, file: Path, families: Iterable[Family], labels: Mapping[str, str] | None = None
     ) -> None:
-        """Write a file anew, with further ``labels`` on each sample; a reader sees the old one or
-        the new one.
+        """Replace a file; a reader sees the old one or the new one.
 
-        A file that cannot be written is logged as a warning: nothing that is watched may end
-        because of it.
+        A file that cannot be written is logged as a warning: no run may end because of it.
+
+        Args:
+            file: of :meth:`file`.
+            families: the metrics.
+            labels: further labels of every sample.
         """
         try:
             self._write(file, text(families, labels or {}))
@@ -117,17 +122,20 @@ def text(families: Iterable[Family], labels: Mapping[str, str]) -> bytes:
 
 
 class _Collected:
+    """Hands families of samples to prometheus_client."""
+
     def __init__(self, families: Iterable[Family], labels: Mapping[str, str]) -> None:
         self._families = list(families)
         self._labels = labels
 
     def collect(self) -> Iterator[Any]:
-        """Yield one family of samples a name."""
+        """Yield one family of samples for each name."""
         from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
         for family in self._families:
             kind = CounterMetricFamily if family.name.endswith("_total") else GaugeMetricFamily
-            found = kind(PREFIX + family.name, family.about, labels=[*self._labels, *family.labels])
-            for label, value in family.values.items():
-                found.add_metric([*self._labels.values(), *label], value)
-            yield found
+            label_names = [*self._labels, *family.labels]
+            samples = kind(PREFIX + family.name, family.about, labels=label_names)
+            for label_values, value in family.values.items():
+                samples.add_metric([*self._labels.values(), *label_values], value)
+            yield samples

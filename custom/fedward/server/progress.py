@@ -1,5 +1,6 @@
-"""How far a run is, from its folder alone: for a person at the server, an admin's kit, and
-monitoring.
+"""How far a run is, read from its folder alone.
+
+It is shown to a person at the server, in an administrator's kit, and by monitoring.
 """
 
 import textwrap
@@ -22,42 +23,44 @@ WIDTH = 80
 
 
 def progress(run_folder: Path) -> dict[str, Any]:
-    """Return how far a run is, JSON-able; a value that is not known yet is None.
+    """Return how far a run is, as plain JSON values.
 
-    ======================  ===========================================================================================
-    status                  ``running``, ``finished``, ``failed``, or ``stopped``: killed, no process here writes it
-    reason                  why it failed
-    method, sites           name, and number of sites
-    started, written        times in UTC: when it began, and when it last wrote to its folder
-    round, rounds           rounds committed, and planned
-    seconds_per_round       mean of the committed ones
-    committed               when the last round was
-    purpose                 what the next round is for; only in the answer of a running job's controller
-    under_way               the exchange not yet answered: ``round``, ``part``, ``asked`` (sites), ``since``
-    waiting                 site -> digest of the job, of those whose administrator has not approved it
-    refused                 sites whose policy forbids the job, where the run failed over that
-    exchange                the last committed one: ``round``, ``seconds``, ``asked``, ``replied`` (sites), ``failed``
-                            (site -> reason)
-    metric, best, last      key metric, and its mean over sites on validation images as ``{"round", "value"}``: of the
-                            best round so far, and of the last evaluated one
-    not_evaluated           site -> reason of those that did not evaluate the last model of a finished run
-    enough_labels           site -> how many labels it has, of those where nobody is asked, as the job wants no more
-    bytes_down, bytes_up    of all committed exchanges
-    ======================  ===========================================================================================
+    A value that is not known yet is None:
 
-    Raises:
-        RunError: the folder is no run folder, or a file in it is broken.
+        - ``status``: ``running``, ``finished``, ``failed``, or ``stopped`` if it was killed, so that no
+          process on this machine writes it.
+        - ``reason``: why it failed.
+        - ``method``: name of the method.
+        - ``sites``: number of sites.
+        - ``started``, ``written``: when it began and when it last wrote to its folder, in UTC.
+        - ``round``, ``rounds``: rounds committed and planned.
+        - ``seconds_per_round``: mean over the committed rounds.
+        - ``committed``: when the last round was committed.
+        - ``purpose``: what the next round is for; only in the answer of a running job's controller.
+        - ``under_way``: the exchange that is not answered yet, with its ``round``, ``part``, ``asked``
+          (sites) and ``since``.
+        - ``waiting``: site -> digest of the job, for sites whose administrator has not approved it.
+        - ``refused``: sites whose policy forbids the job, if the run failed for that reason.
+        - ``exchange``: the last committed exchange, with its ``round``, ``seconds``, ``asked``,
+          ``replied`` (sites) and ``failed`` (site -> reason).
+        - ``metric``: the key metric.
+        - ``best``, ``last``: its mean over sites on validation images as ``{"round", "value"}``, of the
+          best round so far and of the last evaluated one.
+        - ``not_evaluated``: site -> why it did not evaluate the last model of a finished run.
+        - ``enough_labels``: site -> why nobody is asked for labels there.
+        - ``bytes_down``, ``bytes_up``: of all committed exchanges.
+
+        Raises:
+            RunError: the folder is not a run folder, or a file in it is broken.
     """
     try:
         return _progress(RunFolder.reopen(run_folder))
     except (KeyError, TypeError, ValueError) as error:
-        where = f"run folder {run_folder}"
-        found = reason_of(error)
-        remedy = (
-            "Restore the folder from a copy, or read it with the version of fedward that wrote it."
-        )
         raise RunError(
-            where, expected="files as a run writes them", found=found, remedy=remedy
+            f"run folder {run_folder}",
+            "Restore the folder from a copy, or read it with the version of fedward that wrote it.",
+            expected="files as a run writes them",
+            found=reason_of(error),
         ) from error
 
 
@@ -67,13 +70,13 @@ def _progress(run: RunFolder) -> dict[str, Any]:
     rounds = list(read_rows(run.path / "rounds.jsonl", RoundRow, []))
     newest = next(audit.rows(run.path), None)
     committed = next(audit.rows(run.path, "committed"), None)
-    done = (
-        committed["details"]["round"]
-        if committed
-        else max((row.round for row in rounds), default=0)
-    )
+    done = max((row.round for row in rounds), default=0)
+    if committed:
+        done = committed["details"]["round"]
+    is_stopped = info.status == "running" and not is_held(run.path)
+    rounds_with_tasks = [row for row in rounds if row.asked]
     return {
-        "status": "stopped" if info.status == "running" and not is_held(run.path) else info.status,
+        "status": "stopped" if is_stopped else info.status,
         "reason": info.summary.reason,
         "method": experiment.method,
         "sites": len(run.sites),
@@ -86,7 +89,7 @@ def _progress(run: RunFolder) -> dict[str, Any]:
         "under_way": newest and _under_way(newest),
         "waiting": info.summary.waiting,
         "refused": list(info.summary.refused),
-        "exchange": next((_exchange(row) for row in reversed(rounds) if row.asked), None),
+        "exchange": _exchange(rounds_with_tasks[-1]) if rounds_with_tasks else None,
         **_key_metric(run, experiment.key_metric),
         "not_evaluated": info.summary.not_evaluated,
         "enough_labels": enough_labels(run.path, experiment),
@@ -96,25 +99,30 @@ def _progress(run: RunFolder) -> dict[str, Any]:
 
 
 def _exchange(row: RoundRow) -> dict[str, Any]:
-    lists = {"asked": list(row.asked), "replied": list(row.replied), "failed": dict(row.failed)}
-    return {"round": row.round, "seconds": row.seconds, **lists}
+    return {
+        "round": row.round,
+        "seconds": row.seconds,
+        "asked": list(row.asked),
+        "replied": list(row.replied),
+        "failed": dict(row.failed),
+    }
 
 
-def _under_way(last: Mapping[str, Any]) -> dict[str, Any] | None:
-    if last["event"] != "asked":
+def _under_way(newest: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Return the exchange that the newest line of the audit log asks for; None if it is another."""
+    if newest["event"] != "asked":
         return None
-    details = last["details"]
-    asked = sorted({*details["tasks"], *details["evaluate"]})
+    details = newest["details"]
     return {
         "round": details["round"],
         "part": details["part"],
-        "asked": asked,
-        "since": last["time"],
+        "asked": sorted({*details["tasks"], *details["evaluate"]}),
+        "since": newest["time"],
     }
 
 
 def _key_metric(run: RunFolder, metric: str) -> dict[str, Any]:
-    # A long run has hundreds of thousands of rows: most are told apart before they are parsed.
+    # A long run has hundreds of thousands of rows: most are skipped before they are parsed.
     rows = read_rows(run.path / "metrics.jsonl", MetricRow, [], containing=metric)
     values = mean_over_sites(rows, metric)
     best = run.best()
@@ -127,87 +135,100 @@ def _key_metric(run: RunFolder, metric: str) -> dict[str, Any]:
 
 
 def lines(state: Mapping[str, Any]) -> list[str]:
-    """Return what :func:`progress` tells as text of at most 80 columns."""
+    """Return what :func:`progress` found, as text of at most 80 columns."""
+    sites = count(state["sites"], "site")
     rounds = f"round {state['round']} of {state['rounds']}"
-    found = [f"{state['method']}: {state['status']}, {rounds}, {count(state['sites'], 'site')}"]
+    text = [f"{state['method']}: {state['status']}, {rounds}, {sites}"]
     if state["reason"]:
-        found += _item("reason", state["reason"])
-    found += _item("started", f"{_when(state['started'])}, last written {_when(state['written'])}")
+        text += _item("reason", state["reason"])
+    started = _readable_time(state["started"])
+    text += _item("started", f"{started}, last written {_readable_time(state['written'])}")
     if state["seconds_per_round"] is not None:
-        found += _item("a round", f"{state['seconds_per_round']:.1f} s")
+        text += _item("a round", f"{state['seconds_per_round']:.1f} s")
     purpose = state.get("purpose")
     if purpose:
-        found += _item("purpose", purpose)
-    now = state["under_way"]
-    if now:
-        asked = now["asked"]
-        who = ", ".join(asked) if len(asked) <= MOST_SITES else count(len(asked), "site")
-        found += _item("now", f"round {now['round']}: {who} asked at {_when(now['since'])}")
-    for site, digest in list(state["waiting"].items())[:MOST_SITES]:
-        found += _item("waiting", f"for approval: {site}, job {digest}")
-    found += _item("", more_sites(len(state["waiting"])))
-    last = state["exchange"]
-    if last:
-        counts = f"{len(last['asked'])} asked, {len(last['replied'])} replied, {len(last['failed'])} failed"
-        found += _item("exchange", f"round {last['round']}: {counts}, {last['seconds']:.1f} s")
-        found += _reasons(last["failed"])
+        text += _item("purpose", purpose)
+    text += _present(state)
+    exchange = state["exchange"]
+    if exchange:
+        text += _item("exchange", _outcome(exchange))
+        text += _reasons(exchange["failed"])
     for name in ("best", "last"):
-        value = state[name]
-        if value:
-            found += _item(
-                name,
-                f"{state['metric']} {value['value']:.3f} after {count(value['round'], 'round')}",
-            )
-    found += _item("labels", nobody_asked(state["enough_labels"]))
+        measured = state[name]
+        if measured:
+            value = f"{state['metric']} {measured['value']:.3f}"
+            text += _item(name, f"{value} after {count(measured['round'], 'round')}")
+    text += _item("labels", nobody_asked(state["enough_labels"]))
     missing = state["not_evaluated"]
     if missing:
-        found += _item("missing", f"evaluation of the last model, at {count(len(missing), 'site')}")
-        found += _reasons(missing)
-    return found + _item(
-        "traffic", f"{state['bytes_down'] / 1e6:.1f} MB down, {state['bytes_up'] / 1e6:.1f} MB up"
-    )
+        text += _item("missing", f"evaluation of the last model, at {count(len(missing), 'site')}")
+        text += _reasons(missing)
+    down = state["bytes_down"] / 1e6
+    up = state["bytes_up"] / 1e6
+    text += _item("traffic", f"{down:.1f} MB down, {up:.1f} MB up")
+    return text
+
+
+def _present(state: Mapping[str, Any]) -> list[str]:
+    """Return the lines of what goes on now: who was asked, and who waits for approval."""
+    text = list[str]()
+    exchange = state["under_way"]
+    if exchange:
+        asked = exchange["asked"]
+        sites = ", ".join(asked) if len(asked) <= MOST_SITES else count(len(asked), "site")
+        since = _readable_time(exchange["since"])
+        text += _item("now", f"round {exchange['round']}: {sites} asked at {since}")
+    waiting = state["waiting"]
+    for site, digest in list(waiting.items())[:MOST_SITES]:
+        text += _item("waiting", f"for approval: {site}, job {digest}")
+    return text + _item("", more_sites(len(waiting)))
+
+
+def _outcome(exchange: Mapping[str, Any]) -> str:
+    asked = len(exchange["asked"])
+    replied = len(exchange["replied"])
+    failed = len(exchange["failed"])
+    counts = f"{asked} asked, {replied} replied, {failed} failed"
+    return f"round {exchange['round']}: {counts}, {exchange['seconds']:.1f} s"
 
 
 def round_lines(state: Mapping[str, Any], first: int) -> list[str]:
-    """Return what :func:`progress` tells of the rounds from ``first`` to the last committed one, of
-    80 columns at most.
+    """Return what :func:`progress` found of the rounds since ``first``, of at most 80 columns.
 
-    One line, and one more for each site of the last exchange that did not answer.
+    There is one line, and one more for each site of the last exchange that did not answer.
     """
-    done = (
-        f"round {state['round']}"
-        if first >= state["round"]
-        else f"rounds {first} to {state['round']}"
-    )
-    facts = []
+    last_round = state["round"]
+    done = f"round {last_round}" if first >= last_round else f"rounds {first} to {last_round}"
+    facts = list[str]()
+    failed = list[str]()
     exchange = state["exchange"]
     if exchange:
-        facts.append(
-            f"{len(exchange['replied'])} of {count(len(exchange['asked']), 'site')} replied"
-        )
-    last = state["last"]
-    if last:
-        facts.append(f"{state['metric']} {last['value']:.3f} (round {last['round']})")
+        sites = count(len(exchange["asked"]), "site")
+        facts.append(f"{len(exchange['replied'])} of {sites} replied")
+        failed = _reasons(exchange["failed"])
+    measured = state["last"]
+    if measured:
+        facts.append(f"{state['metric']} {measured['value']:.3f} (round {measured['round']})")
     if exchange:
         facts.append(f"{exchange['seconds']:.1f} s")
-    text = f"{done} of {state['rounds']}" + (f": {', '.join(facts)}" if facts else "")
-    failed = _reasons(exchange["failed"]) if exchange else []
+    text = f"{done} of {state['rounds']}"
+    if facts:
+        text += f": {', '.join(facts)}"
     return [*textwrap.wrap(text, WIDTH, subsequent_indent="  "), *failed]
 
 
-def _when(time: str) -> str:
+def _readable_time(time: str) -> str:
     return time.replace("T", " ").replace("+00:00", " UTC")
 
 
 def _reasons(failed: Mapping[str, str]) -> list[str]:
-    shown = [
-        line
-        for site, reason in sorted(failed.items())[:MOST_SITES]
-        for line in _item("", f"{site}: {reason}")
-    ]
-    return shown + _item("", more_sites(len(failed)))
+    """Return the lines of why sites failed, of the first few sites."""
+    text = list[str]()
+    for site, reason in sorted(failed.items())[:MOST_SITES]:
+        text += _item("", f"{site}: {reason}")
+    return text + _item("", more_sites(len(failed)))
 
 
 def _item(name: str, text: str) -> list[str]:
-    """Return the lines of an item; none of an empty text."""
+    """Return the lines of an item; no line for an empty text."""
     return textwrap.wrap(text, WIDTH, initial_indent=f"  {name:<10}", subsequent_indent=" " * 12)

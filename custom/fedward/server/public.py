@@ -23,31 +23,32 @@ from fedward.training.networks import Networks
 
 
 def refuse_sites_file(sites: Sequence[str], site_folders: Sequence[Path]) -> None:
-    """Raise ConfigError where the server's file is also that of a site: its images would be called
-    public.
-    """
-    own = find_site_file(SERVER, site_folders)
-    if own is None:
+    """Raise ConfigError if the server's file is also a site's, whose images are not public."""
+    server_file = find_site_file(SERVER, site_folders)
+    if server_file is None:
         return
     for site in sites:
         file = find_site_file(site, site_folders)
-        if file and file.samefile(own):
-            where = f"the server's own images, {own}"
-            remedy = f"Let {SERVER}.yaml name public images, or remove it."
+        if file and file.samefile(server_file):
             raise ConfigError(
-                where,
+                f"the server's own images, {server_file}",
+                f"Let {SERVER}.yaml name public images, or remove it.",
                 expected="a file that is no site's",
                 found=f"that of {site}, {file}",
-                remedy=remedy,
             )
 
 
 class PublicImages:
-    """Images on which the server evaluates models, from which it learns without labels, or which a
-    report shows.
+    """Images that the server evaluates models on, learns from without labels, or shows in a report.
 
-    They are read at first use, from ``server.yaml`` in one of ``site_folders`` or, in a simulation,
-    from ``synthetic``; ``folder`` is for decoded images.
+    They are read at first use.
+
+    Args:
+        experiment: the run's experiment.
+        algorithm: its method.
+        folder: for decoded images.
+        site_folders: where ``server.yaml`` may lie.
+        synthetic: in a simulation, what makes the images of a server without a file.
     """
 
     def __init__(
@@ -64,8 +65,9 @@ class PublicImages:
 
     @cached_property
     def learner(self) -> Learner:
-        """Trains on training and validation images, as labels are not looked at, and evaluates on
-        the latter.
+        """Trains on training and validation images, without their labels, and evaluates.
+
+        It evaluates on the validation images.
         """
         data = self._source.read(class_totals=False)
         networks = Networks(self._experiment, self._algorithm, device_of(data.device, SERVER))
@@ -78,9 +80,7 @@ class PublicImages:
 
     @property
     def there(self) -> bool:
-        """Whether the server has a file of its own, or synthetic images among sites that have
-        nothing else either.
-        """
+        """Whether the server has a file, or synthetic images as all sites have them."""
         if self._source.file is not None:
             return True
         has_synthetic = (
@@ -90,35 +90,49 @@ class PublicImages:
 
     @property
     def number(self) -> int:
-        """How many images there are to learn from."""
+        """Number of images to learn from."""
         return len(self.learner.images["all"]) if self.there else 0
 
     def accuracy(self, state: State) -> float:
         """Return a model's accuracy on the validation images, in [0, 1]."""
         with threads_limited(self.learner.images.data.threads):
             rows = self.learner.evaluate(dict(state), ("val",)).metrics
-        return float(next(row["value"] for row in rows if row["name"] == "accuracy"))
+        values = {row["name"]: row["value"] for row in rows}
+        return float(values["accuracy"])
 
     def require(self, uses: Collection[str]) -> None:
-        """Raise ConfigError if there are no images for one of these uses: before the first round."""
+        """Raise ConfigError if there are no images for one of these uses.
+
+        It is called before the first round.
+        """
         if "validation" in uses and not (self.there and len(self.learner.images.data.val)):
-            wanted = "labelled validation images at the server to evaluate models on"
-            raise self._lacks(wanted, "policy=static or policy=gated_similarity")
-        if "training" in uses and not self.number:
-            wanted = "public images at the server to learn from without labels"
-            raise self._lacks(wanted, "contrastive=client or contrastive=off")
+            raise self._missing(
+                "labelled validation images at the server to evaluate models on",
+                instead="policy=static or policy=gated_similarity",
+            )
+        if "training" in uses and self.number == 0:
+            raise self._missing(
+                "public images at the server to learn from without labels",
+                instead="contrastive=client or contrastive=off",
+            )
 
     def learn(
         self, model: State, round_: int, task: str, memory: MutableMapping[str, State]
     ) -> tuple[State, dict[str, float]]:
-        """Train a model as a site does for a task; return it with the mean losses. ``memory`` is
-        changed.
+        """Train a model as a site does for a task, and return it with the mean losses.
 
-        Raises WorkError if the loss is no longer finite.
+        Args:
+            model: the one to start from.
+            round_: from 1.
+            task: a task of the method.
+            memory: models kept between rounds, by role. It is changed.
+
+        Raises:
+            WorkError: the loss is no longer finite.
         """
         try:
             with threads_limited(self.learner.images.data.threads):
-                trained, _, means = self.learner.train(model, [], round_, task=task, memory=memory)
+                update = self.learner.train(model, [], round_, task=task, memory=memory)
         except WorkError as error:
             raise WorkError(
                 f"{SERVER}, {task}, round {round_}: {error.problem}",
@@ -126,39 +140,43 @@ class PublicImages:
                 expected=error.expected,
                 found=error.found,
             ) from error
-        return trained, means
+        return update.model, update.means
 
     def first(self, count: int) -> Tensor:
-        """Return float32 (N, C, H, W) in [0, 1] on the CPU: the first validation images, then
-        others; N <= count.
+        """Return the first images, the validation images before others.
+
+        Returns:
+            float32 (N, C, H, W) in [0, 1] on the CPU, with N <= ``count``; N is 0 without images.
         """
         data = self._experiment.data
-        parts = (
-            [self.learner.images[name] for name in ("val", "labelled", "unlabelled")]
-            if self.there
-            else []
-        )
-        taken = [part.take(torch.arange(min(len(part), count))).cpu() for part in parts]
-        return torch.cat([torch.empty(0, data.channels, data.image_size, data.image_size), *taken])[
-            :count
-        ]
+        taken = [torch.empty(0, data.channels, data.image_size, data.image_size)]
+        if self.there:
+            for name in ("val", "labelled", "unlabelled"):
+                images = self.learner.images[name]
+                taken.append(images.take(torch.arange(min(len(images), count))).cpu())
+        return torch.cat(taken)[:count]
 
     def pictures(self, model: State, images: Tensor) -> dict[str, Tensor]:
-        """Return the method's pictures of a model's work on images, by name: each (N, C, H, W) on
-        the CPU.
+        """Return the method's pictures of a model's work on images.
+
+        Returns:
+            Name -> (N, C, H, W) on the CPU; none if the method draws none.
         """
         if self._algorithm.pictures is None:
             return {}
         networks = self.learner.networks
-        made = self._algorithm.pictures(networks.load(model).eval(), images.to(networks.device))
-        return {name: picture.cpu() for name, picture in made.items()}
+        net = networks.load(model).eval()
+        pictures = self._algorithm.pictures(net, images.to(networks.device))
+        return {name: picture.cpu() for name, picture in pictures.items()}
 
-    def _lacks(self, wanted: str, instead: str) -> ConfigError:
-        found = (
-            f"{SERVER}.yaml names none"
-            if self.there
-            else f"no file {SERVER}.yaml and no synthetic images"
+    def _missing(self, wanted: str, instead: str) -> ConfigError:
+        """Return the error that the server lacks images; ``instead``: settings that need none."""
+        found = f"no file {SERVER}.yaml and no synthetic images"
+        if self.there:
+            found = f"{SERVER}.yaml names none"
+        return ConfigError(
+            f"method {self._experiment.method}",
+            f"Give the server such a file, or set {instead}.",
+            expected=wanted,
+            found=found,
         )
-        where = f"method {self._experiment.method}"
-        remedy = f"Give the server such a file, or set {instead}."
-        return ConfigError(where, expected=wanted, found=found, remedy=remedy)

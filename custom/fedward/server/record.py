@@ -16,41 +16,57 @@ def record_sites(run: RunFolder, exchange: Exchange, result: Result) -> None:
     """Write what each site has sent, and the method's decisions."""
     run.note_origins({site: answer.synthetic for site, answer in result.answers.items()})
     for site, answer in sorted(result.answers.items()):
-        counts = {"labelled": answer.labelled, "unlabelled": answer.unlabelled}
-        told = set[str]()
-        for metric in answer.metrics:
-            # All rows of a split have the same classes: the first says them.
-            said = {
-                name: value
-                for name, value in vars(metric).items()
-                if name != "classes" or metric.split not in told
-            }
-            told.add(metric.split)
-            run.append("metrics", MetricRow(exchange.model_round, site, **said))
-        binned = answer.binned
-        if binned:
-            run.append("binned", BinnedRow(exchange.model_round, site, **binned.model_dump()))
-        for name, value in ({**answer.train, **counts} if site in exchange.tasks else {}).items():
-            run.append(
-                "metrics",
-                MetricRow(exchange.round, site, "train", name, value, sum(counts.values())),
-            )
-        labels = answer.label_counts
-        if labels:
+        _record_evaluation(run, exchange, site, answer)
+        if site in exchange.tasks:
+            _record_training(run, exchange, site, answer)
+        if answer.label_counts:
             row = QueryRow(
-                exchange.round, site, **labels.model_dump(), **counts, minutes=answer.minutes
+                exchange.round,
+                site,
+                **answer.label_counts.model_dump(),
+                labelled=answer.labelled,
+                unlabelled=answer.unlabelled,
+                minutes=answer.minutes,
             )
             run.append("queries", row)
     for site, request in result.requests.items():
-        up = result.bytes_up.get(site, 0)
+        bytes_up = result.bytes_up.get(site, 0)
         peers = len(wire.roles(request.arrays))
-        run.append("bytes", ByteRow(exchange.round, site, request.nbytes, up, peers))
+        run.append("bytes", ByteRow(exchange.round, site, request.nbytes, bytes_up, peers))
     for log, decision in exchange.record.items():
         run.append(log, {"round": exchange.round, **decision})
 
 
+def _record_evaluation(run: RunFolder, exchange: Exchange, site: str, answer: Answer) -> None:
+    """Write a site's metrics and counts of the model."""
+    splits_with_classes = set[str]()
+    for metric in answer.metrics:
+        fields = dict(vars(metric))
+        # All rows of a split have the same classes, and only the first one names them.
+        if metric.split in splits_with_classes:
+            del fields["classes"]
+        splits_with_classes.add(metric.split)
+        run.append("metrics", MetricRow(exchange.model_round, site, **fields))
+    if answer.binned:
+        run.append("binned", BinnedRow(exchange.model_round, site, **answer.binned.model_dump()))
+
+
+def _record_training(run: RunFolder, exchange: Exchange, site: str, answer: Answer) -> None:
+    """Write a site's mean losses and its numbers of training images."""
+    images = answer.labelled + answer.unlabelled
+    numbers = {
+        **answer.train,
+        "labelled": answer.labelled,
+        "unlabelled": answer.unlabelled,
+    }
+    for name, value in numbers.items():
+        run.append("metrics", MetricRow(exchange.round, site, "train", name, value, images))
+
+
 def record_round(run: RunFolder, exchange: Exchange, result: Result, seconds: float) -> RoundRow:
     """Write the row of an exchange that belongs to a round, and return it."""
+    answers = sorted(result.answers.items())
+    requests = result.requests.values()
     row = RoundRow(
         round=exchange.round,
         part=exchange.part,
@@ -58,40 +74,44 @@ def record_round(run: RunFolder, exchange: Exchange, result: Result, seconds: fl
         asked=tuple(sorted(exchange.tasks)),
         replied=tuple(result.useful),
         failed=result.failed,
-        restarts={
-            site: answer.restarts
-            for site, answer in sorted(result.answers.items())
-            if answer.restarts
-        },
-        bytes_down=sum(request.nbytes for request in result.requests.values()),
+        restarts={site: answer.restarts for site, answer in answers if answer.restarts},
+        bytes_down=sum(request.nbytes for request in requests),
         bytes_up=sum(result.bytes_up.values()),
-        peer_models=sum(len(wire.roles(request.arrays)) for request in result.requests.values()),
+        peer_models=sum(len(wire.roles(request.arrays)) for request in requests),
     )
     run.append("rounds", row)
     return row
 
 
 def key_values(answers: Mapping[str, Answer], key_metric: str) -> dict[str, float | None]:
-    """Return site -> key metric of the evaluated model on validation images; None where it is not
-    defined.
+    """Return site -> key metric of the evaluated model on validation images.
+
+    None where the metric is not defined; sites that did not evaluate are left out.
     """
-    return {
-        site: metric.value
-        for site, answer in sorted(answers.items())
-        for metric in answer.metrics
-        if (metric.split, metric.name) == ("val", key_metric)
-    }
+    values = {}
+    for site, answer in sorted(answers.items()):
+        for metric in answer.metrics:
+            if metric.split == "val" and metric.name == key_metric:
+                values[site] = metric.value
+    return values
 
 
 def keep_best(
     run: RunFolder, exchange: Exchange, values: Mapping[str, float | None], key_metric: str
 ) -> None:
-    """Save the evaluated model if it is the best so far by the mean over sites."""
+    """Save the evaluated model if it is the best so far by the mean over sites.
+
+    ``values``: of :func:`key_values`.
+    """
     if not evaluated(values, run.sites):
         return
     round_ = exchange.model_round
     mean = fmean(value for value in values.values() if value is not None)
+    candidates = {round_: mean}
     best = run.best()
-    if latest_best({round_: mean, **dict([best] if best else [])}) == round_:
+    if best:
+        best_round, best_value = best
+        candidates[best_round] = best_value
+    if latest_best(candidates) == round_:
         about = {"round": round_, "metric": f"mean over sites of val {key_metric}", "value": mean}
         run.save_global("best", exchange.model, about)
