@@ -1,6 +1,4 @@
-"""What a site checks before it works: its policy and its administrator's approval, at every
-request.
-"""
+"""What a site checks at every request before it works: its policy, and the approval of the job."""
 
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -43,8 +41,9 @@ from fedward.text import count
 
 _RELATIVE = 1e-5
 _ABSOLUTE = 1e-6
-"""How far a first model may differ from the one this site makes of the same seed: processors round
-differently.
+"""How far a first model may differ from the one this site makes of the same seed.
+
+Processors round differently.
 """
 
 _log = logging.getLogger(__name__)
@@ -53,12 +52,16 @@ _log = logging.getLogger(__name__)
 class Admission:
     """Decides whether a site answers a request.
 
-    The policy is read anew for each request, so that a change or an approval counts from the next
-    one on.
+    The policy is read again for each request, so that a change or an approval counts from the next
+    request on.
 
-    ``folder``: the site's own, where approvals and the ledgers of questions and sums lie. ``read``
-    returns the policy, by default one that forbids nothing. ``noise``: whether the job's privacy
-    scope adds noise to updates here.
+    Args:
+        site: its name.
+        experiment: the job's.
+        algorithm: its method.
+        folder: the site's own, with approvals and the ledgers of questions and sums.
+        read: returns the policy; by default one that forbids nothing.
+        noise: whether the job's privacy scope adds noise to updates here.
     """
 
     def __init__(
@@ -81,10 +84,11 @@ class Admission:
         self._sums = sums.sums_file(folder, site)
 
     def waiting(self, request: Request, arrays: Mapping[str, np.ndarray]) -> Message | None:
-        """Return the answer of a site whose administrator has not approved the job yet; None if the
-        work may begin.
+        """Return the answer of a site that has not approved the job; None if work may begin.
 
-        ``request`` is of the site's own job and one of its rounds: its log has checked that.
+        Args:
+            request: of the site's own job and one of its rounds: its log has checked that.
+            arrays: that came with it.
 
         Raises:
             JobRefusedError: the policy forbids the job, or cannot be read.
@@ -114,64 +118,50 @@ class Admission:
         )
 
     def check_training(self, phases: Sequence[Phase], data: SiteData) -> None:
-        """Raise PolicyError where a round would learn from too few or too many of this site's
-        images, or in few steps.
+        """Raise PolicyError for a round of too few or too many of this site's images, or steps.
 
-        How many is computed and nothing is listed: a job may say billions of epochs.
+        Numbers are computed and nothing is listed: a job may say billions of epochs.
         """
         policy = _policy(self._site, self._read)
         settings = self._algorithm.settings
-        batch = settings.batch * data.processes
         steps = 0
-        seen = 0
-        checked = []
+        images_seen = 0
+        checked = list[Finding]()
         for phase in phases:
-            labelled, unlabelled = _held(phase, data)
-            paced = (
-                [labelled] if phase.objective.uses.pace == "labelled" else [labelled, unlabelled]
-            )
-            images = phase_images(settings, [number for number in paced if number])
-            steps_here = step_count(images, batch)
-            steps += steps_here
-            seen += images * (bool(labelled) + bool(unlabelled))
-            trains = steps_here and not isinstance(phase.objective, Measurement)
+            labelled, unlabelled = _available(phase, data)
+            counted = [labelled, unlabelled]
+            if phase.objective.uses.pace == "labelled":
+                counted = [labelled]
+            images = phase_images(settings, [number for number in counted if number])
+            steps_of_phase = step_count(images, settings.batch * data.processes)
+            steps += steps_of_phase
+            images_seen += images * (bool(labelled) + bool(unlabelled))
+            trains = steps_of_phase > 0 and not isinstance(phase.objective, Measurement)
             if trains:
                 rate = StepSize("phase", phase.learning_rate, settings.optimizer)
                 checked += step_findings(policy, settings, [rate])
             for kind, number in (("labelled", labelled), ("unlabelled", unlabelled)):
                 different = min(number, images)
-                kept = not different or different >= policy.minimum_images
-                allowed = f"at least {policy.minimum_images} different {kind} images"
-                checked.append(
-                    Finding(
-                        "minimum_images", allowed, "the round would use fewer of this site's", kept
-                    )
-                )
-                if trains and different:
-                    kept = min(different, images // steps_here) >= policy.minimum_batch
-                    allowed = f"at least {policy.minimum_batch} different {kind} images in a step"
-                    checked.append(
-                        Finding(
-                            "minimum_batch",
-                            allowed,
-                            "the round would take some on fewer here",
-                            kept,
-                        )
-                    )
+                if not different:
+                    continue
+                checked.append(_enough_images(policy, kind, different))
+                if trains:
+                    in_a_step = min(different, images // steps_of_phase)
+                    checked.append(_enough_in_a_step(policy, kind, in_a_step))
         checked.append(_enough_steps(policy, steps, "the round would take fewer here"))
-        allowed, _, kept = at_most(
-            policy.maximum_images, seen * self._algorithm.requirements.server.exchanges
-        )
-        checked.append(
-            Finding("maximum_images", allowed, "the round would go through more here", kept)
-        )
+        in_the_round = images_seen * self._algorithm.requirements.server.exchanges
+        allowed, _, kept = at_most(policy.maximum_images, in_the_round)
+        asked = "the round would go through more here"
+        checked.append(Finding("maximum_images", allowed, asked, kept))
         refuse_unless(self._site, checked)
 
     def draws(self) -> Draws:
-        """Return what draws at random at this site: by the job's seed and, if the policy says so,
-        the site's secret.
+        """Return the random draws of this site.
 
-        Raises JobRefusedError where the secret is no file of its owner alone, or damaged.
+        They depend on the job's seed and, if the policy says so, on the site's secret.
+
+        Raises:
+            JobRefusedError: the secret's file is damaged, or not its owner's alone.
         """
         seed = self._experiment.seed
         if _policy(self._site, self._read).draws == "seed":
@@ -180,42 +170,42 @@ class Admission:
             return Draws(seed, site_secret(self._folder))
 
     def smallest_batch(self) -> int:
-        """Return how many images a step must be of."""
+        """Return the number of images that a step needs at least."""
         return _policy(self._site, self._read).minimum_batch
 
     def check_steps(self, taken: int) -> None:
-        """Raise PolicyError where a round took fewer steps than the policy asks for, as nothing was
-        to be learned.
+        """Raise PolicyError where a round took fewer steps than the policy asks for.
 
-        A round without any step has no update, and is fine.
+        Where there is nothing to learn, no step is taken. A round without any step has no update,
+        and is fine.
         """
-        refuse_unless(
-            self._site,
-            [_enough_steps(_policy(self._site, self._read), taken, "the round took fewer here")],
-        )
+        policy = _policy(self._site, self._read)
+        refuse_unless(self._site, [_enough_steps(policy, taken, "the round took fewer here")])
 
     def check_questions(self, number: int) -> None:
-        """Raise PolicyError where a run would ask for so many labels here and the policy allows
-        fewer.
-        """
+        """Raise PolicyError if the policy allows fewer labels than a run would ask for here."""
         allowed, _, kept = at_most(_policy(self._site, self._read).maximum_questions, number)
-        asked = "the run would ask for more here"  # how many follows from the number of images
+        # The number is not said: it follows from the number of this site's images.
+        asked = "the run would ask for more here"
         refuse_unless(self._site, [Finding("maximum_questions", allowed, asked, kept)])
 
     def grant_questions(self, query: Query, labels: int) -> int:
-        """Return for how many of its labels a query may ask here, as the policy limits all runs
-        together; count them.
+        """Return for how many of its labels a query may ask here, and count them.
 
-        Raises DataError where the site's ledger of questions is not what was written.
+        The policy limits the questions of all runs together.
+
+        Raises:
+            DataError: the site's ledger of questions is not what was written.
         """
         most = _policy(self._site, self._read).maximum_questions_in_all
         return grant(self._questions, query, labels, most) if labels else 0
 
     def grant_sums(self, run: str, kind: sums.Kind, images: sums.ImageSet) -> None:
-        """Note that a run is told sums of a set of images here.
+        """Note that sums of a set of images are reported to a run.
 
         Raises:
-            PolicyError: sums of nearly the same images were told before, or as many runs as may be.
+            PolicyError: sums of nearly the same images were reported before, or to as many runs as
+                the policy allows.
             DataError: the site's ledger of sums is not what was written.
         """
         policy = _policy(self._site, self._read)
@@ -237,9 +227,7 @@ class Admission:
     def _check_first_model(
         self, policy: Policy, request: TaskRequest, arrays: Mapping[str, np.ndarray]
     ) -> None:
-        """Compare the model of the first exchange with the one it has to be: a fresh one, or the
-        weights allowed.
-        """
+        """Raise PolicyError if the first model is neither a fresh one nor the weights named."""
         if policy.starting_weights == "any" or (request.round, request.part) != (1, 0):
             return
         if request.weights:
@@ -251,9 +239,13 @@ class Admission:
         refuse_unless(self._site, [Finding("starting_weights", allowed, "others were sent", same)])
 
     def _is_fresh(self, arrays: Mapping[str, np.ndarray]) -> bool:
-        fresh = wire.flatten("model", initial_model(self._experiment, self._algorithm).state)
+        """Return whether the model sent is the one that this site makes of the job's seed."""
+        first = initial_model(self._experiment, self._algorithm)
+        fresh = wire.flatten("model", first.state)
         sent = {name: array for name, array in arrays.items() if name.startswith("model/")}
-        return set(sent) == set(fresh) and all(
+        if sent.keys() != fresh.keys():
+            return False
+        return all(
             array.shape == fresh[name].shape
             and np.allclose(array, fresh[name], _RELATIVE, _ABSOLUTE)
             for name, array in sent.items()
@@ -261,13 +253,15 @@ class Admission:
 
 
 def admit_extensions(site: str, read: Callable[[], Policy], experiment: Mapping[str, Any]) -> None:
-    """Raise JobRefusedError where the policy does not let in what a job takes from other packages.
+    """Raise JobRefusedError where the policy refuses what a job takes from other packages.
 
-    ``experiment``: plain JSON values, as an :class:`Experiment` would import those packages.
+    Args:
+        site: its name.
+        read: returns the policy.
+        experiment: plain JSON values, as an :class:`Experiment` would import those packages.
     """
-    refuse_unless(
-        site, [extension_finding(_policy(site, read), extensions(experiment))], JobRefusedError
-    )
+    finding = extension_finding(_policy(site, read), extensions(experiment))
+    refuse_unless(site, [finding], JobRefusedError)
 
 
 def _policy(site: str, read: Callable[[], Policy]) -> Policy:
@@ -277,26 +271,40 @@ def _policy(site: str, read: Callable[[], Policy]) -> Policy:
 
 @contextmanager
 def _closed_by_errors(site: str, expected: str, found: str) -> Iterator[None]:
-    """Refuse every job where the site's own rules cannot be read; only its log tells why."""
+    """Refuse every job while the site's own rules cannot be read; only its log says why."""
     try:
         yield
     except ConfigError as error:
         _log.error("site %s: %s", site, error)
-        remedy = "It refuses every job; its administrator finds the reason in the site's own log."
         raise JobRefusedError(
-            f"policy of {site}", expected=expected, found=found, remedy=remedy
+            f"policy of {site}",
+            "It refuses every job; its administrator finds the reason in the site's own log.",
+            expected=expected,
+            found=found,
         ) from error
 
 
+def _enough_images(policy: Policy, kind: str, different: int) -> Finding:
+    allowed = f"at least {policy.minimum_images} different {kind} images"
+    asked = "the round would use fewer of this site's"
+    return Finding("minimum_images", allowed, asked, different >= policy.minimum_images)
+
+
+def _enough_in_a_step(policy: Policy, kind: str, different: int) -> Finding:
+    allowed = f"at least {policy.minimum_batch} different {kind} images in a step"
+    asked = "the round would take some on fewer here"
+    return Finding("minimum_batch", allowed, asked, different >= policy.minimum_batch)
+
+
 def _enough_steps(policy: Policy, steps: int, asked: str) -> Finding:
-    kept = not steps or steps >= policy.minimum_steps
+    kept = steps == 0 or steps >= policy.minimum_steps
     return Finding("minimum_steps", f"at least {policy.minimum_steps}", asked, kept)
 
 
-def _held(phase: Phase, data: SiteData) -> tuple[int, int]:
+def _available(phase: Phase, data: SiteData) -> tuple[int, int]:
     """Return how many labelled and unlabelled images a phase may draw from."""
     uses = phase.objective.uses
     labelled = len(data.labelled)
-    unlabelled = sum(name not in data.refused for name in data.unlabelled.ids)
-    others = {"none": 0, "unlabelled": unlabelled, "all": labelled + unlabelled}[uses.unlabelled]
-    return labelled if uses.labelled else 0, others
+    usable = sum(name not in data.refused for name in data.unlabelled.ids)
+    unlabelled = {"none": 0, "unlabelled": usable, "all": labelled + usable}[uses.unlabelled]
+    return labelled if uses.labelled else 0, unlabelled

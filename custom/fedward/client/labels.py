@@ -24,15 +24,23 @@ from fedward.sites.data import Label
 _log = logging.getLogger(__name__)
 
 _NO_RECORD = (
-    "site %s, round %d: no record of earlier questions of this run, so they begin anew. If the site has "
-    "taken part in it before, its folder was replaced: put the former one in its place."
+    "site %s, round %d: no record of earlier questions of this run, so questions start again. "
+    "If the site has taken part in it before, its folder was replaced: put the former one in its "
+    "place."
 )
 _FEWER = (
-    "site %s, round %d: %d labels are due, and people are asked for %d: the site's policy allows no more questions of "
-    "all runs together (maximum_questions_in_all)."
+    "site %s, round %d: %d labels are due, and people are asked for %d: the site's policy allows "
+    "no more questions of all runs together (maximum_questions_in_all)."
 )
+_GONE = (
+    "site %s, round %d: %d labels that it had before are gone from the queue, and train no more. "
+    "If nobody took them back, the queue's file was replaced: put the former one in its place."
+)
+_MOST_SHOWN = 5
+"""Unusable answers that a line of the log shows."""
+
 Choose = Callable[[Sequence[str], int], Sequence[str]]
-"""(ids, number) -> so many of the ids, the most wanted first."""
+"""Maps ids and a number to that many of the ids, the most wanted first."""
 
 
 @dataclass(frozen=True)
@@ -40,21 +48,17 @@ class Answers:
     """What came back for the images a site asked about."""
 
     labels: dict[str, Label] = field(default_factory=dict)
+    """Usable labels, by id."""
     cannot_tell: frozenset[str] = frozenset()
     """Images that were looked at and got no class."""
     refused: frozenset[str] = frozenset()
-    """Of these, the ones not to be trained on: unusable, or of none of the classes."""
+    """Images among ``cannot_tell`` not to be trained on: unusable, or of none of the classes."""
     shared: int = 0
-    """Images whose answer was given for another one too, of the same lesion: what they cost is
-    counted there.
-    """
+    """Images that got their answer with another image of the same lesion, at no further cost."""
     unusable: int = 0
-    """Answers that are no class of the job, or about images that are none of the site's training
-    images.
-    """
+    """Answers that are not a class of the job, or about images the site does not train on."""
     unasked: int = 0
-    """Answers about training images without a label of their own that this run has not asked about.
-    """
+    """Answers about unlabelled training images that this run has not asked about."""
 
 
 @dataclass(frozen=True)
@@ -66,30 +70,37 @@ class Annotators:
     pool: Sequence[str]
     """Ids of the training images that have a label or may get one."""
     answers: Callable[[Collection[str]], Answers] = lambda asked: Answers()
-    """Returns what is known by now of the images asked about."""
+    """Returns what has been answered so far about the images asked about."""
     ask: Callable[[str, int, str, Sequence[str]], None] = lambda run, round_, strategy, ids: None
-    """Asks, for a run, round and strategy, about images, the most wanted first; asking again
-    changes nothing. Called in each exchange, also with no images: a run that asks is not over."""
+    """Asks, for a run, round and strategy, about images, the most wanted first.
+
+    Asking for the same again changes nothing. It is called in each exchange, also without images: a
+    run that asks is not over.
+    """
 
 
 def oracle_of(data: SiteData) -> Annotators:
     """Return the data's own labels, each of which is seen once it is asked for."""
     truth = labels_in(data)
-    return Annotators({}, list(truth), lambda asked: Answers({name: truth[name] for name in asked}))
+
+    def answers(asked: Collection[str]) -> Answers:
+        return Answers({name: truth[name] for name in asked})
+
+    return Annotators({}, list(truth), answers)
 
 
 def nobody_of(data: SiteData) -> Annotators:
-    """Return the labels that the data hold, to which nobody adds."""
-    known = labels_in(data)
-    return Annotators(known, list(known))
+    """Return the labels that the data hold; nobody adds to them."""
+    labels = labels_in(data)
+    return Annotators(labels, list(labels))
 
 
 def people_of(data: SiteData, queue: Queue) -> Annotators:
-    """Return the clinicians at a site, who answer through its queue; its data's own labels are
-    known beforehand.
+    """Return the clinicians at a site, who answer through its queue.
+
+    The labels in the site's data are known beforehand.
     """
-    rules = queue.rules
-    known = labels_in(data)
+    known_labels = labels_in(data)
     pool = [*data.labelled.ids, *data.unlabelled.ids]
 
     def ask(run: str, round_: int, strategy: str, ids: Sequence[str]) -> None:
@@ -98,41 +109,69 @@ def people_of(data: SiteData, queue: Queue) -> Annotators:
         if new:
             _log.info("site %s, round %d: %d images wait for an answer", data.site, round_, new)
 
-    def label_of(text: str) -> Label:
-        return rules.label_kind.encode(rules.label_kind.split(text), data.classes)
-
     def answers(asked: Collection[str]) -> Answers:
-        """Return the usable labels; others are counted and logged."""
-        verdicts = queue.verdicts(data.classes)
-        anyhow = queue.labels()
-        given = {name: verdicts[name] for name in asked if name in verdicts}
-        labels = {
-            name: label_of(said.label) for name, said in given.items() if said.label is not None
-        }
-        others = {
-            label
-            for name in asked
-            if (label := anyhow.get(name)) and not rules.findings(label) <= {*data.classes}
-        }
-        strange = sorted(others)
-        unusable = sum(anyhow.get(name) in strange for name in asked)
-        foreign = len(set(anyhow) - set(pool))
-        if strange:
-            text = "site %s: %d answers are not used: %s, where the job's classes are %s. Answer these images again."
-            _log.warning(
-                text, data.site, unusable, ", ".join(map(repr, strange[:5])), listed(data.classes)
-            )
-        if foreign:
-            text = "site %s: %d answers are not used: their images are no training images of the site file."
-            _log.warning(text, data.site, foreign)
-        unasked = len(set(anyhow) & set(pool) - set(asked) - set(known))
-        refused = frozenset(name for name, said in given.items() if said.kind in REFUSED)
-        shared = len(given) - len({rules.together(name) for name in given})
-        return Answers(
-            labels, frozenset(given) - set(labels), refused, shared, unusable + foreign, unasked
-        )
+        return _answers_in(queue, data, asked, frozenset(pool), known_labels.keys())
 
-    return Annotators(known, pool, answers, ask)
+    return Annotators(known_labels, pool, answers, ask)
+
+
+def _answers_in(
+    queue: Queue,
+    data: SiteData,
+    asked: Collection[str],
+    pool: Collection[str],
+    labelled: Collection[str],
+) -> Answers:
+    """Return what a queue holds about images; answers that cannot be used are counted and logged.
+
+    Args:
+        queue: of the site.
+        data: the site's.
+        asked: images that this run has asked about.
+        pool: all training images.
+        labelled: training images with a label in the site's data.
+    """
+    rules = queue.rules
+    verdicts = queue.verdicts(data.classes)
+    given = {name: verdicts[name] for name in asked if name in verdicts}
+    labels = dict[str, Label]()
+    for name, verdict in given.items():
+        if verdict.label is not None:
+            names = rules.label_kind.split(verdict.label)
+            labels[name] = rules.label_kind.encode(names, data.classes)
+    all_labels = queue.labels()
+    with_other_classes = []
+    for name in asked:
+        label = all_labels.get(name)
+        if label and not rules.findings(label) <= {*data.classes}:
+            with_other_classes.append(name)
+    outside_pool = all_labels.keys() - pool
+    if with_other_classes:
+        texts = sorted({all_labels[name] for name in with_other_classes})
+        _log.warning(
+            "site %s: %d answers are not used: %s, where the job's classes are %s. "
+            "Answer these images again.",
+            data.site,
+            len(with_other_classes),
+            ", ".join(map(repr, texts[:_MOST_SHOWN])),
+            listed(data.classes),
+        )
+    if outside_pool:
+        _log.warning(
+            "site %s: %d answers are not used: their images are no training images of the site "
+            "file.",
+            data.site,
+            len(outside_pool),
+        )
+    questions = {rules.together(name) for name in given}
+    return Answers(
+        labels,
+        cannot_tell=frozenset(given) - labels.keys(),
+        refused=frozenset(name for name, verdict in given.items() if verdict.kind in REFUSED),
+        shared=len(given) - len(questions),
+        unusable=len(with_other_classes) + len(outside_pool),
+        unasked=len((all_labels.keys() & pool) - set(asked) - set(labelled)),
+    )
 
 
 def annotators_of(data: SiteData, site_file: Path | None) -> Annotators:
@@ -142,8 +181,12 @@ def annotators_of(data: SiteData, site_file: Path | None) -> Annotators:
     if data.annotation == "queue" and site_file is not None:
         return people_of(data, queue_of(site_file, kind_of_labels(data.labelled.labels)))
     if len(data.unlabelled):
-        text = "site %s: nobody is asked for the %d labels it lacks. Set `annotation: queue` in its file to ask people."
-        _log.warning(text, data.site, len(data.unlabelled))
+        _log.warning(
+            "site %s: nobody is asked for the %d labels it lacks. "
+            "Set `annotation: queue` in its file to ask people.",
+            data.site,
+            len(data.unlabelled),
+        )
     return nobody_of(data)
 
 
@@ -159,48 +202,78 @@ class _Record:
     asked: tuple[str, ...] = ()
     """All images asked about in the run, in order."""
     new: int = 0
-    """How many of them in this exchange, at the end."""
+    """Number of the last of them, those of this exchange."""
     labels: dict[str, Label] = field(default_factory=dict)
+    """Labels that were answered, by id."""
     cannot_tell: int = 0
+    """Number of images that were looked at and got no class."""
     refused: tuple[str, ...] = ()
-    """Images of these that are not to be trained on."""
+    """Images that are not to be trained on."""
     shared: int = 0
+    """As in :class:`Answers`."""
     unusable: int = 0
+    """As in :class:`Answers`."""
     done: bool = False
-    """Whether the answers are in."""
+    """Whether the answers have been taken."""
 
     @classmethod
-    def of(cls, raw: Any) -> "_Record":
-        return (
-            cls(**{**raw, "asked": tuple(raw["asked"]), "refused": tuple(raw.get("refused", ()))})
-            if raw
-            else cls()
-        )
+    def read(cls, saved: Any) -> "_Record":
+        """Return a record from its JSON; an empty one from None."""
+        if not saved:
+            return cls()
+        asked = tuple(saved["asked"])
+        refused = tuple(saved.get("refused", ()))
+        return cls(**{**saved, "asked": asked, "refused": refused})
+
+    @property
+    def newly_asked(self) -> tuple[str, ...]:
+        """Images asked about in this exchange."""
+        return self.asked[len(self.asked) - self.new :]
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """What is reported: the fields of :class:`~fedward.protocol.messages.LabelCounts`."""
+        answered = len(self.labels) + self.cannot_tell
+        return {
+            "asked": self.new,
+            "bought": len(self.labels),
+            "waiting": max(0, len(self.asked) - answered),
+            "cannot_tell": self.cannot_tell,
+            "unusable": self.unusable,
+        }
 
 
 class Renewed(NamedTuple):
     """What a site may use after it has asked."""
 
     labels: dict[str, Label]
-    """By id, the ones known beforehand among them."""
+    """Labels by id, including those that were known beforehand."""
     counts: dict[str, int]
-    """What is reported: the fields of ``messages.LabelCounts``."""
+    """What is reported: the fields of :class:`~fedward.protocol.messages.LabelCounts`."""
     refused: tuple[str, ...]
     """Images that are not to be trained on."""
     answers: int
-    """How many answers it took: one for all images of a lesion."""
+    """Number of answers that people gave: one for all images of a lesion."""
 
 
 def bought(folder: Path, run: str, round_: int) -> dict[str, Label]:
-    """Return the labels, by id, that a site bought in a run before a round; arguments as of Memory."""
-    return _Record.of(site_records(folder, run).before(round_, 0)).labels
+    """Return the labels, by id, that a site bought in a run before a round.
+
+    ``folder`` and ``run`` are as for :class:`~fedward.client.memory.Memory`.
+    """
+    return _Record.read(site_records(folder, run).before(round_, 0)).labels
 
 
 class SiteLabels:
     """The labels one site may use in one run.
 
-    ``folder`` is for the records of all runs. An exchange waits at most ``wait`` seconds for
-    answers. ``grant`` says for how many of its labels a query may ask, before anybody is asked.
+    Args:
+        site: its name.
+        annotators: who gives labels.
+        folder: for the records of all runs.
+        run: the run's id.
+        wait: seconds that an exchange waits for answers at most.
+        grant: says for how many of its labels a query may ask, before anybody is asked.
     """
 
     def __init__(
@@ -221,23 +294,25 @@ class SiteLabels:
 
     def before(self, round_: int, part: int) -> dict[str, Label]:
         """Return the labels a site could use before an exchange."""
-        return {**self.annotators.known, **_Record.of(self._records.before(round_, part)).labels}
+        return {**self.annotators.known, **self._record_before(round_, part).labels}
 
     def refused_before(self, round_: int, part: int) -> tuple[str, ...]:
         """Return the images that were not to be trained on before an exchange."""
-        return _Record.of(self._records.before(round_, part)).refused
+        return self._record_before(round_, part).refused
 
     def taken_before(self, round_: int, part: int) -> int:
-        """Return for how many images the site had a label, or had asked for one, before an
-        exchange.
-        """
-        return len(self.annotators.known) + len(
-            _Record.of(self._records.before(round_, part)).asked
-        )
+        """Return how many images had a label, or had been asked about, before an exchange."""
+        return self._taken(self._record_before(round_, part))
 
     def free(self, round_: int, part: int) -> list[str]:
-        """Return ids of the pool that had no label and had not been asked about before an exchange."""
-        return self._free(_Record.of(self._records.before(round_, part)))
+        """Return the ids of the pool without a label or a question before an exchange."""
+        return self._free(self._record_before(round_, part))
+
+    def _record_before(self, round_: int, part: int) -> _Record:
+        return _Record.read(self._records.before(round_, part))
+
+    def _taken(self, record: _Record) -> int:
+        return len(self.annotators.known) + len(record.asked)
 
     def _free(self, record: _Record) -> list[str]:
         taken = {*self.annotators.known, *record.asked}
@@ -256,78 +331,84 @@ class SiteLabels:
 
         Args:
             round_, part: the exchange.
-            wanted: labels the site is to have or have asked for by now, those before the run among
-                them.
+            wanted: labels the site is to have or have asked for after this exchange, including
+                those it had before the run.
             strategy: how they are chosen, in a word.
-            choose: called with what has not been asked about, unless the exchange was carried out
-                before.
+            choose: called with the images that have not been asked about, unless the exchange was
+                carried out before.
             aborted: asked while waiting.
 
         Raises:
             WorkError: aborted while waiting.
         """
         saved = self._records.at(round_, part)
-        earlier = saved or self._records.before(round_, part)
-        record = _Record.of(earlier)
         if saved is None:
-            if round_ > 1 and earlier is None:
-                _log.warning(_NO_RECORD, self._site, round_)
-            free = self._free(record)
-            taken = len(self.annotators.known) + len(record.asked)
-            budget = min(len(free), max(0, wanted - taken))
-            chosen = choose(free, budget) if budget else ()
-            may = self._grant(Query(self._run, round_, part), len(chosen))
-            if may < len(chosen):
-                _log.warning(_FEWER, self._site, round_, len(chosen), may)
-                chosen = chosen[:may]
-            record = replace(record, asked=(*record.asked, *chosen), new=len(chosen), done=False)
+            record = self._with_questions(round_, part, wanted, choose)
             self._records.save(round_, part, asdict(record))
+        else:
+            record = _Record.read(saved)
         if not record.done:
-            new = record.asked[len(record.asked) - record.new :]
-            self.annotators.ask(self._run, round_, strategy, new)
-            answers = self._answers(record, set(new), aborted)
+            self.annotators.ask(self._run, round_, strategy, record.newly_asked)
+            answers = self._wait_for_answers(record, aborted)
             self._log_unused(round_, record, answers)
-            undecided = len(answers.cannot_tell)
-            unusable = answers.unusable
             record = replace(
-                record, labels=answers.labels, cannot_tell=undecided, unusable=unusable, done=True
+                record,
+                labels=answers.labels,
+                cannot_tell=len(answers.cannot_tell),
+                refused=tuple(sorted(answers.refused)),
+                shared=answers.shared,
+                unusable=answers.unusable,
+                done=True,
             )
-            record = replace(record, refused=tuple(sorted(answers.refused)), shared=answers.shared)
             self._records.save(round_, part, asdict(record))
-        counts = {"asked": record.new, "bought": len(record.labels)}
-        counts |= {"cannot_tell": record.cannot_tell, "unusable": record.unusable}
-        counts["waiting"] = max(0, len(record.asked) - len(record.labels) - record.cannot_tell)
-        given = len(record.labels) + record.cannot_tell - record.shared
-        return Renewed({**self.annotators.known, **record.labels}, counts, record.refused, given)
+        return Renewed(
+            labels={**self.annotators.known, **record.labels},
+            counts=record.counts,
+            refused=record.refused,
+            answers=len(record.labels) + record.cannot_tell - record.shared,
+        )
 
-    def _answers(self, record: _Record, new: set[str], aborted: Callable[[], bool]) -> Answers:
-        """Return what has been answered, once all that is new has been, or the time for waiting is
-        over.
-        """
-        ends = monotonic() + self._wait * bool(new)
+    def _with_questions(self, round_: int, part: int, wanted: int, choose: Choose) -> _Record:
+        """Return the record of earlier exchanges with the questions of this one."""
+        earlier = self._records.before(round_, part)
+        if round_ > 1 and earlier is None:
+            _log.warning(_NO_RECORD, self._site, round_)
+        record = _Record.read(earlier)
+        free = self._free(record)
+        number = min(len(free), max(0, wanted - self._taken(record)))
+        chosen = choose(free, number) if number else ()
+        granted = self._grant(Query(self._run, round_, part), len(chosen))
+        if granted < len(chosen):
+            _log.warning(_FEWER, self._site, round_, len(chosen), granted)
+            chosen = chosen[:granted]
+        return replace(record, asked=(*record.asked, *chosen), new=len(chosen), done=False)
+
+    def _wait_for_answers(self, record: _Record, aborted: Callable[[], bool]) -> Answers:
+        """Return what has been answered once all new questions are, or the time is over."""
+        new = set(record.newly_asked)
+        end = monotonic() + self._wait if new else monotonic()
         while True:
             answers = self.annotators.answers(record.asked)
-            if not new - set(answers.labels) - answers.cannot_tell or monotonic() >= ends:
+            unanswered = new - answers.labels.keys() - answers.cannot_tell
+            if not unanswered or monotonic() >= end:
                 return answers
             if aborted():
-                where = f"site {self._site}, waiting for labels"
-                remedy = "Questions and answers are kept."
-                raise WorkError(where, expected="answers", found="an abort", remedy=remedy)
+                raise WorkError(
+                    f"site {self._site}: the run was aborted while waiting for labels",
+                    "Questions and answers are kept.",
+                )
             sleep(1.0)
 
     def _log_unused(self, round_: int, record: _Record, answers: Answers) -> None:
-        """Log which labels do not train: those of the round before that are gone, and those of
-        other runs.
-        """
-        gone = set(record.labels) - set(answers.labels) - answers.cannot_tell
+        """Log the labels that do not train: those that have gone, and those of other runs."""
+        gone = record.labels.keys() - answers.labels.keys() - answers.cannot_tell
         if gone:
-            _log.warning(
-                "site %s, round %d: %d labels that it had before are gone from the queue, and train no more. "
-                "If nobody took them back, the queue's file was replaced: put the former one in its place.",
+            _log.warning(_GONE, self._site, round_, len(gone))
+        if answers.unasked:
+            _log.info(
+                "site %s, round %d: %d answers of earlier runs are not used by this one, unless it "
+                "asks for them",
                 self._site,
                 round_,
-                len(gone),
+                answers.unasked,
             )
-        if answers.unasked:
-            text = "site %s, round %d: %d answers of earlier runs are not used by this one, unless it asks for them"
-            _log.info(text, self._site, round_, answers.unasked)

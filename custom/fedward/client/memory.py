@@ -1,5 +1,6 @@
-"""What a site keeps for itself between the rounds of one run, in its own folder: models by role,
-and JSON records.
+"""What a site keeps for itself between the rounds of one run: models by role, and JSON records.
+
+Both lie in the site's own folder.
 """
 
 import json
@@ -18,25 +19,27 @@ OWN = "own"
 """Role of the private tensors: those that a site trains and does not send."""
 
 ModelsByRole: TypeAlias = Mapping[str, Mapping[str, torch.Tensor]]
+"""Role -> name -> tensor."""
 T = TypeVar("T")
+"""What is kept: models by role, or a JSON record."""
 
 
 class Memory(Generic[T]):
-    """Values of one site in one run, in a file for each exchange in which one was saved.
+    """Values of one site in one run, one file for each exchange in which a value was saved.
 
     A resumed run asks for a round again. The site then starts from what it knew before that round,
     so its answer is that of an undisturbed run. The server may go back one round further, if its
     newest state is damaged.
 
     Args:
-        folder: of all runs at this site.
+        folder: with a folder for each run at this site.
         run: the run's id, 32 hexadecimal digits.
         suffix: of the files' names.
         read: returns the value in a file.
         write: writes a value to a file.
 
     Raises:
-        WireError: another id, which could lead out of the folder.
+        WireError: the id has another form, and could lead out of the folder.
     """
 
     def __init__(
@@ -48,9 +51,11 @@ class Memory(Generic[T]):
         write: Callable[[Path, T], None],
     ) -> None:
         if not re.fullmatch(r"[0-9a-f]{32}", run):
-            remedy = "Server and sites must run the same version of fedward."
             raise WireError(
-                "run id", expected="32 hexadecimal digits", found=repr(run), remedy=remedy
+                "run id",
+                "Server and sites must run the same version of fedward.",
+                expected="32 hexadecimal digits",
+                found=repr(run),
             )
         self._folder = folder / run
         self._suffix = suffix
@@ -64,45 +69,52 @@ class Memory(Generic[T]):
 
     def before(self, round_: int, part: int) -> T | None:
         """Return what was saved last in an earlier exchange; None if nothing was."""
-        path = self._before(round_, part)
+        path = self._newest_before(round_, part)
         return self._read(path) if path else None
 
     def save(self, round_: int, part: int, value: T) -> None:
-        """Save the value of an exchange, unless it is empty, and delete what no resumed run goes
-        back to.
+        """Save the value of an exchange, and delete the files that no resumed run needs.
+
+        An empty value is not saved.
         """
         if not value:
             return
         make_folder(self._folder, PRIVATE)
         self._write(self._path(round_, part), value)
-        oldest = self._before(round_ - 1, 0)  # it goes back by a round at most
-        for path in self._folder.glob(f"*{self._suffix}"):
-            if oldest and path < oldest:
+        # The server goes back by one round at most.
+        oldest_needed = self._newest_before(round_ - 1, 0)
+        for path in self._paths():
+            if oldest_needed and path < oldest_needed:
                 path.unlink()
 
     def _path(self, round_: int, part: int) -> Path:
         return self._folder / f"{round_:05d}-{part:03d}{self._suffix}"
 
-    def _before(self, round_: int, part: int) -> Path | None:
-        at = self._path(round_, part)
-        return max(
-            (path for path in self._folder.glob(f"*{self._suffix}") if path < at), default=None
-        )
+    def _paths(self) -> list[Path]:
+        return list(self._folder.glob(f"*{self._suffix}"))
+
+    def _newest_before(self, round_: int, part: int) -> Path | None:
+        # Paths sort by round and part, which have a fixed number of digits.
+        path = self._path(round_, part)
+        return max((other for other in self._paths() if other < path), default=None)
 
 
 def site_models(folder: Path, run: str) -> Memory[ModelsByRole]:
     """Return a site's models in a run, by role; arguments as of :class:`Memory`."""
-    return Memory(
-        folder,
-        run,
-        ".safetensors",
-        lambda path: by_role(StoredState(path)),
-        lambda path, models: save_model(path, flat(models)),
-    )
+
+    def read(path: Path) -> ModelsByRole:
+        return by_role(StoredState(path))
+
+    def write(path: Path, models: ModelsByRole) -> None:
+        save_model(path, flat(models))
+
+    return Memory(folder, run, ".safetensors", read, write)
 
 
 def site_records(folder: Path, run: str) -> Memory[Any]:
     """Return a site's JSON records in a run; arguments as of :class:`Memory`."""
-    return Memory(
-        folder, run, ".json", lambda path: json.loads(path.read_text(encoding="utf-8")), save_json
-    )
+
+    def read(path: Path) -> Any:
+        return json.loads(path.read_text(encoding="utf-8"))
+
+    return Memory(folder, run, ".json", read, save_json)

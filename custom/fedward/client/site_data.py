@@ -17,6 +17,9 @@ from fedward.sites import SERVER, SiteData, find_site_file, load_site, site_file
 from fedward.sites.caches import Cache
 from fedward.storage.checkpoint import save_json
 
+_SHOWN_FILES = 5
+"""Names of site files in an error."""
+
 _log = logging.getLogger(__name__)
 
 
@@ -41,6 +44,7 @@ class DataSource:
     site: str
     """The site's name, or ``server``."""
     experiment: Experiment
+    """The run's experiment."""
     folder: Path
     """The site's own folder."""
     site_folders: Sequence[Path] = ()
@@ -48,8 +52,9 @@ class DataSource:
     cache: Path | None = None
     """For decoded images, which can be made again; by default a folder in ``folder``."""
     shared: Cache | None = None
-    """For features of a frozen encoder, where sites on one machine share them; by default a folder
-    in the cache.
+    """For features of a frozen encoder, where sites on one machine share them.
+
+    By default it is a folder in the cache.
     """
     synthetic: SyntheticSource | None = None
     """Makes the images of a site without a file; None: every site must have one."""
@@ -79,11 +84,13 @@ class DataSource:
         return self.shared or Cache(self.cached / "features")
 
     def read(self, *, class_totals: bool) -> SiteData:
-        """Return the data of the site. Of its own file the validation and test images of rare
-        classes are left out.
+        """Return the data of the site, without evaluation images of rare classes.
 
-        With ``class_totals`` so are its labelled training images of rare classes: the method's
-        updates hold sums over the images of single classes.
+        Synthetic images and those of the server are nobody's, and all are used.
+
+        Args:
+            class_totals: leave out labelled training images of rare classes, too, because the
+                method's updates hold sums over the images of single classes.
 
         Raises:
             ConfigError: the site has no file, and the job or the engine has no synthetic images or
@@ -94,12 +101,16 @@ class DataSource:
         data = self._load()
         if self.file is None or self.site == SERVER:
             return data
-        learned = ["labelled"] if class_totals else []
-        return _reportable(data, ["val", "test", *learned])
+        parts = ["val", "test"]
+        if class_totals:
+            parts.append("labelled")
+        return _without_rare_classes(data, parts)
 
     def whole(self) -> SiteData:
-        """Return all images of the site with every label that it has, also those that a run hides;
-        raises as read.
+        """Return all images of the site with all labels, also those that a run hides.
+
+        Raises:
+            ConfigError, DataError: as :meth:`read`.
         """
         return self._load(all_labels=True)
 
@@ -109,44 +120,51 @@ class DataSource:
         if file is not None:
             labelled = 1.0 if all_labels else None
             return load_site(file, experiment.data, self.cached, labelled)
-        where = f"site {self.site}"
         folders = ", ".join(map(str, self.site_folders)) or "no folder"
         wanted = f"a file {self.site}.yaml in one of {folders}"
         if experiment.synthetic is None or self.synthetic is None:
             who = "job" if experiment.synthetic is None else "engine"
-            found = f"none, and this {who} has no synthetic images"
-            remedy = "Write it; `fedward doctor FILE` checks it."
-            raise ConfigError(where, expected=wanted, found=found, remedy=remedy)
-        others = site_files(self.site_folders)
-        if others:
-            found = ", ".join(others[:5]) + (
-                f" and {len(others) - 5} more" if len(others) > 5 else ""
-            )
-            remedy = "Name files as the sites are named; without any, all sites work on the synthetic images."
             raise ConfigError(
-                where, expected=f"{wanted}, or no site's file at all", found=found, remedy=remedy
+                f"site {self.site}",
+                "Write it; `fedward doctor FILE` checks it.",
+                expected=wanted,
+                found=f"none, and this {who} has no synthetic images",
+            )
+        other_files = site_files(self.site_folders)
+        if other_files:
+            shown = ", ".join(other_files[:_SHOWN_FILES])
+            if len(other_files) > _SHOWN_FILES:
+                shown += f" and {len(other_files) - _SHOWN_FILES} more"
+            raise ConfigError(
+                f"site {self.site}",
+                "Name files as the sites are named; without any, all sites work on the synthetic "
+                "images.",
+                expected=f"{wanted}, or no site's file at all",
+                found=shown,
             )
         return self.synthetic.data(self.site, experiment, all_labels=all_labels)
 
     def require_same(self, run: str) -> None:
-        """Raise DataError if the run began with a site file that is missing now, or without the one
-        found now.
+        """Raise DataError if the site had a file when a run began and has none now, or vice versa.
 
         Args:
             run: the run's id, 32 hexadecimal digits.
         """
-        words = {True: "the site's own file", False: "no site file"}
         record = self._record(run)
-        found = self.file is not None
-        if (
-            record.exists()
-            and (began := bool(json.loads(record.read_text(encoding="utf-8"))["site_file"]))
-            != found
-        ):
-            expected = f"{words[began]}, as when this run began"
-            there = f"{words[found]} in {', '.join(map(str, self.site_folders)) or 'no folder'}"
-            remedy = "Give it the same site files again (--site-files, FEDWARD_SITES or local/), or start a new run."
-            raise DataError(f"site {self.site}", expected=expected, found=there, remedy=remedy)
+        if not record.exists():
+            return
+        had_file = bool(json.loads(record.read_text(encoding="utf-8"))["site_file"])
+        has_file = self.file is not None
+        if had_file != has_file:
+            words = {True: "the site's own file", False: "no site file"}
+            folders = ", ".join(map(str, self.site_folders)) or "no folder"
+            raise DataError(
+                f"site {self.site}",
+                "Give it the same site files again (--site-files, FEDWARD_SITES or local/), or "
+                "start a new run.",
+                expected=f"{words[had_file]}, as when this run began",
+                found=f"{words[has_file]} in {folders}",
+            )
 
     def record(self, run: str, device: str) -> None:
         """Record once for each run whether the site has a file, and on which device it works."""
@@ -158,17 +176,22 @@ class DataSource:
         return self.folder / "sources" / f"{run}.json"
 
 
-def _reportable(data: SiteData, parts: Sequence[str]) -> SiteData:
-    """Return a site's data, in these parts without images of classes that are rare there; log how
-    many that are.
+def _without_rare_classes(data: SiteData, parts: Sequence[str]) -> SiteData:
+    """Return a site's data, in these parts without images of rare classes; log how many those are.
+
+    ``parts``: names of fields such as ``val``.
     """
     kept: dict[str, Any] = {part: reportable(getattr(data, part)) for part in parts}
-    fewer = replace(data, **kept)
     for part in parts:
-        lost = len(getattr(data, part)) - len(getattr(fewer, part))
-        if lost:
-            text = (
-                "site %s: %d of %d %s images are not used: their classes have fewer than %d there"
+        images = len(getattr(data, part))
+        removed = images - len(kept[part])
+        if removed:
+            _log.info(
+                "site %s: %d of %d %s images are not used: their classes have fewer than %d there",
+                data.site,
+                removed,
+                images,
+                part,
+                SMALLEST_COUNT,
             )
-            _log.info(text, data.site, lost, len(getattr(data, part)), part, SMALLEST_COUNT)
-    return fewer
+    return replace(data, **kept)

@@ -1,26 +1,27 @@
-"""A site's own log: what it was asked, and what it gave. The server cannot touch it, and its log
-must agree with it.
+"""A site's own log: what it was asked, and what it gave.
+
+The server cannot touch it, and the server's log must agree with it.
 
 ``answers/<run id>.jsonl`` in the site's folder is a :mod:`chain <fedward.storage.chain>` that
 starts from the run's id. An answer is in it, and on the disk, before it leaves. A line holds
-nothing but what the server was sent, and hashes of that: it may be given away.
+nothing but what the server was sent, and hashes of that: it may be given away. Its fields are:
 
-===========================  =========================================================================================
-field                        content
-===========================  =========================================================================================
-``time``, ``site``, ``job``  when, who, and FLARE's id of the job
-``event``                    ``answered``; ``failed``: an error in place of an answer; ``refused``: nothing was read;
-``round``, ``part``          the exchange; with ``task``, ``labels``, ``model`` and ``peers`` what was asked, the models
-                             by their SHA-256
-``last_hash``                of the server's audit log, when it asked
-``experiment``               SHA-256 of the job's settings, by the server's word
-``versions``                 of the server and of this site
-``gave``                     SHA-256 of the update that left, as it left
-``dtype``, ``norm``          float32 or float16, and its L2 norm as the server reads it, unless it was encrypted
-``labelled`` ...             counts that left, and the SHA-256 of the metrics and of a survey
-``error``                    the text that left in place of an answer
-``ledger``, ``questions``    last hashes of the site's privacy ledger and of its ledger of questions, where it has them
-===========================  =========================================================================================
+- ``time``, ``site``, ``job``: when, who, and FLARE's id of the job.
+- ``event``: ``answered``; ``failed``, an error in place of an answer; or ``refused``, where nothing
+  was read.
+- ``round``, ``part``: the exchange. ``task``, ``labels``, ``model`` and ``peers``: what was asked,
+  the models by their SHA-256.
+- ``last_hash``: of the server's audit log, when it asked.
+- ``experiment``: SHA-256 of the job's settings, by the server's word.
+- ``versions``: of the server and of this site.
+- ``gave``: SHA-256 of the update that left, as it left.
+- ``dtype``, ``norm``: float32 or float16, and the update's L2 norm as the server reads it; empty
+  for an encrypted update.
+- ``labelled``, ``unlabelled``, ``steps``: counts that left. ``metrics``, ``binned``, ``survey``:
+  SHA-256 of what left.
+- ``error``: the text that left in place of an answer.
+- ``ledger``, ``questions``: last hashes of the site's privacy ledger and of its ledger of
+  questions, where it has them.
 
 A site answers each exchange for one request only (:func:`check_turn`). What the server asks beyond
 that is refused before any data are read.
@@ -48,12 +49,10 @@ from fedward.storage.audit import now
 from fedward.storage.lock import locked
 
 FOLDER = "answers"
-"""In a site's folder."""
+"""Folder of the logs, in a site's folder."""
 
 _MOST_ERRORS = 1000
-"""Lines of one run that tell of no answer. More are not written: nobody fills a site's disk by
-asking wrongly.
-"""
+"""Lines of one run without an answer at most, so that wrong requests do not fill a site's disk."""
 
 _MOST_RUNS = 3
 """Runs that one job may name at a site, in one process. The log of each is a file."""
@@ -65,10 +64,14 @@ _SAME = "Server and sites must run the same job and the same version of fedward.
 
 
 class SiteLog:
-    """Admits requests and writes down the answers to them, one at a time, in the site's own
-    ``folder``.
+    """Admits requests and writes down the answers to them, one at a time.
 
-    ``job``: FLARE's id of the job; empty in one process. A job works on one run.
+    Args:
+        folder: the site's own.
+        site: its name.
+        experiment: the job's.
+        algorithm: its method.
+        job: FLARE's id of the job, which works on one run; empty in one process.
     """
 
     def __init__(
@@ -87,13 +90,15 @@ class SiteLog:
         self._ledger = ledger_file(folder, site)
         self._questions = questions_file(folder, site)
         self._run: str | None = None
-        """Of the request that is being answered; None where it names none, or the log is broken."""
+        """Run of the request that is being answered; None where it names none."""
         self._asked: dict[str, Any] = {}
+        """What the line about this request will say of it."""
         self._shapes: dict[str, tuple[int, ...]] = {}
-        """Of the update that the request asks for."""
+        """Shapes of the tensors of the update that the request asks for."""
         self._admitted = False
+        """Whether this request may be answered."""
         self._logs: dict[str, chain.Checked] = {}
-        """Of the runs that requests have named so far."""
+        """Logs of the runs that requests have named so far, by run id."""
 
     def admit(self, message: Message) -> Request:
         """Record a request and return what it asks; refuse one that must not be answered.
@@ -105,9 +110,9 @@ class SiteLog:
         """
         self._run = None
         self._admitted = False
-        said = readable(message.meta)
-        run = said.get("run")
-        if run is None:  # no log that a line could go to
+        fields = readable(message.meta)
+        run = fields.get("run")
+        if run is None:  # there is no log that a line could go to
             read_request(message.meta)
             raise _refused("request", "the id of a run", "nothing")
         if self._job and run not in self._logs and len(self._logs) == _MOST_RUNS:
@@ -117,43 +122,48 @@ class SiteLog:
                 run,
                 "Send a job for each run.",
             )
-        given = self._given(run)
+        answered = self._answered(run)
         self._run = run
-        self._asked = _recorded(said, message.arrays)
-        found = said.get("versions", {}).get("fedward", "none")
-        if found != (ours := versions()["fedward"]):
-            raise _refused("version of fedward", f"{ours}, as here", f"{found} at the server")
+        self._asked = _recorded(fields, message.arrays)
+        server_version = fields.get("versions", {}).get("fedward", "none")
+        own_version = versions()["fedward"]
+        if server_version != own_version:
+            raise _refused(
+                "version of fedward", f"{own_version}, as here", f"{server_version} at the server"
+            )
         request = read_request(message.meta)
-        self._shapes = wire.shapes(
-            message, self._algorithm.requirements.tensors.withheld(request.task)
-        )
-        if request.experiment != (ours := self._experiment.digest):
-            expected = f"SHA-256 {ours}, as in this site's job"
-            found = f"{request.experiment} at the server"
-            raise _refused("settings of the job", expected, found)
+        withheld = self._algorithm.requirements.tensors.withheld(request.task)
+        self._shapes = wire.shapes(message, withheld)
+        own_digest = self._experiment.digest
+        if request.experiment != own_digest:
+            raise _refused(
+                "settings of the job",
+                f"SHA-256 {own_digest}, as in this site's job",
+                f"{request.experiment} at the server",
+            )
         self._check_exchange(request)
-        self._check_job(run, given)
-        check_turn(given, self._asked)
+        self._check_job(run, answered)
+        check_turn(answered, self._asked)
         self._admitted = True
         return request
 
     def weight(self, request: DecryptRequest) -> int:
-        """Return the weight of the update that this site gave in the exchange of a request for
-        decryption.
-        """
-        for row in self._given(request.run):
-            if (row["round"], row["part"], row["task"]) == (
-                request.round,
-                request.part,
-                request.trained,
-            ) and row["gave"]:
-                return self._algorithm.weight(row["task"], *(row[name] for name in _COUNTS))
-        where = f"round {request.round}, part {request.part}"
-        raise _refused(where, f"a sum with an update of this site for {request.trained}", "none")
+        """Return the weight of this site's update in the sum that a request wants decrypted."""
+        exchange = (request.round, request.part, request.trained)
+        for row in self._answered(request.run):
+            if (row["round"], row["part"], row["task"]) == exchange and row["gave"]:
+                counts = (row[name] for name in _COUNTS)
+                return self._algorithm.weight(row["task"], *counts)
+        raise _refused(
+            f"round {request.round}, part {request.part}",
+            f"a sum with an update of this site for {request.trained}",
+            "none",
+        )
 
     def add(self, answer: Message) -> None:
-        """Write down the answer, as it leaves, to the request that was admitted or refused last; on
-        the disk then.
+        """Write down the answer, as it leaves, to the request that was admitted or refused last.
+
+        The line is on the disk when this returns.
 
         Raises:
             WireError: in another job, the site has answered another request for this exchange in
@@ -161,14 +171,14 @@ class SiteLog:
         """
         run = self._run
         self._run = None
-        if (
-            run is None or "waiting" in answer.meta
-        ):  # for the job's approval: nothing was read, and it is asked again
+        # A site that waits for the job's approval has read nothing, and is asked again.
+        if run is None or "waiting" in answer.meta:
             return
-        event = (
-            "refused" if not self._admitted else "failed" if "error" in answer.meta else "answered"
-        )
-        path = self._path(run)
+        event = "answered"
+        if not self._admitted:
+            event = "refused"
+        elif "error" in answer.meta:
+            event = "failed"
         row = {
             "time": now(),
             "site": self._site,
@@ -177,46 +187,45 @@ class SiteLog:
             **self._asked,
             **self._given_away(answer),
         }
+        path = self._path(run)
         with locked(path):
             if event == "answered":
-                check_turn(self._given(run), self._asked)
-            rows = map(chain.parse, chain.read(path)[0])
-            if (
-                event == "answered"
-                or sum(row.get("event") != "answered" for row in rows if row) < _MOST_ERRORS
-            ):
-                row["ledger"] = last_hash(self._ledger) or None
-                row["questions"] = last_hash(self._questions) or None
-                chain.Chain(path, run).add(row)
+                check_turn(self._answered(run), self._asked)
+            elif _errors_in(path) >= _MOST_ERRORS:
+                return
+            row["ledger"] = last_hash(self._ledger) or None
+            row["questions"] = last_hash(self._questions) or None
+            chain.Chain(path, run).add(row)
 
     def _given_away(self, answer: Message) -> dict[str, Any]:
-        """Return what an answer gives away, fit for a line."""
+        """Return the fields of a line about what an answer gives away."""
         meta = answer.meta
         arrays = answer.arrays
-        halved = wire.UPDATE in arrays
-        update = wire.decode_update(answer, self._shapes).arrays if halved else arrays
-        plain = bool(update) and all(array.dtype == np.float32 for array in update.values())
-        return {
+        is_float16 = wire.UPDATE in arrays
+        update = wire.decode_update(answer, self._shapes).arrays if is_float16 else arrays
+        is_plain = bool(update) and all(array.dtype == np.float32 for array in update.values())
+        row: dict[str, Any] = {
             "gave": arrays_digest(arrays) if arrays else None,
-            "dtype": ("float16" if halved else "float32") if plain else None,
-            "norm": wire.norm(update) if plain else None,
-            **{name: meta.get(name) for name in _COUNTS},
-            **{
-                name: digest(meta[name]) if meta.get(name) else None
-                for name in ("metrics", "binned", "survey")
-            },
-            "error": meta.get("error"),
+            "dtype": None,
+            "norm": None,
         }
+        if is_plain:
+            row["dtype"] = "float16" if is_float16 else "float32"
+            row["norm"] = wire.norm(update)
+        for name in _COUNTS:
+            row[name] = meta.get(name)
+        for name in ("metrics", "binned", "survey"):
+            row[name] = digest(meta[name]) if meta.get(name) else None
+        row["error"] = meta.get("error")
+        return row
 
-    def _given(self, run: str) -> list[dict[str, Any]]:
-        """Return the lines of this site's answers in a run; RunError if somebody changed the log."""
-        log = self._logs.setdefault(
-            run, chain.Checked(self._path(run), run, f"{FOLDER}/{run}.jsonl")
-        )
+    def _answered(self, run: str) -> list[dict[str, Any]]:
+        """Return the lines of this site's answers in a run; RunError if the log was changed."""
+        if run not in self._logs:
+            self._logs[run] = chain.Checked(self._path(run), run, f"{FOLDER}/{run}.jsonl")
+        rows = self._logs[run].rows()
         return [
-            row
-            for row in log.rows()
-            if (row.get("site"), row.get("event")) == (self._site, "answered")
+            row for row in rows if row.get("site") == self._site and row.get("event") == "answered"
         ]
 
     def _path(self, run: str) -> Path:
@@ -228,92 +237,110 @@ class SiteLog:
         After its rounds the last model is evaluated, and an average after each round.
         """
         settings = self._algorithm.settings
-        idle = request.task == "idle"
-        parts = self._algorithm.requirements.server.exchanges + (
-            idle and settings.average_decay > 0
-        )
-        limits = {"round": (1, settings.rounds + idle), "part": (0, parts - 1)}
-        for name, (first, most) in limits.items():
-            if not first <= (found := getattr(request, name)) <= most:
+        rounds = settings.rounds
+        parts = self._algorithm.requirements.server.exchanges
+        if request.task == "idle":
+            rounds += 1
+            if settings.average_decay > 0:
+                parts += 1
+        limits = {"round": (1, rounds), "part": (0, parts - 1)}
+        for name, (first, last) in limits.items():
+            number = getattr(request, name)
+            if not first <= number <= last:
                 raise _refused(
-                    f"{name} of a request", f"one from {first} to {most}, as in the job", f"{found}"
+                    f"{name} of a request",
+                    f"one from {first} to {last}, as in the job",
+                    f"{number}",
                 )
 
-    def _check_job(self, run: str, given: Sequence[Mapping[str, Any]]) -> None:
-        """Raise WireError where the job has worked on another run: in a new one the rounds would
-        begin anew.
+    def _check_job(self, run: str, answered: Sequence[Mapping[str, Any]]) -> None:
+        """Raise WireError where the job has worked on another run.
+
+        In a new run the rounds would begin again.
         """
-        if not self._job or any(row["job"] == self._job for row in given):
+        if not self._job or any(row["job"] == self._job for row in answered):
             return
-        mine = f'"job":{canonical(self._job)}'
+        this_job = f'"job":{canonical(self._job)}'
         for path in self._folder.glob("*.jsonl"):
+            if path.stem == run:
+                continue
             with path.open(encoding="utf-8") as file:
-                if path.stem != run and any(_ANSWERED in line and mine in line for line in file):
+                if any(_ANSWERED in line and this_job in line for line in file):
                     raise _refused(
                         "run of this job", path.stem, run, "Send a job of its own for each run."
                     )
 
 
-def check_turn(given: Sequence[Mapping[str, Any]], asked: Mapping[str, Any]) -> None:
-    """Raise WireError unless an exchange may be answered: each is for one request only, and rounds
-    go forward.
+def _errors_in(path: Path) -> int:
+    """Return how many lines of a log are about requests that were not answered."""
+    lines, *_ = chain.read(path)
+    errors = 0
+    for line in lines:
+        row = chain.parse(line)
+        if row and row.get("event") != "answered":
+            errors += 1
+    return errors
+
+
+def check_turn(answered: Sequence[Mapping[str, Any]], asked: Mapping[str, Any]) -> None:
+    """Raise WireError unless an exchange may be answered.
+
+    Each exchange is answered for one request only, and rounds go forward.
 
     A resumed run asks for its last exchange again, or goes back one round where its newest state is
     damaged. It has the same model then, and the same work for the site, and is answered again.
     Where other sites have answered in the meantime, the model of what follows differs: the site
     sits that exchange out.
 
-    ``given``: lines of the answers that the site has given in the run. ``asked``: :func:`_recorded`
-    of the request.
+    Args:
+        answered: lines of the answers that the site has given in the run.
+        asked: what a line says of the request.
     """
     where = f"round {asked['round']}, part {asked['part']}"
-    newest = max((row["round"] for row in given), default=0)
+    newest = max((row["round"] for row in answered), default=0)
     if asked["round"] < newest - 1:
-        raise _refused(
-            where, f"round {newest - 1} or later: round {newest} is answered", "an earlier one"
-        )
-    before = [
-        row for row in given if (row["round"], row["part"]) == (asked["round"], asked["part"])
-    ]
+        expected = f"round {newest - 1} or later: round {newest} is answered"
+        raise _refused(where, expected, "an earlier one")
+    exchange = (asked["round"], asked["part"])
+    in_exchange = [row for row in answered if (row["round"], row["part"]) == exchange]
+    worked = [row for row in in_exchange if row["task"] != DECRYPT]
     if asked["task"] == DECRYPT:
-        if not any(row["gave"] for row in before if row["task"] != DECRYPT):
-            raise _refused(
-                where, "a sum with an update of this site", "a round in which it gave none"
-            )
+        if not any(row["gave"] for row in worked):
+            found = "a round in which it gave none"
+            raise _refused(where, "a sum with an update of this site", found)
         return
-    for row in before:
-        if row["task"] == DECRYPT:
-            continue
+    for row in worked:
         if row["model"] != asked["model"]:
-            expected = (
-                f"the model of the request that this site has answered, SHA-256 {row['model']}"
+            raise _refused(
+                where,
+                f"the model of the request that this site has answered, SHA-256 {row['model']}",
+                f"another, {asked['model']}",
             )
-            raise _refused(where, expected, f"another, {asked['model']}")
-        if "idle" not in (row["task"], asked["task"]) and any(
-            row[name] != asked[name] for name in _WORK
-        ):
-            expected = f"the work of the request that this site has answered, {row['task']}"
-            raise _refused(where, expected, f"{asked['task']} with other peers or labels")
+        only_evaluates = "idle" in (row["task"], asked["task"])
+        if not only_evaluates and any(row[name] != asked[name] for name in _WORK):
+            raise _refused(
+                where,
+                f"the work of the request that this site has answered, {row['task']}",
+                f"{asked['task']} with other peers or labels",
+            )
 
 
-def _recorded(said: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> dict[str, Any]:
-    """Return what a line holds of a request; nothing in place of a field that is malformed."""
-    model = None if said.get("task") == DECRYPT else wire.model_digest(arrays)
-    theirs = (
-        {name: said.get("versions", {}).get(name, "none") for name in versions()}
-        if "versions" in said
-        else {}
-    )
-    return {
-        **{
-            name: said.get(name)
-            for name in ("round", "part", "labels", "task", "last_hash", "experiment")
-        },
-        "model": model,
-        "peers": wire.peers_digest(arrays),
-        "versions": {"server": theirs, "site": versions()},
-    }
+def _recorded(fields: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> dict[str, Any]:
+    """Return what a line says of a request; None in place of a malformed field.
+
+    ``fields``: those that are well-formed.
+    """
+    server_versions = {}
+    if "versions" in fields:
+        for name in versions():
+            server_versions[name] = fields["versions"].get(name, "none")
+    names = ("round", "part", "labels", "task", "last_hash", "experiment")
+    row: dict[str, Any] = {name: fields.get(name) for name in names}
+    row["model"] = None if fields.get("task") == DECRYPT else wire.model_digest(arrays)
+    row["peers"] = wire.peers_digest(arrays)
+    row["versions"] = {"server": server_versions, "site": versions()}
+    return row
 
 
 def _refused(where: str, expected: str, found: str, remedy: str = _SAME) -> WireError:
-    return WireError(where, expected=expected, found=found, remedy=remedy)
+    return WireError(where, remedy, expected=expected, found=found)

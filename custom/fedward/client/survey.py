@@ -1,4 +1,4 @@
-"""What a site tells in a survey: counts of its images, in fives, of common classes alone."""
+"""A site's half of a survey: counts of its images, in fives, and only of common classes."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -37,9 +37,9 @@ from fedward.sites.facts import Fact, Size, read_facts
 from fedward.sites.site_file import ManifestSite, NpzSite, read_site_file
 from fedward.sites.split import labelled_share
 
-_GREY = np.array([0.299, 0.587, 0.114], np.float32)
-"""ITU-R 601, as where a colour image becomes a grey one."""
-_AT_ONCE = 1024
+_LUMA = np.array([0.299, 0.587, 0.114], np.float32)
+"""Weights of red, green and blue in a grey value, by ITU-R 601."""
+_IMAGES_AT_ONCE = 1024
 """Images whose brightness is computed together."""
 
 
@@ -52,19 +52,19 @@ def answer_survey(
         asked: what the request says; the site's policy has admitted it.
         request: the message, which must carry no arrays.
         source: of the site's images, which are read now.
-        admission: notes that the counts of these images are told.
+        admission: notes that counts of these images are reported.
 
     Raises:
         WireError: the request carries a model, or the answer is not what may leave.
-        PolicyError: counts of nearly the same images were told before.
+        PolicyError: counts of nearly the same images were reported before.
         DataError: the site's files cannot be used.
     """
     if request.arrays:
         raise WireError(
             "request for a survey",
+            "Server and sites must run the same version of fedward.",
             expected="no arrays",
             found=f"{len(request.arrays)}",
-            remedy="Server and sites must run the same version of fedward.",
         )
     admission.grant_sums(asked.run, "survey", surveyed(source))
     meta = {"site": source.site, "round": asked.round, "survey": survey_at(source)}
@@ -76,55 +76,58 @@ def answer_survey(
 
 
 def survey_at(source: DataSource) -> dict[str, Any]:
-    """Return the survey of the images that a source gives; raises as its :meth:`~DataSource.read`
-    does.
+    """Return the survey of the images that a source gives.
+
+    Raises:
+        ConfigError, DataError: as :meth:`fedward.client.site_data.DataSource.read`.
     """
     file = source.file
-    if file is None:
-        data = source.read(class_totals=False)
-        height, width, channels = data.labelled.pixels.shape[1:]
-        ids = (
-            name
-            for images in (data.labelled, data.unlabelled, data.val, data.test)
-            for name in images.ids
-        )
-        return survey_of(data, dict.fromkeys(ids, Fact(Size(width, height, channels == 1))))
-    return survey_file(file, source.whole())
+    if file is not None:
+        return survey_file(file, source.whole())
+    data = source.read(class_totals=False)
+    height, width, channels = data.labelled.pixels.shape[1:]
+    fact = Fact(Size(width, height, channels == 1))
+    facts = dict[str, Fact]()
+    for images in (data.labelled, data.unlabelled, data.val, data.test):
+        facts |= dict.fromkeys(images.ids, fact)
+    return survey_of(data, facts)
 
 
 def surveyed(source: DataSource) -> ImageSet:
-    """Return the set of images that a survey of a source tells of; raises as :func:`survey_at`
-    does.
-    """
+    """Return the set of images that a survey of a source counts; raises as :func:`survey_at`."""
     data = source.read(class_totals=False) if source.file is None else source.whole()
-    splits = {"train": (data.labelled, data.unlabelled), "val": (data.val,), "test": (data.test,)}
-    return image_set(
-        chain.from_iterable(
-            hashable(images, name) for name, parts in splits.items() for images in parts
-        )
+    parts = (
+        ("train", data.labelled),
+        ("train", data.unlabelled),
+        ("val", data.val),
+        ("test", data.test),
     )
+    return image_set(chain.from_iterable(hashable(images, split) for split, images in parts))
 
 
 def hashable(images: Images, split: str = "train") -> Iterator[tuple[str, bytes, bytes]]:
-    """Yield of each image its id, its pixels, and what else sums tell of it: its label, its split,
-    whose it is.
+    """Yield the id and the pixels of each image, and what else sums depend on.
+
+    The latter is its label, its split, and whose it is.
     """
     owners = images.groups or ("",) * len(images)
     for name, pixels, label, owner in zip(
         images.ids, images.pixels, images.labels, owners, strict=True
     ):
-        yield (
-            name,
-            np.ascontiguousarray(pixels).tobytes(),
-            f"{split} {label.tolist()} {owner}".encode(),
-        )
+        context = f"{split} {label.tolist()} {owner}".encode()
+        yield name, np.ascontiguousarray(pixels).tobytes(), context
 
 
 def survey_file(site_file: Path, whole: SiteData) -> dict[str, Any]:
-    """Return the survey of the images that a site file describes; DataError where its files cannot
-    be used.
+    """Return the survey of the images that a site file describes.
 
-    ``whole``: these, with every label that the site has, also those that its ``labelled`` hides.
+    Args:
+        site_file: describes the images.
+        whole: these images with every label of the site, also those that ``labelled`` in its file
+            hides.
+
+    Raises:
+        DataError: the site's files cannot be used.
     """
     file = read_site_file(site_file)
     columns = file.survey_columns if isinstance(file, ManifestSite) else ()
@@ -135,37 +138,35 @@ def survey_file(site_file: Path, whole: SiteData) -> dict[str, Any]:
 def _as_trained(
     file: ManifestSite | NpzSite, whole: SiteData, facts: Mapping[str, Fact]
 ) -> SiteData:
-    """Return the images without those of rare classes, then hide the labels that the site does not
-    use.
+    """Return the images without those of rare classes, and without labels that the site hides.
 
-    In the other order a hidden label would let an image of a rare class pass for an unlabelled one.
+    Rare classes are removed first. In the other order a hidden label would let an image of a rare
+    class pass for an unlabelled one.
     """
     if file.labelled == 1.0:
         return whole
-    common_ones = _common(whole.labelled, facts)
-    files = {
-        _file_of(name, facts): label
-        for name, label in zip(common_ones.ids, common_ones.labels, strict=True)
-    }
+    labelled = _of_common_classes(whole.labelled, facts)
+    label_of_file = {}
+    for name, label in zip(labelled.ids, labelled.labels, strict=True):
+        label_of_file[_file_of(name, facts)] = label
     if isinstance(file.labelled, float):
         rng = numpy_generator(file.split.seed, "labelled")
-        used = {
-            *compress(
-                files, labelled_share(np.array([*files.values()], np.int64), file.labelled, rng)
-            )
-        }
+        labels = np.array([*label_of_file.values()], np.int64)
+        used_files = {*compress(label_of_file, labelled_share(labels, file.labelled, rng))}
     else:
-        used = set(file.labelled)
-    seen = {
-        name: int(files[of]) for name in common_ones.ids if (of := _file_of(name, facts)) in used
-    }
-    return replace(whole, labelled=common_ones).with_labels(seen)
+        used_files = set(file.labelled)
+    visible_labels = {}
+    for name in labelled.ids:
+        file_name = _file_of(name, facts)
+        if file_name in used_files:
+            visible_labels[name] = int(label_of_file[file_name])
+    return replace(whole, labelled=labelled).with_labels(visible_labels)
 
 
 def survey_of(
     data: SiteData, facts: Mapping[str, Fact], columns: Sequence[str] = ()
 ) -> dict[str, Any]:
-    """Return what :class:`~fedward.protocol.messages.SurveyCounts` says of a site, as JSON.
+    """Return the fields of :class:`~fedward.protocol.messages.SurveyCounts` of a site, as JSON.
 
     Images of a class that fewer than five patients have in a split are in no count, and so are
     unlabelled ones: the survey is the same for 0 to 4 of them. Where the site does not say whose
@@ -175,64 +176,67 @@ def survey_of(
     Args:
         data: the site's images. Brightness is the mean and contrast the standard deviation of an
             image's grey values from 0 to 1, as the job decodes it.
-        facts: sample id of a file -> what the site's files say of its images besides; it may be
+        facts: sample id of a file -> what else the site's files say of its images; it may be
             missing for some.
-        columns: names of those in ``facts``.
+        columns: names of the columns whose values are in ``facts``.
     """
-    sets = {
-        name: _common(getattr(data, name), facts)
-        for name in ("labelled", "unlabelled", "val", "test")
-    }
-    splits = ([sets["labelled"], sets["unlabelled"]], [sets["val"]], [sets["test"]])
-    names = [name for images in sets.values() for name in images.ids]
-    known = [_fact(name, facts) for name in names]
+    labelled = _of_common_classes(data.labelled, facts)
+    unlabelled = _of_common_classes(data.unlabelled, facts)
+    val = _of_common_classes(data.val, facts)
+    test = _of_common_classes(data.test, facts)
+    sets = (labelled, unlabelled, val, test)
+    splits = ([labelled, unlabelled], [val], [test])
+    names = [name for images in sets for name in images.ids]
+    fact_of_image = [_fact(name, facts) for name in names]
     owners = _owners(names, facts)
-    sized = [(fact.size, owner) for fact, owner in zip(known, owners, strict=True) if fact.size]
-    kinds = by_value(
-        ["grey" if size.grey else "colour" for size, _ in sized], [owner for _, owner in sized], 2
-    )
-    levels = np.concatenate([_levels(images.pixels) for images in sets.values()])
-    patients = [
-        {fact.group for images in split for fact in _facts(images, facts)} - {""}
-        for split in splits
-    ]
+    sizes = list[Size]()
+    owners_of_sizes = list[str]()
+    for fact, owner in zip(fact_of_image, owners, strict=True):
+        if fact.size:
+            sizes.append(fact.size)
+            owners_of_sizes.append(owner)
+    colours = ["grey" if size.grey else "colour" for size in sizes]
+    counts_of_colours = by_value(colours, owners_of_sizes, 2)
+    shorter_sides = np.array([min(size.width, size.height) for size in sizes], np.float64)
+    levels = np.concatenate([_brightness_and_contrast(images.pixels) for images in sets])
+    counts_of_columns = {}
+    for place, column in enumerate(columns):
+        if is_short(column):
+            values = [fact.told[place] if fact.told else "" for fact in fact_of_image]
+            counts_of_columns[column] = by_value(values, owners, MOST_VALUES)
+    classes = len(data.classes)
     return {
-        **{name: _by_class(sets[name], len(data.classes)) for name in ("labelled", "val", "test")},
-        "unlabelled": in_fives(len(sets["unlabelled"])),
-        "patients": [in_fives(len(groups)) for groups in patients] if any(patients) else [],
-        "sizes": _sizes(sized),
-        "sides": by_interval(np.array([min(size[:2]) for size, _ in sized], np.float64), SIDES),
-        **{kind: kinds.get(kind, 0) for kind in ("grey", "colour")},
+        "labelled": _by_class(labelled, classes),
+        "val": _by_class(val, classes),
+        "test": _by_class(test, classes),
+        "unlabelled": in_fives(len(unlabelled)),
+        "patients": _patients(splits, facts),
+        "sizes": _sizes(sizes, owners_of_sizes),
+        "sides": by_interval(shorter_sides, SIDES),
+        "grey": counts_of_colours.get("grey", 0),
+        "colour": counts_of_colours.get("colour", 0),
         "brightness": by_interval(levels[:, 0], BRIGHTNESS),
         "contrast": by_interval(levels[:, 1], CONTRAST),
         "repeated": in_fives(_repeated(splits)),
-        "columns": {
-            name: by_value(
-                [fact.told[place] if fact.told else "" for fact in known], owners, MOST_VALUES
-            )
-            for place, name in enumerate(columns)
-            if is_short(name)
-        },
+        "columns": counts_of_columns,
     }
 
 
-def _common(images: Images, facts: Mapping[str, Fact]) -> Images:
-    """Return the images of the classes, no class being one of them, that five patients or more
-    have.
+def _of_common_classes(images: Images, facts: Mapping[str, Fact]) -> Images:
+    """Return the images of classes that five patients or more have.
+
+    To have no label counts as a class.
     """
-    kept = common(labels := images.labels.tolist(), _owners(images.ids, facts))
-    if kept.issuperset(labels):  # a copy may be large
+    labels = images.labels.tolist()
+    common_labels = common(labels, _owners(images.ids, facts))
+    if common_labels.issuperset(labels):  # a copy may be large
         return images
-    return images.taken(np.flatnonzero([label in kept for label in labels]))
+    return images.taken(np.flatnonzero([label in common_labels for label in labels]))
 
 
 def _owners(names: Sequence[str], facts: Mapping[str, Fact]) -> list[str]:
-    """Return whose each image is: a patient's, else its file's own."""
+    """Return whose each image is: a patient's, or else its file's own."""
     return [_fact(name, facts).group or _file_of(name, facts) for name in names]
-
-
-def _facts(images: Images, facts: Mapping[str, Fact]) -> list[Fact]:
-    return [_fact(name, facts) for name in images.ids]
 
 
 def _fact(name: str, facts: Mapping[str, Fact]) -> Fact:
@@ -240,44 +244,62 @@ def _fact(name: str, facts: Mapping[str, Fact]) -> Fact:
 
 
 def _file_of(name: str, facts: Mapping[str, Fact]) -> str:
-    """Return the sample id of the file that an image is of: itself, or what comes before the number
-    of its frame.
+    """Return the sample id of the file that an image is of.
+
+    It is the image's own, or what comes before the number of its frame.
     """
-    return name if name in facts or "#" not in name else name.rpartition("#")[0]
+    if name in facts or "#" not in name:
+        return name
+    return name.rpartition("#")[0]
 
 
 def _by_class(images: Images, classes: int) -> list[int]:
     return [in_fives(int(count)) for count in np.bincount(images.labels, minlength=classes)]
 
 
-def _sizes(sized: Sequence[tuple[Size, str]]) -> list[dict[str, int]]:
-    """Return the commonest sizes, the commonest first."""
-    texts = [f"{size.width} {size.height}" for size, _ in sized]
-    owners = [owner for _, owner in sized]
-    counts = sorted(by_value(texts, owners, MOST_SIZES).items(), key=lambda pair: -pair[1])
-    told = [(*map(int, text.split()), images) for text, images in counts if text != OTHERS]
-    return [dict(zip(("width", "height", "images"), each, strict=True)) for each in told]
+def _patients(splits: Sequence[Sequence[Images]], facts: Mapping[str, Fact]) -> list[int]:
+    """Return the number of patients in each split; nothing where the site names no patient."""
+    patients = []
+    for split in splits:
+        groups = {_fact(name, facts).group for images in split for name in images.ids}
+        patients.append(groups - {""})
+    if not any(patients):
+        return []
+    return [in_fives(len(groups)) for groups in patients]
 
 
-def _levels(pixels: NDArray[np.uint8]) -> NDArray[np.float64]:
-    """Return mean and standard deviation of the grey values of each image (N, H, W, C), as (N, 2)."""
-    found = [np.zeros((0, 2))]
-    for start in range(0, len(pixels), _AT_ONCE):
-        part = pixels[start : start + _AT_ONCE].astype(np.float32) / 255
-        grey = part @ _GREY if part.shape[-1] == len(_GREY) else part[..., 0]
-        flat = grey.reshape(len(grey), -1).astype(np.float64)
-        found.append(np.stack([flat.mean(axis=1), flat.std(axis=1)], axis=1))
-    return np.concatenate(found)
+def _sizes(sizes: Sequence[Size], owners: Sequence[str]) -> list[dict[str, int]]:
+    """Return the commonest sizes with their numbers of images, the commonest first."""
+    texts = [f"{size.width} {size.height}" for size in sizes]
+    counts = by_value(texts, owners, MOST_SIZES)
+    reported = []
+    for text, images in sorted(counts.items(), key=lambda pair: -pair[1]):
+        if text != OTHERS:
+            width, height = map(int, text.split())
+            reported.append({"width": width, "height": height, "images": images})
+    return reported
+
+
+def _brightness_and_contrast(pixels: NDArray[np.uint8]) -> NDArray[np.float64]:
+    """Return mean and standard deviation of the grey values of images (N, H, W, C), (N, 2)."""
+    parts = [np.zeros((0, 2))]
+    for start in range(0, len(pixels), _IMAGES_AT_ONCE):
+        images = pixels[start : start + _IMAGES_AT_ONCE].astype(np.float32) / 255
+        grey = images @ _LUMA if images.shape[-1] == len(_LUMA) else images[..., 0]
+        values = grey.reshape(len(grey), -1).astype(np.float64)
+        parts.append(np.stack([values.mean(axis=1), values.std(axis=1)], axis=1))
+    return np.concatenate(parts)
 
 
 def _repeated(splits: Sequence[Sequence[Images]]) -> int:
-    """Return how many validation and test images are also, pixel by pixel as decoded, in an earlier
-    split.
+    """Return how many validation and test images are also in an earlier split.
+
+    Images are compared pixel by pixel, as decoded.
     """
-    seen = set[bytes]()
-    again = 0
+    earlier = set[bytes]()
+    repeated = 0
     for split in splits:
-        here = [sha256(image.tobytes()).digest() for images in split for image in images.pixels]
-        again += sum(image in seen for image in here)
-        seen.update(here)
-    return again
+        hashes = [sha256(image.tobytes()).digest() for images in split for image in images.pixels]
+        repeated += sum(image_hash in earlier for image_hash in hashes)
+        earlier.update(hashes)
+    return repeated

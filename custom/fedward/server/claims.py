@@ -36,22 +36,15 @@ class Claims:
     def check(self, answer: Answer, request: Mapping[str, Any]) -> None:
         """Raise RefusedError unless the counts of an answer are possible.
 
-                steps                 at most those of the task's phases, by the job's settings and the site's images
-                images                within a tenth of what the site said first
-                labels                without those that queries brought: the same; with them: at most what queries ask
-                                      for
-                label counts          no more than there are images
-                ====================  ==============================================================================
-        =======
-                - Steps: at most those of the task's phases, by the job's settings and the site's images.
-                - Images: within a tenth of the number in the site's first answer.
-                - Labels that no query brought: the same, within a tenth of the images. All labels together:
-                  at most what queries ask for.
-                - Label counts: at most as many as there are images.
+        - Steps: at most those of the task's phases, by the job's settings and the site's images.
+        - Images: within a tenth of the number in the site's first answer.
+        - Labels that no query brought: the same, within a tenth of the images. All labels together:
+          at most what queries ask for.
+        - Label counts: at most as many as there are images.
 
-                Args:
-                    answer: has passed the checks of the wire list.
-                    request: the meta of the request that it answers.
+        Args:
+            answer: has passed the checks of the wire list.
+            request: the meta of the request that it answers.
         """
         site = answer.site
         images = answer.labelled + answer.unlabelled

@@ -27,31 +27,31 @@ def progress(run_folder: Path) -> dict[str, Any]:
 
     A value that is not known yet is None:
 
-        - ``status``: ``running``, ``finished``, ``failed``, or ``stopped`` if it was killed, so that no
-          process on this machine writes it.
-        - ``reason``: why it failed.
-        - ``method``: name of the method.
-        - ``sites``: number of sites.
-        - ``started``, ``written``: when it began and when it last wrote to its folder, in UTC.
-        - ``round``, ``rounds``: rounds committed and planned.
-        - ``seconds_per_round``: mean over the committed rounds.
-        - ``committed``: when the last round was committed.
-        - ``purpose``: what the next round is for; only in the answer of a running job's controller.
-        - ``under_way``: the exchange that is not answered yet, with its ``round``, ``part``, ``asked``
-          (sites) and ``since``.
-        - ``waiting``: site -> digest of the job, for sites whose administrator has not approved it.
-        - ``refused``: sites whose policy forbids the job, if the run failed for that reason.
-        - ``exchange``: the last committed exchange, with its ``round``, ``seconds``, ``asked``,
-          ``replied`` (sites) and ``failed`` (site -> reason).
-        - ``metric``: the key metric.
-        - ``best``, ``last``: its mean over sites on validation images as ``{"round", "value"}``, of the
-          best round so far and of the last evaluated one.
-        - ``not_evaluated``: site -> why it did not evaluate the last model of a finished run.
-        - ``enough_labels``: site -> why nobody is asked for labels there.
-        - ``bytes_down``, ``bytes_up``: of all committed exchanges.
+    - ``status``: ``running``, ``finished``, ``failed``, or ``stopped`` if it was killed, so that no
+      process on this machine writes it.
+    - ``reason``: why it failed.
+    - ``method``: name of the method.
+    - ``sites``: number of sites.
+    - ``started``, ``written``: when it began and when it last wrote to its folder, in UTC.
+    - ``round``, ``rounds``: rounds committed and planned.
+    - ``seconds_per_round``: mean over the committed rounds.
+    - ``committed``: when the last round was committed.
+    - ``purpose``: what the next round is for; only in the answer of a running job's controller.
+    - ``under_way``: the exchange that is not answered yet, with its ``round``, ``part``, ``asked``
+      (sites) and ``since``.
+    - ``waiting``: site -> digest of the job, for sites whose administrator has not approved it.
+    - ``refused``: sites whose policy forbids the job, if the run failed for that reason.
+    - ``exchange``: the last committed exchange, with its ``round``, ``seconds``, ``asked``,
+      ``replied`` (sites) and ``failed`` (site -> reason).
+    - ``metric``: the key metric.
+    - ``best``, ``last``: its mean over sites on validation images as ``{"round", "value"}``, of the
+      best round so far and of the last evaluated one.
+    - ``not_evaluated``: site -> why it did not evaluate the last model of a finished run.
+    - ``enough_labels``: site -> why nobody is asked for labels there.
+    - ``bytes_down``, ``bytes_up``: of all committed exchanges.
 
-        Raises:
-            RunError: the folder is not a run folder, or a file in it is broken.
+    Raises:
+        RunError: the folder is not a run folder, or a file in it is broken.
     """
     try:
         return _progress(RunFolder.reopen(run_folder))
