@@ -249,7 +249,7 @@ def test_data_that_changed_during_the_job_is_refused(tmp_path: Path) -> None:
         source, None, False, frozenset(), "other", 1, "train", 0, "cpu", False, 1
     )
     (tmp_path / "request.json").write_bytes(ranks._REQUEST.dump_json(asked))
-    with pytest.raises(DataError, match=r"site-1.*the images and labels the job began with"):
+    with pytest.raises(DataError, match=r"site site-1: its images or labels have changed"):
         ranks._train_share(tmp_path, 0, 1)
 
 

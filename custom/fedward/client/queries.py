@@ -26,29 +26,39 @@ from fedward.views import VIEWS
 _log = logging.getLogger(__name__)
 
 _Look = Callable[[Uses, Sequence[str]], Pool]
+"""Returns what a sampler uses of the images with these ids."""
 
 
 @dataclass(frozen=True)
 class Queries:
-    """Carries out a site's queries for labels; ``given`` are its data as the source gives them."""
+    """Carries out a site's queries for labels."""
 
     method: LabelPurchases
+    """When sites ask, and for which images."""
     source: DataSource
+    """Where the site's data come from."""
     given: SiteData
+    """The data as the source gives them, before a query has brought labels."""
     admission: Admission
+    """Knows how many questions the site's policy allows."""
 
     def carry_out(
         self,
         request: TaskRequest,
         learner: Learner,
         model: State,
-        known: Mapping[str, State],
+        kept_models: Mapping[str, State],
         aborted: Aborted,
     ) -> tuple[Learner, dict[str, Any]]:
         """Ask for labels where the task says so, and take those that were given.
 
-        ``model`` is the global one. ``known``: models that the site keeps, by role; ``local`` is
-        its own after the last training. ``aborted`` is asked while waiting for answers.
+        Args:
+            request: says which exchange it is.
+            learner: the site's.
+            model: the global model.
+            kept_models: models that the site keeps, by role; ``local`` is its own after the last
+                training.
+            aborted: asked while waiting for answers.
 
         Returns:
             The learner with the labels that may be used now, and fields of the answer.
@@ -58,28 +68,27 @@ class Queries:
             WorkError: aborted.
         """
         method = self.method
-        task = request.task
         round_ = request.round
         part = request.part
         labels = self._labels(request.run)
-        learner = self._with_labels(
-            learner, labels.before(round_, part), labels.refused_before(round_, part)
-        )
-        if task == "idle":
+        refused = labels.refused_before(round_, part)
+        learner = self._with_labels(learner, labels.before(round_, part), refused)
+        if request.task == "idle":
             return learner, {}
         free = labels.free(round_, part)
         pool = len(labels.annotators.pool)
-        look = partial(_pool, learner, model, known, round_, set(free))
-        first = max(method.initial_labels(pool), len(labels.annotators.known))
-        taken = labels.taken_before(round_, part)
-        if taken < first:
+        known = len(labels.annotators.known)
+        look = partial(_pool, learner, model, kept_models, round_, set(free))
+        first = max(method.initial_labels(pool), known)
+        if labels.taken_before(round_, part) < first:
+            # The first labels are drawn by chance: no model has learned from any yet.
             wanted = first
             sampler = sampler_of("random")
         else:
-            wanted = method.labels_wanted(round_, pool, first) if task == QUERY else 0
+            wanted = method.labels_wanted(round_, pool, first) if request.task == QUERY else 0
             sampler = method.sampler
-        in_the_run = max(wanted, method.labels_wanted(method.rounds, pool, first))
-        self.admission.check_questions(in_the_run - len(labels.annotators.known))
+        wanted_in_the_run = max(wanted, method.labels_wanted(method.rounds, pool, first))
+        self.admission.check_questions(wanted_in_the_run - known)
 
         def choose(ids: Sequence[str], number: int) -> Sequence[str]:
             generator = learner.draws.torch_generator(learner.name, "query", round_)
@@ -87,11 +96,11 @@ class Queries:
             return sampler.choose(look(sampler.uses, askable), number, generator)
 
         renewed = labels.renew(round_, part, wanted, sampler.name, choose, aborted)
+        fields: dict[str, Any] = {"label_counts": renewed.counts}
         cost = self.given.minutes_per_label
-        reported = dict[str, Any](label_counts=renewed.counts)
         if cost is not None:
-            reported["minutes"] = cost * renewed.answers
-        return self._with_labels(learner, renewed.labels, renewed.refused), reported
+            fields["minutes"] = cost * renewed.answers
+        return self._with_labels(learner, renewed.labels, renewed.refused), fields
 
     def _labels(self, run: str) -> SiteLabels:
         # An answer that comes late does not count, so a round waits half of its time at most.
@@ -104,34 +113,45 @@ class Queries:
     def _askable(
         self, learner: Learner, look: _Look, request: TaskRequest, ids: Sequence[str]
     ) -> Sequence[str]:
-        """Return the ids that the filter leaves, if there is one; the others are logged and listed
-        in a file.
+        """Return the ids of images that people may be asked about.
+
+        If the method filters images that look like no labelled one, these are logged and listed in
+        a file.
         """
-        if (
-            not self.method.filters_unfamiliar_images
-            or len(learner.images.data.labelled) < LEAST_LABELLED
-        ):
+        if not self.method.filters_unfamiliar_images:
             return ids
-        refused = out_of_distribution(look(FILTER_USES, ids))
-        if refused:
+        if len(learner.images.data.labelled) < LEAST_LABELLED:
+            return ids
+        unfamiliar = out_of_distribution(look(FILTER_USES, ids))
+        if unfamiliar:
             folder = self.source.folder / "memory" / request.run / "out_of_distribution"
             make_folder(folder, PRIVATE)
-            save_json(path := folder / f"{request.round:05d}.json", refused)
-            text = "site %s, round %d: %d of %d images look like no labelled one and are not asked about: %s lists them"
-            _log.warning(text, learner.name, request.round, len(refused), len(ids), path)
-        return [name for name in ids if name not in refused]
+            path = folder / f"{request.round:05d}.json"
+            save_json(path, unfamiliar)
+            _log.warning(
+                "site %s, round %d: %d of %d images look like no labelled one and are not asked "
+                "about: %s lists them",
+                learner.name,
+                request.round,
+                len(unfamiliar),
+                len(ids),
+                path,
+            )
+        return [name for name in ids if name not in unfamiliar]
 
     def _with_labels(
         self, learner: Learner, labels: Mapping[str, Label], refused: Sequence[str]
     ) -> Learner:
-        """Return the learner with these labels of training images, by id, and no others.
+        """Return the learner with these labels of training images, and no others.
 
-        It does not train on ``refused`` images. They stay among the unlabelled ones, so that counts
-        are what they were.
+        Args:
+            learner: the site's.
+            labels: by id.
+            refused: images that it does not train on. They stay among the unlabelled ones, so that
+                counts are what they were.
         """
-        if labels == labels_in(learner.images.data) and learner.images.data.refused == frozenset(
-            refused
-        ):
+        current = learner.images.data
+        if labels == labels_in(current) and current.refused == frozenset(refused):
             return learner
         data = replace(self.given.with_labels(labels), refused=frozenset(refused))
         return replace(learner, images=learner.images.relabelled(data))
@@ -140,37 +160,37 @@ class Queries:
 def _pool(
     learner: Learner,
     model: State,
-    known: Mapping[str, State],
+    kept_models: Mapping[str, State],
     round_: int,
     free: Collection[str],
     uses: Uses,
     ids: Sequence[str],
 ) -> Pool:
-    """Return what is looked at of the images of these ids; ``free``: all that have not been asked
-    about.
+    """Return what a sampler uses of the images with these ids.
+
+    ``free``: all images that have not been asked about.
     """
     data = learner.images.data
-    if uses.own_model and "local" not in known:
+    if uses.own_model and "local" not in kept_models:
         _log.warning(
-            "site %s, round %d: no own model yet, the global one stands for it",
+            "site %s, round %d: no own model yet, the global one is used in its place",
             learner.name,
             round_,
         )
-    models = {"global": model, "local": known.get("local", model)}
+    models = {"global": model, "local": kept_models.get("local", model)}
 
     def taken() -> Iterator[Images]:
-        """Yield the images that have labels, then those that wait for one. They are read only when
-        looked at.
+        """Yield the images that have labels, then those that wait for one.
+
+        They are read only when a sampler uses them.
         """
         yield data.labelled
-        if (
-            uses is not FILTER_USES
-        ):  # which compares with labels, and not with what nobody may be able to tell
-            waiting = [
-                name
-                for name in data.unlabelled.ids
-                if name not in free and name not in data.refused
-            ]
+        # The filter compares with labelled images alone: of others, nobody may be able to tell.
+        if uses is not FILTER_USES:
+            waiting = []
+            for name in data.unlabelled.ids:
+                if name not in free and name not in data.refused:
+                    waiting.append(name)
             yield data.unlabelled.named(waiting)
 
     return observe(
@@ -181,5 +201,6 @@ def _pool(
         lambda name: learner.networks.load(models[name]),
         learner.images.to_samples,
         VIEWS[learner.experiment.data.views].weak,
-        lambda net: learner.networks.on_images,  # with the weights that ``net`` was loaded with
+        # It has the weights that ``net`` was loaded with.
+        lambda net: learner.networks.on_images,
     )

@@ -1,5 +1,4 @@
-"""A site's training in several processes: what each process is given, what it does, and what comes
-back.
+"""A site's training in several processes: what each is given, does and returns.
 
     python -m torch.distributed.run --nproc_per_node=2 -m fedward.client.ranks FOLDER
 
@@ -53,21 +52,23 @@ class _Request:
     labels: dict[str, Label] | None
     """Under active learning the labels that may be used, by id."""
     class_totals: bool
-    """As :meth:`DataSource.read` takes it."""
+    """Whether labelled images of rare classes are left out; see ``DataSource.read``."""
     refused: frozenset[str]
     """Images that are not to be trained on."""
     digest: str
-    """Of the images and labels."""
+    """Digest of the images and labels."""
     round: int
+    """Round of the exchange, from 1."""
     task: str
+    """What the server asks for."""
     part: int
+    """Number of the exchange in the round, from 0."""
     device: str
     """``cpu``, or ``cuda`` for a GPU each."""
     secret: bool
-    """Whether draws depend on the site's secret, which each process reads in the site's own folder.
-    """
+    """Whether draws depend on the site's secret, which each process reads for itself."""
     smallest_batch: int
-    """As of the learner."""
+    """As in :class:`~fedward.training.learner.Learner`."""
 
 
 _REQUEST = TypeAdapter(_Request)
@@ -75,9 +76,7 @@ _LOWER = "Lower `processes` in the site file"
 
 
 class Processes:
-    """The ``count`` processes that train at a site together: one for each GPU or, without any, on
-    the CPU.
-    """
+    """The ``count`` processes that train at a site together, on a GPU each or on the CPU."""
 
     def __init__(self, source: DataSource, learner: Learner, count: int) -> None:
         self._source = source
@@ -95,7 +94,7 @@ class Processes:
         memory: MutableMapping[str, State],
         aborted: Aborted,
     ) -> LocalUpdate:
-        """Train as :meth:`Learner.train` does in one process with so many times the job's batch.
+        """Train as :meth:`Learner.train` does in one process with ``count`` times the job's batch.
 
         Steps are counted in batches of the job's size: a site's weight in an average must not
         depend on its machine.
@@ -113,21 +112,22 @@ class Processes:
         data = learner.images.data
         check_processes(learner, self._count)
         with private_folder(source.folder) as folder:
-            models = {"model": model, **{f"peer{index}": peer for index, peer in enumerate(peers)}}
+            models = {"model": model}
+            for index, peer in enumerate(peers):
+                models[f"peer{index}"] = peer
             save_model(folder / "models.safetensors", flat(models))
             save_model(folder / "memory.safetensors", flat(memory))
-            labels = labels_in(data) if learner.algorithm.active else None
-            kind = learner.networks.device.type
             request = _Request(
-                replace(source.resolved(), synthetic=None),  # sites without files use one process
-                labels,
-                learner.algorithm.requirements.sends.class_totals,
-                data.refused,
-                _digest(data),
-                round_,
-                task,
-                part,
-                kind,
+                # Sites without files, which synthetic images are for, use one process.
+                source=replace(source.resolved(), synthetic=None),
+                labels=labels_in(data) if learner.algorithm.active else None,
+                class_totals=learner.algorithm.requirements.sends.class_totals,
+                refused=data.refused,
+                digest=_digest(data),
+                round=round_,
+                task=task,
+                part=part,
+                device=learner.networks.device.type,
                 secret=bool(learner.draws.secret),
                 smallest_batch=learner.smallest_batch,
             )
@@ -136,9 +136,8 @@ class Processes:
             answer = json.loads((folder / "answer.json").read_text(encoding="utf-8"))
             memory.update(by_role(StoredState(folder / "remembered.safetensors")))
             trained = by_role(StoredState(folder / "trained.safetensors")).get("model", model)
-        return LocalUpdate(
-            trained, answer["steps"], {**answer["means"], "seconds": time.perf_counter() - started}
-        )
+        seconds = time.perf_counter() - started
+        return LocalUpdate(trained, answer["steps"], {**answer["means"], "seconds": seconds})
 
 
 def rank_learner(
@@ -152,18 +151,24 @@ def rank_learner(
     secret: bytes = b"",
     smallest_batch: int = 1,
 ) -> Learner:
-    """Return the learner of process ``rank`` (from 0), which has all images and computes a share of
-    each batch.
+    """Return the learner of one process, which has all images and computes a share of each batch.
 
-    ``secret``: the site's, if draws depend on one. ``smallest_batch`` as of the learner.
+    Args:
+        site: its name.
+        experiment: the job's.
+        data: the site's.
+        rank: number of the process, from 0.
+        processes: how many there are.
+        device: where this one computes.
+        secret: the site's, if draws depend on one.
+        smallest_batch: as in :class:`~fedward.training.learner.Learner`.
     """
     algorithm = method_of(experiment)
     spec = experiment.data
     networks = Networks(experiment, algorithm, device, share)
     job_batch = algorithm.settings.batch
-    step = parallel(
-        networks[0], torch.zeros(1, spec.channels, spec.image_size, spec.image_size, device=device)
-    )
+    example = torch.zeros(1, spec.channels, spec.image_size, spec.image_size, device=device)
+    step = parallel(networks[0], example)
 
     def train_share(request: PhaseRequest) -> "Trained":
         # The learner has forked the generator (fork_rng). Rows of different processes get different
@@ -184,44 +189,61 @@ def rank_learner(
 
 
 def check_processes(learner: Learner, processes: int) -> None:
-    """Raise ConfigError or DataError where so many processes cannot share the training; see
-    :meth:`Processes.train`.
+    """Raise ConfigError or DataError if this many processes cannot share the training.
+
+    See :meth:`Processes.train`.
     """
     where = f"site {learner.name}, processes"
-    device = learner.networks.device
     reason = learner.algorithm.requirements.reason_against(Feature.SEVERAL_PROCESSES)
     if reason:
-        remedy = f"{_LOWER}, or let the job train something else."
-        raise ConfigError(where, expected=f"1, as {reason}", found=f"{processes}", remedy=remedy)
-    if device.type == "cuda":
-        if processes > (gpus := torch.cuda.device_count()):
-            expected = f"at most one for each of {gpus} GPUs"
-            raise DataError(where, expected=expected, found=f"{processes}", remedy=f"{_LOWER}.")
+        raise ConfigError(
+            where,
+            f"{_LOWER}, or let the job train something else.",
+            expected=f"1, as {reason}",
+            found=f"{processes}",
+        )
+    if learner.networks.device.type == "cuda":
+        gpus = torch.cuda.device_count()
+        if processes > gpus:
+            raise DataError(
+                where,
+                f"{_LOWER}.",
+                expected=f"at most one for each of {gpus} GPUs",
+                found=f"{processes}",
+            )
     elif has_batch_norm(learner.networks[0]):
         net = learner.experiment.net
-        remedy = f"{_LOWER}, or let the job use a network without BatchNorm."
-        expected = f"1 without a GPU: {net} has BatchNorm, and each process would see its own batch"
-        raise ConfigError(where, expected=expected, found=f"{processes}", remedy=remedy)
+        raise ConfigError(
+            where,
+            f"{_LOWER}, or let the job use a network without BatchNorm.",
+            expected=f"1 without a GPU: {net} has BatchNorm, and each process would see its own "
+            "batch",
+            found=f"{processes}",
+        )
 
 
 def _digest(data: SiteData) -> str:
     """Return a digest of which images a site trains on, and of their labels."""
-    return digest(
-        [[list(images.ids), images.labels.tolist()] for images in (data.labelled, data.unlabelled)]
-    )
+    facts = []
+    for images in (data.labelled, data.unlabelled):
+        facts.append([list(images.ids), images.labels.tolist()])
+    return digest(facts)
 
 
 def _read(request: _Request) -> SiteData:
-    """Return the site's data with the labels of a request; DataError if they are not those it was
-    made for.
+    """Return the site's data with the labels of a request.
+
+    Raises:
+        DataError: they are not those that the request was made for.
     """
-    given = request.source.read(class_totals=request.class_totals)
-    data = given if request.labels is None else given.with_labels(request.labels)
+    data = request.source.read(class_totals=request.class_totals)
+    if request.labels is not None:
+        data = data.with_labels(request.labels)
     if _digest(data) != request.digest:
-        where = f"site {request.source.site}"
-        expected = "the images and labels the job began with"
-        remedy = "Change a site's data between jobs, not during one."
-        raise DataError(where, expected=expected, found="others", remedy=remedy)
+        raise DataError(
+            f"site {request.source.site}: its images or labels have changed during the job",
+            "Change a site's data between jobs, not during one.",
+        )
     return replace(data, refused=request.refused)
 
 
