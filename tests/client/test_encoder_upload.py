@@ -1,6 +1,4 @@
-"""SelfFed's sites that upload the encoder alone: each keeps a classifier, and no other end ever
-sees it.
-"""
+"""SelfFed's sites that upload the encoder alone: each keeps a classifier that nobody else sees."""
 
 import json
 from collections.abc import Mapping
@@ -63,8 +61,9 @@ def head_of(folder: Path, site: str) -> Mapping[str, Tensor]:
 def by_hand(
     experiment: Experiment, folder: Path
 ) -> tuple[list[dict[str, Tensor]], dict[str, dict[str, Tensor]]]:
-    """Return the global model after each round and each site's classifier: sites train, encoders
-    are averaged.
+    """Return the global model after each round, and each site's classifier.
+
+    Sites train, and encoders are averaged.
     """
     sites = {name: new_client(name, experiment, folder / name) for name in SITES}
     models = [dict(initial_model(experiment)[0])]
@@ -195,7 +194,8 @@ def test_a_site_without_its_classifier_says_so_once(
     assert evaluate(1) == []
     (warning,) = evaluate(2)
     assert warning == (
-        "site site-1, round 2: no classifier of its own is remembered here, the server's first tensors are used"
+        "site site-1, round 2: no classifier of its own is remembered here, the server's first "
+        "tensors are used"
     )
     assert evaluate(3) == []
 

@@ -1,6 +1,4 @@
-"""A site's labels in a run: what is asked, when answers count, and that neither a kill nor a
-repetition changes it.
-"""
+"""A site's labels in a run: what is asked, when answers count, and that a kill changes nothing."""
 
 import os
 import signal
@@ -181,8 +179,8 @@ def test_nonsense_is_counted_and_told_and_trains_nothing(clinic, queue, caplog):
     assert used == {"s1": 1}
     assert counts == {"asked": 0, "bought": 1, "waiting": 2, "cannot_tell": 0, "unusable": 2}
     assert (
-        "1 answers are not used: 'banana', where the job's classes are MEL, NV. Answer these images again"
-        in caplog.text
+        "1 answers are not used: 'banana', where the job's classes are MEL, NV. "
+        "Answer these images again" in caplog.text
     )
     assert "1 answers are not used: their images are no training images" in caplog.text
 
@@ -378,7 +376,8 @@ from pathlib import Path
 sys.path[:0] = [sys.argv[1], f"{sys.argv[1]}/client"]
 from test_labels import people_of, Queue, RUN, SiteLabels, data, first
 folder = Path(sys.argv[2])
-labels = SiteLabels("clinic", people_of(data(), Queue(folder / "queue")), folder / "memory", RUN, wait=3600.0)
+people = people_of(data(), Queue(folder / "queue"))
+labels = SiteLabels("clinic", people, folder / "memory", RUN, wait=3600.0)
 labels.renew(1, 0, 3, "fedal", first, lambda: bool((folder / "waits").touch()))
 """
 

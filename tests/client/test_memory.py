@@ -1,6 +1,4 @@
-"""What a site keeps between rounds: it knows what it knew before an exchange, also when that is
-asked for again.
-"""
+"""What a site keeps between rounds, also when an exchange is asked for again."""
 
 from itertools import pairwise
 
@@ -78,8 +76,9 @@ def test_before_the_first_exchange_nothing_is_known(tmp_path):
 
 
 def test_known_is_what_the_last_exchange_before_left(tmp_path):
-    """Exchanges are ordered by round, then by part; those in which a site had no part leave
-    nothing.
+    """Exchanges are ordered by round, then by part.
+
+    Those in which a site had no part leave nothing.
     """
     memory = site_models(tmp_path, RUN)
     memory.save(2, 0, models(1.0))
@@ -122,7 +121,7 @@ def test_exchanges_are_ordered_as_numbers(tmp_path, earlier, later):
 
 
 def test_after_a_resumed_round_what_was_written_last_counts(tmp_path):
-    """Round 2 was interrupted after its second part, and is carried out again with other results."""
+    """Round 2 was interrupted after its second part, and is repeated with other results."""
     memory = site_models(tmp_path, RUN)
     for round_, part, number in ((1, 0, 1.0), (2, 0, 2.0), (2, 1, 3.0)):
         memory.save(round_, part, models(number))
@@ -139,8 +138,9 @@ def test_after_a_resumed_round_what_was_written_last_counts(tmp_path):
 @pytest.mark.parametrize("parts", [1, 2, 7])
 @pytest.mark.parametrize("answered", ["all", "last only", "odd rounds"])
 def test_an_unfinished_round_can_be_asked_for_again(tmp_path, parts, answered):
-    """However many parts a round has, and in whichever the site took part: nothing older is kept
-    for ever.
+    """Nothing older is kept for ever, however many parts a round has.
+
+    The site may have taken part in any of them.
     """
     memory = site_models(tmp_path, RUN)
     number = 0.0

@@ -1,5 +1,6 @@
-"""What a site notes of its pseudo-labels by labels that the run hides: right numbers, and nothing
-else changes.
+"""What a site notes of its pseudo-labels by labels that the run hides.
+
+The numbers are right, and nothing else changes.
 """
 
 import json
@@ -106,8 +107,9 @@ def test_a_judged_run_is_the_same_run(judged: Path, tmp_path: Path) -> None:
 
 
 def test_shares_are_those_the_sites_report(judged: Path) -> None:
-    """Two steps of eight images a round; all labels are known, so the share kept is the reported
-    one.
+    """There are two steps of eight images a round.
+
+    All labels are known, so the share kept is the one that is reported.
     """
     reported = {
         (r["round"], r["site"]): r["value"] for r in rows(judged, "metrics") if r["name"] == "kept"

@@ -131,8 +131,9 @@ def test_a_process_without_rows_still_computes(trained: Path) -> None:
 
 
 def test_processes_train_without_torchs_compiler(trained: Path) -> None:
-    """To import it would take as long as torch, in each process of each exchange. Cases behind this
-    one need timm.
+    """Its import would take as long as torch's, in each process of each exchange.
+
+    Later cases need timm.
     """
     for rank in range(2):
         assert (

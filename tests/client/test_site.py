@@ -1,6 +1,4 @@
-"""One site: its phases in turn, what it declines, and that a restart or a repeated request changes
-no answer.
-"""
+"""One site: its phases in turn, what it declines, and that repeated requests change no answer."""
 
 import shutil
 from collections.abc import Callable

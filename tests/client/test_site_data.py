@@ -1,6 +1,4 @@
-"""Which data a site works on: its own file's, or synthetic images, and never both in one federation
-or one run.
-"""
+"""Which data a site works on: its own file's or synthetic images, and never both in one run."""
 
 import json
 import logging

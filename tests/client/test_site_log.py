@@ -1,4 +1,4 @@
-"""A site's own log: what a server cannot ask, that nothing leaves unwritten, and what a line holds."""
+"""A site's own log: what a server cannot ask, what is written, and what a line holds."""
 
 import json
 import stat
@@ -201,7 +201,8 @@ def test_lines_that_tell_of_no_answer_are_bounded(site, monkeypatch):
 
 @pytest.mark.proves(
     "server",
-    "a server names one run after the other in wrong requests, to fill a site's disk with their logs",
+    "a server names one run after the other in wrong requests, to fill a site's disk with their "
+    "logs",
     "refused: a job writes logs of three runs at most, each of a bounded length",
 )
 def test_the_runs_that_a_job_writes_logs_of_are_bounded(tmp_path):
@@ -220,7 +221,8 @@ def test_the_runs_that_a_job_writes_logs_of_are_bounded(tmp_path):
 
 @pytest.mark.proves(
     "server",
-    "a server asks for round -5, round 10^300, a round after the last, or a part that the method does not have",
+    "a server asks for round -5, round 10^300, a round after the last, or a part that the method "
+    "does not have",
     "refused by the site before it reads data",
 )
 @pytest.mark.parametrize(
@@ -403,8 +405,8 @@ def test_other_settings_are_refused_with_both_named(site, task):
     other = tiny("fedperl", options={"learning_rate": 1e-9})
     text = refusal(site, request(task=task, experiment=other.digest))
     assert (
-        f"expected SHA-256 {EXPERIMENT.digest}, as in this site's job, found {other.digest} at the server"
-        in text
+        f"expected SHA-256 {EXPERIMENT.digest}, as in this site's job, "
+        f"found {other.digest} at the server" in text
     )
 
 
@@ -417,8 +419,8 @@ def test_another_version_is_refused_with_both_named(site, theirs):
         else "none"
     )
     assert (
-        f"version of fedward: expected {versions()['fedward']}, as here, found {found} at the server"
-        in text
+        f"version of fedward: expected {versions()['fedward']}, as here, "
+        f"found {found} at the server" in text
     )
 
 

@@ -105,7 +105,8 @@ def test_rare_classes_are_in_no_count(tmp_path: Path, split: str, label: str) ->
 
 @pytest.mark.proves(
     "lead",
-    "a survey of a site that hides labels (`labelled`), where images of a rare class would pass for unlabelled ones",
+    "a survey of a site that hides labels (`labelled`), where images of a rare class would pass "
+    "for unlabelled ones",
     "all surveys are the same for 0 to 4 such images, byte by byte",
 )
 @pytest.mark.parametrize("labelled", [0.0, 0.3, 0.5, ["s0", "s1", "s2", "s3", "s4", "s7"]])
@@ -120,8 +121,9 @@ def test_a_hidden_label_makes_no_image_common(tmp_path: Path, labelled: Any) -> 
 
 
 def test_a_share_of_labels_is_counted_as_such(tmp_path: Path) -> None:
-    """Half of 7 and of 12 are 4 and 6: 4 are too few to tell. 9 hidden and 6 without a label are
-    15.
+    """Half of 7 and of 12 are 4 and 6, and 4 are too few to be reported.
+
+    9 hidden labels and 6 images without a label are 15.
     """
     found = told(tmp_path / "half", BASE, labelled=0.5)
     assert (found["labelled"], found["unlabelled"]) == ([0, 5, 0], 15)
@@ -147,7 +149,8 @@ def cameras(*images: int) -> dict[str, int]:
 
 @pytest.mark.proves(
     "lead",
-    "subtracting a survey's counts from totals known exactly, to find how many images have a camera that few have",
+    "subtracting a survey's counts from totals known exactly, to find how many images have a "
+    "camera that few have",
     "0 to 4 look the same",
 )
 @pytest.mark.parametrize("images", range(21, 41))
@@ -199,8 +202,9 @@ def test_every_count_and_difference_is_in_fives(seed: int) -> None:
 
 
 def test_an_image_apart_is_told_with_its_neighbours() -> None:
-    """One very bright image among dark ones, and none: the same histogram, as its group of five is
-    told.
+    """One very bright image among dark ones, or none, gives the same histogram.
+
+    It is reported with its group of five.
     """
     dark = np.full(24, 0.1)
     assert by_interval(np.append(dark, 0.9), BRIGHTNESS) == by_interval(

@@ -1,6 +1,4 @@
-"""Counts that sites send add up, obey the small-count rule, and give the numbers that exact scores
-give.
-"""
+"""Counts that sites send add up, obey the small-count rule, and give the exact scores' numbers."""
 
 import json
 
@@ -20,8 +18,9 @@ from fedward.protocol.messages import BinnedCounts, Metric
 
 
 def drawn(counts, seed=0, sharp=2.0):
-    """Probabilities and labels of so many images of each class; the larger ``sharp``, the better
-    the model.
+    """Draw probabilities and labels of images of each class.
+
+    The larger ``sharp``, the better the model.
     """
     rng = np.random.default_rng(seed)
     labels = rng.permutation(np.repeat(np.arange(len(counts)), counts))
@@ -108,8 +107,9 @@ def answered(right: list[int], images: int) -> Binned:
 
 
 def test_balanced_accuracy_covers_the_truth_of_few_images():
-    """Three classes with ten images each, 95 % of them right in the long run: a normal interval
-    holds that for 79 %.
+    """Three classes of ten images, each right with probability 95 %.
+
+    A normal interval covers that in 79 % of the cases.
     """
     right = np.random.default_rng(5).binomial(10, 0.95, (1000, 3)).tolist()
     found = [clinical.balanced_accuracy(answered(each, 10)) for each in right]
@@ -159,8 +159,9 @@ def test_curves_need_images_of_the_class_and_others():
 
 
 def test_calibration_is_worked_by_hand():
-    """Ten answers of 0.85 of which six are right, ten of 0.65 of which eight are: 0.2 apart on
-    average.
+    """Ten answers of 0.85, six of them right, and ten of 0.65, eight of them right.
+
+    Confidence and accuracy are 0.2 apart on average.
     """
     sure = np.repeat([0.85, 0.65], 10)
     labels = np.array([0] * 6 + [1] * 4 + [0] * 8 + [1] * 2)

@@ -13,7 +13,7 @@ RNG = np.random.default_rng(0)
 
 
 def drawn(temperature: float, images: int = 20_000) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Logits, their softmax, and labels that are as likely as the logits over the temperature say."""
+    """Logits, their softmax, and labels drawn by the logits over the temperature."""
     logits = torch.tensor(RNG.normal(0, 3, (images, 4)), dtype=torch.float32)
     honest = (logits / temperature).double().softmax(1).numpy()
     labels = (honest.cumsum(axis=1) < RNG.random((images, 1))).sum(axis=1).clip(max=3)

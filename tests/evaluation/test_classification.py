@@ -243,9 +243,7 @@ def test_every_value_is_a_share_and_weighted_recall_is_accuracy(problem):
 
 @st.composite
 def odd_problems(draw):
-    """Labels of few classes, and probabilities that are constant, equal in parts, tiny or a hair
-    beside each other.
-    """
+    """Labels of few classes, with probabilities that are constant, tied, tiny or almost equal."""
     k = draw(st.integers(2, 9))
     n = draw(st.integers(1, 40))
     labels = draw(st.lists(st.integers(0, draw(st.integers(0, k - 1))), min_size=n, max_size=n))
@@ -287,7 +285,8 @@ def test_equal_to_scikit_learn(problem):
 def test_evaluation_stays_light():
     """A process that evaluates must not wait for scikit-learn, scipy or torch."""
     code = (
-        "import sys, numpy as np, fedward.evaluation as e; e.classification_metrics(np.eye(2), np.arange(2), 'ab')\n"
+        "import sys, numpy as np, fedward.evaluation as e\n"
+        "e.classification_metrics(np.eye(2), np.arange(2), 'ab')\n"
         "print(sorted({'sklearn', 'scipy', 'torch'} & set(sys.modules)))"
     )
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -25,8 +25,9 @@ CLASSES = ("A", "B", "C", "D")
 
 
 def answered(images: int, seed: int, rare: int = 0) -> tuple[np.ndarray, np.ndarray]:
-    """Return probabilities that tell something, with ties, and labels; so many images show D, and B
-    is common.
+    """Return informative probabilities with ties, and labels.
+
+    The numbers say how many images show D; B is common.
     """
     rng = np.random.default_rng(seed)
     labels = (rng.random((images, 4)) < (0.3, 0.8, 0.5, 0.0)).astype(np.int64)
@@ -64,8 +65,9 @@ def test_metrics_are_those_of_scikit_learn(images, seed):
 
 
 def test_numbers_by_hand():
-    """Ten images, of which five show A and all but the last two are answered rightly; B is right
-    for all of them.
+    """Of ten images five show A, and all answers to it but the last two are right.
+
+    All answers to B are right.
     """
     labels = np.array([[1, 0]] * 5 + [[0, 1]] * 5)
     scores = np.where(labels == 1, 0.5, 0.4)
@@ -80,7 +82,8 @@ def test_numbers_by_hand():
 
 @pytest.mark.proves(
     "lead",
-    "models that know which images show a rare finding, to compute their number where images have several labels",
+    "models that know which images show a rare finding, to compute their number where images have "
+    "several labels",
     "all answers are the same for 0 to 4 images that show it, or do not",
 )
 @pytest.mark.parametrize("flipped", [False, True])
@@ -107,7 +110,8 @@ KINDS = ("f1", "auroc", "auprc", "support")
 
 @pytest.mark.proves(
     "lead",
-    "a model that always gives the same set of findings, so that exact matches count the images with that set",
+    "a model that always gives the same set of findings, so that exact matches count the images "
+    "with that set",
     "fewer than five are not told",
 )
 def test_exact_match_counts_no_rare_set():
@@ -127,8 +131,10 @@ def test_exact_match_counts_no_rare_set():
 
 @pytest.mark.proves(
     "lead",
-    "two models that tell bright images from dark ones, whose exact matches differ by the images with a rare set",
-    "**not covered**: of findings that are common by themselves, the difference counts an image with both",
+    "two models that tell bright images from dark ones, whose exact matches differ by the images "
+    "with a rare set",
+    "**not covered**: of findings that are common by themselves, the difference counts an image "
+    "with both",
 )
 def test_two_exact_matches_count_a_rare_set():
     """One image, a dark one, shows A and B alone; nobody shows nothing."""

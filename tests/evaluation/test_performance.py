@@ -75,9 +75,7 @@ def test_numbers_are_those_of_a_runs_metrics() -> None:
 
 
 def test_a_model_without_errors_has_no_bootstrap_interval() -> None:
-    """All resamples are without errors, too: an interval from 1 to 1 would look as if nothing were
-    uncertain.
-    """
+    """No resample has an error either, and an interval from 1 to 1 would look certain."""
     labels = np.repeat([0, 1], 6)
     overall = performance(np.eye(2)[labels], labels, ["a", "b"], rng())["overall"]
     assert (
@@ -137,7 +135,7 @@ def test_equal_seeds_give_equal_intervals() -> None:
 
 
 def test_a_group_sums_its_classes() -> None:
-    """MEL and BCC are malignant: together they are more likely than NV, which is predicted alone."""
+    """MEL and BCC are malignant: together they are more likely than NV, which is predicted."""
     probabilities, labels = fold(
         np.array([[0.3, 0.4, 0.3], [0.1, 0.9, 0.0]]), np.array([2, 1]), [0, 1, 0]
     )

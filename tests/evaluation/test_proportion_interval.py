@@ -10,8 +10,9 @@ from fedward.evaluation.intervals import proportion_interval
 
 
 def test_by_hand() -> None:
-    """n = 4, p = 1/2, z² = 3.8415: the middle stays 1/2, half of the width is z sqrt(1/16 + z²/64)
-    / (1 + z²/4).
+    """For n = 4, p = 1/2 and z² = 3.8415 the middle stays 1/2.
+
+    Half of the width is z sqrt(1/16 + z²/64) / (1 + z²/4).
     """
     z = 1.959963984540054
     half = z * math.sqrt(1 / 16 + z * z / 64) / (1 + z * z / 4)

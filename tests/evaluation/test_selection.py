@@ -110,8 +110,9 @@ def counted(name, told):
 
 
 def test_pooled_accuracy_counts_each_image_once():
-    """Nine of ten right at x and one of thirty at y: ten of forty, while the mean over sites is
-    .4667.
+    """Nine of ten are right at x and one of thirty at y: ten of forty.
+
+    The mean over sites is .4667.
     """
     told = {(1, "x"): (0.9, 10), (1, "y"): (1 / 30, 30), (1, "z"): (None, 0)}
     chosen = last_round(counted("accuracy", told), "accuracy")
@@ -277,8 +278,9 @@ def test_missing_runs_are_not_dropped(values):
 
 
 def test_paired_difference_removes_what_pairs_share():
-    """Seeds differ by whole units and methods by .1 +- .01: paired, the interval is as narrow as
-    the methods'.
+    """Seeds differ by whole units and methods by .1 ± .01.
+
+    Paired, the interval is as narrow as the difference between the methods.
     """
     found = paired_difference([1.11, 2.10, 3.09], [1.0, 2.0, 3.0])
     assert found.mean == pytest.approx(0.1)

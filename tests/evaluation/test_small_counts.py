@@ -1,6 +1,4 @@
-"""What a site reports about a split holds nothing of classes with fewer than five images there,
-whatever is asked.
-"""
+"""What a site reports of a split reveals nothing of classes with fewer than five images there."""
 
 import json
 from collections.abc import Sequence
@@ -42,10 +40,10 @@ EXPERIMENT = Experiment(
 def write_site(
     folder: Path, val: Sequence[int], test: Sequence[int], name: str = "site-1", shade: int = 0
 ) -> Path:
-    """Write a site with so many images of each class in each split; ``shade`` changes the pictures
-    of rare classes.
+    """Write a site with these numbers of images of each class in each split.
 
-    A picture is of one brightness; its class cannot be told from it with certainty.
+    ``shade`` changes the pictures of rare classes. A picture is of one brightness; its class cannot
+    be told from it with certainty.
     """
     arrays = {}
     draw = np.random.default_rng(7)
@@ -79,9 +77,7 @@ def write_site(
 
 
 def crafted(slopes: Sequence[float], offsets: Sequence[float]) -> dict[str, Tensor]:
-    """A model whose logits are linear in an image's brightness: slope * brightness + offset, class
-    by class.
-    """
+    """A model whose logits are linear in brightness: slope * brightness + offset for each class."""
     state = {
         key: torch.zeros_like(value)
         for key, value in build("small_cnn", len(CLASSES)).state_dict().items()
@@ -136,7 +132,8 @@ def rows(answer: dict[str, Any], split: str) -> dict[str, Any]:
 
 @pytest.mark.proves(
     "lead",
-    "models that name one class always, or by a threshold, to compute the number of a rare disease's images",
+    "models that name one class always, or by a threshold, to compute the number of a rare "
+    "disease's images",
     "all answers are the same for 0 to 4 images of each rare class",
 )
 def test_crafted_models_learn_nothing_of_small_counts(tmp_path):
@@ -196,7 +193,8 @@ def test_no_models_tell_rare_classes_apart(tmp_path_factory, common, one, other,
 
 @pytest.mark.proves(
     "lead",
-    "a model that answers NaN for images of a rare class alone, so that an error tells that there is one",
+    "a model that answers NaN for images of a rare class alone, so that an error tells that there "
+    "is one",
     "no model sees these images",
 )
 def test_images_of_rare_classes_cause_no_error(tmp_path):
@@ -218,7 +216,8 @@ def test_images_of_rare_classes_cause_no_error(tmp_path):
 @pytest.mark.proves(
     "lead",
     "the number of a class's training images, from one step of a model whose weights are all zero",
-    "**not covered**: an update depends on the labels it was trained with; noise on updates or encryption is for that",
+    "**not covered**: an update depends on the labels it was trained with; noise on updates or "
+    "encryption is for that",
 )
 def test_an_update_tells_the_classes_of_training_images(tmp_path):
     """The gradient of a bias is the mean over images of probability minus label."""
@@ -238,7 +237,8 @@ def test_an_update_tells_the_classes_of_training_images(tmp_path):
 @pytest.mark.proves(
     "lead",
     "a job that leaves a class out, whose images then are rows that cannot be used",
-    "**not covered**: a site refuses the job where these are more than `max_rejected`, 5 % of all rows if not set",
+    "**not covered**: a site refuses the job where these are more than `max_rejected`, 5 % of all "
+    "rows if not set",
 )
 def test_a_class_left_out_may_be_more_than_a_site_rejects(tmp_path: Path) -> None:
     for rare, refused in ((2, False), (3, True)):
@@ -255,12 +255,14 @@ def test_a_class_left_out_may_be_more_than_a_site_rejects(tmp_path: Path) -> Non
 
 @pytest.mark.proves(
     "lead",
-    "the size of the test split of a site that draws its splits, where a patient has images of several classes",
+    "the size of the test split of a site that draws its splits, where a patient has images of "
+    "several classes",
     "**not covered**: images of a rare class have a say in where other patients go",
 )
 def test_images_of_a_rare_class_move_others_in_drawn_splits() -> None:
-    """The first patients of 40 with an image each have one of another class, too; none is in five
-    images.
+    """Of 40 patients with an image each, the first ones have one of another class, too.
+
+    None of them is in five images.
     """
     sizes = set[int]()
     for rare in range(5):

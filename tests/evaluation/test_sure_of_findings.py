@@ -1,4 +1,4 @@
-"""The answers yes and no to one class of several: folded from counts, against a loop over images."""
+"""Answers yes and no to one class of several: from counts, against a loop over images."""
 
 import numpy as np
 import pytest

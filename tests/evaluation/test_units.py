@@ -1,6 +1,4 @@
-"""Patients in place of images: the mean of their probabilities, one label, and the small-count rule
-by patient.
-"""
+"""Patients in place of images: mean probabilities, one label, and the small-count rule."""
 
 import numpy as np
 import pytest

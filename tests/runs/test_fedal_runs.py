@@ -1,6 +1,4 @@
-"""Federated active learning from end to end: what sites choose, what travels, what a resumed run
-keeps.
-"""
+"""Federated active learning from end to end: what sites choose, what travels, what resumes."""
 
 import json
 from collections.abc import Callable
@@ -79,8 +77,9 @@ def own_model(site: Client, sent: wire.Message, answer: wire.Message) -> dict[st
 
 
 def test_a_query_takes_the_highest_entropy_of_both_models(tmp_path):
-    """Computed once more by hand: the own model as it left round 1, the global one as it came in
-    round 2.
+    """It is computed once more by hand.
+
+    The models are the own one after round 1 and the global one of round 2.
     """
     experiment = active()
     site = new_client("site-1", experiment, tmp_path)
@@ -176,8 +175,9 @@ def refused(monkeypatch) -> list[Pool]:
 
 @pytest.mark.parametrize("sampler", ["fedal", "core_set", "random"])
 def test_what_the_filter_refuses_is_not_asked_about(tmp_path, refused, caplog, sampler):
-    """Of 19 images without a label three are left, though five labels are due. The site's folder
-    and log tell.
+    """Of 19 images without a label three are left, though five labels are due.
+
+    The site's folder and log list the others.
     """
     experiment = active(out_of_distribution_filter=True, sampler=sampler)
     site = new_client("site-1", experiment, tmp_path)

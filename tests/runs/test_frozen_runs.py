@@ -1,6 +1,4 @@
-"""Runs in which a part of the network is frozen: what travels, who refuses what, and what comes
-out.
-"""
+"""Runs in which a part of the network is frozen: what travels, who refuses, what comes out."""
 
 import json
 from pathlib import Path
@@ -45,7 +43,8 @@ def frozen(trainable: str = "last:1", method: str = "fedavg", **changes: Any) ->
 def whole_of(experiment: Experiment) -> dict[str, Tensor]:
     """Return all tensors of the network that a run begins with."""
     net = network_of(experiment)
-    return {name: tensor.clone() for name, tensor in net.whole.state_dict().items()}  # type: ignore[operator, union-attr]
+    state = net.whole.state_dict()  # type: ignore[operator, union-attr]
+    return {name: tensor.clone() for name, tensor in state.items()}
 
 
 @pytest.fixture(scope="module")

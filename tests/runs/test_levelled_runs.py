@@ -1,6 +1,4 @@
-"""Jobs of ordinary hospitals: the same model, bit for bit, whether averages have to be worth enough
-or not.
-"""
+"""Jobs of ordinary hospitals give the same model, bit for bit, with and without levelling."""
 
 from pathlib import Path
 

@@ -1,6 +1,4 @@
-"""A method written outside of the package runs as those inside do, and may send and write what it
-declares, no more.
-"""
+"""A method of another package runs as those inside do, and may send only what it declares."""
 
 import json
 from collections.abc import Sequence

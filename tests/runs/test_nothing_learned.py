@@ -1,5 +1,6 @@
-"""Sites with nothing to learn from take no step and count for nothing; a run of such sites alone
-fails.
+"""Sites with nothing to learn from take no step and count for nothing.
+
+A run of such sites alone fails.
 """
 
 import json
@@ -75,8 +76,9 @@ def test_a_run_that_changed_no_weight_fails(tmp_path):
 
 
 def test_a_site_that_keeps_no_pseudo_label_takes_no_step(tmp_path):
-    """BatchNorm's statistics moved with its images; what it returns is the model it was sent all
-    the same.
+    """BatchNorm's statistics moved with its images.
+
+    It returns the model it was sent all the same.
     """
     experiment = tiny("ssfl", synthetic=HALF_HAVE_LABELS, options={"threshold": 1.0})
     model = initial_model(experiment)[0]
@@ -91,7 +93,7 @@ def test_a_site_that_keeps_no_pseudo_label_takes_no_step(tmp_path):
 
 @pytest.mark.parametrize("method", ["ssfl", "fedperl"])
 def test_a_site_without_a_step_is_outside_mean_and_peers(tmp_path, method):
-    """The mean of all is that of the other sites, to the last bit, BatchNorm's statistics included."""
+    """The mean of all is that of the others, bit for bit, BatchNorm's statistics included."""
     options = {"rounds": 3, "threshold": 1.0, "participants": None, "largest_share": 1.0}
     found = {}
     for name, sites in (("with", SITES), ("without", ["site-1", "site-9"])):

@@ -1,6 +1,4 @@
-"""Runs of the head in one round: the same head wherever images are, what leaves a site, and what
-may go on from it.
-"""
+"""Runs of the head in one round: the same head wherever images are, and what leaves a site."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -49,8 +47,9 @@ def image(label: int, number: int) -> np.ndarray:
 
 
 def write_site(folder: Path, name: str, numbers: Sequence[Sequence[int]], seed: int = 0) -> Path:
-    """Write a site with these images of each class for training, in an order of chance that others
-    do not change.
+    """Write a site with these training images of each class.
+
+    Their order is drawn, and further images do not change it.
     """
     arrays = {}
     for split, held in (
@@ -118,7 +117,7 @@ def test_a_loaded_model_predicts(run: Path) -> None:
 
 
 def test_sites_make_the_head_of_their_features(tmp_path: Path) -> None:
-    """Two divisions of the same images, and by hand from the features of all of them, in float64."""
+    """Two divisions of the same images agree, and with float64 features of all by hand."""
     whole = [range(12), range(20), range(8)]
     write_site(tmp_path / "one", "site-1", whole)
     write_site(tmp_path / "two", "site-1", [range(5), range(5, 20), []], seed=1)
@@ -185,8 +184,10 @@ def test_only_labelled_images_are_encoded(tmp_path: Path, monkeypatch: pytest.Mo
 
 @pytest.mark.proves(
     "lead",
-    "a job that asks a site for sums over each class, of which one has 0 to 4 labelled images there",
-    "all answers are the same, bit for bit, whatever these images are, and their number is in no count",
+    "a job that asks a site for sums over each class, of which one has 0 to 4 labelled images "
+    "there",
+    "all answers are the same, bit for bit, whatever these images are, and their number is in no "
+    "count",
 )
 @pytest.mark.parametrize("trial", [[1], [2, 7], [3, 4, 5], [10, 11, 12, 13]], ids=len)
 def test_rare_classes_are_in_no_sum(trial: list[int], tmp_path: Path) -> None:

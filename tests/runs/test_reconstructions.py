@@ -1,6 +1,4 @@
-"""What a run keeps for its report of the server's own images: which ones, when, and that no site's
-is among them.
-"""
+"""What a run keeps of the server's own images for its report; no site's image is among them."""
 
 import json
 from pathlib import Path
@@ -51,9 +49,7 @@ def blocks(pixels: np.ndarray) -> np.ndarray:
 
 
 def check_pictures(run: Path, images: np.ndarray, hidden: int) -> None:
-    """Check a run's pictures against the images they should be of; so many units of each are
-    hidden.
-    """
+    """Check a run's pictures against their images; ``hidden`` units of each are masked."""
     assert about(run)["images"] == len(images)
     for number, image in enumerate(images, 1):
         original, masked, filled = (picture(run, number, name) for name in NAMES)
@@ -125,7 +121,8 @@ def test_validation_images_come_first_and_test_images_never(tmp_path: Path) -> N
     images = write_public_npz(tmp_path / "public.npz", train=3, val=2, test=7)
     run = on_files(
         tmp_path,
-        f"{{kind: npz, file: {tmp_path / 'public.npz'}, labels: {{0: A, 1: B, 2: C}}, labelled: 0.5}}",
+        f"{{kind: npz, file: {tmp_path / 'public.npz'}, labels: {{0: A, 1: B, 2: C}}, "
+        "labelled: 0.5}",
     )
     shown = [picture(run, number, "original") for number in range(1, about(run)["images"] + 1)]
     assert len(shown) == 5

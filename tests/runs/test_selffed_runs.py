@@ -1,6 +1,4 @@
-"""SelfFed from end to end: both phases in one run, the server's own images, and what a resumed run
-keeps.
-"""
+"""SelfFed from end to end: both phases in one run, the server's images, and a resumed run."""
 
 import json
 from dataclasses import replace

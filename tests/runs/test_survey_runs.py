@@ -76,7 +76,8 @@ ATTACKS: dict[str, Callable[[Rows], Rows]] = {
 
 @pytest.mark.proves(
     "server",
-    "whoever runs the server changes or removes what a site told in a survey, and the lines that name it",
+    "whoever runs the server changes or removes what a site told in a survey, and the lines that "
+    "name it",
     "found by `fedward audit verify` with that site's log",
 )
 @pytest.mark.parametrize("attack", ATTACKS)
@@ -176,7 +177,8 @@ def test_a_survey_needs_the_sites_word(files: Path, tmp_path: Path) -> None:
 
 @pytest.mark.proves(
     "server",
-    "more of a site in a survey: a second round, an evaluation, a training, labels, pictures, smaller counts",
+    "more of a site in a survey: a second round, an evaluation, a training, labels, pictures, "
+    "smaller counts",
     "refused by the site, which tells nothing then",
 )
 @pytest.mark.parametrize(

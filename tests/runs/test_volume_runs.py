@@ -1,6 +1,4 @@
-"""Volumes and frames from files to a report: patients are evaluated, and nothing of a header or a
-group leaves.
-"""
+"""Volumes and frames from files to a report: patients are evaluated, and no header leaves."""
 
 import csv
 import json
@@ -33,8 +31,9 @@ SPLITS = {"train": 10, "val": 10, "test": 12}
 
 
 def volumes(root):
-    """Draw volumes for two sites in a folder for each split and class, with a name in each header
-    and extension.
+    """Draw volumes for two sites, in a folder for each split and class.
+
+    Each has a name in its header and extension.
     """
     for split, count in SPLITS.items():
         for index in range(2 * count):
@@ -227,7 +226,8 @@ def test_a_prediction_of_a_series_is_of_its_folder(finished, tmp_path, capsys):
 
 @pytest.mark.proves(
     "server",
-    "the server reads names, ids or dates of a patient in headers of NIfTI files, DICOM series and files of frames",
+    "the server reads names, ids or dates of a patient in headers of NIfTI files, DICOM series and "
+    "files of frames",
     "nothing of a header and no group is in a message, a log or the run folder",
 )
 def test_no_header_and_no_group_leaves_a_site(finished, capfd):

@@ -1,6 +1,4 @@
-"""The moving average of the global model: what it is, who evaluates it, and what a run leaves of
-it.
-"""
+"""The moving average of the global model: what it is, who evaluates it, what a run keeps of it."""
 
 import json
 from pathlib import Path

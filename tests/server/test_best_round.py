@@ -100,7 +100,8 @@ def test_the_report_describes_the_round_whose_model_is_kept(
 @pytest.mark.proves(
     "site",
     "one site of four answers with false metrics, to choose which round is called the best",
-    "**not covered**: the round is chosen by a mean over sites, which one of few can move. Every site's values stand "
+    "**not covered**: the round is chosen by a mean over sites, which one of few can move. "
+    "Every site's values stand "
     "in metrics.jsonl; the last model does not depend on them",
 )
 def test_one_of_few_sites_can_choose_the_best_round(
@@ -118,8 +119,9 @@ def test_one_of_few_sites_can_choose_the_best_round(
 def test_a_finished_runs_report_believes_the_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Rows may say otherwise afterwards, e.g. where a site joined late: the file holds the model
-    that it holds.
+    """Rows may point elsewhere afterwards, e.g. where a site joined late.
+
+    The file still holds the model that was chosen.
     """
     found = run(tmp_path, monkeypatch, half_unlabelled)
     summary = found.info.summary.model_copy(update={"best_round": 1})

@@ -211,7 +211,8 @@ def test_a_site_lying_about_counts_is_named_and_left_out(tmp_path, method, lies,
 @pytest.mark.proves(
     "site",
     "a site holds more images than it has, from its first answer on",
-    "**not covered**: nobody can count a hospital's images from outside; it counts for half of an average at most",
+    "**not covered**: nobody can count a hospital's images from outside; it counts for half of an "
+    "average at most",
 )
 def test_a_lie_from_the_first_answer_on_is_believed(tmp_path):
     experiment = tiny("fedprox", options={"rounds": 1, "warm_up": 0})

@@ -1,6 +1,4 @@
-"""The server and sites' policies: whom a run goes on without, for whom it waits, and when it ends
-at once.
-"""
+"""The server and sites' policies: whom a run goes on without, waits for, and when it ends."""
 
 import json
 from collections import Counter
@@ -92,7 +90,10 @@ def meanwhile(monkeypatch, *events: Callable[[], object]) -> list[float]:
 
 # --- refused
 
-TOLD = "policy of site-3: expected what its rules allow, found minimum_replies: at least 4, the job says "
+TOLD = (
+    "policy of site-3: expected what its rules allow, found minimum_replies: at least 4, the job "
+    "says "
+)
 
 
 @pytest.mark.proves(
@@ -137,7 +138,8 @@ def test_a_site_that_has_changed_its_mind_is_counted_again():
 @pytest.mark.proves(
     "faults",
     "a site's administrator approves a job days after it came",
-    "the run waits in its first round, says for whom, asks nobody twice who has replied, and goes on with all",
+    "the run waits in its first round, says for whom, asks nobody twice who has replied, and goes "
+    "on with all",
 )
 def test_a_run_waits_for_approval_where_replies_are_too_few(tmp_path, monkeypatch, capsys):
     hospitals = Hospitals(tmp_path, hospital(options={"rounds": 2}), ASKING)
@@ -213,8 +215,9 @@ def test_a_run_stopped_while_waiting_resumes_bit_identically(tmp_path, monkeypat
 
 
 def test_encrypted_updates_wait_too(tmp_path, monkeypatch):
-    """Of the first question there is no sum: two updates are too few. All are asked again, and
-    there is one.
+    """Two updates of the first exchange are too few for a sum.
+
+    All sites are asked again, and there is a sum.
     """
     pytest.importorskip("tenseal")
     hospitals = Hospitals(

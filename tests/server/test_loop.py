@@ -1,6 +1,4 @@
-"""The server's loop: who counts, what is written, and that a resumed run ends with the weights of a
-straight one.
-"""
+"""The server's loop: who counts, what is written, and that a resumed run ends the same."""
 
 import json
 import logging
@@ -46,8 +44,9 @@ def listen(
     heard: list[tuple[Exchange, list[ClientUpdate]]],
     also: Callable[[Federation], None] | None = None,
 ) -> None:
-    """Let a test see what federated averaging asks and hears, and ``also`` the federation after
-    each answer.
+    """Let a test see the exchanges of federated averaging and their updates.
+
+    ``also`` sees the federation after each answer.
     """
 
     def rounds(self, state, federation):
@@ -143,9 +142,7 @@ def test_equal_seeds_give_equal_weights_and_other_seeds_others(tmp_path):
 
 
 def die_in_exchange(monkeypatch, number: int, answered: int = 1) -> None:
-    """Let the server die in an exchange, counted from 1, in which so many sites have answered
-    already.
-    """
+    """Let the server die in an exchange, counted from 1, after some sites have answered."""
     exchanges = 0
     whole = LocalTransport.exchange
 
@@ -186,8 +183,9 @@ def test_an_interrupted_run_resumes_bit_identically(tmp_path, method, interrupt_
     "`--resume` gives the weights and rows of an undisturbed run",
 )
 def test_sigkill_in_the_middle_of_a_round_loses_nothing(tmp_path):
-    """A real process, a real SIGKILL while round 2 is under way, then the same weights as an
-    undisturbed run.
+    """A real process gets a real SIGKILL while round 2 is under way.
+
+    Resumed, it ends with the weights of an undisturbed run.
     """
     experiment = tiny(options={"rounds": 4})
     straight = run_local(experiment, tmp_path / "straight", sites=SITES)
@@ -426,7 +424,8 @@ def test_fewer_than_the_minimum_leaves_the_model_as_it_was(tmp_path):
 @pytest.mark.proves(
     "lead",
     "a lead's method in which sites reply and count for nothing",
-    "they are no replies of an average: with too few others the model stays as it was, the round says so",
+    "they are no replies of an average: with too few others the model stays as it was, the round "
+    "says so",
 )
 def test_replies_without_weight_make_no_average_of_three(tmp_path, monkeypatch):
     """A method that weights by unlabelled images, of which two of the three sites have none."""
@@ -707,8 +706,9 @@ def test_a_note_of_an_unfinished_round_is_cut_on_resume(tmp_path, monkeypatch):
     ],
 )
 def test_a_site_lost_in_the_last_evaluation_is_in_the_summary(tmp_path, capsys, answers, reason):
-    """The rows of no round could: the last model's mean would be one over fewer sites, without a
-    word.
+    """No row of a round can name it.
+
+    The last model's mean would silently be one over fewer sites.
     """
 
     def lost(site, answer):
@@ -859,7 +859,7 @@ def test_rounds_of_one_exchange_are_part_0(tmp_path):
 def test_a_run_of_several_exchanges_resumes_bit_identically(
     tmp_path, monkeypatch, method, exchange, answered
 ):
-    """Of RSCFed every site takes part in all three passes, and its teacher goes on in each of them."""
+    """In RSCFed every site takes part in all three passes, and its teacher goes on in each."""
     folders = [write_sites(tmp_path / "sites")]
     experiment = isolated(method)
     straight = run_local(experiment, tmp_path / "straight", sites=ISOLATED, site_folders=folders)

@@ -1,6 +1,4 @@
-"""A run of active learning in which nobody is asked says so: in run.json, on the console, and as
-its status.
-"""
+"""A run of active learning in which nobody is asked says so in all places."""
 
 import io
 import json
@@ -31,7 +29,10 @@ def write_site(folder: Path, site: str, labelled: float) -> None:
         arrays[f"{split}_images"] = random.integers(0, 256, (count, 16, 16, 3), np.uint8)
         arrays[f"{split}_labels"] = np.arange(count).reshape(-1, 1) % 2
     np.savez(folder / f"{site}.npz", **arrays)
-    text = f"kind: npz\nfile: {site}.npz\nlabels: {{0: MEL, 1: NV}}\nlabelled: {labelled}\nannotation: queue\n"
+    text = (
+        f"kind: npz\nfile: {site}.npz\nlabels: {{0: MEL, 1: NV}}\n"
+        f"labelled: {labelled}\nannotation: queue\n"
+    )
     (folder / f"{site}.yaml").write_text(text)
 
 

@@ -1,6 +1,4 @@
-"""Whether images were synthetic is measured at each site and told by it; no setting of the run says
-so.
-"""
+"""Each site reports whether its images are synthetic; no setting of the run does."""
 
 import json
 from pathlib import Path

@@ -147,7 +147,10 @@ def test_a_folder_that_is_none_is_named(tmp_path):
 
 
 def test_the_text_fits_80_columns_and_names_who_failed_and_why(finished):
-    reason = "no answer within 3600 s, because of a reason that goes on for longer than one line of a terminal has room"
+    reason = (
+        "no answer within 3600 s, because of a reason that goes on for longer than one line of a "
+        "terminal has room"
+    )
     state = progress(finished)
     state |= {
         "reason": reason,

@@ -1,6 +1,4 @@
-"""A resumed run may have to ask otherwise: sites that had answered sit that exchange out, and the
-run goes on.
-"""
+"""A resumed run may have to ask otherwise: sites that had answered sit that exchange out."""
 
 import json
 from collections.abc import Callable
@@ -28,8 +26,9 @@ def run(
     late: tuple[int, str] = (0, ""),
     dies: tuple[int, int] = (0, 0),
 ) -> Path:
-    """Run or resume; in the round of ``late`` one site's answer comes too late, after ``dies`` the
-    server is killed.
+    """Run or resume.
+
+    In the round of ``late`` one site's answer comes too late. After ``dies`` the server is killed.
     """
     sites = folder / "files"
     transport = LocalTransport(
@@ -66,8 +65,9 @@ def exchanges(folder: Path) -> dict[tuple[int, int], dict[str, Any]]:
 
 
 def test_a_later_part_of_a_round_whose_model_differs_is_sat_out(tmp_path):
-    """IsoFed's labelled site has trained from the mean of one unlabelled site; after the kill there
-    are two.
+    """IsoFed's labelled site has trained from the mean of one unlabelled site.
+
+    After the kill there are two.
     """
     experiment = isolated("isofed")
     run(experiment, tmp_path, late=(2, "site-2"), dies=(2, 1))

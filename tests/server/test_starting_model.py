@@ -1,6 +1,4 @@
-"""Starting from a finished run: what is taken over, what is not, what is said of it, and what is
-refused.
-"""
+"""Starting from a finished run: what is taken, what is not, what is recorded and refused."""
 
 import json
 import shutil
@@ -196,8 +194,9 @@ def test_a_run_without_a_last_model_is_refused(
 
 
 def flip(place: int) -> Callable[[Path], None]:
-    """Return what changes one bit of the model, in a byte counted from the start or, below 0, from
-    the end.
+    """Return a change of one bit of the model.
+
+    The byte is counted from the start or, below 0, from the end.
     """
 
     def damage(folder: Path) -> None:
@@ -436,9 +435,7 @@ def test_a_run_goes_on_only_with_the_weights_it_began_with(
 
 
 def test_pre_training_and_fine_tuning_equal_one_run(tmp_path: Path) -> None:
-    """Two runs in a row, the first of which only pre-trains, train what one run of both phases
-    trains.
-    """
+    """Two runs in a row, of which the first only pre-trains, equal one run of both phases."""
     pretrained = run_local(
         tiny("selffed", options={"rounds": 1, "pretraining_rounds": 1}),
         tmp_path / "one",
