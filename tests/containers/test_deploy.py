@@ -53,11 +53,9 @@ def test_docker_starts_the_image_and_jobs_with_the_least_rights(kits, name):
     image = yaml.safe_load((DEPLOY / "docker.yaml").read_text())["parent"]["docker_image"]
     assert image in (kit / "startup" / "start_docker.sh").read_text()
     job = launcher(kit, "docker_launcher")["default_job_container_kwargs"]
-    assert (job["read_only"], job["cap_drop"], job["security_opt"]) == (
-        True,
-        ["ALL"],
-        ["no-new-privileges:true"],
-    )
+    assert job["read_only"] is True
+    assert job["cap_drop"] == ["ALL"]
+    assert job["security_opt"] == ["no-new-privileges:true"]
 
 
 @pytest.mark.parametrize("name", PARTICIPANTS)

@@ -85,7 +85,8 @@ def test_the_doctor_asks_for_the_file_of_a_new_kit(kits):
     content["handlers"]["errorFileHandler"].pop("filters")
     kit.local.joinpath("log_config.json").write_text(json.dumps(content))  # which FLARE reads first
     row = next(row for row in flare_rules.check(kit) if row.name == "error log")
-    assert (row.status, row.found) == ("warning", "local/log_config.json without it")
+    assert row.status == "warning"
+    assert row.found == "local/log_config.json without it"
     kit.local.joinpath("log_config.json").write_text("{}")
     row = next(row for row in flare_rules.check(kit) if row.name == "error log")
     assert row.status == "failed"

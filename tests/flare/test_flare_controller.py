@@ -176,10 +176,8 @@ def test_flares_tools_find_metrics_and_model_in_the_results(run, workspace):
     summary = json.loads(Path(found["metrics_summary"]).read_text())
     rounds = [json.loads(line) for line in Path(found["round_metrics"]).read_text().splitlines()]
     assert [row["round"] for row in rounds] == [0, 1, 2]
-    assert (summary["final_round"], summary["final_aggregated_metrics"]) == (
-        2,
-        rounds[-1]["aggregated_metrics"],
-    )
+    assert summary["final_round"] == 2
+    assert summary["final_aggregated_metrics"] == rounds[-1]["aggregated_metrics"]
     rows = [json.loads(line) for line in (results / "metrics.jsonl").read_text().splitlines()]
     values = [
         row["value"]

@@ -140,7 +140,9 @@ def test_failures_at_a_site_become_answers_without_details(tmp_path, sent, monke
 
     monkeypatch.setattr(Client, "answer", fails)
     meta, arrays = run(executor_of(tmp_path, tiny()), request(), tmp_path)
-    assert (meta["site"], meta["round"], arrays) == ("site-1", 1, {})
+    assert meta["site"] == "site-1"
+    assert meta["round"] == 1
+    assert arrays == {}
     assert meta["error"].startswith(type(error).__name__)
     assert "patient" not in meta["error"]
     check(meta)
@@ -295,11 +297,9 @@ def test_what_leaves_is_in_the_sites_log_as_the_filters_left_it(tmp_path, sent):
     noisy = {name: array + 1 for name, array in arrays.items()}
     leaving(executor, pack_answer(meta, noisy), tmp_path)
     (row,) = lines(tmp_path / "fedward")
-    assert (row["event"], row["job"], row["gave"]) == (
-        "answered",
-        "simulate_job",
-        arrays_digest(noisy),
-    )
+    assert row["event"] == "answered"
+    assert row["job"] == "simulate_job"
+    assert row["gave"] == arrays_digest(noisy)
     leaving(executor, result, tmp_path)
     assert len(lines(tmp_path / "fedward")) == 1, "there was no request"
 

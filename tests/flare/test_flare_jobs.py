@@ -99,7 +99,8 @@ def test_a_clinical_job_has_a_scope_and_no_code_or_fake_data(tmp_path):
     export_job(tiny(), tmp_path / "job", clinical=True)
     assert not (tmp_path / "job" / "app" / "custom").exists(), "FLARE takes an empty one for code"
     meta = json.loads((tmp_path / "job" / "meta.json").read_text())
-    assert (meta["scope"], meta["deploy_map"]) == ("clinical", {"app": ["@ALL"]})
+    assert meta["scope"] == "clinical"
+    assert meta["deploy_map"] == {"app": ["@ALL"]}
     server, _ = configs(job_files(tiny(), "job", clinical=True))
     assert server["workflows"][0]["args"]["experiment"]["synthetic"] is None
 
@@ -193,10 +194,8 @@ def test_only_the_servers_app_carries_the_weights(finished, tmp_path, clinical):
         "app": HOSPITALS,
     }
     code = set() if clinical else {"custom/README.txt"}
-    assert (
-        files_of(job / "app")
-        == {"config/config_fed_client.json", "config/config_fed_server.json"} | code
-    )
+    configurations = {"config/config_fed_client.json", "config/config_fed_server.json"}
+    assert files_of(job / "app") == configurations | code
     weights = {"config/model.safetensors", "config/model.json"}
     assert files_of(job / "app_server") == {"config/config_fed_server.json"} | weights | code
     config = json.loads((job / "app_server" / "config" / "config_fed_server.json").read_text())
@@ -223,7 +222,8 @@ def test_weights_are_no_code_to_flare(finished, tmp_path, clinical):
     assert valid, error
     at_server = DefaultAppValidator("server").validate(tmp_path / "job" / "app_server")
     at_site = DefaultAppValidator("client").validate(tmp_path / "job" / "app")
-    assert (at_server[0], at_site[0]) == ("", "")
+    assert at_server[0] == ""
+    assert at_site[0] == ""
     assert [bool(found.get("byoc")) for found in (meta, at_server[1], at_site[1])] == [
         not clinical
     ] * 3

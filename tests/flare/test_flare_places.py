@@ -32,10 +32,8 @@ def workspace(tmp_path, monkeypatch):
 def test_by_default_everything_lies_in_flares_own_folders(workspace, tmp_path):
     assert site_folders(workspace) == [tmp_path / "local"]
     assert state_folder(Path(workspace.get_root_dir())) == tmp_path / "fedward"
-    assert (
-        run_folder(workspace, "job-id", JOB)
-        == tmp_path / "fedward" / "runs" / "lead@a.org" / "job-id"
-    )
+    runs = tmp_path / "fedward" / "runs"
+    assert run_folder(workspace, "job-id", JOB) == runs / "lead@a.org" / "job-id"
 
 
 def test_named_folders_come_on_top(workspace, tmp_path, monkeypatch):

@@ -157,10 +157,8 @@ def test_a_connection_speaks_for_its_own_cell(receiver, neighbour, origin):
 
 
 def test_no_message_makes_a_cell_connect_elsewhere():
-    assert (
-        refusal(arrival("server", "hospital-a", foreign_address=True))
-        == "it names an address to connect to"
-    )
+    message = arrival("server", "hospital-a", foreign_address=True)
+    assert refusal(message) == "it names an address to connect to"
 
 
 # --- routes
@@ -481,29 +479,23 @@ def test_a_message_is_read_from_its_connection_and_headers():
     ],
 )
 def test_only_a_connection_within_the_machine_is_clear(security, peer, clear):
-    assert (
-        arrival_of("server", Endpoint("x"), connection("N/A", security, peer), message()).clear
-        is clear
-    )
-    assert arrival_of("server", Endpoint("x"), connection("N/A"), message()).certificate is None
+    endpoint = Endpoint("x")
+    arrived = arrival_of("server", endpoint, connection("N/A", security, peer), message())
+    assert arrived.clear is clear
+    assert arrival_of("server", endpoint, connection("N/A"), message()).certificate is None
 
 
 def test_a_part_of_a_stream_is_the_request_that_it_carries():
     stream = {MessageHeaderKey.CHANNEL: STREAM_CHANNEL, MessageHeaderKey.TOPIC: STREAM_DATA_TOPIC}
     inner = {StreamHeaderKey.CHANNEL: "admin", StreamHeaderKey.TOPIC: "admin"}
-    assert (
-        arrival_of("server", Endpoint("x"), connection(), message(**stream, **inner)).request
-        == SHELL
-    )
-    assert arrival_of("server", Endpoint("x"), connection(), message(**stream)).request == (
-        "None",
-        "None",
-    )
+
+    def request_of(part: Message) -> Any:
+        return arrival_of("server", Endpoint("x"), connection(), part).request
+
+    assert request_of(message(**stream, **inner)) == SHELL
+    assert request_of(message(**stream)) == ("None", "None")
     ended = message(**stream, **inner, **{StreamHeaderKey.ERROR_MSG: "it broke"})
-    assert arrival_of("server", Endpoint("x"), connection(), ended).request == (
-        STREAM_CHANNEL,
-        "sm__ERROR",
-    )
+    assert request_of(ended) == (STREAM_CHANNEL, "sm__ERROR")
 
 
 def test_an_answer_is_no_request_and_an_address_is_seen():
@@ -551,10 +543,8 @@ def test_a_refused_message_is_dropped_and_audited(installed, monkeypatch):
         CoreCell._process_received_msg(cell, Endpoint("hospital-a"), connection(), arrived)
     assert passed == [good]
     (line,) = installed.read_text().splitlines()
-    assert (
-        "[U:hospital-a][A:refused task:heart_beat] nothing is passed on from 'hospital-a' to "
-        "'hospital-b'" in line
-    )
+    reason = "nothing is passed on from 'hospital-a' to 'hospital-b'"
+    assert f"[U:hospital-a][A:refused task:heart_beat] {reason}" in line
 
 
 def test_a_sender_writes_no_lines_of_its_own(installed):
@@ -679,10 +669,8 @@ def test_a_site_causes_no_events_but_metrics(installed, monkeypatch, event):
     asked.set_header(FedEventHeader.EVENT_TYPE, event)
     metrics.set_header(FedEventHeader.EVENT_TYPE, "fed.analytix_log_stats")
     runner = ServerFedEventRunner()
-    assert (
-        runner._receive("fed.event", asked, FLContext()).get_return_code()
-        == ReturnCode.BAD_REQUEST_DATA
-    )
+    answer = runner._receive("fed.event", asked, FLContext())
+    assert answer.get_return_code() == ReturnCode.BAD_REQUEST_DATA
     runner._receive("fed.event", metrics, FLContext())
     assert happened == [metrics]
     assert "[A:refused fed.event] no site makes" in installed.read_text()

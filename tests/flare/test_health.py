@@ -83,15 +83,12 @@ def test_a_server_is_healthy_while_it_holds_its_port(tmp_path, listener, capsys)
     assert capsys.readouterr().out.endswith(line)
     written(tmp_path, 2)
     assert main([server]) == 1
-    assert (
-        capsys.readouterr().out
-        == f"server server: not connected, its process does not hold port {port}\n"
-    )
+    line = f"server server: not connected, its process does not hold port {port}\n"
+    assert capsys.readouterr().out == line
     written(tmp_path, 90, port=port)
     assert main([server]) == 1
-    assert (
-        capsys.readouterr().out == "server server: not connected, its process last wrote 90 s ago\n"
-    )
+    line = "server server: not connected, its process last wrote 90 s ago\n"
+    assert capsys.readouterr().out == line
 
 
 def test_the_kit_is_named_by_the_environment(tmp_path, monkeypatch, capsys):
@@ -122,10 +119,8 @@ def test_a_kit_of_an_earlier_version_says_what_it_lacks(tmp_path, capsys):
     (tmp_path / "local").mkdir()
     (tmp_path / "local" / "resources.json.default").write_text("{}")
     assert main([site]) == 1
-    assert (
-        "resources.json.default does not name fedward.flare.kits.presence.KitPresence"
-        in capsys.readouterr().out
-    )
+    reason = "resources.json.default does not name fedward.flare.kits.presence.KitPresence"
+    assert reason in capsys.readouterr().out
 
 
 # --- what a participant's process writes
@@ -234,7 +229,8 @@ def test_a_server_writes_its_port_and_its_sites(tmp_path, monkeypatch, listener)
     with pytest.raises(KeyboardInterrupt):
         presence._watch_server(presence.open_kit(Path(folder)), engine)
     found = Presence.of(presence.open_kit(Path(folder)))
-    assert (found.port, found.sites) == (port, {"hospital-a": 7.0})
+    assert found.port == port
+    assert found.sites == {"hospital-a": 7.0}
     assert main([folder]) == 0
 
 

@@ -815,7 +815,8 @@ def test_code_rights_of_a_server_and_of_flares_own_rules(kit, provisioned, tmp_p
         "local/authorization.json", lambda c: c["permissions"]["lead"].update(byoc="any")
     )
     row = server.check()["code rights"]
-    assert (row.status, row.found) == ("warning", "authorization.json grants byoc to lead")
+    assert row.status == "warning"
+    assert row.found == "authorization.json grants byoc to lead"
     (kit.folder / "local" / "authorization.json").unlink()
     kit.warns("code rights", "authorization.json.default grants byoc to project_admin, lead")
 
@@ -847,10 +848,8 @@ def test_no_file_about_the_data(kit):
 def test_what_a_site_file_names_is_opened(kit):
     """Relative paths start at the site file's own folder, wherever the doctor is called."""
     row = kit.check()["data"]
-    assert (
-        row.found.splitlines()[0]
-        == f"local/hospital-a.yaml: 4 labels, {kit.folder.parent.resolve()}/four.npz"
-    )
+    file = kit.folder.parent.resolve() / "four.npz"
+    assert row.found.splitlines()[0] == f"local/hospital-a.yaml: 4 labels, {file}"
 
 
 MANIFEST = {"kind": "manifest", "folder": "../images"}
@@ -919,10 +918,8 @@ def test_a_site_file_some_of_whose_rows_may_be_anothers(kit, there, site):
     kit.has_data(**MANIFEST, **site)
     row = kit.check()["data"]
     count = 2 if "where" in site else there
-    assert (row.status, row.found.splitlines()[0]) == (
-        "ok",
-        f"local/hospital-a.yaml: {count} images listed, {folder}",
-    )
+    assert row.status == "ok"
+    assert row.found.splitlines()[0] == f"local/hospital-a.yaml: {count} images listed, {folder}"
 
 
 def test_the_servers_own_images_are_looked_for(provisioned, tmp_path):
@@ -932,20 +929,16 @@ def test_the_servers_own_images_are_looked_for(provisioned, tmp_path):
     assert server.check()["data"].status == "ok"
     (tmp_path / "four.npz").unlink()
     row = server.check()["data"]
-    assert (row.status, row.found) == (
-        "failed",
-        f"site server, field file: none at {tmp_path.resolve()}/four.npz",
-    )
+    assert row.status == "failed"
+    assert row.found == f"site server, field file: none at {tmp_path.resolve()}/four.npz"
 
 
 def test_paths_of_a_container_are_not_those_of_the_machine(kit):
     kit.has_data(kind="npz", file="/mounted/images.npz")
     (kit.startup / "start_docker.sh").touch()
     row = kit.check()["data"]
-    assert (row.status, row.found) == (
-        "warning",
-        "site hospital-a, field file: none at /mounted/images.npz",
-    )
+    assert row.status == "warning"
+    assert row.found == "site hospital-a, field file: none at /mounted/images.npz"
     assert "whether they are mounted" in row.remedy
 
 
@@ -972,9 +965,10 @@ def test_privacy_rules_that_cannot_be_built(kit, job, capsys):
 
 def test_the_noise_of_a_site_is_reported_with_its_spent_budget(kit):
     row = kit.check()["noise"]
-    assert (row.status, row.found) == (
-        "ok",
-        "clinical: one release costs epsilon 1.99, 0 have spent 0 of 8 at delta 1e-05, 11 are left",
+    assert row.status == "ok"
+    assert (
+        row.found
+        == "clinical: one release costs epsilon 1.99, 0 have spent 0 of 8 at delta 1e-05, 11 are left"
     )
     ledger = ledger_file(kit.folder / "fedward", "hospital-a")
     rule = Rule(1.0, 4.0, 1e-5, 8.0)

@@ -82,7 +82,8 @@ def test_an_end_that_somebody_wanted_is_the_end(number):
         ("import os, signal, sys; signal.signal(int(sys.argv[1]), signal.SIG_DFL);" + DIE, number)
     )
     launches.process().wait()
-    assert (launches.started, launches.lines) == ([0], [])
+    assert launches.started == [0]
+    assert launches.lines == []
 
 
 @pytest.mark.parametrize("code", [0, 1, 101])
@@ -90,7 +91,8 @@ def test_an_exit_is_the_end_whatever_its_code(code):
     """FLARE's own errors end in an exit code: to repeat them helps nobody."""
     launches = Launches((END, code))
     launches.process().wait()
-    assert (launches.started, launches.lines) == ([0], [])
+    assert launches.started == [0]
+    assert launches.lines == []
 
 
 def test_a_terminated_process_stays_down():
@@ -99,7 +101,8 @@ def test_a_terminated_process_stays_down():
     process = launches.process()
     process.terminate()
     process.wait()
-    assert (launches.started, launches.lines) == ([0], [])
+    assert launches.started == [0]
+    assert launches.lines == []
 
 
 def launched(launcher, kit):

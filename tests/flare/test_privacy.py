@@ -187,13 +187,14 @@ def test_it_filters_what_a_site_answers(context, ledger):
     }
     assert not any(np.array_equal(arrays[name], before[name]) for name in before)
     (row,) = ledger()
-    assert (row["job"], row["round"], row["steps"], row["releases"]) == ("job-1", 4, 7, 1)
-    assert (row["clip"], row["noise_multiplier"], row["sigma"], row["delta"]) == (
-        0.5,
-        2.0,
-        1.0,
-        DELTA,
-    )
+    assert row["job"] == "job-1"
+    assert row["round"] == 4
+    assert row["steps"] == 7
+    assert row["releases"] == 1
+    assert row["clip"] == 0.5
+    assert row["noise_multiplier"] == 2.0
+    assert row["sigma"] == 1.0
+    assert row["delta"] == DELTA
     assert row["norm"] == pytest.approx(norm(before))
 
 

@@ -89,10 +89,8 @@ def test_parts_that_flares_helpers_add_are_refused_and_not_lost(tmp_path):
 def test_the_command_line_chooses_the_environment(monkeypatch, kit):
     simulated = environment(chosen(monkeypatch), JOBS["isofed"]())
     assert isinstance(simulated, SimEnv)
-    assert (simulated.clients, simulated.num_threads) == (
-        ["site-1", "site-2", "site-3", "site-4"],
-        4,
-    )
+    assert simulated.clients == ["site-1", "site-2", "site-3", "site-4"]
+    assert simulated.num_threads == 4
     assert not Path(simulated.workspace_root).is_absolute(), (
         "never a folder that others on the machine share"
     )
@@ -148,16 +146,8 @@ def test_a_script_gives_the_weights_of_the_in_process_engine(tmp_path):
     said, errors = script.communicate()
     assert script.returncode == 0, errors[-2000:]
     report = tmp_path / said.split()[-1]
-    assert (
-        report
-        == tmp_path
-        / "simulator_workspace"
-        / "fedperl"
-        / "server"
-        / "simulate_job"
-        / "fedward"
-        / "report.html"
-    )
+    results = tmp_path / "simulator_workspace" / "fedperl" / "server" / "simulate_job"
+    assert report == results / "fedward" / "report.html"
     assert report.is_file()
     assert_same_run(report.parent, local)
     assert [row["round"] for row in rows(report.parent, "peers")] == [2]

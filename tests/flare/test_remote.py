@@ -90,7 +90,8 @@ def test_the_system_is_described_in_flares_own_objects(kit, fake):
     fake(f"tell(answer={found!r})")
     with RemoteSession(kit) as session:
         info = session.get_system_info()
-        assert (info.server_info.status, info.server_info.start_time) == ("started", 1.5)
+        assert info.server_info.status == "started"
+        assert info.server_info.start_time == 1.5
         assert [
             (one.name, one.last_connect_time) for one in session.get_connected_client_list()
         ] == [("hospital-a", 2.5)]

@@ -53,7 +53,8 @@ def test_a_privacy_filter_changes_differences_alone():
     _, arrays = unpack(filtered.process(pack_answer(META, difference), FLContext()))
     assert np.abs(arrays["diff/a"]).max() <= 0.1 + 1e-6
     meta, arrays = unpack(filtered.process(pack_answer(META, {}), FLContext()))
-    assert (meta, arrays) == (META, {})
+    assert meta == META
+    assert arrays == {}
 
 
 @pytest.mark.parametrize(

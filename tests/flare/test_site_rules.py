@@ -98,10 +98,8 @@ def test_noise_is_that_of_the_jobs_scope(kit, tmp_path):
     scopes = [{"name": "research"}, {"name": "clinical", "task_result_filters": [NOISE]}]
     (kit / "local" / "privacy.json").write_text(json.dumps({"scopes": scopes}))
     rules = rows(kit, job)
-    assert (rules["noise"].status, rules["policy"].found) == (
-        "ok",
-        f"local/{FILE}; not the default: noise",
-    )
+    assert rules["noise"].status == "ok"
+    assert rules["policy"].found == f"local/{FILE}; not the default: noise"
 
 
 def test_the_sha256_an_export_prints_allows_its_weights(kit, tmp_path, capsys):
@@ -198,7 +196,8 @@ def test_a_foreign_name_that_is_not_admitted_is_reported(kit, tmp_path, monkeypa
     edit(SERVER, name_it)(job / "app")
     rules = rows(kit, job)
     assert set(rules) == {"policy", "draws", "extensions", "rules"}
-    assert (rules["extensions"].status, rules["rules"].status) == ("failed", "skipped")
+    assert rules["extensions"].status == "failed"
+    assert rules["rules"].status == "skipped"
     assert rules["extensions"].found == f"the job needs {kind} trap-package==2.1:trap"
     assert rules["extensions"].expected == "none"
     assert f"change the rule in local/{FILE}" in rules["extensions"].remedy
@@ -264,9 +263,8 @@ def test_an_administrator_sees_what_waits_and_what_it_would_do(kit, capsys):
     assert out.startswith(f"job {experiment.digest}\n  waits since 20")
     assert "at least 3, the job says 3" in out
     assert f"  all settings: approvals/{experiment.digest}.json, in the site's own folder\n" in out
-    assert (
-        json.loads((approvals / f"{experiment.digest}.json").read_text())["experiment"]["seed"] == 3
-    )
+    entry = json.loads((approvals / f"{experiment.digest}.json").read_text())
+    assert entry["experiment"]["seed"] == 3
     assert approve(kit, experiment.digest) == 0
     assert capsys.readouterr().out == f"job {experiment.digest} is approved\n"
     assert Approvals(approvals).ask(experiment)
@@ -367,10 +365,8 @@ def test_a_job_that_has_not_asked_is_approved_in_advance(kit, tmp_path, capsys):
     job = exported(tmp_path / "job", clinical())
     digest = experiment_in(job / "app" / "config").digest
     waits = rows(kit, job)["approval"]
-    assert (waits.status, waits.remedy) == (
-        "warning",
-        f"The job waits until it is approved: fedward approve KIT {digest}",
-    )
+    assert waits.status == "warning"
+    assert waits.remedy == f"The job waits until it is approved: fedward approve KIT {digest}"
     assert approve(kit, digest) == 0
     assert "in advance: it has not asked to run here yet" in capsys.readouterr().out
     assert rows(kit, job)["approval"].status == "ok"

@@ -457,7 +457,8 @@ def test_a_member_that_comes_back_unseen_is_taken_in_later(finish):
         {"looks": ["RUNNING"] * 40, "idle": ["site-2"], "busy": 1, "answers": [1]}, GOOD
     )
     folder, lines = finish(federation)
-    assert (folder, federation.aborted) == ("job-1/workspace/fedward", ["job-0"])
+    assert folder == "job-1/workspace/fedward"
+    assert federation.aborted == ["job-0"]
     assert "the job was stopped, to go on with site-2" in lines
 
 

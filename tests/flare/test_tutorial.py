@@ -167,7 +167,8 @@ def test_the_simulator_equals_the_in_process_engine(tmp_path, installed, monkeyp
     export_job(spec, tmp_path / "job", sites=SITES)
     (config,) = (tmp_path / "job").glob("*/config/config_fed_server.json")
     (workflow,) = json.loads(config.read_text())["workflows"]
-    assert (workflow["path"], workflow["args"]["method"]) == (METHOD_CONTROLLER, "scaffold")
+    assert workflow["path"] == METHOD_CONTROLLER
+    assert workflow["args"]["method"] == "scaffold"
     path = os.pathsep.join([str(installed), *filter(None, [os.environ.get("PYTHONPATH")])])
     process = start(tmp_path / "job", tmp_path / "workspace", PYTHONPATH=path)
     local = run(tmp_path / "local", "scaffold", steps=2, rounds=2)

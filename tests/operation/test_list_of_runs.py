@@ -13,16 +13,17 @@ from fedward.storage.lock import sole_writer
 def test_a_run_is_listed_with_where_its_model_comes_from(ended):
     (run,) = runs([ended])
     info = json.loads((ended / "run.json").read_text())
-    assert (run["job"], run["status"], run["method"], run["net"]) == (
-        "ended",
-        "finished",
-        "fedperl",
-        "small_cnn",
-    )
-    assert (run["id"], run["sites"], run["rounds"]) == (info["id"], ["site-1"], 3)
+    assert run["job"] == "ended"
+    assert run["status"] == "finished"
+    assert run["method"] == "fedperl"
+    assert run["net"] == "small_cnn"
+    assert run["id"] == info["id"]
+    assert run["sites"] == ["site-1"]
+    assert run["rounds"] == 3
     assert run["model"] == file_digest(ended / "model.safetensors")
     assert run["versions"] == info["versions"]
-    assert (run["init"], run["audit"]) == (None, "verified")
+    assert run["init"] is None
+    assert run["audit"] == "verified"
 
 
 def test_runs_of_several_folders_are_listed_once_oldest_first(ended, interrupted, tmp_path):
