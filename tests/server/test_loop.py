@@ -194,7 +194,7 @@ def test_sigkill_in_the_middle_of_a_round_loses_nothing(tmp_path):
         "import sys, time\n"
         "from pathlib import Path\n"
         "from fedward.config import Experiment\n"
-        "from fedward import local\n"
+        "from fedward.lab import local\n"
         "from fedward.client.client import Client\n"
         "work = Client._work\n"
         "def slow(self, asked, request, aborted):\n"
