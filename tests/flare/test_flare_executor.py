@@ -193,7 +193,11 @@ def test_a_sites_own_device_overrules_the_jobs(
 
     monkeypatch.setattr("fedward.client.client.device_of", device_of)
     read = DataSource.read
-    monkeypatch.setattr(DataSource, "read", lambda self: replace(read(self), device=in_site_file))
+
+    def read_with_device(self, *, class_totals):
+        return replace(read(self, class_totals=class_totals), device=in_site_file)
+
+    monkeypatch.setattr(DataSource, "read", read_with_device)
     executor_of(tmp_path, tiny("fedavg"))
     run(MonaiTrainerExecutor(device=in_job), request(), tmp_path)
     assert set(chosen) == {used}

@@ -148,7 +148,7 @@ def test_the_control_variate_does_not_go_up(tmp_path):
     folder = run(tmp_path / "run", "scaffold", rounds=2)
     rows_ = rows(folder, "bytes")
     assert all(row["down"] > 1.9 * row["up"] for row in rows_ if row["up"] > 5000)
-    with pytest.raises(ConfigError, match="number of steps"):
+    with pytest.raises(ConfigError, match="each site's steps"):
         tiny(
             "scaffold", secure_aggregation=True, options={"participants": 2, "learning_rate": RATE}
         )
