@@ -224,7 +224,7 @@ def test_images_that_cannot_be_used_are_counted_here_alone(
 def test_nothing_to_evaluate_is_said(finished: Finished, tmp_path: Path) -> None:
     site_file(tmp_path / "west.yaml", finished.npz, indices={"test": list(range(12))})
     with pytest.raises(
-        DataError, match="a class with at least 5 labelled images in its test split, found none"
+        DataError, match="does not have a class with at least 5 labelled images in its test split"
     ):
         at(finished, tmp_path / "west.yaml")
 

@@ -278,7 +278,7 @@ def test_each_finding_is_calibrated_and_referred(finished, tmp_path, monkeypatch
 
 def test_what_does_not_fit_several_labels_is_refused(finished, sites, tmp_path):
     model = load_model(finished)
-    with pytest.raises(ConfigError, match="--groups: expected none, found a multi-label model"):
+    with pytest.raises(ConfigError, match="--groups is not for a multi-label model"):
         evaluate(model, sites / "site-1.yaml", groups={"a": ["Mass"], "b": ["Edema", "Hernia"]})
     about = {"model": {"sha256": model.sha256}, "temperature": None}
     for told in (None, {"classes": {}}, {"classes": {"Mass": {"value": 0}}}):

@@ -121,8 +121,10 @@ def labels_in(file: NpzSite) -> int:
     by_name = _labels(file)
     if not by_name:
         raise DataError(
-            f"site {file.site}, {file.file} has neither train_labels nor labels",
+            f"site {file.site}, {file.file}",
             _OTHER_FILE,
+            expected="an npz file with train_labels or labels",
+            found="none",
         )
     return sum(map(len, by_name.values()))
 
