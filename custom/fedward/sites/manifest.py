@@ -172,8 +172,8 @@ def listed_images(file: ManifestSite) -> int:
         raise DataError(
             f"site {file.site}, {file.manifest}",
             "Fix the rows, or the field folder of the site file.",
-            expected=f"rows whose images are in {file.folder}",
-            found="; ".join([f"{len(missing)} of {len(records)} that are not", *missing[:1]]),
+            expected=f"rows whose images lie in {file.folder}",
+            found="; ".join([f"{len(missing)} of {len(records)} that do not", *missing[:1]]),
         )
     return len(records) - len(missing)
 
