@@ -11,11 +11,11 @@ from fedward.report.comparison import Comparison
 from fedward.report.cost import Cost
 from fedward.report.groups import Groups, warm_up
 from fedward.report.labels import Labels
-from fedward.report.many import Sites
 from fedward.report.peers import Peers
 from fedward.report.pseudo_labels import PseudoLabels
 from fedward.report.reconstructions import Reconstructions
 from fedward.report.results import Convergence, KeyResults, PerSite
+from fedward.report.sites import Sites
 from fedward.report.template import template
 from fedward.runs.choices import Choices
 from fedward.runs.exchanges import Failure, failures

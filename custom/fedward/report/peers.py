@@ -9,7 +9,7 @@ from markupsafe import Markup
 
 from fedward.report import figures
 from fedward.report.communities import community_order
-from fedward.report.many import MANY
+from fedward.report.sites import MANY
 from fedward.runs.run import Run
 from fedward.storage.rows import PeerRow
 from fedward.text import natural

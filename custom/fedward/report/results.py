@@ -12,7 +12,7 @@ from fedward.report import figures, multiples, verdict, words
 from fedward.report.alone import Alone
 from fedward.report.clinical import Clinical
 from fedward.report.comparison import ComparedRun
-from fedward.report.many import Sites
+from fedward.report.sites import Sites
 from fedward.report.verdict import Baseline, Origin, Verdict, WorstSite
 from fedward.runs.choices import Choices, site_test_values
 from fedward.runs.run import Run

@@ -11,8 +11,8 @@ from markupsafe import Markup
 from fedward.evaluation.in_fives import BRIGHTNESS, CONTRAST, OTHERS, SIDES
 from fedward.report import verdict, words
 from fedward.report.drawing import INK, SERIES, axes_of
-from fedward.report.many import MANY
 from fedward.report.multiples import pictures
+from fedward.report.sites import MANY
 from fedward.report.survey_words import conclusions, flags, median
 from fedward.report.template import template
 from fedward.runs.run import Run
