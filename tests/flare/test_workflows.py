@@ -78,8 +78,10 @@ def test_fedperl_has_peers_after_the_warm_up():
     federation = FedPerlController(rounds=4, warm_up=2, committee=3)
     assert federation.round_purpose(2) == "warm-up without peers, until round 2"
     assert federation.round_purpose(3) == (
-        "each participant trains with the 3 models most like its own"
+        "participants train with at most 3 peers each: the models most like their own"
     )
+    drawn = FedPerlController(rounds=4, warm_up=2, committee=3, peers="random")
+    assert drawn.round_purpose(3).endswith("at most 3 peers each: models drawn at random")
     alone = FedPerlController(rounds=4, warm_up=2, committee=0)
     assert alone.round_purpose(3) == "participants train, without peers"
 

@@ -79,7 +79,7 @@ class ExperimentController(ModelController):  # type: ignore[misc]
         arguments = {**settings, "experiment": experiment or {}}
         self.experiment = Experiment.parse(described(self.method, arguments, where), where)
         self.algorithm = method_of(self.experiment)
-        self.settings = settings_of(self.method, self.experiment.options)
+        self.settings = self.algorithm.settings
         self.init = init
         self.folder: Path | None = None
         """The run's folder, once this job has opened it."""

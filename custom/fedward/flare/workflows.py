@@ -32,9 +32,10 @@ class FedPerlController(ExperimentController, method="fedperl"):
             return "participants train, without peers"
         if round_ <= self.settings.warm_up:
             return f"warm-up without peers, until round {self.settings.warm_up}"
-        return (
-            f"each participant trains with the {self.settings.committee} models most like its own"
-        )
+        peers = "the models most like their own"
+        if self.settings.peers == "random":
+            peers = "models drawn at random"
+        return f"participants train with at most {self.settings.committee} peers each: {peers}"
 
 
 class IsoFedController(ExperimentController, method="isofed"):
