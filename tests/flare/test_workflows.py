@@ -38,7 +38,7 @@ def test_a_controllers_arguments_are_the_settings_of_its_method(method, path):
         assert parameter.annotation is not inspect.Parameter.empty
 
 
-@pytest.mark.parametrize("method", set(METHODS) - set(CONTROLLERS))
+@pytest.mark.parametrize("method", sorted(set(METHODS) - set(CONTROLLERS)))
 def test_methods_without_a_controller_of_their_own_share_one(method):
     path, arguments = controller(tiny(method))
     assert path == METHOD_CONTROLLER
