@@ -335,7 +335,7 @@ def test_waiting_ends_in_time(tmp_path, queue, monkeypatch):
 
 def test_an_abort_ends_the_waiting_and_keeps_the_question(tmp_path, queue):
     clinic = SiteLabels("clinic", people_of(data(), queue), tmp_path / "memory", RUN, wait=3600.0)
-    with pytest.raises(RunError, match="site clinic, waiting for labels"):
+    with pytest.raises(RunError, match="site clinic: the run was aborted while waiting for labels"):
         clinic.renew(1, 0, 2, "fedal", first, lambda: True)
     assert waiting(queue) == ["s0", "s1"]
 
