@@ -29,9 +29,9 @@ from torch import Tensor
 from fedward.config import Experiment
 from fedward.evaluation import last_round
 from fedward.jobs import load_experiment, simulated_sites, site_names
-from fedward.lab.bench.numbers import difference, head, line, mean
+from fedward.lab.bench.markdown import difference_text, header_lines, mean_text, table_line
 from fedward.lab.bench.runs import run_or_resume, whole_run
-from fedward.lab.local import LocalTransport, run_local
+from fedward.lab.local import LocalTransport
 from fedward.methods import method_of
 from fedward.methods.fedperl.pseudo_labels import pseudo_label
 from fedward.methods.workflow import State
@@ -111,7 +111,7 @@ def predictions(data: Path) -> None:
         "labels changed",
         "keep decisions changed",
     )
-    print("\n".join(head(*columns, "bytes / float32", left=(0, 1))), flush=True)
+    print("\n".join(header_lines([*columns, "bytes / float32"], left=(0, 1))), flush=True)
     for net, rounds in ROUNDS.items():
         changes = [
             f"net={net}",
@@ -202,11 +202,13 @@ def compare(experiment: Experiment, transport: Last, peers: Mapping[bytes, State
     for what, found in rows.items():
         local, before, after, share = (list(column) for column in zip(*found, strict=True))
         print(
-            line(
-                experiment.net,
-                what,
-                *changed(*map(torch.cat, (local, before, after))),
-                f"{np.mean(share):.3f}",
+            table_line(
+                [
+                    experiment.net,
+                    what,
+                    *changed(*map(torch.cat, (local, before, after))),
+                    f"{np.mean(share):.3f}",
+                ]
             )
         )
 
@@ -270,11 +272,11 @@ def carry_out(name: str, seed: int, out: Path) -> Run:
     if variant["plain"]:
         with plain_peers():
             run_or_resume(
-                run_local, experiment, folder, simulated_sites(experiment), None, out / "cache"
+                experiment, folder, simulated_sites(experiment), None, out / "cache"
             )
     else:
         run_or_resume(
-            run_local, experiment, folder, simulated_sites(experiment), None, out / "cache"
+            experiment, folder, simulated_sites(experiment), None, out / "cache"
         )
     return whole_run(folder)
 
@@ -293,16 +295,17 @@ def runs(seeds: int, out: Path) -> None:
             )
             print(f"seed {seed}, {name}: {metrics_by_variant[name][-1]}", flush=True)
     print(f"\n### FedPerl's job over {seeds} seeds: test metrics after the last round\n")
-    print("\n".join(head("variant", *METRICS, *(f"{metric}, difference" for metric in METRICS))))
+    print("\n".join(header_lines(["variant", *METRICS, *(f"{metric}, difference" for metric in METRICS)])))
     (base, *_) = VARIANTS
     for name, values in metrics_by_variant.items():
         columns = {metric: [row[metric] for row in values] for metric in METRICS}
         gaps = [
-            difference(columns[metric], [row[metric] for row in metrics_by_variant[base]], 4)
+            difference_text(columns[metric], [row[metric] for row in metrics_by_variant[base]], 4)
             for metric in METRICS
         ]
-        cells = [mean(columns[metric], 3) for metric in METRICS]
-        print(line(name, *cells, *(["-"] * len(METRICS) if name == base else gaps)))
+        cells = [mean_text(columns[metric], 3) for metric in METRICS]
+        differences = ["-"] * len(METRICS) if name == base else gaps
+        print(table_line([name, *cells, *differences]))
 
 
 def main() -> None:

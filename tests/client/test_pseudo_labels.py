@@ -6,7 +6,6 @@ The numbers are right, and nothing else changes.
 import json
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -17,8 +16,7 @@ from hypothesis import strategies as st
 from fedward.client.site_data import DataSource
 from fedward.config import DataSpec, SyntheticData
 from fedward.evaluation import classification_metrics
-from fedward.lab.local import SITES as SITES_JSON
-from fedward.lab.local import Sites, run_local
+from fedward.lab.local import run_local
 from fedward.lab.pseudo_labels import PseudoLabelObserver, Tally, note
 from fedward.lab.synthetic import SyntheticSites, synthetic_site
 from fedward.methods import method_of
@@ -209,9 +207,9 @@ def test_rows_survive_a_file_and_a_cut_line(tmp_path: Path) -> None:
     assert path.parent.stat().st_mode & 0o077 == 0
 
 
-def test_worker_processes_are_told(tmp_path: Path) -> None:
-    made: Any = Sites(tiny(), tmp_path, [], judged=True)
-    assert SITES_JSON.validate_json(SITES_JSON.dump_json(made)) == made
+def test_worker_processes_note_the_same(tmp_path: Path, judged: Path) -> None:
+    folder = run_local(tiny(options=JUST), tmp_path / "run", sites=SITES, judged=True, workers=2)
+    assert notes(folder, id_of(folder)) == notes(judged, id_of(judged))
 
 
 def test_images_that_people_refused_are_not_counted(tmp_path: Path) -> None:

@@ -7,7 +7,6 @@ from fedward.config import DataSpec
 from fedward.errors import RunError
 from fedward.lab.bench.runs import Bench
 from fedward.lab.bench.study import Cell, Study
-from fedward.lab.local import run_local
 from fedward.runs.run import Run
 from fedward.sites import load_site
 from public_images import write_public_npz
@@ -52,9 +51,7 @@ def work(tmp_path_factory: pytest.TempPathFactory, without_report: None) -> Benc
         str(out / "sites"),
     ]
     assert main([*cut, "--classes", *SPEC.classes]) == 0
-    return Bench(
-        Study.model_validate(STUDY), out, out / "sites", out / "results.jsonl", {}, run_local
-    )
+    return Bench(Study.model_validate(STUDY), out, out / "sites", out / "results.jsonl", {})
 
 
 def test_a_row_waits_for_the_run_that_buys_its_labels(work: Bench) -> None:

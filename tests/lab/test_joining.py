@@ -2,12 +2,12 @@
 alone.
 """
 
-from fedward.lab.bench.joining import Sites, joining
+from fedward.lab.bench.joining import SiteValues, joining_table
 
 METRICS = {"accuracy": "Accuracy"}
 
 
-def results(*seeds: dict[str, tuple[int, float]]) -> dict[int, Sites]:
+def results(*seeds: dict[str, tuple[int, float]]) -> dict[int, SiteValues]:
     """Return what sites have in seeds 1, 2 and so on, from site -> (test images, accuracy)."""
     told = [
         {site: {"images": n, "accuracy": value} for site, (n, value) in sites.items()}
@@ -32,7 +32,7 @@ def test_each_site_and_their_mean_are_paired_by_seed() -> None:
     joined = results(
         {"site-2": (9, 0.7), "site-10": (9, 0.8)}, {"site-2": (9, 0.9), "site-10": (9, 0.8)}
     )
-    text = joining("Title", METRICS, alone, joined)
+    text = joining_table("Title", METRICS, alone, joined)
     found = cells(text)
     assert text.startswith("Title\n\n|")
     assert [name for name in found if name.startswith(("site-", "mean"))] == [
@@ -55,22 +55,22 @@ def test_each_site_and_their_mean_are_paired_by_seed() -> None:
 def test_a_site_is_compared_on_the_same_images_alone() -> None:
     alone = results({"site-1": (9, 0.5), "site-2": (8, 0.5)}, {"site-1": (9, 0.5)})
     joined = results({"site-1": (9, 0.6), "site-2": (9, 0.9), "site-3": (9, 0.9)})
-    found = cells(joining("Title", METRICS, alone, joined))
+    found = cells(joining_table("Title", METRICS, alone, joined))
     assert "site-2" not in found
     assert "site-3" not in found
     assert found["site-1"] == found["mean over sites"] == ["1", "0.500", "0.600", "+0.100"]
 
 
 def test_results_that_tell_of_no_site_have_no_table() -> None:
-    assert joining("Title", METRICS, results({"site-1": (9, 0.5)}), results({})) == ""
-    assert joining("Title", METRICS, {}, {}) == ""
+    assert joining_table("Title", METRICS, results({"site-1": (9, 0.5)}), results({})) == ""
+    assert joining_table("Title", METRICS, {}, {}) == ""
 
 
 def test_fine_tuning_is_compared_with_the_federations_model() -> None:
     alone = results({"site-1": (9, 0.5), "site-2": (9, 0.4)})
     joined = results({"site-1": (9, 0.6), "site-2": (9, 0.6)})
     tuned = results({"site-1": (9, 0.55), "site-2": (8, 0.9)})
-    text = joining("Title", METRICS, alone, joined, tuned)
+    text = joining_table("Title", METRICS, alone, joined, tuned)
     found = cells(text)
     assert found["site"][1:] == [
         "Accuracy, alone",

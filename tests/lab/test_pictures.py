@@ -3,10 +3,11 @@
 import re
 from pathlib import Path
 
+from fedward.lab.bench.markdown import percent_text
 from fedward.lab.bench.pictures import draw
 from fedward.lab.bench.records import Curve, Record
+from fedward.lab.bench.results import Results
 from fedward.lab.bench.study import Cell, Study
-from fedward.lab.bench.tables import Results
 
 ROWS = {name: {"title": name, "job": "fedavg"} for name in ("few", "own", "all")}
 
@@ -48,9 +49,10 @@ def test_variants_by_labels_are_drawn_over_their_share(tmp_path: Path) -> None:
     ]
     text = drawn(study, records, tmp_path / "a.svg")
     assert "labelled training images, %" in text
-    assert Results(study, {record.cell: record for record in records}).reached(
-        "tenth", "own", "accuracy"
-    ) == ("80.0 % [80.0, 80.0]")
+    results = Results(study, {record.cell: record for record in records})
+    reached = results.percent_reached("tenth", "own", "accuracy")
+    assert reached is not None
+    assert percent_text(reached) == "80.0 % [80.0, 80.0]"
 
 
 def test_bought_labels_are_drawn_over_their_number(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ import psutil
 import pytest
 
 from fedward.errors import ConfigError, DataError, FedwardError, RunError, WireError, WorkError
-from fedward.lab.bench.processes import PRELOADED, run_all
+from fedward.lab.processes import PRELOADED, run_all
 
 
 def square(number: int) -> str:
@@ -112,7 +112,7 @@ def test_processes_are_forked_from_one_that_only_imported(tmp_path: Path) -> Non
     it with less.
     """
     code = "import sys; sys.path[:] = eval(sys.argv[1])\nimport test_processes as tests\n"
-    code += "from functools import partial; from pathlib import Path; from fedward.lab.bench.processes import run_all\n"
+    code += "from functools import partial; from pathlib import Path; from fedward.lab.processes import run_all\n"
     code += (
         "for _ in range(2): run_all({'told': partial(tests.about, Path(sys.argv[2]))}, workers=1)"
     )
@@ -133,7 +133,7 @@ def test_nothing_is_imported_from_the_working_folder(tmp_path: Path) -> None:
     command = tmp_path / "command.py"
     command.write_text(
         "import sys; sys.path += eval(sys.argv[1])\nfrom functools import partial\n"
-        "from fedward.lab.bench.processes import run_all\n"
+        "from fedward.lab.processes import run_all\n"
         "if __name__ == '__main__':\n    run_all({'one': partial(str, 1)}, workers=1)\n"
     )
     arguments = [sys.executable, str(command), repr([entry for entry in sys.path if entry])]
@@ -151,7 +151,7 @@ def wait(folder: Path, number: int) -> str:
 def test_no_process_outlives_a_killed_command(tmp_path: Path) -> None:
     """Neither those at work, nor one without work, nor the one that they were forked from."""
     code = "import sys; sys.path[:] = eval(sys.argv[1])\nimport test_processes as tests\n"
-    code += "from functools import partial; from pathlib import Path; from fedward.lab.bench import processes\n"
+    code += "from functools import partial; from pathlib import Path; from fedward.lab import processes\n"
     code += "processes.PRELOADED = ()\n"
     code += "runs = {str(n): partial(tests.wait, Path(sys.argv[2]), n) for n in range(2)}\n"
     code += "processes.run_all({'short': partial(str, 1), **runs}, workers=3)"

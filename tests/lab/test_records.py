@@ -14,10 +14,10 @@ from fedward.evaluation import last_rounds
 from fedward.lab.bench.page import check_page, write_page
 from fedward.lab.bench.recording import check_records
 from fedward.lab.bench.records import Curve, Record, add_record, read_records
+from fedward.lab.bench.results import Results
 from fedward.lab.bench.runs import Bench
 from fedward.lab.bench.study import Cell, Study
-from fedward.lab.bench.tables import Results, tables
-from fedward.lab.local import run_local
+from fedward.lab.bench.tables import tables
 from fedward.runs.run import Run
 
 STUDY = {
@@ -69,9 +69,7 @@ def study_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def work(tmp_path_factory: pytest.TempPathFactory, without_report: None) -> Bench:
     out = tmp_path_factory.mktemp("out")
-    made = Bench(
-        Study.model_validate(STUDY), out, out / "sites", out / "results.jsonl", {}, run_local
-    )
+    made = Bench(Study.model_validate(STUDY), out, out / "sites", out / "results.jsonl", {})
     for cell in made.study.cells():
         made.run_cell(cell)
     return made
@@ -182,9 +180,7 @@ def test_recorded_cells_do_not_run_again(
     )
     work.run(work.study.cells(), 1)
     assert ran == [[], []]
-    other = Bench(
-        work.study, tmp_path, work.site_files, work.file, {"learning_rate": 0.5}, run_local
-    )
+    other = Bench(work.study, tmp_path, work.site_files, work.file, {"learning_rate": 0.5})
     other.run([Cell("all", "warm", 1), Cell("all", "lower", 1)], 1)
     assert ran[2:] == [["all lower seed 1"], ["all warm seed 1"]], (
         "other settings; first weights come first"
@@ -226,9 +222,7 @@ def test_a_metric_without_a_value_is_in_no_table(work: Bench, file: Path) -> Non
         RunError,
         match=r"seed-1: expected test values of sensitivity, found none\. Name other metrics",
     ):
-        Bench(study, work.out, work.site_files, file, {}, run_local).run_cell(
-            Cell("all", "lower", 1)
-        )
+        Bench(study, work.out, work.site_files, file, {}).run_cell(Cell("all", "lower", 1))
     assert file.read_bytes() == before
 
 

@@ -32,7 +32,7 @@ def experiment_of(rate: float) -> Experiment:
 def test_a_run_is_not_continued_with_other_settings(whole: Path, tmp_path: Path) -> None:
     before = (whole / "run.json").read_bytes()
     with pytest.raises(ConfigError, match="--out"):
-        run_or_resume(run_local, experiment_of(2e-3), whole, SITES, None, tmp_path)
+        run_or_resume(experiment_of(2e-3), whole, SITES, None, tmp_path)
     assert (whole / "run.json").read_bytes() == before
 
 

@@ -65,9 +65,7 @@ def pages() -> list[tuple[Path, Path]]:
 @pytest.mark.parametrize(("page", "file"), pages(), ids=lambda path: path.stem)
 def test_a_page_says_what_its_results_say(page: Path, file: Path, tmp_path: Path) -> None:
     results = RESULTS / "data" / f"{file.stem}.jsonl"
-    said = verified(
-        Bench(read_study(file), tmp_path, tmp_path, results, {}, lambda: tmp_path), file, page
-    )
+    said = verified(Bench(read_study(file), tmp_path, tmp_path, results, {}), file, page)
     assert said.startswith(
         f"{len(results.read_text().splitlines())} results have the study's settings"
     )

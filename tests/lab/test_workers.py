@@ -4,15 +4,12 @@ process.
 
 import json
 import logging
-import os
 import signal
-import socket
 import subprocess
 import sys
 import time
 from collections.abc import Callable
 from functools import lru_cache
-from multiprocessing import Pipe, get_context
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -25,9 +22,8 @@ from fedward.cli import main
 from fedward.config import DERMOSCOPY, SyntheticData
 from fedward.digests import file_digest
 from fedward.errors import ConfigError
-from fedward.lab import worker
 from fedward.lab.local import run_local
-from fedward.lab.workers import Workers, receive, send
+from fedward.lab.workers import Workers
 from fedward.nets.small_cnn import SmallCNN
 from fedward.protocol.wire import Message
 from fedward.registry import NETWORKS
@@ -95,30 +91,6 @@ EXPERIMENTS = {
 }
 
 
-class Forked:
-    """A :class:`subprocess.Popen` of what forks workers, but forked itself from a process that has
-    imported all.
-    """
-
-    def __init__(self, command: list[str], *, pass_fds: list[int], **_: Any) -> None:
-        assert command[:-1] == [sys.executable, "-P", "-m", "fedward.lab.worker"]
-        context = get_context("forkserver")
-        context.set_forkserver_preload(["fedward.lab.worker", "fedward.training.trainer", "timm"])
-        self.process = context.Process(
-            target=worker._fork, args=(socket.socket(fileno=os.dup(pass_fds[0])),)
-        )
-        self.process.start()
-
-    def wait(self) -> None:
-        self.process.join()
-
-
-@pytest.fixture
-def forked(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Workers that start sooner; other tests here start theirs as users do."""
-    monkeypatch.setattr("fedward.lab.workers.subprocess.Popen", Forked)
-
-
 @pytest.fixture(scope="module")
 def by_one(
     tmp_path_factory: pytest.TempPathFactory, without_report: None
@@ -133,12 +105,9 @@ def test_two_processes_leave_what_one_leaves(
     name: str,
     by_one: Callable[[str], dict[str, Any]],
     tmp_path: Path,
-    request: pytest.FixtureRequest,
 ) -> None:
     if name == "secure":
         pytest.importorskip("tenseal")
-    if name != "fedperl":
-        request.getfixturevalue("forked")
     one = by_one(name)
     two = left_by(run_local(EXPERIMENTS[name], tmp_path / "run", sites=SITES, workers=2))
     if name == "secure":  # ciphertexts are made with chance, and their sums round differently
@@ -160,7 +129,6 @@ def test_sites_that_leave_memory_change_nothing(
     assert left_by(run_local(EXPERIMENTS[name], tmp_path / "left", sites=SITES)) == kept
 
 
-@pytest.mark.usefixtures("forked")
 def test_a_run_is_resumed_with_any_number_of_processes(
     by_one: Callable[[str], dict[str, Any]], tmp_path: Path
 ) -> None:
@@ -192,7 +160,6 @@ def files_with_a_fault(folder: Path) -> Path:
     return folder
 
 
-@pytest.mark.usefixtures("forked")
 def test_an_error_at_a_site_is_told_as_in_one_process(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -215,29 +182,36 @@ def test_an_error_at_a_site_is_told_as_in_one_process(
     assert any("nothing.npz" in text for text in logged)
 
 
-@pytest.mark.parametrize("also", [False, True])
+def fork_server_of(process: psutil.Process) -> psutil.Process:
+    (server,) = (child for child in process.children() if "forkserver" in " ".join(child.cmdline()))
+    return server
+
+
+@pytest.mark.parametrize("server_dies_too", [False, True])
 def test_a_killed_process_costs_its_site_a_round(
-    also: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    server_dies_too: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also where the process dies that it was forked from: others are then forked from a new one."""
+    """Also if the fork server dies: further processes are then forked from a new one."""
     exchange = Workers.exchange
 
-    def killing(self: Workers, requests: dict[str, Message], *others: Any) -> None:
+    def kill_one_in_round_two(self: Workers, requests: dict[str, Message], *others: Any) -> None:
         if next(iter(requests.values())).meta["round"] == 2:
-            forker = psutil.Process(self._forker._process.pid)
-            assert forker.num_threads() == 1, "else a fork would leave locks and no owner"
-            killed = [forker.children()[0], *([forker] if also else [])]
-            for process in killed:
-                process.kill()
+            server = fork_server_of(psutil.Process())
+            assert server.num_threads() == 1, "else a fork would leave locks and no owner"
+            first = self._workers[0]._process.pid
+            assert first in [child.pid for child in server.children()]
+            if server_dies_too:
+                server.kill()
+            psutil.Process(first).kill()
         exchange(self, requests, *others)
 
-    monkeypatch.setattr(Workers, "exchange", killing)
+    monkeypatch.setattr(Workers, "exchange", kill_one_in_round_two)
     run = run_local(EXPERIMENTS["fedperl"], tmp_path / "run", sites=SITES, workers=2)
     first, second, third = rows(run, "rounds")
     assert (first["failed"], third["failed"]) == ({}, {})
     ((site, why),) = second["failed"].items()
-    found = "ended with exit code unknown" if also else "killed by SIGKILL"
-    assert f"site {site}: expected its process to finish the work, found {found}" in why
+    end = "ended with exit code unknown" if server_dies_too else "killed by SIGKILL"
+    assert f"site {site}: expected its process to finish the work, found {end}" in why
     assert "fewer --workers" in why
     assert len(second["replied"]) == 2
 
@@ -265,11 +239,13 @@ def test_no_process_outlives_the_command(number: signal.Signals, tmp_path: Path)
     while not rows(tmp_path / "run", "rounds"):
         assert process.poll() is None
         time.sleep(0.2)
-    workers = psutil.Process(process.pid).children(recursive=True)
-    assert len(workers) == 3, "two, and the one that they were forked from"
+    command = psutil.Process(process.pid)
+    workers = fork_server_of(command).children()
+    assert len(workers) == 2
+    processes = command.children(recursive=True)
     process.send_signal(number)
     _, said = process.communicate()
-    assert psutil.wait_procs(workers, timeout=60)[1] == []
+    assert psutil.wait_procs(processes, timeout=60)[1] == []
     if number == signal.SIGINT:
         assert process.returncode == 130
         assert "--resume" in said
@@ -298,26 +274,6 @@ def test_a_site_goes_where_it_is_held_and_no_process_holds_all() -> None:
     workers._workers = [SimpleNamespace(held=held) for held in (["a", "b"], ["c"], [])]
     assert [workers._choose(["a", "c", "d"], place) for place in range(3)] == ["a", "c", "d"]
     assert workers._choose(["b", "c"], 2) == "b"
-
-
-def test_a_pipe_carries_names_types_and_layouts() -> None:
-    given = {
-        "z/turned": np.arange(12, dtype=np.float32).reshape(3, 4).T,
-        "a/number": np.array(2.5, np.float32),
-        "m/bytes": np.arange(5, dtype=np.uint8),
-        "e/nothing": np.zeros((0, 3), np.float32),
-    }
-    ours, theirs = Pipe()
-    send(ours, {"value": 0.1}, given)
-    said, found = receive(theirs)
-    assert said == {"value": 0.1}
-    assert list(found) == list(given)
-    for name, array in given.items():
-        assert (found[name].shape, found[name].dtype) == (array.shape, array.dtype)
-        np.testing.assert_array_equal(found[name], array)
-    ours.close()
-    with pytest.raises(EOFError):
-        receive(theirs)
 
 
 def test_the_simulator_is_told_no_workers(

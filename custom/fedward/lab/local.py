@@ -1,5 +1,6 @@
-"""The in-process engine: every site in this process or in some workers, no FLARE, the same messages
-and weights.
+"""The in-process engine: every site works in this process or in worker processes, without FLARE.
+
+Messages and weights are those of a federation.
 """
 
 from collections.abc import Iterator, Sequence
@@ -8,8 +9,6 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
-
-from pydantic import TypeAdapter
 
 from fedward.client.admission import Admission
 from fedward.client.client import Client
@@ -38,6 +37,9 @@ from fedward.starting_model import Source
 from fedward.storage.run_folder import RunFolder
 from fedward.tracking import FOLDER, TrackedTransport
 
+MOST_HELD = 64
+"""Sites held in memory, those that worked last. All that a site remembers lies in its folder."""
+
 
 @dataclass(frozen=True)
 class Sites:
@@ -45,43 +47,38 @@ class Sites:
 
     experiment: Experiment
     folder: Path
-    """With a folder for each site."""
+    """Parent of the sites' own folders."""
     site_folders: Sequence[Path] = ()
-    """Where their files may lie."""
+    """Where the sites' files may lie."""
     cache: Path | None = None
-    """For what can be made again of images; by default it lies in the sites' folders."""
+    """Folder for decoded images and features; by default they lie in the sites' own folders."""
     judged: bool = False
-    """Whether each site notes in its folder how good its pseudo-labels are, where an image has one
-    label; see :mod:`fedward.lab.pseudo_labels`."""
+    """Whether each site notes how good its pseudo-labels are, if an image has one label; see
+    :mod:`fedward.lab.pseudo_labels`.
+    """
 
     def client(self, name: str, algorithm: Algorithm[Any], key: SiteKey | None) -> Client:
-        """Return a site with the experiment's method; ``key`` encrypts its updates, if there is one."""
+        """Return a site with the experiment's method; ``key`` encrypts its updates, if given."""
         experiment = self.experiment
-        own = self.folder / name
-        source = DataSource(name, experiment, own, self.site_folders, synthetic=SyntheticSites())
-        if self.cache:  # another division of the same images has the same features
+        folder = self.folder / name
+        source = DataSource(name, experiment, folder, self.site_folders, synthetic=SyntheticSites())
+        if self.cache:
+            # Features are shared: another division of the same images has the same features.
             features = Cache(self.cache / "features", kept=None)
             source = replace(source, cache=self.cache / "images" / name, shared=features)
-        log = SiteLog(own, name, experiment, algorithm)
         observed = self.judged and experiment.data.label_kind.exclusive
         return Client(
             source,
             algorithm,
-            log,
-            Admission(name, experiment, algorithm, own),
+            SiteLog(folder, name, experiment, algorithm),
+            Admission(name, experiment, algorithm, folder),
             key,
             observer=PseudoLabelObserver(source) if observed else None,
         )
 
 
-MOST_HELD = 64
-"""Sites in memory, those that worked last: all that a site remembers lies in its folder."""
-SITES = TypeAdapter(Sites)
-"""Writes and reads them as JSON, for worker processes."""
-
-
 class LocalTransport:
-    """Runs each site's work in turn, in site-name order."""
+    """Lets each site work in this process, one after another in the order of their names."""
 
     def __init__(
         self,
@@ -93,10 +90,10 @@ class LocalTransport:
         cache: Path | None = None,
         judged: bool = False,
     ) -> None:
-        made = Sites(experiment, folder, site_folders, cache, judged)
+        sites = Sites(experiment, folder, site_folders, cache, judged)
         self._names = sorted(names)
         algorithm = method_of(experiment)
-        self.client = lru_cache(MOST_HELD)(lambda name: made.client(name, algorithm, key))
+        self.client = lru_cache(MOST_HELD)(lambda name: sites.client(name, algorithm, key))
         """A site by its name."""
 
     def sites(self) -> list[str]:
@@ -104,9 +101,7 @@ class LocalTransport:
         return self._names
 
     def exchange(self, requests: dict[str, Message], timeout: int, deliver: Deliver) -> None:
-        """Let each site answer its request; a site in this process cannot be late, so ``timeout``
-        is not used.
-        """
+        """Let each site answer its request; ``timeout`` is not used, as no site is late here."""
         for name, request in sorted(requests.items()):
             deliver(name, self.client(name).handle(request))
 
@@ -127,35 +122,39 @@ def run_local(  # noqa: PLR0913 - named choices of one run
     judged: bool = False,
     console: Listener | None = None,
 ) -> Path:
-    """Run an experiment on this machine, or resume one; return the run folder.
+    """Run an experiment on this machine, or resume a run; return the run folder.
 
-    With ``resume`` the experiment and the sites are those the folder was started with. ``init`` is
-    the folder of a finished run, whose weights a new one starts from. Decoded images and stored
-    features are cached in the run folder, where everything lies that sites remember, or in
-    ``cache``, from which no features are removed. With ``workers`` of 2 or more the sites of a
-    round work beside one another, in so many processes; the weights are the same. With ``judged``
-    each site notes in its own folder how good its pseudo-labels are, by the labels that the
-    experiment hides, where an image has one label. ``console`` is told what happens; by default it
-    is printed.
+    Args:
+        experiment: what to run; a resumed run has its own.
+        folder: the run folder, which also holds all that the sites remember.
+        sites: names of the sites; a resumed run has its own.
+        resume: continue the run in the folder after its last finished round.
+        site_folders: where the sites' files may lie.
+        init: folder of a finished run, whose last model a new run starts from.
+        cache: folder for decoded images and features, from which no features are removed; by
+            default they lie in the run folder.
+        workers: processes in which the sites of a round work at the same time. The weights do not
+            depend on it.
+        judged: see :class:`Sites`.
+        console: what is told of the run; by default it is printed.
 
-    Raises as :func:`~fedward.server.loop.run_experiment` does, ConfigError where a folder of
-    ``site_folders`` holds no site's file, the server's own images are those of a site, or
-    ``workers`` is below 1 or above it for an experiment with names that only this process knows;
-    and DataError where a resumed run has lost its site files.
+    Raises as :func:`~fedward.server.loop.run_experiment` does, and:
+        ConfigError: a folder of ``site_folders`` holds no site's file; the server's own images are
+            those of a site; or ``workers`` is below 1, or above it for an experiment with names
+            that only this process knows.
+        DataError: the site files of a resumed run are missing.
     """
-    for named in site_folders:
-        named_sites(named)
+    for site_folder in site_folders:
+        named_sites(site_folder)
     if resume:
         run = RunFolder.reopen(folder)
         experiment = run.experiment
         sites = run.sites
         for site in sites:
-            DataSource(site, experiment, folder / "sites" / site, site_folders).require_same(
-                run.info.id
-            )
-    assert experiment is not None
+            source = DataSource(site, experiment, folder / "sites" / site, site_folders)
+            source.require_same(run.info.id)
+    assert experiment is not None, "a new run has an experiment"
     refuse_sites_file(sites, site_folders)
-    source = Source(init) if init else None
     algorithm = method_of(experiment)
     with local_transport(
         experiment, algorithm, sites, folder, site_folders, cache, workers, judged
@@ -171,7 +170,7 @@ def run_local(  # noqa: PLR0913 - named choices of one run
             resume=resume,
             site_folders=site_folders,
             synthetic=SyntheticSites(),
-            init=source,
+            init=Source(init) if init else None,
         )
 
 
@@ -186,38 +185,44 @@ def local_transport(
     workers: int = 1,
     judged: bool = False,
 ) -> Iterator[Transport]:
-    """Yield what carries a run's messages; with secure aggregation it makes a key, kept in memory."""
-    server, key = new_contexts() if experiment.secure_aggregation else (b"", b"")
+    """Yield what carries a run's messages between server and sites.
+
+    With secure aggregation a new key encrypts them; it is kept in memory alone.
+    """
     sites = Sites(experiment, folder / "sites", site_folders, cache, judged)
-    with closing(_inner(sites, names, key, workers)) as inner:
-        if experiment.secure_aggregation:
-            yield EncryptedTransport(inner, experiment, algorithm, Adder(server), folder)
-        else:
-            yield inner
+    if not experiment.secure_aggregation:
+        with closing(_plain_transport(sites, names, b"", workers)) as transport:
+            yield transport
+        return
+    server_context, site_context = new_contexts()
+    with closing(_plain_transport(sites, names, site_context, workers)) as transport:
+        yield EncryptedTransport(transport, experiment, algorithm, Adder(server_context), folder)
 
 
-def _inner(
+def _plain_transport(
     sites: Sites, names: Sequence[str], key: bytes, workers: int
 ) -> LocalTransport | Workers:
-    """Return what carries the messages to the sites, each of them encrypted or not."""
+    """Return what carries messages to the sites as they are, encrypted or not."""
     if workers < 1:
         raise ConfigError(
-            "workers", expected="1 or more", found=f"{workers}", remedy="Name a number above 0."
+            "workers", "Name a number above 0.", expected="1 or more", found=f"{workers}"
         )
     if workers == 1:
-        own = SiteKey(key) if key else None
         return LocalTransport(
             sites.experiment,
             names,
             sites.folder,
             sites.site_folders,
-            own,
+            SiteKey(key) if key else None,
             sites.cache,
             sites.judged,
         )
-    known = registered(sites.experiment.model_dump(mode="json"))
-    if known:
-        expected = f"1, as only this process knows {', '.join(known)}"
-        remedy = "Run with one, or let a package offer them (docs/extending.md)."
-        raise ConfigError("workers", expected=expected, found=f"{workers}", remedy=remedy)
-    return Workers(names, workers, SITES.dump_json(sites).decode(), key)
+    local_names = registered(sites.experiment.model_dump(mode="json"))
+    if local_names:
+        raise ConfigError(
+            "workers",
+            "Run with one, or let a package offer them (docs/extending.md).",
+            expected=f"1, as only this process knows {', '.join(local_names)}",
+            found=f"{workers}",
+        )
+    return Workers(sites, names, workers, key)

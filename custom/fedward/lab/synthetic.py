@@ -1,14 +1,13 @@
-"""The built-in synthetic images: a procedural dermoscopy set at ten sites, so that the quick start
-needs no download.
+"""The built-in synthetic images: dermoscopy drawn by a program at ten sites, without a download.
 
 The layout follows FedPerl's (Bdair et al., MELBA 2022, Sec. 3): sites 1-5 are a community (one
-archive cut in five), 6-8 another, 9 and 10 stand alone with their own cameras and patients. Sizes,
-and which diagnoses are common, are of the same kind as there; naevi dominate everywhere but at site
-9, and DF, VASC and SCC are rare or absent. Site 11 is like site 1, with patients of its own, and so
-on.
+archive cut in five), sites 6-8 another, and sites 9 and 10 have cameras and patients of their own.
+Sizes and class frequencies resemble the paper's: naevi dominate everywhere except at site 9, and
+DF, VASC and SCC are rare or absent. Site 11 is like site 1 with other patients, and so on.
 """
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -20,6 +19,7 @@ from fedward.lab.looks import LOOKS, Colour, Style
 from fedward.seeds import numpy_generator
 from fedward.sites.assemble import divide
 from fedward.sites.data import SPLITS, Row, SiteData
+from fedward.sites.decoding import Pixels
 from fedward.sites.site_file import SERVER
 from fedward.sites.split import group_split
 
@@ -58,8 +58,11 @@ _PUBLIC = {
 
 @dataclass(frozen=True)
 class _Place:
+    """A site's patients and camera."""
+
     relative_size: float
     priors: dict[str, float]
+    """Diagnosis -> its share of the images."""
     style: Style
 
 
@@ -107,90 +110,109 @@ class SyntheticSites:
 
 
 def synthetic_sites() -> list[str]:
-    """Return the names of the ten sites that are not like another one, without the server's."""
+    """Return the names of the ten sites that differ from one another, without the server."""
     return list(_PLACES)
 
 
 def _place_of(site: str) -> _Place | None:
-    """Return a site's place; None where no synthetic site has such a name."""
+    """Return a site's place; None if no synthetic site has this name."""
     if site == SERVER:
         return _Place(1.0, _PUBLIC, Style())
     number = re.fullmatch(r"site-([1-9]\d{0,3})", site)
-    return list(_PLACES.values())[(int(number[1]) - 1) % len(_PLACES)] if number else None
+    if number is None:
+        return None
+    places = list(_PLACES.values())
+    return places[(int(number[1]) - 1) % len(places)]
 
 
 def synthetic_site(site: str, spec: "DataSpec", synthetic: "SyntheticData", seed: int) -> SiteData:
     """Draw one site's data.
 
-    A site has ``synthetic.images`` times its relative size images (site-10: a quarter), each of its
-    own lesion. 60, 15 and 25 % are in train, val and test. ``synthetic.labelled`` of the training
-    labels are seen, none at every other site if ``synthetic.isolated``. The server has
-    ``synthetic.images`` images, all in val. Class counts follow the site's priors by largest
-    remainder, so a rare class may have one image in train and none in val. Ids and the order of the
-    images say nothing about classes. A site drops classes that are not in ``spec.classes``.
+    A site has ``synthetic.images`` images times its relative size (site-10: a quarter), each of a
+    lesion of its own: 60 % in train, 15 % in val, 25 % in test. ``synthetic.labelled`` is the share
+    of the training labels that are visible; with ``synthetic.isolated`` none is at every other
+    site. The server has ``synthetic.images`` images, all in val. Class counts follow the site's
+    priors by largest remainder, so a rare class may have one image in train and none in val. Ids
+    and the order of the images are independent of the classes. Classes that are not in
+    ``spec.classes`` are not drawn.
 
     Raises:
-        DataError: no such site, or a class that the synthetic images cannot draw, or none of the
-            site's.
+        DataError: there is no such site, ``spec`` has a class that cannot be drawn or none of the
+            site's classes, or the job is multi-label.
     """
     if not spec.label_kind.exclusive:
-        expected = "a job of one label an image"
-        remedy = "Give this data set site files, as with --site-files FOLDER."
         raise DataError(
             f"synthetic site {site}",
-            expected=expected,
+            "Give this data set site files, as with --site-files FOLDER.",
+            expected="a job of one label an image",
             found="data.multi_label=true",
-            remedy=remedy,
         )
     place = _place_of(site)
     if place is None:
-        expected = f"site-1, site-2, ... or {SERVER}"
-        remedy = "Rename the site, or give it a site file."
         raise DataError(
-            f"synthetic site {site}", expected=expected, found=repr(site), remedy=remedy
+            f"synthetic site {site}",
+            "Rename the site, or give it a site file.",
+            expected=f"site-1, site-2, ... or {SERVER}",
+            found=repr(site),
         )
-    names = _diagnoses(
-        site, place, spec, max(round(synthetic.images * place.relative_size), 1), seed
-    )
-    ids = [f"{site}-{index:04d}" for index in range(len(names))]
-    labels = [spec.classes.index(name) for name in names]
-    cameras = [other.style for other in _PLACES.values()]
-    style = (
-        [cameras[index % len(cameras)] for index in range(len(names))]
-        if site == SERVER
-        else place.style
-    )
-    pixels = draw(names, spec.image_size, style, numpy_generator(seed, "phantom pixels", site))
-    if spec.channels == 1:
-        pixels = (pixels @ np.array(LUMA)).round().astype(np.uint8)[..., None]
-    parts = group_split(
-        ids, np.array(labels), (0.0, 1.0, 0.0) if site == SERVER else SPLIT_SHARES, seed
-    )
+    image_count = max(round(synthetic.images * place.relative_size), 1)
+    diagnoses = _diagnoses(site, place, spec, image_count, seed)
+    pixels = _pixels(site, place, spec, diagnoses, seed)
+    ids = [f"{site}-{index:04d}" for index in range(image_count)]
+    labels = [spec.classes.index(diagnosis) for diagnosis in diagnoses]
+    shares = (0.0, 1.0, 0.0) if site == SERVER else SPLIT_SHARES
+    splits = group_split(ids, np.array(labels), shares, seed)
     rows = [
-        Row(name, label, SPLITS[part]) for name, label, part in zip(ids, labels, parts, strict=True)
+        Row(name, label, SPLITS[split])
+        for name, label, split in zip(ids, labels, splits, strict=True)
     ]
-    unlabelled = synthetic.isolated and site != SERVER and int(site.removeprefix("site-")) % 2 == 0
-    labelled = 0.0 if unlabelled else synthetic.labelled
-    return divide(
-        site, spec.classes, rows, pixels, labelled, numpy_generator(seed, "phantom labelled", site)
-    )
+    labelled = 0.0 if synthetic.isolated and _is_even(site) else synthetic.labelled
+    rng = numpy_generator(seed, "phantom labelled", site)
+    return divide(site, spec.classes, rows, pixels, labelled, rng)
 
 
-def _diagnoses(site: str, place: _Place, spec: "DataSpec", images: int, seed: int) -> list[str]:
-    strange = [name for name in spec.classes if name not in LOOKS]
+def _is_even(site: str) -> bool:
+    """Return whether a site has an even number."""
+    return site != SERVER and int(site.removeprefix("site-")) % 2 == 0
+
+
+def _pixels(
+    site: str, place: _Place, spec: "DataSpec", diagnoses: Sequence[str], seed: int
+) -> Pixels:
+    """Return uint8 (N, size, size, channels): one image of each diagnosis.
+
+    The server's public images were taken with the cameras of all sites in turn.
+    """
+    styles = [place.style] * len(diagnoses)
+    if site == SERVER:
+        cameras = [site_place.style for site_place in _PLACES.values()]
+        styles = [cameras[index % len(cameras)] for index in range(len(diagnoses))]
+    rng = numpy_generator(seed, "phantom pixels", site)
+    pixels = draw(diagnoses, spec.image_size, styles, rng)
+    if spec.channels == 1:
+        grey: Pixels = (pixels @ np.array(LUMA)).round().astype(np.uint8)[..., None]
+        return grey
+    return pixels
+
+
+def _diagnoses(site: str, place: _Place, spec: "DataSpec", count: int, seed: int) -> list[str]:
+    """Return the diagnoses of a site's images, in an order drawn at random."""
+    unknown = [name for name in spec.classes if name not in LOOKS]
     priors = {name: place.priors[name] for name in spec.classes if name in place.priors}
-    if strange or not priors:
-        expected = f"classes among {listed(place.priors)}"
-        found = listed(strange or spec.classes)
-        remedy = "The synthetic images show dermoscopy only: give this data set site files."
-        raise DataError(f"synthetic site {site}", expected=expected, found=found, remedy=remedy)
-    quota = {name: images * share / sum(priors.values()) for name, share in priors.items()}
-    counts = {name: int(number) for name, number in quota.items()}
-    short = sorted(quota, key=lambda name: counts[name] - quota[name])[
-        : images - sum(counts.values())
-    ]
-    ordered = [name for name in quota for _ in range(counts[name] + (name in short))]
-    return [
-        ordered[index]
-        for index in numpy_generator(seed, "phantom labels", site).permutation(images)
-    ]
+    if unknown or not priors:
+        raise DataError(
+            f"synthetic site {site}",
+            "The synthetic images show dermoscopy only: give this data set site files.",
+            expected=f"classes among {listed(place.priors)}",
+            found=listed(unknown or spec.classes),
+        )
+    total = sum(priors.values())
+    quotas = {name: count * prior / total for name, prior in priors.items()}
+    counts = {name: int(quota) for name, quota in quotas.items()}
+    # Largest remainder: the images that rounding down leaves go to the largest fractions.
+    by_remainder = sorted(quotas, key=lambda name: counts[name] - quotas[name])
+    for name in by_remainder[: count - sum(counts.values())]:
+        counts[name] += 1
+    by_class = [name for name, images in counts.items() for _ in range(images)]
+    order = numpy_generator(seed, "phantom labels", site).permutation(count)
+    return [by_class[index] for index in order]

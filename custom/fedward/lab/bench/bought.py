@@ -1,4 +1,4 @@
-"""Site files by which sites use the labels that a run has bought, and no others."""
+"""Site files that name the labels which a run has bought."""
 
 from pathlib import Path
 from shutil import copyfile
@@ -10,31 +10,28 @@ from fedward.sites.data_file import DATA_FILE
 from fedward.storage.disk import make_folder
 from fedward.yaml_text import read_yaml_file, write_yaml
 
-_PATHS = ("folder", "manifest", "file")
+_PATH_FIELDS = ("folder", "manifest", "file")
 
 
 def write_bought(files: Path, run: Run, out: Path) -> None:
-    """Write a folder of site files that differ from those of a finished run in the labels that they
-    name.
+    """Write site files by which sites use the labels that a finished run has bought, and no others.
 
     Args:
-        files: the site files that the run used, of sites that know no label beforehand
+        files: folder of the site files that the run used; its sites know no label beforehand
             (``annotation: oracle``).
-        run: its sites' own folders lie in it.
-        out: the folder; files that lie there are replaced.
+        run: the run, with the sites' own folders in its folder.
+        out: the folder to write; files in it are replaced.
     """
     make_folder(out)
+    next_round = (run.info.summary.rounds or 0) + 1
     for site in named_sites(files):
         content = read_yaml_file(files / f"{site}.yaml")
-        known = bought(
-            run.folder / "sites" / site / "memory", run.info.id, (run.info.summary.rounds or 0) + 1
-        )
-        places = {
-            name: str((files / content[name]).resolve()) for name in _PATHS if name in content
-        }
-        text = write_yaml(
-            {**content, **places, "labelled": sorted(known)}, sort_keys=False, allow_unicode=True
-        )
+        for field in _PATH_FIELDS:
+            if field in content:
+                content[field] = str((files / content[field]).resolve())
+        memory = run.folder / "sites" / site / "memory"
+        content["labelled"] = sorted(bought(memory, run.info.id, next_round))
+        text = write_yaml(content, sort_keys=False, allow_unicode=True)
         (out / f"{site}.yaml").write_text(text, encoding="utf-8")
     if (files / DATA_FILE).exists():
         copyfile(files / DATA_FILE, out / DATA_FILE)

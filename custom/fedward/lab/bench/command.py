@@ -27,13 +27,12 @@ def add_bench(parser: argparse.ArgumentParser) -> None:
         metavar="FOLDER",
         help="with the folders of site files (default: OUT/sites)",
     )
-    data = "data sets, for studies that cut their site files themselves (default: $FEDWARD_DATA)"
     add(
         "--data",
         type=Path,
         default=os.environ.get("FEDWARD_DATA") or None,
         metavar="FOLDER",
-        help=data,
+        help="data sets, for studies that cut their site files themselves (default: $FEDWARD_DATA)",
     )
     add(
         "--results",
@@ -72,13 +71,16 @@ def add_bench(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="run nothing, write the tables into this page, the figure beside it",
     )
-    verify = "run nothing, compare the results with the settings of the study, the run folders in OUT and --page"
-    add("--verify", action="store_true", help=verify)
+    add(
+        "--verify",
+        action="store_true",
+        help="run nothing, compare the results with the settings of the study, the run folders "
+        "in OUT and --page",
+    )
 
 
 def _bench(options: argparse.Namespace) -> int:
     from fedward.lab.bench.bench import bench
-    from fedward.lab.local import run_local
 
     options.hint = "; finished runs are kept, call the command again to go on"
-    return bench(options, run_local)
+    return bench(options)

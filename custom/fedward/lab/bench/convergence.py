@@ -1,6 +1,4 @@
-"""The rule by which a results page shows a row: its curve has flattened, and the page's bounds are
-apart.
-"""
+"""When a results page may show a row: its curve has flattened, and the page's bounds are apart."""
 
 from collections.abc import Sequence
 from statistics import fmean
@@ -9,37 +7,38 @@ from fedward.errors import ConfigError
 from fedward.evaluation import paired_difference
 
 FEWEST = 8
-"""Evaluations after training began that a curve needs to be judged."""
+"""Evaluations after the start of training that a curve needs to be judged."""
 TOLERANCE = 0.01
-"""Most that the mean over seeds may still rise from the last quarter but one to the last."""
+"""Largest mean rise over seeds from the last but one quarter of the curve to the last."""
 
 
 def rise(curve: Sequence[float]) -> float:
-    """Return how much a curve rose at its end: the mean of its last quarter minus that of the
-    quarter before.
+    """Return the mean of a curve's last quarter minus that of the quarter before it.
 
     Args:
-        curve: E values of the key metric in [0, 1], mean over sites, in the order of rounds,
+        curve: values of the key metric in [0, 1], as means over sites, in the order of rounds,
             without round 0.
 
-    Raises ConfigError: fewer than eight values, of which nothing can be said.
+    Raises:
+        ConfigError: fewer than eight values, which are too few to judge.
     """
     if len(curve) < FEWEST:
-        expected = f"at least {FEWEST} evaluations"
-        remedy = "Evaluate more often, or train for more rounds."
-        raise ConfigError("convergence", expected=expected, found=f"{len(curve)}", remedy=remedy)
+        raise ConfigError(
+            "convergence",
+            "Evaluate more often, or train for more rounds.",
+            expected=f"at least {FEWEST} evaluations",
+            found=f"{len(curve)}",
+        )
     quarter = len(curve) // 4
     return fmean(curve[-quarter:]) - fmean(curve[-2 * quarter : -quarter])
 
 
 def flat(curves: Sequence[Sequence[float]]) -> bool:
-    """Return whether the seeds of a row have converged: :func:`rise` is at most 0.01 in their mean."""
+    """Return whether the seeds of a row have converged: their mean :func:`rise` is at most 0.01."""
     return fmean(map(rise, curves)) <= TOLERANCE
 
 
 def apart(upper: Sequence[float], lower: Sequence[float]) -> bool:
-    """Return whether the upper bound beats the lower: the 95 % interval of their paired difference
-    lies above 0.
-    """
+    """Return whether the 95 % interval of the paired difference upper - lower lies above 0."""
     low = paired_difference(upper, lower).low
     return low is not None and low > 0

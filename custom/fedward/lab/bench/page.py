@@ -1,14 +1,14 @@
-"""The part of a results page that a study writes: between two comments, and nowhere else.
+"""The part of a results page that a study writes, between two comments.
 
-The tables beneath, which few read, are a page of their own in the folder ``tables``.
+Further tables, which few read, are a page of their own in the folder ``tables``.
 """
 
-import re
 from pathlib import Path
 
 from fedward.errors import ConfigError
 from fedward.lab.bench.pictures import draw
-from fedward.lab.bench.tables import Results, details, values
+from fedward.lab.bench.results import Results
+from fedward.lab.bench.tables import further_tables, value_tables
 
 
 def write_page(page: Path, study: Path, results: Results) -> None:
@@ -18,9 +18,10 @@ def write_page(page: Path, study: Path, results: Results) -> None:
         page: markdown with the lines ``<!-- study NAME -->`` and ``<!-- end NAME -->``; what is
             between them is replaced.
         study: file of the study; its stem is the name.
-        results: what the tables say.
+        results: what figure and tables show.
 
-    Raises ConfigError: the page lacks one of the lines, or has it twice.
+    Raises:
+        ConfigError: the page lacks one of the lines, or has it twice.
     """
     text = page.read_text(encoding="utf-8")
     new_text = _replaced(page, text, study.stem, block(study, results))
@@ -32,7 +33,7 @@ def write_page(page: Path, study: Path, results: Results) -> None:
 
 
 def check_page(page: Path, study: Path, results: Results) -> None:
-    """Raise ConfigError unless a page and its further tables say what a study's results say."""
+    """Raise ConfigError unless a page and its further tables show a study's results as they are."""
     text = page.read_text(encoding="utf-8")
     further = _further_page(page, study)
     expected_texts = {
@@ -48,10 +49,10 @@ def check_page(page: Path, study: Path, results: Results) -> None:
 
 
 def block(study: Path, results: Results) -> str:
-    """Return what a page says of a study: figure, values, and the link to further tables."""
+    """Return a study's part of a page: figure, values, and the link to further tables."""
     figure = f"![{results.study.title}]({study.stem}.svg)"
     link = f"[Further tables of this study](tables/{study.stem}.md)"
-    return f"{figure}\n\n{values(results)}\n\n{link}"
+    return f"{figure}\n\n{value_tables(results)}\n\n{link}"
 
 
 def _further_page(page: Path, study: Path) -> Path:
@@ -60,18 +61,18 @@ def _further_page(page: Path, study: Path) -> Path:
 
 def _further_text(page: Path, results: Results) -> str:
     heading = f"# {results.study.title}: further tables"
-    return f"{heading}\n\nThe values are on [their page](../{page.name}).\n\n{details(results)}\n"
+    return f"{heading}\n\nThe values are on [their page](../{page.name}).\n\n{further_tables(results)}\n"
 
 
 def _replaced(page: Path, text: str, name: str, content: str) -> str:
+    """Return a page's text with other content between the two comments of a study."""
     begin = f"<!-- study {name} -->"
     end = f"<!-- end {name} -->"
     if text.count(begin) != 1 or text.count(end) != 1:
-        remedy = "Write both lines where the tables are to stand."
         raise ConfigError(
-            f"page {page}", expected=f"{begin} and {end}, once each", found="not so", remedy=remedy
+            f"page {page} does not have the lines {begin} and {end} once each",
+            "Write both lines where the tables belong.",
         )
-    pattern = f"({re.escape(begin)}\n).*?({re.escape(end)})"
-    return re.sub(
-        pattern, lambda found: f"{found[1]}\n{content}\n\n{found[2]}", text, flags=re.DOTALL
-    )
+    before, _, rest = text.partition(f"{begin}\n")
+    _, _, after = rest.partition(end)
+    return f"{before}{begin}\n\n{content}\n\n{end}{after}"

@@ -1,10 +1,9 @@
-"""From run folders to the results that a repository keeps, and back: what a folder says must be
-what was kept.
-"""
+"""Reads the results that a repository keeps from run folders, and checks kept results."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
+from typing import TypeAlias
 
 from fedward.config import Experiment
 from fedward.digests import digest, file_digest
@@ -25,116 +24,140 @@ from fedward.runs.run import Run
 from fedward.text import natural
 
 METRICS = ("accuracy", "f1_weighted", "f1_macro", "auroc_macro")
-PROTOCOLS: Mapping[str, Callable[..., Selection]] = {
+Protocol: TypeAlias = Callable[[Sequence[MetricRow], str], Selection]
+"""Chooses the round whose test values count, by a metric."""
+PROTOCOLS: Mapping[str, Protocol] = {
     "last": last_rounds,
     "global": best_global,
     "sites": best_per_site,
 }
-"""Name in the file -> how rounds are chosen."""
+"""Protocols by their names in the file."""
 CURVES = ("accuracy", "f1_macro")
-"""Test metrics of which every evaluation is kept, to be drawn; none chooses anything."""
+"""Test metrics of which every evaluation is kept for figures; none chooses a round."""
+_DIGITS = 5
+"""Decimal places of kept values."""
 
 
 def record(cell: Cell, runs: Sequence[Run]) -> Record:
-    """Return what finished run folders say: one, or one for each site that is alone.
+    """Return the result of a cell from its finished run, or from its sites' runs if they are alone.
 
-    Raises RunError: an audit log does not agree with the files of its folder.
+    Raises:
+        RunError: an audit log does not agree with the files of its folder.
     """
     experiment = Experiment.parse(runs[0].info.experiment, str(runs[0].folder))
-    audits = [verify(run.folder).last_hash for run in runs]
-    models = [file_digest(run.folder / "model.safetensors") for run in runs]
-    seconds = [row.value or 0.0 for row in _named(runs, "seconds") if row.split == "train"]
+    seconds = [row.value or 0.0 for row in _rows(runs, "seconds") if row.split == "train"]
+    transferred = sum(row.down + row.up for run in runs for row in run.bytes)
     return Record(
-        *cell,
+        variant=cell.variant,
+        row=cell.row,
+        seed=cell.seed,
         settings=experiment.model_dump(mode="json"),
-        audit=_one(audits),
-        model=_one(models),
+        audit=_joint_hash([verify(run.folder).last_hash for run in runs]),
+        model=_joint_hash([file_digest(run.folder / "model.safetensors") for run in runs]),
         rounds=max(run.info.summary.rounds or 0 for run in runs),
         trainings=len(seconds),
         seconds=round(sum(seconds), 1),
-        megabytes=round(sum(row.down + row.up for run in runs for row in run.bytes) / 1e6, 2),
+        megabytes=round(transferred / 1e6, 2),
         curve=_curve(runs, experiment.key_metric),
-        test={name: _values(runs, choose) for name, choose in PROTOCOLS.items()},
+        test={name: _test_values(runs, protocol) for name, protocol in PROTOCOLS.items()},
         pseudo_labels=_pseudo_labels(runs),
-        sites=_sites(runs),
+        sites=_site_values(runs),
     )
+
+
+def _joint_hash(hashes: Sequence[str]) -> str:
+    return hashes[0] if len(hashes) == 1 else digest(list(hashes))
+
+
+def _rows(runs: Sequence[Run], metric: str) -> list[MetricRow]:
+    return [row for run in runs for row in run.metrics.named(metric)]
+
+
+def _rounded(values: Mapping[str, float | None]) -> dict[str, float]:
+    """Return the values that are defined, rounded as they are kept."""
+    return {name: round(value, _DIGITS) for name, value in values.items() if value is not None}
 
 
 def _pseudo_labels(runs: Sequence[Run]) -> dict[str, float]:
     rows = [row for run in runs for row in last_rows(run)]
-    found = quality(rows)._asdict() if rows else {}
-    return {name: round(value, 5) for name, value in found.items() if value is not None}
-
-
-def _one(hashes: Sequence[str]) -> str:
-    return hashes[0] if len(hashes) == 1 else digest(list(hashes))
-
-
-def _named(runs: Sequence[Run], metric: str) -> list[MetricRow]:
-    return [row for run in runs for row in run.metrics.named(metric)]
+    return _rounded(quality(rows)._asdict()) if rows else {}
 
 
 def _curve(runs: Sequence[Run], key_metric: str) -> Curve:
-    val = {
-        round_: value
-        for round_, value in mean_over_sites(_named(runs, key_metric), key_metric).items()
-        if round_
-    }
-    lines = {name: mean_over_sites(_named(runs, name), name, "test") for name in CURVES}
-    test = {
-        name: tuple(round(line[round_], 5) for round_ in val if round_ in line)
-        for name, line in lines.items()
-    }
-    labels: dict[int, int] = {}
+    """Return the evaluations of a cell by round."""
+    val = mean_over_sites(_rows(runs, key_metric), key_metric)
+    val.pop(0, None)
+    test: dict[str, tuple[float, ...]] = {}
+    for metric in CURVES:
+        line = mean_over_sites(_rows(runs, metric), metric, "test")
+        test[metric] = tuple(round(line[round_], _DIGITS) for round_ in val if round_ in line)
+    return Curve(
+        round=tuple(val),
+        val=tuple(round(value, _DIGITS) for value in val.values()),
+        test=test,
+        labels=_known_labels(runs, val),
+    )
+
+
+def _known_labels(
+    runs: Sequence[Run], rounds: Sequence[int] | Mapping[int, float]
+) -> tuple[int, ...]:
+    """Return the number of labels known in each round; empty if the runs ask for none."""
+    known: dict[int, int] = {}
     for run in runs:
         for row in run.queries:
-            labels[row.round] = labels.get(row.round, 0) + row.labelled
-    known = tuple(labels[max(r for r in labels if r <= round_)] for round_ in val) if labels else ()
-    return Curve(tuple(val), tuple(round(value, 5) for value in val.values()), test, known)
+            known[row.round] = known.get(row.round, 0) + row.labelled
+    if not known:
+        return ()
+    # Labels are counted in the rounds that ask for some; they stay known in later rounds.
+    return tuple(known[max(asked for asked in known if asked <= round_)] for round_ in rounds)
 
 
-def _values(runs: Sequence[Run], choose: Callable[..., Selection]) -> dict[str, float]:
-    values = {metric: choose(_named(runs, metric), metric).test for metric in METRICS}
-    values["pooled"] = choose(_named(runs, "accuracy"), "accuracy").pooled
-    return {name: round(value, 5) for name, value in values.items() if value is not None}
+def _test_values(runs: Sequence[Run], protocol: Protocol) -> dict[str, float]:
+    """Return metric -> test value in the round that a protocol chooses."""
+    values = {metric: protocol(_rows(runs, metric), metric).test for metric in METRICS}
+    values["pooled"] = protocol(_rows(runs, "accuracy"), "accuracy").pooled
+    return _rounded(values)
 
 
-def _sites(runs: Sequence[Run]) -> dict[str, dict[str, float]]:
-    found: dict[str, dict[str, float]] = {}
+def _site_values(runs: Sequence[Run]) -> dict[str, dict[str, float]]:
+    """Return site -> metric -> test value of the last rounds, and its number of test images."""
+    by_site: dict[str, dict[str, float]] = {}
     for metric in METRICS:
-        for choice in last_rounds(_named(runs, metric), metric).sites:
+        for choice in last_rounds(_rows(runs, metric), metric).sites:
             if choice.test is not None:
-                found.setdefault(choice.site, {"images": choice.images})[metric] = round(
-                    choice.test, 5
-                )
-    return {site: found[site] for site in sorted(found, key=natural)}
+                values = by_site.setdefault(choice.site, {"images": choice.images})
+                values[metric] = round(choice.test, _DIGITS)
+    return {site: by_site[site] for site in sorted(by_site, key=natural)}
 
 
 def check_records(file: Path, runs_of: Callable[[Cell], Sequence[Run]]) -> list[Cell]:
-    """Compare kept results with their run folders, where these lie; return the cells that were
-    compared.
+    """Compare kept results with the run folders that exist here; return the compared cells.
 
     Args:
-        file: the results.
-        runs_of: cell -> its finished runs, none where they do not lie here.
+        file: the kept results.
+        runs_of: cell -> its finished runs; empty if they are not here.
 
-    Raises RunError: a folder's audit log does not agree with its files, or the result with the
-    folder.
+    Raises:
+        RunError: an audit log does not agree with the files of its folder, or a kept result
+            differs from its folder.
     """
     compared = []
-    for cell, result in read_records(file).items():
+    for cell, kept in read_records(file).items():
         runs = runs_of(cell)
         if not runs:
             continue
         found = record(cell, runs)
-        found = found if result.sites else replace(found, sites={})
-        if found != result:
-            wrong = [name for name, value in asdict(result).items() if asdict(found)[name] != value]
-            where = f"{file}, {cell}"
-            expected = f"what {runs[0].folder} says"
-            remedy = "Record the run again, and write the page anew."
+        if not kept.sites:  # A line that was written before sites were kept.
+            found = replace(found, sites={})
+        if found != kept:
+            found_fields = asdict(found)
+            wrong = [name for name, value in asdict(kept).items() if found_fields[name] != value]
             raise RunError(
-                where, expected=expected, found=f"other {', '.join(wrong)}", remedy=remedy
+                f"{file}, {cell}",
+                "Record the run again, and write the page again.",
+                expected=f"what {runs[0].folder} says",
+                found=f"other {', '.join(wrong)}",
             )
         compared.append(cell)
     return compared

@@ -1,5 +1,6 @@
-"""Results that a repository keeps: one line of JSON for each cell of a study, with the hashes of
-its run folders.
+"""Results that a repository keeps: one line of JSON for each cell of a study.
+
+A line has the hashes of the run folders that it was read from.
 """
 
 import fcntl
@@ -22,31 +23,27 @@ from fedward.methods import settings_of
 
 @dataclass(frozen=True)
 class Curve:
-    """All evaluations but that of round 0, in the order of rounds; means over sites."""
+    """All evaluations except that of round 0, ordered by round, as means over sites."""
 
     round: tuple[int, ...]
     val: tuple[float, ...]
-    """Validation key metric in [0, 1]."""
+    """Key metric on validation images, in [0, 1]."""
     test: Mapping[str, tuple[float, ...]]
+    """Metric -> its values on test images."""
     labels: tuple[int, ...]
-    """Labels known at all sites while the model of that round was trained; none where no site
-    tells.
-    """
+    """Labels known at all sites together while each model was trained; empty if no site counts."""
 
     @property
     def judged(self) -> tuple[float, ...]:
-        """The validation values since labels came last: those that say whether training has
-        converged.
-        """
-        after = (
-            len(self.labels) - self.labels.index(self.labels[-1]) if self.labels else len(self.val)
-        )
-        return self.val[-after:]
+        """The validation values since labels last came, which show whether training converged."""
+        if not self.labels:
+            return self.val
+        return self.val[self.labels.index(self.labels[-1]) :]
 
 
 @dataclass(frozen=True)
 class Record:
-    """What a results page says of one cell."""
+    """What a results page shows of one cell."""
 
     variant: str
     row: str
@@ -54,82 +51,81 @@ class Record:
     settings: dict[str, Any]
     """The whole experiment."""
     audit: str
-    """Hash of the last line of the run's audit log, which binds all files of the folder; of several
-    runs, of theirs.
+    """Hash of the last line of the run's audit log, which binds all files of the run folder.
+
+    Of several runs, the hash of their hashes; so is ``model``.
     """
     model: str
-    """SHA-256 of model.safetensors: what the same settings give again on a machine of the same
-    kind.
-    """
+    """SHA-256 of model.safetensors, which the same settings give on a machine of the same kind."""
     rounds: int
     trainings: int
-    """Rounds of sites: in each of them, one site trained."""
+    """Trainings of a site, summed over rounds and sites."""
     seconds: float
-    """That all trainings took, one after another."""
+    """Sum of the times of all trainings."""
     megabytes: float
-    """To and from all sites."""
+    """Traffic to and from all sites."""
     curve: Curve
     test: dict[str, dict[str, float]]
-    """Protocol -> metric -> mean over sites of the test value; ``pooled``: accuracy over all test
-    images.
+    """Protocol -> metric -> test value, as a mean over sites; ``pooled`` is the accuracy over all
+    test images.
     """
     pseudo_labels: dict[str, float]
-    """Numbers of :class:`fedward.runs.pseudo_labels.Quality` in the last three rounds of
-    training, where defined.
+    """Fields of :class:`fedward.runs.pseudo_labels.Quality` in the last three rounds of training;
+    undefined ones are omitted.
     """
     sites: dict[str, dict[str, float]] = field(default_factory=dict)
-    """Site -> metric -> its test value as of ``last``, and ``images``; none in lines that were
-    written before.
-    """
+    """Site -> metric -> test value by the protocol ``last``, and ``images``; older lines have none."""
 
     @property
     def cell(self) -> Cell:
-        """What there is one line for."""
+        """The cell of the study; a file has one line for each."""
         return Cell(self.variant, self.row, self.seed)
 
     def is_of(self, experiment: Experiment) -> bool:
-        """Return whether the run had these settings; one that is not named counts as its default."""
+        """Return whether the run had these settings; settings that are not named have defaults."""
         try:
-            return _whole(Experiment.model_validate(self.settings)) == _whole(experiment)
+            recorded = Experiment.model_validate(self.settings)
+            return _with_defaults(recorded) == _with_defaults(experiment)
         except (ValidationError, ConfigError):
             return False
 
 
-def _whole(experiment: Experiment) -> Experiment:
-    """Return an experiment that names all settings of its method."""
-    return experiment.model_copy(
-        update={
-            "options": settings_of(experiment.method, experiment.options).model_dump(mode="json")
-        }
-    )
+def _with_defaults(experiment: Experiment) -> Experiment:
+    """Return the experiment with all settings of its method."""
+    settings = settings_of(experiment.method, experiment.options)
+    return experiment.model_copy(update={"options": settings.model_dump(mode="json")})
 
 
 _LINES = TypeAdapter(Record)
 
 
 def read_records(file: Path) -> dict[Cell, Record]:
-    """Return the kept results by their cells, none where there is no file; RunError names a broken
-    line.
+    """Return the kept results by their cells; empty if there is no file.
+
+    Raises:
+        RunError: a line is broken.
     """
-    found = {}
-    for number, line in enumerate(
-        file.read_text(encoding="utf-8").splitlines() if file.exists() else (), 1
-    ):
+    records: dict[Cell, Record] = {}
+    if not file.exists():
+        return records
+    for number, line in enumerate(file.read_text(encoding="utf-8").splitlines(), 1):
         try:
-            result = _LINES.validate_json(line)
+            record = _LINES.validate_json(line)
         except ValidationError as error:
-            remedy = "Restore the file, or delete it and record the runs again."
-            first, *_ = faults(error, line)
+            first_fault, *_ = faults(error, line)
             raise RunError(
-                f"{file}, line {number}", expected="a result", found=f"{first}", remedy=remedy
+                f"{file}, line {number}",
+                "Restore the file, or delete it and record the runs again.",
+                expected="a result",
+                found=f"{first_fault}",
             ) from error
-        found[result.cell] = result
-    return found
+        records[record.cell] = record
+    return records
 
 
 @contextmanager
 def _locked(folder: Path) -> Iterator[None]:
-    """Hold a lock on a folder, which leaves no file behind."""
+    """Hold a lock on a folder; it leaves no file."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)
@@ -138,15 +134,15 @@ def _locked(folder: Path) -> Iterator[None]:
         os.close(descriptor)
 
 
-def add_record(file: Path, result: Record) -> None:
-    """Add a result to a file, in place of one of the same cell; lines are sorted by cell. Processes
-    take turns.
+def add_record(file: Path, record: Record) -> None:
+    """Add a result to a file, or replace that of the same cell.
+
+    Lines are sorted by cell. Processes that add results at the same time take turns.
     """
     file.parent.mkdir(parents=True, exist_ok=True)
     with _locked(file.parent):
-        merged = read_records(file) | {result.cell: result}
+        records = {**read_records(file), record.cell: record}
+        lines = [f"{json.dumps(asdict(records[cell]))}\n" for cell in sorted(records)]
         partial = file.with_suffix(".partial")
-        partial.write_text(
-            "".join(f"{json.dumps(asdict(merged[cell]))}\n" for cell in sorted(merged)), "utf-8"
-        )
+        partial.write_text("".join(lines), "utf-8")
         partial.replace(file)

@@ -1,32 +1,30 @@
-"""Runs of a study: several at once, each in a process of its own, resumed where they were stopped."""
+"""Runs of a study: several at once, each in its own process, resumed where they were stopped."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import redirect_stdout
 from functools import partial
 from os.path import relpath
 from pathlib import Path
+from typing import TypeAlias
 
 from fedward.config import Experiment
 from fedward.digests import file_digest
 from fedward.errors import ConfigError, RunError
-from fedward.jobs import simulated_sites
 from fedward.lab.bench.bought import write_bought
-from fedward.lab.bench.processes import run_all
 from fedward.lab.bench.recording import record
 from fedward.lab.bench.records import add_record, read_records
 from fedward.lab.bench.study import Cell, Settings, Study
+from fedward.lab.processes import run_all
+from fedward.lab.simulation import Simulation, default_sites
 from fedward.runs.exchanges import took_no_step
 from fedward.runs.run import Run
-from fedward.sites import named_sites
 from fedward.sites.data_file import read_data_file
 from fedward.sites.site_file import read_site_file
 from fedward.storage.run_folder import RunFolder
 
-_MIXED = "Name another folder with --out: a table must not mix them."
-Engine = Callable[..., Path]
-"""Carries out a run: :func:`fedward.lab.local.run_local`."""
-Folders = Mapping[str, Path]
-"""Site -> its run folder where each is alone; "" -> that of all sites together."""
+_ANOTHER_FOLDER = "Name another folder with --out: a table must not mix them."
+Folders: TypeAlias = Mapping[str, Path]
+"""Site -> its run folder if sites are alone; "" -> the run folder of all sites together."""
 
 
 class Bench:
@@ -34,113 +32,110 @@ class Bench:
 
     Args:
         study: what is compared.
-        out: folder of the runs; finished ones are kept, begun ones go on.
-        site_files: folder in which those lie that rows name.
+        out: folder of the runs; finished ones are kept, interrupted ones are continued.
+        site_files: folder that holds the folders of site files which rows name.
         file: where results are kept.
-        changes: settings in place of the common ones.
-        engine: carries out each run.
+        changes: settings that replace the common ones.
     """
 
     def __init__(
-        self,
-        study: Study,
-        out: Path,
-        site_files: Path,
-        file: Path,
-        changes: Settings,
-        engine: Engine,
+        self, study: Study, out: Path, site_files: Path, file: Path, changes: Settings
     ) -> None:
         self.study = study
         self.out = out
         self.site_files = site_files
         self.file = file
         self.changes = changes
-        self.engine = engine
 
     def run(self, cells: Sequence[Cell], workers: int) -> None:
-        """Run the cells of which the file holds no result, or one of other settings; record each
-        when it has finished.
+        """Run the cells without a kept result of the same settings; keep each result at once.
 
         Raises:
-            ConfigError: a run in ``out`` has other settings, other first weights or other images
-                than are asked for.
+            ConfigError: a run in ``out`` has other settings, first weights or images, or
+                ``changes`` has a setting that no row's method has.
             RunError: a site failed in a run.
         """
         require_same_images(self.out, "--site-files", self.site_files)
-        known = read_records(self.file)
-        todo = [
-            cell
-            for cell in cells
-            if cell not in known or not known[cell].is_of(self.experiment(cell))
-        ]
         unused = self.study.unused(self.changes)
         if unused:
-            expected = "settings that some row's method has"
-            found = ", ".join(unused)
             raise ConfigError(
-                "fedward bench --set", expected=expected, found=found, remedy="Correct the names."
+                "fedward bench --set",
+                "Correct the names.",
+                expected="settings that some row's method has",
+                found=", ".join(unused),
             )
-        stages = ([cell for cell in todo if cell.row in rows] for rows in self.study.stages())
-        run_all(
-            *({str(cell): partial(self.run_cell, cell) for cell in stage} for stage in stages),
-            workers=workers,
-        )
+        kept = read_records(self.file)
+        missing = [
+            cell
+            for cell in cells
+            if cell not in kept or not kept[cell].is_of(self.experiment(cell))
+        ]
+        stages = []
+        for rows in self.study.stages():
+            of_stage = [cell for cell in missing if cell.row in rows]
+            stages.append({str(cell): partial(self.run_cell, cell) for cell in of_stage})
+        run_all(*stages, workers=workers)
 
     def run_cell(self, cell: Cell) -> str:
-        """Run one cell, record it, and return its test values; RunError where a metric of the study
-        has none.
+        """Run a cell, keep its result, and return its test values for a person to read.
+
+        Raises:
+            RunError: a site failed, or a metric of the study has no test value.
         """
         experiment = self.experiment(cell)
-        files = self._with_labels(cell, self.files_of(cell))
+        files = self._files_with_labels(cell)
         for site, folder in self.folders(cell).items():
-            sites = [site] if site else _sites(experiment, files)
+            sites = [site] if site else default_sites(experiment, files)
             run_or_resume(
-                self.engine, experiment, folder, sites, files, self.out / "cache", self._init(cell)
+                experiment, folder, sites, files, self.out / "cache", self._init_folder(cell)
             )
         result = record(cell, self.runs(cell))
-        unknown = [name for name in self.study.metrics if name not in result.test["last"]]
-        if unknown:
-            remedy = "Name other metrics in the study, or give sites five test images or more of each class."
-            expected = f"test values of {', '.join(unknown)}"
+        values = result.test["last"]
+        undefined = [metric for metric in self.study.metrics if metric not in values]
+        if undefined:
             raise RunError(
-                f"run {self._folder(cell)}", expected=expected, found="none", remedy=remedy
+                f"run {self._folder(cell)}",
+                "Name other metrics in the study, or give sites five test images or more of each "
+                "class.",
+                expected=f"test values of {', '.join(undefined)}",
+                found="none",
             )
         add_record(self.file, result)
-        return ", ".join(f"{name} {result.test['last'][name]:.3f}" for name in self.study.metrics)
+        return ", ".join(f"{metric} {values[metric]:.3f}" for metric in self.study.metrics)
 
     def experiment(self, cell: Cell) -> Experiment:
         """Return what a cell runs."""
         files = self.files_of(cell)
-        return self.study.experiment(cell, self.changes, read_data_file(files) if files else None)
+        data = read_data_file(files) if files else None
+        return self.study.experiment(cell, self.changes, data)
 
     def files_of(self, cell: Cell) -> Path | None:
-        """Return the folder of a cell's site files; None where its images are synthetic."""
+        """Return the folder of a cell's site files; None if its images are synthetic."""
         name = self.study.folder(cell)
         return self.site_files / name if name else None
 
     def folders(self, cell: Cell) -> Folders:
-        """Return where a cell's runs lie."""
+        """Return the folders of a cell's runs."""
         folder = self._folder(cell)
         if not self.study.rows[cell.row].alone:
             return {"": folder}
         files = self.files_of(cell)
-        sites = _sites(self.experiment(cell), files)
-        return {
-            site: folder / site
-            for site in sites
-            if files is None or _has_labels(files / f"{site}.yaml")
-        }
+        sites = default_sites(self.experiment(cell), files)
+        if files:
+            sites = [site for site in sites if _sees_labels(files / f"{site}.yaml")]
+        return {site: folder / site for site in sites}
 
     def _folder(self, cell: Cell) -> Path:
         return self.out / cell.variant / cell.row / f"seed-{cell.seed}"
 
     def runs(self, cell: Cell) -> list[Run]:
-        """Return a cell's finished runs; raise RunError where a site failed in one."""
+        """Return a cell's finished runs; RunError if a site failed in one."""
         return [whole_run(folder, may_decline=True) for folder in self.folders(cell).values()]
 
     def finished(self, cell: Cell) -> list[Run]:
-        """Return a cell's runs where they lie here and have finished; else nothing."""
-        if not self._folder(cell).exists():  # perhaps without site files, too
+        """Return a cell's runs if all lie here and have finished; else nothing."""
+        # Without the cell's folder its site files may be missing too.
+        if not self._folder(cell).exists():
             return []
         folders = self.folders(cell).values()
         if not all((folder / "run.json").exists() for folder in folders):
@@ -148,92 +143,92 @@ class Bench:
         runs = [Run.load(folder) for folder in folders]
         return runs if all(run.info.status == "finished" for run in runs) else []
 
-    def _init(self, cell: Cell) -> Path | None:
-        """Return the run folder whose weights a cell begins with."""
+    def _init_folder(self, cell: Cell) -> Path | None:
+        """Return the run folder whose weights a cell starts from; None: fresh weights."""
         run = self._run_of(self.study.rows[cell.row].init, cell)
         return run.folder if run else None
 
-    def _with_labels(self, cell: Cell, files: Path | None) -> Path | None:
-        """Return the folder of site files that name the labels which a cell may use, where another
-        row bought them.
+    def _files_with_labels(self, cell: Cell) -> Path | None:
+        """Return the folder of a cell's site files.
+
+        If another row bought the labels that the cell may use, new site files name these.
         """
-        if files is None or not (run := self._run_of(self.study.rows[cell.row].labels, cell)):
+        files = self.files_of(cell)
+        buying_run = self._run_of(self.study.rows[cell.row].labels, cell)
+        if files is None or buying_run is None:
             return files
-        own = self._folder(cell).with_suffix(".sites")
-        write_bought(files, run, own)
-        return own
+        own_files = self._folder(cell).with_suffix(".sites")
+        write_bought(files, buying_run, own_files)
+        return own_files
 
     def _run_of(self, row: str, cell: Cell) -> Run | None:
-        """Return the whole run of another row, for a cell's seed and variant, or where that lacks
-        it, the first.
+        """Return another row's run with a cell's seed and variant; None if no row is named.
+
+        If the variant does not change that row, its run in the first variant counts.
         """
         if not row:
             return None
-        same = row in self.study.rows_of(cell.variant)
-        other = Cell(cell.variant if same else self.study.reference, row, cell.seed)
+        in_variant = row in self.study.rows_of(cell.variant)
+        variant = cell.variant if in_variant else self.study.reference
+        other = Cell(variant, row, cell.seed)
         return whole_run(self.folders(other)[""], may_decline=True)
 
 
-def _has_labels(site_file: Path) -> bool:
-    """Return whether a site sees any label; one that sees none learns nothing alone."""
+def _sees_labels(site_file: Path) -> bool:
+    """Return whether a site sees any label; alone, a site without labels learns nothing."""
     return bool(read_site_file(site_file).labelled)
 
 
-def _sites(experiment: Experiment, files: Path | None) -> list[str]:
-    return named_sites(files) if files else simulated_sites(experiment)
-
-
 def whole_run(folder: Path, *, may_decline: bool = False) -> Run:
-    """Return the run in a folder; raise RunError where :func:`require_all` does for one of its
-    sites.
-    """
+    """Return the run in a folder; raise as :func:`require_all` for its sites."""
     run = Run.load(folder)
     require_all(run, run.info.sites, may_decline=may_decline)
     return run
 
 
 def require_all(run: Run, sites: Iterable[str], *, may_decline: bool = False) -> None:
-    """Raise RunError unless a run has finished, each of ``sites`` has trained, and all sites
-    evaluated the last model.
+    """Raise RunError unless a run is complete, so that tables compare complete runs only.
 
-    A run that lacks a site would stand among whole ones. ``may_decline``: a site that has nothing
-    to train on in an exchange did not fail.
+    A run is complete if it has finished, each of ``sites`` trained whenever it was asked, and all
+    sites evaluated the last model. With ``may_decline`` a site without anything to train on in an
+    exchange did not fail.
     """
     if run.info.status != "finished":
-        remedy = "Fix what stopped it, and run the command again: the run goes on."
         raise RunError(
             f"run {run.folder}",
+            "Fix what stopped it, and run the command again: the run goes on.",
             expected="one that has finished",
             found=run.info.status,
-            remedy=remedy,
         )
     remedy = "Fix what failed, delete the folder, and run the command again."
     for row in run.rounds:
-        failed = {site: row.failed[site] for site in sites if site in row.failed}
-        if may_decline:
-            failed = {site: reason for site, reason in failed.items() if not took_no_step(reason)}
+        failed: dict[str, str] = {}
+        for site in sites:
+            reason = row.failed.get(site)
+            if reason is not None and not (may_decline and took_no_step(reason)):
+                failed[site] = reason
         if failed:
-            where = f"run {run.folder}, round {row.round}"
             raise RunError(
-                where, expected="all sites to train", found=_listed(failed), remedy=remedy
+                f"run {run.folder}, round {row.round}",
+                remedy,
+                expected="all sites to train",
+                found=_listed(failed),
             )
     not_evaluated = run.info.summary.not_evaluated
     if not_evaluated:
-        where = f"run {run.folder}, last evaluation"
         raise RunError(
-            where,
+            f"run {run.folder}, last evaluation",
+            remedy,
             expected="all sites to evaluate the model",
             found=_listed(not_evaluated),
-            remedy=remedy,
         )
 
 
-def _listed(failed: Mapping[str, str]) -> str:
-    return "; ".join(f"{site}: {reason}" for site, reason in failed.items())
+def _listed(reasons: Mapping[str, str]) -> str:
+    return "; ".join(f"{site}: {reason}" for site, reason in reasons.items())
 
 
 def run_or_resume(
-    engine: Engine,
     experiment: Experiment,
     folder: Path,
     sites: list[str],
@@ -241,78 +236,71 @@ def run_or_resume(
     cache: Path,
     init: Path | None = None,
 ) -> None:
-    """Run an experiment in ``folder``, or go on with the run that lies there; its console goes to a
-    file beside it.
+    """Run an experiment in ``folder``, or continue the run that lies there.
 
-    Sites note how good their pseudo-labels are. ``init`` is the folder of a finished run, whose
-    weights a new one starts from.
+    Sites note how good their pseudo-labels are. What the run prints goes to a file beside the
+    folder. ``init`` is the folder of a finished run, whose weights a new one starts from.
 
-    Raises as :func:`require_same` and the engine do.
+    Raises as :func:`require_same` and :class:`fedward.lab.simulation.Simulation`.
     """
     require_same(folder, experiment, init)
-    started = (folder / "run.json").exists()
+    simulation = Simulation(
+        experiment, folder, sites, site_files=files, init=init, cache=cache, judged=True
+    )
     folder.parent.mkdir(parents=True, exist_ok=True)
     with folder.with_suffix(".txt").open("a") as console, redirect_stdout(console):
-        engine(
-            None if started else experiment,
-            folder,
-            sites=sites,
-            resume=started,
-            site_folders=[files] if files else [],
-            init=None if started else init,
-            cache=cache,
-            judged=True,
-        )
+        if (folder / "run.json").exists():
+            simulation.resume()
+        else:
+            simulation.run()
 
 
 def require_same(folder: Path, experiment: Experiment, init: Path | None = None) -> None:
-    """Raise where the run that lies in ``folder``, if any, is not the one that is asked for.
+    """Raise if the run in ``folder`` is another one than that which is asked for.
 
     Args:
-        folder: of a run that has begun, or of none.
-        experiment: its settings.
-        init: folder of the finished run whose weights it starts from, or None for fresh ones. A
-            model that does not lie there, as before that run has ended, is not compared.
+        folder: a run folder, or a folder without a run.
+        experiment: the settings that are asked for.
+        init: folder of the finished run whose weights it starts from; None: fresh weights. If that
+            run has not written its model yet, weights are not compared.
 
     Raises:
-        ConfigError: it has other settings, or began with other weights.
+        ConfigError: the run has other settings, or started from other weights.
         RunError: its run.json cannot be read, or is of another version.
     """
     if not (folder / "run.json").exists():
         return
     run = RunFolder.reopen(folder)
     if run.experiment != experiment:
-        expected = "a run with the settings that are asked for"
         raise ConfigError(
-            f"run {folder}", expected=expected, found="one with others", remedy=_MIXED
+            f"run {folder} has other settings than those that are asked for", _ANOTHER_FOLDER
         )
     model = init / "model.safetensors" if init else None
     if model and not model.exists():
         return
-    begun = (run.info.init or {}).get("sha256")
-    asked = model and file_digest(model)
-    if begun != asked:
+    started_from = (run.info.init or {}).get("sha256")
+    wanted = file_digest(model) if model else None
+    if started_from != wanted:
+        fresh = "one from fresh weights"
         raise ConfigError(
             f"run {folder}",
-            expected=f"one from the weights in {model}, SHA-256 {asked}"
-            if model
-            else "one from fresh weights",
-            found=f"one from others, SHA-256 {begun}" if begun else "one from fresh weights",
-            remedy="Delete its folder and run the command again, or name another one with --out.",
+            "Delete its folder and run the command again, or name another one with --out.",
+            expected=f"one from the weights in {model}, SHA-256 {wanted}" if model else fresh,
+            found=f"one from others, SHA-256 {started_from}" if started_from else fresh,
         )
 
 
 def require_same_images(out: Path, option: str, images: Path) -> None:
-    """Note beside the first runs whose images they see; raise ConfigError where later ones are to
-    see others.
+    """Note whose images the runs in ``out`` see; ConfigError if they saw others before.
 
-    They are named by their path from ``out``, so that both can move together.
+    The images are named by their path from ``out``, so that both can be moved together.
     """
     asked = relpath(images.resolve(), out.resolve())
     note = out / "images.txt"
     if not note.exists():
         out.mkdir(parents=True, exist_ok=True)
         note.write_text(asked, encoding="utf-8")
-    elif (known := note.read_text(encoding="utf-8")) != asked:
-        where = f"runs in {out}, {option}"
-        raise ConfigError(where, expected=known, found=asked, remedy=_MIXED)
+        return
+    noted = note.read_text(encoding="utf-8")
+    if noted != asked:
+        raise ConfigError(f"runs in {out}, {option}", _ANOTHER_FOLDER, expected=noted, found=asked)

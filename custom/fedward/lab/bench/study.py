@@ -1,13 +1,11 @@
-"""A study: rows of methods, perhaps in several variants, on the same site files and with the same
-seeds.
-"""
+"""A study: methods to compare, perhaps in several variants, on the same images and seeds."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
@@ -17,7 +15,7 @@ from fedward.faults import explain, names_in
 from fedward.jobs import changed_experiment
 from fedward.methods import METHODS
 
-Settings = dict[str, Any]
+Settings: TypeAlias = dict[str, Any]
 """Key, as of ``fedward run --set`` -> value."""
 
 
@@ -33,22 +31,21 @@ class Row(_Part):
     """A shipped job or a method."""
     settings: Settings = {}
     sites: str = ""
-    """Folder of its site files, below that of the study; ``{seed}`` stands for the seed. None:
-    synthetic images.
+    """Folder of the site files, below the study's folder of site files.
+
+    ``{seed}`` is replaced by the seed. Empty: the images are synthetic.
     """
     alone: bool = False
-    """Each site with labels trains a model of its own; the result is the mean over these sites."""
+    """Whether each site with labels trains a model alone; the result is the mean over these sites."""
     init: str = ""
     """Row whose finished run of the same variant and seed gives the first weights."""
     labels: str = ""
-    """Row whose finished run of the same variant and seed has bought the labels that this row may
-    use.
-    """
+    """Row whose finished run of the same variant and seed bought the labels that this row uses."""
 
     @property
     def needs(self) -> tuple[str, ...]:
-        """Rows that must have run before."""
-        return tuple(filter(None, (self.init, self.labels)))
+        """Rows that must have run before this one."""
+        return tuple(name for name in (self.init, self.labels) if name)
 
 
 class Variant(_Part):
@@ -56,17 +53,19 @@ class Variant(_Part):
 
     title: str
     settings: Settings = {}
-    """Of its rows; those that a row's method does not have are left out of it."""
+    """Settings of its rows; a row ignores those that its method does not have."""
     rows: tuple[str, ...] = ()
-    """Rows that it changes; none: all."""
+    """Rows that it changes; empty: all."""
     labelled: float | None = None
-    """Share of the training labels that it uses, where that is what variants differ by: tables then
-    show which share of the own row's value in the first variant is reached, and the figure has
-    labels for its axis."""
+    """Share of the training labels that it uses, if variants differ by this share.
+
+    Tables then show the percentage reached of the own row's value in the first variant, and the
+    figure has labels on its axis.
+    """
 
 
 class Cell(NamedTuple):
-    """One result: of one run, or where sites are alone, of one run for each site."""
+    """One result: of one run or, if sites are alone, of one run for each site."""
 
     variant: str
     row: str
@@ -82,62 +81,66 @@ class Study(_Part):
 
     title: str
     settings: Settings = {}
-    """Of all rows; those that a row's method does not have are left out of it."""
+    """Settings of all rows; a row ignores those that its method does not have."""
     sites: dict[str, str] = {}
-    """Folder of site files -> arguments of ``fedward partition`` that make it, with a path below
-    the data folder first. Folders that are not named here are the user's own."""
+    """Folder of site files -> arguments of ``fedward partition`` that make it.
+
+    The first argument is a path below the data folder. Folders that are not named here are the
+    user's own.
+    """
     rows: dict[str, Row] = Field(min_length=1)
     variants: dict[str, Variant] = {"all": Variant(title="")}
-    """The first is what the others are compared with."""
+    """Variants to compare; the first is what the others are compared with."""
     seeds: tuple[int, ...] = (11, 12, 13, 14, 15)
-    """Not those that chose a setting."""
+    """Seeds of the runs; other seeds than those by which settings were chosen."""
     own: str = ""
-    """The row that the page is about: bold in figures."""
+    """Row that the page is about; it is bold in tables and figures."""
     lower: str = ""
     upper: str = ""
-    """Rows of few and of all labels: the table is refused unless the second beats the first."""
+    """Rows of few and of all labels: a table is refused unless the second beats the first."""
     compare: tuple[tuple[str, str], ...] = ()
     """Pairs of rows whose difference is shown."""
     metrics: tuple[str, ...] = ("accuracy", "f1_macro")
 
     @model_validator(mode="after")
-    def _known_names(self) -> "Study":
-        named = {
-            self.own,
-            self.lower,
-            self.upper,
-            *(name for row in self.rows.values() for name in row.needs),
-        } - {""}
-        named |= {name for pair in self.compare for name in pair}
-        named |= {name for variant in self.variants.values() for name in variant.rows}
-        unknown = sorted(named - set(self.rows))
+    def _names_only_rows_it_has(self) -> "Study":
+        named = {self.own, self.lower, self.upper}
+        for row in self.rows.values():
+            named.update(row.needs)
+        for pair in self.compare:
+            named.update(pair)
+        for variant in self.variants.values():
+            named.update(variant.rows)
+        unknown = sorted(named - set(self.rows) - {""})
         if unknown:
             raise ValueError(f"rows named {', '.join(unknown)}, which the study has not")
         return self
 
     @model_validator(mode="after")
-    def _no_circle(self) -> "Study":
+    def _has_no_circle(self) -> "Study":
         try:
             self.stages()
         except CycleError as error:
+            circle = error.args[1][1:]
             raise ValueError(
-                f"{', '.join(error.args[1][1:])}: each needs another one of them to run first"
+                f"{', '.join(circle)}: each needs another one of them to run first"
             ) from None
         return self
 
     def stages(self) -> list[tuple[str, ...]]:
-        """Return the rows in groups: each needs only rows of the groups before its own."""
-        order = TopologicalSorter({name: row.needs for name, row in self.rows.items()})
+        """Return the rows in groups: a row needs only rows of earlier groups."""
+        sorter = TopologicalSorter({name: row.needs for name, row in self.rows.items()})
+        sorter.prepare()
         stages = []
-        order.prepare()
-        while ready := order.get_ready():
+        while sorter.is_active():
+            ready = sorter.get_ready()
             stages.append(ready)
-            order.done(*ready)
+            sorter.done(*ready)
         return stages
 
     @property
     def by_labels(self) -> bool:
-        """Whether variants differ by how many labels there are."""
+        """Whether variants differ by their share of labels."""
         return all(variant.labelled is not None for variant in self.variants.values())
 
     @property
@@ -151,14 +154,14 @@ class Study(_Part):
         return tuple(row for row in self.rows if not chosen or row in chosen)
 
     def cells(self, variants: Sequence[str] = (), rows: Sequence[str] = ()) -> list[Cell]:
-        """Return the results of the named variants and rows, seed by seed; of all where none is
-        named.
-        """
-        pairs = [
-            (variant, row) for variant in variants or self.variants for row in self.rows_of(variant)
-        ]
-        wanted = [(variant, row) for variant, row in pairs if not rows or row in rows]
-        return [Cell(variant, row, seed) for seed in self.seeds for variant, row in wanted]
+        """Return the cells of the named variants and rows, seed by seed; by default all cells."""
+        cells = []
+        for seed in self.seeds:
+            for variant in variants or self.variants:
+                for row in self.rows_of(variant):
+                    if not rows or row in rows:
+                        cells.append(Cell(variant, row, seed))
+        return cells
 
     def experiment(
         self, cell: Cell, changes: Settings | None = None, data: Settings | None = None
@@ -167,89 +170,103 @@ class Study(_Part):
 
         Args:
             cell: one of the study.
-            changes: settings in place of the common ones.
-            data: what the site files' folder says of the images; what the study says of them comes
-                first.
+            changes: settings that replace the common ones.
+            data: fields of ``data`` as the folder of site files describes them; the study's own
+                settings take precedence.
 
-        Raises ConfigError: a job or a setting that is not known, or a value out of bounds.
+        Raises:
+            ConfigError: an unknown job or setting, a value out of bounds, or multi-label images.
         """
         row = self.rows[cell.row]
-        known = _known(row.job)
-        images = {f"data.{name}": value for name, value in (data or {}).items()}
-        common = {**images, **self.settings, **(changes or {})}
-        variant = self.variants[cell.variant].settings
-        common, variant = (
-            {k: v for k, v in each.items() if _has(known, k)} for each in (common, variant)
-        )
-        made = changed_experiment(row.job, {**common, **row.settings, **variant, "seed": cell.seed})
-        if not made.data.label_kind.exclusive:
-            remedy = "Compare single runs: fedward report RUN --compare OTHERS."
+        options = _options_of(row.job)
+        data_settings = {f"data.{name}": value for name, value in (data or {}).items()}
+        common = {**data_settings, **self.settings, **(changes or {})}
+        settings = {
+            **_applicable(common, options),
+            **row.settings,
+            **_applicable(self.variants[cell.variant].settings, options),
+            "seed": cell.seed,
+        }
+        experiment = changed_experiment(row.job, settings)
+        if not experiment.data.label_kind.exclusive:
             raise ConfigError(
                 f"study, row {cell.row}",
+                "Compare single runs: fedward report RUN --compare OTHERS.",
                 expected="one label an image",
                 found="several",
-                remedy=remedy,
             )
-        return made
+        return experiment
 
     def folder(self, cell: Cell) -> str:
-        """Return the folder of a cell's site files, below the study's; "" where the images are
-        synthetic.
-        """
+        """Return the folder of a cell's site files, below the study's; empty: synthetic images."""
         return self.rows[cell.row].sites.format(seed=cell.seed)
 
     def partitions(self, cells: Sequence[Cell]) -> dict[str, list[str]]:
-        """Return folder of site files -> the arguments of ``fedward partition``, of all that some
-        cells need.
-        """
-        named = sorted({(self.rows[cell.row].sites, cell.seed) for cell in cells})
-        return {
-            folder.format(seed=seed): self.sites[folder].format(seed=seed).split()
-            for folder, seed in named
-            if folder in self.sites
-        }
+        """Return folder of site files -> arguments of ``fedward partition``, as the cells need it."""
+        needed = sorted({(self.rows[cell.row].sites, cell.seed) for cell in cells})
+        arguments = {}
+        for folder, seed in needed:
+            if folder in self.sites:
+                text = self.sites[folder].format(seed=seed)
+                arguments[folder.format(seed=seed)] = text.split()
+        return arguments
 
     def unused(self, settings: Settings) -> list[str]:
-        """Return the settings of several rows that no row's method has: typing errors."""
-        known = [_known(row.job) for row in self.rows.values()]
-        of_variants = [variant.settings for variant in self.variants.values()]
-        shared = dict.fromkeys(
-            key for each in (self.settings, settings, *of_variants) for key in each
-        )
-        return [key for key in shared if not any(_has(each, key) for each in known)]
+        """Return the shared settings that no row's method has, which are misspelt.
+
+        ``settings`` are given in addition to the study's own.
+        """
+        options = [_options_of(row.job) for row in self.rows.values()]
+        shared = {**self.settings, **settings}
+        for variant in self.variants.values():
+            shared |= variant.settings
+        return [key for key in shared if not any(_applies(key, known) for known in options)]
 
 
 @cache
-def _known(job: str) -> frozenset[str]:
-    """Return the options of a job's method."""
+def _options_of(job: str) -> frozenset[str]:
+    """Return the names of the settings that a job's method has."""
     method = changed_experiment(job, {}).method
     return frozenset(METHODS[method].settings_type.model_fields)
 
 
-def _has(options: frozenset[str], key: str) -> bool:
+def _applies(key: str, options: frozenset[str]) -> bool:
+    """Return whether a setting is of every experiment, or among a method's options."""
     name = key.split(".", maxsplit=1)[0]
     return name in Experiment.model_fields or name in options
 
 
+def _applicable(settings: Mapping[str, Any], options: frozenset[str]) -> Settings:
+    """Return the settings that a method with these options has."""
+    return {key: value for key, value in settings.items() if _applies(key, options)}
+
+
 def read_study(file: Path) -> Study:
-    """Read a study; raise ConfigError where the file cannot be read, or says what no study says."""
-    remedy = "Name a file such as those in benchmarks/studies, or repair it."
+    """Read a study.
+
+    Raises:
+        ConfigError: the file cannot be read, a field or value is wrong, or a setting is of no
+            row's method.
+    """
     try:
         content = json.loads(file.read_text(encoding="utf-8"))
         study = Study.model_validate(content)
     except ValidationError as error:
-        raise explain(
-            error, f"study {file}", content, [*names_in(Study), *names_in(Row), *names_in(Variant)]
-        ) from None
+        fields = [*names_in(Study), *names_in(Row), *names_in(Variant)]
+        raise explain(error, f"study {file}", content, fields) from None
     except (OSError, ValueError) as error:
         raise ConfigError(
-            f"study {file}", expected="a JSON file", found=reason_of(error), remedy=remedy
+            f"study {file}",
+            "Name a file such as those in benchmarks/studies, or repair it.",
+            expected="a JSON file",
+            found=reason_of(error),
         ) from None
     unused = study.unused({})
     if unused:
-        expected = "settings that some row's method has"
-        found = ", ".join(unused)
         raise ConfigError(
-            f"study {file}, settings", expected=expected, found=found, remedy="Correct the names."
+            f"study {file}, settings",
+            "Correct the names.",
+            expected="settings that some row's method has",
+            found=", ".join(unused),
         )
     return study

@@ -1,0 +1,68 @@
+"""Tables in markdown, and numbers over several runs as tables write them."""
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
+
+from fedward.evaluation import mean_and_interval, paired_difference
+from fedward.evaluation.intervals import Interval
+
+
+@dataclass
+class Table:
+    """A table that is filled line by line."""
+
+    columns: Sequence[str]
+    left: Collection[int] = (0,)
+    """Columns that hold words, which are aligned to the left; numbers are aligned to the right."""
+    lines: list[str] = field(default_factory=list)
+
+    def add(self, *cells: str) -> None:
+        """Add a line."""
+        self.lines.append(table_line(cells))
+
+    def markdown(self) -> str:
+        """Return the table as text."""
+        return "\n".join([*header_lines(self.columns, self.left), *self.lines])
+
+
+def header_lines(columns: Sequence[str], left: Collection[int] = (0,)) -> list[str]:
+    """Return the first two lines of a table, as of :class:`Table`."""
+    alignments = ["---|" if index in left else "--:|" for index in range(len(columns))]
+    return [table_line(columns), f"|{''.join(alignments)}"]
+
+
+def table_line(cells: Sequence[str]) -> str:
+    """Return a line of a table."""
+    return f"| {' | '.join(cells)} |"
+
+
+def mean_text(values: Sequence[float], digits: int = 3) -> str:
+    """Return mean and sample standard deviation; the mean alone for one run."""
+    interval = mean_and_interval(values)
+    text = f"{interval.mean:.{digits}f}"
+    if interval.sd is None:
+        return text
+    return f"{text} ± {interval.sd:.{digits}f}"
+
+
+def difference_text(ours: Sequence[float], theirs: Sequence[float], digits: int = 3) -> str:
+    """Return the mean of ours - theirs over pairs with its 95 % t interval; see
+    :func:`gap_text`.
+    """
+    return gap_text(paired_difference(ours, theirs), digits)
+
+
+def gap_text(gap: Interval, digits: int = 3) -> str:
+    """Return a difference with its interval; the difference alone for one pair."""
+    text = f"{gap.mean:+.{digits}f}"
+    if gap.low is None:
+        return text
+    return f"{text} [{gap.low:+.{digits}f}, {gap.high:+.{digits}f}]"
+
+
+def percent_text(share: Interval) -> str:
+    """Return a percentage with its interval; the percentage alone for one value."""
+    text = f"{share.mean:.1f} %"
+    if share.low is None:
+        return text
+    return f"{text} [{share.low:.1f}, {share.high:.1f}]"

@@ -1,0 +1,78 @@
+"""A run on this machine, as ``fedward run``, ``fedward bench`` and :func:`fedward.run` start it."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from fedward.config import Experiment
+from fedward.console.listener import Listener
+from fedward.jobs import simulated_sites
+from fedward.lab.local import run_local
+from fedward.sites import named_sites
+from fedward.storage.run_folder import RunFolder
+
+
+@dataclass(frozen=True)
+class Simulation:
+    """An experiment, the sites that take part, and where their data and results lie."""
+
+    experiment: Experiment
+    folder: Path
+    """The run folder."""
+    sites: Sequence[str]
+    site_files: Path | None = None
+    """Folder with a file ``SITE.yaml`` for each site; None: the sites' images are synthetic."""
+    init: Path | None = None
+    """Folder of a finished run, whose last model a new run starts from."""
+    cache: Path | None = None
+    """Folder for decoded images and features; by default they lie in the run folder."""
+    workers: int = 1
+    """Processes in which the sites of a round work at the same time."""
+    judged: bool = False
+    """Whether each site notes how good its pseudo-labels are; see
+    :mod:`fedward.lab.pseudo_labels`.
+    """
+
+    def run(self, console: Listener | None = None) -> Path:
+        """Start the run in a new or empty folder, and return the folder once it has ended.
+
+        ``console`` is told what happens; by default it is printed. Raises as
+        :func:`fedward.lab.local.run_local`.
+        """
+        return run_local(
+            self.experiment,
+            self.folder,
+            sites=self.sites,
+            site_folders=self._site_folders,
+            init=self.init,
+            cache=self.cache,
+            workers=self.workers,
+            judged=self.judged,
+            console=console,
+        )
+
+    def resume(self, console: Listener | None = None) -> Path:
+        """Continue the interrupted run in the folder, whose experiment and sites must be these.
+
+        Raises as :func:`fedward.lab.local.run_local`, and RunError if the experiment is another.
+        """
+        RunFolder.reopen(self.folder, self.experiment)
+        return run_local(
+            None,
+            self.folder,
+            resume=True,
+            site_folders=self._site_folders,
+            cache=self.cache,
+            workers=self.workers,
+            judged=self.judged,
+            console=console,
+        )
+
+    @property
+    def _site_folders(self) -> list[Path]:
+        return [self.site_files] if self.site_files else []
+
+
+def default_sites(experiment: Experiment, site_files: Path | None) -> list[str]:
+    """Return the sites that a folder names, else the experiment's synthetic ones."""
+    return named_sites(site_files) if site_files else simulated_sites(experiment)
