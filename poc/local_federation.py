@@ -1,8 +1,8 @@
-"""The federation of provisioning/project.yml on this machine: real certificates, a process for each
-participant.
+"""The federation of provisioning/project.yml on this machine, with real certificates.
 
-For the proof of concept beside this file and for tests/secure. Everything lies in one folder; the
-sites' data are small synthetic images, given to them as any hospital's: by a site file.
+Each participant has its own process. The proof of concept and tests/secure use it. Everything lies
+in one folder. The hospitals' data are small synthetic images in files, which site files name as at
+any hospital.
 """
 
 import os
@@ -32,23 +32,23 @@ ADMIN = "admin@consortium.org"
 LEAD = "lead@hospital-a.org"
 MEMBER = "member@hospital-b.org"
 HOSPITALS = {"hospital-a": "site-1", "hospital-b": "site-6", "hospital-c": "site-9"}
-"""Hospital -> the site of the synthetic images whose camera and patients it has."""
+"""Hospital -> the synthetic site whose camera and patients it has."""
 
 _READY = 90
+"""Seconds in which all hospitals must connect."""
 _STOP = 20
-"""Seconds that all sites may take to connect, and all processes to end once asked."""
+"""Seconds in which all processes must end once asked."""
 
 
 class Federation:
-    """One server and three hospitals under ``folder``; a context manager that leaves no process
-    behind.
+    """One server and three hospitals; a context manager that ends all their processes.
 
     Args:
-        folder: new folder for the workspace, with absolute path.
-        image_size: of the synthetic images, in pixels.
-        images: how many a full-size hospital has.
+        folder: new folder for the workspace, as an absolute path.
+        image_size: width and height of the synthetic images, in pixels.
+        images: number of images of a full-size hospital.
         environment: further environment variables of all participants.
-        policy: rules of all hospitals that are not the default ones.
+        policy: rules of all hospitals that differ from the default rules.
     """
 
     def __init__(
@@ -67,12 +67,10 @@ class Federation:
         self.images = images
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
         self.own_environment: dict[str, Mapping[str, str]] = {}
-        """Participant -> further environment variables of its own, from its next start on."""
+        """Participant -> its further environment variables, which apply from its next start."""
 
     def __enter__(self) -> "Federation":
-        """Provision, give each hospital its data, start everything, and wait until all sites are
-        connected.
-        """
+        """Provision, give each hospital its data, start everything, and wait until all connect."""
         self.provision()
         for hospital in HOSPITALS:
             self.give_data(hospital)
@@ -82,7 +80,7 @@ class Federation:
             for name in (SERVER, *HOSPITALS):
                 self.start(name)
             self.wait_until_ready()
-        except BaseException:  # Ctrl-C too
+        except BaseException:  # Also Ctrl-C.
             self.stop()
             raise
         return self
@@ -95,7 +93,7 @@ class Federation:
         return self.folder / "workspace" / "fedward" / "prod_00" / name
 
     def provision(self) -> None:
-        """Make all kits with the shipped script, for a free port and a server that stores its jobs
+        """Make all kits with the shipped script; the server uses a free port and stores its jobs
         in the folder.
         """
         project = yaml.safe_load((PROVISIONING / "project.yml").read_text(encoding="utf-8"))
@@ -119,14 +117,12 @@ class Federation:
 
     def give_data(self, hospital: str) -> None:
         """Write a hospital's images beside its kit, and the site file that names them into it."""
-        data = synthetic_site(
-            HOSPITALS[hospital], self.spec, SyntheticData(labelled=1.0, images=self.images), seed=1
-        )
-        sets = {"train": data.labelled, "val": data.val, "test": data.test}
-        arrays: dict[str, Any] = {
-            f"{split}_images": images.pixels for split, images in sets.items()
-        }
-        arrays |= {f"{split}_labels": images.labels for split, images in sets.items()}
+        synthetic = SyntheticData(labelled=1.0, images=self.images)
+        data = synthetic_site(HOSPITALS[hospital], self.spec, synthetic, seed=1)
+        arrays: dict[str, Any] = {}
+        for split, images in {"train": data.labelled, "val": data.val, "test": data.test}.items():
+            arrays[f"{split}_images"] = images.pixels
+            arrays[f"{split}_labels"] = images.labels
         file = self.folder / "data" / f"{hospital}.npz"
         file.parent.mkdir(exist_ok=True)
         np.savez(file, **arrays)
@@ -135,13 +131,11 @@ class Federation:
         (self.kit(hospital) / "local" / "fedward_site.yaml").write_text(text, encoding="utf-8")
 
     def give_policy(self, hospital: str, **rules: Any) -> None:
-        """Give a hospital a policy of these rules, and the default of all others."""
+        """Give a hospital a policy with these rules; the others have their defaults."""
         (self.kit(hospital) / "local" / FILE).write_text(yaml.safe_dump(rules), encoding="utf-8")
 
     def start(self, name: str, kit: Path | None = None) -> subprocess.Popen[bytes]:
-        """Start a participant as its own process, with its log beside its kit; another kit than its
-        own if named.
-        """
+        """Start a participant's process, with its log in its kit; ``kit`` replaces its own kit."""
         folder = kit or self.kit(name)
         with (folder / "console.log").open("ab") as log:
             process = subprocess.Popen(
@@ -158,7 +152,7 @@ class Federation:
         return process
 
     def revive(self) -> list[str]:
-        """Start whoever has ended again, as a service manager would; return their names."""
+        """Start ended participants again, as a service manager would; return their names."""
         ended = [name for name, process in self._processes.items() if process.poll() is not None]
         for name in ended:
             self.start(name)
@@ -180,19 +174,18 @@ class Federation:
                 )
             time.sleep(0.5)
             if self._listens():
-                with (
-                    suppress(UnreachableError),
-                    session(self.kit(ADMIN)) as flare,
-                ):  # it may still be starting
-                    missing = set(HOSPITALS) - {
-                        client.name for client in flare.get_connected_client_list()
-                    }
+                # The server may still be starting.
+                with suppress(UnreachableError), session(self.kit(ADMIN)) as flare:
+                    connected = {client.name for client in flare.get_connected_client_list()}
+                    missing = set(HOSPITALS) - connected
 
     def stop(self) -> None:
-        """End every process: those of jobs have sessions of their own, so they are found as
-        children.
+        """End every process.
+
+        Those of jobs have sessions of their own: they are found as children.
         """
-        signal.signal(signal.SIGINT, signal.SIG_IGN)  # a second Ctrl-C would leave processes behind
+        # A second Ctrl-C would leave processes running.
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
         try:
             everyone = [
                 process for name in list(self._processes) for process in self.processes(name)
@@ -216,7 +209,7 @@ class Federation:
         self._processes.pop(name).wait()
 
     def processes(self, name: str) -> list[psutil.Process]:
-        """Return a participant's process and all that it started; none if it has ended."""
+        """Return a participant's process and all that it started; empty if it has ended."""
         try:
             parent = psutil.Process(self._processes[name].pid)
             return [parent, *parent.children(recursive=True)]
@@ -229,10 +222,12 @@ class Federation:
 
 
 def _environment() -> dict[str, str]:
-    """Return this process' environment with its interpreter first: the start scripts call
-    ``python3``.
+    """Return this process's environment with its interpreter first on the path.
+
+    The start scripts call ``python3``.
     """
-    return {**os.environ, "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    return {**os.environ, "PATH": path}
 
 
 def _free_port() -> int:

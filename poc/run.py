@@ -1,5 +1,4 @@
-"""Proof of concept: from nothing to a finished FedPerl run of three hospitals on this machine,
-unattended.
+"""Proof of concept: a FedPerl run of three hospitals on this machine, from nothing, unattended.
 
 Provisions, starts a server and three hospitals with TLS between them, submits the clinical job as a
 hospital's lead would, fetches the result, and stops everything, also on failure or Ctrl-C. Run it
@@ -12,9 +11,8 @@ import sys
 import time
 from pathlib import Path
 
-signal.signal(
-    signal.SIGINT, signal.SIG_DFL
-)  # libraries that are being imported would tell Ctrl-C in a page of theirs
+# Libraries that are being imported would answer Ctrl-C with a long traceback.
+signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 from fedward.errors import FedwardError  # noqa: E402
 from fedward.flare.jobs.export import export_job  # noqa: E402
@@ -30,7 +28,7 @@ TIMEOUT = 300
 
 
 def main() -> int:
-    """Run it; 0 when the run has finished."""
+    """Run the proof of concept; return 0 if the run has finished."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
     shutil.rmtree(FOLDER, ignore_errors=True)
     started = time.monotonic()

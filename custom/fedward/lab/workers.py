@@ -8,6 +8,7 @@ depend neither on the number of processes nor on their speed.
 import logging
 import os
 import signal
+import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from multiprocessing.connection import Connection, wait
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
 _PRELOADED = ("fedward.lab.local", "fedward.training.trainer")
 """Modules that every site uses in its first round."""
 _GRACE = 5
-"""Seconds a process whose pipe is closed has to end, before its exit code counts as unknown."""
+"""Seconds that a dead process or fork server has to disappear."""
 _UNKNOWN = 255
 """Exit code that :mod:`multiprocessing` gives where the fork server has died and cannot say it."""
 _GONE = (EOFError, OSError)
@@ -177,11 +178,16 @@ class _Worker:
 
     def start(self, start: _Start) -> None:
         """Start the process as soon as the fork server has imported all."""
-        try:
-            self._start(start)
-        except _GONE:  # The fork server has just died; the next call starts a new one.
-            self._start(start)
-        self.started = True
+        deadline = time.monotonic() + _GRACE
+        while not self.started:
+            try:
+                self._start(start)
+                self.started = True
+            except _GONE:
+                # A fork server that is just dying refuses; a moment later a new one is started.
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(0.05)
 
     def _start(self, start: _Start) -> None:
         context = fork_server(_PRELOADED)

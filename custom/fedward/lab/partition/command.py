@@ -18,8 +18,13 @@ def add_partition(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of ``partition``."""
     parser.set_defaults(command=_partition)
     add = parser.add_argument
-    source = "an npz file (MedMNIST), a CSV of images, or a folder with manifest.csv or one folder for each class"
-    add("source", type=Path, metavar="SOURCE", help=source)
+    add(
+        "source",
+        type=Path,
+        metavar="SOURCE",
+        help="an npz file (MedMNIST), a CSV of images, or a folder with manifest.csv or one folder "
+        "for each class",
+    )
     add("--out", type=Path, required=True, metavar="FOLDER", help="folder for the site files")
     add(
         "--sites",
@@ -28,39 +33,78 @@ def add_partition(parser: argparse.ArgumentParser) -> None:
         help="cut into site-1 to site-N (default: FedPerl's ten, of skin images)",
     )
     add("--by", metavar="COLUMN", help="a site for each value of a column, such as hospital")
-    gamma = "spread each class by a Dirichlet law: 0.1 is very uneven, 100 nearly even (default: evenly)"
-    add("--dirichlet", type=float, metavar="GAMMA", help=gamma)
-    share = f"share of its training labels that a site sees (default: 1, with FedPerl's ten sites {_FEDPERL_SHARE})"
-    add("--labelled", type=_share, metavar="SHARE", help=share)
+    add(
+        "--dirichlet",
+        type=float,
+        metavar="GAMMA",
+        help="spread each class by a Dirichlet law: 0.1 is very uneven, 100 nearly even "
+        "(default: evenly)",
+    )
+    add(
+        "--labelled",
+        type=_share,
+        metavar="SHARE",
+        help="share of its training labels that a site sees "
+        f"(default: 1, with FedPerl's ten sites {_FEDPERL_SHARE})",
+    )
     add(
         "--labelled-sites",
         type=int,
         metavar="N",
         help="only the first N sites have labels (default: all)",
     )
-    oracle = "the data's own labels answer a job that asks for labels, as in a simulation of active learning"
-    add("--oracle", action="store_true", help=oracle)
-    columns = (
-        "a CSV's: what its columns are for, image, label, group, split or sample_id (default: by known names). label "
-        "several times: columns of 0 and 1, each of a finding"
+    add(
+        "--oracle",
+        action="store_true",
+        help="the data's own labels answer a job that asks for labels, as in a simulation of "
+        "active learning",
     )
-    add("--columns", nargs="+", default=[], type=named_column, metavar="label=NAME", help=columns)
+    add(
+        "--columns",
+        nargs="+",
+        default=[],
+        type=named_column,
+        metavar="label=NAME",
+        help="a CSV's: what its columns are for, image, label, group, split or sample_id "
+        "(default: by known names). label several times: columns of 0 and 1, each of a finding",
+    )
     add(
         "--images",
         type=Path,
         metavar="FOLDER",
         help="folder of the images that a CSV lists (default: the CSV's)",
     )
-    classes = "an npz file's: the names of labels 0, 1, ...; else the classes to use (default: all, in natural order)"
-    add("--classes", nargs="+", default=[], metavar="NAME", help=classes)
-    frames = "DICOM files of several frames: use so many of each, evenly spaced, or all (default: they are refused)"
-    add("--frames", type=_count_or_all, metavar="N", help=frames)
-    volumes = "volumes (NIfTI, or a folder for each DICOM series)"
-    slices = f"{volumes}: use so many slices of each, evenly spaced (default: volumes are refused)"
-    add("--slices", type=_count, metavar="N", help=slices)
+    add(
+        "--classes",
+        nargs="+",
+        default=[],
+        metavar="NAME",
+        help="an npz file's: the names of labels 0, 1, ...; else the classes to use "
+        "(default: all, in natural order)",
+    )
+    add(
+        "--frames",
+        type=_count_or_all,
+        metavar="N",
+        help="DICOM files of several frames: use so many of each, evenly spaced, or all "
+        "(default: they are refused)",
+    )
+    add(
+        "--slices",
+        type=_count,
+        metavar="N",
+        help="volumes (NIfTI, or a folder for each DICOM series): use so many slices of each, "
+        "evenly spaced (default: volumes are refused)",
+    )
     add("--axis", choices=("axial", "coronal", "sagittal"), help="of the slices (default: axial)")
-    window = "centre and width of grey DICOM files and volumes, as 40 400 for Hounsfield units (default: the files')"
-    add("--window", type=float, nargs=2, metavar=("CENTRE", "WIDTH"), help=window)
+    add(
+        "--window",
+        type=float,
+        nargs=2,
+        metavar=("CENTRE", "WIDTH"),
+        help="centre and width of grey DICOM files and volumes, as 40 400 for Hounsfield units "
+        "(default: the files')",
+    )
     add("--seed", type=int, default=0, help="of all that is drawn (default: 0)")
 
 
@@ -106,42 +150,63 @@ def _count_or_all(text: str) -> int | str:
 
 
 def _rendering(options: argparse.Namespace) -> "Rendering":
-    """Return how files become images."""
+    """Return how files become images, as the options say."""
     from fedward.sites.rendering import Frames, Rendering, Slices
 
     if options.axis and not options.slices:
-        remedy = "Say how many slices of a volume become images, as in --slices 16."
-        raise ConfigError("--axis", expected="--slices besides", found="none", remedy=remedy)
-    window = tuple(options.window) if options.window else None
-    if window and not (math.isfinite(sum(window)) and window[1] > 0):
-        found = " ".join(map(str, window))
         raise ConfigError(
-            "--window", expected="a width above 0", found=found, remedy="Write for example 40 400."
+            "--axis",
+            "Say how many slices of a volume become images, as in --slices 16.",
+            expected="--slices besides",
+            found="none",
         )
-    return Rendering(
-        window=window,
-        frames=Frames(at_most=None if options.frames == "all" else options.frames)
-        if options.frames
-        else None,
-        slices=Slices(axis=options.axis or "axial", at_most=options.slices)
-        if options.slices
-        else None,
-    )
+    window = None
+    if options.window:
+        centre, width = options.window
+        if not (math.isfinite(centre + width) and width > 0):
+            raise ConfigError(
+                "--window",
+                "Write for example 40 400.",
+                expected="a width above 0",
+                found=f"{centre} {width}",
+            )
+        window = (centre, width)
+    frames = None
+    if options.frames:
+        frames = Frames(at_most=None if options.frames == "all" else options.frames)
+    slices = None
+    if options.slices:
+        slices = Slices(axis=options.axis or "axial", at_most=options.slices)
+    return Rendering(window=window, frames=frames, slices=slices)
 
 
 def _fedperl(options: argparse.Namespace) -> int:
+    """Cut a pooled skin data set into FedPerl's ten sites."""
     from fedward.lab.partition.fedperl import fedperl_layout, read_skin, write_site_files
 
-    others = ("dirichlet", "labelled_sites", "oracle", "columns", "images", "classes", "seed")
-    shown = ("frames", "slices", "axis", "window")
-    given = [f"--{name.replace('_', '-')}" for name in (*others, *shown) if getattr(options, name)]
-    if given or (options.source.exists() and not (options.source / "manifest.csv").exists()):
-        found = " and ".join(given) or f"{options.source}"
-        remedy = "Say into how many sites, as in --sites 4."
+    needs_sites = (
+        "dirichlet",
+        "labelled_sites",
+        "oracle",
+        "columns",
+        "images",
+        "classes",
+        "seed",
+        "frames",
+        "slices",
+        "axis",
+        "window",
+    )
+    given = [f"--{name.replace('_', '-')}" for name in needs_sites if getattr(options, name)]
+    manifest = options.source / "manifest.csv"
+    if given or (options.source.exists() and not manifest.exists()):
         raise ConfigError(
-            "fedward partition", expected="--sites or --by", found=found, remedy=remedy
+            "fedward partition",
+            "Say into how many sites, as in --sites 4.",
+            expected="--sites or --by",
+            found=" and ".join(given) or f"{options.source}",
         )
-    layout = fedperl_layout(read_skin(options.source / "manifest.csv"))
+    layout = fedperl_layout(read_skin(manifest))
     labelled = _FEDPERL_SHARE if options.labelled is None else options.labelled
     for path in write_site_files(layout, options.source, options.out, labelled=labelled):
         print(path)

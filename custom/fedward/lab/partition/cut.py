@@ -26,16 +26,19 @@ class Wanted:
     by: str | None = None
     """Column with a site for each of its values."""
     gamma: float | None = None
+    """Concentration of the Dirichlet law; None: evenly."""
     labelled: float = 1.0
+    """Share of its training labels that a site sees."""
     labelled_sites: int | None = None
+    """Number of sites that see labels; None: all."""
     oracle: bool = False
     """Whether the data's own labels answer a job that asks for labels."""
     seed: int = 0
     classes: Sequence[str] = ()
     columns: Mapping[str, str] = field(default_factory=dict)
-    """Of a CSV; see :func:`fedward.lab.partition.csv_pool.read_csv`."""
+    """Columns of a CSV; see :func:`fedward.lab.partition.csv_pool.read_csv`."""
     findings: Sequence[str] = ()
-    """Columns of a CSV, of which each is a finding."""
+    """Columns of a CSV, each of which is a finding."""
     images: Path | None = None
     """Folder of the images that a CSV lists; None: the CSV's own."""
     rendering: Rendering = PLAIN
@@ -43,64 +46,75 @@ class Wanted:
 
 
 def partition(source: Path, out: Path, wanted: Wanted) -> str:
-    """Write the site files of a data set and what jobs say of it, ``data.json``; return what the
-    user should know.
+    """Write the site files of a data set, and ``data.json`` with what jobs should know of it.
+
+    Returns:
+        What was written, for a person to read.
 
     Raises:
-        ConfigError: the cut cannot be, or the folder holds other files.
+        ConfigError: the data set cannot be cut so, or the folder holds other files.
         DataError: the data set cannot be used.
     """
     pool = _read(source, wanted)
     cut = _divided(pool, wanted)
-    count = len(cut) if wanted.labelled_sites is None else wanted.labelled_sites
-    if not 0 <= count <= len(cut):
-        expected = f"a number from 0 to {len(cut)}"
-        found = f"{count}"
+    sites_with_labels = len(cut) if wanted.labelled_sites is None else wanted.labelled_sites
+    if not 0 <= sites_with_labels <= len(cut):
         raise ConfigError(
-            "--labelled-sites", expected=expected, found=found, remedy="Name one of them."
+            "--labelled-sites",
+            "Name one of them.",
+            expected=f"a number from 0 to {len(cut)}",
+            found=f"{sites_with_labels}",
         )
-    shares = [wanted.labelled if index < count else 0.0 for index in range(len(cut))]
+    without_labels = len(cut) - sites_with_labels
+    shares = [wanted.labelled] * sites_with_labels + [0.0] * without_labels
     texts = site_texts(pool, cut, shares, out, wanted.seed, wanted.oracle)
-    others = [name for name in site_files([out]) if out / name not in texts]
-    if others:
-        expected = "no other site files, which a run would take for sites"
-        found = f"{', '.join(others):.200}"
+    other_files = [name for name in site_files([out]) if out / name not in texts]
+    if other_files:
         raise ConfigError(
-            f"{out}", expected=expected, found=found, remedy="Name another folder, or delete them."
+            f"{out}",
+            "Name another folder, or delete them.",
+            expected="no other site files, which a run would take for sites",
+            found=f"{', '.join(other_files):.200}",
         )
-    write_files(
-        {
-            **texts,
-            out / DATA_FILE: json.dumps(pool.data_spec(), indent=2, ensure_ascii=False) + "\n",
-        }
-    )
+    texts[out / DATA_FILE] = f"{json.dumps(pool.data_spec(), indent=2, ensure_ascii=False)}\n"
+    write_files(texts)
     return summary(pool, cut, shares, out, wanted.oracle)
 
 
 def _read(source: Path, wanted: Wanted) -> Pool:
+    """Read the data set, of whatever kind it is."""
     if not source.exists():
-        expected = "an npz file, a CSV, or a folder of images"
-        remedy = "Name what there is."
         raise ConfigError(
             f"{source}",
-            expected=expected,
-            found="nothing there" + did_you_mean_file(source),
-            remedy=remedy,
+            "Name what there is.",
+            expected="an npz file, a CSV, or a folder of images",
+            found=f"nothing there{did_you_mean_file(source)}",
         )
     table = source / "manifest.csv" if source.is_dir() else source
     if table.exists() and table.suffix.lower() != ".npz":
-        folder = wanted.images or table.parent
-        classes = wanted.classes
-        return read_csv(table, folder, classes, wanted.columns, wanted.rendering, wanted.findings)
+        return read_csv(
+            table,
+            wanted.images or table.parent,
+            wanted.classes,
+            wanted.columns,
+            wanted.rendering,
+            wanted.findings,
+        )
     if wanted.columns or wanted.images:
-        remedy = "Leave --columns and --images away, or name the CSV."
-        raise ConfigError("--columns, --images", expected="a CSV", found=f"{source}", remedy=remedy)
+        raise ConfigError(
+            "--columns, --images",
+            "Remove --columns and --images, or name the CSV.",
+            expected="a CSV",
+            found=f"{source}",
+        )
     if source.is_dir():
         return read_folder(source, wanted.classes, wanted.rendering)
     if wanted.rendering != PLAIN:
-        remedy = "Leave these options away."
         raise ConfigError(
-            "--frames, --slices, --window", expected="image files", found=f"{source}", remedy=remedy
+            "--frames, --slices, --window",
+            "Remove these options.",
+            expected="image files",
+            found=f"{source}",
         )
     return read_npz(source, wanted.classes)
 
@@ -109,6 +123,10 @@ def _divided(pool: Pool, wanted: Wanted) -> Cut:
     if wanted.by is None:
         return divide(pool, wanted.sites or 0, wanted.gamma, wanted.seed)
     if wanted.sites is not None or wanted.gamma is not None:
-        remedy = "Leave --by away, or the others."
-        raise ConfigError("--by", expected="no --sites or --dirichlet", found="both", remedy=remedy)
+        raise ConfigError(
+            "--by",
+            "Remove --by, or the others.",
+            expected="no --sites or --dirichlet",
+            found="both",
+        )
     return divide_by(pool, wanted.by, wanted.seed)

@@ -1,10 +1,9 @@
-"""Who gets which images of a pool: whole groups, training images evenly, by a Dirichlet law, or by
-a column.
+"""Divides the images of a pool among sites: evenly, by a Dirichlet law, or by a column.
 
-Validation and test images are those of the data set, or set apart by group. They are divided evenly
-by class among the sites, however the training images are: each is at one site, so the mean over the
-sites, weighted by their images, is that over all of them. With a column, each image is at the site
-of its value.
+Groups stay together. Validation and test images are those of the data set, or are set apart by
+group. They are divided evenly by class among the sites, however the training images are divided:
+each is at one site, so the mean over the sites, weighted by their images, is the mean over all
+images. With a column, each image is at the site of its value.
 """
 
 import re
@@ -37,87 +36,96 @@ def divide(pool: Pool, sites: int, gamma: float | None = None, seed: int = 0) ->
         sites: number of sites.
         gamma: concentration of the Dirichlet law by which each class of the training images is
             spread, see :func:`dirichlet`; None: evenly, by class.
-        seed: of all divisions.
+        seed: decides all divisions.
 
     Raises:
         ConfigError: see :func:`dirichlet`; a site would have fewer than 10 training images.
     """
     if sites < 1:
         raise ConfigError(
-            "--sites", expected="at least 1", found=f"{sites}", remedy="Name a number above 0."
+            "--sites", "Name a number above 0.", expected="at least 1", found=f"{sites}"
         )
     splits = whole_splits(pool, pool.kinds, seed)
-    train, val, test = (np.flatnonzero(splits == split) for split in SPLITS)
-    learned = (
-        _even(pool, train, sites, seed)
-        if gamma is None
-        else _spread(pool, train, sites, gamma, seed)
-    )
-    parts = zip(learned, _even(pool, val, sites, seed), _even(pool, test, sites, seed), strict=True)
+    rows = {split: np.flatnonzero(splits == split) for split in SPLITS}
+    parts = {split: _even(pool, rows[split], sites, seed) for split in ("val", "test")}
+    if gamma is None:
+        parts["train"] = _even(pool, rows["train"], sites, seed)
+    else:
+        parts["train"] = _spread(pool, rows["train"], sites, gamma, seed)
     cut = {
-        f"site-{index}": dict(zip(SPLITS, part, strict=True)) for index, part in enumerate(parts, 1)
+        f"site-{index + 1}": {split: parts[split][index] for split in SPLITS}
+        for index in range(sites)
     }
     _check_size(pool, cut, "Ask for fewer sites, or a larger --dirichlet.")
     return cut
 
 
 def divide_by(pool: Pool, column: str, seed: int = 0) -> Cut:
-    """Divide a pool among the sites of a column's values: a hospital's images stay there, those of
-    no value go.
+    """Divide a pool among sites, one for each value of a column, such as a hospital's name.
 
-    Site files have the values' names. A group that occurs at several sites stays where it has most
-    images, and its other images go: they are those of another camera. Validation and test images
-    are set apart at each site, by class.
+    Sites are named by the values; images without a value are left out. A group that occurs at
+    several sites stays where it has most images, and its other images are left out: they are those
+    of another camera. Validation and test images are set apart at each site, by class.
 
     Raises:
-        ConfigError: no such column; a single value; one that cannot name a file; or one of fewer
-            than 10 training images.
+        ConfigError: there is no such column or only one value, a value cannot name a file, or a
+            site has fewer than 10 training images.
     """
     if column not in pool.columns:
-        expected = f"a column of the data ({', '.join(pool.columns) or 'there are none'})"
-        found = f"{column}{did_you_mean(column, pool.columns)}"
         raise ConfigError(
-            "--by", expected=expected, found=found, remedy="Name one of them, or give --sites."
+            "--by",
+            "Name one of them, or give --sites.",
+            expected=f"a column of the data ({', '.join(pool.columns) or 'there are none'})",
+            found=f"{column}{did_you_mean(column, pool.columns)}",
         )
     values = pool.columns[column]
-    names = _site_names(value for value in values if value)
-    most = {
-        group: counts.most_common(1)[0][0] for group, counts in _places(pool.groups, values).items()
-    }
-    place = {value: index for index, value in enumerate(names)}
-    rows = zip(pool.groups, values, strict=True)
-    owner = np.array(
-        [place[value] if value and most[group] == value else -1 for group, value in rows], np.int64
-    )
-    kinds = np.where(
-        (pool.kinds < 0) | (owner < 0), -1, owner * (len(pool.classes) + 1) + pool.kinds
-    )
-    splits = whole_splits(pool, kinds, seed)
-    cut = {
-        name: {
-            split: np.flatnonzero((owner == place[value]) & (splits == split)) for split in SPLITS
+    site_names = _site_names(value for value in values if value)
+    owner = _owners(pool.groups, values, list(site_names))
+    # Each class at each site is a stratum of its own.
+    strata = owner * (len(pool.classes) + 1) + pool.kinds
+    strata = np.where((pool.kinds < 0) | (owner < 0), -1, strata)
+    splits = whole_splits(pool, strata, seed)
+    cut = {}
+    for index, name in enumerate(site_names.values()):
+        cut[name] = {
+            split: np.flatnonzero((owner == index) & (splits == split)) for split in SPLITS
         }
-        for value, name in names.items()
-    }
     _check_size(
         pool,
         cut,
-        f"Give the images of these sites no value in {column}, to leave them out, or name another column.",
+        f"Give the images of these sites no value in {column}, to leave them out, or name another "
+        "column.",
     )
     return cut
 
 
-def whole_splits(pool: Pool, kinds: Labels, seed: int) -> npt.NDArray[np.str_]:
-    """Return each row's split; validation and test images are set apart from training where the
-    pool has none.
+def _owners(
+    groups: Sequence[str], values: Sequence[str], sites: Sequence[str]
+) -> npt.NDArray[np.int64]:
+    """Return the index in ``sites`` of each row's value, -1 for rows that are left out."""
+    value_counts: dict[str, Counter[str]] = defaultdict(Counter)
+    for group, value in zip(groups, values, strict=True):
+        if value:
+            value_counts[group][value] += 1
+    home = {group: counts.most_common(1)[0][0] for group, counts in value_counts.items()}
+    index_of = {value: index for index, value in enumerate(sites)}
+    owners = [
+        index_of[value] if value and home[group] == value else -1
+        for group, value in zip(groups, values, strict=True)
+    ]
+    return np.array(owners, np.int64)
 
-    Groups without any label train. The split is empty for an image without a label that would be
-    evaluated.
+
+def whole_splits(pool: Pool, kinds: Labels, seed: int) -> npt.NDArray[np.str_]:
+    """Return each row's split; a pool without validation or test images has some set apart.
+
+    Groups without any label are for training. The split is empty for an image that would be
+    evaluated but has no label.
 
     Args:
         pool: of N rows.
-        kinds: (N,) by which what is set apart is stratified.
-        seed: of the choice.
+        kinds: (N,) strata of the images that are set apart.
+        seed: decides which images are set apart.
     """
     splits = np.array(pool.splits, "<U5")
     wanted = {"val": Split().val, "test": Split().test}
@@ -133,18 +141,18 @@ def whole_splits(pool: Pool, kinds: Labels, seed: int) -> npt.NDArray[np.str_]:
 
 
 def _even(pool: Pool, rows: Rows, sites: int, seed: int) -> list[Rows]:
-    owner = group_split(
-        [pool.groups[row] for row in rows], pool.kinds[rows], [1 / sites] * sites, seed
-    )
-    if (
-        pool.grouped
-    ):  # what remains of each class is a patient or more, and would always be at the first sites
+    """Divide rows evenly among sites, by class; return the rows of each site."""
+    groups = [pool.groups[row] for row in rows]
+    owner = group_split(groups, pool.kinds[rows], [1 / sites] * sites, seed)
+    if pool.grouped:
+        # What remains of each class is a patient or more, and would always be at the first sites.
         member, labels = _groups(pool, rows)
         owner = (owner + labels[member]) % sites
     return [rows[owner == site] for site in range(sites)]
 
 
 def _spread(pool: Pool, rows: Rows, sites: int, gamma: float, seed: int) -> list[Rows]:
+    """Divide rows among sites by a Dirichlet law; return the rows of each site."""
     member, labels = _groups(pool, rows)
     least = 1 if pool.grouped else AT_LEAST
     parts = dirichlet(labels, sites, gamma, numpy_generator(seed, "dirichlet"), least)
@@ -152,60 +160,52 @@ def _spread(pool: Pool, rows: Rows, sites: int, gamma: float, seed: int) -> list
 
 
 def _groups(pool: Pool, rows: Rows) -> tuple[npt.NDArray[np.int64], Labels]:
-    """Return the number of each row's group, in the order in which groups first occur, and each
-    group's class.
-    """
+    """Return the number of each row's group, in order of first occurrence, and each group's class."""
     place: dict[str, int] = {}
     member = np.array([place.setdefault(pool.groups[row], len(place)) for row in rows], np.int64)
     return member, commonest_labels(member, pool.kinds[rows], len(place))
 
 
 def _check_size(pool: Pool, cut: Cut, remedy: str) -> None:
-    small = {
-        site: len(rows["train"]) for site, rows in cut.items() if len(rows["train"]) < AT_LEAST
-    }
-    if small:
-        site = min(small, key=lambda name: small[name])
-        kind = "files, however many images each becomes" if pool.rendering.several else "images"
-        expected = f"at least {AT_LEAST} training {kind}, at each site"
-        owners = {pool.groups[row] for row in cut[site]["train"]}
-        of = f" (groups, as patients: {len(owners)})" if pool.grouped else ""
-        found = f"{len(small)} of {len(cut)} with fewer, as {site} with {small[site]}{of}"
-        raise ConfigError("fedward partition", expected=expected, found=found, remedy=remedy)
-
-
-def _places(groups: Sequence[str], values: Sequence[str]) -> dict[str, Counter[str]]:
-    """Return group -> value -> images."""
-    found: dict[str, Counter[str]] = defaultdict(Counter)
-    for group, value in zip(groups, values, strict=True):
-        if value:
-            found[group][value] += 1
-    return found
+    """Raise ConfigError if a site has too few training images."""
+    sizes = {site: len(rows["train"]) for site, rows in cut.items()}
+    small = [site for site, size in sizes.items() if size < AT_LEAST]
+    if not small:
+        return
+    smallest = min(small, key=lambda site: sizes[site])
+    found = f"{len(small)} of {len(cut)} with fewer, as {smallest} with {sizes[smallest]}"
+    if pool.grouped:
+        groups = {pool.groups[row] for row in cut[smallest]["train"]}
+        found = f"{found} (groups, as patients: {len(groups)})"
+    kind = "files, however many images each becomes" if pool.rendering.several else "images"
+    raise ConfigError(
+        "fedward partition",
+        remedy,
+        expected=f"at least {AT_LEAST} training {kind}, at each site",
+        found=found,
+    )
 
 
 def _site_names(values: Iterable[str]) -> dict[str, str]:
-    """Return value -> site's name, in natural order: the value itself, with a hyphen for what no
-    plain name has.
+    """Return value -> site's name, in natural order of the values.
+
+    The name is the value in ASCII, with hyphens for characters that file names should not have.
     """
-    plain = {
-        value: normalize("NFKD", value).encode("ascii", "ignore").decode()
-        for value in sorted(set(values), key=natural)
-    }
-    names = {
-        value: re.sub(r"[^A-Za-z0-9._-]+", "-", text).strip("-.") for value, text in plain.items()
-    }
-    taken = {Path(name).stem for name in (*NO_SITE, ANY_SITE)}
-    if (
-        len(names) < 2
-        or len(set(names.values())) < len(names)
-        or not all(names.values())
-        or taken & set(names.values())
-    ):
-        expected = "two or more values, each of which can name a site"
-        found = ", ".join(map(repr, names))
-        remedy = "Rename the values, or name another column."
-        raise ConfigError("--by", expected=expected, found=f"{found or 'none':.300}", remedy=remedy)
-    return names
+    name_of: dict[str, str] = {}
+    for value in sorted(set(values), key=natural):
+        ascii_text = normalize("NFKD", value).encode("ascii", "ignore").decode()
+        name_of[value] = re.sub(r"[^A-Za-z0-9._-]+", "-", ascii_text).strip("-.")
+    names = set(name_of.values())
+    reserved = {"", *(Path(name).stem for name in (*NO_SITE, ANY_SITE))}
+    if len(name_of) < 2 or len(names) < len(name_of) or reserved & names:
+        values_text = ", ".join(map(repr, name_of)) or "none"
+        raise ConfigError(
+            "--by",
+            "Rename the values, or name another column.",
+            expected="two or more values, each of which can name a site",
+            found=f"{values_text:.300}",
+        )
+    return name_of
 
 
 def dirichlet(
@@ -213,9 +213,9 @@ def dirichlet(
 ) -> list[npt.NDArray[np.int64]]:
     """Divide rows among sites whose shares of each class are drawn from Dir(gamma, ..., gamma).
 
-    A site that holds ``len(labels) / sites`` rows or more gets none of the further classes, which
-    are taken in the order of their numbers. A small gamma gives sites of few classes, a large one
-    equal sites. To keep rows together (a patient's images), pass one row for each group.
+    Classes are divided in the order of their numbers; a site that holds ``len(labels) / sites``
+    rows or more gets none of the further classes. A small gamma gives sites of few classes, a large
+    one equal sites. To keep rows together (a patient's images), pass one row for each group.
 
     Source: Li et al., ICDE 2022; the split of RSCFed's code.
 

@@ -17,11 +17,12 @@ from fedward.sites.table import read_table
 from fedward.yaml_text import write_yaml
 
 _HEADER = ("sample_id", "image", "label", "group")
+"""Columns of a site's CSV, which are fields of a sample."""
 
 
 @dataclass(frozen=True)
 class Sample:
-    """One row of a pooled manifest; an image without a lesion id is a group of its own."""
+    """One row of a pooled manifest; an image without a lesion id is its own group."""
 
     sample_id: str
     image: str
@@ -40,20 +41,24 @@ def read_skin(manifest: Path) -> list[Sample]:
     try:
         records, rejected = read_table(manifest, columns, "(all)")
     except DataError as error:
-        where = error.problem.removeprefix("site (all), ")
-        remedy = (
-            "Name the folder of a pooled skin data set, or cut any other one with --sites or --by."
-        )
-        raise DataError(where, expected=error.expected, found=error.found, remedy=remedy) from None
+        raise DataError(
+            error.problem.removeprefix("site (all), "),
+            "Name the folder of a pooled skin data set, or cut any other one with --sites or --by.",
+            expected=error.expected,
+            found=error.found,
+        ) from None
     if rejected:
-        where = f"{manifest}, line {rejected[0].row}"
-        found = rejected[0].reason
-        raise DataError(where, expected="a whole row", found=found, remedy="Fetch it again.")
-    cells = [[record.cells[column] for column in columns] for record in records]
-    return [
-        Sample(name, image, label, lesion or name, source)
-        for name, image, label, lesion, source in cells
-    ]
+        raise DataError(
+            f"{manifest}, line {rejected[0].row}",
+            "Fetch it again.",
+            expected="a whole row",
+            found=rejected[0].reason,
+        )
+    samples = []
+    for record in records:
+        sample_id, image, diagnosis, lesion, source = (record.cells[name] for name in columns)
+        samples.append(Sample(sample_id, image, diagnosis, lesion or sample_id, source))
+    return samples
 
 
 FEDPERL_SOURCES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
@@ -65,17 +70,16 @@ FEDPERL_SOURCES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "loner 9": (("vidir_molemax",), ("site-9",)),
     "loner 10": (("vienna_dias",), ("site-10",)),
 }
-"""Which sources are pooled and cut into which sites."""
+"""Name -> the sources that are pooled, and the sites into which the pool is cut."""
 THINNED = "vidir_molemax"
 MOST = 1000
-"""A source of which nineteen images of twenty show naevi, and about how many of its images are
-used.
-"""
+"""A source with 95 % naevi, and roughly how many of its images to use."""
 
 
 def fedperl_layout(samples: Sequence[Sample]) -> dict[str, list[Sample]]:
-    """Lay real skin images out like FedPerl's ten clients: 5 + 3 + 2, and a server set (MELBA 2022,
-    Sec. 3).
+    """Divide real skin images like FedPerl's ten clients: 5 + 3 + 2, and a set at the server.
+
+    Source: Bdair et al., MELBA 2022, Sec. 3.
 
     ISIC 2017, which has three diagnoses, and HAM10000's ``vidir_modern``, which has all, are pooled
     as an archive, and cut into sites 1-5 and the server's public images. ``rosendahl`` (Queensland:
@@ -84,8 +88,8 @@ def fedperl_layout(samples: Sequence[Sample]) -> dict[str, list[Sample]]:
     in the paper.
 
     Deviates: the paper's archive is ISIC 2019, its second community HAM10000, and its loners
-    PAD-UFES and Derm7pt. Lesions are cut whole; one that occurs in two sources belongs to the first
-    of them.
+    PAD-UFES and Derm7pt. All images of a lesion stay together; a lesion that occurs in two sources
+    belongs to the first of them.
 
     Returns:
         ``site-1`` to ``site-10`` and ``server`` -> samples; no group is at two of them.
@@ -101,10 +105,7 @@ def fedperl_layout(samples: Sequence[Sample]) -> dict[str, list[Sample]]:
         ]
         if not pooled:
             raise DataError(
-                "FedPerl layout",
-                expected=f"images of {sources}",
-                found="none",
-                remedy="Use the skin set.",
+                "FedPerl layout", "Use the skin set.", expected=f"images of {sources}", found="none"
             )
         if THINNED in sources:
             pooled = _thinned(pooled, MOST)
@@ -118,24 +119,27 @@ def _place_order(place: str) -> tuple[bool, int, str]:
 
 
 def _cut(samples: list[Sample], parts: int) -> list[list[Sample]]:
-    owner = even_parts(
-        [sample.group for sample in samples], [sample.label for sample in samples], parts, seed=0
-    )
-    return [
-        [sample for sample, part in zip(samples, owner, strict=True) if part == index]
-        for index in range(parts)
-    ]
+    """Cut samples into even parts, by label; a group stays together."""
+    groups = [sample.group for sample in samples]
+    labels = [sample.label for sample in samples]
+    samples_of: list[list[Sample]] = [[] for _ in range(parts)]
+    for sample, part in zip(samples, even_parts(groups, labels, parts, seed=0), strict=True):
+        samples_of[part].append(sample)
+    return samples_of
 
 
 def _thinned(samples: list[Sample], images: int) -> list[Sample]:
     """Drop whole groups of the commonest label until about ``images`` samples are left."""
-    common = Counter(sample.label for sample in samples).most_common(1)[0][0]
-    many = [sample for sample in samples if sample.label == common]
-    share = max(0.0, 1 - max(len(samples) - images, 0) / len(many))
-    codes = np.zeros(len(many), np.int64)
-    kept = group_split([sample.group for sample in many], codes, [share, 1 - share], seed=0) == 0
-    chosen = {sample.sample_id for sample, keep in zip(many, kept, strict=True) if keep}
-    return [sample for sample in samples if sample.label != common or sample.sample_id in chosen]
+    commonest = Counter(sample.label for sample in samples).most_common(1)[0][0]
+    common = [sample for sample in samples if sample.label == commonest]
+    share = max(0.0, 1 - max(len(samples) - images, 0) / len(common))
+    one_class = np.zeros(len(common), np.int64)
+    groups = [sample.group for sample in common]
+    parts = group_split(groups, one_class, [share, 1 - share], seed=0)
+    dropped = {sample.sample_id for sample, part in zip(common, parts, strict=True) if part != 0}
+    return [
+        sample for sample in samples if sample.label != commonest or sample.sample_id not in dropped
+    ]
 
 
 def write_site_files(
@@ -144,15 +148,14 @@ def write_site_files(
     out_folder: Path,
     labelled: float = 0.1,
 ) -> list[Path]:
-    """Write ``<site>.yaml`` and ``<site>.csv`` for every site of a layout; images stay where they
-    are.
+    """Write ``<site>.yaml`` and ``<site>.csv`` for every site of a layout, but no images.
 
     Args:
         layout: site -> its samples; ``server`` becomes a validation set.
-        dataset_folder: the folder the samples' image paths are relative to.
+        dataset_folder: the folder that the samples' image paths are relative to.
         out_folder: made if absent. The site files name the data set and their CSV by absolute
-            paths, so that one can be copied, into a startup kit for example.
-        labelled: share of training labels seen at each site.
+            paths, so that a site file can be copied, into a startup kit for example.
+        labelled: share of the training labels that each site sees.
 
     Returns:
         The site files, in the layout's order.
@@ -163,16 +166,15 @@ def write_site_files(
     """
     files: dict[Path, str] = {}
     for site, samples in layout.items():
-        rows = io.StringIO(newline="")
-        csv.writer(rows).writerows(
-            [_HEADER, *([getattr(sample, name) for name in _HEADER] for sample in samples)]
-        )
-        files[out_folder / f"{site}.csv"] = rows.getvalue()
-        split = (
-            {"val": 1.0, "test": 0.0, "seed": 0}
-            if site == SERVER
-            else {"val": 0.15, "test": 0.25, "seed": 0}
-        )
+        table = io.StringIO(newline="")
+        writer = csv.writer(table)
+        writer.writerow(_HEADER)
+        for sample in samples:
+            writer.writerow([getattr(sample, name) for name in _HEADER])
+        files[out_folder / f"{site}.csv"] = table.getvalue()
+        split = {"val": 0.15, "test": 0.25, "seed": 0}
+        if site == SERVER:
+            split = {"val": 1.0, "test": 0.0, "seed": 0}
         content = {
             "kind": "manifest",
             "folder": str(dataset_folder.resolve()),

@@ -1,9 +1,8 @@
-"""A pool that is a folder with one sub-folder of image files for each class, perhaps below train,
-val and test.
-"""
+"""A pool that is a folder with a sub-folder of images for each class, perhaps in each split."""
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from fedward.errors import DataError
 from fedward.lab.partition.image_pool import SPLIT_NAMES, ListedImage, image_pool, refuse_many
@@ -14,82 +13,107 @@ from fedward.sites.rendering import PLAIN, Rendering
 from fedward.text import natural
 
 
+class _ClassFolder(NamedTuple):
+    label: str
+    split: str
+    """Empty where the data set has no splits of its own."""
+    path: Path
+
+
 def read_folder(folder: Path, classes: Sequence[str] = (), rendering: Rendering = PLAIN) -> Pool:
     """Read a folder whose sub-folders are the classes; an image's id is its path.
 
     Where the sub-folders are called train, val and test, or some of these, the classes are below
-    them. Images may lie deeper in the folder of their class. What is no image (:func:`fedward.sites.files.is_image`) is
-    left out. A folder called ``unlabelled`` is no class. Where volumes are wanted, a folder below a
-    class's with several DICOM files is one; see
+    them. Images may lie deeper in the folder of their class. Files that are no images
+    (:func:`fedward.sites.files.is_image`) are left out. A folder called ``unlabelled`` is not a
+    class. Where volumes are wanted, a folder below a class's with several DICOM files is one; see
     :func:`fedward.sites.files.volumes_in`.
 
     Raises:
         DataError: there are no such folders, no images in them, or see
             :func:`fedward.lab.partition.image_pool.image_pool`.
     """
-    places = list(_class_folders(folder))
-    files = [
-        (label, split, path) for label, split, place in places for path in _files(place, rendering)
-    ]
-    images = [(label, split, path) for label, split, path in files if is_image(path)]
-    if not images:
-        expected = "images in a folder for each class"
-        remedy = "Name another folder, or a CSV."
-        found = f"{', '.join(sorted(path.name for path in folder.iterdir())):.200}" or "nothing"
-        raise DataError(f"{folder}", expected=expected, found=found, remedy=remedy)
-    listed = list[ListedImage]()
-    bad = list[str]()
-    for label, split, path in images:
-        name = path.relative_to(folder).as_posix()
-        try:
-            locate(folder, name)
-            name.encode()
-        except (BadRow, UnicodeEncodeError) as problem:
-            bad.append(f"{name!r}: {problem}")
-        else:
-            listed.append(ListedImage(name, name, label, split=split))
-    others = len(files) - len(images)
-    notes = (
-        [f"Files that are left out, as their endings are not those of images: {others}."]
-        if others
-        else []
-    )
-    notes += refuse_many(f"{folder}", bad, len(images), "Copy or rename these files.")
+    class_folders = list(_class_folders(folder))
+    images: list[ListedImage] = []
+    problems: list[str] = []
+    other_files = 0
+    for class_folder in class_folders:
+        for path in _files(class_folder.path, rendering):
+            if not is_image(path):
+                other_files += 1
+                continue
+            name = path.relative_to(folder).as_posix()
+            try:
+                locate(folder, name)
+                name.encode()
+            except (BadRow, UnicodeEncodeError) as problem:
+                problems.append(f"{name!r}: {problem}")
+            else:
+                images.append(ListedImage(name, name, class_folder.label, split=class_folder.split))
+    total = len(images) + len(problems)
+    if not total:
+        names = sorted(path.name for path in folder.iterdir())
+        raise DataError(
+            f"{folder}",
+            "Name another folder, or a CSV.",
+            expected="images in a folder for each class",
+            found=f"{', '.join(names):.200}" or "nothing",
+        )
+    notes = []
+    if other_files:
+        notes.append(
+            f"Files that are left out, as their endings are not those of images: {other_files}."
+        )
+    notes += refuse_many(f"{folder}", problems, total, "Copy or rename these files.")
+    notes += _folder_notes(folder, class_folders, rendering)
+    return image_pool(folder.resolve().name, folder, images, classes, {}, rendering, notes)
+
+
+def _folder_notes(
+    folder: Path, class_folders: Sequence[_ClassFolder], rendering: Rendering
+) -> list[str]:
+    """Return notes of tables that are not read, and of series."""
+    notes = []
     tables = sorted(path.name for path in folder.glob("*.csv"))
     if tables:
-        notes += [
-            f"{', '.join(tables)} in {folder} is not read. If it lists the images, name it as SOURCE."
-        ]
-    series = sum(
-        path.is_dir() for _, _, place in places for path in volumes_in(files_below(place), place)
-    )
-    if series:
-        told = (
-            "is one volume"
-            if rendering.slices
-            else "has as many images: if they are CT or MR series, give --slices"
+        notes.append(
+            f"{', '.join(tables)} in {folder} is not read. If it lists the images, name it as "
+            "SOURCE."
         )
-        notes += [f"Each of {series} folders with several DICOM files {told}."]
-    return image_pool(folder.resolve().name, folder, listed, classes, {}, rendering, notes)
+    series = sum(_series_in(class_folder.path) for class_folder in class_folders)
+    if series:
+        meaning = "has as many images: if they are CT or MR series, give --slices"
+        if rendering.slices:
+            meaning = "is one volume"
+        notes.append(f"Each of {series} folders with several DICOM files {meaning}.")
+    return notes
 
 
-def _class_folders(folder: Path) -> Iterator[tuple[str, str, Path]]:
-    """Yield class, split and folder, in natural order."""
+def _class_folders(folder: Path) -> Iterator[_ClassFolder]:
+    """Yield the folders of the classes, in natural order."""
     inside = _folders(folder)
     if inside and all(path.name.lower() in SPLIT_NAMES for path in inside):
-        for split in inside:
-            for path in _folders(split):
-                yield path.name, SPLIT_NAMES[split.name.lower()], path
+        for split_folder in inside:
+            split = SPLIT_NAMES[split_folder.name.lower()]
+            for path in _folders(split_folder):
+                yield _ClassFolder(path.name, split, path)
     else:
         for path in inside:
-            yield path.name, "", path
+            yield _ClassFolder(path.name, "", path)
 
 
-def _files(place: Path, rendering: Rendering) -> list[Path]:
-    files = files_below(place)
-    return volumes_in(files, single_images=place) if rendering.slices else files
+def _files(class_folder: Path, rendering: Rendering) -> list[Path]:
+    """Return the files of a class; where volumes are wanted, a series is its folder."""
+    files = files_below(class_folder)
+    return volumes_in(files, single_images=class_folder) if rendering.slices else files
+
+
+def _series_in(class_folder: Path) -> int:
+    """Return the number of folders below a class's that hold a series."""
+    return sum(path.is_dir() for path in volumes_in(files_below(class_folder), class_folder))
 
 
 def _folders(folder: Path) -> list[Path]:
-    found = [path for path in folder.iterdir() if path.is_dir() and not path.name.startswith(".")]
-    return sorted(found, key=lambda path: natural(path.name))
+    """Return the folders in a folder that are not hidden, in natural order."""
+    folders = [path for path in folder.iterdir() if path.is_dir() and not path.name.startswith(".")]
+    return sorted(folders, key=lambda path: natural(path.name))

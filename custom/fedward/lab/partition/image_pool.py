@@ -1,6 +1,4 @@
-"""A pool of image files: what they look like, and the CSV with which a site's file lists some of
-them.
-"""
+"""A pool of image files, some of which a site's file lists in a CSV."""
 
 import csv
 import io
@@ -29,14 +27,15 @@ from fedward.sites.labels import NO_FINDING
 from fedward.sites.rendering import Rendering
 
 _LOOKED_AT = 16
-_MOST_BAD = 0.05
-"""As ``max_rejected`` of a site file."""
+"""Images that are opened to find out their size and colour."""
+_MOST_UNUSABLE = 0.05
+"""Share, as ``max_rejected`` of a site file."""
 SPLIT_NAMES = {
     **dict.fromkeys(("train", "training"), "train"),
     **dict.fromkeys(("val", "valid", "validation", "dev"), "val"),
     **dict.fromkeys(("test", "testing"), "test"),
 }
-"""What data sets call their splits, in lower case -> ours."""
+"""Name of a split in a data set, in lower case -> name of the split here."""
 
 
 @dataclass(frozen=True)
@@ -63,16 +62,16 @@ def image_pool(
 ) -> Pool:
     """Return the pool of these images.
 
-    Where none has a group, images of one patient are together, if they are DICOM files that say so.
+    If no image has a group, DICOM files of one patient stay together.
 
     Args:
         name: of the data set.
         folder: of the images.
-        images: N of them.
-        classes: those to use; none: all.
-        columns: further columns of N values each.
+        images: what the data set lists.
+        classes: classes to use; empty: all.
+        columns: further columns, with a value for each image.
         rendering: how files become images.
-        notes: what to tell besides.
+        notes: further notes.
         label_kind: what an image may show.
 
     Raises:
@@ -82,11 +81,12 @@ def image_pool(
     """
     take = take_classes if label_kind.exclusive else take_findings
     chosen = take([image.label for image in images], classes)
-    kept, by_patient = _by_patient(folder, [images[row] for row in chosen.rows])
+    kept, patient_notes = _grouped_by_patient(folder, [images[row] for row in chosen.rows])
     groups = [image.group or image.sample_id for image in kept]
     splits = [image.split or "train" for image in kept]
     check_groups(f"{folder}", groups, splits)
-    side, channels = _look(folder, [image.image for image in kept], rendering)
+    class_of = _class_of(kept, chosen.classes, label_kind)
+    side, channels = _size_and_channels(folder, [image.image for image in kept], rendering)
     return Pool(
         name=name,
         classes=chosen.classes,
@@ -95,35 +95,40 @@ def image_pool(
         splits=splits,
         side=side,
         channels=channels,
-        listing=partial(
-            _listing, folder, kept, _names(kept, chosen.classes, label_kind), rendering
-        ),
+        listing=partial(_listing, folder, kept, class_of, rendering),
         rendering=rendering,
         columns={
             column: [values[row] for row in chosen.rows] for column, values in columns.items()
         },
         grouped=any(image.group for image in kept),
-        notes=(*notes, *chosen.notes, *by_patient),
+        notes=(*notes, *chosen.notes, *patient_notes),
     )
 
 
-def refuse_many(where: str, bad: Sequence[str], total: int, remedy: str) -> tuple[str, ...]:
-    """Return a note of the images that cannot be used, the first with its reason.
+def refuse_many(where: str, problems: Sequence[str], total: int, remedy: str) -> list[str]:
+    """Return a note of the images that cannot be used, with the problem of the first.
 
     Raises:
         DataError: they are more than 5 % of ``total``, or all.
     """
-    if len(bad) > _MOST_BAD * total or len(bad) == total:
-        expected = f"images, of which at most {_MOST_BAD:.0%} cannot be used"
-        found = f"{len(bad)} of {total} that cannot" + "".join(
-            f", the first: {reason}" for reason in bad[:1]
+    count = len(problems)
+    if count > _MOST_UNUSABLE * total or count == total:
+        first = f", the first: {problems[0]}" if problems else ""
+        raise DataError(
+            where,
+            remedy,
+            expected=f"images, of which at most {_MOST_UNUSABLE:.0%} cannot be used",
+            found=f"{count} of {total} that cannot{first}",
         )
-        raise DataError(where, expected=expected, found=found, remedy=remedy)
-    return (f"{len(bad)} of {total} images are left out, the first: {bad[0]}.",) if bad else ()
+    if not problems:
+        return []
+    return [f"{count} of {total} images are left out, the first: {problems[0]}."]
 
 
-def _by_patient(folder: Path, images: list[ListedImage]) -> tuple[list[ListedImage], list[str]]:
-    """Return images without groups in those of their patients, and a note if there are any."""
+def _grouped_by_patient(
+    folder: Path, images: list[ListedImage]
+) -> tuple[list[ListedImage], list[str]]:
+    """Return images without groups grouped by their patients, and a note if there are patients."""
     if any(image.group for image in images):
         return images, []
     numbers = patient_numbers(folder / image.image for image in images)
@@ -137,71 +142,78 @@ def _by_patient(folder: Path, images: list[ListedImage]) -> tuple[list[ListedIma
         image if number is None else replace(image, group=f"patient-{number}")
         for image, number in zip(images, numbers, strict=True)
     ]
-    return grouped, [
-        f"{named} DICOM files are grouped by PatientID, as {patients} patients with numbers of our own."
-    ]
+    note = (
+        f"{named} DICOM files are grouped by PatientID, as {patients} patients with numbers of "
+        "our own."
+    )
+    return grouped, [note]
 
 
-def _look(folder: Path, names: Sequence[str], rendering: Rendering) -> tuple[int, int]:
-    """Return the smallest side and the channels of some images: one channel where all of them are
-    grey 2D images.
+def _size_and_channels(folder: Path, names: Sequence[str], rendering: Rendering) -> tuple[int, int]:
+    """Return the smallest side and the channels of some evenly chosen images.
+
+    Images have one channel if all of them are grey 2D images, else three.
     """
     sides = []
     grey = True
-    problem = ""
-    for name in names[:: max(1, len(names) // _LOOKED_AT)][:_LOOKED_AT]:
+    first_problem = ""
+    step = max(1, len(names) // _LOOKED_AT)
+    for name in names[::step][:_LOOKED_AT]:
         try:
             _, image = next(open_parts(folder / name, rendering, neighbours=True))
         except BadRow as error:
-            problem = problem or f"{name}: {error}"
+            first_problem = first_problem or f"{name}: {error}"
             continue
         sides.append(min(image.size))
         pixels = fit(image, 32, 3)
         grey &= not is_volume(folder / name) and bool((pixels == pixels[..., :1]).all())
     if not sides:
-        remedy = "Convert the images to PNG, JPEG or TIFF, or see docs/data.md."
         raise DataError(
-            f"{folder}", expected="images that can be read", found=problem or "none", remedy=remedy
+            f"{folder}",
+            "Convert the images to PNG, JPEG or TIFF, or see docs/data.md.",
+            expected="images that can be read",
+            found=first_problem or "none",
         )
     return min(sides), 1 if grey else 3
 
 
-def _names(
+def _class_of(
     images: Sequence[ListedImage], classes: Sequence[str], label_kind: LabelKind
 ) -> dict[str, str]:
-    """Return what a site calls things -> the class; what is none of the classes is no finding."""
-    names = {name: name for name in classes}
+    """Return label at a site -> class; findings that are not among the classes are no finding."""
+    class_of = {name: name for name in classes}
     if label_kind.exclusive:
-        return names
+        return class_of
     for image in images:
         for finding in findings_in(image.label):
-            names.setdefault(finding, NO_FINDING)
-    return names
+            class_of.setdefault(finding, NO_FINDING)
+    return class_of
 
 
 def _listing(
     folder: Path,
     images: Sequence[ListedImage],
-    names: Mapping[str, str],
+    class_of: Mapping[str, str],
     rendering: Rendering,
     site: str,
-    mine: Mapping[str, Rows],
+    site_rows: Mapping[str, Rows],
     out: Path,
 ) -> Listing:
+    """Return what a site's file says of its images; see :class:`fedward.lab.partition.pool.Pool`."""
     table = io.StringIO(newline="")
     writer = csv.writer(table)
     writer.writerow(["sample_id", "image", "label", "group", "split"])
-    for split, rows in mine.items():
-        for image in (images[row] for row in rows):
+    for split, rows in site_rows.items():
+        for row in rows:
+            image = images[row]
             label = image.label if is_label(image.label) else ""
-            writer.writerow(
-                [image.sample_id, image.image, label, image.group or image.sample_id, split]
-            )
+            group = image.group or image.sample_id
+            writer.writerow([image.sample_id, image.image, label, group, split])
     content = {
         "kind": "manifest",
         "folder": str(folder.resolve()),
         "manifest": str(out.resolve() / f"{site}.csv"),
-        "labels": dict(names),
+        "labels": dict(class_of),
         **rendering.plain(),
     }
     return Listing(content, {}, table.getvalue())

@@ -15,6 +15,7 @@ from fedward.lab.partition.pool import (
     Pool,
     Rows,
     check_groups,
+    findings_note,
     is_label,
     take_classes,
 )
@@ -31,191 +32,202 @@ def read_npz(path: Path, classes: Sequence[str] = ()) -> Pool:
     """Read a file of arrays as a pool.
 
     It has ``train_images`` and ``train_labels``, perhaps ``val_...`` and ``test_...``, or just
-    ``images`` and ``labels``. Other arrays of one value an image are columns (``source``, or
-    ``train_source``); one of them may say what stays together (``groups``, ``patient``).
-    ``label_names`` has the names of the labels, ``NAME_names`` those of the numbers in the column
-    ``NAME``. Images whose label is called ``unlabelled`` have none. Labels (N, C) of 0 and 1 are
-    those of a multi-label data set, and their names those of the columns.
+    ``images`` and ``labels``. Other arrays with one value for each image are columns (``source``,
+    or ``train_source``); one of them may say which images stay together (``groups``, ``patient``).
+    ``label_names`` has the names of the labels, and ``NAME_names`` the names of the numbers in the
+    column ``NAME``. Images whose label is called ``unlabelled`` have none. Labels (N, C) of 0 and 1
+    are those of a multi-label data set, and their names are those of the C findings.
 
     Args:
         path: of the file.
-        classes: names of the labels in the order of their numbers, by default the numbers. Where
-            the file has ``label_names``: those of the classes to use, in their order; images of
-            others are left out.
+        classes: names of the labels in the order of their numbers, by default the numbers. If the
+            file has ``label_names``: names of the classes to use, in their order; images of other
+            classes are left out.
 
     Raises:
-        DataError: see :func:`fedward.sites.npz.read_arrays`; a group is in two splits.
+        DataError: see :func:`fedward.sites.npz.read_arrays`; or a group is in two splits.
         ConfigError: the classes are not as many as the labels, or see :func:`~.pool.take_classes`.
     """
-    names, others = _others(path)
-    prefixes = [""] if "images" in names and "train_images" not in names else ["train_"]
-    prefixes += [
-        start for start in ("val_", "test_") if f"{start}images" in names and prefixes != [""]
-    ]
-    parts = [read_arrays(path, [start], f"{path}, {start}images") for start in prefixes]
-    labels, counts = (
-        _together(path, [labels for _, labels in parts]),
-        [len(labels) for _, labels in parts],
-    )
-    several = not kind_of_labels(labels).exclusive
-    numbers = [*range(labels.shape[1])] if several else sorted(set(labels.tolist()))
-    called = _names(path, numbers, others.get("label_names"), classes)
-    chosen = (
-        _of_columns(labels, called, classes) if several else _of_numbers(labels, called, classes)
-    )
-    columns = _columns(others, prefixes, counts)
-    grouping = next(
-        (columns[name] for name in GROUP_COLUMNS if name in columns), [""] * len(labels)
-    )
-    index = np.concatenate([np.arange(count) for count in counts])
-    splits = [
-        start[:-1] or "train"
-        for start, count in zip(prefixes, counts, strict=True)
-        for _ in range(count)
-    ]
+    array_names, other_arrays = _other_arrays(path)
+    prefixes = _prefixes(array_names)
+    images = []
+    labels_of_splits = []
+    for prefix in prefixes:
+        split_images, split_labels = read_arrays(path, [prefix], f"{path}, {prefix}images")
+        images.append(split_images)
+        labels_of_splits.append(split_labels)
+    labels = _joined(path, labels_of_splits)
+    counts = [len(split_labels) for split_labels in labels_of_splits]
+    multi_label = not kind_of_labels(labels).exclusive
+    numbers = list(range(labels.shape[1])) if multi_label else sorted(set(labels.tolist()))
+    name_of = _label_names(path, numbers, other_arrays.get("label_names"), classes)
+    take = _take_findings if multi_label else _take_numbers
+    chosen = take(labels, name_of, classes)
+    columns = _columns(other_arrays, prefixes, counts)
+    splits: list[str] = []
+    indices: list[int] = []
+    for prefix, count in zip(prefixes, counts, strict=True):
+        splits += [prefix.removesuffix("_") or "train"] * count
+        indices += range(count)
+    named_groups = _groups(columns, len(labels))
     groups = [
-        group or f"{split}-{row}" for group, split, row in zip(grouping, splits, index, strict=True)
+        group or f"{split}-{index}"
+        for group, split, index in zip(named_groups, splits, indices, strict=True)
     ]
     check_groups(f"{path}", groups, splits)
-    first = parts[0][0]
-    kept = chosen.rows
-    used = {
+    class_of = {
         number: name if name in chosen.classes else ""
-        for number, name in called.items()
-        if several or name in chosen.classes or not is_label(name)
+        for number, name in name_of.items()
+        if multi_label or name in chosen.classes or not is_label(name)
     }
+    notes = chosen.notes
+    if not classes and "label_names" not in other_arrays:
+        notes = (*notes, _UNNAMED)
     return Pool(
         name=path.stem,
         classes=chosen.classes,
         labels=chosen.labels,
-        groups=[groups[row] for row in kept],
-        splits=[splits[row] for row in kept],
-        side=min(first.shape[1:3]),
-        channels=1 if first.ndim == 3 else first.shape[3],
-        listing=partial(_listing, path, used, index[kept]),
-        columns={name: [values[row] for row in kept] for name, values in columns.items()},
-        grouped=any(grouping),
-        notes=chosen.notes if classes or "label_names" in others else (*chosen.notes, _UNNAMED),
+        groups=[groups[row] for row in chosen.rows],
+        splits=[splits[row] for row in chosen.rows],
+        side=min(images[0].shape[1:3]),
+        channels=1 if images[0].ndim == 3 else images[0].shape[3],
+        listing=partial(_listing, path, class_of, np.array(indices, np.int64)[chosen.rows]),
+        columns={name: [values[row] for row in chosen.rows] for name, values in columns.items()},
+        grouped=any(named_groups),
+        notes=notes,
     )
 
 
-def _together(path: Path, parts: Sequence[Labels]) -> Labels:
-    """Return the labels of all splits; DataError where they are not of one kind."""
-    kinds = {labels.shape[1:] for labels in parts}
-    if len(kinds) > 1:
-        found = ", ".join(map(str, kinds))
-        remedy = "Use a file whose splits are labelled alike."
+def _prefixes(array_names: Sequence[str]) -> list[str]:
+    """Return the prefixes of the splits' arrays; the empty one for a file without splits."""
+    if "images" in array_names and "train_images" not in array_names:
+        return [""]
+    further = [prefix for prefix in ("val_", "test_") if f"{prefix}images" in array_names]
+    return ["train_", *further]
+
+
+def _joined(path: Path, labels_of_splits: Sequence[Labels]) -> Labels:
+    """Return the labels of all splits; DataError if they are not of one kind."""
+    shapes = {labels.shape[1:] for labels in labels_of_splits}
+    if len(shapes) > 1:
         raise DataError(
-            f"{path}", expected="labels of one shape in all splits", found=found, remedy=remedy
+            f"{path}",
+            "Use a file whose splits are labelled alike.",
+            expected="labels of one shape in all splits",
+            found=", ".join(map(str, shapes)),
         )
-    return np.concatenate(parts)
+    return np.concatenate(labels_of_splits)
 
 
-def _of_numbers(labels: Labels, called: Mapping[int, str], classes: Sequence[str]) -> Classes:
-    order = [name for name in called.values() if is_label(name)]
-    return take_classes([called[number] for number in labels.tolist()], classes or order)
+def _take_numbers(labels: Labels, name_of: Mapping[int, str], classes: Sequence[str]) -> Classes:
+    """Return the classes of labels (N,), and the images that have one of them or no label."""
+    order = [name for name in name_of.values() if is_label(name)]
+    return take_classes([name_of[number] for number in labels.tolist()], classes or order)
 
 
-def _of_columns(labels: Labels, called: Mapping[int, str], classes: Sequence[str]) -> Classes:
-    """Return the classes of labels (N, C), and those of their columns; all images are kept."""
-    order = take_classes([*called.values()], classes or [*called.values()]).classes
-    place = {name: number for number, name in called.items()}
-    left = [name for name in called.values() if name not in order]
-    notes = (
-        (f"Findings that are left out: {', '.join(left)}. An image with these alone shows none.",)
-        if left
-        else ()
-    )
-    return Classes(
-        order, labels[:, [place[name] for name in order]], list(range(len(labels))), notes
-    )
+def _take_findings(labels: Labels, name_of: Mapping[int, str], classes: Sequence[str]) -> Classes:
+    """Return the classes of labels (N, C); all images are kept."""
+    names = list(name_of.values())
+    order = take_classes(names, classes or names).classes
+    number_of = {name: number for number, name in name_of.items()}
+    left_out = [name for name in names if name not in order]
+    chosen = labels[:, [number_of[name] for name in order]]
+    return Classes(order, chosen, list(range(len(labels))), findings_note(left_out))
 
 
-def _others(path: Path) -> tuple[list[str], dict[str, npt.NDArray[Any]]]:
+def _groups(columns: Mapping[str, list[str]], count: int) -> list[str]:
+    """Return the group of each image by the first well-known column; empty texts without one."""
+    for name in GROUP_COLUMNS:
+        if name in columns:
+            return columns[name]
+    return [""] * count
+
+
+def _other_arrays(path: Path) -> tuple[list[str], dict[str, npt.NDArray[Any]]]:
     """Return the names of all arrays, and the arrays that are neither images nor labels."""
     try:
-        with np.load(path, allow_pickle=False) as arrays:
-            names = list(arrays.files)
-            return names, {
-                name: arrays[name] for name in names if not name.endswith(("images", "labels"))
-            }
-    except Exception as error:  # as in read_arrays
-        found = reason_of(error)
-        remedy = "Fetch it again, or name another file."
+        with np.load(path, allow_pickle=False) as file:
+            names = list(file.files)
+            others = [name for name in names if not name.endswith(("images", "labels"))]
+            return names, {name: file[name] for name in others}
+    # As for read_arrays, broken bytes end in a dozen kinds of errors.
+    except Exception as error:
         raise DataError(
-            f"{path}", expected="an npz file of arrays", found=found, remedy=remedy
+            f"{path}",
+            "Fetch it again, or name another file.",
+            expected="an npz file of arrays",
+            found=reason_of(error),
         ) from None
 
 
-def _names(
-    path: Path, numbers: Sequence[int], known: npt.NDArray[Any] | None, classes: Sequence[str]
+def _label_names(
+    path: Path,
+    numbers: Sequence[int],
+    label_names: npt.NDArray[Any] | None,
+    classes: Sequence[str],
 ) -> dict[int, str]:
-    """Return number -> name of all labels."""
-    if known is None:
+    """Return number -> name of all labels, from ``label_names`` or else from ``classes``."""
+    if label_names is None:
         names = list(classes or map(str, numbers))
         if len(names) != len(numbers):
-            expected = f"a name for each of the labels {', '.join(map(str, numbers))}"
-            found = listed(names)
             raise ConfigError(
-                "--classes", expected=expected, found=found, remedy="Name them in this order."
+                "--classes",
+                "Name them in this order.",
+                expected=f"a name for each of the labels {', '.join(map(str, numbers))}",
+                found=listed(names),
             )
         return dict(zip(numbers, names, strict=True))
-    if not 0 <= min(numbers) <= max(numbers) < len(known):
-        expected = f"labels from 0 to {len(known) - 1}, as label_names has them"
-        found = f"{min(numbers)} to {max(numbers)}"
-        remedy = "Complete label_names."
-        raise DataError(f"{path}", expected=expected, found=found, remedy=remedy)
-    return {number: str(known[number]) for number in numbers}
+    if not 0 <= min(numbers) <= max(numbers) < len(label_names):
+        raise DataError(
+            f"{path}",
+            "Complete label_names.",
+            expected=f"labels from 0 to {len(label_names) - 1}, as label_names has them",
+            found=f"{min(numbers)} to {max(numbers)}",
+        )
+    return {number: str(label_names[number]) for number in numbers}
 
 
 def _columns(
     others: Arrays, prefixes: Sequence[str], counts: Sequence[int]
 ) -> dict[str, list[str]]:
-    """Return the columns by name, one text for each image; an empty one where a split has no such
-    array.
-    """
-    found = {name[len(start) :] for start in prefixes for name in others if name.startswith(start)}
-    columns = {}
-    for name in sorted(found):
-        parts = [others.get(f"{start}{name}", np.empty(0)) for start in prefixes]
-        if not any(
-            part.shape in ((count,), (count, 1)) for part, count in zip(parts, counts, strict=True)
-        ):
+    """Return the columns by name, with a text for each image; empty for splits without the array."""
+    names = set()
+    for prefix in prefixes:
+        names |= {name.removeprefix(prefix) for name in others if name.startswith(prefix)}
+    columns: dict[str, list[str]] = {}
+    for name in sorted(names):
+        arrays = [others.get(f"{prefix}{name}", np.empty(0)) for prefix in prefixes]
+        shapes = zip((array.shape for array in arrays), counts, strict=True)
+        if not any(shape in ((count,), (count, 1)) for shape, count in shapes):
             continue
-        names = next(
-            (
-                others[f"{one}_names"]
-                for one in (name, name.removesuffix("s"))
-                if f"{one}_names" in others
-            ),
-            None,
-        )
-        columns[name] = [
-            text
-            for part, count in zip(parts, counts, strict=True)
-            for text in (_texts(part.reshape(-1), names) if part.size == count else [""] * count)
-        ]
+        value_names = others.get(f"{name}_names", others.get(f"{name.removesuffix('s')}_names"))
+        columns[name] = []
+        for array, count in zip(arrays, counts, strict=True):
+            if array.size == count:
+                columns[name] += _texts(array.reshape(-1), value_names)
+            else:
+                columns[name] += [""] * count
     return columns
 
 
 def _texts(values: npt.NDArray[Any], names: npt.NDArray[Any] | None) -> list[str]:
-    if (
-        names is not None
-        and np.issubdtype(values.dtype, np.integer)
-        and values.max(initial=0) < len(names)
-    ):
-        return [str(names[value]) for value in values]
-    return list(map(str, values))
+    """Return a column's values as texts; numbers that have names become these."""
+    if names is None or not np.issubdtype(values.dtype, np.integer):
+        return list(map(str, values))
+    if values.max(initial=0) >= len(names):
+        return list(map(str, values))
+    return [str(names[value]) for value in values]
 
 
 def _listing(
-    path: Path, called: Mapping[int, str], index: Rows, _: str, mine: Mapping[str, Rows], out: Path
+    path: Path,
+    class_of: Mapping[int, str],
+    indices: Rows,
+    _site: str,
+    site_rows: Mapping[str, Rows],
+    _out: Path,
 ) -> Listing:
-    content = {
-        "kind": "npz",
-        "file": str(path.resolve()),
-        "labels": dict(called),
-    }
-    return Listing(
-        content, {"indices": {split: index[rows].tolist() for split, rows in mine.items()}}
-    )
+    """Return what a site's file says of its images; see :class:`fedward.lab.partition.pool.Pool`."""
+    content = {"kind": "npz", "file": str(path.resolve()), "labels": dict(class_of)}
+    chosen = {split: indices[rows].tolist() for split, rows in site_rows.items()}
+    return Listing(content, {"indices": chosen})

@@ -1,4 +1,4 @@
-"""A data set that lies in one place, before it is cut into sites."""
+"""A data set in one place, before it is cut into sites."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -16,13 +16,13 @@ from fedward.sites.rendering import PLAIN, Rendering
 from fedward.text import natural
 
 Rows: TypeAlias = npt.NDArray[np.int64]
-"""Rows of a pool, ascending."""
+"""Indices of a pool's rows, ascending."""
 Cut: TypeAlias = Mapping[str, Mapping[str, Rows]]
 """Site -> split -> its rows."""
 
 SMALLEST_SIDE = 16
 LARGEST_SIDE = 224
-"""Of the image size that is proposed."""
+"""Bounds of the image size that is proposed, in pixels."""
 
 
 class Listing(NamedTuple):
@@ -31,9 +31,9 @@ class Listing(NamedTuple):
     content: dict[str, Any]
     """Fields of the site file."""
     chosen: dict[str, Any]
-    """Further fields, which say which of the images are the site's; perhaps long."""
+    """Further, perhaps long fields, which say which images are the site's."""
     table: str = ""
-    """Text of the CSV beside it; empty where it has none."""
+    """Content of the CSV beside the site file; empty if it needs none."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,23 +44,22 @@ class Pool:
     classes: tuple[str, ...]
     labels: Labels
     groups: list[str]
-    """N names of what stays together: a patient, a lesion, or the image alone."""
+    """Name of what each image stays together with: a patient, a lesion, or the image alone."""
     splits: list[str]
-    """N of ``train``, ``val``, ``test``; all ``train`` where the data set has no splits of its own.
-    """
+    """``train``, ``val`` or ``test`` of each image; all ``train`` if the data set has no splits."""
     side: int
-    """Pixels of the shorter side of its images, as far as one has looked."""
+    """Pixels of the shorter side of the smallest of the images that were looked at."""
     channels: int
     listing: Callable[[str, Mapping[str, Rows], Path], Listing]
-    """Site, its rows of each split and the folder of the site files -> what its file says."""
+    """Site, its rows of each split, folder of the site files -> content of its file."""
     columns: Mapping[str, Sequence[str]] = field(default_factory=dict)
     """Further columns of N values each, by name."""
     grouped: bool = False
-    """Whether the data set says what stays together."""
+    """Whether the data set says which images stay together."""
     rendering: Rendering = PLAIN
     """How its files become images."""
     notes: tuple[str, ...] = ()
-    """What whoever cuts it should know."""
+    """What the person who cuts the data set should know."""
 
     @property
     def label_kind(self) -> LabelKind:
@@ -69,41 +68,42 @@ class Pool:
 
     @property
     def kinds(self) -> npt.NDArray[np.int64]:
-        """(N,) by what images are divided evenly, -1 of those without a label."""
+        """(N,) strata in which images are divided evenly; -1 for images without a label."""
         return strata(self.labels)
 
     def data_spec(self) -> dict[str, Any]:
-        """Return what a job on these images says of them: fields of
-        :class:`fedward.config.DataSpec`, as a proposal.
+        """Return fields of :class:`fedward.config.DataSpec` that are proposed for these images.
 
-        The views are those that spoil the fewest images: grey ones and slices are not mirrored,
-        none is turned by much.
+        The views are those that spoil the fewest images: grey images and slices are not mirrored,
+        and none is rotated by much.
         """
-        return {
+        spec = {
             "name": self.name,
             "classes": list(self.classes),
             "multi_label": self.label_kind.multi_label,
             "image_size": min(max(self.side, SMALLEST_SIDE), LARGEST_SIDE),
             "channels": self.channels,
             "views": "upright" if self.channels == 1 or self.rendering.slices else "mirrored",
-            **({"evaluate_by": "patient"} if self.rendering.several else {}),
         }
+        if self.rendering.several:
+            spec["evaluate_by"] = "patient"
+        return spec
 
 
 class Classes(NamedTuple):
-    """The classes that are used of a data set, and its images of them or of none."""
+    """The classes that are used, and the images that have one of them or no label."""
 
     classes: tuple[str, ...]
     labels: Labels
-    """Of the M images that are kept."""
+    """Labels of the kept images."""
     rows: list[int]
-    """Which images are kept, ascending."""
+    """Indices of the kept images, ascending."""
     notes: tuple[str, ...]
-    """How many are not."""
+    """What was left out."""
 
 
 def is_label(text: str) -> bool:
-    """Return whether a label is one: an empty one is not, nor is ``unlabelled``."""
+    """Return whether a text names a label; an empty text and ``unlabelled`` do not."""
     return text.lower() not in ("", "unlabelled", "unlabeled")
 
 
@@ -111,81 +111,84 @@ def take_classes(texts: Sequence[str], classes: Sequence[str] = ()) -> Classes:
     """Return the classes of a data set, and its images that have one of them or no label.
 
     Args:
-        texts: N labels as the data set has them.
-        classes: those to use, in their order; none: all, in natural order.
+        texts: labels as the data set has them.
+        classes: classes to use, in their order; empty: all, in natural order.
 
     Raises:
-        ConfigError: a class of which there is no image, though others have labels; fewer than two,
-            or one twice.
+        ConfigError: a class has no image although images have labels; fewer than two classes; or
+            one is named twice.
     """
     known = sorted({text for text in texts if is_label(text)}, key=natural)
     order = tuple(classes or known)
     unknown = [name for name in classes if known and name not in known]
     if unknown:
-        expected = f"classes of the data ({listed(known):.300})"
-        remedy = "Name some of them."
         raise ConfigError(
             "--classes",
-            expected=expected,
+            "Name some of them.",
+            expected=f"classes of the data ({listed(known):.300})",
             found=listed(unknown) + did_you_mean(unknown[0], known),
-            remedy=remedy,
         )
     if len(set(order)) < max(2, len(order)):
-        expected = "two or more classes, each named once"
-        found = listed(order) or "no label"
         raise ConfigError(
-            "--classes", expected=expected, found=found, remedy="Name the classes to use."
+            "--classes",
+            "Name the classes to use.",
+            expected="two or more classes, each named once",
+            found=listed(order) or "no label",
         )
-    place = {name: index for index, name in enumerate(order)}
-    rows = [row for row, text in enumerate(texts) if text in place or not is_label(text)]
-    left = len(texts) - len(rows)
-    notes = (f"{left} images of other classes are left out.",) if left else ()
-    return Classes(
-        order, np.array([place.get(texts[row], -1) for row in rows], np.int64), rows, notes
-    )
+    index_of = {name: index for index, name in enumerate(order)}
+    rows = [row for row, text in enumerate(texts) if text in index_of or not is_label(text)]
+    labels = np.array([index_of.get(texts[row], -1) for row in rows], np.int64)
+    left_out = len(texts) - len(rows)
+    notes = (f"{left_out} images of other classes are left out.",) if left_out else ()
+    return Classes(order, labels, rows, notes)
 
 
 def take_findings(texts: Sequence[str], classes: Sequence[str] = ()) -> Classes:
-    """Return the same of a multi-label data set, whose labels are findings separated by ``|``.
+    """Return the classes of a multi-label data set, whose labels are findings separated by ``|``.
 
-    All its images are kept. One that shows other findings alone shows none of the classes.
+    All images are kept. An image with other findings only has none of the classes.
     """
-    found = [findings_in(text) for text in texts]
-    known = list(dict.fromkeys(name for names in found for name in names if name != NO_FINDING))
-    order = take_classes(known, classes).classes
-    labels = [[int(name in names) if names else -1 for name in order] for names in found]
-    left = sorted({*known} - {*order}, key=natural)
-    notes = (
-        (f"Findings that are left out: {', '.join(left)}. An image with these alone shows none.",)
-        if left
-        else ()
+    findings_of = [findings_in(text) for text in texts]
+    known = dict.fromkeys(
+        name for findings in findings_of for name in findings if name != NO_FINDING
     )
-    return Classes(order, np.array(labels, np.int64), list(range(len(texts))), notes)
+    order = take_classes(list(known), classes).classes
+    labels = [
+        [int(name in findings) if findings else -1 for name in order] for findings in findings_of
+    ]
+    left_out = sorted(set(known) - set(order), key=natural)
+    rows = list(range(len(texts)))
+    return Classes(order, np.array(labels, np.int64), rows, findings_note(left_out))
+
+
+def findings_note(left_out: Sequence[str]) -> tuple[str, ...]:
+    """Return a note of the findings that are left out; nothing if there are none."""
+    if not left_out:
+        return ()
+    names = ", ".join(left_out)
+    return (f"Findings that are left out: {names}. An image with these alone shows none.",)
 
 
 def findings_in(text: str) -> list[str]:
-    """Return the findings of a label, :data:`NO_FINDING` among them; nothing where it is none."""
-    return (
-        [part.strip() for part in text.split(SEPARATOR) if part.strip()] if is_label(text) else []
-    )
+    """Return the findings of a label, :data:`NO_FINDING` included; empty without a label."""
+    if not is_label(text):
+        return []
+    return [part.strip() for part in text.split(SEPARATOR) if part.strip()]
 
 
 def check_groups(where: str, groups: Sequence[str], splits: Sequence[str]) -> None:
-    """Refuse a data set of which a group is in two splits.
-
-    Raises:
-        DataError: one is; names the first of them.
-    """
-    known: dict[str, str] = {}
-    leaking = [
-        name
-        for name, split in zip(groups, splits, strict=True)
-        if known.setdefault(name, split) != split
-    ]
-    leaking = list(dict.fromkeys(leaking))
+    """Raise DataError if a group is in two splits; the error names the first of them."""
+    split_of: dict[str, str] = {}
+    rows_of_another_split: list[str] = []
+    for group, split in zip(groups, splits, strict=True):
+        if split_of.setdefault(group, split) != split:
+            rows_of_another_split.append(group)
+    leaking = list(dict.fromkeys(rows_of_another_split))
     if leaking:
-        found = f"{len(leaking)} in several, such as {', '.join(leaking[:3])}"
-        remedy = "Move each of these groups to one split, or let new splits be made: leave those of the data out."
         raise DataError(
-            where, expected="each group (patient, lesion) in one split", found=found, remedy=remedy
+            where,
+            "Move each of these groups to one split, or let new splits be made: leave those of the "
+            "data out.",
+            expected="each group (patient, lesion) in one split",
+            found=f"{len(leaking)} in several, such as {', '.join(leaking[:3])}",
         )

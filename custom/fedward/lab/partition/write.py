@@ -1,4 +1,4 @@
-"""The files of a cut: one for each site, and the CSVs that belong to them."""
+"""The files of a cut: one for each site, and the CSVs that belong to these."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -21,38 +21,41 @@ def site_texts(
         cut: site -> split -> rows.
         labelled: share of the training labels that each site sees.
         out: folder they are for.
-        seed: by which each site draws whose label is seen.
+        seed: decides which labels each site sees.
         oracle: whether the data's own labels answer a job that asks for labels.
     """
     texts: dict[Path, str] = {}
-    for (site, mine), share in zip(cut.items(), labelled, strict=True):
-        content, chosen, table = pool.listing(site, mine, out)
-        if table:
-            texts[out / f"{site}.csv"] = table
-        whole = {**content, "labelled": share, **chosen, "split": {"seed": seed}}
+    for (site, site_rows), share in zip(cut.items(), labelled, strict=True):
+        listing = pool.listing(site, site_rows, out)
+        if listing.table:
+            texts[out / f"{site}.csv"] = listing.table
+        content = {
+            **listing.content,
+            "labelled": share,
+            **listing.chosen,
+            "split": {"seed": seed},
+        }
         if oracle:
-            whole["annotation"] = "oracle"
+            content["annotation"] = "oracle"
         texts[out / f"{site}.yaml"] = write_yaml(
-            whole, sort_keys=False, default_flow_style=None, allow_unicode=True
+            content, sort_keys=False, default_flow_style=None, allow_unicode=True
         )
     return texts
 
 
 def write_files(texts: Mapping[Path, str]) -> None:
-    """Write all files, whose folders are made, or none.
+    """Write all files with their folders, or none.
 
     Raises:
         ConfigError: one of them exists with other content, perhaps edited by hand.
     """
     for path, text in texts.items():
         if path.exists() and path.read_bytes() != text.encode():
-            expected = "no such file, or the one that would be written"
-            found = "another one, perhaps edited by hand"
             raise ConfigError(
                 f"{path}",
-                expected=expected,
-                found=found,
-                remedy="Name another folder, or delete it.",
+                "Name another folder, or delete it.",
+                expected="no such file, or the one that would be written",
+                found="another one, perhaps edited by hand",
             )
     for path, text in texts.items():
         path.parent.mkdir(parents=True, exist_ok=True)
