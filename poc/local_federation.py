@@ -169,9 +169,8 @@ class Federation:
                         f"{name} ended with {process.returncode}; see {self.kit(name)}/console.log"
                     )
             if time.monotonic() > deadline:
-                raise RuntimeError(
-                    f"not connected after {_READY} s: {', '.join(sorted(missing))}; see {self.folder}"
-                )
+                names = ", ".join(sorted(missing))
+                raise RuntimeError(f"not connected after {_READY} s: {names}; see {self.folder}")
             time.sleep(0.5)
             if self._listens():
                 # The server may still be starting.

@@ -34,7 +34,11 @@ def small(job: str = "fedavg", **changes):
 
 
 def test_the_import_costs_no_torch():
-    code = "import sys, fedward; print({'torch', 'pydantic', 'nvflare'} & set(sys.modules), sorted(fedward.__all__))"
+    code = (
+        "import sys, fedward\n"
+        "heavy = {'torch', 'pydantic', 'nvflare'} & set(sys.modules)\n"
+        "print(heavy, sorted(fedward.__all__))\n"
+    )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert (
         done.stdout.strip()
@@ -94,7 +98,8 @@ def test_a_run_and_its_model(tmp_path, monkeypatch):
     (tmp_path / "broken.png").write_bytes(b"no image")
     with pytest.raises(
         DataError,
-        match=r"image .*broken\.png: expected a whole image, found a file that is none of PNG, JPEG, TIFF, BMP and PPM",
+        match=r"image .*broken\.png: expected a whole image, found a file that is none of "
+        r"PNG, JPEG, TIFF, BMP and PPM",
     ):
         model.read([tmp_path / "photo.png", tmp_path / "broken.png"])
     with pytest.raises(RunError, match="other settings"):

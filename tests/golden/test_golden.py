@@ -23,7 +23,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from fedward.config import SyntheticData
+from fedward.config import Experiment, SyntheticData
 from fedward.lab.local import run_local
 from fedward.methods import METHODS
 from fedward.methods.groups import GroupedState
@@ -35,8 +35,9 @@ from tiny import TRAINING, tiny
 SITES = ["site-1", "site-6", "site-9"]
 """Two communities and a loner."""
 GROUPS = ["site-1", "site-2", "site-6", "site-9"]
-"""For methods whose sites have all their labels, as 1 and 9 here, or none; the second round is
-behind the warm-up.
+"""Sites of methods with two groups: sites 1 and 9 have all their labels, the others have none.
+
+The second round comes after the warm-up.
 """
 TRACES = Path(__file__).with_name("traces.json")
 PORTABLE = {
@@ -46,58 +47,66 @@ PORTABLE = {
     "NPY_DISABLE_CPU_FEATURES": "X86_V4 AVX512_ICL AVX512_SPR",
     "OPENBLAS_CORETYPE": "Haswell",
 }
-"""Which kernels ATen, oneDNN, MKL, NumPy and its OpenBLAS use. NumPy draws the images."""
+"""Kernels that ATen, oneDNN, MKL, NumPy (which draws the images) and its OpenBLAS use."""
 RELATIVE = 1e-4
-"""Machines may still differ in the last digits of a sum."""
+"""Tolerance: machines may still differ in the last digits of a sum."""
 ABSOLUTE = 1e-6
-"""And of the difference of two entropies of about 2."""
+"""Tolerance for the difference of two entropies of about 2."""
 
 
 def trace(method: str, folder: Path) -> list[dict[str, Any]]:
-    """Run two rounds and return each one's training losses by site, peers, and the size and change
-    of the model.
+    """Run two rounds, and return the trace of each; a method of one round runs that one.
 
-    A method of one round runs that. With groups of sites, also their weights.
+    A trace has the training losses of each site, the peers, and the norms of the model and of its
+    change; with groups of sites also their weights.
     """
     grouped = METHODS[method].state_type is GroupedState
     sites = GROUPS if grouped else SITES
-    changes: dict[str, Any] = (
-        {"options": {"rounds": 2}} if grouped else {"options": {"rounds": 2, "participants": 3}}
-    )
-    if grouped:
-        changes["synthetic"] = SyntheticData(images=40, labelled=1.0, isolated=True)
-    rounds = (1,) if method == "oneshot" else (1, 2)
-    if method == "oneshot":
-        changes["options"] = {}
-    if (
-        method == "selffed"
-    ):  # one round of each phase; the server would contrast between two rounds of the second
-        changes["options"] |= {"warm_up": 0, "contrastive": "client"}
-    else:
-        changes["net"] = "small_cnn_gn"
-    run = run_local(tiny(method, **changes), folder, sites=sites)
-    losses, peers, groups = (rows(run / f"{log}.jsonl") for log in ("metrics", "peers", "groups"))
-    models = [model_after(run, round_) for round_ in (0, *rounds)]
-    return [
-        {
-            "losses": {
-                site: {
-                    row["name"]: row["value"]
-                    for row in losses
-                    if (row["round"], row["site"], row["split"]) == (round_, site, "train")
-                    and row["name"].startswith(("loss", "kept"))
-                }
-                for site in sites
-            },
-            "peers": next((row["chosen"] for row in peers if row["round"] == round_), {}),
-            "norm": norms(models[round_]),
-            "moved": norms(
-                {key: models[round_][key] - models[round_ - 1][key] for key in models[0]}
-            ),
+    run = run_local(experiment_of(method, grouped), folder, sites=sites)
+    metric_rows = rows(run / "metrics.jsonl")
+    peer_rows = {row["round"]: row["chosen"] for row in reversed(rows(run / "peers.jsonl"))}
+    group_rows = rows(run / "groups.jsonl")
+    round_traces = []
+    before = model_after(run, 0)
+    for round_ in (1,) if method == "oneshot" else (1, 2):
+        after = model_after(run, round_)
+        round_trace: dict[str, Any] = {
+            "losses": {site: losses_of(metric_rows, round_, site) for site in sites},
+            "peers": peer_rows.get(round_, {}),
+            "norm": norms(after),
+            "moved": norms({key: after[key] - before[key] for key in before}),
         }
-        | ({"groups": [row for row in groups if row["round"] == round_]} if grouped else {})
-        for round_ in rounds
-    ]
+        if grouped:
+            round_trace["groups"] = [row for row in group_rows if row["round"] == round_]
+        round_traces.append(round_trace)
+        before = after
+    return round_traces
+
+
+def experiment_of(method: str, grouped: bool) -> Experiment:
+    """Return a small experiment of a method."""
+    changes: dict[str, Any] = {"net": "small_cnn_gn"}
+    options: dict[str, Any] = {"rounds": 2, "participants": 3}
+    if grouped:
+        options = {"rounds": 2}
+        changes["synthetic"] = SyntheticData(images=40, labelled=1.0, isolated=True)
+    elif method == "oneshot":
+        options = {}
+    elif method == "selffed":
+        # One round of each phase: the server would contrast between two rounds of the second.
+        options |= {"warm_up": 0, "contrastive": "client"}
+        del changes["net"]
+    return tiny(method, **changes, options=options)
+
+
+def losses_of(metric_rows: list[dict[str, Any]], round_: int, site: str) -> dict[str, float]:
+    """Return name -> value of a site's training losses in a round."""
+    losses = {}
+    for row in metric_rows:
+        in_training = (row["round"], row["site"], row["split"]) == (round_, site, "train")
+        if in_training and row["name"].startswith(("loss", "kept")):
+            losses[row["name"]] = row["value"]
+    return losses
 
 
 def rows(log: Path) -> list[dict[str, Any]]:
@@ -105,9 +114,7 @@ def rows(log: Path) -> list[dict[str, Any]]:
 
 
 def model_after(run: Path, round_: int) -> dict[str, Tensor]:
-    """Return the global model after a round; the one before the first is not kept, but follows from
-    the seed.
-    """
+    """Return the global model after a round; the first one is not kept but follows from the seed."""
     if round_ == 0:
         return dict(initial_model(RunFolder.reopen(run).experiment)[0])
     stored = StoredState(run / "rounds" / f"{round_:05d}" / "state.safetensors")
@@ -115,44 +122,37 @@ def model_after(run: Path, round_: int) -> dict[str, Tensor]:
 
 
 def norms(state: dict[str, Tensor]) -> dict[str, float]:
-    """Return the Euclidean norms of four parts of a model, by kind of tensor; of a masked Swin, by
-    module.
-    """
-    if "mask_token" in state:
-        return {
-            part: float(
-                torch.cat(
-                    [state[key].double().flatten() for key in state if key.split(".")[0] == part]
-                ).norm()
-            )
-            for part in dict.fromkeys(key.split(".")[0] for key in state)
-        }
-    state = {
-        key: tensor for key, tensor in state.items() if not key.startswith("moments.")
-    }  # no rounds change them
-    parts: dict[str, list[Tensor]] = {
-        "convolutions": [],
-        "normalisation": [],
-        "statistics": [],
-        "classifier": [],
-    }
+    """Return the Euclidean norms of a model's parts: kinds of tensors, or a Swin's modules."""
+    part_of = module_of if "mask_token" in state else kind_of
+    parts: dict[str, list[Tensor]] = {}
     for key, tensor in state.items():
-        if "running" in key:
-            parts["statistics"].append(tensor)
-        elif tensor.dim() == 4:
-            parts["convolutions"].append(tensor)
-        elif key.startswith(list(state)[-1].rsplit(".", 1)[0]):
-            parts["classifier"].append(tensor)
-        elif tensor.is_floating_point():
-            parts["normalisation"].append(tensor)
-    return {
-        name: float(torch.cat([tensor.double().flatten() for tensor in tensors]).norm())
-        for name, tensors in parts.items()
-        if tensors
-    }
+        part = part_of(key, tensor, state)
+        if part:
+            parts.setdefault(part, []).append(tensor.double().flatten())
+    return {part: float(torch.cat(tensors).norm()) for part, tensors in parts.items()}
+
+
+def module_of(key: str, _tensor: Tensor, _state: dict[str, Tensor]) -> str:
+    """Return the module that a tensor is in."""
+    return key.split(".", maxsplit=1)[0]
+
+
+def kind_of(key: str, tensor: Tensor, state: dict[str, Tensor]) -> str:
+    """Return the kind of a tensor; empty for tensors that no round changes."""
+    if key.startswith("moments."):
+        return ""
+    if "running" in key:
+        return "statistics"
+    if tensor.dim() == 4:
+        return "convolutions"
+    last_key = [name for name in state if not name.startswith("moments.")][-1]
+    if key.startswith(last_key.rsplit(".", 1)[0]):
+        return "classifier"
+    return "normalisation" if tensor.is_floating_point() else ""
 
 
 def bless(method: str, found: list[dict[str, Any]], reason: str) -> None:
+    """Write a trace into the file of golden traces, with the reason for the change."""
     content = json.loads(TRACES.read_text()) if TRACES.exists() else {}
     content[method] = {"reason": reason, "rounds": found}
     TRACES.write_text(json.dumps(content, indent=1, sort_keys=True) + "\n")
@@ -160,22 +160,18 @@ def bless(method: str, found: list[dict[str, Any]], reason: str) -> None:
 
 def differences(found: Any, expected: Any, where: str = "") -> list[str]:
     """Return where two traces differ, and by how much."""
-    if (
-        isinstance(expected, dict | list)
-        and type(found) is type(expected)
-        and len(found) == len(expected)
-    ):
-        keys = list(expected) if isinstance(expected, dict) else range(len(expected))
-        if isinstance(expected, list) or set(found) == set(expected):
-            return [
-                text
-                for key in keys
-                for text in differences(found[key], expected[key], f"{where}/{key}")
-            ]
-    close = isinstance(found, float) and found == pytest.approx(
-        expected, rel=RELATIVE, abs=ABSOLUTE
-    )
-    return [] if close or found == expected else [f"{where}: {found}, expected {expected}"]
+    if isinstance(expected, dict) and isinstance(found, dict) and set(found) == set(expected):
+        pairs = {key: (found[key], expected[key]) for key in expected}
+    elif isinstance(expected, list) and isinstance(found, list) and len(found) == len(expected):
+        pairs = dict(enumerate(zip(found, expected, strict=True)))
+    elif isinstance(found, float) and found == pytest.approx(expected, rel=RELATIVE, abs=ABSOLUTE):
+        return []
+    else:
+        return [] if found == expected else [f"{where}: {found}, expected {expected}"]
+    texts = []
+    for key, (found_part, expected_part) in pairs.items():
+        texts += differences(found_part, expected_part, f"{where}/{key}")
+    return texts
 
 
 @pytest.fixture(scope="module")
@@ -195,7 +191,7 @@ def test_two_rounds_give_the_golden_numbers(
     reason = os.environ.get("FEDWARD_BLESS")
     if reason:
         bless(method, found, reason)
-        pytest.skip(f"wrote {TRACES.name} anew: {reason}")
+        pytest.skip(f"wrote {TRACES.name} again: {reason}")
     assert differences(found, json.loads(TRACES.read_text())[method]["rounds"]) == []
 
 
@@ -206,12 +202,11 @@ def test_every_golden_trace_is_checked_and_has_a_reason() -> None:
 
 
 def test_golden_methods_differ_where_they_should() -> None:
-    """SSFL adds pseudo-labels to FedAvg, FedPerl adds peers to SSFL, and those only after its
-    warm-up.
-    """
-    fedavg, ssfl, fedperl = (
-        json.loads(TRACES.read_text())[name]["rounds"] for name in ("fedavg", "ssfl", "fedperl")
-    )
+    """SSFL adds pseudo-labels to FedAvg; FedPerl adds peers to SSFL, after its warm-up."""
+    content = json.loads(TRACES.read_text())
+    fedavg = content["fedavg"]["rounds"]
+    ssfl = content["ssfl"]["rounds"]
+    fedperl = content["fedperl"]["rounds"]
     assert set(fedavg[0]["losses"]["site-1"]) == {"loss", "loss_supervised"}
     assert differences(fedperl[0], ssfl[0]) == []
     assert differences(fedperl[1], ssfl[1])
@@ -226,27 +221,27 @@ def test_golden_methods_differ_only_after_the_warm_up() -> None:
     }
     for name, (warm_up, _) in traces.items():
         assert differences(warm_up, traces["wfedavg"][0]) == [], name
-    behind = {name: second for name, (_, second) in traces.items()}
-    assert behind["wfedavg"]["losses"]["site-2"] == {}
-    assert set(behind["mt_wfedavg"]["losses"]["site-2"]) == {"loss", "loss_consistency"}
-    assert set(behind["isofed"]["losses"]["site-1"]) == {
+    after_warm_up = {name: second for name, (_, second) in traces.items()}
+    assert after_warm_up["wfedavg"]["losses"]["site-2"] == {}
+    assert set(after_warm_up["mt_wfedavg"]["losses"]["site-2"]) == {"loss", "loss_consistency"}
+    assert set(after_warm_up["isofed"]["losses"]["site-1"]) == {
         "loss",
         "loss_information",
         "loss_supervised",
     }
-    assert set(behind["isofed"]["losses"]["site-2"]) == {
+    assert set(after_warm_up["isofed"]["losses"]["site-2"]) == {
         "loss",
         "loss_information",
         "loss_consistency",
     }
-    assert [(row["part"], row["sites"]) for row in behind["isofed"]["groups"]] == [
+    assert [(row["part"], row["sites"]) for row in after_warm_up["isofed"]["groups"]] == [
         (0, GROUPS[1:3]),
         (1, GROUPS[::3]),
     ]
-    assert [len(row["sites"]) for row in behind["rscfed"]["groups"]] == [3, 3, 3]
+    assert [len(row["sites"]) for row in after_warm_up["rscfed"]["groups"]] == [3, 3, 3]
     fedprox = content["fedprox"]["rounds"]
     assert set(fedprox[0]["losses"]["site-1"]) == {"loss", "loss_supervised", "loss_proximal"}
-    assert len({str(second["norm"]) for second in behind.values()}) == 4
+    assert len({str(second["norm"]) for second in after_warm_up.values()}) == 4
 
 
 def test_golden_phases_of_selffed_move_only_what_they_train() -> None:
@@ -280,5 +275,5 @@ def test_a_difference_is_found_and_named() -> None:
 if __name__ == "__main__":
     with mock.patch("fedward.lab.local.write_report"), mock.patch("os.fsync"):
         for name in TRAINING:
-            made = trace(name, Path(sys.argv[1]) / name)
-            Path(sys.argv[1], f"{name}.json").write_text(json.dumps(made))
+            round_traces = trace(name, Path(sys.argv[1]) / name)
+            Path(sys.argv[1], f"{name}.json").write_text(json.dumps(round_traces))

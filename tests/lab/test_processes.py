@@ -1,4 +1,4 @@
-"""Many runs at once: none stops another, what ends one process is told, and Ctrl-C ends them all."""
+"""Many calls at once: none stops another, a killed process is reported, Ctrl-C ends them all."""
 
 import json
 import os
@@ -31,8 +31,13 @@ def test_a_failing_run_stops_no_other_and_is_named(capsys: pytest.CaptureFixture
     with pytest.raises(DataError, match="number 2: expected another, found two") as caught:
         run_all({f"number {n}": partial(square, n) for n in (2, 3, 4, 5)}, workers=1)
     assert caught.value.remedy == "Take 3."
-    said = sorted(line.split(" ", 1)[1] for line in capsys.readouterr().out.splitlines())
-    assert said == [f"number 2: {caught.value}", "number 3: three", "number 4: 16", "number 5: 25"]
+    results = sorted(line.split(" ", 1)[1] for line in capsys.readouterr().out.splitlines())
+    assert results == [
+        f"number 2: {caught.value}",
+        "number 3: three",
+        "number 4: 16",
+        "number 5: 25",
+    ]
 
 
 def kill_itself() -> str:
@@ -68,16 +73,14 @@ def interrupt(folder: Path, number: int) -> str:
         assert command
         assert command.pid
         os.kill(command.pid, signal.SIGINT)
-        Event().wait(20)  # a run that goes on: only its end by others is in time
+        Event().wait(20)  # A call that goes on: only another process can end it in time.
         (folder / "ended").touch()
     return "done"
 
 
 @pytest.fixture
 def listening() -> Iterator[None]:
-    """A process that hears Ctrl-C, as at a terminal; one that a script begins in the background
-    does not.
-    """
+    """React to Ctrl-C as at a terminal; a process in the background of a script ignores it."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)
@@ -90,42 +93,57 @@ def test_ctrl_c_ends_the_runs_at_work_and_begins_no_other(tmp_path: Path) -> Non
     assert [file.name for file in tmp_path.iterdir()] == ["0"]
 
 
-def about(folder: Path) -> str:
-    forking = psutil.Process(os.getppid())
-    found = {
+IMPORTS = (
+    "import sys\n"
+    "sys.path[:] = eval(sys.argv[1])\n"
+    "import test_processes as tests\n"
+    "from functools import partial\n"
+    "from pathlib import Path\n"
+    "from fedward.lab import processes\n"
+)
+"""Head of a script that has the path of this process as its first argument."""
+
+
+def describe_process(folder: Path) -> str:
+    fork_server = psutil.Process(os.getppid())
+    description = {
         "imported": [name for name in PRELOADED if name in sys.modules],
-        "threads": forking.num_threads(),
-        "own": psutil.Process().num_threads()
-        - 1,  # besides the one that waits for the command's end
+        "threads": fork_server.num_threads(),
+        # One further thread waits for the end of the command.
+        "own threads": psutil.Process().num_threads() - 1,
         "cuda": sys.modules["torch"].cuda.is_initialized(),
-        "from": forking.pid,
+        "fork server": fork_server.pid,
     }
-    (folder / f"{os.getpid()}.json").write_text(json.dumps(found))
-    return "told"
+    (folder / f"{os.getpid()}.json").write_text(json.dumps(description))
+    return "described"
 
 
 def test_processes_are_forked_from_one_that_only_imported(tmp_path: Path) -> None:
-    """It has no second thread, of which a fork would leave locks and no owner, and no CUDA, which
-    survives no fork.
+    """It has no second thread, whose locks a fork would leave without owner, and no CUDA state.
 
-    In a process of its own: a process begins one that forks, and another test here may have begun
-    it with less.
+    The calls are made in a new process: this one may have a fork server with fewer imports.
     """
-    code = "import sys; sys.path[:] = eval(sys.argv[1])\nimport test_processes as tests\n"
-    code += "from functools import partial; from pathlib import Path; from fedward.lab.processes import run_all\n"
-    code += (
-        "for _ in range(2): run_all({'told': partial(tests.about, Path(sys.argv[2]))}, workers=1)"
+    code = (
+        f"{IMPORTS}"
+        "for _ in range(2):\n"
+        "    call = partial(tests.describe_process, Path(sys.argv[2]))\n"
+        "    processes.run_all({'described': call}, workers=1)\n"
     )
     command = subprocess.Popen([sys.executable, "-c", code, repr([*sys.path]), str(tmp_path)])
     assert command.wait() == 0
     first, second = (json.loads(file.read_text()) for file in tmp_path.iterdir())
     assert first == second
-    assert first.pop("from") not in (os.getpid(), command.pid)
-    assert first == {"imported": list(PRELOADED), "threads": 1, "own": 1, "cuda": False}
+    assert first.pop("fork server") not in (os.getpid(), command.pid)
+    assert first == {
+        "imported": list(PRELOADED),
+        "threads": 1,
+        "own threads": 1,
+        "cuda": False,
+    }
 
 
 def test_nothing_is_imported_from_the_working_folder(tmp_path: Path) -> None:
-    """Of modules that the new processes import first, of Python's and of fedward."""
+    """Neither a module of Python nor fedward."""
     work = tmp_path / "work"
     work.mkdir()
     for name in ("cmd", "signal", "fedward"):
@@ -149,12 +167,13 @@ def wait(folder: Path, number: int) -> str:
 
 
 def test_no_process_outlives_a_killed_command(tmp_path: Path) -> None:
-    """Neither those at work, nor one without work, nor the one that they were forked from."""
-    code = "import sys; sys.path[:] = eval(sys.argv[1])\nimport test_processes as tests\n"
-    code += "from functools import partial; from pathlib import Path; from fedward.lab import processes\n"
-    code += "processes.PRELOADED = ()\n"
-    code += "runs = {str(n): partial(tests.wait, Path(sys.argv[2]), n) for n in range(2)}\n"
-    code += "processes.run_all({'short': partial(str, 1), **runs}, workers=3)"
+    """Neither the busy ones, nor an idle one, nor the fork server."""
+    code = (
+        f"{IMPORTS}"
+        "processes.PRELOADED = ()\n"
+        "runs = {str(n): partial(tests.wait, Path(sys.argv[2]), n) for n in range(2)}\n"
+        "processes.run_all({'short': partial(str, 1), **runs}, workers=3)\n"
+    )
     command = subprocess.Popen([sys.executable, "-c", code, repr([*sys.path]), str(tmp_path)])
     while len(list(tmp_path.iterdir())) < 2:
         assert command.poll() is None

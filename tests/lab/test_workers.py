@@ -95,7 +95,7 @@ EXPERIMENTS = {
 def by_one(
     tmp_path_factory: pytest.TempPathFactory, without_report: None
 ) -> Callable[[str], dict[str, Any]]:
-    """What an experiment's run in one process leaves, by the experiment's name; each is run once."""
+    """Name of an experiment -> what its run in one process leaves; each is run once."""
     folder = tmp_path_factory.mktemp("one")
     return lru_cache(lambda name: left_by(run_local(EXPERIMENTS[name], folder / name, sites=SITES)))
 
@@ -220,8 +220,13 @@ def test_a_killed_process_costs_its_site_a_round(
 def test_no_process_outlives_the_command(number: signal.Signals, tmp_path: Path) -> None:
     job = tmp_path / "job.json"
     job.write_text(tiny("fedavg", options={"rounds": 1000}).model_dump_json())
-    code = "import signal, sys; from fedward.cli import main\n"
-    code += "signal.signal(signal.SIGINT, signal.default_int_handler); sys.exit(main())"  # a shell may have it ignored
+    # A shell may have started the tests with SIGINT ignored.
+    code = (
+        "import signal, sys\n"
+        "from fedward.cli import main\n"
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+        "sys.exit(main())\n"
+    )
     command = [
         sys.executable,
         "-c",

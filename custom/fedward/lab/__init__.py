@@ -1,1 +1,1 @@
-"""The laboratory: simulated sites, synthetic images, divided data sets, and comparisons of methods."""
+"""The laboratory: simulated sites, synthetic images, data sets cut into sites, and studies."""

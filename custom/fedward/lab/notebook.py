@@ -1,4 +1,4 @@
-"""The public functions for experiments and runs in Python; models are in :mod:`fedward.inference`."""
+"""The public functions for experiments and runs; models are in :mod:`fedward.inference`."""
 
 from collections.abc import Sequence
 from pathlib import Path

@@ -66,7 +66,7 @@ def begin_process(environment: Mapping[str, str]) -> None:
 
 
 def _end_with_the_command() -> None:
-    """End this process once the one that started it is gone; the fork server ends after the last."""
+    """End this process once the one that started it is gone; the fork server ends last."""
     command = multiprocessing.parent_process()
     if command:
         command.join()

@@ -61,7 +61,8 @@ def _further_page(page: Path, study: Path) -> Path:
 
 def _further_text(page: Path, results: Results) -> str:
     heading = f"# {results.study.title}: further tables"
-    return f"{heading}\n\nThe values are on [their page](../{page.name}).\n\n{further_tables(results)}\n"
+    link = f"The values are on [their page](../{page.name})."
+    return f"{heading}\n\n{link}\n\n{further_tables(results)}\n"
 
 
 def _replaced(page: Path, text: str, name: str, content: str) -> str:

@@ -74,7 +74,7 @@ class Record:
     undefined ones are omitted.
     """
     sites: dict[str, dict[str, float]] = field(default_factory=dict)
-    """Site -> metric -> test value by the protocol ``last``, and ``images``; older lines have none."""
+    """Site -> metric -> test value by protocol ``last``, and ``images``; empty in older lines."""
 
     @property
     def cell(self) -> Cell:

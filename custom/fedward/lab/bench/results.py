@@ -89,7 +89,7 @@ class Results:
                     yield variant, ours, theirs
 
     def gap(self, ours: tuple[str, str], theirs: tuple[str, str], metric: str) -> Interval | None:
-        """Return the difference of two (variant, row), paired by seed; None without a common seed."""
+        """Return the difference of two (variant, row), paired by seed; None if no seed has both."""
         our_values = self.test_values(*ours, metric)
         their_values = self.test_values(*theirs, metric)
         seeds = sorted(set(our_values) & set(their_values))

@@ -36,7 +36,7 @@ class Row(_Part):
     ``{seed}`` is replaced by the seed. Empty: the images are synthetic.
     """
     alone: bool = False
-    """Whether each site with labels trains a model alone; the result is the mean over these sites."""
+    """Whether each site with labels trains alone; the result is the mean over these sites."""
     init: str = ""
     """Row whose finished run of the same variant and seed gives the first weights."""
     labels: str = ""
@@ -202,7 +202,7 @@ class Study(_Part):
         return self.rows[cell.row].sites.format(seed=cell.seed)
 
     def partitions(self, cells: Sequence[Cell]) -> dict[str, list[str]]:
-        """Return folder of site files -> arguments of ``fedward partition``, as the cells need it."""
+        """Return folder of site files -> arguments of ``fedward partition``, for the cells."""
         needed = sorted({(self.rows[cell.row].sites, cell.seed) for cell in cells})
         arguments = {}
         for folder, seed in needed:

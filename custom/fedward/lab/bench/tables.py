@@ -54,7 +54,7 @@ def further_tables(results: Results) -> str:
 
 
 def _folded(summary: str, table: str) -> str:
-    """Return a table that a click unfolds, on GitHub and on the site; empty if there is no table."""
+    """Return a table that a click unfolds, on GitHub and on the site; empty without a table."""
     if not table:
         return ""
     summary_line = f'<details markdown="1"><summary>{summary}</summary>'

@@ -1,1 +1,1 @@
-"""``fedward partition``: a data set that lies in one place becomes the site files of a federation."""
+"""``fedward partition``: a data set in one place becomes the site files of a federation."""

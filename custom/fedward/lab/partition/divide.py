@@ -160,7 +160,7 @@ def _spread(pool: Pool, rows: Rows, sites: int, gamma: float, seed: int) -> list
 
 
 def _groups(pool: Pool, rows: Rows) -> tuple[npt.NDArray[np.int64], Labels]:
-    """Return the number of each row's group, in order of first occurrence, and each group's class."""
+    """Return each row's group as a number, in order of first occurrence, and each group's class."""
     place: dict[str, int] = {}
     member = np.array([place.setdefault(pool.groups[row], len(place)) for row in rows], np.int64)
     return member, commonest_labels(member, pool.kinds[rows], len(place))

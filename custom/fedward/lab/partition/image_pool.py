@@ -199,7 +199,7 @@ def _listing(
     site_rows: Mapping[str, Rows],
     out: Path,
 ) -> Listing:
-    """Return what a site's file says of its images; see :class:`fedward.lab.partition.pool.Pool`."""
+    """Return how a site's file names its images; see :class:`fedward.lab.partition.pool.Pool`."""
     table = io.StringIO(newline="")
     writer = csv.writer(table)
     writer.writerow(["sample_id", "image", "label", "group", "split"])

@@ -190,7 +190,7 @@ def _label_names(
 def _columns(
     others: Arrays, prefixes: Sequence[str], counts: Sequence[int]
 ) -> dict[str, list[str]]:
-    """Return the columns by name, with a text for each image; empty for splits without the array."""
+    """Return column -> a text for each image, which is empty in splits without the array."""
     names = set()
     for prefix in prefixes:
         names |= {name.removeprefix(prefix) for name in others if name.startswith(prefix)}
@@ -227,7 +227,7 @@ def _listing(
     site_rows: Mapping[str, Rows],
     _out: Path,
 ) -> Listing:
-    """Return what a site's file says of its images; see :class:`fedward.lab.partition.pool.Pool`."""
+    """Return how a site's file names its images; see :class:`fedward.lab.partition.pool.Pool`."""
     content = {"kind": "npz", "file": str(path.resolve()), "labels": dict(class_of)}
     chosen = {split: indices[rows].tolist() for split, rows in site_rows.items()}
     return Listing(content, {"indices": chosen})
