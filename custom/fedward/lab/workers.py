@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from fedward.client.client import Client
 from fedward.errors import WorkError
 from fedward.lab.processes import begin_process, fork_server
 from fedward.methods import method_of
@@ -27,6 +26,7 @@ from fedward.security.encryption import SiteKey
 from fedward.terminal import reason
 
 if TYPE_CHECKING:
+    from fedward.client.client import Client
     from fedward.lab.local import Sites
 
 _PRELOADED = ("fedward.lab.local", "fedward.training.trainer")
@@ -256,7 +256,7 @@ def _work(connection: Connection, start: _Start) -> None:
     logging.basicConfig(level=start.log_level, handlers=[log], format="%(message)s")
     key = SiteKey(start.key) if start.key else None
     algorithm = method_of(start.sites.experiment)
-    clients: dict[str, Client] = {}
+    clients: dict[str, "Client"] = {}
     with suppress(*_GONE):
         while True:
             task: _Task = connection.recv()
