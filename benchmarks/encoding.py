@@ -271,13 +271,9 @@ def carry_out(name: str, seed: int, out: Path) -> Run:
     folder = out / name.replace(" ", "-").replace(",", "") / f"seed-{seed}"
     if variant["plain"]:
         with plain_peers():
-            run_or_resume(
-                experiment, folder, simulated_sites(experiment), None, out / "cache"
-            )
+            run_or_resume(experiment, folder, simulated_sites(experiment), None, out / "cache")
     else:
-        run_or_resume(
-            experiment, folder, simulated_sites(experiment), None, out / "cache"
-        )
+        run_or_resume(experiment, folder, simulated_sites(experiment), None, out / "cache")
     return whole_run(folder)
 
 
@@ -295,7 +291,11 @@ def runs(seeds: int, out: Path) -> None:
             )
             print(f"seed {seed}, {name}: {metrics_by_variant[name][-1]}", flush=True)
     print(f"\n### FedPerl's job over {seeds} seeds: test metrics after the last round\n")
-    print("\n".join(header_lines(["variant", *METRICS, *(f"{metric}, difference" for metric in METRICS)])))
+    print(
+        "\n".join(
+            header_lines(["variant", *METRICS, *(f"{metric}, difference" for metric in METRICS)])
+        )
+    )
     (base, *_) = VARIANTS
     for name, values in metrics_by_variant.items():
         columns = {metric: [row[metric] for row in values] for metric in METRICS}

@@ -8,6 +8,7 @@ As with all processes of :mod:`multiprocessing`, each imports the script that wa
 of one's own must start its runs below ``if __name__ == "__main__":``.
 """
 
+import gc
 import multiprocessing
 import os
 import signal
@@ -60,6 +61,8 @@ def begin_process(environment: Mapping[str, str]) -> None:
     a terminal, and is left to the command.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    # Else each full collection would visit, and so copy, all that is shared with the fork server.
+    gc.freeze()
     os.environ.clear()
     os.environ.update(environment)
     threading.Thread(target=_end_with_the_command, daemon=True).start()

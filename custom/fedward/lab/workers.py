@@ -256,7 +256,7 @@ def _work(connection: Connection, start: _Start) -> None:
     logging.basicConfig(level=start.log_level, handlers=[log], format="%(message)s")
     key = SiteKey(start.key) if start.key else None
     algorithm = method_of(start.sites.experiment)
-    clients: dict[str, "Client"] = {}
+    clients: dict[str, Client] = {}
     with suppress(*_GONE):
         while True:
             task: _Task = connection.recv()
