@@ -1018,7 +1018,7 @@ def test_the_documented_noise_works_as_it_is_written(kit, page):
     else:
         kit.privacy({"name": "clinical", "task_result_filters": [rules]})
     assert "1734 are left" in kit.check()["noise"].found
-    assert "1734 releases" in (ROOT / "docs" / "privacy.md").read_text()
+    assert "1734 releases" in (ROOT / "docs" / "noise.md").read_text()
 
 
 @pytest.mark.parametrize(

@@ -1055,7 +1055,7 @@ def kits(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("provisioned")
     root = Path(__file__).parents[2]
     project = yaml.safe_load((root / "provisioning" / "project.yml").read_text())
-    text = (root / "docs" / "privacy.md").read_text()
+    text = (root / "docs" / "encryption.md").read_text()
     lines = text.split("```yaml\n# last in builders of project.yml\n")[1].split("```")[0]
     project["builders"] += yaml.safe_load(lines)
     (folder / "project.yml").write_text(yaml.safe_dump(project, sort_keys=False))

@@ -3,7 +3,7 @@
 import argparse
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 from fedward.errors import ConfigError
 from fedward.terminal import complain, named_column
@@ -15,7 +15,8 @@ if TYPE_CHECKING:
 
 def add_evaluate(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of ``evaluate``."""
-    add = _about_a_run(parser, _evaluate)
+    _about_a_run(parser, _evaluate)
+    add = parser.add_argument
     site_file = "the file that describes a site's data; it need not have joined"
     add("site_file", type=Path, metavar="SITE_FILE", help=site_file)
     split = "images to evaluate: test, val, or train, those with a label (default: test)"
@@ -45,7 +46,8 @@ def add_evaluate(parser: argparse.ArgumentParser) -> None:
 
 def add_predict(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of ``predict``."""
-    add = _about_a_run(parser, _predict)
+    _about_a_run(parser, _predict)
+    add = parser.add_argument
     images = "a folder of images, a CSV that lists some, an npz file, or one image"
     add("images", type=Path, metavar="IMAGES", help=images)
     add(
@@ -79,7 +81,8 @@ def add_predict(parser: argparse.ArgumentParser) -> None:
 
 def add_export(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of ``export``."""
-    add = _about_a_run(parser, _export)
+    _about_a_run(parser, _export)
+    add = parser.add_argument
     add(
         "--onnx",
         type=_file,
@@ -98,8 +101,8 @@ def add_export(parser: argparse.ArgumentParser) -> None:
 
 def _about_a_run(
     parser: argparse.ArgumentParser, command: Callable[[argparse.Namespace], int]
-) -> Callable[..., Any]:
-    """Set what a parser runs, add the arguments that name a model, and return ``add_argument``."""
+) -> None:
+    """Set what a parser runs, and add the arguments that name a model."""
     parser.set_defaults(command=command)
     add = parser.add_argument
     add("run", type=Path, metavar="RUN_FOLDER", help="a finished run")
@@ -109,7 +112,6 @@ def _about_a_run(
         help="the model of the last round (default: of the best round by validation, which "
         "report.html describes)",
     )
-    return add
 
 
 def _add_calibration(parser: argparse.ArgumentParser) -> None:
