@@ -149,6 +149,7 @@ def kit_files() -> set[str]:
     return {f"fedward_kit_{name}.prom" for name in (SERVER, *EVERYONE)}
 
 
+@pytest.mark.slow
 def test_a_job_by_flares_own_command_runs_as_a_run_of_its_own(federation, tmp_path, watched):
     """A site reads its site file again for each job, without a restart."""
     site_file = federation.kit("hospital-a") / "local" / "fedward_site.yaml"

@@ -417,6 +417,7 @@ def test_code_in_a_jobs_folder_is_not_found(federation, tmp_path):
     "code and a class that imports it, by a server that lets everything pass",
     "refused by every site; nothing is imported",
 )
+@pytest.mark.slow
 def test_sites_refuse_it_whatever_the_server_does(federation, tmp_path):
     let_everything_pass(federation)
     change = loader(CLIENT, federation.code)

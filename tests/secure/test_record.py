@@ -57,6 +57,7 @@ def lines(log: str) -> list[dict[str, Any]]:
     return [json.loads(line) for line in Path(log).read_text().splitlines()]
 
 
+@pytest.mark.slow
 def test_the_record_of_a_job_fits_the_logs_of_all_sites(federation, tmp_path, capsys):
     """Also the log of the site whose updates are noisy when they leave."""
     export_job(experiment(), tmp_path / "job", clinical=True)

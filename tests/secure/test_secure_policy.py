@@ -118,11 +118,16 @@ def test_one_image_of_one_hospital_is_not_for_the_lead(federation, lead, tmp_pat
             {"options": {"images_per_round": 8 * 10**9}},
             "maximum_images: at most 1000000, the job says 8000000000",
         ),
-        (
+        pytest.param(
             {"options": {"images_per_round": None, "local_epochs": 10**9}},
             "maximum_images: at most 1000000, the round would go through more here",
+            marks=pytest.mark.slow,
         ),
-        ({"data": DataSpec(image_size=1024)}, "maximum_image_size: at most 512, the job says 1024"),
+        pytest.param(
+            {"data": DataSpec(image_size=1024)},
+            "maximum_image_size: at most 512, the job says 1024",
+            marks=pytest.mark.slow,
+        ),
     ],
 )
 def test_no_job_is_endless_work(federation, lead, tmp_path, changes, reason):
@@ -142,6 +147,7 @@ def test_no_job_is_endless_work(federation, lead, tmp_path, changes, reason):
     "with fewer than three replies refused by every hospital; with three the average is worth two "
     "and a half hospitals",
 )
+@pytest.mark.slow
 def test_no_average_of_three_is_one_of_two(federation, lead, tmp_path):
     scaled = {"rounds": 1, "distance_scale": 1e7}
     two_replies = clinical("wfedavg", minimum_replies=2, options=scaled)
@@ -166,7 +172,11 @@ def test_no_average_of_three_is_one_of_two(federation, lead, tmp_path):
     ("options", "setting"),
     [
         ({"anonymise": False}, "anonymise = false"),
-        ({"committee": 1, "allow_single_peer": True}, "allow_single_peer = true"),
+        pytest.param(
+            {"committee": 1, "allow_single_peer": True},
+            "allow_single_peer = true",
+            marks=pytest.mark.slow,
+        ),
     ],
 )
 def test_no_hospitals_model_is_for_another(federation, tmp_path, capsys, options, setting):
