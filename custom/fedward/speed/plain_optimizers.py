@@ -8,6 +8,10 @@ Why: the wrappers ask torch's compiler (``torch._dynamo``) to leave them out, an
 to ask. Nothing here compiles a network.
 
 Versions: torch 2.14. Where a version wraps fewer methods, those are taken as they are.
+
+Ratio, by CPU time of two pairs of runs of the job ``fedavg`` with two sites and two rounds: 1.15
+(1.11 to 1.19) in FLARE's simulator, 1.29 in one process; ``python benchmarks/tricks.py
+plain_optimizers``.
 """
 
 from inspect import unwrap

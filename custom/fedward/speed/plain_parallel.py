@@ -10,9 +10,8 @@ a network.
 
 Versions: torch 2.14.
 
-Ratio: 1.30 by CPU time (two pairs of runs) for the job ``fedavg`` at a site with ``processes: 2``
-and 2,700 images, two rounds; ``python benchmarks/tricks.py plain_parallel`` measures the same on
-fewer images.
+Ratio: 1.30 by CPU time (two pairs of runs) for the job ``fedavg`` at one site with ``processes: 2``
+and 4,700 images, two rounds.
 """
 
 import sys
