@@ -25,8 +25,9 @@ def written() -> set[str]:
         (PACKAGE / file).read_text() for file in ("server/job_metrics.py", "flare/kits/metrics.py")
     )
     names = re.findall(r'(?:Family|_by_site)\(\s*f?"([a-z_{}]+)"', text)
-    ways = [name.replace("{way}", way) for name in names for way in ("down", "up")]
-    return {f"fedward_{name}" for name in ways}
+    directions = ("down", "up")
+    expanded = [name.replace("{direction}", way) for name in names for way in directions]
+    return {f"fedward_{name}" for name in expanded}
 
 
 def named(expressions: list[str]) -> set[str]:

@@ -65,7 +65,8 @@ class Target:
             suppress(ConnectionError),
         ):
             sending.sendall(content)
-            sending.shutdown(socket.SHUT_WR)
+            with suppress(OSError):  # the page may have ended the connection already
+                sending.shutdown(socket.SHUT_WR)
             while part := sending.recv(65536):
                 answer += part
         return answer

@@ -141,7 +141,7 @@ def test_a_late_site_is_told_the_global_model_replaces_its_own(tmp_path, caplog)
     assert site.handle(request(experiment, 4, "query", 5)).meta["label_counts"]["asked"] == 9, (
         "what it missed, too"
     )
-    assert "no own model yet, the global one stands for it" in caplog.text
+    assert "no own model yet, the global one is used in its place" in caplog.text
 
 
 def test_only_counts_of_labels_leave_the_site(tmp_path):

@@ -144,7 +144,7 @@ def test_one_that_others_may_know_or_that_is_damaged_is_refused(tmp_path, spoil)
 
 def ask(experiment: Experiment, task: str, round_: int = 1) -> Message:
     """Return a request for a task in a round."""
-    model = initial_model(experiment, None, method_of(experiment)).state
+    model = initial_model(experiment).state
     message = requests(experiment, Exchange(1, model, {HERE: ClientTask(task)}))[HERE]
     return Message({**message.meta, "members": 3, "round": round_}, message.arrays)
 
@@ -166,7 +166,7 @@ DRAWING = [
 @pytest.mark.parametrize(("method", "options", "changes", "task"), DRAWING)
 def test_draws_depend_on_the_secret(tmp_path, method, options, changes, task):
     experiment = hospital(method, options=options, **changes)
-    first = initial_model(experiment, None, method_of(experiment))
+    first = initial_model(experiment)
     asked = ask(experiment, task)
     base = {} if first.base is None else {"base": first.base}
     asked = Message({**asked.meta, **base}, asked.arrays)

@@ -13,10 +13,10 @@ from fedward import cli
 from fedward.config import DataSpec
 from fedward.errors import ConfigError, DataError
 from fedward.lab.partition.cut import Wanted, partition
+from fedward.labels import class_counts, known, strata
 from fedward.sites import Images, load_site
 from fedward.sites.check import site_problems
 from fedward.sites.doctor import examine, run
-from fedward.sites.labels import class_counts, known, strata
 from findings import FINDINGS, SPEC, write_findings
 
 LABELS = np.array([[1, 1, 0], [0, 0, 0], [-1, -1, -1], [1, 0, 0], [0, 1, 0], [1, 0, 1]])

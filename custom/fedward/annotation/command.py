@@ -102,7 +102,7 @@ def _check_kind(queue: "Queue", kind: LabelKind) -> None:
 def _check(options: argparse.Namespace, kind: LabelKind) -> None:
     from fedward.annotation.handover import FORMS
     from fedward.annotation.records import NO_CLASS
-    from fedward.sites.labels import NO_FINDING, SEPARATOR
+    from fedward.labels import NO_FINDING, SEPARATOR
 
     different = len(set(options.classes))
     taken = {*NO_CLASS, "skip", "undo", "skipped"}

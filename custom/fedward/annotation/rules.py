@@ -9,7 +9,7 @@ from functools import cached_property
 
 from fedward.annotation.records import NO_CLASS, NONE_OF_THESE
 from fedward.label_kinds import ONE_LABEL, LabelKind
-from fedward.sites.labels import NO_FINDING, SEPARATOR
+from fedward.labels import NO_FINDING, SEPARATOR
 
 
 @dataclass(frozen=True)

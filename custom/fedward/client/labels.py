@@ -17,9 +17,9 @@ from fedward.annotation.records import REFUSED
 from fedward.client.memory import site_records
 from fedward.errors import WorkError, listed
 from fedward.label_kinds import kind_of_labels
+from fedward.labels import Label
 from fedward.security.questions import Query
 from fedward.sites import SiteData
-from fedward.sites.data import Label
 
 _log = logging.getLogger(__name__)
 

@@ -9,6 +9,7 @@ from typing import Any
 from fedward.client.admission import Admission
 from fedward.client.labels import SiteLabels, annotators_of, labels_in
 from fedward.client.site_data import DataSource
+from fedward.labels import Label
 from fedward.methods.abilities import LabelPurchases
 from fedward.methods.fedal.out_of_distribution import LEAST_LABELLED, out_of_distribution
 from fedward.methods.fedal.out_of_distribution import USES as FILTER_USES
@@ -16,7 +17,6 @@ from fedward.methods.samplers import Pool, Uses, sampler_of
 from fedward.methods.workflow import QUERY, State
 from fedward.protocol.requests import TaskRequest
 from fedward.sites import Images, SiteData
-from fedward.sites.data import Label
 from fedward.storage.checkpoint import save_json
 from fedward.storage.disk import PRIVATE, make_folder
 from fedward.training.learner import Aborted, Learner

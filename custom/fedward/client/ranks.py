@@ -24,6 +24,7 @@ from fedward.client.site_data import DataSource
 from fedward.config import Experiment
 from fedward.digests import digest
 from fedward.errors import ConfigError, DataError
+from fedward.labels import Label
 from fedward.methods import method_of
 from fedward.methods.requirements import Feature
 from fedward.methods.steps import batch_sizes
@@ -31,7 +32,6 @@ from fedward.methods.workflow import State
 from fedward.security.secret import site_secret
 from fedward.seeds import Draws, derive
 from fedward.sites import SiteData
-from fedward.sites.data import Label
 from fedward.storage.checkpoint import StoredState, by_role, flat, save_json, save_model
 from fedward.training.device_data import DeviceData
 from fedward.training.distributed.launch import launch, private_folder, work

@@ -17,7 +17,7 @@ from fedward.evaluation.clinical import Share, accuracy, balanced_accuracy, cali
 from fedward.evaluation.intervals import bootstrap_intervals
 from fedward.evaluation.multi_label import THRESHOLD, evaluated, one_versus_rest, per_class
 from fedward.evaluation.small_counts import SMALLEST_COUNT
-from fedward.sites.labels import strata
+from fedward.labels import strata
 
 THRESHOLDS = (0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99)
 """Thresholds of confidence below which images may be referred to a person."""

@@ -8,7 +8,8 @@ from numpy.typing import NDArray
 
 from fedward.evaluation.classification import Array
 from fedward.evaluation.small_counts import SMALLEST_COUNT
-from fedward.sites.data import Images, Labels
+from fedward.labels import Labels
+from fedward.sites.data import Images
 
 
 def unit_labels(images: Images) -> tuple[NDArray[np.intp], Labels]:

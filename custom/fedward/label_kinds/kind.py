@@ -7,11 +7,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from fedward.errors import listed
+from fedward.errors import BadRow, listed
 from fedward.evaluation.classification import Metric, MetricFunction
-from fedward.sites.data import Label, Labels
-from fedward.sites.decoding import BadRow
-from fedward.sites.labels import SEPARATOR
+from fedward.labels import SEPARATOR, Label, Labels
 
 if TYPE_CHECKING:
     from fedward.methods.outputs import Outputs
@@ -86,7 +84,7 @@ class LabelKind(ABC):
             classes: K names, in the job's order.
 
         Returns:
-            What :data:`fedward.sites.data.Label` describes; -1 where there is no label.
+            What :data:`fedward.labels.Label` describes; -1 where there is no label.
         """
 
     @abstractmethod

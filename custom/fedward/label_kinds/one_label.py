@@ -6,13 +6,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fedward.errors import BadRow
 from fedward.evaluation.binned import binned_counts
 from fedward.evaluation.classification import Metric, MetricFunction, classification_metrics
 from fedward.evaluation.names import OVERALL
 from fedward.label_kinds.kind import LabelKind
-from fedward.sites.data import Label, Labels
-from fedward.sites.decoding import BadRow
-from fedward.sites.labels import class_counts
+from fedward.labels import Label, Labels, class_counts
 
 if TYPE_CHECKING:
     from fedward.methods.outputs import Outputs

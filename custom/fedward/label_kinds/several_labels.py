@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fedward.errors import BadRow
 from fedward.evaluation.classification import Metric, MetricFunction
 from fedward.evaluation.multi_label import (
     THRESHOLD,
@@ -16,9 +17,7 @@ from fedward.evaluation.multi_label import (
 from fedward.evaluation.names import MULTI_LABEL
 from fedward.evaluation.small_counts import SMALLEST_COUNT
 from fedward.label_kinds.kind import LabelKind
-from fedward.sites.data import Label, Labels
-from fedward.sites.decoding import BadRow
-from fedward.sites.labels import NO_FINDING, SEPARATOR
+from fedward.labels import NO_FINDING, SEPARATOR, Label, Labels
 
 if TYPE_CHECKING:
     from fedward.methods.outputs import Outputs

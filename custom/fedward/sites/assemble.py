@@ -6,9 +6,9 @@ import numpy as np
 import numpy.typing as npt
 
 from fedward.errors import DataError
-from fedward.sites.data import SPLITS, Images, Labels, Row, SiteData
+from fedward.labels import Labels, known, strata
+from fedward.sites.data import SPLITS, Images, Row, SiteData
 from fedward.sites.decoding import Pixels
-from fedward.sites.labels import known, strata
 from fedward.sites.split import labelled_share
 
 

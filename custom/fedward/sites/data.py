@@ -7,16 +7,8 @@ from typing import Literal, NamedTuple, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from fedward.labels import Label, Labels, known
 from fedward.sites.decoding import Pixels
-from fedward.sites.labels import known
-
-Label: TypeAlias = int | Sequence[int]
-"""Label of one image: the index of its class, -1 = none.
-
-In a multi-label job it is 0 or 1 for each of K classes, all -1 = none.
-"""
-Labels: TypeAlias = npt.NDArray[np.int64]
-"""Labels of N images: (N,), or in a multi-label job (N, K)."""
 
 Annotation: TypeAlias = Literal["none", "oracle", "queue"]
 """Who gives labels that a job asks for.

@@ -15,13 +15,13 @@ from PIL import Image, ImageDraw, ImageFont
 
 from fedward import private
 from fedward.errors import DataError, listed, quoted
+from fedward.labels import NO_FINDING, class_counts, shows, shows_none
 from fedward.sites import load_site
 from fedward.sites.data import Images, SiteData
 from fedward.sites.decoding import as_image
 from fedward.sites.files import is_dicom, series_files
 from fedward.sites.headers import header_notes, patient_numbers
 from fedward.sites.identifying import identifying_notes
-from fedward.sites.labels import NO_FINDING, class_counts, shows, shows_none
 from fedward.sites.manifest import read_entries
 from fedward.sites.site_file import ManifestSite, read_site_file
 from fedward.terminal import shortened

@@ -4,7 +4,8 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
-from fedward.sites.decoding import ENDINGS, BadRow
+from fedward.errors import BadRow
+from fedward.sites.decoding import ENDINGS
 from fedward.text import natural
 
 

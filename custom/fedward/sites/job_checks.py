@@ -4,8 +4,8 @@ from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING
 
 from fedward.errors import DataError, listed
+from fedward.labels import NO_FINDING, SEPARATOR
 from fedward.sites.data import Rejected
-from fedward.sites.labels import NO_FINDING, SEPARATOR
 from fedward.sites.site_file import ManifestSite, NpzSite
 from fedward.yaml_text import write_yaml
 

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 Whole: TypeAlias = npt.NDArray[np.int64]
-"""N whole numbers: labels, :func:`fedward.sites.labels.strata` of several labels, or parts."""
+"""N whole numbers: labels, :func:`fedward.labels.strata` of several labels, or parts."""
 
 
 def group_split(groups: Sequence[str], labels: Whole, shares: Sequence[float], seed: int) -> Whole:

@@ -3,9 +3,8 @@
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, TypeAlias
 
-from fedward.sites.data import Label
-from fedward.sites.decoding import BadRow
-from fedward.sites.labels import NO_FINDING
+from fedward.errors import BadRow
+from fedward.labels import NO_FINDING, Label
 
 if TYPE_CHECKING:
     from fedward.label_kinds import LabelKind

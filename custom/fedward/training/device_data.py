@@ -5,9 +5,9 @@ from functools import cached_property
 
 import torch
 
+from fedward.labels import class_counts
 from fedward.methods.class_weights import class_weights
 from fedward.sites import Images, SiteData
-from fedward.sites.labels import class_counts
 from fedward.training.batches import Pixels, Samples
 
 

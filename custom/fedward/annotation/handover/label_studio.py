@@ -19,7 +19,7 @@ from fedward.annotation.handover.content import Content, stem
 from fedward.annotation.handover.json_file import part, read_json, text
 from fedward.annotation.records import Decision, Refused, Request, Return, Returned
 from fedward.annotation.rules import Rules
-from fedward.sites.labels import NO_FINDING, SEPARATOR
+from fedward.labels import NO_FINDING, SEPARATOR
 
 _CONTROL = "class"
 _OBJECT = "image"

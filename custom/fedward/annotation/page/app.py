@@ -23,7 +23,7 @@ from fedward.annotation.page.guard import Guard
 from fedward.annotation.pictures import LARGEST, Pictures
 from fedward.annotation.records import NO_FORMULA, is_formula, plain_name
 from fedward.errors import DataError
-from fedward.sites.labels import NO_FINDING
+from fedward.labels import NO_FINDING
 
 KEYS = "1234567890abdeghijkmopqrtvyz"
 """Keys of the classes in turn; c, f, l, n, s, u, w and x mean something else."""

@@ -3,18 +3,17 @@
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from fedward.errors import DataError
+from fedward.errors import BadRow, DataError
 from fedward.lab.partition.image_pool import SPLIT_NAMES, ListedImage, image_pool, refuse_many
 from fedward.lab.partition.pool import Pool
 from fedward.label_kinds import SEVERAL_LABELS, kind_of_field
-from fedward.sites.decoding import BadRow
+from fedward.labels import SEPARATOR
 from fedward.sites.image_list import (
     ImageFinder,
     column_names,
     columns_by_purpose,
     read_image_list,
 )
-from fedward.sites.labels import SEPARATOR
 from fedward.sites.rendering import PLAIN, Rendering
 from fedward.sites.table import Record
 from fedward.sites.written import check_columns, words

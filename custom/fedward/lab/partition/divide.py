@@ -17,8 +17,9 @@ import numpy.typing as npt
 
 from fedward.errors import ConfigError, did_you_mean
 from fedward.lab.partition.pool import Cut, Pool, Rows
+from fedward.labels import Labels
 from fedward.seeds import numpy_generator
-from fedward.sites.data import SPLITS, Labels
+from fedward.sites.data import SPLITS
 from fedward.sites.site_file import ANY_SITE, NO_SITE, Split
 from fedward.sites.split import commonest_labels, group_split
 from fedward.text import natural

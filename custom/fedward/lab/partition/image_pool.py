@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
-from fedward.errors import DataError
+from fedward.errors import BadRow, DataError
 from fedward.lab.partition.pool import (
     Listing,
     Pool,
@@ -19,11 +19,11 @@ from fedward.lab.partition.pool import (
     take_findings,
 )
 from fedward.label_kinds import ONE_LABEL, LabelKind
-from fedward.sites.decoding import BadRow, fit
+from fedward.labels import NO_FINDING
+from fedward.sites.decoding import fit
 from fedward.sites.files import is_volume
 from fedward.sites.headers import patient_numbers
 from fedward.sites.images import open_parts
-from fedward.sites.labels import NO_FINDING
 from fedward.sites.rendering import Rendering
 
 _LOOKED_AT = 16

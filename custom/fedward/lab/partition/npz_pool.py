@@ -20,7 +20,7 @@ from fedward.lab.partition.pool import (
     take_classes,
 )
 from fedward.label_kinds import kind_of_labels
-from fedward.sites.data import Labels
+from fedward.labels import Labels
 from fedward.sites.image_list import GROUP_COLUMNS
 from fedward.sites.npz import read_arrays
 

@@ -10,8 +10,7 @@ import numpy.typing as npt
 
 from fedward.errors import ConfigError, DataError, did_you_mean, listed
 from fedward.label_kinds import LabelKind, kind_of_labels
-from fedward.sites.data import Labels
-from fedward.sites.labels import NO_FINDING, SEPARATOR, strata
+from fedward.labels import NO_FINDING, SEPARATOR, Labels, strata
 from fedward.sites.rendering import PLAIN, Rendering
 from fedward.text import natural
 

@@ -10,8 +10,8 @@ import numpy as np
 
 from fedward.errors import listed
 from fedward.lab.partition.pool import Cut, Pool, Rows
+from fedward.labels import class_counts, known, shows, strata
 from fedward.sites.data_file import DATA_FILE
-from fedward.sites.labels import class_counts, known, shows, strata
 from fedward.sites.split import apportion
 from fedward.terminal import shortened
 
