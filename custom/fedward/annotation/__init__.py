@@ -1,5 +1,7 @@
-"""The answers to a method's queries: a queue in the site's own folder, a local page for clinicians,
-files both ways.
+"""The answers of clinicians to a method's queries.
+
+They are in a queue in the site's own folder. Clinicians answer on a local page, or in other
+programs, which exchange files with the queue.
 
 Nothing in here leaves the site. The federation writes requests and reads labels through
 :class:`Queue`; at the same time ``fedward annotate SITE_FILE`` writes answers, in a process of its

@@ -1,7 +1,9 @@
-"""The audit trail as a CSV: every answer that was ever given, those taken back too."""
+"""The audit trail as a CSV: every answer that was ever given, including those taken back."""
 
 import csv
+import sqlite3
 from pathlib import Path
+from typing import Any
 
 from fedward.annotation.handover.content import appears_whole
 from fedward.annotation.queue import Queue
@@ -23,15 +25,22 @@ _COLUMNS = (
 
 
 def write_audit(queue: Queue, path: Path) -> int:
-    """Write a row for each answer, in the order in which they came; return how many.
+    """Write a row for each answer, in the order in which they came.
 
-    ``counts_for``: the other images of its lesion, by the site file as it is now. ``takes_back``:
-    the number of the answer that an ``undo`` withdraws. Of what a person typed or a file said,
-    nothing begins as a formula.
+    The column ``counts_for`` holds the other images of the lesion, by the site file as it is now.
+    The column ``takes_back`` holds the number of the answer that an ``undo`` withdraws. No cell
+    begins as a formula, because people and files wrote some of them.
+
+    Args:
+        queue: the site's queue.
+        path: the CSV, which must not exist yet.
+
+    Returns:
+        The number of answers.
 
     Raises:
         ConfigError: there is something at ``path``.
-        DataError: the queue or the disk does not let it.
+        DataError: the queue cannot be read, or the file cannot be written.
     """
     with queue.database.reading() as database:
         answers = database.execute("SELECT * FROM answers ORDER BY answer").fetchall()
@@ -39,15 +48,20 @@ def write_audit(queue: Queue, path: Path) -> int:
         table = csv.DictWriter(file, _COLUMNS, quoting=csv.QUOTE_ALL)
         table.writeheader()
         for row in answers:
-            others = [
-                name for name in queue.rules.together(row["sample_id"]) if name != row["sample_id"]
-            ]
-            said = {name: row[name] for name in _COLUMNS if name in row.keys()}  # noqa: SIM118 - a row has no `in`
-            said |= {
-                "number": row["answer"],
-                "counts_for": " ".join(others),
-                "takes_back": row["undoes"],
-            }
-            said["answer"] = row["label"] or row["kind"]
-            table.writerow({name: inert(cell) for name, cell in said.items()})
+            cells = _cells(row, queue)
+            table.writerow({name: inert(cell) for name, cell in cells.items()})
     return len(answers)
+
+
+def _cells(row: sqlite3.Row, queue: Queue) -> dict[str, Any]:
+    """Return the cells of one answer, by column."""
+    sample_id = row["sample_id"]
+    other_ids = [name for name in queue.rules.together(sample_id) if name != sample_id]
+    # `in` would search the values of a row; its columns are in keys().
+    columns = row.keys()
+    cells = {name: row[name] for name in _COLUMNS if name in columns}
+    cells["number"] = row["answer"]
+    cells["counts_for"] = " ".join(other_ids)
+    cells["answer"] = row["label"] or row["kind"]
+    cells["takes_back"] = row["undoes"]
+    return cells

@@ -1,6 +1,4 @@
-"""Window and level of grey images: what values there are, and a picture of those between two of
-them.
-"""
+"""Window and level of grey images: their range of values, and pictures of a part of it."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,79 +26,93 @@ _TAGS = [
 
 @dataclass(frozen=True)
 class Levels:
-    """The values of a grey image and the window it is shown with at first, in units of the
-    modality.
-    """
+    """The range of a grey image and the window it is first shown with, in units of the modality."""
 
     low: float
+    """The smallest value."""
     high: float
+    """The largest value."""
     centre: float
+    """The middle of the first window."""
     width: float
+    """The width of the first window."""
     deep: bool
-    """Whether there is more to see than in the 8 bits of the picture, so that each window is worth
-    a new one.
+    """Whether the file holds more than the 8 bits of a picture, so that each window needs its own.
     """
     inverted: bool = False
     """Whether the lowest value is white."""
 
 
-def levels_of(path: Path, shown: Image.Image, own: Window | None) -> Levels | None:
+def levels_of(path: Path, picture: Image.Image, site_window: Window | None) -> Levels | None:
     """Return the levels of a file; None for colour.
 
     Args:
-        path: of a file that can be read.
-        shown: its picture.
-        own: the site's window for DICOM.
+        path: a file that can be read.
+        picture: its picture.
+        site_window: the site's window for DICOM; None for that of the file.
     """
     if is_dicom(path):
-        return _of_dicom(path, own) if shown.mode == "L" else None
-    values = _deep(path)
-    if values is not None:
-        low = float(values.min())
-        high = float(values.max())
-        return Levels(low, high, (low + high) / 2, high - low, deep=True) if high > low else None
-    return levels_of_picture(shown)
+        return _levels_of_dicom(path, site_window) if picture.mode == "L" else None
+    values = _deep_values(path)
+    if values is None:
+        return levels_of_picture(picture)
+    low = float(values.min())
+    high = float(values.max())
+    if high <= low:
+        return None
+    return Levels(low, high, (low + high) / 2, high - low, deep=True)
 
 
 def levels_of_stack(stack: Stack) -> Levels:
     """Return the levels of all slices of a volume."""
-    return Levels(float(stack.values.min()), float(stack.values.max()), *stack.window, deep=True)
+    low = float(stack.values.min())
+    high = float(stack.values.max())
+    centre, width = stack.window
+    return Levels(low, high, centre, width, deep=True)
 
 
-def levels_of_picture(shown: Image.Image) -> Levels | None:
-    """Return the levels of 8 bits; None for colour."""
-    if shown.mode == "RGB":
-        pixels = np.asarray(shown)
-        grey = bool((pixels[..., :1] == pixels).all())
+def levels_of_picture(picture: Image.Image) -> Levels | None:
+    """Return the levels of a picture of 8 bits; None for colour."""
+    if picture.mode == "RGB":
+        pixels = np.asarray(picture)
+        is_grey = bool((pixels[..., :1] == pixels).all())
     else:
-        grey = shown.mode == "L"
-    return Levels(0, 255, 127.5, 255, deep=False) if grey else None
+        is_grey = picture.mode == "L"
+    return Levels(0, 255, 127.5, 255, deep=False) if is_grey else None
 
 
 def in_window(path: Path, window: Window) -> Image.Image:
-    """Return the picture of a file in a window; that of a file without deep grey values is as ever.
+    """Return the picture of a file in a window.
+
+    The window changes nothing in the picture of a file that has no more than 8 bits.
 
     Raises:
         BadRow: the file cannot be read.
     """
     if is_dicom(path):
         return open_dicom(path, window)
-    shown = open_image(path)
-    values = _deep(path)
+    # It refuses a broken file, so it comes first.
+    picture = open_image(path)
+    values = _deep_values(path)
     if values is None:
-        return shown
+        return picture
     centre, width = window
-    return as_image((np.clip((values - centre) / width + 0.5, 0, 1) * 255).round().astype(np.uint8))
+    shares = np.clip((values - centre) / width + 0.5, 0, 1)
+    return as_image((shares * 255).round().astype(np.uint8))
 
 
-def _of_dicom(path: Path, own: Window | None) -> Levels:
+def _levels_of_dicom(path: Path, site_window: Window | None) -> Levels:
     header = read_header(path, _TAGS)
     slope = float(header.get("RescaleSlope", 1))
     intercept = float(header.get("RescaleIntercept", 0))
-    count = 2 ** int(header.BitsStored)
-    lowest = -count // 2 if header.PixelRepresentation else 0
-    low, high = sorted(slope * value + intercept for value in (lowest, lowest + count - 1))
-    centre, width = own or file_window(header) or ((low + high) / 2, high - low)
+    value_count = 2 ** int(header.BitsStored)
+    is_signed = bool(header.PixelRepresentation)
+    first_stored = -value_count // 2 if is_signed else 0
+    last_stored = first_stored + value_count - 1
+    # A negative slope makes the largest stored value the lowest.
+    low, high = sorted([slope * first_stored + intercept, slope * last_stored + intercept])
+    full_window = ((low + high) / 2, high - low)
+    centre, width = site_window or file_window(header) or full_window
     return Levels(
         low,
         high,
@@ -111,8 +123,8 @@ def _of_dicom(path: Path, own: Window | None) -> Levels:
     )
 
 
-def _deep(path: Path) -> npt.NDArray[np.float64] | None:
-    """Return the grey values of a file that has more than 8 bits of them, upright; None for others."""
+def _deep_values(path: Path) -> npt.NDArray[np.float64] | None:
+    """Return the grey values of a file with more than 8 bits, upright; None for other files."""
     with opened(path) as image:
         if not image.mode.startswith(("I", "F")):
             return None

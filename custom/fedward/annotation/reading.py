@@ -1,4 +1,4 @@
-"""The rules that a site's file says."""
+"""Reading the rules of a queue from a site's file."""
 
 from pathlib import Path
 
@@ -9,32 +9,35 @@ from fedward.sites.table import read_table
 
 
 def read_rules(site_file: Path, label_kind: LabelKind = ONE_LABEL) -> Rules:
-    """Return the rules of a site; an image with an empty cell in the column of lesions stands
-    alone.
+    """Return the rules of a site.
 
-    ``label_kind``: what an image of the job may show.
+    An image with an empty cell in the column of lesions shares its answer with no other.
+
+    Args:
+        site_file: the file that describes the site's images.
+        label_kind: what an image of the job may show.
 
     Raises:
         DataError: the site file or its CSV cannot be read, or the CSV has no such column.
     """
     file = read_site_file(site_file)
-    lesions = (
-        _lesions(file, file.reading.lesion)
-        if isinstance(file, ManifestSite) and file.reading.lesion
-        else {}
-    )
+    lesions: dict[str, tuple[str, str]] = {}
+    if isinstance(file, ManifestSite) and file.reading.lesion:
+        lesions = _lesions(file, file.reading.lesion)
     return Rules(file.reading.readers, frozenset(file.reading.adjudicators), lesions, label_kind)
 
 
 def _lesions(file: ManifestSite, column: str) -> dict[str, tuple[str, str]]:
-    named = [file.columns.sample_id, column, *filter(None, [file.columns.group])]
-    records, _ = read_table(file.manifest, named, file.site)
-    # Sites number the lesions of a patient, so the patient belongs to the lesion's name.
-    return {
-        record.cells[file.columns.sample_id]: (
-            record.cell(file.columns.group),
-            record.cells[column],
-        )
-        for record in records
-        if record.cells[column]
-    }
+    """Return image -> its patient and lesion, for the rows that name a lesion in ``column``."""
+    columns = [file.columns.sample_id, column]
+    if file.columns.group:
+        columns.append(file.columns.group)
+    records, _ = read_table(file.manifest, columns, file.site)
+    lesions: dict[str, tuple[str, str]] = {}
+    for record in records:
+        lesion = record.cells[column]
+        if lesion:
+            # Sites number the lesions of a patient, so the patient belongs to the lesion's name.
+            patient = record.cell(file.columns.group)
+            lesions[record.cells[file.columns.sample_id]] = (patient, lesion)
+    return lesions

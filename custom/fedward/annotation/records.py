@@ -1,5 +1,6 @@
-"""What goes into the queue and what comes out of it; times are UTC as text that sorts (see
-``times``).
+"""The records that go into the queue and come out of it.
+
+Times are UTC, as text that sorts; see :mod:`fedward.annotation.times`.
 """
 
 import unicodedata
@@ -7,28 +8,29 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 
 CANNOT_TELL = "cannot tell"
-"""What a file says where a class would stand, for an image in which nobody can see one."""
+"""The answer in place of a class for an image whose class the reader cannot see."""
 UNUSABLE = "unusable"
-"""The same for an image that shows nothing of use: black, cut, out of focus."""
+"""The answer in place of a class for an image that shows nothing of use: black, cut, blurred."""
 NONE_OF_THESE = "none of these"
-"""The same for a good image that shows none of the classes, or that is not of this task."""
+"""The answer in place of a class for a good image of another class, or of another task."""
 REFUSED = (UNUSABLE, NONE_OF_THESE)
-"""What is said of images that are not to be trained on."""
+"""The answers about images that are not to be trained on."""
 NO_CLASS = (CANNOT_TELL, *REFUSED)
+"""All answers that are not classes."""
 LONGEST_NAME = 80
-"""Letters of a reader's name."""
+"""The most letters of a reader's name."""
 NOBODY = "unknown"
 """The annotator of an answer whose file names none."""
 NO_FORMULA = "a reader's name that does not begin with = + - @ or a control character"
-"""What is expected where :func:`is_formula`."""
+"""The text that refuses a name for which :func:`is_formula` holds."""
 
 
 def plain_name(name: str) -> str:
     """Return a reader's name in one spelling, whichever way it was typed.
 
     Raises:
-        ValueError: it is empty, longer than 80 letters, or holds what nobody can see; the text is
-            what was expected.
+        ValueError: the name is empty, longer than 80 letters, or has letters that are not visible;
+            the message says what was expected.
     """
     name = " ".join(unicodedata.normalize("NFC", name).split())
     if not 1 <= len(name) <= LONGEST_NAME or not name.isprintable():
@@ -43,22 +45,22 @@ def is_formula(name: str) -> bool:
 
 @dataclass(frozen=True)
 class Request:
-    """One image the federation asks about, by its newest request."""
+    """One image that the federation asks about, by its newest request."""
 
     sample_id: str
     run: str
     round: int
     strategy: str
     score: float | None
-    """As the strategy gave it: higher is asked first. None: the strategy gives none."""
+    """The strategy's score: a higher one is asked first. None: the strategy gives none."""
     time: str
     withdrawn: bool
-    """Whether only runs that are over have asked, so that nobody is asked any more."""
+    """Whether only runs that are over asked for it, so that readers are not asked any more."""
 
 
 @dataclass(frozen=True)
 class Decision:
-    """What one annotator says of one image at present."""
+    """The present answer of one annotator about one image."""
 
     sample_id: str
     annotator: str
@@ -73,30 +75,30 @@ class Decision:
 
     @property
     def text(self) -> str:
-        """Return the class, or what is said in its place."""
+        """The class, or the answer in its place."""
         return self.kind if self.label is None else self.label
 
 
 DECISION = ", ".join(field.name for field in fields(Decision))
-"""The columns of one, in SQL."""
+"""The columns of a decision, in SQL."""
 
 
 @dataclass(frozen=True)
 class Returned:
-    """One answer as a hand-over file words it; an empty ``time`` means none, ``where`` is its place
-    in the file.
-    """
+    """One answer as a returned file words it."""
 
     where: str
+    """Its place in the file, such as ``line 3``."""
     sample_id: str
     label: str
     annotator: str
     time: str
+    """The time of the decision, as the file writes it; empty for none."""
 
 
 @dataclass(frozen=True)
 class Refused:
-    """An entry of a file that is no answer, and why."""
+    """An entry of a file that cannot be used, and the reason."""
 
     where: str
     sample_id: str
@@ -105,64 +107,71 @@ class Refused:
 
 @dataclass(frozen=True)
 class Return:
-    """All that a hand-over file holds: answers, entries that are none, and images it leaves open."""
+    """The content of a returned file."""
 
     form: str
+    """The name of its format."""
     answers: Sequence[Returned]
     refused: Sequence[Refused] = ()
     open: int = 0
+    """The number of images that it leaves without an answer."""
 
 
 @dataclass(frozen=True)
 class Conflict:
-    """An image of which annotators, or a file and the queue, say different things."""
+    """An image for which annotators, or a file and the queue, give different answers."""
 
     sample_id: str
     kept: Decision
+    """The decision that counts."""
     others: tuple[Decision, ...]
+    """The decisions that differ from it."""
 
 
 @dataclass(frozen=True)
 class Imported:
-    """What became of a hand-over file."""
+    """The result of importing a returned file."""
 
     source: str
+    """The format and the name of the file."""
     added: int
+    """The number of new answers."""
     known: int
-    """Answers the queue had already."""
+    """The number of answers that the queue had already."""
     open: int
-    """Entries without an answer yet."""
+    """The number of entries without an answer yet."""
     unknown_ids: tuple[str, ...]
-    """Not among the site's images. Their answers are kept, and count once the site file names the
-    images.
+    """Ids that are not among the site's images.
+
+    Their answers are stored, and count once the site file names the images.
     """
     refused: tuple[Refused, ...]
     conflicts: tuple[Conflict, ...]
 
     def text(self) -> str:
-        """Return the account for a console, every unknown id, refused entry and conflict listed."""
-        lines = [
-            f"{self.source}: {self.added} new answers, {self.known} known already, {self.open} without an answer"
+        """Return the account for a console, with every unknown id, refused entry and conflict."""
+        refused = [
+            f"{entry.where} ({entry.sample_id or 'no id'}): {entry.reason}"
+            for entry in self.refused
         ]
-        sections = (
-            ("Unknown ids (kept; the site file names no such image)", self.unknown_ids),
-            (
-                "Not understood",
-                [
-                    f"{item.where} ({item.sample_id or 'no id'}): {item.reason}"
-                    for item in self.refused
-                ],
-            ),
-            ("Conflicts (the newest answer stands)", [_conflict(item) for item in self.conflicts]),
-        )
-        for title, items in sections:
-            if items:
-                lines += [
-                    "",
-                    f"{title}: {len(items)}",
-                    *(f"  - {_one_line(item)}" for item in items),
-                ]
+        conflicts = [_conflict_text(conflict) for conflict in self.conflicts]
+        lines = [
+            f"{self.source}: {self.added} new answers, {self.known} known already, "
+            f"{self.open} without an answer"
+        ]
+        lines += _section("Unknown ids (kept; the site file names no such image)", self.unknown_ids)
+        lines += _section("Not understood", refused)
+        lines += _section("Conflicts (the newest answer stands)", conflicts)
         return "\n".join(lines)
+
+
+def _section(title: str, items: Sequence[str]) -> list[str]:
+    """Return the lines of one part of the account; none without items."""
+    if not items:
+        return []
+    lines = ["", f"{title}: {len(items)}"]
+    lines += [f"  - {_one_line(item)}" for item in items]
+    return lines
 
 
 def _one_line(text: str) -> str:
@@ -170,30 +179,30 @@ def _one_line(text: str) -> str:
     return " ".join(text.split())
 
 
-def _conflict(conflict: Conflict) -> str:
-    def said(decision: Decision) -> str:
-        return f"{decision.text} ({decision.annotator}, {decision.time}, {decision.source})"
+def _conflict_text(conflict: Conflict) -> str:
+    others = ", ".join(_decision_text(decision) for decision in conflict.others)
+    return f"{conflict.sample_id}: {_decision_text(conflict.kept)}; not {others}"
 
-    return (
-        f"{conflict.sample_id}: {said(conflict.kept)}; not {', '.join(map(said, conflict.others))}"
-    )
+
+def _decision_text(decision: Decision) -> str:
+    return f"{decision.text} ({decision.annotator}, {decision.time}, {decision.source})"
 
 
 @dataclass(frozen=True)
 class Agreement:
-    """How often annotators agree, over the questions that at least two of them could decide, before
-    adjudication.
+    """How often annotators agree before adjudication.
+
+    It is over the questions that at least two of them could decide.
     """
 
     read_twice: int
+    """The number of these questions."""
     unanimous: int
+    """The number of these questions on which all readers agree."""
     kappa: float | None
-    """Cohen's kappa, the mean over pairs of readers; None where no pair has used two different
-    answers.
+    """Cohen's kappa, the mean over pairs of readers; None where no pair used two different answers.
     """
     disputed: tuple[Conflict, ...]
-    """Of each, ``kept`` is the adjudicator's decision; the newest where there is none."""
+    """The other questions; ``kept`` is the adjudicator's decision, or the newest without one."""
     kappas: Mapping[str, float | None] = field(default_factory=dict)
-    """Finding -> the kappa of saying it or not, where an answer may name several; of those that a
-    reader named.
-    """
+    """Finding that a reader named -> the kappa of naming it, where an answer may name several."""

@@ -1,4 +1,4 @@
-"""Slices of volumes and frames of DICOM files: pictures that are made when somebody looks at them."""
+"""Slices of volumes and frames of DICOM files, whose pictures are made when somebody opens them."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,14 +19,21 @@ class Slice:
     """The place of an image in its volume, or among the frames of its file."""
 
     of: str
-    """The id of the file; that of its image 12, from 0, is ``of#12``."""
+    """The id of the file. The id of its image with index 12 is ``<id of the file>#12``."""
     index: int
+    """The number of the image, from 0."""
     count: int
+    """The number of images in the file."""
 
 
 class Slices:
-    """Reads one file at a time and caches the last volume, so memory does not grow with the number
-    of readers.
+    """The images in files that hold several.
+
+    One file is read at a time and the last volume is cached, so memory does not grow with the
+    number of readers.
+
+    Args:
+        rendering: how the site's images are drawn.
     """
 
     def __init__(self, rendering: Rendering) -> None:
@@ -36,39 +43,47 @@ class Slices:
 
     def are_in(self, path: Path) -> bool:
         """Return whether a file may hold several images."""
-        return bool(
-            (self._rendering.slices and is_volume(path))
-            or (self._rendering.frames and is_dicom(path))
-        )
+        if self._rendering.slices and is_volume(path):
+            return True
+        return bool(self._rendering.frames) and is_dicom(path)
 
     def count(self, path: Path) -> int:
-        """Return how many images a file holds; BadRow where it cannot be read."""
+        """Return how many images a file holds.
+
+        Raises:
+            BadRow: the file cannot be read.
+        """
         with self._lock:
-            return len(self._stack(path).values) if is_volume(path) else count_frames(path)
+            if is_volume(path):
+                return len(self._stack(path).values)
+            return count_frames(path)
 
     def open(self, path: Path, index: int, window: Window | None = None) -> Image.Image:
-        """Return one image of a file; BadRow where there is none or it cannot be read."""
+        """Return one image of a file.
+
+        Raises:
+            BadRow: the file has no such image, or cannot be read.
+        """
         with self._lock:
             if is_volume(path):
                 return self._stack(path).draw(index, window)
             return open_frame(path, index, window or self._rendering.window)
 
-    def levels(self, path: Path, shown: Image.Image) -> Levels | None:
-        """Return the values that all images of a file are shown of; None for colour."""
+    def levels(self, path: Path, picture: Image.Image) -> Levels | None:
+        """Return the grey values of all images of a file; None for colour."""
         with self._lock:
             if is_volume(path):
                 return levels_of_stack(self._stack(path))
-            return levels_of(path, shown, self._rendering.window)
+            return levels_of(path, picture, self._rendering.window)
 
     def _stack(self, path: Path) -> Stack:
         assert self._rendering.slices is not None, (
             "no file is a volume to a site that takes no slices"
         )
         if self._cached is None or self._cached[0] != path:
-            self._cached = None  # before the next one takes memory
+            # The last volume is freed before the next one takes memory.
+            self._cached = None
             read = read_series if path.is_dir() else read_nifti
-            self._cached = (
-                path,
-                open_stack(path, read, self._rendering.slices, self._rendering.window),
-            )
+            stack = open_stack(path, read, self._rendering.slices, self._rendering.window)
+            self._cached = (path, stack)
         return self._cached[1]

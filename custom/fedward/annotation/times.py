@@ -10,7 +10,7 @@ _MOMENT = TypeAdapter(datetime)
 
 
 def now() -> str:
-    """Return this moment."""
+    """Return the present moment."""
     return _text(datetime.now(UTC))
 
 
@@ -23,11 +23,12 @@ def parse(text: str) -> str:
     """Return a moment given in ISO 8601; without a zone it is this machine's local time.
 
     Raises:
-        ValueError: it is not valid, or lies more than a day ahead, where it would outdate every
+        ValueError: it is not a moment, or lies more than a day ahead, where it would outdate every
             answer to come.
     """
     try:
-        if not re.match(r"\d{4}-\d\d-\d\d", text):  # a bare number would be taken for seconds
+        # Pydantic would take a bare number for seconds.
+        if not re.match(r"\d{4}-\d\d-\d\d", text):
             raise ValueError
         moment = _MOMENT.validate_python(text).astimezone(UTC)
     except (ValidationError, ValueError, OverflowError):

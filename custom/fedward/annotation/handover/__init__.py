@@ -1,8 +1,11 @@
-"""The queue as files for other programs and other people, and their answers as files back.
+"""The queue as files for other programs and people, and the files with answers that they return.
 
-``csv``: one file, a row for each decision and each image that still waits. ``label-studio``: a
-folder with tasks for what waits, results for what is decided, the labelling configuration and the
-pictures. ``monai-label``: a datastore folder as MONAI Label's server keeps it.
+There are three formats:
+
+- ``csv`` is one file with a row for each decision and each image that still waits.
+- ``label-studio`` is a folder with tasks for the images that wait, results for the decided ones,
+  the labelling configuration and the pictures.
+- ``monai-label`` is a datastore folder as MONAI Label's server keeps it.
 """
 
 from collections.abc import Callable, Sequence
@@ -18,20 +21,25 @@ FORMS = ("csv", "label-studio", "monai-label")
 
 
 def read(path: Path) -> Return:
-    """Read a file or folder that came back: a folder is MONAI Label's, ``.json`` Label Studio's,
-    anything else a CSV.
+    """Read a returned file or folder.
+
+    A folder is read as MONAI Label's, a file with the ending ``.json`` as Label Studio's, and any
+    other file as a CSV.
 
     Raises:
         DataError: it cannot be read at all.
     """
     if path.is_dir():
         return monai_label.read(path)
-    return label_studio.read(path) if path.suffix.lower() == ".json" else csv_file.read(path)
+    if path.suffix.lower() == ".json":
+        return label_studio.read(path)
+    return csv_file.read(path)
 
 
 def written(path: Path) -> float:
     """Return when a returned file was last written, in seconds since 1970."""
-    return (path / monai_label.INDEX if path.is_dir() else path).stat().st_mtime
+    file = path / monai_label.INDEX if path.is_dir() else path
+    return file.stat().st_mtime
 
 
 def write(

@@ -1,4 +1,4 @@
-"""What is handed over, and what all formats share: names of files, folders that appear whole."""
+"""The content of an export, and what its formats share: file names, folders that appear whole."""
 
 import hashlib
 import os
@@ -16,74 +16,94 @@ from fedward.annotation.rules import Rules
 from fedward.errors import ConfigError, DataError
 from fedward.terminal import one_line
 
+_LONGEST_STEM = 200
+"""Letters of an encoded id; file systems take names of 255 bytes."""
+
 
 @dataclass(frozen=True)
 class Content:
-    """The state of a queue: what waits (in the order of asking), all decisions, the newest request
-    by id, its rules.
-    """
+    """The state of a queue."""
 
     pending: Sequence[Request]
+    """The requests that wait for an answer, in the order of asking."""
     decisions: Sequence[Decision]
+    """All decisions."""
     requests: Mapping[str, Request]
+    """Sample id -> its newest request."""
     rules: Rules
+    """The rules of the queue."""
 
     @property
     def ids(self) -> list[str]:
         """The ids of all images, those that wait first."""
-        waiting = [request.sample_id for request in self.pending]
-        return list(dict.fromkeys(waiting + [decision.sample_id for decision in self.decisions]))
+        waiting_ids = [request.sample_id for request in self.pending]
+        decided_ids = [decision.sample_id for decision in self.decisions]
+        return list(dict.fromkeys(waiting_ids + decided_ids))
 
     def about(self, sample_id: str) -> dict[str, Any]:
-        """Return what asked for an image at last; nothing if nobody did."""
+        """Return the fields of an image's newest request; empty for an image never asked for."""
         request = self.requests.get(sample_id)
-        return (
-            {name: getattr(request, name) for name in ("strategy", "round", "score", "run")}
-            if request
-            else {}
-        )
+        if request is None:
+            return {}
+        return {
+            "strategy": request.strategy,
+            "round": request.round,
+            "score": request.score,
+            "run": request.run,
+        }
 
 
 @dataclass(frozen=True)
 class Exported:
-    """What an export holds; ``unseen`` are ids of which there is no picture, and why. They are left
-    out of it.
-    """
+    """The result of an export."""
 
     path: Path
     images: int
+    """The number of images in it."""
     unseen: tuple[tuple[str, str], ...] = ()
+    """The ids that are left out because they have no picture, each with the reason."""
 
     def text(self) -> str:
-        """Return the account for a console, every image that is left out listed."""
+        """Return the account for a console, with every image that is left out."""
         lines = [f"{self.path}: {self.images} images"]
         if self.unseen:
-            lines += ["", f"Without a picture, left out: {len(self.unseen)}"]
-            lines += [
-                f"  - {one_line(f'{sample_id}: {reason}')}" for sample_id, reason in self.unseen
-            ]
+            lines.append("")
+            lines.append(f"Without a picture, left out: {len(self.unseen)}")
+        for sample_id, reason in self.unseen:
+            text = one_line(f"{sample_id}: {reason}")
+            lines.append(f"  - {text}")
         return "\n".join(lines)
 
 
 def stem(sample_id: str) -> str:
-    """Return a file name without ending for an id: the same each time, different for different ids.
+    """Return a file name without ending for an id: always the same, and different for each id.
 
-    Letters, digits, ``-``, ``_`` and ``~`` stay, the rest is percent-encoded; dots too, because
-    MONAI Label takes an ending out of the middle of a name. A long id becomes its SHA-256.
+    Letters, digits, ``-``, ``_`` and ``~`` stay, and all other characters are percent-encoded. So
+    are dots, because MONAI Label takes an ending out of the middle of a name. A long id becomes its
+    SHA-256.
     """
     encoded = quote(sample_id, safe="").replace(".", "%2E")
-    return encoded if len(encoded) <= 200 else hashlib.sha256(sample_id.encode()).hexdigest()
+    if len(encoded) <= _LONGEST_STEM:
+        return encoded
+    return hashlib.sha256(sample_id.encode()).hexdigest()
 
 
 def write_pictures(
     folder: Path, sample_ids: Sequence[str], picture: Callable[[str], bytes]
 ) -> tuple[list[str], list[tuple[str, str]]]:
-    """Write ``<stem>.png`` for each id; return the ids written, and those that cannot be, with the
-    reasons.
+    """Write ``<stem>.png`` for each id.
+
+    Args:
+        folder: where to write, which is made.
+        sample_ids: the images.
+        picture: sample id -> PNG; raises DataError for an image that cannot be shown.
+
+    Returns:
+        The ids written, and the ids without a picture, each with the reason.
     """
     folder.mkdir(parents=True)
-    shown = []
-    unseen = []
+    shown: list[str] = []
+    unseen: list[tuple[str, str]] = []
     for sample_id in sample_ids:
         try:
             content = picture(sample_id)
@@ -97,30 +117,27 @@ def write_pictures(
 
 @contextmanager
 def appears_whole(path: Path) -> Iterator[Path]:
-    """Yield a path to write a file or folder to, beside ``path``; it becomes ``path`` when the
-    block ends well.
+    """Yield a path for a new file or folder, which becomes ``path`` when the block succeeds.
 
-    It is its owner's alone, whatever the umask.
+    It lies in a temporary folder beside ``path``. Only its owner may read it, whatever the umask.
 
     Raises:
         ConfigError: there is something at ``path``.
-        DataError: the disk does not take it.
+        DataError: it cannot be written.
     """
     if path.exists() or path.is_symlink():
-        expected = "a new file or folder"
-        remedy = "Name another."
         raise ConfigError(
-            f"export {path}", expected=expected, found="one that exists", remedy=remedy
+            f"The export needs a new file or folder, and {path} exists", "Name another."
         )
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=path.parent, prefix=".exporting-") as folder:
-            yield Path(folder) / path.name
-            private.shut(Path(folder))
-            os.rename(Path(folder) / path.name, path)
+        with tempfile.TemporaryDirectory(dir=path.parent, prefix=".exporting-") as temporary:
+            target = Path(temporary) / path.name
+            yield target
+            private.shut(Path(temporary))
+            os.rename(target, path)
     except OSError as error:
-        found = error.strerror or str(error)
-        remedy = "Name another place, or make room."
+        reason = error.strerror or str(error)
         raise DataError(
-            f"export {path}", expected="room to write", found=found, remedy=remedy
+            f"The export {path} cannot be written ({reason})", "Name another place, or make room."
         ) from None

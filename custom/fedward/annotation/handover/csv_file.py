@@ -1,7 +1,8 @@
-"""A CSV for people: fill in the empty cells of ``label`` and send it back."""
+"""A CSV for people, who fill in the empty cells of ``label`` and return it."""
 
 import csv
 from pathlib import Path
+from typing import Any
 
 from fedward.annotation.handover.content import Content
 from fedward.annotation.handover.returned import require_file
@@ -21,6 +22,7 @@ _COLUMNS = (
     "score",
     "run",
 )
+_REMEDY = "Send back the exported CSV with 'label' filled in."
 
 
 def write(path: Path, content: Content) -> int:
@@ -29,32 +31,34 @@ def write(path: Path, content: Content) -> int:
     Returns:
         The number of images.
     """
-    rows = [
-        {"sample_id": each.sample_id, "status": "pending"} | content.about(each.sample_id)
-        for each in content.pending
-    ]
-    for each in content.decisions:
-        said = {
-            "label": each.text,
-            "annotator": each.annotator,
-            "time": each.time,
+    rows: list[dict[str, Any]] = []
+    for request in content.pending:
+        row = {"sample_id": request.sample_id, "status": "pending"}
+        rows.append(row | content.about(request.sample_id))
+    for decision in content.decisions:
+        row = {
+            "sample_id": decision.sample_id,
+            "label": decision.text,
+            "annotator": decision.annotator,
+            "time": decision.time,
             "status": "decided",
         }
-        rows.append({"sample_id": each.sample_id} | said | content.about(each.sample_id))
+        rows.append(row | content.about(decision.sample_id))
     with path.open("w", newline="", encoding="utf-8") as file:
-        # All quoted: a spreadsheet that splits cells at semicolons would find a formula inside one.
+        # Every cell is quoted: a spreadsheet that splits at semicolons would find a formula in one.
         table = csv.DictWriter(file, _COLUMNS, restval="", quoting=csv.QUOTE_ALL)
         table.writeheader()
-        table.writerows({name: inert(cell) for name, cell in row.items()} for row in rows)
+        for row in rows:
+            table.writerow({name: inert(cell) for name, cell in row.items()})
     return len(content.ids)
 
 
 def read(path: Path) -> Return:
-    """Read a CSV with the columns ``sample_id`` and ``label``; ``annotator`` and ``time`` are used
-    where they are.
+    """Read a CSV with the columns ``sample_id`` and ``label``.
 
-    Encodings and delimiters are those of a site's manifest: what a spreadsheet makes of the file is
-    understood. The quote before what looks like a formula is taken away again.
+    The columns ``annotator`` and ``time`` are used if they exist. Encodings and delimiters may be
+    those of a site's manifest, so a file that a spreadsheet has saved is understood. The quote that
+    an export puts before a cell that looks like a formula is removed.
 
     Raises:
         DataError: the file cannot be read, or lacks a column.
@@ -62,17 +66,14 @@ def read(path: Path) -> Return:
     try:
         require_file(path)
     except OSError as error:
-        expected = "a CSV file"
-        remedy = "Send back the exported CSV with 'label' filled in."
         raise DataError(
-            f"returned file {path}", expected=expected, found=f"{error.strerror}", remedy=remedy
+            f"returned file {path}", _REMEDY, expected="a CSV file", found=f"{error.strerror}"
         ) from None
     try:
         records, rejected = read_table(path, ("sample_id", "label"), "annotation")
     except DataError as error:
-        remedy = "Send back the exported CSV with 'label' filled in."
         raise DataError(
-            f"returned file {path}", expected=error.expected, found=error.found, remedy=remedy
+            f"returned file {path}", _REMEDY, expected=error.expected, found=error.found
         ) from None
     answers = [
         Returned(
@@ -84,8 +85,8 @@ def read(path: Path) -> Return:
         )
         for record in records
     ]
-    given = [answer for answer in answers if answer.label]
+    labelled = [answer for answer in answers if answer.label]
     refused = [
         Refused(f"line {problem.row}", problem.sample_id, problem.reason) for problem in rejected
     ]
-    return Return("CSV", given, refused, open=len(answers) - len(given))
+    return Return("CSV", labelled, refused, open=len(answers) - len(labelled))

@@ -1,4 +1,4 @@
-"""JSON from elsewhere, read with an error that says what is wrong."""
+"""Reading JSON files of other programs, which may hold anything."""
 
 import json
 from pathlib import Path
@@ -11,28 +11,39 @@ from fedward.errors import DataError
 def read_json(path: Path, kind: type, expected: str) -> Any:
     """Return the content of a JSON file whose outermost value is a ``kind``.
 
+    Args:
+        path: the file.
+        kind: the type that its content must have.
+        expected: what an error says of that type.
+
     Raises:
-        DataError: there is no such file, it is not JSON, or another value.
+        DataError: there is no such file, it is not JSON, or its outermost value has another type.
     """
     try:
         require_file(path)
         content = json.loads(path.read_text("utf-8-sig"))
-        found = type(content).__name__
     except OSError as error:
-        content = None
-        found = error.strerror or str(error)
+        raise _not_expected(path, expected, error.strerror or str(error)) from None
     except (ValueError, RecursionError) as error:
-        content = None
-        found = f"{type(error).__name__}: {error}"
+        raise _not_expected(path, expected, f"{type(error).__name__}: {error}") from None
     if not isinstance(content, kind):
-        remedy = "Export it again from the other program."
-        raise DataError(f"returned file {path}", expected=expected, found=found, remedy=remedy)
+        raise _not_expected(path, expected, type(content).__name__)
     return content
 
 
+def _not_expected(path: Path, expected: str, found: str) -> DataError:
+    return DataError(
+        f"returned file {path}",
+        "Export it again from the other program.",
+        expected=expected,
+        found=found,
+    )
+
+
 def text(value: object) -> str:
-    """Return a JSON text or number as text, anything else as nothing; half a surrogate pair becomes
-    ``?``.
+    """Return a JSON text or number as text, and an empty text for any other value.
+
+    Half a surrogate pair, which no encoding of text can write, becomes ``?``.
     """
     if isinstance(value, bool) or not isinstance(value, str | int | float):
         return ""
@@ -40,7 +51,9 @@ def text(value: object) -> str:
 
 
 def part(value: object, *keys: str) -> Any:
-    """Return what lies under the keys of nested mappings; None where one is missing or no mapping."""
+    """Return the value under the keys of nested mappings; None where one of them is missing."""
     for key in keys:
-        value = value.get(key) if isinstance(value, dict) else None
+        if not isinstance(value, dict):
+            return None
+        value = value.get(key)
     return value

@@ -1,9 +1,9 @@
-"""A folder as MONAI Label's local datastore keeps it: ``datastore_v2.json``, ``images/``,
-``labels/final/``.
+"""A folder as MONAI Label's local datastore keeps it.
 
-MONAI Label has no format of its own for the class of an image: the class stands in the ``info`` of
-the final label, where clients put what they know (``params`` of the REST call that saves a label),
-and in the label's JSON file. Of several annotators' decisions a datastore holds one: the newest.
+It has the index ``datastore_v2.json`` and the folders ``images/`` and ``labels/final/``. MONAI
+Label has no format of its own for the class of an image. The class is in the ``info`` of the final
+label, where clients put their own fields (``params`` of the REST call that saves a label), and in
+the label's JSON file. If several annotators have decided, a datastore holds the newest decision.
 """
 
 import json
@@ -24,24 +24,30 @@ _LABELS = Path("labels") / "final"
 
 def write(folder: Path, content: Content, shown: Collection[str]) -> None:
     """Write the index and the labels of the images shown."""
-    # A class before "cannot tell", then the newest; `decisions` has the newest first.
-    said = sorted(
-        content.decisions,
-        key=lambda decision: (not decision.adjudicates, decision.kind == CANNOT_TELL),
-    )
-    newest = {decision.sample_id: decision for decision in reversed(said)}
+    decisions: dict[str, Decision] = {}
+    for decision in sorted(content.decisions, key=_priority):
+        decisions.setdefault(decision.sample_id, decision)
     (folder / _LABELS).mkdir(parents=True)
+    objects = {
+        stem(name): _object(folder, name, content.about(name), decisions.get(name))
+        for name in shown
+    }
     index = {
         "name": "fedward",
         "description": "Images that federated active learning asks about",
         "images_dir": "images",
         "labels_dir": "labels",
-        "objects": {
-            stem(each): _object(folder, each, content.about(each), newest.get(each))
-            for each in shown
-        },
+        "objects": objects,
     }
     (folder / INDEX).write_text(json.dumps(index, indent=2), "utf-8")
+
+
+def _priority(decision: Decision) -> tuple[bool, bool]:
+    """Return the key that sorts adjudications first, then classes before "cannot tell".
+
+    Sorting is stable, so the newest of equal ones stays first.
+    """
+    return not decision.adjudicates, decision.kind == CANNOT_TELL
 
 
 def _object(
@@ -50,9 +56,9 @@ def _object(
     name = stem(sample_id)
     labels = {}
     if decision:
-        said = {"label": decision.text, "annotator": decision.annotator, "time": decision.time}
-        (folder / _LABELS / f"{name}.json").write_text(json.dumps(said), "utf-8")
-        labels["final"] = {"ext": ".json", "info": {"name": f"{name}.json", **said}}
+        answer = {"label": decision.text, "annotator": decision.annotator, "time": decision.time}
+        (folder / _LABELS / f"{name}.json").write_text(json.dumps(answer), "utf-8")
+        labels["final"] = {"ext": ".json", "info": {"name": f"{name}.json", **answer}}
     info = {"name": f"{name}.png", "sample_id": sample_id, **about}
     return {"image": {"ext": ".png", "info": info}, "labels": labels}
 
@@ -61,51 +67,50 @@ def read(folder: Path) -> Return:
     """Read the final labels of a datastore; an image without one is open.
 
     Raises:
-        DataError: the folder is no datastore.
+        DataError: the folder is not a datastore.
     """
     index = read_json(folder / INDEX, dict, f"a MONAI Label datastore with {INDEX}")
     objects = index.get("objects")
     if not isinstance(objects, dict):
-        where = f"returned folder {folder}"
-        found = type(objects).__name__
-        remedy = "Send back the whole datastore."
-        raise DataError(where, expected="'objects' in its index", found=found, remedy=remedy)
+        raise DataError(
+            f"returned folder {folder}",
+            "Send back the whole datastore.",
+            expected="'objects' in its index",
+            found=type(objects).__name__,
+        )
     answers: list[Returned] = []
     refused: list[Refused] = []
-    left = 0
+    open_count = 0
     for name, entry in objects.items():
         sample_id = text(part(entry, "image", "info", "sample_id")) or unquote(name)
         final = part(entry, "labels", "final")
         if final is None:
-            left += 1
+            open_count += 1
             continue
         info = part(final, "info")
-        said = info if text(part(info, "label")) else _file(folder, index, name, final)
-        if not text(part(said, "label")):
-            refused.append(
-                Refused(
-                    name, sample_id, "expected a class as 'label' of the final label, found none"
-                )
-            )
+        fields = info
+        if not text(part(info, "label")):
+            fields = _label_file(folder, index, name, final)
+        label = text(part(fields, "label"))
+        if not label:
+            reason = "expected a class as 'label' of the final label, found none"
+            refused.append(Refused(name, sample_id, reason))
             continue
-        time = text(part(said, "time")) or _seconds(part(info, "ts"))
-        answers.append(
-            Returned(name, sample_id, text(said["label"]), text(part(said, "annotator")), time)
-        )
-    return Return("MONAI Label", answers, refused, left)
+        time = text(part(fields, "time")) or _time_of_seconds(part(info, "ts"))
+        answers.append(Returned(name, sample_id, label, text(part(fields, "annotator")), time))
+    return Return("MONAI Label", answers, refused, open_count)
 
 
-def _file(folder: Path, index: dict[str, Any], name: str, final: object) -> Any:
-    """Return what the label's own file says; nothing if it is no JSON, or would lie outside the
-    datastore.
+def _label_file(folder: Path, index: dict[str, Any], name: str, final: object) -> Any:
+    """Return the content of a label's own file.
+
+    It is None if the file is not JSON, or would lie outside the datastore.
     """
-    labels = (folder / (text(index.get("labels_dir")) or "labels") / "final").resolve()
+    labels_name = text(index.get("labels_dir")) or "labels"
+    labels = (folder / labels_name / "final").resolve()
     path = labels / f"{name}{text(part(final, 'ext'))}"
-    if (
-        path.suffix != ".json"
-        or not labels.is_relative_to(folder.resolve())
-        or path.resolve().parent != labels
-    ):
+    is_inside = labels.is_relative_to(folder.resolve()) and path.resolve().parent == labels
+    if path.suffix != ".json" or not is_inside:
         return None
     try:
         return read_json(path, dict, "a label")
@@ -113,8 +118,11 @@ def _file(folder: Path, index: dict[str, Any], name: str, final: object) -> Any:
         return None
 
 
-def _seconds(value: object) -> str:
+def _time_of_seconds(value: object) -> str:
+    """Return a number of seconds since 1970 as a time; an empty text for any other value."""
+    if not isinstance(value, int | float):
+        return ""
     try:
-        return times.from_seconds(float(value)) if isinstance(value, int | float) else ""
+        return times.from_seconds(float(value))
     except (OverflowError, ValueError, OSError):
         return ""

@@ -1,20 +1,18 @@
-"""What a file that came back must be before it is read: a file, and no larger than a queue can
-need.
-"""
+"""The checks of a returned file before it is read: it is a file, and no larger than needed."""
 
 import stat
 from pathlib import Path
 
 LARGEST = 100 * 1024 * 1024
-"""Bytes of a returned file: some hundred thousand answers."""
+"""The most bytes of a returned file, which hold several hundred thousand answers."""
 
 
 def require_file(path: Path) -> None:
-    """Refuse what cannot be read to its end.
+    """Refuse a path that cannot be read to its end.
 
     Raises:
-        OSError: there is nothing, or a pipe, a device or a folder, or it has more than
-            :data:`LARGEST` bytes.
+        OSError: there is no file, but nothing, a pipe, a device or a folder; or the file has more
+            than :data:`LARGEST` bytes.
     """
     state = path.stat()
     if not stat.S_ISREG(state.st_mode):
