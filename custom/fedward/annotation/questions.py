@@ -1,11 +1,9 @@
-"""A queue by question: what one answer is about, what readers say of it, and which of their answers
-counts.
-"""
+"""The questions of a queue: their images, the answers of readers, and the answer that counts."""
 
 import sqlite3
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Hashable, Iterable, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import combinations
 
@@ -15,15 +13,16 @@ from fedward.annotation.rules import Rules
 
 @dataclass(frozen=True)
 class Question:
-    """One image, or the images of one lesion."""
+    """What one answer is about: an image, or the images of one lesion."""
 
     rules: Rules
     requests: tuple[Request, ...]
-    """The newest request of each of its images that was asked for, the most wanted first; withdrawn
-    ones too.
+    """The newest request of each of its images that was asked for, the most wanted first.
+
+    Withdrawn requests are among them.
     """
     decisions: tuple[Decision, ...]
-    """What each reader says at present, the newest first."""
+    """The present decision of each reader, the newest first."""
 
     @property
     def open(self) -> tuple[Request, ...]:
@@ -33,31 +32,38 @@ class Question:
     @property
     def ids(self) -> list[str]:
         """Its images that were asked for or answered."""
-        asked = [request.sample_id for request in self.requests]
-        return list(dict.fromkeys(asked + [decision.sample_id for decision in self.decisions]))
+        asked_ids = [request.sample_id for request in self.requests]
+        answered_ids = [decision.sample_id for decision in self.decisions]
+        return list(dict.fromkeys(asked_ids + answered_ids))
 
     @property
     def firm(self) -> list[Decision]:
-        """The decisions of those who could tell, but for an adjudicator's."""
+        """The decisions of readers who could tell, without an adjudicator's."""
         return [
-            each for each in self.decisions if each.kind != CANNOT_TELL and not each.adjudicates
+            decision
+            for decision in self.decisions
+            if decision.kind != CANNOT_TELL and not decision.adjudicates
         ]
 
     @property
     def differ(self) -> bool:
-        """Whether those who could tell say different things."""
-        return len({each.text for each in self.firm}) > 1
+        """Whether the readers who could tell give different answers."""
+        return len({decision.text for decision in self.firm}) > 1
 
     @property
     def standing(self) -> Decision | None:
-        """The decision that counts; None while too few have decided, or readers differ and nobody
-        has adjudicated.
+        """The decision that counts.
 
-        With one reader the newest counts. Who cannot tell abstains, unless all do.
+        An adjudicator's comes first. Without one it is None while too few readers have decided, or
+        if they differ. With one reader the newest decision counts. A reader who cannot tell
+        abstains, unless all of them do.
         """
-        counting = [each for each in self.decisions if each.adjudicates]
-        if len(self.decisions) >= self.rules.readers and not self.disputed:
-            counting += self.firm or self.decisions
+        for decision in self.decisions:
+            if decision.adjudicates:
+                return decision
+        if len(self.decisions) < self.rules.readers or self.disputed:
+            return None
+        counting = self.firm or self.decisions
         return counting[0] if counting else None
 
     @property
@@ -66,145 +72,179 @@ class Question:
         return 1 < self.rules.readers <= len(self.decisions) and self.differ
 
     def by(self, annotator: str) -> Decision | None:
-        """Return what an annotator says of it at present."""
-        return next((each for each in self.decisions if each.annotator == annotator), None)
+        """Return the present decision of an annotator; None without one."""
+        for decision in self.decisions:
+            if decision.annotator == annotator:
+                return decision
+        return None
 
     def adjudicated_by(self, annotator: str) -> bool:
         """Return whether an answer of this annotator would decide between readers."""
-        own = self.by(annotator)
-        if own:
-            return own.adjudicates
-        return self.disputed and (
-            not self.rules.adjudicators or annotator in self.rules.adjudicators
-        )
+        decision = self.by(annotator)
+        if decision is not None:
+            return decision.adjudicates
+        may_adjudicate = not self.rules.adjudicators or annotator in self.rules.adjudicators
+        return self.disputed and may_adjudicate
 
     def waits_for(self, annotator: str) -> bool:
-        """Return whether it is to be put to this annotator."""
+        """Return whether this annotator is to be asked."""
         if not self.open or self.standing or self.by(annotator):
             return False
-        return (
-            self.adjudicated_by(annotator)
-            if self.disputed
-            else annotator not in self.rules.adjudicators
-        )
+        if self.disputed:
+            return self.adjudicated_by(annotator)
+        return annotator not in self.rules.adjudicators
 
 
 def questions(
     database: sqlite3.Connection, rules: Rules, classes: Collection[str] | None = None
 ) -> list[Question]:
-    """Return all questions that were asked or answered, the most wanted first: newest requests,
-    then by falling score.
+    """Return all questions that were asked or answered, the most wanted first.
 
-    With ``classes``, a decision that names another class is none.
+    The newest requests are the most wanted, and of these the ones with the highest scores.
+
+    Args:
+        database: in a transaction.
+        rules: the rules of the queue.
+        classes: the job's classes; decisions that name another class are left out. None: any.
     """
     requests: dict[str, list[Request]] = defaultdict(list)
     decisions: dict[str, dict[str, Decision]] = defaultdict(dict)
     for request in asked(database).values():
         requests[rules.together(request.sample_id)[0]].append(request)
-    for row in database.execute(
-        f"SELECT {DECISION} FROM decisions ORDER BY time DESC, answer DESC"
-    ):
+    newest_first = f"SELECT {DECISION} FROM decisions ORDER BY time DESC, answer DESC"
+    for row in database.execute(newest_first):
         decision = Decision(*row)
-        if (
-            classes is None
-            or decision.label is None
-            or rules.findings(decision.label) <= {*classes}
-        ):
-            decisions[rules.together(decision.sample_id)[0]].setdefault(
-                decision.annotator, decision
-            )
-    return [
-        Question(rules, tuple(requests.get(name, ())), tuple(decisions.get(name, {}).values()))
-        for name in dict.fromkeys([*requests, *decisions])
-    ]
+        if _names_only(decision, classes, rules):
+            first_id = rules.together(decision.sample_id)[0]
+            decisions[first_id].setdefault(decision.annotator, decision)
+    found = []
+    for first_id in dict.fromkeys([*requests, *decisions]):
+        requests_of_question = tuple(requests.get(first_id, ()))
+        decisions_of_question = tuple(decisions.get(first_id, {}).values())
+        found.append(Question(rules, requests_of_question, decisions_of_question))
+    return found
+
+
+def _names_only(decision: Decision, classes: Collection[str] | None, rules: Rules) -> bool:
+    """Return whether a decision names nothing but these classes; None: whatever it names."""
+    if classes is None or decision.label is None:
+        return True
+    return rules.findings(decision.label).issubset(classes)
 
 
 def asked(database: sqlite3.Connection) -> dict[str, Request]:
-    """Return the newest request of each image asked for, withdrawn ones too, the most wanted first."""
+    """Return sample id -> its newest request, the most wanted first, withdrawn ones included."""
     rows = database.execute(
         "SELECT * FROM asked ORDER BY time DESC, score DESC NULLS LAST, sample_id"
     )
-    names = [field.name for field in fields(Request) if field.name != "withdrawn"]
-    return {
-        row["sample_id"]: Request(
-            **{name: row[name] for name in names}, withdrawn=bool(row["withdrawn"])
+    requests = {}
+    for row in rows:
+        requests[row["sample_id"]] = Request(
+            sample_id=row["sample_id"],
+            run=row["run"],
+            round=row["round"],
+            strategy=row["strategy"],
+            score=row["score"],
+            time=row["time"],
+            withdrawn=bool(row["withdrawn"]),
         )
-        for row in rows
-    }
+    return requests
 
 
 def decisions_by_image(asked_or_answered: Iterable[Question]) -> list[Decision]:
-    """Return what each reader says of each image, by sample id, the newest first: of a lesion, one
-    for each image.
+    """Return the decision of each reader on each image, by sample id, the newest first.
+
+    A decision on a lesion is returned once for each of its images.
     """
-    made = [
-        replace(decision, sample_id=name)
-        for each in asked_or_answered
-        for name in each.ids
-        for decision in each.decisions
-    ]
-    return sorted(made, key=lambda decision: decision.sample_id)
+    decisions = []
+    for question in asked_or_answered:
+        for sample_id in question.ids:
+            decisions += [replace(decision, sample_id=sample_id) for decision in question.decisions]
+    return sorted(decisions, key=lambda decision: decision.sample_id)
 
 
 def agreement(asked_or_answered: Iterable[Question]) -> Agreement:
     """Return how far readers agree over the questions that two or more could decide."""
-    twice = [each for each in asked_or_answered if len(each.firm) > 1]
+    read_twice = [question for question in asked_or_answered if len(question.firm) > 1]
     disputed = []
-    for each in twice:
-        if each.differ:
-            kept = each.standing or each.firm[0]
-            others = tuple(other for other in each.firm if other.text != kept.text)
-            disputed.append(Conflict(kept.sample_id, kept, others))
-    kappa = _kappa(twice, lambda decision: decision.text)
+    for question in read_twice:
+        if question.differ:
+            counting = question.standing or question.firm[0]
+            others = tuple(other for other in question.firm if other.text != counting.text)
+            disputed.append(Conflict(counting.sample_id, counting, others))
     return Agreement(
-        len(twice), len(twice) - len(disputed), kappa, tuple(disputed), _by_finding(twice)
+        read_twice=len(read_twice),
+        unanimous=len(read_twice) - len(disputed),
+        kappa=_mean_kappa(read_twice, lambda decision: decision.text),
+        disputed=tuple(disputed),
+        kappas=_kappa_by_finding(read_twice),
     )
 
 
-def _by_finding(twice: Sequence[Question]) -> dict[str, float | None]:
-    """Return the kappa of each finding that a reader named, over the questions that readers gave
-    findings for.
+def _kappa_by_finding(read_twice: Sequence[Question]) -> dict[str, float | None]:
+    """Return the kappa of each finding that a reader named.
+
+    It is over the decisions that are labels, which name findings or that there is none.
     """
-    if all(each.rules.label_kind.exclusive for each in twice):
+    if all(question.rules.label_kind.exclusive for question in read_twice):
         return {}
-    given = [
-        replace(each, decisions=tuple(one for one in each.firm if one.label is not None))
-        for each in twice
-    ]
-    rules = twice[0].rules
-    names = sorted(
-        {name for each in given for one in each.firm for name in rules.findings(one.label or "")}
-    )
+    rules = read_twice[0].rules
+    labelled = []
+    names: set[str] = set()
+    for question in read_twice:
+        decisions = tuple(decision for decision in question.firm if decision.label is not None)
+        labelled.append(replace(question, decisions=decisions))
+        for decision in decisions:
+            names |= rules.findings(decision.label or "")
 
-    def says(name: str, decision: Decision) -> bool:
+    def is_named(name: str, decision: Decision) -> bool:
         return name in rules.findings(decision.label or "")
 
-    return {name: _kappa(given, partial(says, name)) for name in names}
+    return {name: _mean_kappa(labelled, partial(is_named, name)) for name in sorted(names)}
 
 
-def _kappa(twice: Sequence[Question], said_in: Callable[[Decision], Hashable]) -> float | None:
-    """Return the mean over pairs of readers of Cohen's kappa of what their decisions say."""
-    said: dict[tuple[str, str], list[tuple[Hashable, Hashable]]] = defaultdict(list)
-    for each in twice:
-        ordered = sorted(each.firm, key=lambda decision: decision.annotator)
-        for one, other in combinations(ordered, 2):
-            said[one.annotator, other.annotator].append((said_in(one), said_in(other)))
-    known = [kappa for pairs in said.values() if (kappa := cohens_kappa(pairs)) is not None]
-    return sum(known) / len(known) if known else None
+def _mean_kappa(
+    read_twice: Sequence[Question], answer_of: Callable[[Decision], Hashable]
+) -> float | None:
+    """Return the mean over pairs of readers of Cohen's kappa.
+
+    Args:
+        read_twice: the questions.
+        answer_of: what to compare of a decision.
+
+    Returns:
+        None if no pair of readers has a kappa.
+    """
+    answers: dict[tuple[str, str], list[tuple[Hashable, Hashable]]] = defaultdict(list)
+    for question in read_twice:
+        by_reader = sorted(question.firm, key=lambda decision: decision.annotator)
+        for first, second in combinations(by_reader, 2):
+            pair = (answer_of(first), answer_of(second))
+            answers[first.annotator, second.annotator].append(pair)
+    kappas = []
+    for pairs in answers.values():
+        kappa = cohens_kappa(pairs)
+        if kappa is not None:
+            kappas.append(kappa)
+    return sum(kappas) / len(kappas) if kappas else None
 
 
 def cohens_kappa(pairs: Sequence[tuple[Hashable, Hashable]]) -> float | None:
     """Return (p_o - p_e) / (1 - p_e): agreement of two readers beyond chance (Cohen, 1960).
 
     Args:
-        pairs: what the first and the second said of the same thing.
+        pairs: the answers of the first and the second reader to each question.
 
     Returns:
-        At most 1, 0 for chance; None where both always give the same single answer, and chance
-        cannot be told from agreement.
+        At most 1, and 0 for chance. None where both always give the same single answer, because
+        chance cannot be told from agreement then; and None without pairs.
     """
-    first = Counter(one for one, _ in pairs)
-    second = Counter(other for _, other in pairs)
-    observed = sum(one == other for one, other in pairs) / max(len(pairs), 1)
-    expected = sum(first[answer] * second[answer] for answer in first) / max(len(pairs), 1) ** 2
-    return (observed - expected) / (1 - expected) if len({*first, *second}) > 1 else None
+    first_counts = Counter(first for first, _ in pairs)
+    second_counts = Counter(second for _, second in pairs)
+    if len({*first_counts, *second_counts}) <= 1:
+        return None
+    equal_count = sum(first == second for first, second in pairs)
+    equal_by_chance = sum(first_counts[answer] * second_counts[answer] for answer in first_counts)
+    observed = equal_count / len(pairs)
+    expected = equal_by_chance / len(pairs) ** 2
+    return (observed - expected) / (1 - expected)

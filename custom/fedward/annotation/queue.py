@@ -1,35 +1,51 @@
-"""The site's queue of questions and answers: what the federation asks, what clinicians say."""
+"""The site's queue: questions of the federation, and answers of clinicians."""
 
 import math
 import sqlite3
-from collections.abc import Callable, Collection, Container, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence
 from pathlib import Path
 
 from fedward.annotation import handover, times
 from fedward.annotation.database import Database
 from fedward.annotation.merge import merge
-from fedward.annotation.questions import agreement, asked, decisions_by_image, questions
+from fedward.annotation.questions import (
+    Question,
+    agreement,
+    asked,
+    decisions_by_image,
+    questions,
+)
 from fedward.annotation.reading import read_rules
 from fedward.annotation.records import NOBODY, Agreement, Decision, Imported, Request
 from fedward.annotation.rules import Rules
 from fedward.label_kinds import ONE_LABEL, LabelKind, kind_of_field
 
+_INSERT_REQUEST = """
+INSERT INTO requests (run, round, strategy, sample_id, score, time)
+VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING
+"""
+_INSERT_RUN = """
+INSERT INTO runs (run, first, last, several)
+VALUES (?, ?, ?, ?) ON CONFLICT (run) DO UPDATE SET last = excluded.last
+"""
+
 
 def queue_folder(site_file: Path) -> Path:
-    """Return where the queue of a site lies: ``annotation/<name of the site file>/`` beside the
-    file itself.
+    """Return the folder of a site's queue: ``annotation/<name of the site file>/`` beside the file.
 
     ``fedward annotate SITE_FILE`` is given the file, and a FLARE site finds the same one with
-    ``find_site_file``; links are followed, so both mean the same folder.
+    ``find_site_file``. Links are followed, so both mean the same folder.
     """
     file = site_file.resolve()
     return file.parent / "annotation" / file.stem
 
 
 def queue_of(site_file: Path, label_kind: LabelKind = ONE_LABEL) -> "Queue":
-    """Return the queue of a site, read by the rules in its file.
+    """Return the queue of a site, with the rules in its file.
 
-    ``label_kind``: what an image of the job may show.
+    Args:
+        site_file: the file that describes the site's images.
+        label_kind: what an image of the job may show.
 
     Raises:
         DataError: the site file, its CSV or the queue cannot be used.
@@ -38,10 +54,14 @@ def queue_of(site_file: Path, label_kind: LabelKind = ONE_LABEL) -> "Queue":
 
 
 class Queue:
-    """Requests and answers in a folder; made there at first use.
+    """Requests and answers in a folder.
 
-    Processes and threads may use it at once: each call is one transaction. Raises DataError where
-    the folder's disk does not let it. ``rules`` say which answers count.
+    Processes and threads may use it at once, because each call is one transaction. Every method
+    raises DataError if the folder's disk fails.
+
+    Args:
+        folder: where the queue is, and is made at first use.
+        rules: which answers count; by default those of one reader.
     """
 
     def __init__(self, folder: Path, rules: Rules | None = None) -> None:
@@ -57,38 +77,45 @@ class Queue:
         ids: Sequence[str],
         scores: Sequence[float | None] | None = None,
     ) -> int:
-        """Ask for the classes of images; return how many requests are new.
+        """Ask for the classes of images.
 
-        The same image asked for again by the same run, round and strategy changes nothing, so a
-        round can be resumed. No images at all are a sign of life: a run's questions are withdrawn
-        once a later run has begun, until it comes again.
+        To ask for the same image again in the same run, round and strategy changes nothing, so a
+        round can be resumed. A call without images is a sign of life: a run's questions are
+        withdrawn once a later run has begun, until the run calls again.
 
         Args:
             run: the run's id.
             round_: the round in which the strategy asks.
             strategy: its name.
             ids: the site's sample ids, without repetition.
-            scores: one for each id, finite or None; higher is asked first.
+            scores: one for each id, finite or None; a higher one is asked first.
+
+        Returns:
+            The number of new requests.
 
         Raises:
-            ValueError: an empty or repeated id, a score that is not finite, or lengths that differ.
+            ValueError: an id is empty or repeated, a score is not finite, or the lengths differ.
         """
-        given: Sequence[float | None] = [None] * len(ids) if scores is None else scores
-        if len(given) != len(ids) or len(set(ids)) != len(ids) or not all(ids):
+        if scores is None:
+            scores = [None] * len(ids)
+        if len(scores) != len(ids) or len(set(ids)) != len(ids) or not all(ids):
             raise ValueError(
-                f"expected different, non-empty ids with a score each, got {len(ids)} and {len(given)}"
+                "expected different, non-empty ids with a score each, "
+                f"got {len(ids)} and {len(scores)}"
             )
-        known = [None if score is None else float(score) for score in given]
-        if not all(score is None or math.isfinite(score) for score in known):
+        if any(score is not None and not math.isfinite(score) for score in scores):
             raise ValueError("expected finite scores")
         time = times.now()
-        rows = [(run, round_, strategy, *image, time) for image in zip(ids, known, strict=True)]
-        insert = "INSERT INTO requests (run, round, strategy, sample_id, score, time) VALUES (?, ?, ?, ?, ?, ?)"
+        rows = []
+        for sample_id, score in zip(ids, scores, strict=True):
+            # SQLite takes numbers of Python alone, and methods give those of NumPy or torch too.
+            number = None if score is None else float(score)
+            rows.append((run, round_, strategy, sample_id, number, time))
         with self.database.writing() as database:
             _show_life(database, run, self.rules.label_kind)
-            before = database.total_changes
-            database.executemany(f"{insert} ON CONFLICT DO NOTHING", rows)
-            return database.total_changes - before
+            changes_before = database.total_changes
+            database.executemany(_INSERT_REQUEST, rows)
+            return database.total_changes - changes_before
 
     def kind_asked(self) -> LabelKind | None:
         """Return the kind of labels that the newest run asks for; None where no run says so."""
@@ -99,41 +126,47 @@ class Queue:
         return kind_of_field(bool(row[0]))
 
     def pending(self) -> list[Request]:
-        """Return what waits for an answer, one image of each question: newest requests first, then
-        by falling score.
+        """Return one request of each question that waits for an answer.
 
-        Those that only runs which are over have asked about are left out.
+        The newest requests come first, and of these the ones with the highest scores. Questions
+        that only runs which are over have asked are left out.
         """
         with self.database.reading() as database:
-            return [
-                each.open[0]
-                for each in questions(database, self.rules)
-                if each.open and not each.standing
-            ]
+            return _first_requests(questions(database, self.rules))
 
     def verdicts(self, classes: Collection[str] | None = None) -> dict[str, Decision]:
-        """Return sample id -> the decision that counts, of all images asked for or answered that
-        have one.
+        """Return sample id -> the decision that counts, for images that have one.
 
-        Undone decisions do not count. An annotator's own later decision replaces the earlier one.
-        With ``classes``, a decision that names another class is none.
+        Undone decisions do not count, and an annotator's later decision replaces the earlier one.
+
+        Args:
+            classes: the job's classes; decisions that name another class do not count. None: any.
         """
         with self.database.reading() as database:
-            found = [(each.ids, each.standing) for each in questions(database, self.rules, classes)]
-        return {name: standing for ids, standing in found if standing for name in ids}
+            asked_or_answered = questions(database, self.rules, classes)
+        verdicts = {}
+        for question in asked_or_answered:
+            standing = question.standing
+            if standing is not None:
+                for sample_id in question.ids:
+                    verdicts[sample_id] = standing
+        return verdicts
 
     def labels(self) -> dict[str, str]:
-        """Return sample id -> class, of the images whose verdict is a class."""
-        return {
-            name: each.label for name, each in self.verdicts().items() if each.label is not None
-        }
+        """Return sample id -> class, for the images whose verdict is a class."""
+        labels = {}
+        for sample_id, decision in self.verdicts().items():
+            if decision.label is not None:
+                labels[sample_id] = decision.label
+        return labels
 
     def cannot_tell(self) -> frozenset[str]:
-        """Return the ids of images that were looked at, and whose verdict is no class."""
-        return frozenset(name for name, each in self.verdicts().items() if each.label is None)
+        """Return the ids of the images whose verdict is not a class."""
+        verdicts = self.verdicts()
+        return frozenset(name for name, decision in verdicts.items() if decision.label is None)
 
     def decisions(self) -> list[Decision]:
-        """Return what each annotator says of each image at present, by sample id, the newest first."""
+        """Return the decision of each annotator on each image, by sample id, the newest first."""
         with self.database.reading() as database:
             return decisions_by_image(questions(database, self.rules))
 
@@ -150,18 +183,18 @@ class Queue:
         *,
         names: Mapping[str, str] | None = None,
     ) -> Imported:
-        """Take in a file that came back: CSV, Label Studio JSON or a MONAI Label datastore folder.
+        """Import a returned file: a CSV, Label Studio's JSON or a MONAI Label datastore folder.
 
-        The same file twice changes nothing. Nothing is dropped in silence: answers about ids that
-        are not among ``known_ids`` are kept and listed, entries that are no answer are listed, and
-        of answers that differ the one with the newest time stands.
+        To import the same file twice changes nothing. Nothing is dropped in silence: answers about
+        ids that are not among ``known_ids`` are stored and listed, entries that are not answers are
+        listed, and of answers that differ the one with the newest time stands.
 
         Args:
             path: the file or folder.
             classes: the job's classes.
             known_ids: the ids of the site's images.
-            names: the site's or the reader's word -> the job's class; a class's own name means that
-                class.
+            names: the site's or the reader's word -> the job's class. The name of a class always
+                means that class.
 
         Raises:
             DataError: the file cannot be read at all.
@@ -169,21 +202,21 @@ class Queue:
         returned = handover.read(path)
         source = f"{returned.form} {path.name}"
         moment = min(times.from_seconds(handover.written(path)), times.now())
-        # A class's own name comes last: what was exported means the same when it returns.
-        words = {**(names or {}), **{name: name for name in classes}}
+        words = dict(names or {})
+        # The names of classes come last: an exported label means the same when it returns.
+        words.update({name: name for name in classes})
+        blank = Decision("", NOBODY, "", None, moment, source)
         with self.database.writing() as database:
-            blank = Decision("", NOBODY, "", None, moment, source)
             return merge(database, returned, words, known_ids, blank, self.rules)
 
     def export(
         self, form: str, path: Path, classes: Sequence[str], picture: Callable[[str], bytes]
     ) -> handover.Exported:
-        """Hand the queue over as a file or folder that must not exist yet; see
-        :mod:`fedward.annotation.handover`.
+        """Write the queue to a new file or folder; see :mod:`fedward.annotation.handover`.
 
         Args:
             form: one of ``handover.FORMS``.
-            path: of the CSV, or of the folder.
+            path: the CSV or the folder, which must not exist yet.
             classes: the job's classes.
             picture: sample id -> PNG; raises DataError for an image that cannot be shown.
 
@@ -192,17 +225,27 @@ class Queue:
             DataError: it cannot be written.
         """
         with self.database.reading() as database:
-            known = questions(database, self.rules)
+            asked_or_answered = questions(database, self.rules)
             requests = asked(database)
-        waiting = [each.open[0] for each in known if each.open and not each.standing]
-        content = handover.Content(waiting, decisions_by_image(known), requests, self.rules)
+        content = handover.Content(
+            pending=_first_requests(asked_or_answered),
+            decisions=decisions_by_image(asked_or_answered),
+            requests=requests,
+            rules=self.rules,
+        )
         return handover.write(form, path, content, classes, picture)
 
 
+def _first_requests(asked_or_answered: Iterable[Question]) -> list[Request]:
+    """Return the most wanted request of each question that waits for an answer."""
+    return [
+        question.open[0]
+        for question in asked_or_answered
+        if question.open and not question.standing
+    ]
+
+
 def _show_life(database: sqlite3.Connection, run: str, label_kind: LabelKind) -> None:
+    """Record that a run is at work: its number becomes higher than that of all others."""
     turn = database.execute("SELECT coalesce(max(last), 0) + 1 FROM runs").fetchone()[0]
-    insert = "INSERT INTO runs (run, first, last, several) VALUES (?, ?, ?, ?)"
-    database.execute(
-        f"{insert} ON CONFLICT (run) DO UPDATE SET last = excluded.last",
-        [run, turn, turn, label_kind.multi_label],
-    )
+    database.execute(_INSERT_RUN, [run, turn, turn, label_kind.multi_label])

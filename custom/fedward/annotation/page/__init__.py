@@ -1,1 +1,1 @@
-"""The local page on which a clinician answers: a small Flask application, its guard and its server."""
+"""The local page on which clinicians answer: a Flask application, its guard and its server."""

@@ -1,4 +1,4 @@
-"""The page's few addresses: itself, what waits, one image, an answer, and taking one back."""
+"""The addresses of the page: itself, a reader's view, an image, an answer, and taking one back."""
 
 import logging
 from collections.abc import Callable
@@ -26,20 +26,32 @@ from fedward.errors import DataError
 from fedward.labels import NO_FINDING
 
 KEYS = "1234567890abdeghijkmopqrtvyz"
-"""Keys of the classes in turn; c, f, l, n, s, u, w and x mean something else."""
-_MOST = 24
-"""Images of one group that are shown beside the one in question."""
+"""Keys of the classes, in their order; c, f, l, n, s, u, w and x have other meanings."""
+_LARGEST_GROUP = 24
+"""The most images of one group that are shown beside the one in question."""
 _REFUSALS = {
-    403: "This page opens only with its full address, as “fedward annotate” wrote it. "
-    "It may have been started anew since: then it has a new address.",
-    410: "A new job asks for another kind of answer than this page takes, so the page is closed. "
-    "Answers before that are saved. Please tell your IT: “fedward annotate” has to be started anew.",
-    421: "This page does not answer to that name of the machine. Use the address as “fedward annotate” wrote it.",
-    500: "Something went wrong here. Please tell your IT: the window of “fedward annotate” says what.",
+    403: (
+        "This page opens only with its full address, as “fedward annotate” wrote it. "
+        "It may have been started again since: then it has a new address."
+    ),
+    410: (
+        "A new job asks for another kind of answer than this page takes, so the page is closed. "
+        "Answers before that are saved. "
+        "Please tell your IT: “fedward annotate” has to be started again."
+    ),
+    421: (
+        "This page does not answer to that name of the machine. "
+        "Use the address as “fedward annotate” wrote it."
+    ),
+    500: (
+        "Something went wrong here. "
+        "Please tell your IT: the window of “fedward annotate” says what."
+    ),
 }
+"""Status of a response -> its sentence for the reader."""
 _FOREIGN = "That is not an image or class of this page. Please reload it."
 _FORMULA = "formula"
-"""Pydantic's type of the error of a name that is one."""
+"""Pydantic's type of the error for a name that a spreadsheet may take for a formula."""
 _log = logging.getLogger(__name__)
 
 Answer: TypeAlias = Response | tuple[Response, int]
@@ -78,7 +90,7 @@ class _Answer(_Body):
 
 
 class _Drawn(BaseModel):
-    """How an image is to be drawn."""
+    """The size and the window in which an image is to be drawn."""
 
     model_config = ConfigDict(extra="ignore", allow_inf_nan=False)
     longest: int = Field(LARGEST, ge=16, le=LARGEST)
@@ -87,8 +99,10 @@ class _Drawn(BaseModel):
 
     @property
     def window(self) -> tuple[float, float] | None:
-        """Centre and width, if both are given."""
-        return None if self.centre is None or self.width is None else (self.centre, self.width)
+        """The centre and the width; None unless both are given."""
+        if self.centre is None or self.width is None:
+            return None
+        return self.centre, self.width
 
 
 class _Undo(_Body):
@@ -124,133 +138,157 @@ class Page:
         return app
 
     def require_same_kind(self) -> None:
-        """Refuse all but the look of the page once a newer job asks for another kind of answer."""
+        """Refuse every request once a newer job asks for another kind of answer.
+
+        Static files, such as the style sheet of the page with the refusal, are still served.
+        """
         if request.endpoint != "static" and self.desk.asks_otherwise():
             abort(410)
 
     def start(self, message: str = "") -> str:
-        """Return the page, or a page with a message alone."""
+        """Return the page; with a message, a page that shows nothing else."""
+        choices = self._choices()
+        gives_secrets = not message and self.guard.brings_token()
         return render_template(
             "page.html",
             site=self.pictures.site,
-            choices=(choices := self._choices()),
+            choices=choices,
             defined=any(choice["definition"] for choice in choices),
             rules=self.desk.rules,
             no_finding=NO_FINDING,
             message=message,
-            guard=None if message or not self.guard.brings_token() else self.guard,
+            guard=self.guard if gives_secrets else None,
         )
 
     def icon(self) -> Response:
-        """Return nothing: browsers ask for an icon of their own accord."""
+        """Return an empty response, because browsers always ask for an icon."""
         return Response(status=204)
 
     def state(self) -> Response:
-        """Return what waits for a reader."""
+        """Return the view of a reader: the image to answer, and the numbers beside it."""
         again = request.args.get("again") == "true"
         return self._view(_reader(), request.args.get("showing", ""), again=again)
 
     def given(self) -> Response:
-        """Return what a reader has answered."""
-        return jsonify([asdict(each) for each in self.desk.given(_reader())])
+        """Return the answers that a reader has given."""
+        return jsonify([asdict(answer) for answer in self.desk.given(_reader())])
 
     def image(self) -> Answer:
         """Return one of the site's images as PNG."""
-        how = _Drawn.model_validate(request.args.to_dict())
-        return self._of_image(
-            lambda name: Response(
-                self.pictures.png(name, how.longest, how.window), mimetype="image/png"
-            )
-        )
+        drawn = _Drawn.model_validate(request.args.to_dict())
+
+        def picture(sample_id: str) -> Response:
+            png = self.pictures.png(sample_id, drawn.longest, drawn.window)
+            return Response(png, mimetype="image/png")
+
+        return self._of_image(picture)
 
     def levels(self) -> Answer:
-        """Return the range of values of a grey image, and the window it is shown with; null for
-        colour.
-        """
-        return self._of_image(
-            lambda name: jsonify((found := self.pictures.levels(name)) and asdict(found))
-        )
+        """Return the range of a grey image and its first window; null for colour."""
 
-    def _of_image(self, what: Callable[[str], Response]) -> Answer:
+        def range_and_window(sample_id: str) -> Response:
+            levels = self.pictures.levels(sample_id)
+            return jsonify(None if levels is None else asdict(levels))
+
+        return self._of_image(range_and_window)
+
+    def _of_image(self, respond: Callable[[str], Response]) -> Answer:
+        """Return a response about the image that the request names, if it may be shown."""
         sample_id = request.args.get("id", "")
-        if sample_id not in self.pictures.ids or not self.pictures.belongs(
+        is_shown = sample_id in self.pictures.ids and self.pictures.belongs(
             sample_id, self.desk.asked()
-        ):
+        )
+        if not is_shown:
             return _sorry("There is no such image here.", 404)
         try:
-            return what(sample_id)
+            return respond(sample_id)
         except DataError as error:
             _log.error("%s", error)
             return _sorry("This image cannot be shown.", 404)
 
     def answer(self) -> Answer:
-        """Store an answer, and return what waits then."""
+        """Store an answer, and return the view after it."""
         body = _Answer.model_validate_json(request.get_data())
-        if body.sample_id not in self.pictures.ids or body.kind not in (
-            "label",
-            "skip",
-            *self.desk.rules.no_class,
-        ):
+        rules = self.desk.rules
+        allowed_kinds = ("label", "skip", *rules.no_class)
+        if body.sample_id not in self.pictures.ids or body.kind not in allowed_kinds:
             return _sorry(_FOREIGN, 400)
-        if not self.desk.asked().intersection(self.desk.rules.together(body.sample_id)):
+        if not self.desk.asked().intersection(rules.together(body.sample_id)):
             raise Stale(body.annotator, "Nobody has asked about this image. Nothing was changed.")
-        said = body.model_dump()
-        if body.label is not None:
+        label = body.label
+        if label is not None:
+            # The page sends names of classes, never the site's own words for them.
+            words = {name: name for name in self.pictures.classes}
             try:
-                said["label"] = self.desk.rules.label(
-                    body.label, {name: name for name in self.pictures.classes}
-                )
+                label = rules.label(label, words)
             except ValueError:
                 return _sorry(_FOREIGN, 400)
-        self.desk.answer(Message(**said))
+        message = Message(
+            annotator=body.annotator,
+            sample_id=body.sample_id,
+            kind=body.kind,
+            label=label,
+            key=body.key,
+            seen=body.seen,
+            seconds=body.seconds,
+        )
+        self.desk.answer(message)
         return self._view(body.annotator)
 
     def undo(self) -> Answer:
-        """Take the newest answer back, and return its image as the one to show."""
+        """Take the newest answer back, and return a view that shows its image."""
         body = _Undo.model_validate_json(request.get_data())
-        return self._view(body.annotator, self.desk.undo(body.annotator, body.answer, body.key))
+        sample_id = self.desk.undo(body.annotator, body.answer, body.key)
+        return self._view(body.annotator, sample_id)
 
     def stale(self, error: Stale) -> Answer:
-        """Return why nothing was changed, and what waits now."""
-        return jsonify(
-            {"message": str(error), "view": self._seen(self.desk.view(error.annotator))}
-        ), 409
+        """Return the reason why nothing was changed, and the present view."""
+        view = self._with_image(self.desk.view(error.annotator))
+        return jsonify({"message": str(error), "view": view}), 409
 
     def refuse(self, error: HTTPException) -> tuple[str | Response, int]:
         """Return a sentence instead of the page or its data."""
         code = error.code or 500
         text = _REFUSALS.get(code, "There is nothing here. Open the page by its full address.")
-        return (self.start(text), code) if request.path == "/" else _sorry(text, code)
+        if request.path == "/":
+            return self.start(text), code
+        return _sorry(text, code)
 
     def _view(self, annotator: str, showing: str = "", *, again: bool = False) -> Response:
-        return jsonify(self._seen(self.desk.view(annotator, showing, again=again)))
+        return jsonify(self._with_image(self.desk.view(annotator, showing, again=again)))
 
-    def _seen(self, view: View) -> dict[str, Any]:
-        """Return a view with what the site has of its image: chosen cells of the CSV, and the
-        images of its group.
+    def _with_image(self, view: View) -> dict[str, Any]:
+        """Return a view with facts about its image.
+
+        They are the cells of the CSV that the site shows, the images of its group, how many more
+        there are of these, and its place in a volume.
         """
         if view.image is None:
             return asdict(view) | {"facts": [], "group": [], "more": 0, "slice": None}
         name = view.image.sample_id
         group = list(dict.fromkeys([name, *view.together, *self.pictures.group(name)]))
-        more = max(0, len(group) - _MOST)
         place = self.pictures.slice(name)
-        shown = {"facts": self.pictures.facts(name), "group": group[:_MOST], "more": more}
-        return asdict(view) | shown | {"slice": asdict(place) if place else None}
+        about_image = {
+            "facts": self.pictures.facts(name),
+            "group": group[:_LARGEST_GROUP],
+            "more": max(0, len(group) - _LARGEST_GROUP),
+            "slice": None if place is None else asdict(place),
+        }
+        return asdict(view) | about_image
 
     def _choices(self) -> list[dict[str, str]]:
-        words = self.pictures.words
-        classes = self.pictures.classes
-        keys = [*KEYS, *[""] * len(classes)]
-        return [
-            {
+        """Return the buttons of the classes; there are keys for the first of them alone."""
+        choices = []
+        for number, name in enumerate(self.pictures.classes):
+            words = self.pictures.words[name]
+            choice = {
                 "name": name,
-                "key": key,
-                "title": words[name].title or name,
-                "definition": words[name].definition,
+                "key": KEYS[number] if number < len(KEYS) else "",
+                "title": words.title or name,
+                "definition": words.definition,
             }
-            for name, key in zip(classes, keys, strict=False)
-        ]
+            choices.append(choice)
+        return choices
 
 
 def _reader() -> str:
@@ -258,7 +296,7 @@ def _reader() -> str:
 
 
 def _not_understood(error: ValidationError) -> Answer:
-    if _FORMULA in [each["type"] for each in error.errors()]:
+    if any(detail["type"] == _FORMULA for detail in error.errors()):
         return _sorry(f"The page needs {NO_FORMULA}. Change the name, above on the right.", 400)
     return _sorry("The page sent something that was not understood. Please reload it.", 400)
 

@@ -1,5 +1,6 @@
-"""Connections to the page: a time and a size for each request, and a number for those who have not
-shown the token.
+"""Connections to the page, with limits on the time, the size and the number of requests.
+
+The number is limited for connections that have not shown the token.
 """
 
 import io
@@ -19,24 +20,25 @@ if TYPE_CHECKING:
     from _typeshed import ReadableBuffer, WriteableBuffer
 
 LONGEST_REQUEST = 15.0
-"""Seconds in which a request must have arrived, and in which each part of an answer must be taken.
-"""
+"""Seconds in which a request must arrive, and in which each part of a response must be taken."""
 LARGEST_REQUEST = 256 * 1024
-"""Bytes of a request. Line, headers and body are each limited to less."""
+"""The most bytes of a request. Its line, headers and body are each limited to less."""
 MOST_STRANGERS = 64
 """Open connections that have not shown the token; with one more, the oldest is closed."""
 _PART = 64 * 1024
-"""Bytes of an answer that are sent at a time."""
+"""Bytes of a response that are sent at a time."""
 
 
 class _Incoming(io.RawIOBase):
-    """What a connection sends: ends after so many bytes, and raises TimeoutError after so many
-    seconds.
+    """The bytes that a client sends.
+
+    They end after :data:`LARGEST_REQUEST` bytes. Reading raises TimeoutError
+    :data:`LONGEST_REQUEST` seconds after the beginning.
     """
 
     def __init__(self, connection: socket.socket) -> None:
         self._connection = connection
-        self._left = LARGEST_REQUEST
+        self._bytes_left = LARGEST_REQUEST
         self._end = time.monotonic() + LONGEST_REQUEST
 
     def readable(self) -> bool:
@@ -47,14 +49,15 @@ class _Incoming(io.RawIOBase):
         if seconds <= 0:
             raise TimeoutError
         self._connection.settimeout(seconds)
-        count = self._connection.recv_into(memoryview(buffer)[: self._left])
-        self._left -= count
+        count = self._connection.recv_into(memoryview(buffer)[: self._bytes_left])
+        self._bytes_left -= count
         return count
 
 
 class _Outgoing(io.BufferedIOBase):
-    """What a connection is sent: the time limit is for each part, as a large image may be long on
-    its way.
+    """The bytes that are sent to a client.
+
+    The limit of time is for each part, because a large image may take long on a slow network.
     """
 
     def __init__(self, connection: socket.socket) -> None:
@@ -72,7 +75,7 @@ class _Outgoing(io.BufferedIOBase):
 
 
 class Handler(WSGIRequestHandler):
-    """Takes one request from a connection. It logs none: addresses hold the token and sample ids."""
+    """Handles one request. It logs none, because addresses hold the token and sample ids."""
 
     server: "Server"
 
@@ -83,7 +86,7 @@ class Handler(WSGIRequestHandler):
         self.wfile = _Outgoing(self.connection)
 
     def parse_request(self) -> bool:
-        """Return whether there is a request; one whose address cannot be taken apart is none."""
+        """Return whether there is a valid request; its address must be one that can be parsed."""
         if not super().parse_request():
             return False
         try:
@@ -94,18 +97,21 @@ class Handler(WSGIRequestHandler):
         return True
 
     def make_environ(self) -> dict[str, Any]:
-        """Return what the application is told, with the way to say that the token was shown."""
-        return super().make_environ() | {ADMIT: lambda: self.server.admit(self.connection)}
+        """Return WSGI's environment, with the function to call once the token was shown."""
+        environment = super().make_environ()
+        environment[ADMIT] = lambda: self.server.admit(self.connection)
+        return environment
 
     def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
-        """Refuse what is no request, without a word of it in the answer."""
+        """Refuse an invalid request. The response repeats nothing of it."""
         self.send_response(code)
-        for name, value in {**HEADERS, "Content-Length": "0", "Connection": "close"}.items():
+        headers = {**HEADERS, "Content-Length": "0", "Connection": "close"}
+        for name, value in headers.items():
             self.send_header(name, value)
         self.end_headers()
 
     def version_string(self) -> str:
-        """Return what an answer says of the program: no versions."""
+        """Return the program's name for responses, without a version."""
         return "fedward"
 
     def log_request(self, code: int | str = "-", size: int | str = "-") -> None:
@@ -116,15 +122,16 @@ class Handler(WSGIRequestHandler):
 
 
 class Server(ThreadedWSGIServer):
-    """A thread for each connection."""
+    """A server with a thread for each connection."""
 
     def __init__(self, *arguments: Any, **named: Any) -> None:
         super().__init__(*arguments, **named)
+        # A dictionary keeps the order in which the connections came.
         self._strangers: dict[socket.socket, None] = {}
         self._lock = threading.Lock()
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        """Begin with a connection, and end the oldest one of a stranger if there are too many."""
+        """Begin with a connection; end the oldest one without a token if there are too many."""
         with self._lock:
             self._strangers[request] = None
             if len(self._strangers) > MOST_STRANGERS:
@@ -145,7 +152,7 @@ class Server(ThreadedWSGIServer):
         super().shutdown_request(request)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Say that a connection failed, in a line: what it sent is not printed."""
+        """Print one line that a connection failed, without anything that it sent."""
         print(
             f"fedward annotate: a connection failed: {type(sys.exception()).__name__}",
             file=sys.stderr,

@@ -1,4 +1,4 @@
-"""Serves the page until Ctrl-C: the socket, the address, and a token that a crash does not change."""
+"""Serving the page until Ctrl-C: the socket, the address, and a token that outlives a crash."""
 
 import os
 import secrets
@@ -14,51 +14,63 @@ from fedward import private
 from fedward.annotation.page.connections import Handler, Server
 from fedward.errors import ConfigError
 
+_SHORTEST_TOKEN = 32
+"""Letters of a token that may be used again; a shorter one is damaged."""
+
 
 class Token:
     """The token of a run of the page, kept beside the queue while it runs.
 
-    A page that ends well forgets it. One that was killed finds it again, so that tabs which are
-    still open go on, and send what they could not. One that others could read, or that is a link,
-    is replaced: somebody may know it.
+    A page that ends well removes the token. A page that was killed finds it again at the next
+    start, so that open tabs go on and send the answers that they could not send. A token that other
+    accounts could read, or that is a link, is replaced, because somebody may know it.
+
+    Args:
+        folder: the queue's folder.
     """
 
     def __init__(self, folder: Path) -> None:
         self._path = folder / "token"
-        self.value = self._kept()
-        if len(self.value) < 32:
+        self.value = self._left_by_earlier_run()
+        if len(self.value) < _SHORTEST_TOKEN:
             self.value = secrets.token_urlsafe(32)
             self._path.unlink(missing_ok=True)
             with open(self._path, "x", opener=private.opener) as file:
                 file.write(self.value)
 
-    def _kept(self) -> str:
-        """Return the token that an earlier run left, empty if it cannot be used."""
+    def _left_by_earlier_run(self) -> str:
+        """Return the token that an earlier run left; empty if it cannot be used."""
         try:
             with open(self._path, "rb", opener=_no_link) as file:
-                state = os.fstat(file.fileno())
-                alone = (
-                    stat.S_ISREG(state.st_mode)
-                    and not state.st_mode & 0o077
-                    and state.st_uid == os.geteuid()
-                )
-                return file.read(1000).decode("ascii") if alone else ""
+                if not _is_private(os.fstat(file.fileno())):
+                    return ""
+                return file.read(1000).decode("ascii")
         except (OSError, ValueError):
             return ""
 
     def forget(self) -> None:
-        """Let the next run have another one."""
+        """Remove the token, so that the next run makes another one."""
         with suppress(OSError):
             self._path.unlink()
 
 
+def _is_private(state: os.stat_result) -> bool:
+    """Return whether an open file is a regular one that only this account can read."""
+    is_closed_to_others = not state.st_mode & 0o077
+    return stat.S_ISREG(state.st_mode) and is_closed_to_others and state.st_uid == os.geteuid()
+
+
 def _no_link(path: str, flags: int) -> int:
-    """Open a file that is no link, without waiting for the other end of a pipe."""
+    """Open a file that is not a link, without waiting for the other end of a pipe."""
     return os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK)
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """Return a socket that listens; port 0 takes a free one.
+    """Return a socket that listens.
+
+    Args:
+        host: an address of this machine.
+        port: 0 for any free port.
 
     Raises:
         ConfigError: the host is not this machine's, or the port is taken or not allowed.
@@ -67,24 +79,28 @@ def listen(host: str, port: int) -> socket.socket:
     try:
         return socket.create_server((host, port), family=family)
     except (OSError, OverflowError) as error:
-        where = f"fedward annotate, {host} port {port}"
-        found = getattr(error, "strerror", None) or str(error)
-        expected = "an address of this machine and a free port"
-        remedy = "Name another with --port, or --port 0 for any free one."
-        raise ConfigError(where, expected=expected, found=found, remedy=remedy) from None
+        reason = getattr(error, "strerror", None) or str(error)
+        raise ConfigError(
+            f"fedward annotate cannot listen on port {port} of {host} ({reason})",
+            "Name another with --port, or --port 0 for any free one.",
+        ) from None
 
 
 def address(listening: socket.socket, token: str) -> str:
-    """Return the page's address, token included; a server at all of the machine's addresses has the
-    machine's name.
+    """Return the page's address, with the token.
+
+    For a server that listens on all addresses of the machine, it has the machine's name.
     """
     host, port = listening.getsockname()[:2]
-    host = socket.gethostname() if host in ("0.0.0.0", "::") else host
-    return f"http://{f'[{host}]' if ':' in host else host}:{port}/?token={token}"
+    if host in ("0.0.0.0", "::"):
+        host = socket.gethostname()
+    if ":" in host:
+        host = f"[{host}]"
+    return f"http://{host}:{port}/?token={token}"
 
 
 def server(app: Flask, listening: socket.socket) -> Server:
-    """Return a server on a socket, a thread for each request."""
+    """Return a server on a socket, which starts a thread for each request."""
     host, port = listening.getsockname()[:2]
     return Server(host, port, app, Handler, fd=listening.fileno())
 
@@ -92,7 +108,8 @@ def server(app: Flask, listening: socket.socket) -> Server:
 def serve(running: Server) -> None:
     """Serve until Ctrl-C.
 
-    In a thread of its own: an interrupt in the middle of a request's start could be lost there.
+    The server runs in a thread of its own, because an interrupt that comes while a request starts
+    could be lost there.
     """
     serving = threading.Thread(target=running.serve_forever, daemon=True)
     serving.start()
