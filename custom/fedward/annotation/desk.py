@@ -1,10 +1,12 @@
-"""What one clinician at the page may do: see what waits for them, answer, skip, take back, look at
-their answers.
+"""The actions of a clinician at the page.
+
+They see the images that wait for them, answer, skip, take an answer back, and look at their
+answers.
 """
 
 import sqlite3
 from collections.abc import Collection, Container, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 
 from fedward.annotation import times
 from fedward.annotation.database import add_answer, places
@@ -14,6 +16,12 @@ from fedward.annotation.records import Request
 
 _OTHER_MESSAGE = (
     "This was sent under the key of another message. Nothing was changed. Please reload the page."
+)
+_ALREADY_ANSWERED = (
+    "You have already answered this image, perhaps in another tab. Nothing was changed."
+)
+_NOT_NEWEST = (
+    "That answer is no longer your newest, perhaps because of another tab. Nothing was undone."
 )
 
 
@@ -27,12 +35,7 @@ class Stale(Exception):  # noqa: N818 - not an error of the program: the page re
 
 @dataclass(frozen=True)
 class Message:
-    """An answer as the page sends it.
-
-    ``key`` is the page's own name for the message: one that arrives twice is one answer. ``seen``
-    is the number of the annotator's newest answer about the image when the page showed it, 0 for
-    none: another tab may have been faster.
-    """
+    """An answer as the page sends it."""
 
     annotator: str
     sample_id: str
@@ -40,9 +43,14 @@ class Message:
     """``label``, one of ``records.NO_CLASS``, or ``skip``."""
     label: str | None
     key: str
+    """The page's name for the message. One that arrives twice is one answer."""
     seen: int
+    """The number of the annotator's newest answer about the image when the page showed it.
+
+    It is 0 without one. Another tab may have been faster, and its answer has a higher number.
+    """
     seconds: float | None = None
-    """That the image was looked at."""
+    """How long the image was looked at."""
 
 
 @dataclass(frozen=True)
@@ -50,62 +58,80 @@ class Last:
     """The annotator's newest answer at the page that is not taken back."""
 
     answer: int
+    """Its number."""
     sample_id: str
     text: str
+    """The answer in words."""
 
 
 @dataclass(frozen=True)
 class Given:
-    """What an annotator says of a question at present."""
+    """The present answer of an annotator to a question."""
 
     sample_id: str
-    """The image they answered for."""
+    """The image that the annotator answered."""
     text: str
+    """The answer in words."""
     time: str
     adjudicates: bool
 
 
 @dataclass(frozen=True)
 class View:
-    """What the page shows one annotator; numbers are of questions."""
+    """The content of the page for one annotator. All numbers are numbers of questions."""
 
     image: Request | None
+    """The image to answer; None if no image waits."""
     together: tuple[str, ...]
     """The images that an answer counts for."""
     own: str | None
-    """What the annotator says of it at present."""
+    """The annotator's present answer about the image."""
     adjudicates: bool
-    """Whether readers differ here, and this annotator's answer is to decide."""
+    """Whether readers differ here, so that this annotator's answer decides."""
     seen: int
+    """The number of the annotator's newest answer about the image; 0 without one."""
     waiting: int
-    """What waits for this annotator."""
+    """The questions that wait for this annotator."""
     skipped: int
-    """Of these, what they have skipped."""
+    """Those of the waiting questions that the annotator has skipped."""
     mine: int
+    """The questions that this annotator has answered."""
     decided: int
-    """What has an answer that counts."""
+    """The questions with an answer that counts."""
     total: int
+    """All questions."""
     undecidable: int
-    """What has one that is no class."""
+    """The questions whose answer that counts is not a class."""
     disputed: int
-    """What readers differ in, and nobody has adjudicated."""
+    """The questions on which readers differ, and that are not adjudicated."""
     read_twice: int
+    """The questions that two or more readers could decide."""
     unanimous: int
+    """The questions of these on which all readers agree."""
     kappa: float | None
+    """Cohen's kappa; see :class:`fedward.annotation.records.Agreement`."""
     kappas: Mapping[str, float | None]
     """Finding -> kappa, where an answer may name several."""
     last: Last | None
+    """The answer that can be taken back."""
+
+
+@dataclass(frozen=True)
+class _Choice:
+    """A question to show, and the image that stands for it."""
+
+    question: Question
+    image: Request
 
 
 class Desk:
-    """The page's way to the queue, over the images that can be shown.
+    """The page's access to the queue, limited to images that can be shown.
 
     Args:
         queue: where answers go, and whose rules count.
-        known_ids: the ids of the site's images; the others that are asked for are left out of the
-            page.
-        classes: what may be said; an image with another class, of an earlier job, waits again.
-            None: anything.
+        known_ids: the ids of the site's images. Other images that are asked for are not shown.
+        classes: the classes that an answer may name; an image with another class, of an earlier
+            job, waits again. None: any.
     """
 
     def __init__(
@@ -113,7 +139,7 @@ class Desk:
     ) -> None:
         self._queue = queue
         self._database = queue.database
-        self._known = known_ids
+        self._known_ids = known_ids
         self.rules = queue.rules
         self._classes = classes
 
@@ -122,74 +148,83 @@ class Desk:
         return self._queue.kind_asked() not in (None, self.rules.label_kind)
 
     def view(self, annotator: str, showing: str = "", *, again: bool = False) -> View:
-        """Return what waits for an annotator; ``showing``, the image they look at, stays if they
-        may answer it.
+        """Return the view of an annotator.
 
-        They may if they have not decided it; with ``again``, also if they have.
+        Args:
+            annotator: the reader's name.
+            showing: the image that they look at, which stays if they have not answered it.
+            again: whether it stays even if they have.
         """
         with self._database.reading() as database:
             shown = self._shown(database)
             skipped = _skipped(database, annotator)
-            waiting = [(each, each.open[0]) for each in shown if each.waits_for(annotator)]
-            waiting.sort(key=lambda pair: sum(skipped.count(name) for name in pair[0].ids))
-            # A question that someone else has decided meanwhile may stay: a second opinion is
-            # welcome.
-            staying = [
-                (each, one) for each in shown for one in each.open if one.sample_id == showing
-            ]
-            staying = [(each, one) for each, one in staying if again or not each.by(annotator)]
-            question, image = next(iter([*staying, *waiting]), (None, None))
-            agreed = agreement(shown)
-            own = question.by(annotator) if question else None
-            verdicts = [standing for each in shown if (standing := each.standing)]
-            return View(
-                image=image,
-                together=tuple(sorted(one.sample_id for one in question.open)) if question else (),
-                own=own.text if own else None,
-                adjudicates=bool(question and question.adjudicated_by(annotator)),
-                seen=self._newest(database, annotator, image.sample_id) if image else 0,
-                waiting=len(waiting),
-                skipped=sum(bool({*each.ids} & {*skipped}) for each, _ in waiting),
-                mine=sum(each.by(annotator) is not None for each in shown),
-                decided=len(verdicts),
-                total=len(shown),
-                undecidable=sum(each.label is None for each in verdicts),
-                disputed=sum(each.disputed and each.standing is None for each in shown),
-                read_twice=agreed.read_twice,
-                unanimous=agreed.unanimous,
-                kappa=agreed.kappa,
-                kappas=agreed.kappas,
-                last=_last(database, annotator),
-            )
+            waiting = _waiting(shown, annotator, skipped)
+            choice = _staying(shown, annotator, showing, again=again)
+            if choice is None and waiting:
+                choice = _Choice(waiting[0], waiting[0].open[0])
+            seen = 0
+            if choice is not None:
+                seen = self._newest(database, annotator, choice.image.sample_id)
+            last = _last(database, annotator)
+        standing = [question.standing for question in shown]
+        verdicts = [decision for decision in standing if decision is not None]
+        agreed = agreement(shown)
+        return View(
+            image=None if choice is None else choice.image,
+            together=() if choice is None else _open_ids(choice.question),
+            own=None if choice is None else _answer_of(choice.question, annotator),
+            adjudicates=choice is not None and choice.question.adjudicated_by(annotator),
+            seen=seen,
+            waiting=len(waiting),
+            skipped=sum(not set(skipped).isdisjoint(question.ids) for question in waiting),
+            mine=sum(question.by(annotator) is not None for question in shown),
+            decided=len(verdicts),
+            total=len(shown),
+            undecidable=sum(decision.label is None for decision in verdicts),
+            disputed=sum(question.disputed and not question.standing for question in shown),
+            read_twice=agreed.read_twice,
+            unanimous=agreed.unanimous,
+            kappa=agreed.kappa,
+            kappas=agreed.kappas,
+            last=last,
+        )
 
     def given(self, annotator: str) -> list[Given]:
-        """Return what an annotator has answered of what is asked at present, the newest first."""
+        """Return an annotator's answers to the questions asked at present, the newest first."""
         with self._database.reading() as database:
-            own = [decision for each in self._shown(database) if (decision := each.by(annotator))]
-        own.sort(key=lambda decision: decision.time, reverse=True)
-        return [Given(each.sample_id, each.text, each.time, bool(each.adjudicates)) for each in own]
+            shown = self._shown(database)
+        answers = []
+        for question in shown:
+            decision = question.by(annotator)
+            if decision is not None:
+                adjudicates = bool(decision.adjudicates)
+                answers.append(Given(decision.sample_id, decision.text, decision.time, adjudicates))
+        return sorted(answers, key=lambda answer: answer.time, reverse=True)
 
     def _shown(self, database: sqlite3.Connection) -> list[Question]:
-        """Return what is asked at present and can be shown, the most wanted first."""
-        found = questions(database, self.rules, self._classes)
-        known = [
-            replace(each, requests=tuple(one for one in each.open if one.sample_id in self._known))
-            for each in found
-        ]
-        return [each for each in known if each.requests]
+        """Return the questions asked at present that can be shown, the most wanted first."""
+        shown = []
+        for question in questions(database, self.rules, self._classes):
+            requests = tuple(
+                request for request in question.open if request.sample_id in self._known_ids
+            )
+            if requests:
+                shown.append(replace(question, requests=requests))
+        return shown
 
     def unseen(self) -> list[str]:
         """Return the ids that are asked for and are not among the site's images."""
+        asked_ids: set[str] = set()
         with self._database.reading() as database:
-            asked = {one.sample_id for each in questions(database, self.rules) for one in each.open}
-            return sorted(name for name in asked if name not in self._known)
+            for question in questions(database, self.rules):
+                asked_ids.update(request.sample_id for request in question.open)
+        return sorted(name for name in asked_ids if name not in self._known_ids)
 
     def asked(self) -> frozenset[str]:
         """Return the ids of all images that were ever asked for."""
         with self._database.reading() as database:
-            return frozenset(
-                row[0] for row in database.execute("SELECT DISTINCT sample_id FROM requests")
-            )
+            rows = database.execute("SELECT DISTINCT sample_id FROM requests").fetchall()
+        return frozenset(row["sample_id"] for row in rows)
 
     def answer(self, message: Message) -> None:
         """Write an answer; it is on the disk when this returns.
@@ -199,73 +234,132 @@ class Desk:
                 is that of another message.
         """
         with self._database.writing() as database:
-            known = _of_key(database, message.key)
-            if known:
-                if all(
-                    known[name] == getattr(message, name)
-                    for name in ("annotator", "sample_id", "kind", "label")
-                ):
-                    return
-                raise Stale(message.annotator, _OTHER_MESSAGE)
+            earlier = _row_of_key(database, message.key)
+            if earlier is not None:
+                if not _is_same(earlier, message):
+                    raise Stale(message.annotator, _OTHER_MESSAGE)
+                return
             if self._newest(database, message.annotator, message.sample_id) != message.seen:
-                text = "You have already answered this image, perhaps in another tab. Nothing was changed."
-                raise Stale(message.annotator, text)
-            given = asdict(message)
-            del given["seen"]
-            judges = message.kind != "skip" and self._adjudicates(database, message)
-            moment = _moment(database, self.rules.together(message.sample_id))
-            add_answer(database, **given, adjudicates=judges, time=moment, source="page")
+                raise Stale(message.annotator, _ALREADY_ANSWERED)
+            adjudicates = message.kind != "skip" and self._adjudicates(database, message)
+            add_answer(
+                database,
+                annotator=message.annotator,
+                sample_id=message.sample_id,
+                kind=message.kind,
+                label=message.label,
+                key=message.key,
+                seconds=message.seconds,
+                adjudicates=adjudicates,
+                time=_moment(database, self.rules.together(message.sample_id)),
+                source="page",
+            )
 
     def undo(self, annotator: str, answer: int, key: str) -> str:
-        """Take back the annotator's newest answer at the page; return the id of its image.
+        """Take back the annotator's newest answer at the page.
+
+        Args:
+            annotator: the reader's name.
+            answer: the number of that answer.
+            key: the page's name for the message.
+
+        Returns:
+            The id of the answer's image.
 
         Raises:
-            Stale: ``answer`` is not that one, or the key is that of another message.
+            Stale: another answer is the newest, or the key is that of another message.
         """
         with self._database.writing() as database:
-            done = _of_key(database, key)
-            if done:
-                if (done["annotator"], done["undoes"]) != (annotator, answer):
+            earlier = _row_of_key(database, key)
+            if earlier is not None:
+                if earlier["annotator"] != annotator or earlier["undoes"] != answer:
                     raise Stale(annotator, _OTHER_MESSAGE)
-                return str(done["sample_id"])
+                return str(earlier["sample_id"])
             last = _last(database, annotator)
             if last is None or last.answer != answer:
-                text = "That answer is no longer your newest, perhaps because of another tab. Nothing was undone."
-                raise Stale(annotator, text)
-            own = {
-                "sample_id": last.sample_id,
-                "annotator": annotator,
-                "key": key,
-                "source": "page",
-            }
-            moment = _moment(database, self.rules.together(last.sample_id))
-            add_answer(database, **own, kind="undo", undoes=answer, time=moment)
+                raise Stale(annotator, _NOT_NEWEST)
+            add_answer(
+                database,
+                annotator=annotator,
+                sample_id=last.sample_id,
+                kind="undo",
+                key=key,
+                undoes=answer,
+                time=_moment(database, self.rules.together(last.sample_id)),
+                source="page",
+            )
             return last.sample_id
 
     def _adjudicates(self, database: sqlite3.Connection, message: Message) -> bool:
-        found = questions(database, self.rules, self._classes) if self.rules.readers > 1 else []
+        """Return whether an answer is one that decides between readers who differ."""
+        if self.rules.readers <= 1:
+            return False
         return any(
-            each.adjudicated_by(message.annotator)
-            for each in found
-            if message.sample_id in each.ids
+            question.adjudicated_by(message.annotator)
+            for question in questions(database, self.rules, self._classes)
+            if message.sample_id in question.ids
         )
 
     def _newest(self, database: sqlite3.Connection, annotator: str, sample_id: str) -> int:
+        """Return the number of an annotator's newest answer about an image; 0 without one."""
         ids = self.rules.together(sample_id)
-        query = f"SELECT coalesce(max(answer), 0) FROM answers WHERE annotator = ? AND sample_id IN ({places(ids)})"
+        query = (
+            "SELECT coalesce(max(answer), 0) FROM answers "
+            f"WHERE annotator = ? AND sample_id IN ({places(ids)})"
+        )
         return int(database.execute(query, [annotator, *ids]).fetchone()[0])
 
 
-def _of_key(database: sqlite3.Connection, key: str) -> sqlite3.Row | None:
-    """Return what a message has become, if it came before."""
-    row: sqlite3.Row | None = database.execute(
-        "SELECT * FROM answers WHERE key = ?", [key]
-    ).fetchone()
+def _waiting(shown: Sequence[Question], annotator: str, skipped: Sequence[str]) -> list[Question]:
+    """Return the questions that wait for an annotator, those last that they skipped most often."""
+
+    def skip_count(question: Question) -> int:
+        return sum(skipped.count(name) for name in question.ids)
+
+    waiting = [question for question in shown if question.waits_for(annotator)]
+    return sorted(waiting, key=skip_count)
+
+
+def _staying(
+    shown: Sequence[Question], annotator: str, showing: str, *, again: bool
+) -> _Choice | None:
+    """Return the image that the annotator looks at, if they may still answer it.
+
+    They may if another reader has decided it meanwhile: a second opinion is welcome.
+    """
+    for question in shown:
+        if question.by(annotator) and not again:
+            continue
+        for request in question.open:
+            if request.sample_id == showing:
+                return _Choice(question, request)
+    return None
+
+
+def _open_ids(question: Question) -> tuple[str, ...]:
+    return tuple(sorted(request.sample_id for request in question.open))
+
+
+def _answer_of(question: Question, annotator: str) -> str | None:
+    decision = question.by(annotator)
+    return None if decision is None else decision.text
+
+
+def _row_of_key(database: sqlite3.Connection, key: str) -> sqlite3.Row | None:
+    """Return the stored answer of a message that came before; None for a new message."""
+    query = "SELECT * FROM answers WHERE key = ?"
+    row: sqlite3.Row | None = database.execute(query, [key]).fetchone()
     return row
 
 
+def _is_same(row: sqlite3.Row, message: Message) -> bool:
+    """Return whether a stored answer is that of a message."""
+    stored = (row["annotator"], row["sample_id"], row["kind"], row["label"])
+    return stored == (message.annotator, message.sample_id, message.kind, message.label)
+
+
 def _skipped(database: sqlite3.Connection, annotator: str) -> list[str]:
-    """Return the images that an annotator skipped, one as often as they did."""
+    """Return the images that an annotator skipped, each as often as they did."""
     rows = database.execute(
         "SELECT sample_id FROM standing WHERE kind = 'skip' AND annotator = ?", [annotator]
     )
@@ -273,22 +367,30 @@ def _skipped(database: sqlite3.Connection, annotator: str) -> list[str]:
 
 
 def _last(database: sqlite3.Connection, annotator: str) -> Last | None:
-    row = database.execute(
-        "SELECT * FROM standing WHERE annotator = ? AND source = 'page' ORDER BY answer DESC LIMIT 1",
-        [annotator],
-    ).fetchone()
+    query = (
+        "SELECT * FROM standing WHERE annotator = ? AND source = 'page' "
+        "ORDER BY answer DESC LIMIT 1"
+    )
+    row = database.execute(query, [annotator]).fetchone()
     if row is None:
         return None
-    text = {"skip": "skipped", "label": row["label"]}.get(row["kind"], row["kind"])
+    if row["kind"] == "skip":
+        text = "skipped"
+    elif row["kind"] == "label":
+        text = row["label"]
+    else:
+        text = row["kind"]
     return Last(row["answer"], row["sample_id"], text)
 
 
 def _moment(database: sqlite3.Connection, ids: Sequence[str]) -> str:
-    """Return now, or just after the newest answer to a question, lest a clock set back make a new
-    one the older.
+    """Return the time of a new answer about these images: the present one.
+
+    If the clock was set back, it is just after the newest answer, so that the new one is newer.
     """
-    newest = database.execute(
-        f"SELECT max(time) FROM answers WHERE sample_id IN ({places(ids)})", ids
-    ).fetchone()[0]
+    query = f"SELECT max(time) FROM answers WHERE sample_id IN ({places(ids)})"
+    newest = database.execute(query, ids).fetchone()[0]
     now = times.now()
-    return now if newest is None or newest < now else times.after(newest)
+    if newest is None or newest < now:
+        return now
+    return times.after(newest)

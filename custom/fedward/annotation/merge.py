@@ -1,6 +1,4 @@
-"""How a hand-over file's answers join those of the queue: nothing twice, nothing dropped,
-differences reported.
-"""
+"""Adding the answers of a returned file to the queue: none twice, none dropped in silence."""
 
 import sqlite3
 from collections.abc import Collection, Container, Iterator, Mapping
@@ -24,7 +22,7 @@ from fedward.annotation.records import (
 from fedward.annotation.rules import Rules
 
 _LONGEST_ID = 500
-"""Letters of an id that the site file does not name."""
+"""The most letters of an id that the site file does not name."""
 
 
 def merge(
@@ -40,58 +38,78 @@ def merge(
     Args:
         database: in a writing transaction.
         returned: the file's content.
-        words: what may stand for a class -> the class.
+        words: a word that may stand for a class -> the class.
         known_ids: the ids of the site's images.
-        blank: an answer without image and class, with what holds where the file says nothing:
-            annotator, time (when the file was written) and source.
+        blank: a decision without image and class. Its annotator, its time (when the file was
+            written) and its source hold for answers without one.
         rules: what an answer may be, and which images share one.
 
     Returns:
-        What was added, and all that was not; conflicts concern the images of added answers only.
+        The account of the import. Its conflicts are those of the images of added answers.
     """
     refused = list(returned.refused)
-    added = set[str]()
-    unknown = set[str]()
-    known = 0
-    count = 0
-    before = _Before(database, rules)
+    added_ids: set[str] = set()
+    unknown_ids: set[str] = set()
+    known_count = 0
+    added_count = 0
+    stored = _StoredAnswers(database, rules)
     for answer in returned.answers:
         try:
-            decision = _understood(answer, words, blank, rules)
+            decision = _decision(answer, words, blank, rules)
         except ValueError as problem:
             refused.append(Refused(answer.where, answer.sample_id, str(problem)))
             continue
         if decision.sample_id not in known_ids:
             if len(decision.sample_id) > _LONGEST_ID or not decision.sample_id.isprintable():
-                expected = f"an id of the site, or up to {_LONGEST_ID} visible letters"
-                refused.append(
-                    Refused(answer.where, f"{answer.sample_id:.80}", f"expected {expected}")
-                )
+                reason = f"expected an id of the site, or up to {_LONGEST_ID} visible letters"
+                refused.append(Refused(answer.where, f"{answer.sample_id:.80}", reason))
                 continue
-            unknown.add(decision.sample_id)
-        if before.has(decision, timed=bool(answer.time)):
-            known += 1
+            unknown_ids.add(decision.sample_id)
+        if stored.has(decision, timed=bool(answer.time)):
+            known_count += 1
             continue
         add_answer(database, **asdict(decision))
-        before.add(decision)
-        added.add(decision.sample_id)
-        count += 1
+        stored.add(decision)
+        added_ids.add(decision.sample_id)
+        added_count += 1
     return Imported(
         blank.source,
-        added=count,
-        known=known,
+        added=added_count,
+        known=known_count,
         open=returned.open,
-        unknown_ids=tuple(sorted(unknown)),
+        unknown_ids=tuple(sorted(unknown_ids)),
         refused=tuple(refused),
-        conflicts=tuple(_conflicts(database, added, rules)),
+        conflicts=tuple(_conflicts(database, added_ids, rules)),
     )
 
 
-def _understood(
+def _decision(
     answer: Returned, words: Mapping[str, str], blank: Decision, rules: Rules
 ) -> Decision:
+    """Return a returned answer as a decision.
+
+    Raises:
+        ValueError: it cannot be understood; the message says why.
+    """
     if not answer.sample_id:
         raise ValueError("expected a sample_id, found none")
+    annotator = _annotator(answer, blank)
+    kind = answer.label.casefold()
+    label = None
+    if kind not in rules.no_class:
+        # Only this one of the words in place of a class may be a label, and in any spelling.
+        text = kind if kind == NONE_OF_THESE else answer.label
+        kind = "label"
+        try:
+            label = rules.label(text, words)
+        except ValueError as expected:
+            others = ", ".join(rules.no_class)
+            raise ValueError(f"expected {expected}, {others}, found {answer.label!r:.80}") from None
+    time = times.parse(answer.time) if answer.time else blank.time
+    return Decision(answer.sample_id, annotator, kind, label, time, blank.source)
+
+
+def _annotator(answer: Returned, blank: Decision) -> str:
     annotator = blank.annotator
     if answer.annotator:
         try:
@@ -100,79 +118,75 @@ def _understood(
             raise ValueError(f"expected {expected}, found {answer.annotator!r:.80}") from None
     if is_formula(annotator):
         raise ValueError(f"expected {NO_FORMULA}, found {annotator!r:.80}")
-    said = answer.label.casefold()
-    kind = said
-    label = None
-    if said not in rules.no_class:
-        try:
-            kind = "label"
-            label = rules.label(said if said == NONE_OF_THESE else answer.label, words)
-        except ValueError as expected:
-            others = ", ".join(rules.no_class)
-            raise ValueError(f"expected {expected}, {others}, found {answer.label!r:.80}") from None
-    time = times.parse(answer.time) if answer.time else blank.time
-    return Decision(answer.sample_id, annotator, kind, label, time, blank.source)
+    return annotator
 
 
-class _Before:
-    """The answers of the queue, those of the file so far among them.
+class _StoredAnswers:
+    """The answers of the queue, including those that this import has added.
 
-    They are read once: a query for each answer of the file would search all those before it about
-    the same image, and the queue is nobody else's meanwhile.
+    They are read once. A query for each answer of the file would search all earlier ones about the
+    same image, and no other process can change the queue meanwhile.
     """
 
     def __init__(self, database: sqlite3.Connection, rules: Rules) -> None:
         self._rules = rules
-        self._ever: set[tuple[str | None, ...]] = set()
-        self._now: dict[tuple[str, str], Decision] = {}
-        """Image and annotator -> what they say at present."""
+        self._identities: set[tuple[str | None, ...]] = set()
+        """The identities of all answers that were ever given."""
+        self._present: dict[tuple[str, str], Decision] = {}
+        """Image and annotator -> the present decision."""
         for row in database.execute(f"SELECT {DECISION} FROM answers"):
-            self._ever.add(self._name(Decision(*row)))
+            self._identities.add(self._identity(Decision(*row)))
         for row in database.execute(f"SELECT {DECISION} FROM decisions"):
-            self._now[row["sample_id"], row["annotator"]] = Decision(*row)
+            self._present[row["sample_id"], row["annotator"]] = Decision(*row)
 
     def has(self, decision: Decision, *, timed: bool) -> bool:
-        """Return whether an answer is known; one without a time is known too if its annotator says
-        the same now.
+        """Return whether an answer is in the queue already.
+
+        An answer without a time is also there if it is the same as its annotator's present one.
         """
-        if self._name(decision) in self._ever:
+        if self._identity(decision) in self._identities:
             return True
-        now = [
-            self._now.get((name, decision.annotator))
-            for name in self._rules.together(decision.sample_id)
-        ]
-        same = (decision.kind, decision.label)
-        return not timed and any(
-            each is not None and (each.kind, each.label) == same for each in now
-        )
+        if timed:
+            return False
+        for sample_id in self._rules.together(decision.sample_id):
+            present = self._present.get((sample_id, decision.annotator))
+            if present is not None and _is_same_answer(present, decision):
+                return True
+        return False
 
     def add(self, decision: Decision) -> None:
         """Note an answer that was added."""
-        self._ever.add(self._name(decision))
-        now = self._now.get((decision.sample_id, decision.annotator))
-        if now is None or decision.time >= now.time:
-            self._now[decision.sample_id, decision.annotator] = decision
+        self._identities.add(self._identity(decision))
+        present = self._present.get((decision.sample_id, decision.annotator))
+        if present is None or decision.time >= present.time:
+            self._present[decision.sample_id, decision.annotator] = decision
 
-    def _name(self, decision: Decision) -> tuple[str | None, ...]:
-        """Return what makes an answer the same as another, of whichever image of the lesion."""
-        first = self._rules.together(decision.sample_id)[0]
-        return first, decision.annotator, decision.kind, decision.label, decision.time
+    def _identity(self, decision: Decision) -> tuple[str | None, ...]:
+        """Return the fields in which answers must differ; all images of a lesion count as one."""
+        first_id = self._rules.together(decision.sample_id)[0]
+        return first_id, decision.annotator, decision.kind, decision.label, decision.time
+
+
+def _is_same_answer(first: Decision, second: Decision) -> bool:
+    return first.kind == second.kind and first.label == second.label
 
 
 def _conflicts(
     database: sqlite3.Connection, sample_ids: Collection[str], rules: Rules
 ) -> Iterator[Conflict]:
-    """Yield the images of which the answers ever given, undone ones left out, do not all say the
-    same.
-    """
+    """Yield the images whose answers differ; answers that were taken back do not count."""
     for sample_id in sorted(sample_ids):
         ids = rules.together(sample_id)
-        of = f"WHERE sample_id IN ({places(ids)})"
-        newest = "time DESC, answer DESC"
-        now = f"SELECT {DECISION} FROM decisions {of} ORDER BY adjudicates DESC, kind = 'cannot tell', {newest}"
-        ever = f"SELECT {DECISION} FROM standing {of} AND kind != 'skip' ORDER BY {newest}"
-        kept = Decision(*database.execute(now, ids).fetchone())
-        given = [Decision(*row) for row in database.execute(ever, ids)]
-        others = tuple(other for other in given if other.text != kept.text)
+        present_query = (
+            f"SELECT {DECISION} FROM decisions WHERE sample_id IN ({places(ids)}) "
+            "ORDER BY adjudicates DESC, kind = 'cannot tell', time DESC, answer DESC"
+        )
+        history_query = (
+            f"SELECT {DECISION} FROM standing WHERE sample_id IN ({places(ids)}) "
+            "AND kind != 'skip' ORDER BY time DESC, answer DESC"
+        )
+        counting = Decision(*database.execute(present_query, ids).fetchone())
+        history = [Decision(*row) for row in database.execute(history_query, ids)]
+        others = tuple(decision for decision in history if decision.text != counting.text)
         if others:
-            yield Conflict(sample_id, kept, others)
+            yield Conflict(sample_id, counting, others)

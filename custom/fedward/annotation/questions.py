@@ -82,7 +82,7 @@ class Question:
         """Return whether an answer of this annotator would decide between readers."""
         decision = self.by(annotator)
         if decision is not None:
-            return decision.adjudicates
+            return bool(decision.adjudicates)
         may_adjudicate = not self.rules.adjudicators or annotator in self.rules.adjudicators
         return self.disputed and may_adjudicate
 
