@@ -1,9 +1,9 @@
-"""The types of what messages say, and how a message's meta is read as one of them.
+"""The types of the fields of messages, and the reading of a message's meta as one of them.
 
-Nothing is coerced: ``"1"``, ``True`` and ``1.0`` are no counts. What has no name is refused.
+Nothing is coerced: ``"1"``, ``True`` and ``1.0`` are not counts. Unknown fields are refused.
 """
 
-from collections.abc import Callable
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, TypeAlias, TypeVar
 
@@ -24,32 +24,34 @@ from fedward.errors import WireError
 from fedward.terminal import shown
 
 _LARGEST_COUNT = 10_000_000
-"""Of images, steps or labels at one site."""
+"""The largest number of images, steps or labels at one site."""
 _LARGEST_NUMBER = int(np.finfo(np.float32).max)
-"""Sums and squares of such numbers stay finite in float64."""
+"""The largest number in a message; sums and squares of such numbers stay finite in float64."""
 _MOST_NAMES = 50
-"""In any part of a message."""
-_FORMS = {
+"""The most names in any part of a message."""
+_EXPECTED_FORMS = {
     "missing": "a value",
     "extra_forbidden": "no further name",
     "invalid_key": "no further name",
+    "model_type": "values by name",
+    "list_type": "a list",
 }
-_FORMS |= {"model_type": "values by name", "list_type": "a list"}
-"""Kind of a fault in a message's form -> what was expected."""
+"""Pydantic's type of an error in a message's form -> what was expected."""
 
 
 class RefusedError(WireError):
     """A message is not what the wire list allows.
 
-    ``found`` quotes it, and must not leave the site whose answer it is; ``where`` and ``expected``
-    quote nothing.
+    ``found`` quotes the message, and must not leave the site whose answer it is. ``problem`` and
+    ``expected`` quote nothing.
     """
 
 
 @dataclass(frozen=True)
 class Expected:
-    """Says what a value must be, in place of pydantic's own texts: some of those tell what was
-    found.
+    """Says what a value must be.
+
+    It replaces pydantic's own texts, because some of those quote the value that was found.
     """
 
     text: str
@@ -62,25 +64,37 @@ class Expected:
         )
 
 
-def _keeps(rule: Callable[[Any], bool]) -> Callable[[Any], Any]:
-    def check(value: Any) -> Any:
-        if not rule(value):
-            raise ValueError  # without a text: none but those here may leave a site
-        return value
-
-    return check
+# The checks below raise errors without a text, because only the texts of this module may leave a
+# site.
 
 
-Said = AfterValidator(_keeps(lambda value: value is not None and value is not False))
-"""Of a field that may be left out: where it is there, it says something."""
-_few = _keeps(lambda value: not isinstance(value, dict) or len(value) <= _MOST_NAMES)
-Few = BeforeValidator(_few)
-"""Refuses more names than any message has before each is looked at: describing them would fill the
-memory.
+def _require_value(value: Any) -> Any:
+    if value is None or value is False:
+        raise ValueError
+    return value
+
+
+def _require_few_names(value: Any) -> Any:
+    if isinstance(value, dict) and len(value) > _MOST_NAMES:
+        raise ValueError
+    return value
+
+
+def _require_number(value: Any) -> Any:
+    if not isinstance(value, int | float):
+        raise ValueError
+    return value
+
+
+Said = AfterValidator(_require_value)
+"""Refuses None and False in a field that may be omitted: if it is there, it must say something."""
+Few = BeforeValidator(_require_few_names)
+"""Refuses more names than any message has.
+
+It does so before each name is checked, because the errors of all of them would fill the memory.
 """
-_NUMBER = BeforeValidator(_keeps(lambda value: isinstance(value, int | float)))
-"""Refuses what pydantic takes for a float because it can be made one, as arrays of one element can.
-"""
+_NUMBER = BeforeValidator(_require_number)
+"""Refuses values that pydantic would convert to a float, such as arrays of one element."""
 
 Text: TypeAlias = Annotated[str, Expected("text")]
 Count: TypeAlias = Annotated[int, Field(ge=0, le=_LARGEST_COUNT), Expected("a count of 0 or more")]
@@ -104,51 +118,66 @@ Sha256: TypeAlias = Annotated[
 
 
 class Part(BaseModel):
-    """What a message or a part of one says, and nothing else."""
+    """A message or a part of one. Unknown fields are refused."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, hide_input_in_errors=True)
 
     @model_validator(mode="before")
     @classmethod
     def _few_names(cls, value: Any) -> Any:
-        return _few(value)
+        return _require_few_names(value)
 
 
 PartT = TypeVar("PartT", bound=Part)
 
 
 def parse(kind: type[PartT], meta: Any, where: str) -> PartT:
-    """Return a message's meta as what it should be.
+    """Return a message's meta as a type of message.
+
+    Args:
+        kind: the type.
+        meta: the meta part of the message.
+        where: beginning of the place that an error names.
 
     Raises:
-        RefusedError: it is not; ``where`` begins the place of the first fault.
+        RefusedError: it is not of this type; the error names the first fault.
     """
     try:
         return kind.model_validate(meta)
     except ValidationError as error:
-        (fault, *_) = error.errors(include_url=False, include_context=False)
-    raise _refused(where, fault)  # not from pydantic's error, which a log would quote
+        fault = error.errors(include_url=False, include_context=False)[0]
+    # Raised outside of the handler: a log would quote pydantic's error as the cause.
+    raise _refused(where, fault)
 
 
 def _refused(where: str, fault: ErrorDetails) -> RefusedError:
+    """Return the error for a fault that pydantic reports."""
     kind = fault["type"]
-    place = fault["loc"]
-    found = shown(fault["input"])
-    if kind in ("extra_forbidden", "invalid_key"):
-        *place, name = place  # type: ignore[assignment]
-        found = shown(name)
-    path = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in place).lstrip(
-        "."
-    )
-    return refusal(
-        f"{where}, {path}" if path else where,
-        fault["msg"] if kind == "expected" else _FORMS.get(kind, "what the wire list allows"),
-        "nothing" if kind == "missing" else found,
-    )
+    place = list(fault["loc"])
+    if kind == "missing":
+        found = "nothing"
+    elif kind in ("extra_forbidden", "invalid_key"):
+        # The last part of the place is the unknown name, which only `found` may quote.
+        found = shown(place.pop())
+    else:
+        found = shown(fault["input"])
+    expected = _EXPECTED_FORMS.get(kind, "what the wire list allows")
+    if kind == "expected":
+        expected = fault["msg"]
+    path = _path(place)
+    return refusal(f"{where}, {path}" if path else where, expected, found)
+
+
+def _path(place: Sequence[int | str]) -> str:
+    """Return a place in a message as a text, such as ``metrics[0].name``."""
+    path = ""
+    for part in place:
+        path += f"[{part}]" if isinstance(part, int) else f".{part}"
+    return path.lstrip(".")
 
 
 def refusal(where: str, expected: str, found: str) -> RefusedError:
     """Return the error of a message that cannot be used."""
     return RefusedError(
-        where, expected=expected, found=found, remedy="The message is not used; see the wire list."
+        where, "The message is not used; see the wire list.", expected=expected, found=found
     )

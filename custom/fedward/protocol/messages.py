@@ -1,8 +1,8 @@
-"""What an answer says beside its arrays, as types that are closed to everything else.
+"""The fields of an answer beside its arrays, as types that refuse all other fields.
 
-Both ends read an answer's meta as one of these models before anything in it is used. What has no
-name here is refused, so labels, ids, paths and pixels cannot leave a site. Checks that need the job
-or the request are in :mod:`fedward.protocol.wire_checks`.
+Both ends read an answer's meta as one of these models before anything in it is used. Fields that
+are not named here are refused, so labels, ids, paths and pixels cannot leave a site. Checks that
+need the job or the request are in :mod:`fedward.protocol.wire_checks`.
 """
 
 from typing import Annotated, Literal, TypeAlias, TypeVar
@@ -12,7 +12,7 @@ from pydantic import FailFast, Field
 from fedward.protocol.fields import Count, Expected, Few, Number, Part, Said, Sha256, Text, Whole
 
 Split: TypeAlias = Literal["val", "test"]
-"""Of a site's images, those that models are evaluated on."""
+"""The splits of a site's images that models are evaluated on."""
 _Minutes: TypeAlias = Annotated[Number, Field(ge=0), Expected("a number of 0 or more")]
 
 _Counts: TypeAlias = Annotated[list[Count], FailFast(), Expected("counts of 0 or more")]
@@ -24,21 +24,20 @@ class Metric(Part):
 
     split: Annotated[Split, Expected("val or test")]
     name: Text
-    """Of a metric of all images, or of one class of the job as in ``f1/MEL``."""
+    """Name of the metric; for one class of the job with the class, as in ``f1/MEL``."""
     value: Number | None
-    """None where it is not defined, or not reported."""
+    """None if it is not defined, or not reported."""
     n: Count
-    """Images it was computed on."""
+    """The number of images that it was computed on."""
     classes: Annotated[list[str], Expected("names of classes")]
-    """Those present among the images, as far as the site tells."""
+    """The classes among these images, as far as the site reports them."""
 
 
 class BinnedCounts(Part):
-    """Counts of a model's answers on a site's test images;
-    :class:`~fedward.evaluation.binned.Binned` says of what.
+    """Counts of a model's predictions on a site's test images.
 
-    Lists by class are in the job's order. No interval and no cell has fewer than five images,
-    unless it has none.
+    :class:`~fedward.evaluation.binned.Binned` describes each field. Lists by class are in the job's
+    order. An interval or cell has no images, or five and more.
     """
 
     images: _Counts
@@ -68,18 +67,21 @@ class ImageSize(Part):
 
 
 class SurveyCounts(Part):
-    """What a site's images are; :func:`~fedward.client.survey.survey_of` says what is counted.
+    """Counts of a site's images; :func:`~fedward.client.survey.survey_of` describes them.
 
-    Lists by class are in the job's order, intervals those of :mod:`fedward.evaluation.in_fives`.
+    Lists by class are in the job's order, and intervals those of :mod:`fedward.evaluation.in_fives`.
     """
 
     labelled: _ListOfFives
+    """Labelled training images, by class."""
     unlabelled: _Fives
+    """Training images without a label."""
     val: _ListOfFives
+    """Validation images, by class."""
     test: _ListOfFives
-    """Images by class; unlabelled ones are of no class."""
+    """Test images, by class."""
     patients: _ListOfFives
-    """In training, validation and testing; empty where the site does not say whose images are."""
+    """Patients in training, validation and testing; empty if the site's file names no patients."""
     sizes: Annotated[list[ImageSize], FailFast()]
     sides: _ListOfFives
     grey: _Fives
@@ -94,21 +96,23 @@ class SurveyCounts(Part):
 
 
 class LabelCounts(Part):
-    """A site's labels under active learning."""
+    """Counts of a site's labels in active learning."""
 
     asked: Count
-    """Images asked about in this exchange."""
+    """Images that this exchange asked for."""
     bought: Count
-    """Labels that came in the run so far."""
+    """Labels that the run has received so far."""
     waiting: Count
-    """Images asked about that have no label yet."""
+    """Images that were asked for and have no label yet."""
     cannot_tell: Count
-    """Images that were looked at, and nobody could tell."""
+    """Images whose class readers could not tell."""
     unusable: Count
-    """Answers that are no class of the job, or about images the site does not train on."""
+    """Answers that are not classes of the job, or about images that the site does not train on."""
 
 
 class _Reply(Part):
+    """The fields that every answer has."""
+
     site: Text
     round: Whole
     restarts: Count = 0
@@ -116,50 +120,53 @@ class _Reply(Part):
 
 
 class ErrorAnswer(_Reply):
-    """Of a site that has not done what it was asked."""
+    """The answer of a site that has not carried out its request."""
 
     error: Text
+    """The reason."""
     refused: Annotated[bool, Said, Expected("true")] = False
-    """The site's policy forbids the job, so that asking again is of no use."""
+    """Whether the site's policy forbids the job, so that another request would be refused too."""
 
 
 class WaitingAnswer(_Reply):
-    """Of a site whose administrator has not approved the job yet."""
+    """The answer of a site whose administrator has not approved the job yet."""
 
     waiting: Sha256
     """The job's digest."""
 
 
 class MeanAnswer(_Reply):
-    """Of a site that has decrypted a sum of updates."""
+    """The answer of a site that has decrypted a sum of updates."""
 
 
 class SurveyAnswer(_Reply):
-    """Of a site that has counted what its images are."""
+    """The answer of a site that has counted its images."""
 
     survey: SurveyCounts
     synthetic: Annotated[bool, Said, Expected("true")] = False
-    """Its images are drawn by fedward, and not those that a site file names."""
+    """Whether the images are drawn by fedward, instead of those that a site file names."""
 
 
 class Answer(_Reply):
-    """Of a site that has trained, evaluated a model, or both."""
+    """The answer of a site that has trained, evaluated a model, or both."""
 
     labelled: Count
+    """Labelled training images."""
     unlabelled: Count
-    """Training images."""
+    """Training images without a label."""
     steps: Count
     """Optimiser steps."""
     train: Annotated[dict[str, Number], Few, Expected("finite numbers by name")]
     """Means of losses and other scalars of the training steps."""
     metrics: Annotated[list[Metric], FailFast()]
     binned: Annotated[BinnedCounts | None, Said] = None
-    """Where the model is evaluated and the site has test images of a class that may be told."""
+    """Set if the model is evaluated on test images of a class that may be reported."""
     label_counts: Annotated[LabelCounts | None, Said] = None
+    """Set in active learning."""
     minutes: Annotated[_Minutes | None, Said, Expected("a number of 0 or more")] = None
-    """What its labels cost, where the site's file says what one costs."""
+    """The cost of the site's labels, if its file names the cost of one."""
     synthetic: Annotated[bool, Said, Expected("true")] = False
-    """Its images are drawn by fedward, and not those that a site file names."""
+    """Whether the images are drawn by fedward, instead of those that a site file names."""
     key: Annotated[Sha256 | None, Said] = None
     """Fingerprint of the key that the ciphertexts were made with."""
 

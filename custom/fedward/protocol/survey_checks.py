@@ -1,6 +1,4 @@
-"""The check of what a site's survey tells: as many numbers as there should be, and no more images
-than there are.
-"""
+"""The checks of a survey: it has as many counts as it should, and they agree with each other."""
 
 from collections.abc import Sequence
 from typing import NoReturn
@@ -20,61 +18,79 @@ from fedward.protocol.messages import SurveyCounts
 
 
 def check_survey(where: str, sent: SurveyCounts, classes: int) -> None:
-    """Raise RefusedError unless counts are possible ones of a site's images; ``classes``: how many
-    the job has.
+    """Raise RefusedError unless counts are possible ones of a site's images.
+
+    Args:
+        where: beginning of the place that an error names.
+        sent: the counts.
+        classes: the number of classes of the job.
     """
-    for name in ("labelled", "val", "test"):
-        _length(f"{where}, {name}", getattr(sent, name), classes)
-    most = _at_most([*sent.labelled, sent.unlabelled, *sent.val, *sent.test])
-    lengths = {"sides": len(SIDES) - 1, "brightness": LEVELS, "contrast": LEVELS}
-    for name, length in lengths.items():
-        _length(f"{where}, {name}", getattr(sent, name), length)
-        _sum(f"{where}, {name}", getattr(sent, name), most)
-    rounded = most + SMALLEST_COUNT  # to the nearest
-    _sum(f"{where}, grey and colour", [sent.grey, sent.colour], rounded)
-    _sum(f"{where}, repeated", [sent.repeated], _at_most([*sent.val, *sent.test]))
-    _check_sizes(f"{where}, sizes", sent, rounded)
+    _check_length(f"{where}, labelled", sent.labelled, classes)
+    _check_length(f"{where}, val", sent.val, classes)
+    _check_length(f"{where}, test", sent.test, classes)
+    most_images = _most_images([*sent.labelled, sent.unlabelled, *sent.val, *sent.test])
+    _check_intervals(f"{where}, sides", sent.sides, len(SIDES) - 1, most_images)
+    _check_intervals(f"{where}, brightness", sent.brightness, LEVELS, most_images)
+    _check_intervals(f"{where}, contrast", sent.contrast, LEVELS, most_images)
+    # These counts are rounded to the nearest, so their sum may be a little more.
+    most_rounded = most_images + SMALLEST_COUNT
+    _check_sum(f"{where}, grey and colour", [sent.grey, sent.colour], most_rounded)
+    most_evaluated = _most_images([*sent.val, *sent.test])
+    _check_sum(f"{where}, repeated", [sent.repeated], most_evaluated)
+    _check_sizes(f"{where}, sizes", sent, most_rounded)
     _check_patients(f"{where}, patients", sent)
-    if len(sent.columns) > MOST_COLUMNS or not all(map(is_short, sent.columns)):
-        _refuse(f"{where}, columns", f"at most {MOST_COLUMNS} columns with short names")
-    for counts in sent.columns.values():
-        if len(counts) > MOST_VALUES + 1 or not all(map(is_short, counts)) or 0 in counts.values():
-            _refuse(f"{where}, columns", f"at most {MOST_VALUES} short values, each with images")
-        _sum(f"{where}, columns", [*counts.values()], rounded)
+    _check_columns(f"{where}, columns", sent, most_rounded)
 
 
-def _check_sizes(where: str, sent: SurveyCounts, most: int) -> None:
-    if (
-        len({(size.width, size.height) for size in sent.sizes}) < len(sent.sizes)
-        or len(sent.sizes) > MOST_SIZES
-    ):
+def _check_sizes(where: str, sent: SurveyCounts, most_images: int) -> None:
+    different_sizes = {(size.width, size.height) for size in sent.sizes}
+    if len(different_sizes) < len(sent.sizes) or len(sent.sizes) > MOST_SIZES:
         _refuse(where, f"at most {MOST_SIZES} different ones")
-    _sum(where, [size.images for size in sent.sizes], most)
+    _check_sum(where, [size.images for size in sent.sizes], most_images)
 
 
 def _check_patients(where: str, sent: SurveyCounts) -> None:
     if not sent.patients:
         return
-    _length(where, sent.patients, 3)
-    for found, images in zip(
-        sent.patients, ([*sent.labelled, sent.unlabelled], sent.val, sent.test), strict=True
-    ):
-        _sum(where, [found], _at_most(images))
+    _check_length(where, sent.patients, 3)
+    training, validation, testing = sent.patients
+    _check_sum(where, [training], _most_images([*sent.labelled, sent.unlabelled]))
+    _check_sum(where, [validation], _most_images(sent.val))
+    _check_sum(where, [testing], _most_images(sent.test))
 
 
-def _at_most(told: Sequence[int]) -> int:
-    """Return how many images there may be in fives where each of some counts was rounded down and
-    is told if not 0.
+def _check_columns(where: str, sent: SurveyCounts, most_images: int) -> None:
+    if len(sent.columns) > MOST_COLUMNS or not all(is_short(name) for name in sent.columns):
+        _refuse(where, f"at most {MOST_COLUMNS} columns with short names")
+    for counts in sent.columns.values():
+        # One value more is for all the values that are not listed.
+        has_too_many = len(counts) > MOST_VALUES + 1
+        has_long_value = not all(is_short(value) for value in counts)
+        if has_too_many or has_long_value or 0 in counts.values():
+            _refuse(where, f"at most {MOST_VALUES} short values, each with images")
+        _check_sum(where, list(counts.values()), most_images)
+
+
+def _most_images(counts: Sequence[int]) -> int:
+    """Return the most images, in fives, that counts may stand for.
+
+    Each count was rounded down, and is 0 or at least the smallest count.
     """
-    return in_fives(sum(told) + (SMALLEST_COUNT - 1) * sum(count > 0 for count in told))
+    reported = [count for count in counts if count > 0]
+    return in_fives(sum(reported) + (SMALLEST_COUNT - 1) * len(reported))
 
 
-def _sum(where: str, counts: Sequence[int], most: int) -> None:
-    if sum(counts) > most:
-        _refuse(where, f"at most the {most} images that there may be")
+def _check_intervals(where: str, counts: Sequence[int], length: int, most_images: int) -> None:
+    _check_length(where, counts, length)
+    _check_sum(where, counts, most_images)
 
 
-def _length(where: str, values: Sequence[object], length: int) -> None:
+def _check_sum(where: str, counts: Sequence[int], most_images: int) -> None:
+    if sum(counts) > most_images:
+        _refuse(where, f"at most the {most_images} images that there may be")
+
+
+def _check_length(where: str, values: Sequence[object], length: int) -> None:
     if len(values) != length:
         _refuse(where, f"{length} values")
 

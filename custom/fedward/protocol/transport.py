@@ -1,4 +1,4 @@
-"""How messages reach the sites: one exchange, whichever engine carries it."""
+"""The exchange of messages with the sites, which each engine carries in its own way."""
 
 from collections.abc import Callable
 from typing import Protocol
@@ -6,6 +6,7 @@ from typing import Protocol
 from fedward.protocol.wire import Message
 
 Deliver = Callable[[str, Message], None]
+"""Takes the name of a site and its answer."""
 
 
 class Transport(Protocol):
@@ -15,6 +16,10 @@ class Transport(Protocol):
         """Return the connected sites, sorted by name."""
 
     def exchange(self, requests: dict[str, Message], timeout: int, deliver: Deliver) -> None:
-        """Send every request, call ``deliver(site, answer)`` per answer; return when all came or
-        time is up.
+        """Send every request, and return when all answers came or the time is up.
+
+        Args:
+            requests: site -> its request.
+            timeout: seconds to wait for answers.
+            deliver: called with each answer as it arrives.
         """

@@ -1,4 +1,4 @@
-"""Which versions run here: a request tells the server's, and a site compares them with its own."""
+"""The versions of packages: a request has the server's, and a site compares them with its own."""
 
 from functools import cache
 from importlib.metadata import version
@@ -6,9 +6,13 @@ from importlib.metadata import version
 from fedward import __version__
 
 _PACKAGES = ("nvflare", "torch", "monai", "numpy")
+"""Packages that results depend on."""
 
 
 @cache
 def versions() -> dict[str, str]:
-    """Return package -> version, of fedward and of what its results depend on."""
-    return {"fedward": __version__, **{name: version(name) for name in _PACKAGES}}
+    """Return package -> version, for fedward and the packages that its results depend on."""
+    installed = {"fedward": __version__}
+    for name in _PACKAGES:
+        installed[name] = version(name)
+    return installed

@@ -26,21 +26,21 @@ FILE = "fedward_policy.yaml"
 """The policy's name in the folder ``local`` of a site's kit."""
 
 Names = Literal["any"] | Annotated[tuple[str, ...], Field(strict=False)]
+"""Names that a rule allows, or all of them."""
 Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+"""A SHA-256, in hexadecimal digits."""
 Weights = Literal["none", "any"] | Annotated[tuple[Sha256, ...], Field(strict=False)]
-
+"""The SHA-256 of weights that a rule allows, all weights or none."""
 
 _LITE = tuple(f"tf_efficientnet_lite{number}" for number in range(3))
 """Networks of timm that the default allows beside ResNet."""
 
 
 class PolicyError(WorkError):
-    """A site's policy forbids what a job asks for. The text may be read by the server.
-
-    ``final``: the same job would be refused again, whatever its next request asks for.
-    """
+    """A site's policy forbids what a job asks for. The server may read the text."""
 
     final = False
+    """Whether the same job would be refused again, whatever its next request asks for."""
 
 
 class JobRefusedError(PolicyError):
@@ -50,91 +50,107 @@ class JobRefusedError(PolicyError):
 
 
 class Policy(BaseModel):
-    """What a site lets jobs ask of it. Each field is a rule; docs/policy.md says why it is there."""
+    """What a site lets jobs ask of it. Each field is a rule; docs/policy.md gives its reason."""
 
-    model_config = ConfigDict(
-        frozen=True, extra="forbid", strict=True
-    )  # or `true` would be the limit 1
+    # Strict, because `true` would otherwise be the limit 1.
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
     methods: Names = tuple(name for name in METHODS.builtin if name != "survey")
-    """Methods that may train; ``any``: all of fedward's."""
+    """Methods that may train; ``any``: all methods of fedward."""
     nets: Names = (*NETWORKS.builtin, *_LITE, "resnet18", "resnet50")
-    """Networks that may be trained; ``any``: all of fedward's, timm's and MONAI's."""
+    """Networks that may be trained; ``any``: all networks of fedward, timm and MONAI."""
     extensions: Names = ()
-    """What jobs may take from other packages, as ``package:name`` or ``package==version:name``:
-    methods, networks, samplers, views, metrics. ``any``: all that are installed. Without it nothing
-    of such a package is imported."""
+    """Methods, networks, samplers, views and metrics that jobs may take from other packages.
+
+    They are named as ``package:name`` or ``package==version:name``; ``any``: all that are
+    installed. Nothing is imported from a package that is not named here.
+    """
     minimum_sites: int = Field(3, ge=1)
-    """Sites that the run must have, by the server's word."""
+    """The fewest sites that the run must have, as the server reports them."""
     minimum_replies: int = Field(3, ge=1)
-    """Updates without which the server must not use any."""
+    """The fewest updates of which the server may use any."""
     minimum_effective_replies: float = Field(2.5, ge=1)
-    """Equally weighted updates that each average must be worth: 1 / Σ w_k² of the sites' shares of
-    it.
+    """The fewest equally weighted updates that each average must be worth.
+
+    The worth is 1 / Σ w_k² of the sites' shares of the average.
     """
     minimum_participants: int = Field(3, ge=1)
-    """Sites that must be asked in each round."""
+    """The fewest sites that must be asked in each round."""
     maximum_share: float = Field(0.5, gt=0, le=1)
-    """What one site may count for in an average of three sites or more."""
+    """The largest share of one site in an average of three sites or more."""
     minimum_images: int = Field(32, ge=1)
-    """Images of each kind, labelled and unlabelled, that a round here must learn from: by the job's
-    settings, and different ones that this site holds."""
+    """The fewest images of each kind, labelled and unlabelled, that a round here must learn from.
+
+    Both the job's settings and the different images that this site holds must reach it.
+    """
     minimum_steps: int = Field(4, ge=1)
-    """Optimiser steps that a round here must take."""
+    """The fewest optimiser steps that a round here must take."""
     minimum_batch: int = Field(8, ge=1)
-    """Different images in one step, of each kind that can make its loss alone: labelled, and those
-    with a pseudo-label where a site has no others."""
+    """The fewest different images in one step, of each kind that can make its loss alone.
+
+    These are labelled images, and images with a pseudo-label where a site has no others.
+    """
     maximum_learning_rate: float | None = Field(0.5, gt=0)
-    """Of SGD, divided by 1 - momentum; None: any."""
+    """The largest learning rate of SGD, divided by 1 - momentum; None: any."""
     maximum_adam_rate: float | None = Field(0.01, gt=0)
-    """Learning rate of Adam and AdamW; None: any."""
+    """The largest learning rate of Adam and AdamW; None: any."""
     maximum_forgetting: float | None = Field(0.1, gt=0, lt=1)
-    """Share of what earlier steps have changed that one step takes back, by weight decay and a
-    proximal term; None: any share."""
+    """The largest share of the changes of earlier steps that one step may take back; None: any.
+
+    Weight decay and a proximal term take them back.
+    """
     maximum_clip: float | None = Field(100.0, gt=0)
-    """Norm to which the gradient of each step must be clipped; None: any, also none."""
+    """The largest norm to which the gradient of each step is clipped; None: any norm, or none."""
     maximum_loss_weight: float | None = Field(1.0, gt=0)
-    """Weight of a loss without labels, where that with labels has 1; None: any."""
+    """The largest weight of a loss without labels; None: any.
+
+    The loss with labels has the weight 1.
+    """
     maximum_image_share: float = Field(0.5, gt=0, le=1)
-    """What class weights may let one image be of its batch's loss."""
+    """The largest share of a batch's loss that class weights may give to one image."""
     maximum_server_rate: float | None = Field(10.0, gt=0)
-    """Length of the server's step in units of the mean update, over all rounds that its momentum
-    lasts. None: any."""
+    """The largest step of the server, in units of the mean update; None: any.
+
+    It is summed over all rounds that the server's momentum lasts.
+    """
     lone_peers: bool = False
-    """Whether another site may be sent the model of one site alone."""
+    """Whether the server may send the model of one site alone to another site."""
     maximum_rounds: int | None = Field(1000, ge=1)
-    """Rounds of a job; None: any number."""
+    """The most rounds of a job; None: any number."""
     maximum_images: int | None = Field(1_000_000, ge=1)
-    """Images that the training of one round may go through here, each as often as it comes; None:
-    any number.
+    """The most images that the training of one round may go through here; None: any number.
+
+    An image counts as often as it comes.
     """
     maximum_image_size: int | None = Field(512, ge=16)
-    """Height and width in pixels of decoded images; None: any that a job may have."""
+    """The largest height and width of decoded images, in pixels; None: any that a job may have."""
     maximum_questions: int | None = Field(500, ge=0)
-    """Labels that one run may ask for here in active learning, the first ones among them; None: any
-    number.
+    """The most labels that one run may ask for here in active learning; None: any number.
+
+    The labels at the start count too.
     """
     maximum_questions_in_all: int | None = Field(None, ge=0)
-    """Labels that all runs together may ask for here, over all jobs; None: any number."""
+    """The most labels that all runs of all jobs together may ask for here; None: any number."""
     maximum_sums: int | None = Field(100, ge=0)
-    """Runs in all, over all jobs, that may be told sums of this site's images by ``oneshot`` or a
-    survey; None: any number."""
-    surveys: bool = False
-    """Whether jobs may ask what this site's images are (``survey``): how many there are of each
-    class, how bright.
+    """The most runs, over all jobs, that may receive sums of this site's images; None: any number.
+
+    ``oneshot`` and surveys ask for such sums.
     """
+    surveys: bool = False
+    """Whether a ``survey`` may ask about this site's images: their classes, how bright they are."""
     draws: Literal["secret", "seed"] = "secret"
-    """What decides which images a step is of, besides the job's seed: this site's secret; or
-    nothing, for tests that compare two engines."""
+    """What decides, beside the job's seed, which images a step is of.
+
+    ``secret`` is this site's secret. ``seed`` is nothing else, for tests that compare two engines.
+    """
     noise: Literal["optional", "required"] = "optional"
     """Whether the privacy scope of the job must add noise to updates (``GaussianUpdateFilter``)."""
     starting_weights: Weights = "none"
-    """Weights that a run may start from: none but fresh ones, any, or those with one of these
-    SHA-256.
-    """
+    """Weights that a run may start from: none but fresh ones, any, or those with these SHA-256."""
     weights_files: Weights = "none"
-    """Files of weights that networks may begin with (``pretrained`` of a job): none, any that is
-    here, or those.
+    """Files of weights that networks may begin with (``pretrained`` of a job), by their SHA-256.
+
+    ``any``: all files at this site.
     """
     approval: Literal["none", "required"] = "none"
     """Whether each job waits until this site's administrator has approved its digest."""
@@ -170,54 +186,56 @@ OPEN = Policy(
     starting_weights="any",
     weights_files="any",
 )
-"""Forbids nothing: for runs in one process and in FLARE's simulator, where one user has the data of
-all sites.
+"""The policy that forbids nothing.
+
+It is for runs in one process and in FLARE's simulator, where one user has the data of all sites.
 """
 
 
 def read_policy(file: Path) -> Policy:
-    """Return a site's policy; the defaults for a rule that the file does not name, or if there is
-    no file.
+    """Return a site's policy.
+
+    A rule that the file does not name has its default, and so have all rules without a file.
 
     Raises:
         ConfigError: the file cannot be read, has an unknown or wrong rule, or everybody may write
             to it.
     """
-    where = f"policy {file}"
     try:
         if file.stat().st_mode & stat.S_IWOTH:
-            remedy = f"Look at its rules, then chmod o-w {file.name}."
             raise ConfigError(
-                where,
+                f"policy {file}",
+                f"Look at its rules, then chmod o-w {file.name}.",
                 expected="a file of its owner",
                 found="one that anybody may change",
-                remedy=remedy,
             )
         content = read_yaml_file(file)
     except (OSError, ValueError) as error:
         if isinstance(error, FileNotFoundError) and not file.is_symlink():
             return Policy()
-        remedy = "Correct or restore it; until then this site refuses every job."
         raise ConfigError(
-            where, expected="readable YAML", found=reason_of(error), remedy=remedy
+            f"policy {file}",
+            "Correct or restore it; until then this site refuses every job.",
+            expected="readable YAML",
+            found=reason_of(error),
         ) from error
     try:
         return Policy.model_validate({} if content is None else content)
     except ValidationError as error:
-        raise explain(error, where, content, names_in(Policy)) from error
-
-
-_FOREIGN = "is of another package, see extensions"
-_NO_METHOD = "trains nothing, see surveys"
+        raise explain(error, f"policy {file}", content, names_in(Policy)) from error
 
 
 class Finding(NamedTuple):
-    """One rule and a job."""
+    """One rule applied to a job."""
 
     rule: str
+    """The name of the rule."""
     allowed: str
+    """What the rule allows."""
     asked: str
+    """What the job asks for."""
     kept: bool
+    """Whether the job keeps the rule."""
 
     def __str__(self) -> str:
         return f"{self.rule}: {self.allowed}, {self.asked}"
@@ -225,10 +243,10 @@ class Finding(NamedTuple):
 
 @dataclass(frozen=True)
 class Circumstances:
-    """What rules need to know that a job's settings do not say."""
+    """What rules need to know beside a job's settings."""
 
     sites: int | None = None
-    """How many sites the run has; None: not known yet."""
+    """The number of sites of the run; None: not known yet."""
     noise: bool = False
     """Whether the job's privacy scope at this site adds noise."""
     weights: str | None = None
@@ -236,68 +254,41 @@ class Circumstances:
 
 
 def findings(
-    policy: Policy, experiment: Experiment, algorithm: Algorithm[Any], known: Circumstances
+    policy: Policy, experiment: Experiment, algorithm: Algorithm[Any], circumstances: Circumstances
 ) -> list[Finding]:
-    """Return what each rule says of a job, in the order of the rules; some are checked again by a
-    site at work.
+    """Return what each rule says of a job, in the order of the rules.
+
+    A site at work checks some of the rules again.
     """
     settings = algorithm.settings
-    used = experiment.extensions
-    foreign = {extension.kind for extension in used}
-    images = settings.images_per_round or settings.images_at_most
-    steps = None if images is None else step_count(images, settings.batch)
-    lone = algorithm.requirements.server.lone_peers
-    lone_allowed = "allowed" if policy.lone_peers else "no site's model to another site alone"
-    file = None if isinstance(experiment.pretrained, bool) else experiment.pretrained.sha256
-    lone_asked = f"the job says {lone}" if lone else "the job sends none"
-    survey = experiment.is_survey
-    foreign_method = _FOREIGN if "method" in foreign else ""
-    foreign_net = _FOREIGN if "network" in foreign else ""
-    return [
-        _named(
-            "methods", policy.methods, experiment.method, _NO_METHOD if survey else foreign_method
-        ),
-        _named("nets", policy.nets, experiment.net, foreign_net),
-        _surveys(policy.surveys, survey),
-        extension_finding(policy, used),
-        _at_least(
-            "minimum_sites",
-            policy.minimum_sites,
-            known.sites,
-            "all that are connected",
-            says="the run has",
-        ),
+    rows = [
+        _methods(policy, experiment),
+        _nets(policy, experiment),
+        _surveys(policy, experiment),
+        extension_finding(policy, experiment.extensions),
+        _minimum_sites(policy, circumstances),
         _at_least("minimum_replies", policy.minimum_replies, experiment.minimum_replies),
-        _effective_replies(policy, experiment, survey),
-        _at_least(
-            "minimum_participants", policy.minimum_participants, settings.participants, "all sites"
-        ),
+        _effective_replies(policy, experiment),
+        _minimum_participants(policy, settings),
         Finding("maximum_share", *at_most(policy.maximum_share, settings.largest_share)),
-        _at_least("minimum_images", policy.minimum_images, images, "all that this site has"),
-        _at_least(
-            "minimum_steps", policy.minimum_steps, steps, "as many as this site's images make"
-        ),
+        _minimum_images(policy, settings),
+        _minimum_steps(policy, settings),
         _at_least("minimum_batch", policy.minimum_batch, settings.batch),
-        *step_findings(policy, settings, settings.step_sizes),
+    ]
+    rows += step_findings(policy, settings, settings.step_sizes)
+    rows += [
         _largest("maximum_loss_weight", policy.maximum_loss_weight, settings.loss_weights),
         _image_share(policy, settings),
         _server_rate(policy, settings),
-        Finding("lone_peers", lone_allowed, lone_asked, policy.lone_peers or not lone),
+        _lone_peers(policy, algorithm),
         Finding("maximum_rounds", *at_most(policy.maximum_rounds, settings.rounds)),
         _most_images(policy, algorithm),
-        Finding(
-            "maximum_image_size", *at_most(policy.maximum_image_size, experiment.data.image_size)
-        ),
-        _noise(policy, experiment, known.noise),
-        _weights(
-            "starting_weights",
-            policy.starting_weights,
-            known.weights,
-            "the run starts from {}",
-            "fresh ones",
-        ),
-        _weights("weights_files", policy.weights_files, file, "the job names {}", "no file"),
+        _image_size(policy, experiment),
+        _noise(policy, experiment, circumstances.noise),
+        _starting_weights(policy, circumstances),
+        _weights_files(policy, experiment),
     ]
+    return rows
 
 
 def refused_by_default(
@@ -308,166 +299,255 @@ def refused_by_default(
 ) -> list[Finding]:
     """Return the rules of the default policy that a job breaks.
 
-    ``sites``: the names of those it goes to, if not to all. ``weights``: SHA-256 of the first model
-    made of given ones.
+    Args:
+        experiment: the job's settings.
+        algorithm: its method.
+        sites: the names of the sites that it goes to; empty for all.
+        weights: SHA-256 of the first model, where the run starts from given weights.
     """
-    known = Circumstances(len(sites) or None, weights=weights)
-    return [found for found in findings(Policy(), experiment, algorithm, known) if not found.kept]
+    circumstances = Circumstances(len(sites) or None, weights=weights)
+    rows = findings(Policy(), experiment, algorithm, circumstances)
+    return [row for row in rows if not row.kept]
 
 
 def refuse_unless(
     site: str, findings: Sequence[Finding], error: type[PolicyError] = PolicyError
 ) -> None:
-    """Raise ``error``, which names each broken rule, unless all are kept."""
-    broken = "; ".join(str(finding) for finding in findings if not finding.kept)
-    if broken:
-        remedy = "Change the job, or ask the site's administrator."
+    """Raise ``error``, which names each broken rule, unless all rules are kept."""
+    broken_rules = [str(finding) for finding in findings if not finding.kept]
+    if broken_rules:
         raise error(
-            f"policy of {site}", expected="what its rules allow", found=broken, remedy=remedy
+            f"policy of {site}",
+            "Change the job, or ask the site's administrator.",
+            expected="what its rules allow",
+            found="; ".join(broken_rules),
         )
 
 
 def at_most(limit: float | None, number: float) -> tuple[str, str, bool]:
-    """Return what a rule of a largest number says of one, as the last fields of a :class:`Finding`."""
+    """Apply a rule of a largest number; return the fields of a :class:`Finding` after the first."""
     allowed = "any number" if limit is None else f"at most {limit}"
     return allowed, f"the job says {number}", limit is None or number <= limit
 
 
 def extension_finding(policy: Policy, used: Sequence[Extension]) -> Finding:
-    """Return what the rule says of what a job takes from other packages; none of them needs to be
-    imported for it.
-    """
+    """Apply the rule to what a job takes from other packages, none of which is imported for it."""
     rule = policy.extensions
-    allowed = "any" if rule == "any" else ", ".join(rule) or "none"
-    kept = rule == "any" or all({str(one), f"{one.package}:{one.name}"} & set(rule) for one in used)
-    asked = ", ".join(f"{one.kind} {one}" for one in used) or "none"
-    return Finding("extensions", allowed, f"the job needs {asked}", kept)
+    asked = ", ".join(f"{extension.kind} {extension}" for extension in used) or "none"
+    kept = all(_is_allowed(extension, rule) for extension in used)
+    return Finding("extensions", _listed(rule), f"the job needs {asked}", kept)
 
 
-def _named(rule: str, names: Names, name: str, elsewhere: str) -> Finding:
-    """Return what a rule of names says of one; ``elsewhere`` names the rule for those that this one
-    is not about.
-    """
-    allowed = "any" if names == "any" else ", ".join(names) or "none"
-    if elsewhere:
-        return Finding(rule, allowed, f"{name} {elsewhere}", True)
-    return Finding(rule, allowed, f"the job says {name[:100]}", names == "any" or name in names)
+def _is_allowed(extension: Extension, rule: Names) -> bool:
+    """Return whether a rule names an extension, with or without its version."""
+    without_version = f"{extension.package}:{extension.name}"
+    return rule == "any" or str(extension) in rule or without_version in rule
 
 
-def _surveys(allowed: bool, asked: bool) -> Finding:
-    said = f"the job {'asks' if asked else 'does not ask'} what this site's images are"
-    return Finding("surveys", "allowed" if allowed else "none", said, allowed or not asked)
+def _listed(names: Names) -> str:
+    """Return the names that a rule allows, as one text."""
+    return "any" if names == "any" else ", ".join(names) or "none"
 
 
-def _at_least(
-    rule: str, limit: int, number: int | None, all_: str = "", says: str = "the job says"
-) -> Finding:
-    """Return what a rule of a smallest number says; ``all_`` stands for a number that nobody has
-    set.
-    """
-    asked = all_ if number is None else str(number)
-    return Finding(rule, f"at least {limit}", f"{says} {asked}", number is None or number >= limit)
+def _methods(policy: Policy, experiment: Experiment) -> Finding:
+    name = experiment.method
+    if experiment.is_survey:
+        asked = f"{name} trains nothing, see surveys"
+        return Finding("methods", _listed(policy.methods), asked, kept=True)
+    if _is_extension(experiment, "method"):
+        return _of_another_package("methods", policy.methods, name)
+    return _named("methods", policy.methods, name)
 
 
-def _effective_replies(policy: Policy, experiment: Experiment, survey: bool) -> Finding:
-    """Return what the rule says; the job's ``minimum_replies`` decide to what worth the server
-    levels its averages.
+def _nets(policy: Policy, experiment: Experiment) -> Finding:
+    if _is_extension(experiment, "network"):
+        return _of_another_package("nets", policy.nets, experiment.net)
+    return _named("nets", policy.nets, experiment.net)
 
-    A job with too few ``minimum_replies`` breaks that rule, and its lead is told of that rule
-    alone.
+
+def _is_extension(experiment: Experiment, kind: str) -> bool:
+    """Return whether the job takes its method or its network from another package."""
+    return any(extension.kind == kind for extension in experiment.extensions)
+
+
+def _of_another_package(rule: str, names: Names, name: str) -> Finding:
+    """Return the finding for a name that the rule ``extensions`` decides about."""
+    asked = f"{name} is of another package, see extensions"
+    return Finding(rule, _listed(names), asked, kept=True)
+
+
+def _named(rule: str, names: Names, name: str) -> Finding:
+    """Apply a rule of names."""
+    is_allowed = names == "any" or name in names
+    return Finding(rule, _listed(names), f"the job says {name[:100]}", is_allowed)
+
+
+def _surveys(policy: Policy, experiment: Experiment) -> Finding:
+    verb = "asks" if experiment.is_survey else "does not ask"
+    return Finding(
+        "surveys",
+        "allowed" if policy.surveys else "none",
+        f"the job {verb} what this site's images are",
+        policy.surveys or not experiment.is_survey,
+    )
+
+
+def _at_least(rule: str, limit: int, number: int) -> Finding:
+    """Apply a rule of a smallest number."""
+    return Finding(rule, f"at least {limit}", f"the job says {number}", number >= limit)
+
+
+def _minimum_sites(policy: Policy, circumstances: Circumstances) -> Finding:
+    limit = policy.minimum_sites
+    sites = circumstances.sites
+    number = "all that are connected" if sites is None else str(sites)
+    is_kept = sites is None or sites >= limit
+    return Finding("minimum_sites", f"at least {limit}", f"the run has {number}", is_kept)
+
+
+def _minimum_participants(policy: Policy, settings: Settings) -> Finding:
+    limit = policy.minimum_participants
+    if settings.participants is None:
+        asked = "the job says all sites"
+        return Finding("minimum_participants", f"at least {limit}", asked, kept=True)
+    return _at_least("minimum_participants", limit, settings.participants)
+
+
+def _image_count(settings: Settings) -> int | None:
+    """Return the number of images of a round; None if it depends on the site's images."""
+    return settings.images_per_round or settings.images_at_most
+
+
+def _minimum_images(policy: Policy, settings: Settings) -> Finding:
+    limit = policy.minimum_images
+    image_count = _image_count(settings)
+    if image_count is None:
+        asked = "the job says all that this site has"
+        return Finding("minimum_images", f"at least {limit}", asked, kept=True)
+    return _at_least("minimum_images", limit, image_count)
+
+
+def _minimum_steps(policy: Policy, settings: Settings) -> Finding:
+    limit = policy.minimum_steps
+    image_count = _image_count(settings)
+    if image_count is None:
+        asked = "the job says as many as this site's images make"
+        return Finding("minimum_steps", f"at least {limit}", asked, kept=True)
+    return _at_least("minimum_steps", limit, step_count(image_count, settings.batch))
+
+
+def _effective_replies(policy: Policy, experiment: Experiment) -> Finding:
+    """Apply the rule to the worth to which the server levels its averages.
+
+    The worth follows from the job's ``minimum_replies``. A job with too few of these breaks that
+    rule, and only that rule is reported.
     """
     limit = policy.minimum_effective_replies
+    allowed = f"at least {limit:g}"
+    if experiment.is_survey:
+        asked = "the job averages nothing"
+        return Finding("minimum_effective_replies", allowed, asked, kept=True)
     effective = experiment.effective_replies
     replies = experiment.minimum_replies
-    kept = survey or effective >= limit or replies < policy.minimum_replies
-    asked = (
-        "the job averages nothing"
-        if survey
-        else f"the job's minimum_replies of {replies} make {effective:.3g}"
-    )
-    return Finding("minimum_effective_replies", f"at least {limit:g}", asked, kept)
+    asked = f"the job's minimum_replies of {replies} make {effective:.3g}"
+    kept = effective >= limit or replies < policy.minimum_replies
+    return Finding("minimum_effective_replies", allowed, asked, kept)
 
 
 def step_findings(policy: Policy, settings: Settings, steps: Sequence[StepSize]) -> list[Finding]:
-    """Return what the rules say of how far steps go, and how much they leave of the steps before
-    them.
+    """Return what the rules of step sizes say, which limit how far steps go.
+
+    They also limit how much a step takes back of the steps before it.
     """
-    plain = {
-        step.setting: _over_momentum(step.largest, settings)
-        for step in steps
-        if step.optimizer == "sgd"
-    }
-    adaptive = {step.setting: step.largest for step in steps if step.optimizer != "sgd"}
-    forgotten = {step.setting: forgetting(step, settings) for step in steps}
-    clip = settings.clip_gradient
-    limit = policy.maximum_clip
-    clipped = limit is None or not steps or (clip is not None and clip <= limit)
-    allowed = "any, or none" if limit is None else f"at most {limit:g}"
-    asked = f"the job says clip_gradient={'null' if clip is None else f'{clip:g}'}"
+    sgd_rates = {}
+    adam_rates = {}
+    for step in steps:
+        if step.optimizer == "sgd":
+            sgd_rates[step.setting] = _over_momentum(step.largest, settings)
+        else:
+            adam_rates[step.setting] = step.largest
+    forgotten_shares = {step.setting: forgetting(step, settings) for step in steps}
     return [
-        _largest("maximum_learning_rate", policy.maximum_learning_rate, plain),
-        _largest("maximum_adam_rate", policy.maximum_adam_rate, adaptive),
-        _largest("maximum_forgetting", policy.maximum_forgetting, forgotten),
-        Finding("maximum_clip", allowed, asked if steps else "the job has no steps", clipped),
+        _largest("maximum_learning_rate", policy.maximum_learning_rate, sgd_rates),
+        _largest("maximum_adam_rate", policy.maximum_adam_rate, adam_rates),
+        _largest("maximum_forgetting", policy.maximum_forgetting, forgotten_shares),
+        _clip(policy, settings, has_steps=bool(steps)),
     ]
 
 
+def _clip(policy: Policy, settings: Settings, *, has_steps: bool) -> Finding:
+    limit = policy.maximum_clip
+    allowed = "any, or none" if limit is None else f"at most {limit:g}"
+    if not has_steps:
+        return Finding("maximum_clip", allowed, "the job has no steps", kept=True)
+    clip = settings.clip_gradient
+    if clip is None:
+        return Finding("maximum_clip", allowed, "the job says clip_gradient=null", limit is None)
+    asked = f"the job says clip_gradient={clip:g}"
+    return Finding("maximum_clip", allowed, asked, limit is None or clip <= limit)
+
+
 _SMALL_GRADIENT = 1e-3
-"""Size of one weight's gradient by which Adam is taken to divide. The smaller it is, the more
-strongly do weight decay and a proximal term draw the weight back in Adam's steps."""
+"""The size of one weight's gradient by which Adam is assumed to divide.
+
+The smaller it is, the more weight decay and a proximal term draw the weight back in Adam's steps.
+"""
 
 
 def forgetting(step: StepSize, settings: Settings) -> float:
-    """Return the largest share of what earlier steps have changed that one step may take back.
+    """Return the largest share of the changes of earlier steps that one step may take back.
 
-    A step of SGD leaves ``1 - η (λ + μ) / (1 - β)`` of it, with the learning rate η, weight decay
-    λ, the weight μ of a proximal term and momentum β. Adam divides the gradient, with decay and
-    proximal term in it, by its size, for which ``_SMALL_GRADIENT`` stands. AdamW's decay is outside
-    of that division.
+    A step of SGD leaves ``1 - η (λ + μ) / (1 - β)`` of them, with the learning rate η, the weight
+    decay λ, the weight μ of a proximal term and the momentum β. Adam divides the gradient, which
+    has the decay and the proximal term in it, by its size, which is taken as ``_SMALL_GRADIENT``.
+    AdamW's decay is outside of that division.
     """
     decay = settings.weight_decay
     pull = settings.pull
     if step.optimizer == "sgd":
         return _over_momentum(step.largest * (decay + pull), settings)
-    scaled = pull if step.optimizer == "adamw" else decay + pull
-    return step.largest * (scaled / _SMALL_GRADIENT + (decay if step.optimizer == "adamw" else 0.0))
+    if step.optimizer == "adamw":
+        return step.largest * (pull / _SMALL_GRADIENT + decay)
+    return step.largest * ((decay + pull) / _SMALL_GRADIENT)
 
 
 def _over_momentum(rate: float, settings: Settings) -> float:
-    """Return how far one gradient moves the weights in all steps, as momentum carries it on."""
+    """Return how far one gradient moves the weights in all steps, with momentum."""
     if settings.momentum < 1:
         return rate / (1 - settings.momentum)
     return math.inf if rate else 0.0
 
 
 def _largest(rule: str, limit: float | None, numbers: Mapping[str, float]) -> Finding:
-    """Return what a rule of a largest number says of the largest of several, each under its
-    setting's name.
+    """Apply a rule of a largest number to the largest of several.
+
+    Args:
+        rule: its name.
+        limit: the largest number that it allows; None: any.
+        numbers: setting -> the number that it makes.
     """
-    setting, number = max(numbers.items(), key=lambda item: item[1], default=("none of it", 0.0))
     allowed = "any number" if limit is None else f"at most {limit:g}"
-    asked = f"the job's {setting} makes {number:.3g}" if numbers else "the job has none"
+    if not numbers:
+        return Finding(rule, allowed, "the job has none", kept=True)
+    setting, number = max(numbers.items(), key=lambda item: item[1])
+    asked = f"the job's {setting} makes {number:.3g}"
     return Finding(rule, allowed, asked, limit is None or number <= limit)
 
 
 def _image_share(policy: Policy, settings: Settings) -> Finding:
-    """Return what the rule says of a batch of one image with the heaviest class weight and others
-    with the lightest.
-    """
-    weighted = settings.class_weighting != "none"
-    heaviest = LARGEST_RATIO if weighted else 1.0
+    """Apply the rule to a batch with one image of the heaviest class and others of the lightest."""
+    is_weighted = settings.class_weighting != "none"
+    heaviest = LARGEST_RATIO if is_weighted else 1.0
     share = heaviest / (heaviest + settings.batch - 1)
     asked = (
         f"class_weighting={settings.class_weighting} makes {share:.2g} with batch={settings.batch}"
     )
-    kept = not weighted or share <= policy.maximum_image_share
+    kept = not is_weighted or share <= policy.maximum_image_share
     return Finding("maximum_image_share", f"at most {policy.maximum_image_share:g}", asked, kept)
 
 
 def _server_rate(policy: Policy, settings: Settings) -> Finding:
-    """Return what the rule says of the server's step, which gives sites the model of their next
-    round.
-    """
+    """Apply the rule to the server's step, which makes the sites' model of the next round."""
     rate = 1.0
     if settings.server_optimizer == "momentum":
         # Rounded, as 1 / (1 - 0.9) is a little more than 10.
@@ -475,41 +555,57 @@ def _server_rate(policy: Policy, settings: Settings) -> Finding:
     return _largest("maximum_server_rate", policy.maximum_server_rate, {"server_momentum": rate})
 
 
-def _most_images(policy: Policy, algorithm: Algorithm[Any]) -> Finding:
-    """Return what the rule says of a fixed number of images; it may come in each exchange of a
-    round.
-    """
-    images = algorithm.settings.images_per_round
-    allowed, asked, kept = at_most(
-        policy.maximum_images, (images or 0) * algorithm.requirements.server.exchanges
-    )
+def _lone_peers(policy: Policy, algorithm: Algorithm[Any]) -> Finding:
+    lone_peers = algorithm.requirements.server.lone_peers
     return Finding(
-        "maximum_images", allowed, asked if images else "as many as this site's images make", kept
+        "lone_peers",
+        "allowed" if policy.lone_peers else "no site's model to another site alone",
+        f"the job says {lone_peers}" if lone_peers else "the job sends none",
+        policy.lone_peers or not lone_peers,
     )
 
 
-def _noise(policy: Policy, experiment: Experiment, added: bool) -> Finding:
-    """Return what the rule says; noise is for plain numbers, and whoever must add it sends no
-    others.
-    """
-    asked = f"this site's privacy scope adds {'some' if added else 'none'}"
-    if (added or policy.noise == "required") and experiment.update_dtype != "float32":
-        return Finding(
-            "noise",
-            f"{policy.noise}, to float32 alone",
-            f"the job says {experiment.update_dtype}",
-            False,
-        )
-    return Finding("noise", policy.noise, asked, added or policy.noise == "optional")
+def _most_images(policy: Policy, algorithm: Algorithm[Any]) -> Finding:
+    """Apply the rule to a fixed number of images, which each exchange of a round may go through."""
+    images = algorithm.settings.images_per_round
+    if not images:
+        allowed, _, kept = at_most(policy.maximum_images, 0)
+        return Finding("maximum_images", allowed, "as many as this site's images make", kept)
+    exchanges = algorithm.requirements.server.exchanges
+    return Finding("maximum_images", *at_most(policy.maximum_images, images * exchanges))
 
 
-def _weights(
-    rule: str, allowed: str | tuple[str, ...], weights: str | None, says: str, without: str
-) -> Finding:
-    """Return what a rule about weights says of those with a SHA-256; None: the job has none."""
-    asked = says.format(weights or without)
+def _image_size(policy: Policy, experiment: Experiment) -> Finding:
+    return Finding(
+        "maximum_image_size", *at_most(policy.maximum_image_size, experiment.data.image_size)
+    )
+
+
+def _noise(policy: Policy, experiment: Experiment, is_added: bool) -> Finding:
+    """Apply the rule of noise, which can be added to float32 alone."""
+    if (is_added or policy.noise == "required") and experiment.update_dtype != "float32":
+        allowed = f"{policy.noise}, to float32 alone"
+        return Finding("noise", allowed, f"the job says {experiment.update_dtype}", kept=False)
+    asked = f"this site's privacy scope adds {'some' if is_added else 'none'}"
+    return Finding("noise", policy.noise, asked, is_added or policy.noise == "optional")
+
+
+def _starting_weights(policy: Policy, circumstances: Circumstances) -> Finding:
+    weights = circumstances.weights
+    asked = f"the run starts from {weights or 'fresh ones'}"
+    return _weights("starting_weights", policy.starting_weights, weights, asked)
+
+
+def _weights_files(policy: Policy, experiment: Experiment) -> Finding:
+    pretrained = experiment.pretrained
+    weights = None if isinstance(pretrained, bool) else pretrained.sha256
+    asked = f"the job names {weights or 'no file'}"
+    return _weights("weights_files", policy.weights_files, weights, asked)
+
+
+def _weights(rule: str, allowed: Weights, weights: str | None, asked: str) -> Finding:
+    """Apply a rule of weights to those with a SHA-256; None: the job has none."""
     if isinstance(allowed, str):
         return Finding(rule, allowed, asked, weights is None or allowed == "any")
-    return Finding(
-        rule, f"one of {', '.join(allowed)}", asked, weights is None or weights in allowed
-    )
+    allowed_text = f"one of {', '.join(allowed)}"
+    return Finding(rule, allowed_text, asked, weights is None or weights in allowed)
