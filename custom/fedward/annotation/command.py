@@ -1,8 +1,10 @@
-"""``fedward annotate``: the page for clinicians, and files both ways. Imports nothing heavy before
-it runs.
+"""``fedward annotate``: the page for clinicians, and the exchange of files.
+
+Nothing heavy is imported before the command runs.
 """
 
 import argparse
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,43 +18,68 @@ if TYPE_CHECKING:
     from fedward.annotation.queue import Queue
 
 PORT = 8765
+"""Port of the page by default."""
 LONGEST_CLASS = 200
-"""Letters of a class's name."""
+"""The most letters of a class's name."""
 
 
 def add_annotate(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of ``annotate``."""
     parser.set_defaults(command=_annotate)
-    add = parser.add_argument
-    classes = DataSpec().classes
-    add(
+    default_classes = " ".join(DataSpec().classes)
+    parser.add_argument(
         "site_file",
         type=Path,
         metavar="SITE_FILE",
         help="the file that describes the site's images",
     )
-    names = f"the job's classes, in its order (default: those of data.json beside the file, else {' '.join(classes)})"
-    add("--classes", nargs="+", default=[], metavar="CLASS", help=names)
-    several = "an image may show several classes or none: data.multi_label of the job (default: as data.json says)"
-    add("--multi-label", action="store_true", help=several)
-    add(
+    parser.add_argument(
+        "--classes",
+        nargs="+",
+        default=[],
+        metavar="CLASS",
+        help="the job's classes, in its order "
+        f"(default: those of data.json beside the file, else {default_classes})",
+    )
+    parser.add_argument(
+        "--multi-label",
+        action="store_true",
+        help="an image may show several classes or none: data.multi_label of the job "
+        "(default: as data.json says)",
+    )
+    parser.add_argument(
         "--port",
         type=int,
         default=PORT,
         help=f"where the page listens, 0 for any free port (default: {PORT})",
     )
-    add(
+    parser.add_argument(
         "--host",
         default="127.0.0.1",
         help="address of the page (default: 127.0.0.1, for this machine alone)",
     )
     files = parser.add_mutually_exclusive_group()
-    export = "write the open questions for another tool and end; FORM is csv, label-studio or monai-label"
-    files.add_argument("--export", nargs=2, metavar=("FORM", "TO"), help=export)
-    audit = "write every answer ever given to a new CSV, with reader, time and seconds, and end"
-    files.add_argument("--audit", type=Path, metavar="CSV", help=audit)
-    back = "read the answers in files of another tool and end (default: open the page)"
-    files.add_argument("--import", nargs="+", type=Path, metavar="IN", dest="returned", help=back)
+    files.add_argument(
+        "--export",
+        nargs=2,
+        metavar=("FORM", "TO"),
+        help="write the open questions for another tool and end; "
+        "FORM is csv, label-studio or monai-label",
+    )
+    files.add_argument(
+        "--audit",
+        type=Path,
+        metavar="CSV",
+        help="write every answer ever given to a new CSV, with reader, time and seconds, and end",
+    )
+    files.add_argument(
+        "--import",
+        nargs="+",
+        type=Path,
+        metavar="IN",
+        dest="returned",
+        help="read the answers in files of another tool and end (default: open the page)",
+    )
 
 
 def _annotate(options: argparse.Namespace) -> int:
@@ -61,10 +88,12 @@ def _annotate(options: argparse.Namespace) -> int:
     from fedward.annotation.queue import queue_of
     from fedward.sites.data_file import read_data_file
 
-    known = read_data_file(options.site_file.parent) or {}
-    options.classes = options.classes or [*known.get("classes", DataSpec().classes)]
-    kind = kind_of_field(options.multi_label or known.get("multi_label") is True)
-    _check(options, kind)
+    data_file = read_data_file(options.site_file.parent) or {}
+    if not options.classes:
+        options.classes = list(data_file.get("classes", DataSpec().classes))
+    kind = kind_of_field(options.multi_label or data_file.get("multi_label") is True)
+    _check_classes(options.classes, kind)
+    _check_form(options.export)
     pictures = Pictures(options.site_file, options.classes, kind)
     queue = queue_of(options.site_file, kind)
     _check_kind(queue, kind)
@@ -73,7 +102,8 @@ def _annotate(options: argparse.Namespace) -> int:
         print(queue.export(form, Path(path), options.classes, pictures.png).text())
         return 0
     if options.audit:
-        print(f"{options.audit}: {write_audit(queue, options.audit)} answers")
+        answer_count = write_audit(queue, options.audit)
+        print(f"{options.audit}: {answer_count} answers")
         return 0
     if options.returned:
         return _import(options, queue, pictures)
@@ -81,8 +111,9 @@ def _annotate(options: argparse.Namespace) -> int:
 
 
 def _check_kind(queue: "Queue", kind: LabelKind) -> None:
-    """Raise ConfigError where the newest run asks for another kind of answer: its readers' work
-    would be misread.
+    """Raise ConfigError if the newest run asks for another kind of answer.
+
+    Answers of the wrong kind would be misread.
     """
     asked = queue.kind_asked()
     if asked is None or asked is kind:
@@ -99,56 +130,61 @@ def _check_kind(queue: "Queue", kind: LabelKind) -> None:
     )
 
 
-def _check(options: argparse.Namespace, kind: LabelKind) -> None:
-    from fedward.annotation.handover import FORMS
+def _check_classes(classes: Sequence[str], kind: LabelKind) -> None:
+    """Raise ConfigError unless there are two or more different names that answers can be."""
     from fedward.annotation.records import NO_CLASS
     from fedward.labels import NO_FINDING, SEPARATOR
 
-    different = len(set(options.classes))
-    taken = {*NO_CLASS, "skip", "undo", "skipped"}
+    other_answers = {*NO_CLASS, "skip", "undo", "skipped"}
     if not kind.exclusive:
-        taken.add(NO_FINDING)
-    unclear = [
-        name
-        for name in options.classes
-        if name.casefold() in taken or name in taken or not _is_plain(name)
-    ]
-    if not kind.exclusive:
-        unclear += [name for name in options.classes if SEPARATOR in name]
-    rules = (
-        (
-            "classes",
-            not unclear,
-            f"visible words that mean no other answer ({', '.join(sorted(taken))})",
-        ),
-        (
-            "classes",
-            different >= 2 and different == len(options.classes),
-            "two or more different names",
-        ),
-        ("export", not options.export or options.export[0] in FORMS, f"one of {', '.join(FORMS)}"),
-    )
-    for name, kept, expected in rules:
-        if not kept:
-            where = f"fedward annotate --{name}"
-            found = f"{getattr(options, name)}"
-            raise ConfigError(where, expected=expected, found=found, remedy="Write it differently.")
+        other_answers.add(NO_FINDING)
+    for name in classes:
+        is_other_answer = name.casefold() in other_answers or name in other_answers
+        has_separator = not kind.exclusive and SEPARATOR in name
+        if is_other_answer or has_separator or not _is_plain(name):
+            words = ", ".join(sorted(other_answers))
+            raise ConfigError(
+                "fedward annotate --classes",
+                "Write it differently.",
+                expected=f"visible words that mean no other answer ({words})",
+                found=f"{classes}",
+            )
+    if len(classes) < 2 or len(set(classes)) < len(classes):
+        raise ConfigError(
+            "fedward annotate --classes",
+            "Write it differently.",
+            expected="two or more different names",
+            found=f"{classes}",
+        )
 
 
 def _is_plain(name: str) -> bool:
-    """Return whether a reader sees a class as what it is: on one line, none of it hidden, no word
-    turned round.
-    """
+    """Return whether readers see all of a name, on one line and in the right direction."""
     return name.isprintable() and name == name.strip() and 0 < len(name) <= LONGEST_CLASS
 
 
+def _check_form(export: Sequence[str] | None) -> None:
+    """Raise ConfigError if an export has an unknown format."""
+    from fedward.annotation.handover import FORMS
+
+    if export and export[0] not in FORMS:
+        raise ConfigError(
+            "fedward annotate --export",
+            "Write it differently.",
+            expected=f"one of {', '.join(FORMS)}",
+            found=f"{export}",
+        )
+
+
 def _import(options: argparse.Namespace, queue: "Queue", pictures: "Pictures") -> int:
-    complete = True
+    """Return 0 if all answers of all files are used, otherwise 1."""
+    is_complete = True
     for path in options.returned:
         imported = queue.import_labels(path, options.classes, pictures.ids, names=pictures.names)
         print(imported.text())
-        complete &= not (imported.refused or imported.unknown_ids)
-    return 0 if complete else 1
+        if imported.refused or imported.unknown_ids:
+            is_complete = False
+    return 0 if is_complete else 1
 
 
 def _serve(options: argparse.Namespace, queue: "Queue", pictures: "Pictures") -> int:
@@ -166,7 +202,7 @@ def _serve(options: argparse.Namespace, queue: "Queue", pictures: "Pictures") ->
         if not is_loopback(options.host):
             complain(
                 "WARNING: other machines can reach this page, and what it sends is not encrypted. "
-                "Safer: leave --host away and let each reader use `ssh -L`."
+                "Safer: leave --host out and let each reader use `ssh -L`."
             )
         running = server(page.app(), listening)
         print(f"{pictures.site}: open {address(listening, token.value)} (Ctrl-C stops)", flush=True)

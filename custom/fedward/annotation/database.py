@@ -1,9 +1,9 @@
-"""The queue's file: one SQLite database that processes share, and that survives the death of any of
-them.
+"""The file of a queue: an SQLite database that processes share, and that survives their crashes.
 
-Write-ahead logging lets the site's job read and add requests while the page writes answers;
-``synchronous=FULL`` puts each transaction on the disk before it is acknowledged. It needs a local
-disk: write-ahead logging shares memory between processes, which network file systems do not offer.
+Write-ahead logging lets the site's job read and add requests while the page writes answers. With
+``synchronous=FULL`` each transaction is on the disk before it is acknowledged. The database needs a
+local disk: write-ahead logging shares memory between processes, which network file systems do not
+offer.
 """
 
 import fcntl
@@ -17,7 +17,9 @@ from fedward.annotation import times
 from fedward.errors import DataError
 
 NAME = "queue.sqlite"
-_WAIT = 30.0  # seconds for another process to finish its transaction
+"""Name of the file."""
+_WAIT = 30.0
+"""Seconds that another process has to finish its transaction."""
 
 _ANSWERS = """
 CREATE TABLE answers (
@@ -29,7 +31,8 @@ CREATE TABLE answers (
     time TEXT NOT NULL,        -- of the decision
     recorded TEXT NOT NULL,    -- of this row
     source TEXT NOT NULL,      -- 'page', or the file it came in
-    undoes INTEGER UNIQUE REFERENCES answers (answer) CHECK ((kind = 'undo') = (undoes IS NOT NULL)),
+    undoes INTEGER UNIQUE REFERENCES answers (answer)
+        CHECK ((kind = 'undo') = (undoes IS NOT NULL)),
     -- of the page's message, which may arrive twice
     key TEXT UNIQUE{more}
 );
@@ -45,10 +48,12 @@ CREATE VIEW standing AS
 SELECT a.* FROM answers AS a LEFT JOIN answers AS u ON u.undoes = a.answer
 WHERE a.kind != 'undo' AND u.answer IS NULL;
 
--- What each annotator says of each image at present.
+-- The present answer of each annotator about each image.
 CREATE VIEW decisions AS
 SELECT * FROM (
-    SELECT *, row_number() OVER (PARTITION BY sample_id, annotator ORDER BY time DESC, answer DESC) AS nth
+    SELECT *, row_number() OVER (
+        PARTITION BY sample_id, annotator ORDER BY time DESC, answer DESC
+    ) AS nth
     FROM standing WHERE kind != 'skip'
 ) WHERE nth = 1;
 """
@@ -68,28 +73,34 @@ CREATE INDEX requests_by_sample ON requests (sample_id);
 """
     + _ANSWERS.format(kinds="'cannot tell'", more="")
     + """
--- The newest class of each image; who cannot tell, abstains.
+-- The newest class of each image; a reader who cannot tell abstains.
 CREATE VIEW labels AS
 SELECT sample_id, label, annotator, time FROM (
-    SELECT *, row_number() OVER (PARTITION BY sample_id ORDER BY time DESC, answer DESC) AS newest
+    SELECT *, row_number() OVER (
+        PARTITION BY sample_id ORDER BY time DESC, answer DESC
+    ) AS newest
     FROM decisions WHERE kind = 'label'
 ) WHERE newest = 1;
 """
 )
 _SECOND = """
--- When a run was first here and when last, by a count that goes on with every sign of life.
+-- The first and the last sign of life of a run, by a count that grows with every one.
 CREATE TABLE runs (run TEXT PRIMARY KEY, first INTEGER NOT NULL, last INTEGER NOT NULL);
 INSERT INTO runs SELECT run, min(request), max(request) FROM requests GROUP BY run;
 
 DROP VIEW IF EXISTS asked;
 DROP VIEW IF EXISTS queue;
 
--- Each image asked for, by its newest request; by one of a run that goes on, if there is any. What a run asked is
--- withdrawn once a later run has begun, unless it is here again after that.
+-- The newest request of each image, preferably of a run that goes on. The requests of a run are
+-- withdrawn once a later run has begun, unless the run gives a sign of life after that.
 CREATE VIEW asked AS
 SELECT * FROM (
-    SELECT *, row_number() OVER (PARTITION BY sample_id ORDER BY withdrawn, request DESC) AS nth FROM (
-        SELECT requests.*, last < (SELECT max(first) FROM runs) AS withdrawn FROM requests JOIN runs USING (run)
+    SELECT *, row_number() OVER (
+        PARTITION BY sample_id ORDER BY withdrawn, request DESC
+    ) AS nth
+    FROM (
+        SELECT requests.*, last < (SELECT max(first) FROM runs) AS withdrawn
+        FROM requests JOIN runs USING (run)
     )
 ) WHERE nth = 1;
 
@@ -117,14 +128,14 @@ ALTER TABLE answers RENAME TO former;
     + _ANSWERS.format(
         kinds="'cannot tell', 'unusable', 'none of these'",
         more=""",
-    seconds REAL,              -- that the image was looked at, where the page knows
-    adjudicates INTEGER NOT NULL DEFAULT 0  -- 1: readers differed, and this was to decide between them""",
+    seconds REAL,              -- how long the image was looked at; NULL without the page
+    adjudicates INTEGER NOT NULL DEFAULT 0  -- 1: decides between readers who differed""",
     )
     + """
 INSERT INTO answers SELECT *, NULL, 0 FROM former;
 DROP TABLE former;
 
--- For people with a database browser. It knows nothing of lesions and of how many readers are wanted.
+-- For people with a database browser. It takes no account of lesions and numbers of readers.
 CREATE VIEW queue AS
 SELECT asked.sample_id, request, strategy, score, round, run,
        CASE WHEN decisions.kind = 'label' THEN 'labelled'
@@ -136,34 +147,46 @@ FROM asked LEFT JOIN decisions USING (sample_id);
 """
 )
 _FOURTH = """
--- 1: the run's job takes several findings of an image, 0: one class; NULL: not known, from an older format.
+-- 1: the run's job takes several findings of an image; 0: one class; NULL: from an older format.
 ALTER TABLE runs ADD COLUMN several INTEGER;
 """
 _SCHEMAS = (_FIRST, _SECOND, _THIRD, _FOURTH)
-"""What each format adds to the one before; an older file is brought up to date when it is opened.
-"""
+"""The changes from each format to the next; an older file is migrated when it is opened."""
 
 _FOREIGN = (
-    "It is no queue: move it elsewhere, with its -wal and -shm, and a new one is made in its place."
+    "It is not a queue: move it elsewhere, with its -wal and -shm, and a new one is made in its "
+    "place."
 )
 _RESTORE = "It was removed or emptied meanwhile: put back a backup, and start the program again."
 _REMEDIES = {
     "not a database": _FOREIGN,
     "already exists": _FOREIGN,
-    "malformed": f"Put back a backup, or what `sqlite3 {NAME} .recover` still reads of it. Keep the damaged file.",
-    "locked": "Another process holds it, perhaps a database browser. End that one, and try again. Leave the file.",
+    "malformed": (
+        f"Put back a backup, or what `sqlite3 {NAME} .recover` still reads of it. "
+        "Keep the damaged file."
+    ),
+    "locked": (
+        "Another process holds it, perhaps a database browser. End that one, and try again. "
+        "Leave the file."
+    ),
     "no such table": _RESTORE,
     "full": "Make room on its disk, and try again. Leave the file: it holds the answers.",
 }
-"""What SQLite's message says -> what to do."""
-_ALLOW = "Give this account the folder and its files, on a disk that works. Leave them there: they hold the answers."
+"""A part of SQLite's message -> the remedy."""
+_ALLOW = (
+    "Give this account the folder and its files, on a disk that works. "
+    "Leave them there: they hold the answers."
+)
 
 
 class Database:
-    """The database in a folder, both made at first use and readable by their owner alone.
+    """The database in a folder.
 
-    Every transaction has a connection of its own, so threads and processes may share the object's
-    file freely.
+    Both are made at first use, and only their owner may read them. Every transaction has a
+    connection of its own, so threads and processes may use the file at once.
+
+    Args:
+        folder: the queue's folder.
 
     Raises:
         DataError: the folder or file cannot be used, or a later version of this package made the
@@ -175,34 +198,39 @@ class Database:
         try:
             folder.mkdir(parents=True, exist_ok=True, mode=0o700)
             self.path.touch(mode=0o600)
-            with _alone(folder):
-                self._make()
+            with _folder_lock(folder):
+                self._migrate()
         except OSError as error:
             raise self._unusable(error.strerror or str(error), _ALLOW) from None
 
-    def _make(self) -> None:
+    def _migrate(self) -> None:
+        """Bring the file to the newest format; an empty one is of format 0."""
         with self._connection() as database:
             database.execute("PRAGMA journal_mode = WAL")
         with self.writing() as database:
             version = database.execute("PRAGMA user_version").fetchone()[0]
             newest = len(_SCHEMAS)
             if not 0 <= version <= newest:
-                found = f"format {version}, where this version of fedward writes {newest}"
-                raise self._unusable(found, "Use the version that made it: it holds the answers.")
+                raise self._unusable(
+                    f"format {version}, where this version of fedward writes {newest}",
+                    "Use the version that made it: it holds the answers.",
+                )
             for number, schema in enumerate(_SCHEMAS[version:], version + 1):
                 for statement in _statements(schema):
                     database.execute(statement)
                 database.execute(f"PRAGMA user_version = {number}")
 
     def reading(self) -> AbstractContextManager[sqlite3.Connection]:
-        """Return a context with a connection that sees one state of the queue, whatever others
-        write meanwhile.
+        """Return a context with a connection for reading.
+
+        It sees one state of the queue, whatever other processes write meanwhile.
         """
         return self._transaction("BEGIN")
 
     def writing(self) -> AbstractContextManager[sqlite3.Connection]:
-        """Return one with a connection whose changes are on the disk when the block ends, or gone
-        if it raises.
+        """Return a context with a connection for writing.
+
+        Its changes are on the disk when the block ends, and undone if it raises.
         """
         return self._transaction("BEGIN IMMEDIATE")
 
@@ -213,63 +241,79 @@ class Database:
             try:
                 yield database
             except BaseException:
-                if database.in_transaction:  # a full disk has ended it already
+                # A full disk has ended the transaction already.
+                if database.in_transaction:
                     database.execute("ROLLBACK")
                 raise
             database.execute("COMMIT")
 
     @contextmanager
     def _connection(self) -> Iterator[sqlite3.Connection]:
+        # With mode=rw a queue that was removed meanwhile is an error, instead of an empty new one.
+        address = f"{self.path.absolute().as_uri()}?mode=rw"
         try:
-            # mode=rw: a queue that was removed meanwhile is said to be missing, and no empty one
-            # takes its place.
-            address = f"{self.path.absolute().as_uri()}?mode=rw"
-            with closing(
-                sqlite3.connect(address, timeout=_WAIT, isolation_level=None, uri=True)
-            ) as database:
+            connection = sqlite3.connect(address, timeout=_WAIT, isolation_level=None, uri=True)
+            with closing(connection) as database:
                 database.row_factory = sqlite3.Row
                 database.execute("PRAGMA synchronous = FULL")
                 yield database
         except sqlite3.Error as error:
-            text = str(error)
-            remedy = next((_REMEDIES[key] for key in _REMEDIES if key in text), _ALLOW)
-            raise self._unusable(text, remedy if self.path.exists() else _RESTORE) from error
+            raise self._unusable(str(error), self._remedy(str(error))) from error
+
+    def _remedy(self, message: str) -> str:
+        """Return what to do after an error of SQLite."""
+        if not self.path.exists():
+            return _RESTORE
+        for part, remedy in _REMEDIES.items():
+            if part in message:
+                return remedy
+        return _ALLOW
 
     def _unusable(self, found: str, remedy: str) -> DataError:
-        expected = "a queue on a local disk that this account can read and write"
         return DataError(
-            f"annotation queue {self.path}", expected=expected, found=found, remedy=remedy
+            f"annotation queue {self.path}",
+            remedy,
+            expected="a queue on a local disk that this account can read and write",
+            found=found,
         )
 
 
 def add_answer(database: sqlite3.Connection, **values: str | float | None) -> None:
-    """Add a row to ``answers``, by columns; in a writing transaction."""
+    """Add a row to ``answers``.
+
+    Args:
+        database: in a writing transaction.
+        values: the row, by column.
+    """
     values["recorded"] = times.now()
-    places = ", ".join(f":{column}" for column in values)
-    database.execute(f"INSERT INTO answers ({', '.join(values)}) VALUES ({places})", values)
+    columns = ", ".join(values)
+    parameters = ", ".join(f":{column}" for column in values)
+    database.execute(f"INSERT INTO answers ({columns}) VALUES ({parameters})", values)
 
 
 def places(values: Sized) -> str:
-    """Return the places of so many values in SQL."""
+    """Return the placeholders of values in SQL, such as ``?, ?``."""
     return ", ".join("?" * len(values))
 
 
 @contextmanager
-def _alone(folder: Path) -> Iterator[None]:
-    """Let one process after the other open the queue: SQLite does not wait for who changes the
-    journal's mode.
+def _folder_lock(folder: Path) -> Iterator[None]:
+    """Let only one process at a time open the queue.
+
+    SQLite does not wait for a process that changes the mode of the journal.
     """
-    opened = os.open(folder, os.O_RDONLY)
+    descriptor = os.open(folder, os.O_RDONLY)
     try:
-        fcntl.flock(opened, fcntl.LOCK_EX)
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
         yield
     finally:
-        os.close(opened)
+        os.close(descriptor)
 
 
 def _statements(schema: str) -> Iterator[str]:
-    """Yield a schema's statements; a trigger holds semicolons, so SQLite says where a statement
-    ends.
+    """Yield the statements of a schema.
+
+    A trigger has semicolons within it, so SQLite decides where a statement ends.
     """
     statement = ""
     for line in schema.splitlines(keepends=True):

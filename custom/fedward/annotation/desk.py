@@ -26,7 +26,7 @@ _NOT_NEWEST = (
 
 
 class Stale(Exception):  # noqa: N818 - not an error of the program: the page reloads its view
-    """The page answered for an annotator from a view that is no longer true; nothing was written."""
+    """The page answered from a view that is no longer true. Nothing was written."""
 
     def __init__(self, annotator: str, text: str) -> None:
         super().__init__(text)

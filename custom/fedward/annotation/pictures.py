@@ -1,4 +1,4 @@
-"""A site's images as a person is to see them: whole, in their own size and shape, by sample id."""
+"""A site's images as readers see them, by sample id: whole, in their own size and shape."""
 
 import io
 import re
@@ -34,36 +34,44 @@ from fedward.sites.site_file import (
 from fedward.sites.table import read_header
 
 LARGEST = 4096
-"""Pixels of the longer side; a larger picture is reduced to it, as no browser of a tablet holds
-more.
+"""The most pixels of the longer side, because browsers of tablets cannot show more.
+
+A larger picture is reduced.
 """
-_T = TypeVar("_T")
-
-
+_Result = TypeVar("_Result")
 _Facts: TypeAlias = tuple[tuple[str, str], ...]
+"""Columns of the CSV and their cells."""
 _INDEX = re.compile("0|[1-9][0-9]{0,5}")
-"""Of a slice: one spelling each."""
+"""The index of a slice, which has one spelling."""
 
 
-class _Row(NamedTuple):
+class _StackRow(NamedTuple):
+    """A row of the CSV whose file holds several images."""
+
     path: Path
     facts: _Facts
 
 
 @dataclass(frozen=True)
 class _Picture:
+    """One image, which is read when it is needed."""
+
     open: Callable[[], Image.Image]
+    """Returns the picture."""
     levels: Callable[[Image.Image], Levels | None]
-    """Given the picture that ``open`` returns."""
+    """Returns the levels, given the picture that ``open`` returns."""
     in_window: Callable[[Window], Image.Image] | None
-    """None: it has no more than the 8 bits of the picture."""
+    """Returns the picture in a window; None for an image that has no more than 8 bits."""
     group: str
+    """The name of the image's group, such as its patient."""
     facts: _Facts = ()
+    """The cells that are shown beside the image."""
 
 
 class Pictures:
-    """A PNG for every usable row of a site's CSV, or every image of its npz file, and what else is
-    shown of it.
+    """The pictures of a site, and the facts that are shown beside them.
+
+    There is a picture for every usable row of its CSV, or for every image of its npz file.
 
     Args:
         site_file: as for :func:`fedward.sites.load_site`.
@@ -71,8 +79,8 @@ class Pictures:
         label_kind: what an image of the job may show.
 
     Raises:
-        DataError: the site file, its CSV or its npz cannot be used, names classes that the job has
-            not, or columns that the CSV has not.
+        DataError: the site file, its CSV or its npz cannot be used; or it names classes that the
+            job does not have, or columns that the CSV does not have.
     """
 
     def __init__(
@@ -81,101 +89,110 @@ class Pictures:
         file = read_site_file(site_file)
         check_label_fields(file, classes, label_kind)
         _check_reading(file, classes)
-        nameless = site_file.name == ANY_SITE and file.site == site_file.stem
-        self.site = (kit_site(site_file) if nameless else None) or file.site
-        """Its name: that of the startup kit where the file names none, and is called the same at
-        each site.
-        """
+        self.site = _name_of_site(site_file, file)
+        """The name of the site."""
         self.classes = classes
         self.words = {name: file.reading.classes.get(name, ClassWords()) for name in classes}
         """Class -> its title and definition, as readers see them."""
-        self.names: dict[str, str] = dict(file.labels) if isinstance(file, ManifestSite) else {}
+        self.names: dict[str, str] = {}
         """The site's own words for classes -> the classes."""
-        self._slices = Slices(file.rendering if isinstance(file, ManifestSite) else PLAIN)
-        self._rows: dict[str, _Row] = {}
-        """Of files that hold several images."""
+        self._stack_rows: dict[str, _StackRow] = {}
+        """Sample id -> the row of a file that holds several images."""
         if isinstance(file, ManifestSite):
+            self.names = dict(file.labels)
+            self._slices = Slices(file.rendering)
             entries = _entries(file, classes, label_kind)
-            self._pictures = {
-                entry.sample_id: _of_entry(entry, file)
-                for entry in entries
-                if not is_volume(entry.path)
-            }
-            stacks = [entry for entry in entries if self._slices.are_in(entry.path)]
-            self._rows = {
-                entry.sample_id: _Row(entry.path, _facts(entry, file)) for entry in stacks
-            }
+            self._pictures = _pictures_of_entries(entries, file)
+            for entry in entries:
+                if self._slices.are_in(entry.path):
+                    row = _StackRow(entry.path, _facts(entry, file))
+                    self._stack_rows[entry.sample_id] = row
         else:
-            self._pictures = _of_npz(file, label_kind)
+            self._slices = Slices(PLAIN)
+            self._pictures = _pictures_of_npz(file, label_kind)
         self._groups: dict[str, list[str]] = defaultdict(list)
         for name, picture in self._pictures.items():
             self._groups[picture.group].append(name)
 
     @property
     def ids(self) -> Container[str]:
-        """The ids of the site's images; of slices all that may be, as their number is known once a
-        volume is read.
+        """The ids of the site's images.
+
+        All ids that slices may have are among them, because the number of slices is not known
+        before a volume is read.
         """
-        return self if self._rows else frozenset(self._pictures)
+        return self if self._stack_rows else frozenset(self._pictures)
 
     def __contains__(self, sample_id: object) -> bool:
         return isinstance(sample_id, str) and self._find(sample_id) is not None
 
     def _find(self, sample_id: str) -> _Picture | None:
-        row, _, number = sample_id.rpartition("#")
-        if sample_id in self._pictures or row not in self._rows or not _INDEX.fullmatch(number):
-            return self._pictures.get(sample_id)
-        path, facts = self._rows[row]
-        draw = partial(self._slices.open, path, int(number))
-        levels = partial(self._slices.levels, path)
-        return _Picture(draw, levels, draw, sample_id, facts)
+        """Return the picture of an id; None if the site has none."""
+        if sample_id in self._pictures:
+            return self._pictures[sample_id]
+        row_id, _, number = sample_id.rpartition("#")
+        if row_id not in self._stack_rows or not _INDEX.fullmatch(number):
+            return None
+        row = self._stack_rows[row_id]
+        draw = partial(self._slices.open, row.path, int(number))
+        levels = partial(self._slices.levels, row.path)
+        return _Picture(draw, levels, in_window=draw, group=sample_id, facts=row.facts)
 
     def slice(self, sample_id: str) -> Slice | None:
-        """Return the place of an image in its volume; None for one that is no slice, or cannot be
-        read.
+        """Return the place of an image in its volume.
+
+        It is None for an image that is not a slice, or cannot be read.
         """
-        row, _, number = sample_id.rpartition("#")
         if sample_id in self._pictures or sample_id not in self:
             return None
+        row_id, _, number = sample_id.rpartition("#")
         try:
-            place = Slice(row, int(number), self._slices.count(self._rows[row].path))
+            image_count = self._slices.count(self._stack_rows[row_id].path)
         except BadRow:
             return None
-        return place if place.index < place.count else None
+        index = int(number)
+        return Slice(row_id, index, image_count) if index < image_count else None
 
     def group(self, sample_id: str) -> list[str]:
-        """Return the ids of all images of the same group, in the order of the site's file; of a
-        slice, its own.
+        """Return the ids of all images of the same group, in the order of the site's file.
+
+        A slice is alone in its group.
         """
         picture = self._pictures.get(sample_id)
         return self._groups[picture.group] if picture else [sample_id]
 
     def belongs(self, sample_id: str, asked: Collection[str]) -> bool:
-        """Return whether an image is one of those asked for, of the group of one, or a slice of the
-        same volume.
+        """Return whether an image may be shown beside one of those asked for.
+
+        It may if it is one of them, is in the group of one, or is a slice of the same volume.
         """
         if sample_id in self._pictures:
             return any(name in asked for name in self.group(sample_id))
-        row = sample_id.rpartition("#")[0]
-        return any(name.rpartition("#")[0] == row for name in asked)
+        row_id = sample_id.rpartition("#")[0]
+        return any(name.rpartition("#")[0] == row_id for name in asked)
 
     def facts(self, sample_id: str) -> tuple[tuple[str, str], ...]:
-        """Return the columns that the site shows, and what stands there; empty cells are left out."""
+        """Return the columns that the site shows, with their cells; empty cells are left out."""
         picture = self._find(sample_id)
         return picture.facts if picture else ()
 
     def png(self, sample_id: str, longest: int = LARGEST, window: Window | None = None) -> bytes:
-        """Return an image as PNG, its longer side at most ``longest`` pixels.
+        """Return an image as PNG.
+
+        Args:
+            sample_id: the image.
+            longest: the most pixels of the longer side.
+            window: the window in which a grey image is drawn; None for its own.
 
         Raises:
             DataError: the site has no such image, or its file is broken.
         """
-        shown = self._read(sample_id, lambda picture: _drawn(picture, window))
-        if shown.mode not in ("L", "RGB"):
-            shown = shown.convert("RGB")
-        shown.thumbnail((longest, longest))
+        drawn = self._read(sample_id, partial(_drawn, window=window))
+        if drawn.mode not in ("L", "RGB"):
+            drawn = drawn.convert("RGB")
+        drawn.thumbnail((longest, longest))
         buffer = io.BytesIO()
-        shown.save(buffer, "PNG", compress_level=1)
+        drawn.save(buffer, "PNG", compress_level=1)
         return buffer.getvalue()
 
     def levels(self, sample_id: str) -> Levels | None:
@@ -186,47 +203,73 @@ class Pictures:
         """
         return self._read(sample_id, lambda picture: picture.levels(picture.open()))
 
-    def _read(self, sample_id: str, what: Callable[[_Picture], _T]) -> _T:
-        where = f"site {self.site}, image {sample_id}"
+    def _read(self, sample_id: str, read: Callable[[_Picture], _Result]) -> _Result:
+        """Return what a function reads from the picture of an id."""
         picture = self._find(sample_id)
         if picture is None:
-            remedy = "Check the site file; ids must stay the same from run to run."
             raise DataError(
-                where, expected="an image that the site file names", found="none", remedy=remedy
+                f"site {self.site}, image {sample_id}",
+                "Check the site file; ids must stay the same from run to run.",
+                expected="an image that the site file names",
+                found="none",
             )
         try:
-            return what(picture)
+            return read(picture)
         except BadRow as bad:
-            remedy = "Fix the file; `fedward doctor` lists all that cannot be read."
             raise DataError(
-                where, expected="a whole image", found=f"{bad}", remedy=remedy
+                f"site {self.site}, image {sample_id}",
+                "Fix the file; `fedward doctor` lists all that cannot be read.",
+                expected="a whole image",
+                found=f"{bad}",
             ) from None
 
 
+def _name_of_site(site_file: Path, file: ManifestSite | NpzSite) -> str:
+    """Return the name of a site.
+
+    It is that of the startup kit if the file has the name that it may have at every site, and names
+    no site itself.
+    """
+    is_nameless = site_file.name == ANY_SITE and file.site == site_file.stem
+    if not is_nameless:
+        return file.site
+    return kit_site(site_file) or file.site
+
+
 def _check_reading(file: ManifestSite | NpzSite, classes: Sequence[str]) -> None:
-    """Refuse a part ``reading`` that names what there is not, or that would show the answer."""
-    unknown = sorted(set(file.reading.classes) - set(classes))
-    if unknown:
-        where = f"site {file.site}, field reading.classes"
-        expected = f"classes of the job ({listed(classes)})"
-        remedy = "Name the job's classes with --classes, or correct the site file."
-        raise DataError(where, expected=expected, found=", ".join(unknown), remedy=remedy)
-    if not isinstance(file, ManifestSite):
-        return
-    header = read_header(file.manifest, file.site)
-    where = f"site {file.site}, field reading.columns"
-    missing = [name for name in file.reading.columns if name not in header]
-    if missing:
-        expected = f"columns of the CSV ({', '.join(header):.500})"
-        remedy = "Correct the site file."
-        raise DataError(where, expected=expected, found=", ".join(missing), remedy=remedy)
-    labels = file.columns.label if isinstance(file.columns.label, tuple) else (file.columns.label,)
-    answers = [name for name in file.reading.columns if name in labels]
-    if answers:
-        found = ", ".join(answers)
-        remedy = "Leave it out: readers would see the answer."
+    """Raise DataError if the part ``reading`` names unknown classes or unfit columns."""
+    unknown_classes = sorted(set(file.reading.classes) - set(classes))
+    if unknown_classes:
         raise DataError(
-            where, expected="columns that do not hold the label", found=found, remedy=remedy
+            f"site {file.site}, field reading.classes",
+            "Name the job's classes with --classes, or correct the site file.",
+            expected=f"classes of the job ({listed(classes)})",
+            found=", ".join(unknown_classes),
+        )
+    if isinstance(file, ManifestSite):
+        _check_columns(file)
+
+
+def _check_columns(file: ManifestSite) -> None:
+    """Raise DataError if a column to be shown does not exist, or holds the answer."""
+    header = read_header(file.manifest, file.site)
+    missing_columns = [name for name in file.reading.columns if name not in header]
+    if missing_columns:
+        raise DataError(
+            f"site {file.site}, field reading.columns",
+            "Correct the site file.",
+            expected=f"columns of the CSV ({', '.join(header):.500})",
+            found=", ".join(missing_columns),
+        )
+    label = file.columns.label
+    label_columns = label if isinstance(label, tuple) else (label,)
+    shown_labels = [name for name in file.reading.columns if name in label_columns]
+    if shown_labels:
+        raise DataError(
+            f"site {file.site}, field reading.columns",
+            "Leave it out: readers would see the answer.",
+            expected="columns that do not hold the label",
+            found=", ".join(shown_labels),
         )
 
 
@@ -236,35 +279,44 @@ def _entries(file: ManifestSite, classes: Sequence[str], label_kind: LabelKind) 
     return entries
 
 
-def _of_entry(entry: Entry, file: ManifestSite) -> _Picture:
-    return _Picture(
-        open=partial(open_file, entry.path, Rendering(file.window)),
-        levels=partial(levels_of, entry.path, own=file.window),
-        in_window=partial(in_window, entry.path),
-        group=entry.group,
-        facts=_facts(entry, file),
-    )
+def _pictures_of_entries(entries: Sequence[Entry], file: ManifestSite) -> dict[str, _Picture]:
+    """Return the pictures of the rows of a CSV, without those of volumes."""
+    pictures = {}
+    for entry in entries:
+        if not is_volume(entry.path):
+            pictures[entry.sample_id] = _Picture(
+                open=partial(open_file, entry.path, Rendering(file.window)),
+                levels=partial(levels_of, entry.path, site_window=file.window),
+                in_window=partial(in_window, entry.path),
+                group=entry.group,
+                facts=_facts(entry, file),
+            )
+    return pictures
 
 
 def _facts(entry: Entry, file: ManifestSite) -> _Facts:
+    """Return the columns to show of a row that have a cell."""
     return tuple((name, entry.cells[name]) for name in file.reading.columns if entry.cells[name])
 
 
-def _of_npz(file: NpzSite, label_kind: LabelKind) -> dict[str, _Picture]:
-    """Return the images of an npz file, each of which is a group."""
-    splits = {split: read_split(file, split, label_kind)[0] for split in SPLITS}
-    images = {
-        f"{split}-{index}": image
-        for split, pixels in splits.items()
-        for index, image in enumerate(pixels)
-    }
-    return {
-        name: _Picture(partial(as_image, image), levels_of_picture, None, name)
-        for name, image in images.items()
-    }
+def _pictures_of_npz(file: NpzSite, label_kind: LabelKind) -> dict[str, _Picture]:
+    """Return the pictures of an npz file, each of which is a group of its own."""
+    pictures = {}
+    for split in SPLITS:
+        images, _ = read_split(file, split, label_kind)
+        for index, image in enumerate(images):
+            sample_id = f"{split}-{index}"
+            pictures[sample_id] = _Picture(
+                open=partial(as_image, image),
+                levels=levels_of_picture,
+                in_window=None,
+                group=sample_id,
+            )
+    return pictures
 
 
 def _drawn(picture: _Picture, window: Window | None) -> Image.Image:
-    return (
-        picture.open() if window is None or picture.in_window is None else picture.in_window(window)
-    )
+    """Return a picture in a window; in its own without one."""
+    if window is None or picture.in_window is None:
+        return picture.open()
+    return picture.in_window(window)
