@@ -374,7 +374,8 @@ def test_nothing_is_cut_off_at_any_width_and_text_size(
             if element.is_displayed():
                 left, right, inner, outer = tab.run(
                     "const box = arguments[0].getBoundingClientRect();"
-                    "return [box.left, box.right, arguments[0].scrollWidth, arguments[0].clientWidth]",
+                    "return [box.left, box.right, arguments[0].scrollWidth, "
+                    "arguments[0].clientWidth]",
                     element,
                 )
                 assert 0 <= left < right <= width, element.text
@@ -471,7 +472,8 @@ def test_text_stands_out_in_light_and_in_dark(
     assert (int(re.findall(r"\d+", page)[0]) > 128) == (scheme == "light")
     shown = tab.browser.find_elements(
         By.CSS_SELECTOR,
-        "h1, .quiet, .choice span, .actions span, kbd, dt, dd, .brand b, .brand span, .plain, #said",
+        "h1, .quiet, .choice span, .actions span, kbd, dt, dd, .brand b, .brand span, .plain, "
+        "#said",
     )
     ratios = {
         element.text: tab.run(_CONTRAST, element) for element in shown if element.is_displayed()

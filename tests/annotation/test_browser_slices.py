@@ -94,7 +94,8 @@ def test_window_and_zoom_stay_from_slice_to_slice(tab: Tab, server: Server) -> N
     tab.press("++")
     scale = tab.text("scale")
     tab.run(
-        "const s = document.getElementById('slice'); s.value = 15; s.dispatchEvent(new Event('input'))"
+        "const s = document.getElementById('slice'); s.value = 15; s.dispatchEvent(new "
+        "Event('input'))"
     )
     at(tab, 15)
     assert f"centre={centre}" in tab.run("return document.getElementById('image').src")

@@ -112,7 +112,8 @@ def test_formulas_leave_as_text_and_come_back_as_they_were(
 
 @pytest.mark.proves(
     "files",
-    "ids, labels or names with line breaks in a returned file, to fake lines of what `fedward annotate --import` tells",
+    "ids, labels or names with line breaks in a returned file, to fake lines of what `fedward "
+    "annotate --import` tells",
     "each stays one line",
 )
 @pytest.mark.parametrize("ending", [".csv", ".json"])

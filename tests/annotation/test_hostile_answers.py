@@ -71,7 +71,8 @@ def test_a_label_without_end_is_not_read(clinic: Any, tmp_path: Path, kind: str)
 
 @pytest.mark.proves(
     "files",
-    "an import that is an archive with a path that leads out, a spreadsheet, or XML that grows a billion times",
+    "an import that is an archive with a path that leads out, a spreadsheet, or XML that grows a "
+    "billion times",
     "refused: nothing is unpacked or expanded",
 )
 @pytest.mark.parametrize("kind", ["zip", "xml"])
@@ -95,7 +96,8 @@ def test_nothing_is_unpacked(clinic: Any, tmp_path: Path, kind: str, ending: str
 
 @pytest.mark.proves(
     "files",
-    "an import of tens of thousands of answers for one image, so that the queue is locked for minutes",
+    "an import of tens of thousands of answers for one image, so that the queue is locked for "
+    "minutes",
     "its cost grows with its size: each answer is looked up once",
 )
 def test_many_answers_for_one_image_are_no_load(
@@ -124,7 +126,8 @@ def test_many_answers_for_one_image_are_no_load(
 
 @pytest.mark.proves(
     "files",
-    "an import whose readers have names with hidden letters, or whose ids would pass for lines of the console",
+    "an import whose readers have names with hidden letters, or whose ids would pass for lines of "
+    "the console",
     "listed as no answers, each on one line",
 )
 @pytest.mark.parametrize(
@@ -168,7 +171,8 @@ def test_a_name_in_two_spellings_is_one_reader(clinic: Any, tmp_path: Path) -> N
 
 @pytest.mark.proves(
     "files",
-    "a token of the annotation page that a crash left, and that others can read: open rights, a link, a pipe",
+    "a token of the annotation page that a crash left, and that others can read: open rights, a "
+    "link, a pipe",
     "replaced by a new one",
 )
 @pytest.mark.parametrize("how", ["0640", "0604", "link", "pipe"])

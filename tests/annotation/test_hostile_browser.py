@@ -96,7 +96,8 @@ const tried = (promise) => promise.then(kind, () => "refused");
 
 @pytest.mark.proves(
     "outsider",
-    "a website, or another account's server at another port, that is open in a reader's browser: it shows, reads, "
+    "a website, or another account's server at another port, that is open in a reader's browser: "
+    "it shows, reads, "
     "frames and opens the annotation page, and posts answers as plain text",
     "nothing is shown to it or read by it, and nothing is answered",
 )
@@ -123,7 +124,8 @@ def test_a_page_elsewhere_gets_nothing(
 
 @pytest.mark.proves(
     "outsider",
-    "another account's server at another port of the machine, to which a reader's browser sends the page's cookie",
+    "another account's server at another port of the machine, to which a reader's browser sends "
+    "the page's cookie",
     "the cookie comes, and opens no image, id or answer",
 )
 def test_what_another_port_hears_opens_nothing(
@@ -152,7 +154,8 @@ def test_what_another_port_hears_opens_nothing(
 @pytest.mark.proves(
     "outsider",
     "another account that takes the annotation page's port while the program is down after a crash",
-    "**not covered**: open tabs go on sending, and what they send opens the page that is started again. After a crash "
+    "**not covered**: open tabs go on sending, and what they send opens the page that is started "
+    "again. After a crash "
     "take the file `token` away, and hand out the new address",
 )
 def test_who_takes_the_port_hears_open_tabs(tab: Tab, serve: Callable[..., Server]) -> None:
@@ -179,7 +182,8 @@ _MARKUP = '<img src=x onerror="document.title=1">'
 
 @pytest.mark.proves(
     "files",
-    "markup and scripts as ids, cells, titles of classes, definitions and the name of the site, and an SVG as image",
+    "markup and scripts as ids, cells, titles of classes, definitions and the name of the site, "
+    "and an SVG as image",
     "shown as text; nothing runs, nothing is loaded from elsewhere, and the SVG is no image",
 )
 def test_markup_is_text(tab: Tab, make_clinic: Callable[[int], Any], serving: list[Server]) -> None:

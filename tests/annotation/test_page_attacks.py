@@ -171,8 +171,10 @@ _HOST = b"Host: 127.0.0.1\r\n"
 
 @pytest.mark.proves(
     "outsider",
-    "bytes that are no request, an address that cannot be taken apart, line breaks in a path, too many headers",
-    "refused: no version of a program and nothing of what was sent is in the answer, and no line goes to a log",
+    "bytes that are no request, an address that cannot be taken apart, line breaks in a path, too "
+    "many headers",
+    "refused: no version of a program and nothing of what was sent is in the answer, and no line "
+    "goes to a log",
 )
 @pytest.mark.parametrize(
     "sent",
@@ -233,7 +235,8 @@ _DATA = ("/state?annotator=anna", "/given?annotator=anna", "/image?id=s00", "/le
 @pytest.mark.proves(
     "outsider",
     "the annotation page's cookie, which browsers show to every other port of the machine, alone",
-    "tells the name of the site and its classes; no image, id or answer, and nothing can be answered",
+    "tells the name of the site and its classes; no image, id or answer, and nothing can be "
+    "answered",
 )
 @pytest.mark.parametrize("path", [*_DATA, "/answer", "/undo"])
 def test_the_cookie_alone_opens_nothing(target: Target, path: str) -> None:
@@ -285,7 +288,8 @@ def test_tokens_that_are_nearly_right_are_refused(target: Target) -> None:
 
 @pytest.mark.proves(
     "files",
-    "a reader who asks the annotation page for images that nobody has asked about, or answers for them",
+    "a reader who asks the annotation page for images that nobody has asked about, or answers for "
+    "them",
     "no such image; nothing is stored",
 )
 @pytest.mark.parametrize("sample_id", ["s06", "s07"])
@@ -305,7 +309,8 @@ def test_what_nobody_asked_about_is_not_shown_and_not_answered(
 
 @pytest.mark.proves(
     "files",
-    "an answer to the annotation page under the key of another one, so that it would pass for one that came twice",
+    "an answer to the annotation page under the key of another one, so that it would pass for one "
+    "that came twice",
     "refused and said; the same message twice is stored once",
 )
 @pytest.mark.parametrize(
@@ -325,7 +330,8 @@ def test_a_key_is_for_one_message(target: Target, change: dict[str, str]) -> Non
 
 @pytest.mark.proves(
     "files",
-    "messages to the annotation page with other methods, huge or endless numbers, deep JSON, or fields of other types",
+    "messages to the annotation page with other methods, huge or endless numbers, deep JSON, or "
+    "fields of other types",
     "refused in a sentence; nothing is stored, nothing fails",
 )
 @pytest.mark.parametrize(
@@ -366,7 +372,8 @@ def test_strange_messages_change_nothing(
 
 @pytest.mark.proves(
     "files",
-    "parameters of an image at the annotation page that are absurd: no size, endless windows, the same one twice",
+    "parameters of an image at the annotation page that are absurd: no size, endless windows, the "
+    "same one twice",
     "refused, or drawn within the page's limits",
 )
 @pytest.mark.parametrize(
@@ -396,7 +403,8 @@ def test_absurd_parameters_of_an_image_do_no_harm(target: Target, how: str) -> N
 @pytest.mark.proves(
     "files",
     "the queue's file is removed while the annotation page runs",
-    "said; nothing is acknowledged, no empty queue takes its place, and the page goes on once it is put back",
+    "said; nothing is acknowledged, no empty queue takes its place, and the page goes on once it "
+    "is put back",
 )
 def test_a_queue_that_was_removed_is_not_made_again(target: Target) -> None:
     files = {path: path.read_bytes() for path in target.clinic.queue.folder.glob("queue.sqlite*")}

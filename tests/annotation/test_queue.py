@@ -325,7 +325,8 @@ def test_the_queue_can_be_read_with_a_database_browser(clinic: Any, clinician: M
     clinician("anna").say("s01", None)
     with sqlite3.connect(clinic.queue.folder / NAME) as database:
         rows = database.execute(
-            "SELECT sample_id, strategy, round, score, status, label, annotator FROM queue ORDER BY sample_id"
+            "SELECT sample_id, strategy, round, score, status, label, annotator FROM queue ORDER "
+            "BY sample_id"
         ).fetchall()
     assert rows == [
         ("s00", "fedal", 1, 0.0, "labelled", "MEL", "anna"),
@@ -439,7 +440,8 @@ def test_a_queue_of_the_first_format_keeps_all_it_holds(tmp_path: Path) -> None:
         insert = "INSERT INTO requests (run, round, strategy, sample_id, time) VALUES (?, 1, 'fedal', ?, 't')"
         database.executemany(insert, rows)
         database.execute(
-            "INSERT INTO answers VALUES (1, 'c', 'anna', 'label', 'MEL', 't', 't', 'page', NULL, 'key')"
+            "INSERT INTO answers VALUES (1, 'c', 'anna', 'label', 'MEL', 't', 't', 'page', NULL, "
+            "'key')"
         )
     queue = Queue(tmp_path)
     assert queue.labels() == {"c": "MEL"}

@@ -254,7 +254,8 @@ def test_each_reader_sees_their_own_answers_alone(
 @pytest.mark.proves(
     "files",
     "a second reader who watches how many questions readers differ in, and changes an answer by it",
-    "**not covered**: the number says whether the first reader agrees. The audit trail shows the change",
+    "**not covered**: the number says whether the first reader agrees. The audit trail shows the "
+    "change",
 )
 def test_the_number_of_disputes_tells_a_reader_of_another(
     by: Callable[..., Queue], make_clinician: Make

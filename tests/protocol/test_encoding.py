@@ -156,7 +156,8 @@ GOOD = encode(tensors(), int8=True)
 
 @pytest.mark.proves(
     "server",
-    "a server sends a peer that is no encoding of this model: another version, size or type, a bomb, numbers that are "
+    "a server sends a peer that is no encoding of this model: another version, size or type, a "
+    "bomb, numbers that are "
     "not finite",
     "refused by the site; no more is decompressed than the model has",
 )
@@ -316,7 +317,8 @@ def test_an_update_in_float16_is_read_as_it_was_sent():
 
 @pytest.mark.proves(
     "site",
-    "a site answers a job with updates in float16 with another encoding, a bomb, or plain numbers beside it",
+    "a site answers a job with updates in float16 with another encoding, a bomb, or plain numbers "
+    "beside it",
     "its answer is refused; it counts as failed",
 )
 @pytest.mark.parametrize(

@@ -183,7 +183,8 @@ FORGERIES += [a_pipe, no_entry]
 
 @pytest.mark.proves(
     "files",
-    "a forged approval: a link, a file or folder that others may write to, the entry of another job, a pipe",
+    "a forged approval: a link, a file or folder that others may write to, the entry of another "
+    "job, a pipe",
     "not believed: the site refuses the job, and its log names the file",
 )
 @pytest.mark.parametrize(

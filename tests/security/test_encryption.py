@@ -835,8 +835,10 @@ def test_a_site_decrypts_one_mean_for_each_exchange(site, second, decrypts):
 
 @pytest.mark.proves(
     "server",
-    "a server asks to decrypt a sum of three updates of which one counts for next to nothing, and says so or lies",
-    "refused by each site: by the server's word, and where its own weight tells that the word cannot be true",
+    "a server asks to decrypt a sum of three updates of which one counts for next to nothing, and "
+    "says so or lies",
+    "refused by each site: by the server's word, and where its own weight tells that the word "
+    "cannot be true",
 )
 @pytest.mark.parametrize(
     ("weights", "meta", "reason"),

@@ -83,7 +83,8 @@ def test_best_cosine_by_hand():
 
 @pytest.mark.proves(
     "lead",
-    "a proximal term or weight decay by which each step forgets the ones before it, and a last batch of two images",
+    "a proximal term or weight decay by which each step forgets the ones before it, and a last "
+    "batch of two images",
     "refused by each site: maximum_forgetting, and maximum_clip",
 )
 @pytest.mark.parametrize("job", [by_proximal_term, by_weight_decay])
@@ -101,7 +102,8 @@ def test_steps_that_forget_are_refused(job, tmp_path):
 
 @pytest.mark.proves(
     "lead",
-    "settings that a search has found to make a round's update tell most of single images, within all rules",
+    "settings that a search has found to make a round's update tell most of single images, within "
+    "all rules",
     "no image or pair explains the update more than if it was that of sixteen",
 )
 @pytest.mark.parametrize("number", range(len(WORST)))

@@ -105,7 +105,8 @@ def test_the_account_runs_on_under_another_rule(path: Path) -> None:
 
 @pytest.mark.proves(
     "files",
-    "noise that hides nothing: a noise multiplier of 1e-6, a delta of 0.5, a budget or a clip without bounds",
+    "noise that hides nothing: a noise multiplier of 1e-6, a delta of 0.5, a budget or a clip "
+    "without bounds",
     "no filter is built, and `fedward doctor` fails",
 )
 @pytest.mark.parametrize(
@@ -227,7 +228,8 @@ def half_the_last(lines: list[bytes]) -> list[bytes]:
 
 @pytest.mark.proves(
     "files",
-    "lines of a site's privacy ledger are cut, edited, moved or taken out, to spend the budget again",
+    "lines of a site's privacy ledger are cut, edited, moved or taken out, to spend the budget "
+    "again",
     "no update leaves until the ledger is restored",
 )
 @pytest.mark.parametrize(
@@ -271,7 +273,8 @@ def test_without_a_fitting_end_nothing_is_released(five: Path, content: bytes | 
 
 @pytest.mark.proves(
     "files",
-    "a site's privacy ledger is deleted or an older copy put back, with the file that knows its end",
+    "a site's privacy ledger is deleted or an older copy put back, with the file that knows its "
+    "end",
     "refused as long as the site's log of answers knows of a later release",
 )
 @pytest.mark.parametrize("older", [0, 3])
@@ -294,7 +297,8 @@ def test_what_the_answers_know_must_be_in_the_ledger(path: Path, older: int) -> 
 
 @pytest.mark.proves(
     "files",
-    "a site's privacy ledger is forked: an older copy is put back, and others are released in its place",
+    "a site's privacy ledger is forked: an older copy is put back, and others are released in its "
+    "place",
     "refused: the site's log of answers knows of the first branch",
 )
 def test_a_forked_ledger_is_refused(path: Path) -> None:
@@ -315,7 +319,8 @@ def test_a_forked_ledger_is_refused(path: Path) -> None:
 @pytest.mark.proves(
     "files",
     "whoever may write to a site's folder writes the ledger, its end and the log of answers anew",
-    "**not covered**: nothing outside the site keeps its account; protect the folder, and keep backups",
+    "**not covered**: nothing outside the site keeps its account; protect the folder, and keep "
+    "backups",
 )
 def test_a_site_can_lie_to_itself(five: Path) -> None:
     answer(five)
@@ -343,7 +348,8 @@ def test_a_log_of_answers_that_cannot_be_read_stops_it(five: Path) -> None:
 
 @pytest.mark.proves(
     "files",
-    "a line of a site's privacy ledger that costs nothing: NaN or infinite noise, with hashes that fit",
+    "a line of a site's privacy ledger that costs nothing: NaN or infinite noise, with hashes that "
+    "fit",
     "refused",
 )
 @pytest.mark.parametrize(

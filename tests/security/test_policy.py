@@ -153,9 +153,11 @@ JOBS_REFUSED = [
 
 @pytest.mark.proves(
     "lead",
-    "a job for one image, one step, one reply, one participant, lone or named peers, other networks, endless rounds, "
+    "a job for one image, one step, one reply, one participant, lone or named peers, other "
+    "networks, endless rounds, "
     "billions of images in a round, or images of a size that fills disks",
-    "refused by each site before it reads data; the lead is told the rule, what it allows and what the job says",
+    "refused by each site before it reads data; the lead is told the rule, what it allows and what "
+    "the job says",
 )
 @pytest.mark.parametrize(("changes", "told"), JOBS_REFUSED)
 def test_a_job_that_breaks_a_rule_is_refused_by_name(tmp_path, changes, told):
@@ -265,7 +267,8 @@ STEPS_REFUSED = [
 
 @pytest.mark.proves(
     "lead",
-    "learning rates, decays, pulls, clips, loss weights, class weights or steps of the server by which a few images "
+    "learning rates, decays, pulls, clips, loss weights, class weights or steps of the server by "
+    "which a few images "
     "outweigh all others of a round",
     "refused by each site before it reads data, for every rate and weight that a method has",
 )
@@ -313,7 +316,8 @@ def test_a_rate_that_a_method_does_not_declare_is_refused(tmp_path, monkeypatch)
 
 @pytest.mark.proves(
     "lead",
-    "a batch of twelve images at a site that holds eight, some of them twice, where its policy admits so few images",
+    "a batch of twelve images at a site that holds eight, some of them twice, where its policy "
+    "admits so few images",
     "refused by the site: minimum_batch counts different images, of each kind",
 )
 def test_a_batch_of_the_same_images_is_refused(tmp_path):
@@ -325,8 +329,8 @@ def test_a_batch_of_the_same_images_is_refused(tmp_path):
     text = refusal(here, request(experiment), reads_data=True)
     assert len(here.data.labelled) == 8
     assert (
-        "minimum_batch: at least 9 different labelled images in a step, the round would take some on fewer"
-        in text
+        "minimum_batch: at least 9 different labelled images in a step, the round would take some "
+        "on fewer" in text
     )
     assert (
         site(tmp_path / "eight", experiment, Policy(minimum_images=1))
@@ -427,7 +431,8 @@ def test_a_run_of_too_few_sites_is_refused(tmp_path, members):
 @pytest.mark.proves(
     "server",
     "a server sends peers in a job without peers, or several where the job has one mean",
-    "refused by the site: lone_peers. **Not covered**: whose models a mean is made of, a site cannot see",
+    "refused by the site: lone_peers. **Not covered**: whose models a mean is made of, a site "
+    "cannot see",
 )
 @pytest.mark.parametrize(
     ("method", "roles"),
@@ -524,7 +529,8 @@ def digest(model: State) -> str:
 @pytest.mark.proves(
     "server",
     "a server sends crafted weights in the first round of a run that shall start from fresh ones",
-    "refused by the site, which makes the fresh ones itself. **Not covered**: weights it sends in a later round",
+    "refused by the site, which makes the fresh ones itself. **Not covered**: weights it sends in "
+    "a later round",
 )
 def test_crafted_weights_without_a_word_are_refused(tmp_path):
     experiment = hospital()
@@ -534,7 +540,8 @@ def test_crafted_weights_without_a_word_are_refused(tmp_path):
 
 @pytest.mark.proves(
     "lead",
-    "a lead's job starts from crafted weights (--init), also one that a site joins in a later round",
+    "a lead's job starts from crafted weights (--init), also one that a site joins in a later "
+    "round",
     "refused by the site in every round: starting_weights",
 )
 @pytest.mark.parametrize("round_", [1, 2])
@@ -575,8 +582,10 @@ def test_weights_on_the_list_are_used_and_no_others(tmp_path):
 
 @pytest.mark.proves(
     "lead",
-    "a lead's own site answers round 1 so that the mean is crafted weights, where a run shall start from fresh ones",
-    "**not covered**: the cap is on the site's share, not on its update; `robust = median` stops one such site",
+    "a lead's own site answers round 1 so that the mean is crafted weights, where a run shall "
+    "start from fresh ones",
+    "**not covered**: the cap is on the site's share, not on its update; `robust = median` stops "
+    "one such site",
 )
 def test_one_site_can_set_weights_a_run_may_not_start_from(tmp_path):
     """It does not need to know what the others answer, who change the model a little."""
@@ -650,8 +659,8 @@ def test_a_round_on_few_images_is_refused(tmp_path, method, options, kind):
     )
     text = refusal(site(tmp_path, experiment), request(experiment), reads_data=True)
     assert (
-        f"minimum_images: at least 32 different {kind} images, the round would use fewer of this site's"
-        in text
+        f"minimum_images: at least 32 different {kind} images, the round would use fewer of this "
+        "site's" in text
     )
     assert "14" not in text
 
@@ -713,7 +722,8 @@ def test_a_threshold_that_leaves_few_steps_gets_no_update(tmp_path):
 
 @pytest.mark.proves(
     "lead",
-    "a threshold that keeps so few pseudo-labels that they are a few images of a site without labels",
+    "a threshold that keeps so few pseudo-labels that they are a few images of a site without "
+    "labels",
     "a batch with fewer than minimum_batch of them is no step there",
 )
 def test_few_pseudo_labels_alone_are_no_step(tmp_path):
@@ -752,8 +762,10 @@ ENDLESS = {"images_per_round": None, "images_at_most": None, "local_epochs": 10*
 
 @pytest.mark.proves(
     "lead",
-    "a job of a billion epochs, in any method and any phase of it, which keeps a site busy for ever",
-    "refused by each site once it has counted its images: maximum_images, over all phases and exchanges of a round",
+    "a job of a billion epochs, in any method and any phase of it, which keeps a site busy for "
+    "ever",
+    "refused by each site once it has counted its images: maximum_images, over all phases and "
+    "exchanges of a round",
 )
 @pytest.mark.parametrize(
     ("method", "labelled", "changes"),
@@ -821,7 +833,8 @@ SPOILT = {
 
 @pytest.mark.proves(
     "files",
-    "a policy file that cannot be read, has an unknown or wrong rule or one twice, or that everybody may change",
+    "a policy file that cannot be read, has an unknown or wrong rule or one twice, or that "
+    "everybody may change",
     "the site refuses every job, says so to the lead, and the reason in its own log alone",
 )
 @pytest.mark.parametrize(

@@ -198,8 +198,10 @@ def another_sites(path: Path) -> None:
 
 @pytest.mark.proves(
     "files",
-    "a site's ledger of questions is deleted, cut, forked, or an older copy put back, to ask its people again",
-    "nobody is asked: its end is kept beside it, and the site's log of answers knows of the newest line",
+    "a site's ledger of questions is deleted, cut, forked, or an older copy put back, to ask its "
+    "people again",
+    "nobody is asked: its end is kept beside it, and the site's log of answers knows of the newest "
+    "line",
 )
 @pytest.mark.parametrize(
     "harm",

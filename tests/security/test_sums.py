@@ -131,7 +131,8 @@ def test_runs_are_counted_over_all_jobs(path):
 @pytest.mark.proves(
     "files",
     "a hospital's ledger of sums whose lines were changed, moved or taken out",
-    "no sums are told until it is restored; lines cut off its end, and a file that was removed, are not noticed",
+    "no sums are told until it is restored; lines cut off its end, and a file that was removed, "
+    "are not noticed",
 )
 @pytest.mark.parametrize(
     "attack",
@@ -240,8 +241,10 @@ def before_and_after(tmp_path: Path) -> tuple[Path, Path]:
 
 @pytest.mark.proves(
     "lead",
-    "a lead sends two oneshot jobs, between which a hospital has got one image more, and subtracts the sums",
-    "the hospital answers the same images again, and no set that differs from one it told of in fewer images than "
+    "a lead sends two oneshot jobs, between which a hospital has got one image more, and subtracts "
+    "the sums",
+    "the hospital answers the same images again, and no set that differs from one it told of in "
+    "fewer images than "
     "minimum_images, also under other names or in another size",
 )
 def test_sums_before_and_after_one_image_are_not_told(tmp_path, before_and_after):
@@ -280,7 +283,8 @@ def test_sums_before_and_after_one_image_are_not_told(tmp_path, before_and_after
 
 @pytest.mark.proves(
     "lead",
-    "a lead asks for a survey before and after each new image of a hospital, until a count moves on by five",
+    "a lead asks for a survey before and after each new image of a hospital, until a count moves "
+    "on by five",
     "refused by the hospital until its images differ in minimum_images or more",
 )
 def test_surveys_before_and_after_one_image_are_not_told(tmp_path, before_and_after):

@@ -55,7 +55,8 @@ def test_two_jobs_differing_in_one_hospital_reveal_its_model(tmp_path):
 @pytest.mark.proves(
     "lead",
     "a lead's job weights sites by distance so that the mean is one hospital's model",
-    "no site counts for more than half of a mean of three, and each site refuses a larger `largest_share`",
+    "no site counts for more than half of a mean of three, and each site refuses a larger "
+    "`largest_share`",
 )
 def test_a_huge_distance_scale_gives_back_no_hospitals_model(tmp_path):
     experiment = hospital("wfedavg", options={"rounds": 1, "distance_scale": 1e9})
@@ -79,8 +80,10 @@ def subtracted(
 
 @pytest.mark.proves(
     "lead",
-    "a lead scales distances so that the average is half its own hospital's and half another's, and subtracts its own",
-    "the third hospital keeps 12 % of the average, a fifth of what is left; a job with fewer than three replies, whose "
+    "a lead scales distances so that the average is half its own hospital's and half another's, "
+    "and subtracts its own",
+    "the third hospital keeps 12 % of the average, a fifth of what is left; a job with fewer than "
+    "three replies, whose "
     "averages are not levelled, is refused by each site",
 )
 def test_a_distance_scale_empties_no_average(tmp_path):

@@ -527,7 +527,8 @@ def made(path: Path) -> None:
 
 @pytest.mark.proves(
     "server",
-    "a model, its class order, a log, the report, the experiment or the sites of a finished run are changed afterwards",
+    "a model, its class order, a log, the report, the experiment or the sites of a finished run "
+    "are changed afterwards",
     "found by `fedward audit verify`, which names the file",
 )
 @pytest.mark.parametrize("case", CHANGES)
@@ -593,7 +594,8 @@ LIES = {"summary": {"best_round": 1, "best_value": 0.99}, "synthetic": {}}
 
 @pytest.mark.proves(
     "server",
-    "a run.json that claims a better model and real images, and to know of fewer lines of the audit log than there are",
+    "a run.json that claims a better model and real images, and to know of fewer lines of the "
+    "audit log than there are",
     "found by `fedward audit verify`: the closing line holds the hash of what it said",
 )
 @pytest.mark.parametrize(
@@ -607,7 +609,8 @@ def test_run_json_cannot_excuse_itself_from_the_check(folder, end):
 @pytest.mark.proves(
     "server",
     "a run.json that claims a better model, and that the run has not ended yet",
-    "**not covered**: so it is after a crash at the end. `fedward audit verify` says that it is not checked, and no "
+    "**not covered**: so it is after a crash at the end. `fedward audit verify` says that it is "
+    "not checked, and no "
     "command uses the model of such a run",
 )
 def test_a_run_that_claims_to_go_on_is_told_as_such(folder):
@@ -675,7 +678,8 @@ def go_on_after_the_end_and_fail(folder: Path) -> None:
 
 @pytest.mark.proves(
     "server",
-    "an audit log that is cut at a line or within one, branches after a line, has lines in another order or after its "
+    "an audit log that is cut at a line or within one, branches after a line, has lines in another "
+    "order or after its "
     "closing line, or no closing line though the run has ended or failed",
     "found by `fedward audit verify`, with the run alone",
 )
@@ -698,7 +702,8 @@ def go_on_after_the_end_and_fail(folder: Path) -> None:
         ),
         (
             branch,
-            "line 7: expected line 7, after the one before it, found a second line 6: one was inserted",
+            "line 7: expected line 7, after the one before it, found a second line 6: one was "
+            "inserted",
         ),
         (
             put_in_another_order,
@@ -745,7 +750,8 @@ def test_lists_without_end_are_named_and_not_followed(folder, name):
 
 @pytest.mark.proves(
     "server",
-    "a pipe or a device in a run folder, so that whoever checks or lists the run never comes to an end",
+    "a pipe or a device in a run folder, so that whoever checks or lists the run never comes to an "
+    "end",
     "refused, and named",
 )
 @pytest.mark.parametrize("name", ["zz.jsonl", "report.html", "model.safetensors", LOG, "run.json"])
@@ -785,7 +791,8 @@ def test_a_forged_history_fails_against_any_site(folder):
 
 @pytest.mark.proves(
     "server",
-    "whoever runs the server replaces the best and the last model, and writes the audit log and run.json anew",
+    "whoever runs the server replaces the best and the last model, and writes the audit log and "
+    "run.json anew",
     "found by `fedward audit verify` with the log of any one site",
 )
 def test_models_replaced_by_the_server_fail_against_any_site(folder):
@@ -814,7 +821,8 @@ def test_models_replaced_by_the_server_fail_against_any_site(folder):
 @pytest.mark.proves(
     "server",
     "whoever runs the server cuts the end off the audit log, and makes run.json fit",
-    "**not covered**: it looks like a run that goes on; its states and models are still compared with what was sent",
+    "**not covered**: it looks like a run that goes on; its states and models are still compared "
+    "with what was sent",
 )
 def test_a_model_is_checked_without_the_end_of_the_run(folder):
     rewrite(folder, log_of(folder)[:-2])
@@ -830,7 +838,8 @@ def test_a_model_is_checked_without_the_end_of_the_run(folder):
 @pytest.mark.proves(
     "server",
     "whoever runs the server changes the report, and the line of the audit log that names it",
-    "**not covered**: no site knows of that line; models, metrics and settings it may contradict are bound",
+    "**not covered**: no site knows of that line; models, metrics and settings it may contradict "
+    "are bound",
 )
 def test_a_report_changed_with_its_line_passes(folder):
     (folder / "report.html").write_text("another")
@@ -842,7 +851,8 @@ def test_a_report_changed_with_its_line_passes(folder):
 
 @pytest.mark.proves(
     "server",
-    "whoever runs the server changes a site's metrics, and the lines of the audit log that name them",
+    "whoever runs the server changes a site's metrics, and the lines of the audit log that name "
+    "them",
     "found by `fedward audit verify` with that site's log",
 )
 def test_forged_metrics_fail_against_their_site(folder):
@@ -870,7 +880,8 @@ def test_forged_metrics_fail_against_their_site(folder):
 
 @pytest.mark.proves(
     "server",
-    "whoever runs the server removes a site's metrics or counts of answers, and writes the audit log and run.json anew",
+    "whoever runs the server removes a site's metrics or counts of answers, and writes the audit "
+    "log and run.json anew",
     "found by `fedward audit verify` with that site's log",
 )
 @pytest.mark.parametrize("log", ["metrics", "binned"])
@@ -977,8 +988,10 @@ def mended(path: Path, rows: Rows) -> None:
 
 @pytest.mark.proves(
     "files",
-    "somebody deletes lines of a site's log, or changes what the site gave, and writes all its hashes anew",
-    "found by `fedward audit verify` against the run, unless it is the end of the log that is missing",
+    "somebody deletes lines of a site's log, or changes what the site gave, and writes all its "
+    "hashes anew",
+    "found by `fedward audit verify` against the run, unless it is the end of the log that is "
+    "missing",
 )
 def test_a_sites_log_written_anew_does_not_fit_the_run(folder):
     log = site_logs(folder)[2]
@@ -1012,7 +1025,8 @@ def test_a_concealed_request_fails_against_the_site(folder):
 @pytest.mark.proves(
     "files",
     "somebody cuts lines off the end of a site's log",
-    "**not covered**: an earlier copy looks the same; `fedward audit verify` counts the answers that are missing",
+    "**not covered**: an earlier copy looks the same; `fedward audit verify` counts the answers "
+    "that are missing",
 )
 def test_a_partial_site_log_is_checked_for_what_it_holds(folder):
     log = site_logs(folder)[0]

@@ -76,7 +76,8 @@ def test_pruning_keeps_what_a_run_that_goes_back_needs(tmp_path, resumed_after, 
 
 @pytest.mark.proves(
     "files",
-    "another account of the server's machine reads the models of single hospitals while a run goes on, under umask 022",
+    "another account of the server's machine reads the models of single hospitals while a run goes "
+    "on, under umask 022",
     "they lie in a folder that is open to its owner alone",
 )
 def test_the_models_of_single_sites_are_their_owners_alone(tmp_path):
@@ -192,7 +193,8 @@ def hostile(header: dict[str, Any], attack: str) -> dict[str, Any] | list[Any]:
 
 @pytest.mark.proves(
     "files",
-    "a model file whose header names tensors of a petabyte, outside the file, of other types, or that it does not hold",
+    "a model file whose header names tensors of a petabyte, outside the file, of other types, or "
+    "that it does not hold",
     "refused when it is opened; nothing is allocated or read",
 )
 @pytest.mark.parametrize(

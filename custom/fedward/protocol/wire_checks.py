@@ -1,4 +1,4 @@
-"""The checks of the wire list: an answer holds what may leave a site and was asked for, or is refused.
+"""The checks of the wire list, which refuse an answer with anything but what was asked for.
 
 The site calls them before it sends an answer, and the server before it uses anything of it.
 :mod:`fedward.protocol.messages` says what an answer may hold at all; the checks here depend on the

@@ -5,11 +5,11 @@ Cheon, Kim, Kim, Song: *Homomorphic encryption for arithmetic of approximate num
 puts into startup kits.
 
 CKKS answers with a small error, and somebody who sees both a ciphertext and the error of its
-decryption can compute the key (Li and Micciancio, *On the security of homomorphic encryption on approximate
-numbers*, EUROCRYPT 2021). The server sees both. So what is encrypted here are whole numbers
-``round(weight * update * 2^20)``, and a decrypted sum is rounded to whole numbers again: the error,
-far below a half, is gone before anything leaves. A sum is exact, whatever the order of its terms,
-and equal at every site.
+decryption can compute the key (Li and Micciancio, *On the security of homomorphic encryption on
+approximate numbers*, EUROCRYPT 2021). The server sees both. So the numbers that are encrypted here
+are whole numbers ``round(weight * update * 2^20)``, and a decrypted sum is rounded to whole numbers
+again: the error, far below a half, is gone before anything leaves. A sum is exact, whatever the
+order of its terms, and equal at every site.
 """
 
 import hashlib
@@ -107,7 +107,7 @@ class SiteKey:
         return np.concatenate([self._decrypt(cipher, terms * LARGEST_NUMBER) for cipher in ciphers])
 
     def _is_exact(self) -> bool:
-        """Return whether the largest numbers survive encryption, in ciphertexts of an allowed size."""
+        """Return whether ciphertexts of an allowed size can hold the largest numbers exactly."""
         probe = np.where(np.arange(CIPHER_VALUES) % 3, LARGEST_NUMBER, -LARGEST_NUMBER)
         try:
             cipher = self._encrypt(probe)

@@ -1,4 +1,4 @@
-"""A site's half of secure aggregation: it encrypts its answer and decrypts the sum of an exchange."""
+"""A site's half of secure aggregation: it encrypts answers and decrypts the sum of an exchange."""
 
 import hashlib
 from collections.abc import Mapping

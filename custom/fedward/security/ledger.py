@@ -35,7 +35,10 @@ all releases: at 20, 485 million times.
 """
 
 _LARGEST_SENSITIVITY = 1e6
-"""Sensitivity in units of the noise above which epsilon, about half its square, counts as infinite."""
+"""The largest sensitivity in units of the noise.
+
+Above it epsilon, which is about half its square, counts as infinite.
+"""
 
 _MOST_RELEASES = 10**9
 """Releases are counted up to this number."""

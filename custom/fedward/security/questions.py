@@ -18,7 +18,10 @@ QUESTIONS = LedgerKind(
     "ledger of questions",
     prefix="questions",
     field="questions",
-    remedy="Nobody is asked. Restore the ledger and its end from one backup; see docs/policy_reasons.md.",
+    remedy=(
+        "Nobody is asked. "
+        "Restore the ledger and its end from one backup; see docs/policy_reasons.md."
+    ),
 )
 
 

@@ -1,8 +1,8 @@
-"""Of which images a site has told sums: a ledger that refuses a second sum of nearly the same images.
+"""The ledger of sums of a site's images, which refuses a second sum of nearly the same images.
 
 The sums of two sets of images that differ in one image reveal that image's numbers, by subtraction.
 The ledger covers all jobs and is a chain (:mod:`fedward.storage.chain`). A line records that a run
-is told sums of a set of images, and is on the disk before the answer leaves. A set is known by two
+receives sums of a set of images, and is on the disk before the answer leaves. A set is known by two
 kinds of hashes: of the images' names, which stay the same if a job asks for images of another size,
 and of their pixels, which stay the same if the hospital renames its files.
 

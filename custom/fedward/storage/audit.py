@@ -5,24 +5,27 @@ log is a :mod:`chain <fedward.storage.chain>` that starts from the run's id. Its
 ``time`` (UTC), ``event``, ``details`` and ``salt``, which is random, so that a site that is shown a
 hash cannot guess the line.
 
-==============  =====================================================================================================
+==============  ===================================================================================
 event           details
-==============  =====================================================================================================
-``begun``       hash of the experiment, engine, sites, seed, versions; of the weights it starts from, if not fresh
+==============  ===================================================================================
+``begun``       hash of the experiment, engine, sites, seed, versions; hash of the weights it
+                starts from, if they are not fresh
 ``joined``      sites that take part from now on
-``unusable``    a saved state that a resumed run cannot go on from: its round, and what is wrong with it
+``unusable``    a saved state that a resumed run cannot use: its round, and what is wrong with it
 ``resumed``     the round after which the run goes on, and the hash of its saved state
-``asked``       round, part, the task of each site, who evaluates, decisions (peers chosen), hashes of the models that
-                are sent; before the request leaves
-``answered``    round, part, who trained, hash of each update that is used, who evaluated, who failed or was refused and
-                why
+``asked``       round, part, the task of each site, the sites that evaluate, decisions (peers
+                chosen), hashes of the models that are sent; before the request leaves
+``answered``    round, part, the sites that trained, hash of each update that is used, the sites
+                that evaluated, those that failed or were refused, and why
 ``recorded``    a decision after the answers, such as the weights of a group
 ``committed``   round, hash of the saved state's ``state.safetensors``
-``ended``       status, reason of a failure, hashes of what run.json says and of all files that the run leaves
-``reported``    hashes of ``report.html`` and ``clinician.html``, each time it is written after the end
+``ended``       status, reason of a failure, hashes of the content of run.json and of all files
+                that the run leaves
+``reported``    hashes of ``report.html`` and ``clinician.html``, each time they are written after
+                the end
 ``torn``        the half line that a crash had left at the end, as text
 ``damaged``     what was wrong with the log when the run was resumed
-==============  =====================================================================================================
+==============  ===================================================================================
 """
 
 import secrets
@@ -58,13 +61,13 @@ class AuditLog:
 
     Opening the log, or adding to it, mends and reports what a crash or a stranger has left:
 
-    ==================================  =================================================================
-    found when opened or before a line  done
-    ==================================  =================================================================
-    half a line at the end              its text moves into a line ``torn``; nothing had relied on it
-    a broken chain, or fewer lines      a line ``damaged`` says so, and the log goes on; ``verify`` fails
-    than ``end`` tells                  from then on
-    ==================================  =================================================================
+    ============================  ================================================================
+    state of the log              repair
+    ============================  ================================================================
+    half a line at the end        its text moves into a line ``torn``; nothing had relied on it
+    a broken chain, or fewer      a line ``damaged`` says so, and the log goes on; ``verify``
+    lines than ``end`` records    fails from then on
+    ============================  ================================================================
 
     Args:
         path: the file, which need not exist.

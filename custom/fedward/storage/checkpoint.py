@@ -39,7 +39,10 @@ _DTYPES = {
 _LONGEST_HEADER = 100_000_000
 """Length of a header in bytes, as the safetensors format limits it."""
 _LARGEST_SIDE = 2**40
-"""Largest side of a tensor. The file's size does not limit the shape of a tensor without numbers."""
+"""Largest side of a tensor.
+
+The size of a file does not limit the shape of a tensor without numbers.
+"""
 
 
 class StoredState(Mapping[str, torch.Tensor]):
@@ -200,7 +203,7 @@ class SiteModels(Mapping[str, State]):
                 self.forget(site, old_round)
 
     def clear(self) -> None:
-        """Remove all models: a person who fetches a finished run gets no single hospital's model."""
+        """Remove all models, so that a finished run holds no model of a single hospital."""
         shutil.rmtree(self._folder, ignore_errors=True)
         self._rounds.clear()
 

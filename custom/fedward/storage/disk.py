@@ -20,7 +20,7 @@ def sync(path: Path) -> None:
 
 
 def make_folder(folder: Path, mode: int = 0o777) -> None:
-    """Make a folder and its parents with ``mode`` less the umask; leave existing ones as they are."""
+    """Make a folder and its parents with ``mode`` less the umask, except those that exist."""
     if not folder.is_dir():
         make_folder(folder.parent, mode)
         folder.mkdir(mode=mode, exist_ok=True)

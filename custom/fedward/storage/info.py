@@ -32,7 +32,7 @@ class Summary(_Closed):
     not_evaluated: dict[str, str] = {}
     """Site -> why it did not evaluate the last model."""
     enough_labels: dict[str, str] = {}
-    """Site -> number of its labels, for sites where nobody was asked because the job wants no more."""
+    """Site -> number of its labels, for sites that have as many labels as the job wants."""
     reason: str | None = None
     """Why the run failed."""
     refused: Names = ()

@@ -350,11 +350,14 @@ class RunFolder:
         self._save_info()
 
     def note_origins(self, synthetic: Mapping[str, bool]) -> None:
-        """Record whether fedward drew the images of sites; the next commit writes it to run.json."""
+        """Record whether fedward drew the images of sites, to be written with the next commit."""
         self._update(synthetic=dict(sorted({**self.info.synthetic, **synthetic}.items())))
 
     def flush(self) -> None:
-        """Write the buffered rows. Those of a round that never ends are cut when the run is resumed."""
+        """Write the buffered rows.
+
+        Rows of a round that never ends are cut when the run is resumed.
+        """
         for log in self._logs:
             lines = self._lines.pop(log, [])
             if lines or not self._states.log(log).exists():
