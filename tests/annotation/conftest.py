@@ -1,6 +1,4 @@
-"""A clinic on disk that a federation has asked about, and a clinician who writes answers without a
-browser.
-"""
+"""A clinic on disk that a federation asks, and a clinician who answers without a browser."""
 
 from collections.abc import Callable, Iterator
 from itertools import count

@@ -154,9 +154,7 @@ def tab_to(tab: Tab, name: str) -> None:
 
 
 def come_in(tab: Tab, address: str) -> None:
-    """Say who is reading, and switch single keys off, as users of a screen reader or of their voice
-    do.
-    """
+    """Enter a reader's name and switch single keys off, as users of a screen reader do."""
     tab.browser.get(address)
     tab.until(lambda: tab.find("who").is_displayed())
     tab.press("Anna" + Keys.ENTER)

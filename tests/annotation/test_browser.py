@@ -1,6 +1,4 @@
-"""The page as a clinician uses it: headless Chromium, a server of its own process, and that
-server's death.
-"""
+"""The page as a clinician uses it, in headless Chromium, also when its server dies."""
 
 import re
 import signal
@@ -393,12 +391,14 @@ LONG = (
     "DF",
 )
 _IN_VIEW = """
-const parts = document.querySelectorAll("#stage, .choice, .actions button, .zoom button:not([hidden])");
-return [...parts].filter((each) => {
-  const box = each.getBoundingClientRect();
+const parts = document.querySelectorAll(
+  "#stage, .choice, .actions button, .zoom button:not([hidden])");
+return [...parts].filter((part) => {
+  const box = part.getBoundingClientRect();
   const corners = [[box.left + 3, box.top + 3], [box.right - 3, box.bottom - 3]];
-  return !corners.every(([x, y]) => each.id === "stage" || each.contains(document.elementFromPoint(x, y)));
-}).map((each) => each.textContent);
+  const isSeen = ([x, y]) => part.contains(document.elementFromPoint(x, y));
+  return part.id !== "stage" && !corners.every(isSeen);
+}).map((part) => part.textContent);
 """
 
 

@@ -1,6 +1,4 @@
-"""Reading at the page: lesions and their other images, own answers, refused images, adjudication,
-windows.
-"""
+"""Reading at the page: lesions, earlier answers, refused images, adjudication, windows."""
 
 import signal
 from collections.abc import Callable, Iterator

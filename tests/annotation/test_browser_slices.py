@@ -1,6 +1,4 @@
-"""The slices of a volume at the page: by key, wheel and slider, in one window; the answer is for
-the asked one.
-"""
+"""The slices of a volume at the page: by key, wheel and slider, and in one window."""
 
 import re
 from collections.abc import Iterator

@@ -1,6 +1,4 @@
-"""What stands beside an image: titles of classes, cells of the CSV, its group, its window; never
-its label.
-"""
+"""The facts beside an image at the page: titles, cells of the CSV, its group; never its label."""
 
 import io
 from pathlib import Path

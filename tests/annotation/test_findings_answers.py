@@ -1,6 +1,4 @@
-"""Answers that name several findings, or none: what is stored, when readers agree, what files say,
-what trains.
-"""
+"""Answers that name several findings, or none: storage, agreement, files and training."""
 
 import csv
 import json
@@ -213,8 +211,12 @@ def test_the_trail_has_findings(
 def test_columns_of_findings_are_never_shown(clinic: Any) -> None:
     folder = clinic.site_file.parent
     (folder / "manifest.csv").write_text("sample_id,image,Mass,Edema\ns00,images/s00.png,1,0")
-    line = "kind: manifest\nfolder: .\ncolumns: {group: null, label: [Mass, Edema]}\nreading: {columns: [Edema]}\n"
-    clinic.site_file.write_text(line)
+    clinic.site_file.write_text(
+        "kind: manifest\n"
+        "folder: .\n"
+        "columns: {group: null, label: [Mass, Edema]}\n"
+        "reading: {columns: [Edema]}\n"
+    )
     with pytest.raises(DataError, match=r"columns that do not hold the label.*found Edema"):
         Pictures(clinic.site_file, ("Mass", "Edema"), SEVERAL_LABELS)
 

@@ -181,7 +181,7 @@ def test_what_was_handed_out_comes_back_and_changes_nothing(
 def test_a_class_that_is_also_a_word_of_the_site_stays_itself(
     clinic: Any, clinician: Make, tmp_path: Path, form: str
 ) -> None:
-    """At this site ``NV`` is written for melanoma; what was exported is written in the job's words."""
+    """This site writes ``NV`` for melanoma, and exports are written in the job's words."""
     clinic.ask(*clinic.ids)
     clinician("anna").say("s00", "NV")
     export(clinic, form, tmp_path / "out")
@@ -577,9 +577,7 @@ def test_the_datastore_is_as_monai_label_keeps_it(
 
 
 def test_labels_that_a_viewer_wrote_are_understood(clinic: Any, tmp_path: Path) -> None:
-    """Seconds in ``ts`` are what MONAI Label itself writes; the class is in the info or in the
-    label's file.
-    """
+    """MONAI Label itself writes seconds in ``ts``, and the class in the info or the label's file."""
     objects = {
         "s00": {
             "labels": {"final": {"ext": ".json", "info": {"label": "MEL", "ts": 1_700_000_000}}}

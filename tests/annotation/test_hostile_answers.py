@@ -1,6 +1,4 @@
-"""Hostile files around the queue: what comes back from other tools, a token that others know, names
-of classes.
-"""
+"""Hostile files beside the queue: returned files, a token that others know, names of classes."""
 
 import itertools
 import json

@@ -1,6 +1,4 @@
-"""The page in a browser that has a hostile page open too, or that shows hostile names: headless
-Chromium, live.
-"""
+"""The page in a browser that has a hostile page open too, or that shows hostile names."""
 
 import signal
 import threading
@@ -20,9 +18,7 @@ CLASSES = ("MEL", "NV", "BCC")
 
 
 class Hostile:
-    """A web server of somebody else on the same machine: serves one page, and notes what browsers
-    send it.
-    """
+    """A foreign web server on the same machine, which records what browsers send to it."""
 
     def __init__(self, port: int = 0) -> None:
         self.page = ""
@@ -75,10 +71,12 @@ const tried = (promise) => promise.then(kind, () => "refused");
   found.script = await loads("script", `${at}/state?annotator=Anna`);
   found.own = await loads("script", `${at}/static/page.js`);
   found.read = await tried(fetch(`${at}/state?annotator=Anna`, { credentials: "include" }));
-  found.blind = await tried(fetch(`${at}/state?annotator=Anna`, { mode: "no-cors", credentials: "include" }));
+  const blindly = { mode: "no-cors", credentials: "include" };
+  found.blind = await tried(fetch(`${at}/state?annotator=Anna`, blindly));
   const text = { method: "POST", mode: "no-cors", credentials: "include", body: said };
   found.post = await tried(fetch(`${at}/answer`, text));
-  const named = { method: "POST", credentials: "include", headers: { "X-Form-Secret": "x" }, body: said };
+  const headers = { "X-Form-Secret": "x" };
+  const named = { method: "POST", credentials: "include", headers, body: said };
   found.named = await tried(fetch(`${at}/answer`, named));
   await loads("iframe", `${at}/`);
   try {
@@ -220,7 +218,11 @@ def test_markup_is_text(tab: Tab, make_clinic: Callable[[int], Any], serving: li
     assert (
         tab.run("return document.querySelectorAll('img[src=x], [onerror], svg script').length") == 0
     )
-    run = "const s = document.createElement('script'); s.textContent = 'document.title = 1'; document.body.append(s);"
+    run = (
+        "const s = document.createElement('script'); "
+        "s.textContent = 'document.title = 1'; "
+        "document.body.append(s);"
+    )
     tab.run(run)
     assert tab.run("return document.title") == f"{_MARKUP} · Annotation", (
         "the policy lets no inline script run"

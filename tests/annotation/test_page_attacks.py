@@ -1,6 +1,4 @@
-"""Attacks on the page as it runs: a process of its own, spoken to over sockets by whoever reaches
-its port.
-"""
+"""Attacks over sockets on the page as it runs, in a process of its own."""
 
 import http.client
 import json
@@ -56,9 +54,7 @@ class Target:
         return answer.status, json.loads(content)
 
     def send(self, content: bytes) -> bytes:
-        """Send bytes, and return all that comes back, until the page ends the connection, be it in
-        the middle.
-        """
+        """Send bytes, and return all bytes that come back until the page ends the connection."""
         answer = b""
         with (
             socket.create_connection(("127.0.0.1", self.port), timeout=PATIENCE) as sending,

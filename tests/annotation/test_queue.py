@@ -388,7 +388,10 @@ def test_a_database_of_another_program_is_no_queue(tmp_path: Path) -> None:
 def test_a_full_disk_is_called_so_and_leaves_what_was_there(clinic: Any, clinician: Make) -> None:
     """SQLite ends the transaction by itself."""
     clinician("anna").say("s00", "MEL")
-    insert = "INSERT INTO requests (run, round, strategy, sample_id, score, time) VALUES (?, 1, 'fedal', 's01', 1, ?)"
+    insert = (
+        "INSERT INTO requests (run, round, strategy, sample_id, score, time) "
+        "VALUES (?, 1, 'fedal', 's01', 1, ?)"
+    )
 
     def fill() -> None:
         with clinic.queue.database.writing() as database:
@@ -437,7 +440,10 @@ def test_a_queue_of_the_first_format_keeps_all_it_holds(tmp_path: Path) -> None:
             "CREATE VIEW asked AS SELECT * FROM requests; PRAGMA user_version = 1"
         )
         rows = [("old", "a"), ("old", "b"), ("new", "b"), ("new", "c")]
-        insert = "INSERT INTO requests (run, round, strategy, sample_id, time) VALUES (?, 1, 'fedal', ?, 't')"
+        insert = (
+            "INSERT INTO requests (run, round, strategy, sample_id, time) "
+            "VALUES (?, 1, 'fedal', ?, 't')"
+        )
         database.executemany(insert, rows)
         database.execute(
             "INSERT INTO answers VALUES (1, 'c', 'anna', 'label', 'MEL', 't', 't', 'page', NULL, "
@@ -496,10 +502,16 @@ def test_what_is_no_moment_is_refused(text: str) -> None:
 
 # --- several processes, and their deaths
 
-_OPEN = "import sys; from pathlib import Path; from fedward.annotation import Queue; queue = Queue(Path(sys.argv[1])); "
+_OPEN = (
+    "import sys\n"
+    "from pathlib import Path\n"
+    "from fedward.annotation import Queue\n"
+    "queue = Queue(Path(sys.argv[1]))\n"
+)
 _ANSWER = (
-    _OPEN
-    + "from itertools import count; from fedward.annotation.desk import Desk, Message; desk = Desk(queue, [])\n"
+    _OPEN + "from itertools import count\n"
+    "from fedward.annotation.desk import Desk, Message\n"
+    "desk = Desk(queue, [])\n"
     "for number in count():\n"
     "    name = sys.argv[2] + str(number)\n"
     "    desk.answer(Message(sys.argv[2], name, 'label', 'MEL', name, 0))\n"

@@ -1,6 +1,4 @@
-"""Which answer counts: lesions, several readers, adjudication, images that are refused, and the
-trail of it all.
-"""
+"""Which answer counts: lesions, several readers, adjudication, refused images, the audit trail."""
 
 import csv
 import sqlite3

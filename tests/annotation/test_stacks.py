@@ -1,6 +1,4 @@
-"""Slices of volumes and frames of DICOM files at the page: the right ones, made on demand, to the
-page alone.
-"""
+"""Slices of volumes and frames of DICOM files at the page: made on demand, and the right ones."""
 
 import io
 import json
@@ -38,22 +36,34 @@ from visiting import come_in
 
 CLASSES = ("MEL", "NV")
 TOKEN = "t" * 43
-_SITE = "kind: manifest\nfolder: images\nmanifest: rows.csv\ncolumns: {group: patient}\nannotation: queue\n"
+_SITE = (
+    "kind: manifest\n"
+    "folder: images\n"
+    "manifest: rows.csv\n"
+    "columns: {group: patient}\n"
+    "annotation: queue\n"
+)
 
 
 @pytest.fixture
 def scans(tmp_path: Path) -> Path:
-    """A site of two volumes of one patient, a cine of four frames, a picture, a broken volume, and
-    a file outside.
-    """
+    """A site with two volumes of one patient, a cine, a picture, a broken volume, a file outside."""
     images = tmp_path / "images"
     nifti_files.write(images / "one.nii.gz", nifti_files.body(1), "LPS")
     nifti_files.write(images / "two.nii", nifti_files.body(2, (22, 26, 14)))
     frames = np.stack(
         [np.full((8, 10), 10, np.uint8) + np.arange(10, dtype=np.uint8) * k for k in range(1, 5)]
     )
-    dicom_files.save(images / "cine.dcm", frames, NumberOfFrames=4, Rows=8, Columns=10, SamplesPerPixel=1,
-                     PhotometricInterpretation="MONOCHROME2", PlanarConfiguration=None)  # fmt: skip
+    dicom_files.save(
+        images / "cine.dcm",
+        frames,
+        NumberOfFrames=4,
+        Rows=8,
+        Columns=10,
+        SamplesPerPixel=1,
+        PhotometricInterpretation="MONOCHROME2",
+        PlanarConfiguration=None,
+    )
     Image.fromarray(np.random.default_rng(0).integers(0, 256, (9, 9), np.uint8)).save(
         images / "p.png"
     )

@@ -1,6 +1,4 @@
-"""Encoded differences: what is kept of their numbers, and that nothing but such an encoding is
-read.
-"""
+"""Encoded differences: how exact they are, and that nothing else than an encoding is read."""
 
 import hashlib
 import json
@@ -41,9 +39,7 @@ def packed(content: bytes, version: int = VERSION) -> np.ndarray:
 
 
 def test_the_bytes_by_hand():
-    """A row of 127 and -1 has the scale 1; 3 in float16 is 2^13 times 3 over 2^13; first bytes of
-    scales come first.
-    """
+    """A row of 127 and -1 has the scale 1; 3 in float16 is 3 * 2^13 with the scale 2^-13."""
     encoded = encode([np.array([[127, -1]], np.float32), np.array([3], np.float32)], int8=True)
     assert encoded[0] == VERSION
     planes = np.frombuffer(struct.pack("<2f", 1.0, 2.0**-13), np.uint8).reshape(2, 4).T.tobytes()
@@ -340,9 +336,7 @@ def test_another_update_than_the_jobs_is_refused(arrays):
 
 
 def test_the_hash_of_arrays_by_hand():
-    """As docs/wire.md tells an auditor: sorted by name, JSON of name, type and shape, then the
-    bytes.
-    """
+    """The rule of docs/wire.md: sorted by name, JSON of name, type and shape, then the bytes."""
     arrays = {
         "peer0": np.arange(3, dtype=np.uint8),
         "model/w": np.array([[1.5, -2.0]], np.float32),

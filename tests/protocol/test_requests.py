@@ -1,6 +1,4 @@
-"""What a server may ask: a request is read whole before a site does anything, and a malformed one
-is refused.
-"""
+"""Requests: a site reads the whole request before it does anything, and refuses malformed ones."""
 
 from pathlib import Path
 from typing import Any

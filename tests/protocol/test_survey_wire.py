@@ -1,4 +1,4 @@
-"""What the server takes as a site's survey: possible counts of the job's classes, and nothing else."""
+"""The server's checks of a site's survey: possible counts of the job's classes, nothing else."""
 
 import copy
 from typing import Any

@@ -163,9 +163,7 @@ def test_an_answer_with_missing_tensors_is_refused_by_name():
 
 
 def test_the_size_of_an_update_is_checked_by_what_was_sent():
-    """The sent part of the model has the norm 5 ** 0.5, all of it 5.25 ** 0.5; the update has 1.25
-    ** 0.5.
-    """
+    """The norm of the sent part of the model is 5 ** 0.5, of all 5.25 ** 0.5; the update's 1.25 ** 0.5."""
     wire_checks.check_norm("s", without_what_is_withheld(), MODEL, 0.51)
     with pytest.raises(WireError, match=r"a norm of at most 1\.1 "):
         wire_checks.check_norm("s", without_what_is_withheld(), MODEL, 0.49)
@@ -509,9 +507,7 @@ def places(value, at=()):
 
 
 def mutated(draw: random.Random) -> Message:
-    """The whole answer after one to three changes: a value replaced, removed, added or given
-    another name.
-    """
+    """The whole answer after one to three changes: values replaced, removed, added or renamed."""
     message = Message(copy.deepcopy(whole().meta), dict(whole().arrays))
     for _ in range(draw.randint(1, 3)):
         target = draw.choice((message.meta, message.meta, message.arrays))

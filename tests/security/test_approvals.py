@@ -1,6 +1,4 @@
-"""Jobs that wait for a site's administrator: what the site answers, what approves one, and what
-does not.
-"""
+"""Jobs that wait for a site's administrator: the site's answer, and what approves a job."""
 
 import json
 import os

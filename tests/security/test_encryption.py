@@ -1,6 +1,4 @@
-"""Secure aggregation: the mean is that of plain averaging, and nobody but the sites sees a single
-update.
-"""
+"""Secure aggregation: the mean is the plain one, and only the site itself sees its update."""
 
 import json
 import subprocess
@@ -139,9 +137,7 @@ def summed(*updates_and_weights) -> list[np.ndarray]:
 
 
 def test_sums_at_the_limit_are_exact():
-    """64 sites with the largest numbers there may be: whatever is in the ciphertexts' noise is
-    rounded away.
-    """
+    """With 64 sites and the largest numbers, the noise of the ciphertexts is rounded away."""
     largest = LARGEST_NUMBER / 2**FRACTION_BITS
     signs = np.random.default_rng(1).choice([-1.0, 1.0], 5000)
     numbers = KEY.decrypt(summed(*[(largest * signs, 1)] * 64), 64)
@@ -216,9 +212,7 @@ def test_the_server_adds_nothing_but_whole_ciphertexts(content):
 
 
 def test_a_changed_byte_never_changes_a_sum_unnoticed():
-    """Most show when the ciphertext is read; of those that do not, the decryption is no sum of
-    whole numbers.
-    """
+    """Most show when the ciphertext is read; the others decrypt to numbers that are not whole."""
     values = np.linspace(-1, 1, wire.CIPHER_VALUES)
     whole = KEY.encrypt(update(values), 7)["cipher/00000"]
     expected = KEY.decrypt([whole], 1)
@@ -437,7 +431,7 @@ UNEQUAL = {"images_per_round": None, "images_at_most": None, "batch": 4}
     ],
 )
 def test_the_weights_are_those_of_plain_averaging(tmp_path, method, options):
-    """Three rounds of SGD: within 2e-6 of the plain run; one round alone is off by less than 2^-21."""
+    """Three rounds of SGD are within 2e-6 of the plain run, and one round within 2^-21."""
     experiment = secure(method, options=options)
     encrypted = run_local(experiment, tmp_path / "encrypted", sites=SITES)
     in_plain = run_local(plain(experiment), tmp_path / "plain", sites=SITES)
@@ -522,9 +516,7 @@ def test_nothing_plain_is_on_the_wire(tmp_path):
 
 @pytest.mark.parametrize("silent", [["site-2", "site-9"], ["site-2"]])
 def test_the_mean_of_too_few_is_not_decrypted(tmp_path, silent):
-    """One update alone, or two where the job asks for three: nobody is asked to decrypt, and the
-    model stays.
-    """
+    """With one update, or two of the three that the job asks for, no site decrypts: the model stays."""
     experiment = secure(minimum_replies=3 if len(silent) == 1 else 1, options={"rounds": 1})
 
     tasks = set()
@@ -571,9 +563,7 @@ def test_a_damaged_ciphertext_costs_its_site_alone(tmp_path, damage):
 
 
 def test_what_only_the_key_shows_to_be_damaged_costs_the_round(tmp_path):
-    """A ciphertext of another key under this key's name: the sum is no sum, every site says so, the
-    model stays.
-    """
+    """The sum with a ciphertext of another key is refused by every site, and the model stays."""
 
     def tamper(site, request, answer):
         if site == "site-2" and request.meta["task"] == "train":
@@ -718,9 +708,7 @@ def test_an_error_that_carries_arrays_costs_its_site_alone(tmp_path):
 
 
 def die_in(task: str, round_: int):
-    """A tampering that ends the server's process in a round, when the first site has answered a
-    task.
-    """
+    """A tampering that ends the server's process once the first site has answered a task."""
 
     def die(site, request, answer):
         if request.meta["task"] == task and request.meta["round"] == round_:
@@ -732,9 +720,7 @@ def die_in(task: str, round_: int):
 
 @pytest.mark.parametrize("task", ["train", DECRYPT])
 def test_a_resumed_run_ends_with_the_same_weights(tmp_path, task):
-    """Also where a site had decrypted the round's sum already: sums are exact, so it is the same
-    mean again.
-    """
+    """A site that has decrypted the round's sum already gives the same mean again: sums are exact."""
     experiment = secure(options={"rounds": 2})
     straight = run_local(experiment, tmp_path / "straight", sites=SITES)
     with pytest.raises(KeyboardInterrupt):
@@ -745,9 +731,7 @@ def test_a_resumed_run_ends_with_the_same_weights(tmp_path, task):
 
 
 def test_a_resumed_run_has_no_second_sum_decrypted(tmp_path):
-    """With the sum of three sites and that of two of them, the server could compute the third's
-    update.
-    """
+    """From the sums of three sites and of two of them, the server could compute the third's update."""
     experiment = secure()
     with pytest.raises(KeyboardInterrupt):
         run(tmp_path, experiment, die_in(DECRYPT, 2))

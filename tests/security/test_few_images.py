@@ -45,17 +45,13 @@ SGD: dict[str, Any] = {
 
 
 def by_proximal_term(**options: Any) -> Experiment:
-    """Five steps of 34 images, before rests were spread over batches; each takes back what the one
-    before it did.
-    """
+    """Five steps of 34 images, before rests were spread over batches; each undoes the one before."""
     forgetting = {"learning_rate": 1e-5, "proximal_weight": 1e5, "weight_decay": 0.0}
     return attacked("fedprox", options={**SGD, **forgetting, **options})
 
 
 def by_weight_decay(**options: Any) -> Experiment:
-    """The same by weight decay, so that the model that is left tells all by itself. It is a head on
-    features.
-    """
+    """The same by weight decay, so that the last model reveals everything: a head on features."""
     forgetting = {"learning_rate": 1e-3, "weight_decay": 1e3}
     return attacked("wfedavg", trainable="head", options={**SGD, **forgetting, **options})
 

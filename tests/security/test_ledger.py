@@ -68,9 +68,7 @@ def end_of(path: Path) -> Path:
 @pytest.mark.parametrize("rounds", [1, 10, 100])
 @pytest.mark.parametrize("noise_multiplier", [2.0, 20.0])
 def test_epsilon_is_that_of_dp_accounting(rounds: int, noise_multiplier: float) -> None:
-    """Updates of norm <= clip differ by up to 2 clip: the mechanism's multiplier is half the
-    noise's.
-    """
+    """Updates of norm <= clip differ by up to 2 clip, so the multiplier is half the noise's."""
     ours = epsilon([noise_multiplier] * rounds, DELTA)
     assert ours == pytest.approx(
         get_epsilon_gaussian(noise_multiplier / 2 / math.sqrt(rounds), DELTA), rel=1e-9

@@ -1,6 +1,4 @@
-"""A site's own policy: what jobs and requests it refuses, by which rule, and that it reads no data
-before it does.
-"""
+"""A site's own policy: the jobs and requests that it refuses before it reads data."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -340,9 +338,7 @@ def test_a_batch_of_the_same_images_is_refused(tmp_path):
 
 
 def test_images_that_people_refused_are_not_counted(tmp_path):
-    """They are among the unlabelled ones, so that counts stay what they were, and nothing trains on
-    them.
-    """
+    """They are unlabelled ones, so the counts stay the same and no step trains on them."""
     experiment = hospital("ssfl")
     here = site(tmp_path, experiment)
     held = here.data
@@ -481,9 +477,7 @@ def test_a_site_without_annotators_allows_no_questions(tmp_path):
 
 
 def test_a_run_above_the_label_limit_asks_for_none(tmp_path):
-    """Half of the 72 images that the hospital has labels of, by the job's target; the text does not
-    tell so.
-    """
+    """Half of the 72 images that the hospital has labelled, which the text must not reveal."""
     experiment = hospital("fedal")
     few, enough = (
         site(tmp_path / str(most), experiment, Policy(maximum_questions=most)) for most in (35, 36)
@@ -512,9 +506,7 @@ def test_settings_in_a_request_are_refused(tmp_path):
 
 
 def crafted(experiment: Experiment) -> dict[str, Tensor]:
-    """A model whose classifier is zero: an update then gives back the features of an image, and its
-    label.
-    """
+    """With a classifier of zeros, an update reveals the features of an image and its label."""
     state = fresh(experiment)
     return {
         name: tensor * 0 if name.startswith("classifier") else tensor
@@ -649,9 +641,7 @@ def test_another_processors_rounding_is_no_other_model(tmp_path):
     ],
 )
 def test_a_round_on_few_images_is_refused(tmp_path, method, options, kind):
-    """Also where many images of the other kind are there, which the job's settings make count for
-    nothing.
-    """
+    """Many images of the other kind do not help, because the job's settings make them count nothing."""
     experiment = hospital(method, options=options)
     few = 0.1 if kind == "labelled" else 0.9
     experiment = experiment.model_copy(
@@ -671,9 +661,7 @@ def test_few_images_end_no_run_since_there_may_be_more_later(tmp_path):
 
 
 def test_too_few_steps_at_a_site_that_passes_through_its_images(tmp_path):
-    """A pass through 72 images in batches of 32 takes two steps, whatever the job's settings leave
-    open.
-    """
+    """A pass through 72 images in batches of 32 takes two steps, whatever the settings leave open."""
     experiment = hospital(options={"images_per_round": None, "batch": 32})
     assert refused_by_default(experiment) == []
     text = refusal(site(tmp_path, experiment), request(experiment), reads_data=True)
@@ -687,9 +675,7 @@ def unlabelled(threshold: float, **options: Any) -> Experiment:
 
 
 def threshold_of_few_steps(folder: Path) -> float:
-    """Return the threshold by which a lead, who knows the share of pseudo-labels kept, leaves one
-    to three batches.
-    """
+    """Return the threshold with which a lead who knows the kept share leaves one to three batches."""
     low = 0.0
     high = 1.0
     for number in range(40):
@@ -795,7 +781,7 @@ def test_a_round_that_would_not_end_is_refused(tmp_path, method, labelled, chang
 
 
 def test_an_image_limit_counts_every_image_once(tmp_path):
-    """72 labelled images and as many without, three epochs of each; and a site may lift the limit."""
+    """72 labelled images, 72 without labels, three epochs of each; a site may lift the limit."""
     for method, seen in (("fedavg", 3 * 72), ("ssfl", 6 * 72)):
         experiment = hospital(
             method, options={"images_per_round": None, "local_epochs": 3, "batch": 36}

@@ -1,6 +1,4 @@
-"""The ledger of questions: how many labels all jobs together may ask a site for, through restarts
-and at once.
-"""
+"""The ledger of questions: the labels that all jobs together may ask a site for."""
 
 import json
 import multiprocessing
@@ -266,9 +264,7 @@ def test_the_answers_of_a_site_know_its_ledger_of_questions(tmp_path: Path) -> N
 
 
 def test_all_jobs_together_stay_within_the_limit(tmp_path, caplog):
-    """Each job by itself stays within it, and so do both where they take turns; each round is
-    another process.
-    """
+    """Each job stays within the limit, and so do both in turns; each round is another process."""
     assert [ask(tmp_path, 0, 1), ask(tmp_path, 1, 1), ask(tmp_path, 0, 2)] == [7, 7, 29]
     assert ask(tmp_path, 1, 2) == 7
     assert f"site {HERE}, round 2: 29 labels are due, and people are asked for 7" in caplog.text
@@ -321,9 +317,7 @@ def test_a_site_that_may_ask_for_nothing_goes_on(tmp_path):
 
 @pytest.fixture
 def clinic(tmp_path: Path) -> Path:
-    """A hospital with 60 training images, of which it labels 36 itself, and with people to ask
-    about the others.
-    """
+    """A hospital with 60 training images, which labels 36 itself and asks people about the others."""
     folder = write_sites(tmp_path / "files")
     lines = "labelled: 0.6\nannotation: queue\n"
     (folder / f"{HERE}.yaml").write_text(

@@ -1,6 +1,4 @@
-"""The secret of a site's draws: made once, its owner's alone, part of every draw at the site, and
-of nothing else.
-"""
+"""The secret of a site's draws: made once, private, part of every draw and of nothing else."""
 
 import json
 import logging
@@ -193,9 +191,7 @@ def test_draws_depend_on_the_secret(tmp_path, method, options, changes, task):
 
 
 def test_first_labels_are_drawn_by_the_secret(tmp_path):
-    """In active learning chance chooses the first images that people are asked about, and breaks
-    ties later.
-    """
+    """In active learning, chance chooses the first images that are asked about, and breaks ties."""
     experiment = tiny("fedal", options={"sampler": "random", "initial_fraction": 0.3})
     asked = {}
     for name, draws in (

@@ -1,6 +1,4 @@
-"""The ledger of sums: what oneshot and surveys told of nearly the same images, over all jobs, and
-how often.
-"""
+"""The ledger of sums: what oneshot and surveys revealed of nearly the same images, over all jobs."""
 
 import json
 from collections.abc import Sequence
@@ -75,9 +73,7 @@ def test_a_difference_is_that_of_the_sets(one, other):
 @settings(deadline=None, max_examples=50)
 @given(st.lists(st.integers(0, 60), min_size=1, max_size=8), st.integers(1, 20))
 def test_no_two_sets_that_were_told_of_are_near(tmp_path_factory, sizes, fewest):
-    """Whatever a site is asked in which order: what it told of differs in nothing or in enough,
-    each from each.
-    """
+    """In any order of requests, two sets that were answered are equal or differ in enough images."""
     path = sums_file(tmp_path_factory.mktemp("ledger"), SITE)
     for place, size in enumerate(sizes):
         grant(path, f"{place:032x}", "oneshot", images(*range(size)), fewest, None)
@@ -169,9 +165,7 @@ def image(label: int, number: int) -> np.ndarray:
 
 
 def write_site(folder: Path, numbers: Sequence[Sequence[int]], seed: int | None = None) -> Path:
-    """Write a site with these images of each class: new ones come last, or all in an order of
-    chance.
-    """
+    """Write a site with these images of each class: new ones come last, or all in random order."""
     arrays = {}
     for split, held in (
         ("train", numbers),
@@ -248,9 +242,7 @@ def before_and_after(tmp_path: Path) -> tuple[Path, Path]:
     "minimum_images, also under other names or in another size",
 )
 def test_sums_before_and_after_one_image_are_not_told(tmp_path, before_and_after):
-    """Without the rule the difference is the features of the new image, but for rounding in
-    float32.
-    """
+    """Without the rule, the difference is the features of the new image, up to float32 rounding."""
     before, after = before_and_after
     experiment = job("oneshot")
     one, other = (

@@ -1,6 +1,4 @@
-"""What a lead can compute from jobs that every site's default policy allows: gaps that are known
-and named.
-"""
+"""What a lead can compute from jobs that every default policy allows: known and named gaps."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -87,9 +85,7 @@ def subtracted(
     "averages are not levelled, is refused by each site",
 )
 def test_a_distance_scale_empties_no_average(tmp_path):
-    """With weights that are not levelled, 2e-5 of the way to the third model separate the result
-    from the victim's.
-    """
+    """Without levelled weights, 2e-5 of the third model separate the result from the victim's."""
     scaled = {"rounds": 1, "distance_scale": 4e5}
     attack = hospital("wfedavg", options=scaled)
     unlimited = attack.model_copy(update={"minimum_replies": 1})
@@ -97,9 +93,7 @@ def test_a_distance_scale_empties_no_average(tmp_path):
     between = distance(models[1], models[2])
 
     def left(experiment: Experiment, name: str) -> tuple[list[float], float]:
-        """Return the weights, and how far the result without the lead's part is from the victim's:
-        1 is the third's.
-        """
+        """Return the weights, and the share of the third's model in the result without the lead's."""
         mean = result(experiment, tmp_path / name, SITES[:3])
         (row,) = rows(tmp_path / name / "-".join(SITES[:3]), "groups")
         lead, third, victim = row["weights"]

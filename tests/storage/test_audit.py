@@ -1,6 +1,4 @@
-"""The audit log: what it holds, that it survives a crash, and that no line of it can be changed
-without a trace.
-"""
+"""The audit log: its content, its survival of crashes, and that no line changes unnoticed."""
 
 import json
 import os
@@ -55,9 +53,7 @@ def said(folder: Path, *logs: Path) -> str:
 
 
 def run(folder: Path, stop: int = 0, resume: bool = False, **changes: Any) -> Path:
-    """Run the tiny FedPerl, or interrupt it in its exchange number ``stop``, after one site's
-    answer.
-    """
+    """Run the tiny FedPerl, or interrupt its exchange ``stop`` after one site's answer."""
     experiment = tiny("fedperl", **changes)
     transport = LocalTransport(experiment, SITES, folder / "sites")
     whole = transport.exchange
@@ -155,9 +151,7 @@ def test_states_and_results_are_named_by_their_hash(whole):
 
 
 def test_what_was_sent_and_what_came_are_named_by_their_hash(whole):
-    """The first model a site was sent is the state that was saved before; updates are as the sites'
-    logs have them.
-    """
+    """The first model sent to a site is the state saved before; updates are those of the sites' logs."""
     rows = log_of(whole)
     asked, answered = (
         rows[number_of(whole, event, 3) - 1]["details"] for event in ("asked", "answered")
@@ -796,9 +790,7 @@ def test_a_forged_history_fails_against_any_site(folder):
     "found by `fedward audit verify` with the log of any one site",
 )
 def test_models_replaced_by_the_server_fail_against_any_site(folder):
-    """With all hashes of the log, so that it passes alone; sites hold the hash of what they were
-    sent.
-    """
+    """All hashes of the log are right, so it passes alone; sites hold the hash of their request."""
     rows = log_of(folder)
     last = json.loads((folder / "model.json").read_text())
     assert (
@@ -856,9 +848,7 @@ def test_a_report_changed_with_its_line_passes(folder):
     "found by `fedward audit verify` with that site's log",
 )
 def test_forged_metrics_fail_against_their_site(folder):
-    """Also the lines of the audit log after the last request, which no site knows of, are written
-    anew.
-    """
+    """The lines after the last request, which no site knows, are rewritten too."""
     lines = (folder / "metrics.jsonl").read_text().splitlines()
     number, row = next(
         (number, row)
@@ -910,9 +900,7 @@ def test_removed_numbers_fail_against_their_site(folder, log, only):
 
 @pytest.mark.parametrize("stop", [0, 3, 5])
 def test_an_averaged_model_is_checked_against_sites_too(tmp_path, monkeypatch, stop):
-    """It is evaluated in an exchange of its own after each round, also of a run that was
-    interrupted there.
-    """
+    """It is evaluated in an exchange of its own after each round, also after an interruption."""
     monkeypatch.setattr("fedward.lab.local.write_report", report)
     folder = run(tmp_path, stop, options={"average_decay": 0.5})
     logs = sorted(tmp_path.glob("sites/*/answers/*.jsonl"))

@@ -1,6 +1,4 @@
-"""Models and states on disk come back as they were, and nothing newer than a restart point
-survives.
-"""
+"""Models and states on disk come back as they were, and none newer than a restart point."""
 
 import json
 import os

@@ -41,9 +41,9 @@ def test_a_second_writer_is_refused_and_told_once_that_it_waits(tmp_path, holder
     ):
         pytest.fail("there were two writers")
     (message,) = caplog.messages
-    assert (
-        message
-        == f"run folder {tmp_path / 'run'}: another process writes it; waiting up to 0.3 s for it to end"
+    assert message == (
+        f"run folder {tmp_path / 'run'}: another process writes it; "
+        "waiting up to 0.3 s for it to end"
     )
 
 

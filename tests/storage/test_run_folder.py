@@ -1,6 +1,4 @@
-"""A run folder after a power cut: what was committed is there; where it is damaged, the state
-before it is used.
-"""
+"""A run folder after a power cut: committed states are there, and damaged ones are replaced."""
 
 import json
 import logging
@@ -104,9 +102,7 @@ def test_a_run_goes_on_from_the_state_before_a_damaged_one(
 
 
 def test_sites_know_what_they_knew_before_the_older_state(tmp_path):
-    """RSCFed's teachers are at the sites, which have done a part of the round after the damaged
-    state.
-    """
+    """RSCFed's teachers are at the sites, which have done a part of the next round."""
     folders = [write_sites(tmp_path / "sites")]
     experiment = isolated("rscfed", options={"warm_up": 0})
     straight = run_local(experiment, tmp_path / "straight", sites=ISOLATED, site_folders=folders)
@@ -179,9 +175,7 @@ def test_a_state_that_the_audit_log_does_not_know_yet_is_used(tmp_path, monkeypa
 
 
 def test_a_state_made_anew_is_checked_by_its_own_hash(tmp_path):
-    """Machines may differ in a last digit: the second state after round 2 need not be the first
-    one.
-    """
+    """Machines may differ in a last digit, so two states after round 2 need not be equal."""
     run = new_run(tmp_path / "run", tiny("fedavg"), SITES, "local")
     for round_ in (0, 1, 2):
         run.commit(round_, ServerState(round_, {"w": torch.tensor(float(round_))}))
