@@ -577,7 +577,7 @@ def test_the_datastore_is_as_monai_label_keeps_it(
 
 
 def test_labels_that_a_viewer_wrote_are_understood(clinic: Any, tmp_path: Path) -> None:
-    """MONAI Label itself writes seconds in ``ts``, and the class in the info or the label's file."""
+    """MONAI Label writes seconds in ``ts``, and the class in the info or the label's file."""
     objects = {
         "s00": {
             "labels": {"final": {"ext": ".json", "info": {"label": "MEL", "ts": 1_700_000_000}}}

@@ -47,7 +47,7 @@ _SITE = (
 
 @pytest.fixture
 def scans(tmp_path: Path) -> Path:
-    """A site with two volumes of one patient, a cine, a picture, a broken volume, a file outside."""
+    """A site with two volumes of a patient, a cine, a picture, a broken volume, a file outside."""
     images = tmp_path / "images"
     nifti_files.write(images / "one.nii.gz", nifti_files.body(1), "LPS")
     nifti_files.write(images / "two.nii", nifti_files.body(2, (22, 26, 14)))

@@ -163,7 +163,7 @@ def test_an_answer_with_missing_tensors_is_refused_by_name():
 
 
 def test_the_size_of_an_update_is_checked_by_what_was_sent():
-    """The norm of the sent part of the model is 5 ** 0.5, of all 5.25 ** 0.5; the update's 1.25 ** 0.5."""
+    """The squared norm of the sent part of the model is 5, of all 5.25, of the update 1.25."""
     wire_checks.check_norm("s", without_what_is_withheld(), MODEL, 0.51)
     with pytest.raises(WireError, match=r"a norm of at most 1\.1 "):
         wire_checks.check_norm("s", without_what_is_withheld(), MODEL, 0.49)

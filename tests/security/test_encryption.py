@@ -516,7 +516,7 @@ def test_nothing_plain_is_on_the_wire(tmp_path):
 
 @pytest.mark.parametrize("silent", [["site-2", "site-9"], ["site-2"]])
 def test_the_mean_of_too_few_is_not_decrypted(tmp_path, silent):
-    """With one update, or two of the three that the job asks for, no site decrypts: the model stays."""
+    """With one update, or two of three that the job asks for, no site decrypts."""
     experiment = secure(minimum_replies=3 if len(silent) == 1 else 1, options={"rounds": 1})
 
     tasks = set()
@@ -720,7 +720,7 @@ def die_in(task: str, round_: int):
 
 @pytest.mark.parametrize("task", ["train", DECRYPT])
 def test_a_resumed_run_ends_with_the_same_weights(tmp_path, task):
-    """A site that has decrypted the round's sum already gives the same mean again: sums are exact."""
+    """A site that has decrypted the sum already gives the same mean: sums are exact."""
     experiment = secure(options={"rounds": 2})
     straight = run_local(experiment, tmp_path / "straight", sites=SITES)
     with pytest.raises(KeyboardInterrupt):
@@ -731,7 +731,7 @@ def test_a_resumed_run_ends_with_the_same_weights(tmp_path, task):
 
 
 def test_a_resumed_run_has_no_second_sum_decrypted(tmp_path):
-    """From the sums of three sites and of two of them, the server could compute the third's update."""
+    """The sums of three sites and of two of them would give the server the third's update."""
     experiment = secure()
     with pytest.raises(KeyboardInterrupt):
         run(tmp_path, experiment, die_in(DECRYPT, 2))

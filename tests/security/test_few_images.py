@@ -45,7 +45,7 @@ SGD: dict[str, Any] = {
 
 
 def by_proximal_term(**options: Any) -> Experiment:
-    """Five steps of 34 images, before rests were spread over batches; each undoes the one before."""
+    """Five steps of 34 images, before rests were spread over batches; each undoes the last one."""
     forgetting = {"learning_rate": 1e-5, "proximal_weight": 1e5, "weight_decay": 0.0}
     return attacked("fedprox", options={**SGD, **forgetting, **options})
 

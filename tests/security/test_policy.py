@@ -641,7 +641,7 @@ def test_another_processors_rounding_is_no_other_model(tmp_path):
     ],
 )
 def test_a_round_on_few_images_is_refused(tmp_path, method, options, kind):
-    """Many images of the other kind do not help, because the job's settings make them count nothing."""
+    """Many images of the other kind do not help, because the job gives them no weight."""
     experiment = hospital(method, options=options)
     few = 0.1 if kind == "labelled" else 0.9
     experiment = experiment.model_copy(
@@ -661,7 +661,7 @@ def test_few_images_end_no_run_since_there_may_be_more_later(tmp_path):
 
 
 def test_too_few_steps_at_a_site_that_passes_through_its_images(tmp_path):
-    """A pass through 72 images in batches of 32 takes two steps, whatever the settings leave open."""
+    """A pass through 72 images in batches of 32 takes two steps."""
     experiment = hospital(options={"images_per_round": None, "batch": 32})
     assert refused_by_default(experiment) == []
     text = refusal(site(tmp_path, experiment), request(experiment), reads_data=True)
@@ -675,7 +675,7 @@ def unlabelled(threshold: float, **options: Any) -> Experiment:
 
 
 def threshold_of_few_steps(folder: Path) -> float:
-    """Return the threshold with which a lead who knows the kept share leaves one to three batches."""
+    """Return the threshold by which a lead who knows the kept share leaves 1 to 3 batches."""
     low = 0.0
     high = 1.0
     for number in range(40):

@@ -317,7 +317,7 @@ def test_a_site_that_may_ask_for_nothing_goes_on(tmp_path):
 
 @pytest.fixture
 def clinic(tmp_path: Path) -> Path:
-    """A hospital with 60 training images, which labels 36 itself and asks people about the others."""
+    """A hospital with 60 training images, which labels 36 and asks people about the others."""
     folder = write_sites(tmp_path / "files")
     lines = "labelled: 0.6\nannotation: queue\n"
     (folder / f"{HERE}.yaml").write_text(

@@ -1,4 +1,4 @@
-"""The ledger of sums: what oneshot and surveys revealed of nearly the same images, over all jobs."""
+"""The ledger of sums: what oneshot and surveys revealed of nearly the same images."""
 
 import json
 from collections.abc import Sequence
@@ -73,7 +73,7 @@ def test_a_difference_is_that_of_the_sets(one, other):
 @settings(deadline=None, max_examples=50)
 @given(st.lists(st.integers(0, 60), min_size=1, max_size=8), st.integers(1, 20))
 def test_no_two_sets_that_were_told_of_are_near(tmp_path_factory, sizes, fewest):
-    """In any order of requests, two sets that were answered are equal or differ in enough images."""
+    """In any order of requests, two answered sets are equal or differ in enough images."""
     path = sums_file(tmp_path_factory.mktemp("ledger"), SITE)
     for place, size in enumerate(sizes):
         grant(path, f"{place:032x}", "oneshot", images(*range(size)), fewest, None)

@@ -93,7 +93,7 @@ def test_a_distance_scale_empties_no_average(tmp_path):
     between = distance(models[1], models[2])
 
     def left(experiment: Experiment, name: str) -> tuple[list[float], float]:
-        """Return the weights, and the share of the third's model in the result without the lead's."""
+        """Return the weights, and the third model's share of the result without the lead's."""
         mean = result(experiment, tmp_path / name, SITES[:3])
         (row,) = rows(tmp_path / name / "-".join(SITES[:3]), "groups")
         lead, third, victim = row["weights"]

@@ -151,7 +151,7 @@ def test_states_and_results_are_named_by_their_hash(whole):
 
 
 def test_what_was_sent_and_what_came_are_named_by_their_hash(whole):
-    """The first model sent to a site is the state saved before; updates are those of the sites' logs."""
+    """The first model sent to a site is the state saved before; updates are in the sites' logs."""
     rows = log_of(whole)
     asked, answered = (
         rows[number_of(whole, event, 3) - 1]["details"] for event in ("asked", "answered")

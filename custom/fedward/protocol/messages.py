@@ -69,7 +69,8 @@ class ImageSize(Part):
 class SurveyCounts(Part):
     """Counts of a site's images; :func:`~fedward.client.survey.survey_of` describes them.
 
-    Lists by class are in the job's order. Intervals are those of :mod:`fedward.evaluation.in_fives`.
+    Lists by class are in the job's order. The intervals are those of
+    :mod:`fedward.evaluation.in_fives`.
     """
 
     labelled: _ListOfFives
