@@ -22,7 +22,7 @@ settings.load_profile("untimed")
 
 @pytest.fixture(scope="session")
 def real_data() -> Path:
-    """The folder of real images; the test is skipped, and says so, where FEDWARD_DATA names none."""
+    """The folder of real images; a test is skipped, and says so, without FEDWARD_DATA."""
     folder = os.environ.get("FEDWARD_DATA")
     if not folder or not Path(folder).is_dir():
         pytest.skip("FEDWARD_DATA names no folder with real images")

@@ -315,7 +315,8 @@ def test_the_reader_of_imports_sees_all_of_them() -> None:
     code = (
         "from typing import TYPE_CHECKING\nimport os.path\n"
         "if TYPE_CHECKING:\n    import a\nelse:\n    import b\n"
-        "def f():\n    try:\n        from c.d import e\n    except ImportError:\n        import g as h\n"
+        "def f():\n    try:\n        from c.d import e\n"
+        "    except ImportError:\n        import g as h\n"
     )
     assert imports(ast.parse(code)) == {"typing.TYPE_CHECKING", "os.path", "b", "c.d.e", "g"}
 
@@ -433,7 +434,8 @@ def test_chance_is_derived_and_nothing_is_pickled() -> None:
 
 @pytest.mark.parametrize("module", ["executor", "shareables", "places"])
 def test_an_idle_flare_site_imports_no_torch(module: str) -> None:
-    code = f"import sys, fedward.flare.{module}; print(sorted({{'torch', 'monai', 'timm'}} & set(sys.modules)))"
+    code = f"import sys, fedward.flare.{module}; "
+    code += "print(sorted({'torch', 'monai', 'timm'} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip().splitlines()[-1] == "[]"
 
@@ -450,7 +452,8 @@ WRONG = (
 
 @pytest.mark.parametrize("arguments", WRONG)
 def test_wrong_arguments_are_refused_without_torch(arguments: tuple[str, ...]) -> None:
-    code = "import sys; from fedward.cli import main; code = main(sys.argv[1:]); print(code, 'torch' in sys.modules)"
+    code = "import sys; from fedward.cli import main; code = main(sys.argv[1:]); "
+    code += "print(code, 'torch' in sys.modules)"
     done = subprocess.run(
         [sys.executable, "-c", code, *arguments], capture_output=True, text=True, check=True
     )

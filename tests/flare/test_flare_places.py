@@ -48,7 +48,7 @@ def test_named_folders_come_on_top(workspace, tmp_path, monkeypatch):
 
 @pytest.mark.proves(
     "lead",
-    "a site whose jobs run in containers of their own, where the privacy budget would begin anew "
+    "a site whose jobs run in containers of their own, where the privacy budget would begin again "
     "with each job",
     "refused at the site until it mounts a folder that stays",
 )

@@ -967,8 +967,8 @@ def test_the_noise_of_a_site_is_reported_with_its_spent_budget(kit):
     row = kit.check()["noise"]
     assert row.status == "ok"
     assert (
-        row.found
-        == "clinical: one release costs epsilon 1.99, 0 have spent 0 of 8 at delta 1e-05, 11 are left"
+        row.found == "clinical: one release costs epsilon 1.99, "
+        "0 have spent 0 of 8 at delta 1e-05, 11 are left"
     )
     ledger = ledger_file(kit.folder / "fedward", "hospital-a")
     rule = Rule(1.0, 4.0, 1e-5, 8.0)

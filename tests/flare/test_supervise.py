@@ -172,7 +172,7 @@ REPEATED = "given up: 3 attempts in a row brought no further round"
 
 @pytest.fixture
 def finish(tmp_path, monkeypatch):
-    """Supervise a run in a federation; return its folder below the results, and the lines it printed."""
+    """Supervise a run in a federation; return its folder and the lines it printed."""
     export_job(tiny(), tmp_path / "job", clinical=True)
     clock = [0.0]
     time = SimpleNamespace(

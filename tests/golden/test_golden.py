@@ -114,7 +114,7 @@ def rows(log: Path) -> list[dict[str, Any]]:
 
 
 def model_after(run: Path, round_: int) -> dict[str, Tensor]:
-    """Return the global model after a round; the first one is not kept but follows from the seed."""
+    """Return the global model after a round; the first one follows from the seed."""
     if round_ == 0:
         return dict(initial_model(RunFolder.reopen(run).experiment)[0])
     stored = StoredState(run / "rounds" / f"{round_:05d}" / "state.safetensors")

@@ -447,7 +447,7 @@ def test_top_peers_refuse_indices_of_no_site(site: int, committee: int, seen: li
 
 
 def test_random_peers_are_uniform_over_ordered_pairs_of_others() -> None:
-    """3 others seen give 6 ordered pairs, each expected 200 times of 1200 (standard deviation 13)."""
+    """3 others seen give 6 ordered pairs, each 200 times of 1200 (standard deviation 13)."""
     draws = Counter(
         tuple(random_peers(1, 2, [0, 1, 4, 7], torch.Generator().manual_seed(seed)))
         for seed in range(1200)

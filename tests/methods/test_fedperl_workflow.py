@@ -476,7 +476,7 @@ def test_all_sites_take_part_if_there_are_no_more(count: int | None) -> None:
 
 
 def test_every_purpose_has_a_draw_of_its_own() -> None:
-    """Rounds, and passes or groups within one: 40 pairs drawn alike would be a chance of 15 ** -40."""
+    """Rounds, and passes or groups within one: 40 equal pairs have a chance of 15 ** -40."""
     draws = [
         [draw_participants(SITES, 2, 1, round_, *purpose) for round_ in range(40)]
         for purpose in ((), (0,), (1,), ("all",), ("unlabelled",))

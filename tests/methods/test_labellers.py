@@ -1,4 +1,4 @@
-"""Labellers in the objectives: what they are given, what they keep, and that nothing more leaves."""
+"""Labellers in objectives: what they are given, what they keep, that nothing more leaves."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -72,7 +72,7 @@ def predicted(images: Tensor) -> Tensor:
 @pytest.mark.parametrize("peers", [0, PEERS])
 @pytest.mark.parametrize("name", NAMES)
 def test_objectives_hand_statistics_from_batch_to_batch(name: LabellerName, peers: int) -> None:
-    """They do so after batches without a step, too. With peers the labeller gets the mean over all."""
+    """They do so after batches without a step, too. With peers it gets the mean over all."""
     phase = Stepping(objective(name, peers), net(), INPUTS)
     labeller = labeller_of(name, OPTIONS["threshold"])
     statistics = labeller.init(INPUTS)

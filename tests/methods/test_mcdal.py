@@ -34,7 +34,7 @@ def random_logits(images: int, classes: int, seed: int) -> tuple[Tensor, Tensor,
 
 
 def test_distances_by_hand() -> None:
-    """(1, 0), (0, 1), (1/2, 1/2): 2 + 1 + 1. Three different sure classes: 2 + 2 + 2. Agreement: 0."""
+    """(1, 0), (0, 1), (1/2, 1/2): 2 + 1 + 1. Three sure classes: 2 + 2 + 2. Agreement: 0."""
     p = torch.tensor(
         [
             [[1.0, 0, 0], [1, 0, 0], [0.2, 0.8, 0]],
@@ -219,7 +219,7 @@ def test_the_heads_learn_alone() -> None:
 
 
 def test_the_second_update_keeps_labels_and_parts_the_heads() -> None:
-    """Labelled images on one axis, unlabelled ones on another, which the labels say nothing about."""
+    """Labelled images on one axis, unlabelled ones on another that labels say nothing about."""
     labelled = torch.tensor([[1.0, 0.0], [-1.0, 0.0]])
     labels = torch.tensor([0, 1])
     unlabelled = torch.tensor([[0.0, 1.0]])

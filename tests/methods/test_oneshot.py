@@ -143,7 +143,7 @@ def test_equal_to_a_naive_loop() -> None:
 @pytest.mark.parametrize("shrinkage", [1e-12, 0.2, 1.0])
 @pytest.mark.parametrize("classes", [2, 4])
 def test_equal_to_scikit_learn(classes: int, shrinkage: float) -> None:
-    """Its solver lsqr has the same covariance, divided by the number of images, and the same prior."""
+    """Its solver lsqr has the same covariance, divided by the images, and the same prior."""
     x, y = features(200, classes=classes)
     oracle = LinearDiscriminantAnalysis(solver="lsqr", shrinkage=shrinkage)
     oracle.fit(x.numpy(), y.numpy())
@@ -244,7 +244,8 @@ def test_moments_are_those_of_a_loop() -> None:
 @pytest.mark.proves(
     "server",
     "looking for the features of single images in a one-shot answer",
-    "it holds class shares, class sums and second moments, whose sizes do not depend on the number of images",
+    "it holds class shares, class sums and second moments, "
+    "whose sizes do not depend on the number of images",
 )
 def test_no_size_depends_on_the_images() -> None:
     net = network()

@@ -332,7 +332,7 @@ def test_equal_models_leave_the_entropy_of_one(images: int, seed: int) -> None:
 
 
 def test_margin_by_hand() -> None:
-    """Second largest less largest: 0.3 - 0.6, 0, 0 - 1; and of two models with the mean (1/2, 1/2)."""
+    """Second largest less largest: 0.3 - 0.6, 0, 0 - 1; of two models the mean (1/2, 1/2)."""
     p = torch.tensor([[[0.1, 0.6, 0.3], [0.5, 0.0, 0.5], [0.0, 1.0, 0.0]]])
     assert margin(p).tolist() == pytest.approx([-0.3, 0, -1], abs=1e-7)
     assert margin(torch.tensor([[[1.0, 0.0]], [[0.0, 1.0]]])).tolist() == [0]

@@ -92,7 +92,7 @@ class Server:
         return updates
 
     def run(self, rounds: int = 99) -> list[Exchange]:
-        """Return the exchanges of some rounds; ``models`` and ``counted`` are the states after each."""
+        """Return exchanges of some rounds; ``models`` and ``counted`` are the states after each."""
         exchanges = []
         self.models = []
         self.counted = []

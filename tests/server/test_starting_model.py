@@ -245,7 +245,7 @@ def test_tensors_that_are_not_finite_are_refused_by_name(tmp_path: Path, value: 
     broken = next(reversed(state))
     state[broken] = torch.full_like(state[broken], value)
     source = finished_run(tmp_path / "run", experiment, state)
-    with pytest.raises(ConfigError, match=f"tensor {broken}: expected finite numbers"):
+    with pytest.raises(ConfigError, match=f"tensor {broken} holds NaN or infinity"):
         initial_model(experiment, Weights.of(source))
 
 

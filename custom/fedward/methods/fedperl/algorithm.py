@@ -44,7 +44,7 @@ class FedPerlState(ServerState):
     One tensor holds them all, because there may be thousands of sites.
     """
     accuracy: dict[str, float] = field(default_factory=dict)
-    """Accuracy of each site's last model on the server's validation images, if a policy needs it."""
+    """Accuracy of each site's last model on the server's images, if a policy needs it."""
 
     @property
     def moments(self) -> dict[str, Tensor]:

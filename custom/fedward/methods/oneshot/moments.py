@@ -63,7 +63,7 @@ class Measured(Measurement):
     uses = Uses(labelled_view="none")
 
     def measure(self, net: nn.Module, batches: Iterable[Batch]) -> None:
-        """Replace the network's moments by those of all batches, features (B, D) with labels (B,)."""
+        """Replace the network's moments by those of all batches: features (B, D), labels (B,)."""
         moments: Moments = net.get_submodule(NAME)  # type: ignore[assignment]
         classes, width = moments.sums.shape
         counts = torch.zeros(classes, dtype=torch.float64)

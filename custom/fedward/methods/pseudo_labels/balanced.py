@@ -29,7 +29,7 @@ TAIL = 0.3
 Authors' code: 0.03 where the mean share is 0.1.
 """
 COUNTS = "pseudo_label_counts"
-"""Role in a site's memory of ``{"kept": (K,)}``: pseudo-labels by class that the last round kept."""
+"""Role in a site's memory: ``{"kept": (K,)}``, pseudo-labels by class of the last round."""
 
 
 @torch.no_grad()
@@ -135,7 +135,7 @@ def rescue(probabilities: Tensor, thresholds: Tensor, tail: Tensor) -> tuple[Ten
 
 
 class Balanced(Labeller):
-    """Thresholds by the site's labels and the pseudo-labels of its last round, fixed for a round."""
+    """Thresholds by a site's labels and the pseudo-labels of its last round, fixed for a round."""
 
     def __init__(self, threshold: float) -> None:
         self._threshold = threshold

@@ -86,7 +86,7 @@ class ScoreSampler(Sampler):
     """A sampler that takes the images with the highest scores."""
 
     def scores(self, probabilities: Tensor) -> Tensor:
-        """Return the scores (N,) float64 of probabilities (T, N, K); a high score is wanted more."""
+        """Return the scores (N,) float64 of probabilities (T, N, K); high scores are wanted."""
         raise NotImplementedError
 
     @property

@@ -67,7 +67,7 @@ class SelfFedState(ServerState):
 
 
 def images_of_phase(task: str, labelled: int, unlabelled: int, steps: int) -> int:
-    """Weight a site by all its images in phase 1, by the labelled ones in phase 2: n_k of eq. (7)."""
+    """Weight a site by all images in phase 1, by labelled ones in phase 2: n_k of eq. (7)."""
     return labelled + unlabelled if task == PRETRAIN else labelled
 
 
@@ -106,7 +106,7 @@ class SelfFed(Algorithm[SelfFedState]):
         return PRETRAIN if round_ <= self.settings.pretraining_rounds else FINE_TUNE
 
     def rate(self, round_: int) -> float:
-        """Return the learning rate of a round, by its phase's schedule, whichever sites take part."""
+        """Return the learning rate of a round by its phase's schedule, whoever takes part."""
         settings = self.settings
         if self.task(round_) == PRETRAIN:
             largest = settings.pretraining_rate
@@ -123,7 +123,7 @@ class SelfFed(Algorithm[SelfFedState]):
         return scheduled_rate(largest, position, rounds, warm_up, settings.schedule)
 
     def phases(self, task: str, round_: int, labelled: int) -> Sequence[Phase]:
-        """Return the pretext's phase, or cross-entropy, after a contrastive phase if sites contrast.
+        """Return the pretext, or cross-entropy, after a contrastive phase if sites contrast.
 
         The rate of the contrast falls with that of the cross-entropy, whose last small steps could
         not follow it otherwise.
@@ -176,7 +176,7 @@ class SelfFed(Algorithm[SelfFedState]):
         round_: int,
         federation: Federation,
     ) -> None:
-        """Average the replies of a round of phase 2, and contrast the mean before the next round."""
+        """Average the replies of a round of phase 2; contrast the mean before the next round."""
         trained = [update for update in updates if update.steps and update.labelled]
         if not trained:
             return
