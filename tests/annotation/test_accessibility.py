@@ -61,41 +61,41 @@ def test_axe_finds_nothing_in_any_state(
     tab.command(
         "Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}]
     )
-    found = {}
+    violations = {}
     tab.browser.get(address)
     tab.until(lambda: tab.find("who").is_displayed())
-    found["name"] = found_by_axe(tab.browser)
+    violations["name"] = found_by_axe(tab.browser)
     tab.open(address)
     tab.until(lambda: tab.find("window").is_displayed())
-    found["question"] = found_by_axe(tab.browser)
+    violations["question"] = found_by_axe(tab.browser)
     tab.press("w")
-    found["window"] = found_by_axe(tab.browser)
+    violations["window"] = found_by_axe(tab.browser)
     tab.press(Keys.ESCAPE + "?")
-    found["help"] = found_by_axe(tab.browser)
+    violations["help"] = found_by_axe(tab.browser)
     tab.press(Keys.ESCAPE)
     tab.run("document.querySelector('#strip [data-id=s03]').click()")
     tab.until(lambda: tab.find("aside").is_displayed() and tab.find("image").is_displayed())
-    found["another image"] = found_by_axe(tab.browser)
+    violations["another image"] = found_by_axe(tab.browser)
     tab.run("document.getElementById('aside').click()")
     tab.wait_for_image()
     first = tab.answer("1")
     tab.wait_for_image(other_than=first)
     tab.press("l")
     tab.until(lambda: tab.find("given").is_displayed())
-    found["own answers"] = found_by_axe(tab.browser)
+    violations["own answers"] = found_by_axe(tab.browser)
     tab.press(Keys.ENTER)
     tab.until(lambda: tab.about() == first)
-    found["an answer again"] = found_by_axe(tab.browser)
+    violations["an answer again"] = found_by_axe(tab.browser)
     tab.find("back").click()
     for _ in range(2):
         tab.wait_for_image(other_than=first)
         tab.answer("x")
     tab.until(lambda: "waiting" in tab.text("question"))
-    found["the end"] = found_by_axe(tab.browser)
+    violations["the end"] = found_by_axe(tab.browser)
     tab.browser.delete_all_cookies()
     tab.browser.get(address.partition("?")[0])
-    found["without the address"] = found_by_axe(tab.browser)
-    assert {state: each for state, each in found.items() if each} == {}
+    violations["without the address"] = found_by_axe(tab.browser)
+    assert {state: each for state, each in violations.items() if each} == {}
 
 
 @needs_axe
@@ -123,18 +123,18 @@ def test_axe_finds_nothing_where_findings_are_ticked(
     )
     try:
         tab.open(server.address)
-        found = {"question": found_by_axe(tab.browser)}
+        violations = {"question": found_by_axe(tab.browser)}
         tab.press("12")
-        found["ticked"] = found_by_axe(tab.browser)
+        violations["ticked"] = found_by_axe(tab.browser)
         tab.answer(Keys.ENTER)
         tab.run("document.querySelector('details').open = true")
-        found["the next"] = found_by_axe(tab.browser)
+        violations["the next"] = found_by_axe(tab.browser)
         tab.press("?")
-        found["help"] = found_by_axe(tab.browser)
+        violations["help"] = found_by_axe(tab.browser)
     finally:
         server.process.kill()
         server.process.communicate()
-    assert {state: each for state, each in found.items() if each} == {}
+    assert {state: each for state, each in violations.items() if each} == {}
 
 
 def focus(tab: Tab) -> str:

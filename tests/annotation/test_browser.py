@@ -160,8 +160,8 @@ def test_two_tabs_may_have_two_readers(
     tab.to_front()
     assert tab.text("reader") == "Anna"
     tab.answer("1")
-    said = {(each.annotator, each.label) for each in big_clinic.queue.decisions()}
-    assert said == {("Ben", "NV"), ("Anna", "MEL")}
+    answers = {(each.annotator, each.label) for each in big_clinic.queue.decisions()}
+    assert answers == {("Ben", "NV"), ("Anna", "MEL")}
 
 
 def test_a_killed_server_loses_no_answer_and_the_page_goes_on(

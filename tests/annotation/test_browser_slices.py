@@ -33,8 +33,10 @@ def server(site: Path) -> Iterator[Server]:
 
 
 def on_stage(tab: Tab) -> str:
-    found = re.findall(r"id=ct%23(\d+)", tab.run("return document.getElementById('image').src"))
-    return str(found[0]) if found else ""
+    shown_slices = re.findall(
+        r"id=ct%23(\d+)", tab.run("return document.getElementById('image').src")
+    )
+    return str(shown_slices[0]) if shown_slices else ""
 
 
 def at(tab: Tab, index: int) -> None:

@@ -80,12 +80,12 @@ def test_readers_agree_on_sets_and_kappa_is_of_each_finding(
     anna = ["Edema|Mass", "Mass", "No Finding", "Edema"]
     ben = ["Edema|Mass", "Edema|Mass", "No Finding", "No Finding"]
     read(twice, make_clinician, {"anna": anna, "ben": ben})
-    found = twice.agreement()
-    assert (found.read_twice, found.unanimous) == (4, 2)
+    agreed = twice.agreement()
+    assert (agreed.read_twice, agreed.unanimous) == (4, 2)
     for name in ("Edema", "Mass"):
-        given = [[name in said.split("|") for said in reader] for reader in (anna, ben)]
-        assert found.kappas[name] == pytest.approx(cohen_kappa_score(*given))
-    assert found.kappas.keys() == {"Edema", "Mass"}, "nobody named another"
+        given = [[name in label.split("|") for label in reader] for reader in (anna, ben)]
+        assert agreed.kappas[name] == pytest.approx(cohen_kappa_score(*given))
+    assert agreed.kappas.keys() == {"Edema", "Mass"}, "nobody named another"
     assert twice.labels() == {"s00": "Edema|Mass", "s02": "No Finding"}
 
 
@@ -121,7 +121,7 @@ def page(clinic: Any) -> Any:
     client = come_in(Page(Desk(queue, pictures.ids, FINDINGS), pictures, guard), TOKEN)
 
     def post(**body: Any) -> int:
-        told = {
+        body = {
             "annotator": "anna",
             "key": uuid4().hex,
             "sample_id": "s00",
@@ -129,7 +129,7 @@ def page(clinic: Any) -> Any:
             "seen": 0,
             **body,
         }
-        return int(client.post("/answer", data=json.dumps(told)).status_code)
+        return int(client.post("/answer", data=json.dumps(body)).status_code)
 
     return post
 
@@ -162,7 +162,7 @@ def test_files_go_out_and_come_back(
     queue = Queue(clinic.queue.folder, RULES)
     read(queue, make_clinician, {"anna": ["Edema|Mass", "No Finding"]})
     make_clinician(queue, "anna").say("s02", None, "unusable")
-    said = queue.verdicts()
+    verdicts = queue.verdicts()
     for number, form in enumerate(("csv", "label-studio", "monai-label")):
         out = tmp_path / f"out-{form}"
         queue.export(form, out, FINDINGS, Pictures(clinic.site_file, FINDINGS, SEVERAL_LABELS).png)
@@ -172,7 +172,7 @@ def test_files_go_out_and_come_back(
         )
         assert (imported.added, imported.refused) == (3, ())
         assert {name: each.text for name, each in back.verdicts().items()} == {
-            name: each.text for name, each in said.items()
+            name: each.text for name, each in verdicts.items()
         }
     text = (tmp_path / "out-label-studio" / "label_config.xml").read_text()
     assert 'choice="multiple"' in text
@@ -225,8 +225,8 @@ def test_data_json_says_what_the_job_asks(
     clinic: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     clinic.site_file.write_text("kind: manifest\nfolder: .\ncolumns: {group: null}\n")
-    told = {"name": "chest", "classes": FINDINGS, "multi_label": True}
-    (clinic.site_file.parent / "data.json").write_text(json.dumps(told))
+    data_file = {"name": "chest", "classes": FINDINGS, "multi_label": True}
+    (clinic.site_file.parent / "data.json").write_text(json.dumps(data_file))
     (tmp_path / "back.csv").write_text("sample_id,label\ns00,Hernia|Mass\n")
     assert (
         cli.main(["annotate", str(clinic.site_file), "--import", str(tmp_path / "back.csv")]) == 0

@@ -63,8 +63,8 @@ def test_a_label_without_end_is_not_read(clinic: Any, tmp_path: Path, kind: str)
         "labels": {"final": {"ext": ".json", "info": {}}},
     }
     write(tmp_path / "datastore_v2.json", json.dumps({"objects": {"s00": entry}}))
-    found = bring_back(clinic, tmp_path)
-    assert (found.added, [each.sample_id for each in found.refused]) == (0, ["s00"])
+    imported = bring_back(clinic, tmp_path)
+    assert (imported.added, [each.sample_id for each in imported.refused]) == (0, ["s00"])
 
 
 @pytest.mark.proves(
@@ -105,9 +105,9 @@ def test_many_answers_for_one_image_are_no_load(
     connect = sqlite3.connect
 
     def counted(*arguments: Any, **named: Any) -> sqlite3.Connection:
-        made = connect(*arguments, **named)
-        made.set_progress_handler(lambda: next(steps) and None, 100)
-        return made
+        connection = connect(*arguments, **named)
+        connection.set_progress_handler(lambda: next(steps) and None, 100)
+        return connection
 
     monkeypatch.setattr(database.sqlite3, "connect", counted)
     costs = []
@@ -148,9 +148,9 @@ def test_hidden_letters_are_no_names(
         "annotations": [{"result": [{"value": {"choices": ["MEL"]}}]}],
     }
     task["annotations"][0]["completed_by"] = {"email": annotator}  # type: ignore[index]
-    found = bring_back(clinic, write(tmp_path / "back.json", json.dumps([task])))
-    assert (found.added, len(found.refused)) == (0, 1)
-    assert len(found.text().splitlines()) == 4
+    imported = bring_back(clinic, write(tmp_path / "back.json", json.dumps([task])))
+    assert (imported.added, len(imported.refused)) == (0, 1)
+    assert len(imported.text().splitlines()) == 4
     assert clinic.queue.decisions() == []
 
 

@@ -394,9 +394,14 @@ def shown(clinic: Any, image: Image.Image, name: str = "s00.png", **saved: Any) 
 
 def test_sixteen_bits_are_scaled_from_darkest_to_brightest(clinic: Any) -> None:
     deep = np.linspace(1000, 3000, 24, dtype=np.uint16).reshape(4, 6)
-    found = np.asarray(shown(clinic, Image.fromarray(deep)))
-    assert (found.min(), found.max(), found.dtype, found.shape) == (0, 255, np.uint8, (4, 6))
-    assert (np.diff(found.ravel().astype(int)) > 0).all()
+    picture = np.asarray(shown(clinic, Image.fromarray(deep)))
+    assert (picture.min(), picture.max(), picture.dtype, picture.shape) == (
+        0,
+        255,
+        np.uint8,
+        (4, 6),
+    )
+    assert (np.diff(picture.ravel().astype(int)) > 0).all()
 
 
 def test_transparency_is_shown_on_black_and_palettes_as_colours(clinic: Any) -> None:
@@ -409,9 +414,9 @@ def test_a_turned_photograph_is_upright_without_its_metadata(clinic: Any) -> Non
     photograph = Image.new("RGB", (8, 4))
     exif = photograph.getexif()
     exif[0x0112], exif[0x010E] = 6, "name of a patient"
-    found = shown(clinic, photograph, "x.jpeg", exif=exif)
-    assert found.size == (4, 8)
-    assert not found.info
+    picture = shown(clinic, photograph, "x.jpeg", exif=exif)
+    assert picture.size == (4, 8)
+    assert not picture.info
 
 
 def test_odd_camera_data_is_read_and_deep_colour_refused(clinic: Any) -> None:
@@ -480,11 +485,11 @@ def test_the_command_warns_of_other_hosts_and_unreadable_images(
             host,
         ]
         assert cli.main(words) == 0
-        said = capsys.readouterr()
-        assert ("WARNING" in said.err) == warns
-        assert "not among the site's images: gone" in said.err
+        printed = capsys.readouterr()
+        assert ("WARNING" in printed.err) == warns
+        assert "not among the site's images: gone" in printed.err
         name = socket.gethostname() if warns else host
-        assert re.search(rf"http://{re.escape(name)}:\d+/\?token=[\w-]+ ", said.out)
+        assert re.search(rf"http://{re.escape(name)}:\d+/\?token=[\w-]+ ", printed.out)
         assert not (clinic.queue.folder / "token").exists()
 
 

@@ -61,7 +61,8 @@ class Target:
             suppress(ConnectionError),
         ):
             sending.sendall(content)
-            with suppress(OSError):  # the page may have ended the connection already
+            # The page may have closed the connection already, and its answer can still be read.
+            with suppress(OSError):
                 sending.shutdown(socket.SHUT_WR)
             while part := sending.recv(65536):
                 answer += part
@@ -315,13 +316,13 @@ def test_what_nobody_asked_about_is_not_shown_and_not_answered(
 def test_a_key_is_for_one_message(target: Target, change: dict[str, str]) -> None:
     first = message("s01")
     assert target.as_reader("POST", "/answer", as_bytes(first))[0] == 200
-    known = target.decisions()
+    decisions_before = target.decisions()
     assert target.as_reader("POST", "/answer", as_bytes(first))[0] == 200
     status, content = target.as_reader("POST", "/answer", as_bytes({**first, **change}))
     assert (status, "key of another message" in content["message"]) == (409, True)
     undo = {"annotator": first["annotator"], "key": first["key"], "answer": 1}
     assert target.as_reader("POST", "/undo", as_bytes(undo))[0] == 409
-    assert target.decisions() == known
+    assert target.decisions() == decisions_before
 
 
 @pytest.mark.proves(

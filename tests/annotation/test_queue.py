@@ -33,8 +33,8 @@ def test_a_request_says_who_asked_when_and_why(clinic: Any) -> None:
     before = times.now()
     assert clinic.queue.request("run", 3, "entropy", ["s01"], [0.5]) == 1
     (request,) = clinic.queue.pending()
-    found = (request.sample_id, request.run, request.round, request.strategy, request.score)
-    assert found == ("s01", "run", 3, "entropy", 0.5)
+    stored_fields = (request.sample_id, request.run, request.round, request.strategy, request.score)
+    assert stored_fields == ("s01", "run", 3, "entropy", 0.5)
     assert before <= request.time <= times.now()
 
 
@@ -96,10 +96,10 @@ def test_what_a_run_asked_is_withdrawn_once_a_later_one_begins(
     assert waiting(clinic.queue) == ["s02", "s03"]
     assert (anna.desk.view("anna").waiting, anna.desk.view("anna").total) == (2, 2)
     with sqlite3.connect(clinic.queue.folder / NAME) as database:
-        found = database.execute(
+        stored_fields = database.execute(
             "SELECT sample_id, run, status FROM queue ORDER BY sample_id"
         ).fetchall()
-    assert found == [
+    assert stored_fields == [
         ("s00", "old", "withdrawn"),
         ("s01", "old", "withdrawn"),
         ("s02", "new", "pending"),
@@ -360,14 +360,14 @@ def test_command_and_site_find_the_queue_by_the_site_file(tmp_path: Path) -> Non
     (tmp_path / "site-1.yaml").write_text("")
     (tmp_path / "site-2.yaml").write_text("")
     (tmp_path / "link.yaml").symlink_to(tmp_path / "site-1.yaml")
-    found = find_site_file("site-1", [tmp_path])
-    assert found is not None
+    site_file = find_site_file("site-1", [tmp_path])
+    assert site_file is not None
     assert (
-        queue_folder(found)
+        queue_folder(site_file)
         == tmp_path / "annotation" / "site-1"
         == queue_folder(tmp_path / "link.yaml")
     )
-    assert queue_folder(tmp_path / "site-2.yaml") != queue_folder(found)
+    assert queue_folder(tmp_path / "site-2.yaml") != queue_folder(site_file)
 
 
 @pytest.mark.parametrize("content", [b"no database at all" * 100, b"\0" * 4096])

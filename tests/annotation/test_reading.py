@@ -175,8 +175,13 @@ def test_who_abstains_makes_no_dispute(by: Callable[..., Queue], make_clinician:
 
 def test_agreement_is_before_adjudication(by: Callable[..., Queue], make_clinician: Make) -> None:
     queue = by(readers=2)
-    said = [("s00", "MEL", "NV"), ("s01", "MEL", "MEL"), ("s02", "NV", "NV"), ("s03", "NV", "NV")]
-    for sample_id, *labels in said:
+    readings = [
+        ("s00", "MEL", "NV"),
+        ("s01", "MEL", "MEL"),
+        ("s02", "NV", "NV"),
+        ("s03", "NV", "NV"),
+    ]
+    for sample_id, *labels in readings:
         for name, label in zip(("anna", "ben"), labels, strict=True):
             make_clinician(queue, name).say(sample_id, label)
     make_clinician(queue, "clara").say("s00", "NV")

@@ -45,8 +45,8 @@ def test_the_bytes_by_hand():
     planes = np.frombuffer(struct.pack("<2f", 1.0, 2.0**-13), np.uint8).reshape(2, 4).T.tobytes()
     half = np.frombuffer(struct.pack("<e", 3 * 2.0**13), np.uint8).tobytes()
     assert zlib.decompress(encoded[1:].tobytes()) == planes + half + struct.pack("2b", 127, -1)
-    found = decoded(encoded, [(1, 2), (1,)])
-    assert [each.tolist() for each in found] == [[[127.0, -1.0]], [3.0]]
+    decoded_tensors = decoded(encoded, [(1, 2), (1,)])
+    assert [each.tolist() for each in decoded_tensors] == [[[127.0, -1.0]], [3.0]]
 
 
 @pytest.mark.parametrize("scale", [1e-30, 1e-3, 1.0, 1e29])
@@ -65,10 +65,10 @@ def test_each_value_is_within_half_a_step_of_its_row(scale, int8):
 
 def test_a_row_of_zeros_and_the_largest_of_a_row_are_exact():
     rows = np.array([[0, 0], [-5, 1], [1e-45, 0]], np.float32)
-    (found,) = decoded(encode([rows], int8=True), [(3, 2)])
-    assert found[0].tolist() == [0, 0]
-    assert found[1, 0] == -5
-    assert np.abs(found[2]).max() <= 1e-44
+    (decoded_tensors,) = decoded(encode([rows], int8=True), [(3, 2)])
+    assert decoded_tensors[0].tolist() == [0, 0]
+    assert decoded_tensors[1, 0] == -5
+    assert np.abs(decoded_tensors[2]).max() <= 1e-44
 
 
 def test_float16_neither_overflows_nor_loses_small_tensors():
@@ -78,8 +78,8 @@ def test_float16_neither_overflows_nor_loses_small_tensors():
         np.array([3e-20, 1e-22], np.float32),
         np.zeros(3, np.float32),
     ]
-    found = decoded(encode(values, int8=False), [(2,), (2,), (3,)], int8=False)
-    for new, old in zip(found, values, strict=True):
+    decoded_tensors = decoded(encode(values, int8=False), [(2,), (2,), (3,)], int8=False)
+    for new, old in zip(decoded_tensors, values, strict=True):
         np.testing.assert_allclose(new, old, rtol=2.0**-11)
 
 
@@ -92,11 +92,11 @@ def test_float16_keeps_eleven_bits_of_all_but_tiny_values():
             np.float32
         )
         values[values > largest] = largest
-        (found,) = decoded(encode([values], int8=False), [values.shape], int8=False)
-        off = np.abs(found - values) / values
+        (decoded_tensors,) = decoded(encode([values], int8=False), [values.shape], int8=False)
+        off = np.abs(decoded_tensors - values) / values
         assert (off[values >= largest * 2.0**-28] <= 2.0**-11).all()
         assert (off[values < largest * 2.0**-30] > 2.0**-11).any()
-        assert (found[values < largest * 2.0**-41] == 0).all()
+        assert (decoded_tensors[values < largest * 2.0**-41] == 0).all()
 
 
 def test_the_largest_numbers_stay_finite():
@@ -203,11 +203,11 @@ def test_changed_bytes_are_refused_or_finite():
         changed = content.copy()
         changed[rng.integers(0, len(content), 3)] = rng.integers(0, 256, 3)
         try:
-            found = decoded(packed(changed.tobytes()))
+            decoded_tensors = decoded(packed(changed.tobytes()))
         except RefusedError:
             continue
         read += 1
-        assert all(np.isfinite(each).all() for each in found)
+        assert all(np.isfinite(each).all() for each in decoded_tensors)
     assert 0 < read < 300
 
 
@@ -230,18 +230,18 @@ def arrays() -> dict[str, np.ndarray]:
 
 
 def test_a_peer_is_the_model_and_its_difference():
-    found = wire.decode_peer("peer0", arrays(), MODEL)
-    assert list(found) == list(MODEL)
-    torch.testing.assert_close(found["conv"], PEER["conv"])
-    torch.testing.assert_close(found["bn.mean"], PEER["bn.mean"])
-    assert found["bn.num_batches_tracked"] == 4
+    peer = wire.decode_peer("peer0", arrays(), MODEL)
+    assert list(peer) == list(MODEL)
+    torch.testing.assert_close(peer["conv"], PEER["conv"])
+    torch.testing.assert_close(peer["bn.mean"], PEER["bn.mean"])
+    assert peer["bn.num_batches_tracked"] == 4
 
 
 def test_the_order_of_a_models_tensors_does_not_matter():
     turned = dict(reversed(MODEL.items()))
     assert np.array_equal(wire.encode_peer(PEER, turned), arrays()["peer0"])
-    found = wire.decode_peer("peer0", arrays(), turned)
-    assert torch.equal(found["conv"], wire.decode_peer("peer0", arrays(), MODEL)["conv"])
+    peer = wire.decode_peer("peer0", arrays(), turned)
+    assert torch.equal(peer["conv"], wire.decode_peer("peer0", arrays(), MODEL)["conv"])
 
 
 def test_a_peer_beyond_float32_is_refused():
@@ -276,17 +276,19 @@ def test_the_peers_of_one_site_at_a_time_are_made_and_kept():
         return Stored(own)
 
     tasks = {site: ClientTask(models={"peer0": Watched(PEER)}) for site in ("a", "b")}
-    found = models_by_site(Exchange(1, MODEL, tasks), ["c"], keep)
+    requests = models_by_site(Exchange(1, MODEL, tasks), ["c"], keep)
     assert [len(own) for own in kept.values()] == [1, 1, 0]
     assert set(made[: len(made) // 2]) == {0}
     assert set(made[len(made) // 2 :]) == {1}
-    assert sorted(found["a"]) == ["model/bn.mean", "model/conv", "peer0"]
-    assert len(found["a"]) == 3
-    assert wire.roles(found["a"]) == ["peer0"]
-    assert wire.shapes(Message({}, found["a"])) == {"conv": (2, 2), "bn.mean": (2,)}
+    assert sorted(requests["a"]) == ["model/bn.mean", "model/conv", "peer0"]
+    assert len(requests["a"]) == 3
+    assert wire.roles(requests["a"]) == ["peer0"]
+    assert wire.shapes(Message({}, requests["a"])) == {"conv": (2, 2), "bn.mean": (2,)}
     assert not reads  # names and shapes are known without
-    assert found["a"]["model/conv"] is found["c"]["model/conv"]
-    assert sent_hashes(found)["peers"] == {site: wire.peers_digest(arrays()) for site in ("a", "b")}
+    assert requests["a"]["model/conv"] is requests["c"]["model/conv"]
+    assert sent_hashes(requests)["peers"] == {
+        site: wire.peers_digest(arrays()) for site in ("a", "b")
+    }
     assert reads == ["peer0"] * 2
 
 

@@ -65,14 +65,14 @@ def test_any_json_in_place_of_a_field_fits_or_is_refused(
     field: tuple[dict[str, Any], str], value: Any
 ) -> None:
     (whole, name) = field
-    kept = True
+    is_accepted = True
     meta = {**whole, name: value}
     try:
         request = read_request(meta)
     except WireError as error:
-        kept = False
+        is_accepted = False
         text = str(error)
-    if kept:
+    if is_accepted:
         assert type(getattr(request, name)) is type(value)
     else:
         assert len(text) < 1000

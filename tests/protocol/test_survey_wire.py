@@ -154,9 +154,9 @@ def test_what_a_site_answers_is_what_the_server_takes(tmp_path: Any) -> None:
     asked = survey_requests(experiment)[SITE]
     assert not asked.arrays, "no model travels"
     answer = new_client(SITE, experiment, tmp_path).handle(asked)
-    told = check_survey_answer(answer, SITE, experiment.data.classes)
-    assert isinstance(told, SurveyAnswer)
-    assert told.synthetic
+    survey_answer = check_survey_answer(answer, SITE, experiment.data.classes)
+    assert isinstance(survey_answer, SurveyAnswer)
+    assert survey_answer.synthetic
     assert set(answer.meta) == {"site", "round", "survey", "synthetic"}
     with pytest.raises(WireError):
         check_survey_answer(answer, SITE, CLASSES)

@@ -584,13 +584,13 @@ def test_whatever_stands_in_counts_is_used_or_refused():
     """Each value by itself is replaced by each word, and removed."""
     draw = np.random.default_rng(0)
     labels = np.repeat([0, 1], [30, 20])
-    told = binned_counts(draw.dirichlet([1, 1], 50), labels)
+    binned = binned_counts(draw.dirichlet([1, 1], 50), labels)
     rows = [row(split="test", n=50)]
     accepted = 0
-    check(answer(metrics=rows, binned=copy.deepcopy(told)), "s", request())
-    for *way, last in places(told):
+    check(answer(metrics=rows, binned=copy.deepcopy(binned)), "s", request())
+    for *way, last in places(binned):
         for word in WORDS:
-            changed = copy.deepcopy(told)
+            changed = copy.deepcopy(binned)
             target = functools.reduce(lambda inner, key: inner[key], way, changed)
             target[last] = word
             with suppress(WireError):
@@ -602,9 +602,9 @@ def test_whatever_stands_in_counts_is_used_or_refused():
 
 def test_counts_go_with_an_evaluation_alone():
     labels = np.repeat([0, 1], [30, 20])
-    told = binned_counts(np.eye(2)[labels], labels)
+    binned = binned_counts(np.eye(2)[labels], labels)
     with pytest.raises(WireError, match="no more images than the 0 of the metrics"):
-        check(answer(binned=told), "s", request())
+        check(answer(binned=binned), "s", request())
 
 
 SECRET = "mueller-4711"

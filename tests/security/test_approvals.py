@@ -72,9 +72,9 @@ def test_what_is_kept_is_for_its_owner_alone(tmp_path):
 def test_a_job_may_be_approved_in_advance(tmp_path):
     assert approvals(tmp_path).approve(JOB.digest).asked is None
     assert "steps" in asked(tmp_path)
-    known = approvals(tmp_path).entry(JOB.digest)
-    assert known.asked
-    assert known.approved
+    entry = approvals(tmp_path).entry(JOB.digest)
+    assert entry.asked
+    assert entry.approved
 
 
 @pytest.mark.proves(

@@ -165,9 +165,9 @@ def test_the_mean_is_within_its_bound(sites):
     ]
     counts = [weight for weight, _ in sites]
     numbers = KEY.decrypt(summed(*zip(updates, counts, strict=True)), len(sites))
-    found = dict(mean_of(numbers, sum(counts), model))
-    assert {name: array.shape for name, array in found.items()} == model
-    flat = np.concatenate([array.ravel() for array in found.values()]).astype(np.float64)
+    decrypted = dict(mean_of(numbers, sum(counts), model))
+    assert {name: array.shape for name, array in decrypted.items()} == model
+    flat = np.concatenate([array.ravel() for array in decrypted.values()]).astype(np.float64)
     expected = np.average(np.array(updates, np.float64), axis=0, weights=counts)
     bound = (
         2.0 ** -(FRACTION_BITS + 1) * len(sites) / sum(counts) + 2.0**-24 * np.abs(expected) + 1e-15
@@ -224,11 +224,11 @@ def test_a_changed_byte_never_changes_a_sum_unnoticed():
         try:
             total = ADDER.read("s", {"cipher/00000": changed})
             stage = "decrypted"
-            found = KEY.decrypt(list(ADDER.write(total).values()), 1)
+            decrypted = KEY.decrypt(list(ADDER.write(total).values()), 1)
         except WireError:
             noticed[stage] += 1
         else:
-            np.testing.assert_array_equal(found, expected)
+            np.testing.assert_array_equal(decrypted, expected)
     assert min(noticed.values()) > 0
 
 
@@ -484,10 +484,10 @@ def test_bytes_count_what_travelled(tmp_path):
 
 def beginnings(arrays: dict[str, np.ndarray]) -> list[bytes]:
     """The bytes of the first four numbers of each array that are not 0."""
-    found = [
+    decrypted = [
         array.ravel()[np.flatnonzero(array)[0] :][:4] for array in arrays.values() if array.any()
     ]
-    return [numbers.tobytes() for numbers in found if len(numbers) == 4]
+    return [numbers.tobytes() for numbers in decrypted if len(numbers) == 4]
 
 
 def test_nothing_plain_is_on_the_wire(tmp_path):
@@ -1105,12 +1105,12 @@ def test_the_contexts_made_here_are_those_of_the_builder():
     from nvflare.lighter.impl.he import HEBuilder
 
     builder = HEBuilder()
-    found = (
+    decrypted = (
         builder.poly_modulus_degree,
         tuple(builder.coeff_mod_bit_sizes),
         2.0**builder.scale_bits,
     )
-    assert found == (encryption._DEGREE, encryption._COEFFICIENTS, encryption._SCALE)
+    assert decrypted == (encryption._DEGREE, encryption._COEFFICIENTS, encryption._SCALE)
 
 
 # --- one rule of weights

@@ -159,9 +159,11 @@ def test_what_is_left_is_what_fits(
     used: list[float], noise_multiplier: float, budget: float
 ) -> None:
     rule = Rule(1.0, noise_multiplier, DELTA, budget)
-    left = rule.left(used)
-    assert left == 0 or epsilon([*used, *[noise_multiplier] * left], DELTA) <= budget * (1 + 1e-9)
-    assert epsilon([*used, *[noise_multiplier] * (left + 1)], DELTA) > budget * (1 - 1e-9)
+    releases_left = rule.left(used)
+    assert releases_left == 0 or epsilon(
+        [*used, *[noise_multiplier] * releases_left], DELTA
+    ) <= budget * (1 + 1e-9)
+    assert epsilon([*used, *[noise_multiplier] * (releases_left + 1)], DELTA) > budget * (1 - 1e-9)
 
 
 def _try(path: Path) -> bool:
@@ -420,13 +422,13 @@ def test_a_killed_process_gives_no_budget_back(path: Path) -> None:
         received.recv()
     process.kill()
     process.join()
-    left = 5
+    releases_left = 5
     with suppress(EOFError):
         while True:
             received.recv()
-            left += 1
+            releases_left += 1
     counted = len(spent(path))
-    assert left <= counted <= left + 1  # one may be written and not sent
+    assert releases_left <= counted <= releases_left + 1  # one may be written and not sent
     assert enter(path, {}, RULE)["releases"] == counted + 1
 
 

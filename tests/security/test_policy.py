@@ -73,14 +73,14 @@ def test_the_shipped_file_says_what_holds_without_it(tmp_path):
 
 def test_clinical_exports_of_shipped_jobs_are_allowed():
     refused = {name: refused_by_default(load_experiment(name, clinical=True)) for name in JOBS}
-    assert {name: [found.rule for found in rules] for name, rules in refused.items() if rules} == {
+    assert {name: [row.rule for row in rules] for name, rules in refused.items() if rules} == {
         "survey": ["surveys"]
     }
 
 
 def test_what_is_set_knowingly_stays_as_it_is():
     experiment = load_experiment("fedavg", ["minimum_replies=1", "batch=4"], clinical=True)
-    assert [found.rule for found in refused_by_default(experiment)] == [
+    assert [row.rule for row in refused_by_default(experiment)] == [
         "minimum_replies",
         "minimum_batch",
     ]
@@ -272,7 +272,7 @@ STEPS_REFUSED = [
 )
 @pytest.mark.parametrize(("method", "options", "told"), STEPS_REFUSED)
 def test_steps_that_outweigh_others_are_refused_by_name(method, options, told):
-    broken = [str(found) for found in refused_by_default(hospital(method, options=options))]
+    broken = [str(row) for row in refused_by_default(hospital(method, options=options))]
     assert broken == ["maximum_" + told.format("the job's")]
 
 
@@ -297,10 +297,12 @@ def test_every_rate_and_loss_weight_is_under_a_rule():
     }
     ruled |= {"weight_decay"}
     others = {"class_weighting"}
-    known = {name for method in METHODS for name in METHODS[method].settings_type.model_fields}
-    assert {name for name in known if "rate" in name or "weight" in name or "decay" in name} == (
-        ruled | others | {"average_decay", "ema_decay", "target_decay"}
-    )
+    setting_names = {
+        name for method in METHODS for name in METHODS[method].settings_type.model_fields
+    }
+    assert {
+        name for name in setting_names if "rate" in name or "weight" in name or "decay" in name
+    } == (ruled | others | {"average_decay", "ema_decay", "target_decay"})
 
 
 def test_a_rate_that_a_method_does_not_declare_is_refused(tmp_path, monkeypatch):
@@ -463,8 +465,8 @@ def test_models_that_the_job_has_no_place_for_are_refused(tmp_path, method, role
 )
 def test_a_job_is_told_one_rule_of_its_averages(replies, rules, told):
     experiment = hospital(minimum_replies=replies)
-    found = findings(Policy(**rules), experiment, method_of(experiment), Circumstances(sites=4))
-    assert "; ".join(str(rule) for rule in found if not rule.kept) == told
+    rows = findings(Policy(**rules), experiment, method_of(experiment), Circumstances(sites=4))
+    assert "; ".join(str(rule) for rule in rows if not rule.kept) == told
 
 
 def test_a_site_without_annotators_allows_no_questions(tmp_path):
@@ -615,13 +617,13 @@ def test_one_site_can_set_weights_a_run_may_not_start_from(tmp_path):
 
 def test_another_processors_rounding_is_no_other_model(tmp_path):
     experiment = hospital()
-    for change, kept in ((1e-7, True), (9e-6, True), (1e-4, False), (float("nan"), False)):
+    for change, is_accepted in ((1e-7, True), (9e-6, True), (1e-4, False), (float("nan"), False)):
         model = {
             name: tensor * (1 + change) if tensor.is_floating_point() else tensor
             for name, tensor in fresh(experiment).items()
         }
         answer = site(tmp_path / str(change), experiment).handle(request(experiment, model)).meta
-        assert ("starting_weights" not in str(answer.get("error"))) is kept
+        assert ("starting_weights" not in str(answer.get("error"))) is is_accepted
 
 
 # --- what the site itself holds
@@ -720,11 +722,11 @@ def test_few_pseudo_labels_alone_are_no_step(tmp_path):
         experiment = unlabelled(threshold := (low + high) / 2)
         lone = Policy(minimum_batch=1, draws="seed")
         answer = site(tmp_path / str(number), experiment, lone).handle(request(experiment))
-        kept = answer.meta["train"]["kept"] if answer.arrays else 0.0
-        if 0 < kept < 1:
+        kept_share = answer.meta["train"]["kept"] if answer.arrays else 0.0
+        if 0 < kept_share < 1:
             break
-        low, high = (threshold, high) if kept else (low, threshold)
-    assert 0 < kept < 1
+        low, high = (threshold, high) if kept_share else (low, threshold)
+    assert 0 < kept_share < 1
     assert answer.meta["steps"] == 4
     careful = site(tmp_path / "careful", experiment, Policy(draws="seed"))
     assert not careful.handle(request(experiment)).arrays
@@ -738,7 +740,7 @@ def test_few_pseudo_labels_alone_are_no_step(tmp_path):
 def test_pseudo_labels_cannot_outweigh_labels(tmp_path):
     crafted = {"unlabelled_weight": 1e9, "optimizer": "sgd", "learning_rate": 1e-10}
     experiment = hospital("ssfl", options=crafted)
-    assert [found.rule for found in refused_by_default(experiment)] == ["maximum_loss_weight"]
+    assert [row.rule for row in refused_by_default(experiment)] == ["maximum_loss_weight"]
     text = refusal(site(tmp_path, experiment), request(experiment))
     assert "maximum_loss_weight: at most 1, the job's unlabelled_weight makes 1e+09" in text
 
@@ -775,7 +777,7 @@ def test_a_round_that_would_not_end_is_refused(tmp_path, method, labelled, chang
     experiment = experiment.model_copy(
         update={"synthetic": SyntheticData(images=240, labelled=labelled)}
     )
-    assert "maximum_images" not in [found.rule for found in refused_by_default(experiment)]
+    assert "maximum_images" not in [row.rule for row in refused_by_default(experiment)]
     text = refusal(site(tmp_path, experiment), request(experiment, **changes), reads_data=True)
     assert "maximum_images: at most 1000000, the round would go through more here" in text
 
@@ -786,9 +788,9 @@ def test_an_image_limit_counts_every_image_once(tmp_path):
         experiment = hospital(
             method, options={"images_per_round": None, "local_epochs": 3, "batch": 36}
         )
-        for most, kept in ((seen - 1, False), (seen, True), (None, True)):
+        for most, is_allowed in ((seen - 1, False), (seen, True), (None, True)):
             here = site(tmp_path / f"{method}-{most}", experiment, Policy(maximum_images=most))
-            assert ("error" not in here.handle(request(experiment)).meta) is kept
+            assert ("error" not in here.handle(request(experiment)).meta) is is_allowed
 
 
 # --- the file

@@ -223,9 +223,11 @@ def test_it_is_in_no_answer_no_log_and_no_other_file(tmp_path, caplog):
     answer = here.handle(request(experiment))
     secret = site_secret(tmp_path)
     assert answer.arrays
-    told = json.dumps(answer.meta) + caplog.text + repr(here.learner) + repr(here.admission)
-    assert secret.hex() not in told
-    assert repr(secret)[2:-1] not in told
+    revealed_text = (
+        json.dumps(answer.meta) + caplog.text + repr(here.learner) + repr(here.admission)
+    )
+    assert secret.hex() not in revealed_text
+    assert repr(secret)[2:-1] not in revealed_text
     for array in answer.arrays.values():
         assert secret not in array.tobytes()
     for file in tmp_path.rglob("*"):

@@ -66,8 +66,8 @@ def test_images_are_known_by_names_and_by_pixels():
 @settings(deadline=None, max_examples=100)
 @given(st.sets(st.integers(0, 40)), st.sets(st.integers(0, 40)))
 def test_a_difference_is_that_of_the_sets(one, other):
-    found = images(*one).difference(images(*other))
-    assert found == len(one ^ other) == images(*other).difference(images(*one))
+    difference = images(*one).difference(images(*other))
+    assert difference == len(one ^ other) == images(*other).difference(images(*one))
 
 
 @settings(deadline=None, max_examples=50)
@@ -77,8 +77,10 @@ def test_no_two_sets_that_were_told_of_are_near(tmp_path_factory, sizes, fewest)
     path = sums_file(tmp_path_factory.mktemp("ledger"), SITE)
     for place, size in enumerate(sizes):
         grant(path, f"{place:032x}", "oneshot", images(*range(size)), fewest, None)
-    told = list(told_before(path).sets.values())
-    pairs = [(one, other) for place, one in enumerate(told) for other in told[:place]]
+    answered_sets = list(told_before(path).sets.values())
+    pairs = [
+        (one, other) for place, one in enumerate(answered_sets) for other in answered_sets[:place]
+    ]
     assert all(one.difference(other) >= fewest for one, other in pairs)
 
 
@@ -98,9 +100,9 @@ def test_the_same_images_are_told_again_and_near_ones_are_not(path):
     assert len(path.read_text().splitlines()) == 1
     assert grant(path, RUNS[1], "oneshot", images(*range(100)), 32, 3) is None
     for near in (range(101), range(1, 100), range(131), range(5, 105)):
-        found = grant(path, RUNS[2], "oneshot", images(*near), 32, 3)
-        assert found is not None
-        assert (found.rule, found.kept) == ("minimum_images", False)
+        finding = grant(path, RUNS[2], "oneshot", images(*near), 32, 3)
+        assert finding is not None
+        assert (finding.rule, finding.kept) == ("minimum_images", False)
     assert grant(path, RUNS[2], "survey", images(*range(101)), 32, 3) is None, (
         "counts and sums are no difference"
     )
@@ -111,15 +113,15 @@ def test_the_same_images_are_told_again_and_near_ones_are_not(path):
 def test_enough_further_images_are_told(path):
     assert grant(path, RUNS[0], "oneshot", images(*range(100)), 32, None) is None
     assert grant(path, RUNS[1], "oneshot", images(*range(132)), 32, None) is None
-    found = grant(path, RUNS[2], "oneshot", images(*range(101)), 32, None)
-    assert found is not None, "it is near to the first, not to the last"
+    finding = grant(path, RUNS[2], "oneshot", images(*range(101)), 32, None)
+    assert finding is not None, "it is near to the first, not to the last"
 
 
 def test_runs_are_counted_over_all_jobs(path):
     for run in RUNS[:2]:
         assert grant(path, run, "oneshot", images(*range(100)), 32, 2) is None
-    found = grant(path, RUNS[2], "oneshot", images(*range(100)), 32, 2)
-    assert str(found) == "maximum_sums: at most 2 runs, this one would be one more"
+    finding = grant(path, RUNS[2], "oneshot", images(*range(100)), 32, 2)
+    assert str(finding) == "maximum_sums: at most 2 runs, this one would be one more"
     assert grant(path, RUNS[0], "oneshot", images(*range(100)), 32, 2) is None
     assert grant(path, RUNS[2], "oneshot", images(*range(100)), 32, None) is None
 

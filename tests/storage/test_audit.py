@@ -230,8 +230,8 @@ def test_a_methods_notes_are_decisions(tmp_path):
     lists = {"nearest": [["b", "c"], ["a"]], "similarity": [[1.0, 0.5], [0.5]]}
     row = {"round": 1, "sites": ["a", "b"], **lists, "chosen": {}, "anonymised": True}
     folder.record("peers", row)
-    told = {**row, **{name: {"sha256": digest(value)} for name, value in lists.items()}}
-    assert log_of(tmp_path / "run")[-1]["details"] == {"log": "peers", "row": told}
+    logged_row = {**row, **{name: {"sha256": digest(value)} for name, value in lists.items()}}
+    assert log_of(tmp_path / "run")[-1]["details"] == {"log": "peers", "row": logged_row}
 
 
 @pytest.mark.parametrize(
@@ -282,8 +282,9 @@ def test_an_interrupted_round_stays_in_the_audit_log_alone(tmp_path, whole, monk
     assert (rows[1]["details"]["status"], rows[1]["details"]["reason"]) == ("failed", "interrupted")
     assert rows[3]["details"] == {"round": 1, "state": state}
     assert rows[0]["details"] == rows[4]["details"]
-    found = verify(folder, sorted(tmp_path.glob("sites/*/answers/*.jsonl")))
-    assert found.answers == 4 * len(SITES) + 1  # one site was asked in the interrupted round too
+    verification = verify(folder, sorted(tmp_path.glob("sites/*/answers/*.jsonl")))
+    # One site was asked in the interrupted round too.
+    assert verification.answers == 4 * len(SITES) + 1
     for log in ("peers.jsonl", "bytes.jsonl"):
         assert (folder / log).read_bytes() == (whole / log).read_bytes()
 
@@ -345,9 +346,9 @@ def test_opening_a_sound_log_writes_nothing(folder):
 
 
 def test_a_sound_run_passes_with_and_without_sites_logs(whole):
-    told = f"audit.jsonl: 15 lines, last hash {log_of(whole)[-1]['hash']}; 10 files"
-    assert str(verify(whole)) == f"{told}; 0 lines of sites' logs"
-    assert str(verify(whole, site_logs(whole))) == f"{told}; 12 lines of sites' logs"
+    expected_text = f"audit.jsonl: 15 lines, last hash {log_of(whole)[-1]['hash']}; 10 files"
+    assert str(verify(whole)) == f"{expected_text}; 0 lines of sites' logs"
+    assert str(verify(whole, site_logs(whole))) == f"{expected_text}; 12 lines of sites' logs"
 
 
 @pytest.mark.parametrize(
@@ -935,8 +936,8 @@ def test_forged_counts_fail_against_their_site(folder):
     rows[-2]["details"]["files"]["binned.jsonl"] = file_digest(folder / "binned.jsonl")
     rewrite(folder, rows)
     assert verify(folder)
-    told = f"binned.jsonl, round 1, {row['site']}: expected the numbers that the site gave"
-    assert told in said(folder, *site_logs(folder))
+    expected_text = f"binned.jsonl, round 1, {row['site']}: expected the numbers that the site gave"
+    assert expected_text in said(folder, *site_logs(folder))
 
 
 def test_a_history_cut_and_ended_anew_fails_against_any_site(folder):
@@ -1019,9 +1020,9 @@ def test_a_concealed_request_fails_against_the_site(folder):
 def test_a_partial_site_log_is_checked_for_what_it_holds(folder):
     log = site_logs(folder)[0]
     log.write_text("".join(log.read_text().splitlines(keepends=True)[:2]))
-    found = verify(folder, [log])
-    assert (found.answers, found.later) == (2, 2)
-    assert str(found).endswith("2 lines of sites' logs, 2 answers after their end")
+    verification = verify(folder, [log])
+    assert (verification.answers, verification.later) == (2, 2)
+    assert str(verification).endswith("2 lines of sites' logs, 2 answers after their end")
 
 
 @pytest.mark.parametrize("content", [None, "", "half a li", "{}\n"])

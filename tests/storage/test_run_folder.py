@@ -87,18 +87,18 @@ def test_a_run_goes_on_from_the_state_before_a_damaged_one(
     for log in ("metrics", "peers", "bytes"):
         assert steady_rows(folder, log) == steady_rows(straight, log)
     assert "the state after round 3 is not used, but that after 2" in caplog.text
-    found = events(folder)
-    at = found.index(("unusable", 3))
-    assert found[at + 1 : at + 5] == [
+    event_rows = events(folder)
+    place = event_rows.index(("unusable", 3))
+    assert event_rows[place + 1 : place + 5] == [
         ("resumed", 2),
         ("asked", 3),
         ("answered", 3),
         ("committed", 3),
     ]
-    line = json.loads((folder / LOG).read_text().splitlines()[at])
+    line = json.loads((folder / LOG).read_text().splitlines()[place])
     assert reason in line["details"]["found"]
     assert (folder / "rounds" / "00003.damaged").is_dir()
-    assert verify(folder).lines == len(found)
+    assert verify(folder).lines == len(event_rows)
 
 
 def test_sites_know_what_they_knew_before_the_older_state(tmp_path):
