@@ -117,12 +117,12 @@ def questions(
         if _names_only(decision, classes, rules):
             first_id = rules.together(decision.sample_id)[0]
             decisions[first_id].setdefault(decision.annotator, decision)
-    found = []
+    asked_or_answered = []
     for first_id in dict.fromkeys([*requests, *decisions]):
         requests_of_question = tuple(requests.get(first_id, ()))
         decisions_of_question = tuple(decisions.get(first_id, {}).values())
-        found.append(Question(rules, requests_of_question, decisions_of_question))
-    return found
+        asked_or_answered.append(Question(rules, requests_of_question, decisions_of_question))
+    return asked_or_answered
 
 
 def _names_only(decision: Decision, classes: Collection[str] | None, rules: Rules) -> bool:
