@@ -358,7 +358,7 @@ def test_a_site_that_begins_in_the_middle_of_a_run_says_so(clinic, queue, tmp_pa
     """It joins late, or has lost its memory: the answers it had are then not used."""
     renew(clinic, 1, 2)
     renew(clinic, 2, 3)
-    assert "begin anew" not in caplog.text
+    assert "no record of earlier questions" not in caplog.text
     renew(SiteLabels("clinic", people_of(data(), queue), tmp_path / "lost", RUN), 3, 3)
     assert "site clinic, round 3: no record of earlier questions of this run" in caplog.text
 
