@@ -11,7 +11,7 @@ from hypothesis import settings
 import reliability_page
 from fedward.lab import lesions
 
-_FIRST = ("workers", "benchmarks", "flare")
+_FIRST = ("lab", "benchmarks", "flare")
 """Folders with the longest files: two processes share the files in order, and none should wait for
 a long last one.
 """
@@ -101,7 +101,7 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
     if config.getoption("collectonly"):
         if page.read_text() != fresh:
             raise pytest.UsageError(
-                f"{page} is not what the tests prove; write it anew with `make reliability`"
+                f"{page} is not what the tests prove; write it again with `make reliability`"
             )
     elif config.pluginmanager.getplugin("terminalreporter").stats.get("skipped"):
         raise pytest.UsageError(f"{page} is not written: a test that proves something was skipped")
