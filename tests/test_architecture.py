@@ -40,7 +40,7 @@ MAY_USE: dict[str, set[str]] = {
     "methods": {"errors", "frozen", "model_state", "registry", "seeds"},
     "nets": {"digests", "errors", "registry", "seeds"},
     "views": {"errors", "registry"},
-    "label_kinds": {"errors", "evaluation", "labels", "methods"},
+    "label_kinds": {"errors", "evaluation", "labels", "methods", "sites"},
     "config": {
         "digests",
         "errors",

@@ -68,10 +68,6 @@ class WorkError(RunError):
     """
 
 
-class BadRow(Exception):  # noqa: N818 - no error of the program: it is kept as Rejected
-    """One row or image cannot be used; the text says what was expected and what was found."""
-
-
 def did_you_mean(word: object, known: Iterable[str]) -> str:
     """Return `` (did you mean ...?)`` with the known name most like a word; empty without one."""
     # Few commands fail, and only those need this module.

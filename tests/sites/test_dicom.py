@@ -12,9 +12,9 @@ from PIL import Image
 
 from dicom_files import JPEG_2000, LITTLE_ENDIAN, RLE, dataset, pydicom, save, table
 from fedward.annotation.pictures import Pictures
-from fedward.errors import BadRow, DataError
+from fedward.errors import DataError
 from fedward.sites import load_site
-from fedward.sites.decoding import Unreadable
+from fedward.sites.decoding import BadRow, Unreadable
 from fedward.sites.dicom import open_dicom
 from fedward.sites.images import decode_files
 

@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 from dicom_files import RLE, dataset, pydicom, save
-from fedward.errors import BadRow, DataError
+from fedward.errors import DataError
 from fedward.sites import load_site
+from fedward.sites.decoding import BadRow
 from fedward.sites.dicom import open_frames
 from fedward.sites.images import decode_file, decode_files
 from fedward.sites.rendering import Frames, Rendering, evenly

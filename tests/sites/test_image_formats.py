@@ -14,9 +14,8 @@ from PIL import EpsImagePlugin, Image, UnidentifiedImageError
 
 import fedward
 from fedward.annotation.levels import in_window, levels_of
-from fedward.errors import BadRow
 from fedward.sites import decoding
-from fedward.sites.decoding import decode, open_image
+from fedward.sites.decoding import BadRow, decode, open_image
 from fedward.sites.files import is_image
 from fedward.sites.images import decode_files
 

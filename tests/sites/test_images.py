@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 from PIL import Image, ImageOps
 
-from fedward.errors import BadRow, DataError
+from fedward.errors import DataError
 from fedward.sites import decoding as reading
 from fedward.sites.caches import BUILDING, KEPT, building
-from fedward.sites.decoding import decode
+from fedward.sites.decoding import BadRow, decode
 from fedward.sites.images import decode_files
 from odd_images import ODD_TAGS, deep_png, deep_tiff, odd_exif
 

@@ -13,11 +13,11 @@ import yaml
 from dicom_files import RLE, save
 from fedward import cli
 from fedward.config import DataSpec
-from fedward.errors import BadRow
 from fedward.lab.partition.csv_pool import read_csv
 from fedward.lab.partition.cut import Wanted, partition
 from fedward.lab.partition.folder_pool import read_folder
 from fedward.sites import load_site
+from fedward.sites.decoding import BadRow
 from fedward.sites.doctor import examine
 from fedward.sites.images import decode_file, decode_files, open_parts
 from fedward.sites.rendering import Rendering, Slices

@@ -12,11 +12,11 @@ import pytest
 
 from fedward import cli
 from fedward.config import DataSpec
-from fedward.errors import BadRow, ConfigError, DataError
+from fedward.errors import ConfigError, DataError
 from fedward.lab.partition.csv_pool import read_csv
 from fedward.lab.partition.cut import Wanted, partition
 from fedward.sites import load_site
-from fedward.sites.decoding import Unreadable
+from fedward.sites.decoding import BadRow, Unreadable
 from fedward.sites.images import decode_file, decode_files, open_parts
 from fedward.sites.rendering import Rendering, Slices
 from nifti_files import body, nibabel, write

@@ -13,10 +13,10 @@ from PIL import Image
 
 from fedward.annotation.levels import Levels, in_window, levels_of, levels_of_picture
 from fedward.annotation.stacks import Slice, Slices
-from fedward.errors import BadRow, DataError, listed
+from fedward.errors import DataError, listed
 from fedward.label_kinds import ONE_LABEL, LabelKind
 from fedward.sites.data import SPLITS
-from fedward.sites.decoding import as_image
+from fedward.sites.decoding import BadRow, as_image
 from fedward.sites.files import is_volume
 from fedward.sites.images import open_file
 from fedward.sites.job_checks import check_label_fields, check_rejected

@@ -10,12 +10,12 @@ from torch import Tensor, nn
 
 from fedward.config import Experiment
 from fedward.digests import file_digest
-from fedward.errors import BadRow, ConfigError, DataError, RunError
+from fedward.errors import ConfigError, DataError, RunError
 from fedward.inference.calibration import temperature_of
 from fedward.label_kinds import LabelKind
 from fedward.methods import method_of
 from fedward.nets.trainable import TrainablePart
-from fedward.sites.decoding import Pixels, check_not_blank, fit
+from fedward.sites.decoding import BadRow, Pixels, check_not_blank, fit
 from fedward.sites.images import decode_file
 from fedward.starting_model import network_of
 from fedward.storage import audit

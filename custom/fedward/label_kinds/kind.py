@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from fedward.errors import BadRow, listed
+from fedward.errors import listed
 from fedward.evaluation.classification import Metric, MetricFunction
 from fedward.labels import SEPARATOR, Label, Labels
 
 if TYPE_CHECKING:
     from fedward.methods.outputs import Outputs
+    from fedward.sites.decoding import BadRow
 
 
 class LabelShape(Protocol):
@@ -22,6 +23,14 @@ class LabelShape(Protocol):
     def ndim(self) -> int:
         """Number of axes."""
         ...
+
+
+def unusable_label(reason: str) -> "BadRow":
+    """Return the error of a row whose label cannot be used."""
+    # Imported here: a process that only reads a job must start without the readers of images.
+    from fedward.sites.decoding import BadRow
+
+    return BadRow(reason)
 
 
 class LabelKind(ABC):
@@ -130,7 +139,9 @@ class LabelKind(ABC):
         names = {meanings.get(word, word) for word in words} - {""}
         if not names <= self.label_names(classes):
             known_words = listed([*meanings, *classes])
-            raise BadRow(f"expected a label among {known_words}, found {SEPARATOR.join(words)!r}")
+            raise unusable_label(
+                f"expected a label among {known_words}, found {SEPARATOR.join(words)!r}"
+            )
         self.require_compatible(words)
         return self.encode(names, classes)
 

@@ -6,11 +6,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedward.errors import BadRow
 from fedward.evaluation.binned import binned_counts
 from fedward.evaluation.classification import Metric, MetricFunction, classification_metrics
 from fedward.evaluation.names import OVERALL
-from fedward.label_kinds.kind import LabelKind
+from fedward.label_kinds.kind import LabelKind, unusable_label
 from fedward.labels import Label, Labels, class_counts
 
 if TYPE_CHECKING:
@@ -60,7 +59,7 @@ class OneLabel(LabelKind):
         """Return the index of the class that the number stands for."""
         number = int(given)
         if number not in names:
-            raise BadRow(f"expected a label among {sorted(names)}, found {number}")
+            raise unusable_label(f"expected a label among {sorted(names)}, found {number}")
         name = names[number]
         return self.encode([name] if name else [], classes)
 

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedward.errors import BadRow
 from fedward.evaluation.classification import Metric, MetricFunction
 from fedward.evaluation.multi_label import (
     THRESHOLD,
@@ -16,7 +15,7 @@ from fedward.evaluation.multi_label import (
 )
 from fedward.evaluation.names import MULTI_LABEL
 from fedward.evaluation.small_counts import SMALLEST_COUNT
-from fedward.label_kinds.kind import LabelKind
+from fedward.label_kinds.kind import LabelKind, unusable_label
 from fedward.labels import NO_FINDING, SEPARATOR, Label, Labels
 
 if TYPE_CHECKING:
@@ -64,7 +63,7 @@ class SeveralLabels(LabelKind):
     def require_compatible(self, words: Sequence[str]) -> None:
         """Raise BadRow where ``No Finding`` does not stand alone."""
         if NO_FINDING in words and len(words) > 1:
-            raise BadRow(f"expected {NO_FINDING} alone, found {SEPARATOR.join(words)!r}")
+            raise unusable_label(f"expected {NO_FINDING} alone, found {SEPARATOR.join(words)!r}")
 
     def encode_numbers(
         self, given: NDArray[np.int64], names: Mapping[int, str], classes: Sequence[str]
@@ -73,7 +72,7 @@ class SeveralLabels(LabelKind):
         if (given == -1).all():
             return self.encode([], classes)
         if not np.isin(given, (0, 1)).all():
-            raise BadRow(
+            raise unusable_label(
                 f"expected 0 or 1 in each column, or -1 in all of them, found {given.tolist()}"
             )
         shown = {name for number, name in names.items() if given[number]}

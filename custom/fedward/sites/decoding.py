@@ -16,8 +16,6 @@ from PIL import ExifTags, Image, UnidentifiedImageError
 from PIL.Image import Transpose
 from PIL.TiffImagePlugin import BITSPERSAMPLE, TiffImageFile
 
-from fedward.errors import BadRow
-
 Pixels: TypeAlias = npt.NDArray[np.uint8]
 
 FORMATS = ("PNG", "JPEG", "TIFF", "BMP", "PPM")
@@ -55,6 +53,10 @@ _TURNS = {
     8: Transpose.ROTATE_90,
 }
 """EXIF orientation -> the operation that shows the image upright."""
+
+
+class BadRow(Exception):  # noqa: N818 - no error of the program: it is kept as Rejected
+    """One row or image cannot be used; the text says what was expected and what was found."""
 
 
 class Unreadable(BadRow):

@@ -16,8 +16,7 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image
 
-from fedward.errors import BadRow
-from fedward.sites.decoding import Unreadable, as_bad_row, as_image
+from fedward.sites.decoding import BadRow, Unreadable, as_bad_row, as_image
 from fedward.sites.rendering import Frames, Window, eight_bits, windowed
 
 _DEFLATED = "1.2.840.10008.1.2.1.99"

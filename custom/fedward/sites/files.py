@@ -4,8 +4,7 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
-from fedward.errors import BadRow
-from fedward.sites.decoding import ENDINGS
+from fedward.sites.decoding import ENDINGS, BadRow
 from fedward.text import natural
 
 

@@ -11,8 +11,7 @@ import numpy as np
 import numpy.typing as npt
 from PIL import ExifTags
 
-from fedward.errors import BadRow
-from fedward.sites.decoding import opened
+from fedward.sites.decoding import BadRow, opened
 from fedward.sites.files import is_dicom, is_volume
 from fedward.sites.images import open_parts
 from fedward.sites.rendering import Rendering, evenly

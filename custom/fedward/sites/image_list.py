@@ -7,8 +7,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple
 
-from fedward.errors import BadRow, ConfigError, DataError, did_you_mean
+from fedward.errors import ConfigError, DataError, did_you_mean
 from fedward.sites.data import Rejected
+from fedward.sites.decoding import BadRow
 from fedward.sites.files import is_image, locate
 from fedward.sites.table import Record, read_header, read_table
 

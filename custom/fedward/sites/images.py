@@ -11,10 +11,10 @@ import numpy as np
 from PIL import Image
 
 from fedward import private
-from fedward.errors import BadRow, DataError
+from fedward.errors import DataError
 from fedward.sites import caches
 from fedward.sites.data import Decoded
-from fedward.sites.decoding import Pixels, Unreadable, decode, fit, is_blank, open_image
+from fedward.sites.decoding import BadRow, Pixels, Unreadable, decode, fit, is_blank, open_image
 from fedward.sites.dicom import open_frames
 from fedward.sites.files import is_dicom, is_volume, series_files
 from fedward.sites.rendering import PLAIN, Rendering

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from fedward.errors import BadRow, DataError
+from fedward.errors import DataError
 from fedward.labels import SEPARATOR, Label, strata
 from fedward.sites.data import NO_LABEL_TO_EVALUATE, SPLITS, Decoded, Listed, Rejected, Row
+from fedward.sites.decoding import BadRow
 from fedward.sites.files import locate
 from fedward.sites.site_file import ManifestSite, check_places
 from fedward.sites.split import even_parts, group_split

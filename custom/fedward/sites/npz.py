@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from fedward.errors import BadRow, DataError, reason_of
+from fedward.errors import DataError, reason_of
 from fedward.labels import Labels, strata
 from fedward.sites.data import NO_LABEL_TO_EVALUATE, SPLITS, Listed, Rejected, Row
-from fedward.sites.decoding import Pixels, as_image, check_not_blank, fit
+from fedward.sites.decoding import BadRow, Pixels, as_image, check_not_blank, fit
 from fedward.sites.site_file import NpzSite, check_places
 from fedward.sites.split import even_parts
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from fedward.errors import BadRow
+from fedward.sites.decoding import BadRow
 from fedward.sites.dicom import file_window, open_values, read_header
 from fedward.sites.files import is_dicom, series_files
 from fedward.sites.rendering import Affine, Volume, Window

@@ -13,8 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from PIL import Image
 
-from fedward.errors import BadRow
-from fedward.sites.decoding import Pixels, Unreadable, as_bad_row, as_image
+from fedward.sites.decoding import BadRow, Pixels, Unreadable, as_bad_row, as_image
 from fedward.sites.rendering import Slices, Values, Volume, Window, eight_bits, evenly, windowed
 
 _AXES = {"sagittal": 0, "coronal": 1, "axial": 2}

@@ -3,8 +3,8 @@
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, TypeAlias
 
-from fedward.errors import BadRow
 from fedward.labels import NO_FINDING, Label
+from fedward.sites.decoding import BadRow
 
 if TYPE_CHECKING:
     from fedward.label_kinds import LabelKind

@@ -3,11 +3,12 @@
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from fedward.errors import BadRow, DataError
+from fedward.errors import DataError
 from fedward.lab.partition.image_pool import SPLIT_NAMES, ListedImage, image_pool, refuse_many
 from fedward.lab.partition.pool import Pool
 from fedward.label_kinds import SEVERAL_LABELS, kind_of_field
 from fedward.labels import SEPARATOR
+from fedward.sites.decoding import BadRow
 from fedward.sites.image_list import (
     ImageFinder,
     column_names,

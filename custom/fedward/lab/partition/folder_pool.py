@@ -4,9 +4,10 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from fedward.errors import BadRow, DataError
+from fedward.errors import DataError
 from fedward.lab.partition.image_pool import SPLIT_NAMES, ListedImage, image_pool, refuse_many
 from fedward.lab.partition.pool import Pool
+from fedward.sites.decoding import BadRow
 from fedward.sites.files import files_below, is_image, locate, volumes_in
 from fedward.sites.rendering import PLAIN, Rendering
 from fedward.text import natural

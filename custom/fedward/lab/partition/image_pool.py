@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
-from fedward.errors import BadRow, DataError
+from fedward.errors import DataError
 from fedward.lab.partition.pool import (
     Listing,
     Pool,
@@ -20,7 +20,7 @@ from fedward.lab.partition.pool import (
 )
 from fedward.label_kinds import ONE_LABEL, LabelKind
 from fedward.labels import NO_FINDING
-from fedward.sites.decoding import fit
+from fedward.sites.decoding import BadRow, fit
 from fedward.sites.files import is_volume
 from fedward.sites.headers import patient_numbers
 from fedward.sites.images import open_parts
