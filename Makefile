@@ -33,7 +33,8 @@ gpu: setup ## Run the tests that need a CUDA device
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/gpu
 
 secure: setup ## Attack a provisioned federation: who gets in, what may run
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/secure -m "secure and not slow" --numprocesses 2 --dist loadfile
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/secure/test_messages.py tests/secure -m "secure and not slow" \
+		--numprocesses 3 --dist loadfile
 
 next: setup ## Attack a federation of kits under the release of FLARE that comes next
 	$(BIN)/pip install --quiet --no-deps --upgrade --target build/next nvflare==$(NEXT)
