@@ -38,7 +38,7 @@ secure: setup ## Attack a provisioned federation: who gets in, what may run
 
 next: setup ## Attack a federation of kits under the release of FLARE that comes next
 	$(BIN)/pip install --quiet --no-deps --upgrade --target build/next nvflare==$(NEXT)
-	PYTHONPATH="$(abspath build/next)" OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/flare/test_gate.py \
+	PYTHONPATH="$(abspath build/next)" OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/flare/test_message_gate.py \
 		tests/flare/test_deployer.py tests/flare/test_job_process.py tests/secure/test_messages.py \
 		tests/secure/test_federation.py -m "not slow"
 

@@ -47,7 +47,7 @@ from fedward.protocol.transport import Deliver, Transport
 from fedward.protocol.wire import Message
 from fedward.report import write_report
 from fedward.server.loop import run_experiment
-from fedward.storage.checkpoint import StoredState
+from fedward.storage.model_files import StoredState
 from fedward.training.learner import Learner
 
 LIMITS = {"overhead": 0.05, "workers": 1.5, "bytes": 0.25, "memory": 0.1}

@@ -50,10 +50,10 @@ _COMMANDS = {
         "count what sites hold, before they train: classes, patients, brightness",
     ),
     "status": (
-        "operation.run_commands:add_status",
+        "operation.finished_run_commands:add_status",
         "show how far a run is, or all jobs that run in a federation",
     ),
-    "report": ("operation.run_commands:add_report", "write report.html of a run again"),
+    "report": ("operation.finished_run_commands:add_report", "write report.html of a run again"),
     "evaluate": (
         "inference.command:add_evaluate",
         "measure a finished run's model at a site, also one that never joined",
@@ -63,17 +63,17 @@ _COMMANDS = {
         "inference.command:add_export",
         "write a finished run's model as ONNX, TorchScript or a MONAI bundle",
     ),
-    "audit": ("operation.run_commands:add_audit", "check a run's audit log"),
+    "audit": ("operation.finished_run_commands:add_audit", "check a run's audit log"),
     "runs": (
-        "operation.run_commands:add_runs",
+        "operation.finished_run_commands:add_runs",
         "list runs and their models, with what they came from",
     ),
     "prune": (
-        "operation.run_commands:add_prune",
+        "operation.finished_run_commands:add_prune",
         "list what old runs and kits no longer need, or remove it",
     ),
     "revoke": (
-        "operation.run_commands:add_revoke",
+        "operation.finished_run_commands:add_revoke",
         "make the server refuse users who left or whose key is lost",
     ),
     "annotate": (

@@ -19,8 +19,8 @@ from fedward.nets import build, require_logits
 from fedward.nets.trainable import TrainablePart
 from fedward.protocol import wire
 from fedward.storage import audit
-from fedward.storage.checkpoint import StoredState
 from fedward.storage.info import FORMAT, RunInfo
+from fedward.storage.model_files import StoredState
 from fedward.storage.run_folder import RunFolder
 
 _NAME_A_RUN = (

@@ -22,7 +22,7 @@ from fedward.methods.workflow import Exchange
 from fedward.protocol.transport import Deliver
 from fedward.protocol.wire import Message
 from fedward.report import write_report
-from fedward.storage.checkpoint import StoredState
+from fedward.storage.model_files import StoredState
 from interrupted import interrupted
 from run_files import assert_equal, rows, steady_rows
 from starting import initial_model

@@ -31,7 +31,7 @@ from fedward.protocol.wire import Message
 from fedward.seeds import Draws
 from fedward.sites import SiteData
 from fedward.sites.site_file import read_site_file
-from fedward.storage.checkpoint import StoredState
+from fedward.storage.model_files import StoredState
 from fedward.training.device_data import DeviceData
 from fedward.training.distributed.launch import launch, private_folder
 from fedward.training.learner import Learner

@@ -8,10 +8,11 @@ from nvflare.fuel.utils.config_factory import ConfigFactory
 from nvflare.lighter.tool_consts import NVFLARE_SIG_FILE, NVFLARE_SUBMITTER_CRT_FILE
 from nvflare.private.fed.app.fl_app_validator import FLAppValidator
 
+from fedward.flare import message_gate as gate
 from fedward.flare.classes import EXECUTOR, METHOD_CONTROLLER, SYNTHETIC_SITES, TENSORBOARD
 from fedward.flare.jobs.configurations import receiver
 from fedward.flare.jobs.export import export_job
-from fedward.flare.kits import deployer, gate
+from fedward.flare.kits import deployer
 from fedward.flare.kits.apps import AppCheck
 from finished_run import finished_run
 from foreign_jobs import CLIENT, SERVER, args, bring, component, edit, loader, replaced, rewritten

@@ -26,8 +26,9 @@ from nvflare.private.fed.utils.app_deployer import AppDeployer
 from nvflare.private.privacy_manager import PrivacyService
 from nvflare.security.security import FLAuthorizer
 
+from fedward.flare import message_gate as gate
 from fedward.flare.jobs.export import export_job
-from fedward.flare.kits import apps, deployer, gate
+from fedward.flare.kits import apps, deployer
 from foreign_jobs import bring
 from provisioned import provisioned
 from tiny import clinical

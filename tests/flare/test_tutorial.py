@@ -19,7 +19,7 @@ from fedward.errors import ConfigError
 from fedward.flare.classes import METHOD_CONTROLLER
 from fedward.flare.jobs.export import export_job
 from fedward.methods import settings_of
-from fedward.storage.checkpoint import StoredState
+from fedward.storage.model_files import StoredState
 from run_files import rows, weights
 from starting import initial_model
 from tiny import tiny

@@ -27,7 +27,7 @@ from fedward.config import Experiment, SyntheticData
 from fedward.lab.local import run_local
 from fedward.methods import METHODS
 from fedward.methods.groups import GroupedState
-from fedward.storage.checkpoint import StoredState
+from fedward.storage.model_files import StoredState
 from fedward.storage.run_folder import RunFolder
 from starting import initial_model
 from tiny import TRAINING, tiny

@@ -13,7 +13,7 @@ from fedward.methods import METHODS, settings_of
 from fedward.methods.fedprox import FedProx, FedProxSettings, ProximalSupervised, proximal
 from fedward.methods.local import Batch, RoundInputs
 from fedward.methods.supervised import Supervised
-from fedward.storage.checkpoint import StoredState
+from fedward.storage.model_files import StoredState
 from tiny import tiny
 
 grid = settings(deadline=None, max_examples=50)

@@ -15,7 +15,7 @@ from fedward.config import Experiment, SyntheticData
 from fedward.errors import RunError
 from fedward.lab.local import LocalTransport, run_local
 from fedward.nets import build
-from fedward.storage.checkpoint import SiteModels, StoredState
+from fedward.storage.model_files import SiteModels, StoredState
 from tiny import tiny
 
 pytestmark = pytest.mark.usefixtures("without_report")

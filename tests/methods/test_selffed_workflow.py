@@ -22,7 +22,7 @@ from fedward.methods.selffed.algorithm import CONTRAST, FINE_TUNE, PRETRAIN, Sel
 from fedward.methods.selffed.objectives import QUEUE, TARGET, Contrastive, MaskedModelling
 from fedward.methods.supervised import Supervised
 from fedward.methods.workflow import ClientUpdate, Exchange, Federation, State
-from fedward.storage.checkpoint import load_state, save_state
+from fedward.storage.model_files import load_state, save_state
 from tiny import tiny
 
 SITES = ["site-1", "site-2", "site-3"]

@@ -21,7 +21,7 @@ from fedward.methods.server_optimizer import advance
 from fedward.methods.settings import Settings
 from fedward.server.federation import federation_of
 from fedward.server.public import PublicImages
-from fedward.storage.checkpoint import StoredState
+from fedward.storage.model_files import StoredState
 from fedward.storage.run_folder import RunFolder
 from interrupted import interrupted
 from run_files import assert_equal, weights

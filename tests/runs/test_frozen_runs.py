@@ -21,7 +21,7 @@ from fedward.protocol.transport import Deliver
 from fedward.protocol.wire import Message
 from fedward.server.requests import models_by_site, task_requests
 from fedward.starting_model import Weights
-from fedward.storage.checkpoint import StoredState
+from fedward.storage.model_files import StoredState
 from fedward.storage.run_folder import RunFolder
 from interrupted import interrupted
 from run_files import assert_equal, rows, steady_rows, weights

@@ -22,7 +22,7 @@ from fedward.methods.requirements import Requirements, Sends, TensorRules
 from fedward.methods.settings import Settings
 from fedward.methods.workflow import ClientTask, Exchange, Federation, Rounds
 from fedward.runs.run import Run
-from fedward.storage.checkpoint import StoredState
+from fedward.storage.model_files import StoredState
 from fedward.storage.run_folder import RunFolder
 from run_files import rows
 from tiny import tiny

@@ -12,7 +12,7 @@ from clients import new_client
 from fedward.config import SyntheticData
 from fedward.errors import RunError
 from fedward.lab.local import run_local
-from fedward.storage.checkpoint import StoredState
+from fedward.storage.model_files import StoredState
 from fedward.storage.run_folder import RunFolder
 from run_files import rows
 from starting import initial_model

@@ -14,7 +14,7 @@ from fedward.config import DataSpec, Experiment, SyntheticData
 from fedward.errors import DataError
 from fedward.lab.local import LocalTransport, run_local
 from fedward.methods.selffed.objectives import HIDDEN
-from fedward.storage.checkpoint import StoredState
+from fedward.storage.model_files import StoredState
 from fedward.storage.pictures import FOLDER, save_pictures
 from isolated import CLASSES, write_sites
 from public_images import write_public_npz

@@ -23,7 +23,7 @@ from fedward.protocol import wire
 from fedward.report import write_report
 from fedward.server.public import PublicImages
 from fedward.starting_model import Weights
-from fedward.storage.checkpoint import StoredState, load_state
+from fedward.storage.model_files import StoredState, load_state
 from interrupted import interrupted
 from isolated import CLASSES, write_sites
 from public_images import write_public_npz

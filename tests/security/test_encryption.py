@@ -49,7 +49,7 @@ from fedward.security.encryption import (
 )
 from fedward.security.encryption_site import seal
 from fedward.server.encrypted_transport import EncryptedTransport
-from fedward.storage.checkpoint import SiteModels
+from fedward.storage.model_files import SiteModels
 from flare_app import config_folder, executor_of
 from run_files import in_vain, rows, weights
 from running import run_experiment

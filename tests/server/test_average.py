@@ -18,7 +18,7 @@ from fedward.methods.aggregation import moving_average
 from fedward.methods.settings import Settings
 from fedward.operation.audit_check import verify
 from fedward.server.progress import progress
-from fedward.storage.checkpoint import StoredState
+from fedward.storage.model_files import StoredState
 from fedward.storage.run_folder import RunFolder
 from interrupted import interrupted
 from run_files import assert_equal, rows, steady_rows, weights

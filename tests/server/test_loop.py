@@ -26,7 +26,7 @@ from fedward.methods.workflow import ClientUpdate, Exchange, Federation
 from fedward.nets import build
 from fedward.protocol.wire import Message
 from fedward.report import write_report
-from fedward.storage.checkpoint import SiteModels, StoredState, save_state
+from fedward.storage.model_files import SiteModels, StoredState, save_state
 from fedward.storage.run_folder import RunFolder
 from isolated import SITES as ISOLATED
 from isolated import isolated, write_sites

@@ -20,8 +20,8 @@ from fedward.operation.reports import rewrite_report
 from fedward.protocol import wire
 from fedward.protocol.wire import Message
 from fedward.storage.audit import LOG, AuditLog
-from fedward.storage.checkpoint import StoredState, save_model
 from fedward.storage.info import read_info
+from fedward.storage.model_files import StoredState, save_model
 from fedward.storage.run_folder import RunFolder, info_digest
 from fedward.terminal import LONGEST_REASON
 from finished_run import new_run

@@ -12,7 +12,7 @@ from fedward.lab.local import LocalTransport, run_local
 from fedward.methods.algorithm import ServerState
 from fedward.operation.audit_check import verify
 from fedward.storage.audit import LOG, AuditLog
-from fedward.storage.checkpoint import save_state
+from fedward.storage.model_files import save_state
 from fedward.storage.run_folder import RunFolder
 from finished_run import new_run
 from interrupted import interrupted

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from fedward.errors import RunError
-from fedward.storage.checkpoint import StoredState
+from fedward.storage.model_files import StoredState
 
 
 def rows(folder: Path, log: str) -> list[dict[str, Any]]:

@@ -20,9 +20,9 @@ from fedward.sites.decoding import BadRow, as_image
 from fedward.sites.files import is_volume
 from fedward.sites.images import open_file
 from fedward.sites.job_checks import check_label_fields, check_rejected
-from fedward.sites.manifest import Entry, read_entries
 from fedward.sites.npz import read_split
 from fedward.sites.rendering import PLAIN, Rendering, Window
+from fedward.sites.site_csv import Entry, read_entries
 from fedward.sites.site_file import (
     ANY_SITE,
     ClassWords,

@@ -12,8 +12,8 @@ from typing import Any, Generic, TypeAlias, TypeVar
 import torch
 
 from fedward.errors import WireError
-from fedward.storage.checkpoint import StoredState, by_role, flat, save_json, save_model
 from fedward.storage.disk import PRIVATE, make_folder
+from fedward.storage.model_files import StoredState, by_role, flat, save_json, save_model
 
 OWN = "own"
 """Role of the private tensors: those that a site trains and does not send."""

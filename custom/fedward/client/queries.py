@@ -17,8 +17,8 @@ from fedward.methods.samplers import Pool, Uses, sampler_of
 from fedward.methods.workflow import QUERY, State
 from fedward.protocol.requests import TaskRequest
 from fedward.sites import Images, SiteData
-from fedward.storage.checkpoint import save_json
 from fedward.storage.disk import PRIVATE, make_folder
+from fedward.storage.model_files import save_json
 from fedward.training.learner import Aborted, Learner
 from fedward.training.pool import observe
 from fedward.views import VIEWS

@@ -32,7 +32,7 @@ from fedward.methods.workflow import State
 from fedward.security.secret import site_secret
 from fedward.seeds import Draws, derive
 from fedward.sites import SiteData
-from fedward.storage.checkpoint import StoredState, by_role, flat, save_json, save_model
+from fedward.storage.model_files import StoredState, by_role, flat, save_json, save_model
 from fedward.training.device_data import DeviceData
 from fedward.training.distributed.launch import launch, private_folder, work
 from fedward.training.distributed.sharing import group, has_batch_norm, parallel, share

@@ -9,10 +9,10 @@ import numpy.typing as npt
 
 from fedward.config import DataSpec
 from fedward.errors import DataError, reason_of
+from fedward.sites.any_csv import ImageFinder, columns_by_purpose, read_image_list
 from fedward.sites.data import SPLITS
 from fedward.sites.decoding import BadRow, Pixels
 from fedward.sites.files import files_below, is_image, locate, volumes_in
-from fedward.sites.image_list import ImageFinder, columns_by_purpose, read_image_list
 from fedward.sites.images import decode_files
 from fedward.sites.npz import are_pictures, fitted
 from fedward.sites.rendering import PLAIN, Rendering

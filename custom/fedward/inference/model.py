@@ -19,8 +19,8 @@ from fedward.sites.decoding import BadRow, Pixels, check_not_blank, fit
 from fedward.sites.images import decode_file
 from fedward.starting_model import network_of
 from fedward.storage import audit
-from fedward.storage.checkpoint import StoredState
 from fedward.storage.info import RunInfo, read_info
+from fedward.storage.model_files import StoredState
 
 
 class Tempered(nn.Module):

@@ -13,8 +13,8 @@ from fedward.operation.site_check import check_against, read_site_log
 from fedward.protocol import wire
 from fedward.storage.audit import LOG, check_chain, fault
 from fedward.storage.chain import check_end, read
-from fedward.storage.checkpoint import StoredState
 from fedward.storage.info import RunInfo, Status
+from fedward.storage.model_files import StoredState
 from fedward.storage.outputs import REPORT, SHEET, outputs
 from fedward.storage.run_folder import RunFolder, info_digest
 

@@ -13,7 +13,7 @@ from fedward.protocol import wire, wire_checks
 from fedward.protocol.requests import DecryptRequest
 from fedward.protocol.wire import Message
 from fedward.security.encryption import SiteKey, mean_of
-from fedward.storage.checkpoint import save_json
+from fedward.storage.model_files import save_json
 
 _ROUNDING = 1 + 1e-9
 """Factor within which two numbers count as equal: they may differ by the rounding of floats."""

@@ -14,8 +14,8 @@ from fedward.sites.assemble import divide
 from fedward.sites.data import Decoded, Images, Rejected, SiteData
 from fedward.sites.images import decode_files
 from fedward.sites.job_checks import check_label_fields, check_rejected
-from fedward.sites.manifest import load_manifest
 from fedward.sites.npz import load_npz
+from fedward.sites.site_csv import load_manifest
 from fedward.sites.site_file import (
     SERVER,
     ManifestSite,

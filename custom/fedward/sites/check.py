@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 from fedward.errors import DataError
 from fedward.sites.job_checks import check_label_fields, check_rejected
-from fedward.sites.manifest import listed_images, read_entries
 from fedward.sites.npz import check_layout, labels_in
+from fedward.sites.site_csv import listed_images, read_entries
 from fedward.sites.site_file import ManifestSite, find_site_file, read_site_file
 
 if TYPE_CHECKING:

@@ -22,7 +22,7 @@ from fedward.sites.decoding import as_image
 from fedward.sites.files import is_dicom, series_files
 from fedward.sites.headers import header_notes, patient_numbers
 from fedward.sites.identifying import identifying_notes
-from fedward.sites.manifest import read_entries
+from fedward.sites.site_csv import read_entries
 from fedward.sites.site_file import ManifestSite, read_site_file
 from fedward.terminal import shortened
 

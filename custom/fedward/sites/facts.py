@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from fedward.sites.decoding import opened
 from fedward.sites.dicom import read_header
 from fedward.sites.files import is_dicom
-from fedward.sites.manifest import read_entries
 from fedward.sites.npz import read_split, used_splits
+from fedward.sites.site_csv import read_entries
 from fedward.sites.site_file import ManifestSite, NpzSite
 
 if TYPE_CHECKING:

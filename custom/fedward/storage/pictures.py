@@ -9,8 +9,8 @@ from typing import Any
 from PIL import Image
 from torch import Tensor
 
-from fedward.storage.checkpoint import save_json
 from fedward.storage.info import FORMAT
+from fedward.storage.model_files import save_json
 
 FOLDER = "reconstructions"
 

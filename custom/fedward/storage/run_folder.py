@@ -17,7 +17,9 @@ from fedward.methods.workflow import State
 from fedward.protocol.versions import versions
 from fedward.storage import audit
 from fedward.storage.audit import AuditLog, now
-from fedward.storage.checkpoint import (
+from fedward.storage.disk import append
+from fedward.storage.info import FORMAT, RunInfo, Status, Summary, read_info
+from fedward.storage.model_files import (
     SiteModels,
     StateT,
     load_state,
@@ -25,8 +27,6 @@ from fedward.storage.checkpoint import (
     save_model,
     save_state,
 )
-from fedward.storage.disk import append
-from fedward.storage.info import FORMAT, RunInfo, Status, Summary, read_info
 from fedward.storage.outputs import REPORT, SHEET, outputs
 from fedward.storage.rows import LOGS, Row, row_of, written
 from fedward.storage.saved_states import SavedStates, recorded_states

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from fedward.digests import file_digest
 from fedward.storage import audit
-from fedward.storage.checkpoint import save_json
+from fedward.storage.model_files import save_json
 
 
 class SavedStates:

@@ -12,8 +12,9 @@ from nvflare.fuel.utils.config_factory import ConfigFactory
 from nvflare.fuel.utils.json_config_loader import JsonConfigLoader
 
 from fedward.errors import ConfigError
+from fedward.flare import message_gate as gate
 from fedward.flare.classes import Role
-from fedward.flare.kits import deployer, gate
+from fedward.flare.kits import deployer
 from fedward.flare.kits.app_check import check
 
 
@@ -21,7 +22,7 @@ class AppCheck(AppValidator):  # type: ignore[misc]
     """Refuses an app with files, or a configuration, that no export has; named in the kits.
 
     FLARE builds it in each process of a kit before it opens a connection. It therefore also puts
-    the gate for messages and the deployer into that process (:mod:`fedward.flare.kits.gate`,
+    the gate for messages and the deployer into that process (:mod:`fedward.flare.message_gate`,
     :mod:`fedward.flare.kits.deployer`).
 
     FLARE looks at an app's configuration before it asks a validator, and reads it as HOCON or YAML

@@ -33,7 +33,7 @@ from nvflare.private.privacy_manager import PrivacyService
 
 from fedward.errors import ConfigError
 from fedward.flare.kits.app_check import check_archive, refused
-from fedward.flare.kits.gate import is_job_id, refusals
+from fedward.flare.message_gate import is_job_id, refusals
 
 _STAGING_PREFIX = ".deploy-"
 """Beginning of the names of folders in which apps are unpacked."""

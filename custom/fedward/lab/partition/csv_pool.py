@@ -8,13 +8,13 @@ from fedward.lab.partition.image_pool import SPLIT_NAMES, ListedImage, image_poo
 from fedward.lab.partition.pool import Pool
 from fedward.label_kinds import SEVERAL_LABELS, kind_of_field
 from fedward.labels import SEPARATOR
-from fedward.sites.decoding import BadRow
-from fedward.sites.image_list import (
+from fedward.sites.any_csv import (
     ImageFinder,
     column_names,
     columns_by_purpose,
     read_image_list,
 )
+from fedward.sites.decoding import BadRow
 from fedward.sites.rendering import PLAIN, Rendering
 from fedward.sites.table import Record
 from fedward.sites.written import check_columns, words
@@ -39,7 +39,7 @@ def read_csv(
         path: of the CSV; see :func:`fedward.sites.table.read_table`.
         folder: of the images.
         classes: those to use; empty: all.
-        columns: purpose (a key of :data:`fedward.sites.image_list.WELL_KNOWN_COLUMNS`) -> name of
+        columns: purpose (a key of :data:`fedward.sites.any_csv.WELL_KNOWN_COLUMNS`) -> name of
             the column; an empty name means that there is no such column. Other columns are found by
             well-known names.
         rendering: how files become images.

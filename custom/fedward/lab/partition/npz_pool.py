@@ -21,7 +21,7 @@ from fedward.lab.partition.pool import (
 )
 from fedward.label_kinds import kind_of_labels
 from fedward.labels import Labels
-from fedward.sites.image_list import GROUP_COLUMNS
+from fedward.sites.any_csv import GROUP_COLUMNS
 from fedward.sites.npz import read_arrays
 
 _UNNAMED = "The labels are numbers. --classes names them, in this order."

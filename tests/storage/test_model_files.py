@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from fedward.errors import RunError
-from fedward.storage.checkpoint import (
+from fedward.storage.model_files import (
     SiteModels,
     StoredState,
     load_state,

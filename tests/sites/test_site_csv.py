@@ -11,7 +11,7 @@ from fedward.config import DataSpec
 from fedward.errors import DataError
 from fedward.sites import Rejected, find_site_file, load_site
 from fedward.sites.data import NO_LABEL_TO_EVALUATE
-from fedward.sites.manifest import read_entries
+from fedward.sites.site_csv import read_entries
 from fedward.sites.site_file import read_site_file
 
 SETS = ("labelled", "unlabelled", "val", "test")

@@ -44,8 +44,8 @@ from nvflare.private.fed.server.server_command_agent import ServerCommandAgent
 from nvflare.security.security import FLAuthorizer
 from nvflare.widgets.fed_event import FedEventRunner, ServerFedEventRunner
 
-from fedward.flare.kits import gate
-from fedward.flare.kits.gate import REQUESTS, RIGHTS, Arrival, arrival_of, place_of, refusal
+from fedward.flare import message_gate as gate
+from fedward.flare.message_gate import REQUESTS, RIGHTS, Arrival, arrival_of, place_of, refusal
 from flare_requests import LOOKED_AT
 
 JOB = "0b5e1f8e-63a4-4d0c-9a4b-5b6f1c1d9f10"
@@ -787,7 +787,7 @@ def command(topic: str, body: Any = "", role: str = "project_admin", **headers: 
 @pytest.fixture
 def policy(monkeypatch: pytest.MonkeyPatch) -> None:
     """The rights that kits come with, at hospital B."""
-    templates = Path(gate.__file__).parent / "templates"
+    templates = Path(gate.__file__).parent / "kits" / "templates"
     rules = json.loads((templates / "authorization.json").read_text())
     monkeypatch.setattr(AuthorizationService, "the_authorizer", None)
     AuthorizationService.initialize(FLAuthorizer("hospital_b", rules))
