@@ -62,7 +62,7 @@ def arrival(receiver: str, neighbour: str, **changes: Any) -> Arrival:
         "neighbour": neighbour,
         "certificate": "its own",
         "passive": passive,
-        "clear": False,
+        "unencrypted_loopback": False,
         "origin": neighbour,
         "destination": receiver,
         "request": None,
@@ -113,8 +113,8 @@ def test_only_flares_ids_are_jobs(text):
         ("server", "hospital-a", {"passive": False}),
         ("server", "hospital-a", {"certificate": None}),
         ("server", "relay.x", {}),
-        ("server", "hospital-a", {"certificate": None, "clear": True}),
-        ("server", USER, {"certificate": None, "clear": True}),
+        ("server", "hospital-a", {"certificate": None, "unencrypted_loopback": True}),
+        ("server", USER, {"certificate": None, "unencrypted_loopback": True}),
         ("server", f"server.{JOB}", {"certificate": None}),
         ("hospital-a", f"hospital-a.{JOB}", {"certificate": None}),
         (f"server.{JOB}", "hospital-a", {}),
@@ -222,7 +222,7 @@ ORDINARY = [
     arrival("hospital-a", "server", request=SHELL),
     arrival("hospital-a", "server", destination=f"hospital-a.{JOB}", origin=f"server.{JOB}"),
     arrival("hospital-a", f"hospital-a.{JOB}", request=("admin", "train.notify_job_status")),
-    arrival("hospital-a", f"hospital-a.{JOB}", clear=True, certificate=None),
+    arrival("hospital-a", f"hospital-a.{JOB}", unencrypted_loopback=True, certificate=None),
     arrival(f"hospital-a.{JOB}", "hospital-a", request=("client_command", "abort")),
     arrival(
         f"hospital-a.{JOB}",
@@ -468,7 +468,7 @@ def test_a_message_is_read_from_its_connection_and_headers():
 
 
 @pytest.mark.parametrize(
-    ("security", "peer", "clear"),
+    ("security", "peer", "unencrypted_loopback"),
     [
         ("clear", "127.0.0.1:4711", True),
         ("clear", "localhost:4711", True),
@@ -478,10 +478,12 @@ def test_a_message_is_read_from_its_connection_and_headers():
         ("mtls", "127.0.0.1:4711", False),
     ],
 )
-def test_only_a_connection_within_the_machine_is_clear(security, peer, clear):
+def test_only_a_connection_within_the_machine_is_unencrypted_loopback(
+    security, peer, unencrypted_loopback
+):
     endpoint = Endpoint("x")
     arrived = arrival_of("server", endpoint, connection("N/A", security, peer), message())
-    assert arrived.clear is clear
+    assert arrived.unencrypted_loopback is unencrypted_loopback
     assert arrival_of("server", endpoint, connection("N/A"), message()).certificate is None
 
 
@@ -533,7 +535,7 @@ def test_a_refused_message_is_dropped_and_audited(installed, monkeypatch):
     passed: list[Message] = []
     monkeypatch.setattr(
         gate,
-        "_FLARES_PROCESS_RECEIVED",
+        "_ORIGINAL_PROCESS_RECEIVED",
         lambda cell, endpoint, connection, message: passed.append(message),
     )
     cell = SimpleNamespace(get_fqcn=lambda: "server")
@@ -575,7 +577,7 @@ def test_a_flood_of_refusals_is_counted_and_not_written(installed, clock):
 def test_the_count_of_a_flood_is_written_with_anybodys_next_message(installed, clock, monkeypatch):
     passed: list[Message] = []
     monkeypatch.setattr(
-        gate, "_FLARES_PROCESS_RECEIVED", lambda *arrived: passed.append(arrived[-1])
+        gate, "_ORIGINAL_PROCESS_RECEIVED", lambda *arrived: passed.append(arrived[-1])
     )
     cell = SimpleNamespace(get_fqcn=lambda: "server")
     heartbeat = message()
@@ -605,7 +607,7 @@ def test_the_count_of_a_flood_is_written_with_anybodys_next_message(installed, c
 def test_a_count_that_cannot_be_written_stops_no_message(installed, clock, monkeypatch):
     passed: list[Message] = []
     monkeypatch.setattr(
-        gate, "_FLARES_PROCESS_RECEIVED", lambda *arrived: passed.append(arrived[-1])
+        gate, "_ORIGINAL_PROCESS_RECEIVED", lambda *arrived: passed.append(arrived[-1])
     )
     for _ in range(21):
         gate.refusals.note("member", "admin:admin", "no")
@@ -640,7 +642,7 @@ def test_a_refusal_is_one_short_line(installed):
 
 
 def test_what_the_gate_cannot_read_does_not_pass(installed, monkeypatch):
-    monkeypatch.setattr(gate, "_FLARES_PROCESS_RECEIVED", lambda *_: pytest.fail("passed"))
+    monkeypatch.setattr(gate, "_ORIGINAL_PROCESS_RECEIVED", lambda *_: pytest.fail("passed"))
     stream = {MessageHeaderKey.CHANNEL: STREAM_CHANNEL, MessageHeaderKey.TOPIC: STREAM_ACK_TOPIC}
     cell = SimpleNamespace(get_fqcn=lambda: "server")
     for odd in (message(**stream, **{StreamHeaderKey.STREAM_ID: [1]}), Message([1], None)):
@@ -661,7 +663,7 @@ def test_a_site_causes_no_events_but_metrics(installed, monkeypatch, event):
     happened: list[Shareable] = []
     monkeypatch.setattr(
         gate,
-        "_FLARES_RECEIVE_EVENT",
+        "_ORIGINAL_RECEIVE_EVENT",
         lambda runner, topic, request, context: happened.append(request),
     )
     asked = Shareable()
@@ -685,7 +687,7 @@ def test_a_site_causes_no_events_but_metrics(installed, monkeypatch, event):
 def test_a_site_speaks_to_the_servers_job_of_itself(installed, monkeypatch, name):
     heard: list[Message] = []
     monkeypatch.setattr(
-        gate, "_FLARES_AUX_COMMUNICATE", lambda agent, request: heard.append(request)
+        gate, "_ORIGINAL_AUX_COMMUNICATE", lambda agent, request: heard.append(request)
     )
     agent = ServerCommandAgent(None, None)
 
@@ -814,7 +816,7 @@ def test_a_site_checks_a_users_right_itself(installed, monkeypatch, topic, role,
     """Whatever the headers ask for: FLARE checks only if the sender says so."""
     obeyed: list[str] = []
     monkeypatch.setattr(
-        gate, "_FLARES_DISPATCH", lambda agent, request: obeyed.append(request.payload.topic)
+        gate, "_ORIGINAL_DISPATCH", lambda agent, request: obeyed.append(request.payload.topic)
     )
     told = {RequestHeader.REQUIRE_AUTHZ: "false", RequestHeader.ADMIN_COMMAND: "check_status"}
     sent = command(topic, role=role, **told)
@@ -833,7 +835,7 @@ OF_A_JOB = sorted(
 @pytest.mark.parametrize("topic", OF_A_JOB)
 @pytest.mark.parametrize("job", ["fedward", "startup", "../hospital-b", "", None])
 def test_a_command_about_no_job_is_not_obeyed(installed, monkeypatch, topic, job):
-    monkeypatch.setattr(gate, "_FLARES_DISPATCH", lambda agent, request: pytest.fail("obeyed"))
+    monkeypatch.setattr(gate, "_ORIGINAL_DISPATCH", lambda agent, request: pytest.fail("obeyed"))
     answer = Agent()._dispatch_request(command(topic, b"", job_id=job))
     assert "it names no job" in answer.payload.body
     assert "it names no job" in installed.read_text()
@@ -842,14 +844,14 @@ def test_a_command_about_no_job_is_not_obeyed(installed, monkeypatch, topic, job
 @pytest.mark.usefixtures("installed")
 def test_reserved_resources_are_given_back_without_a_job(monkeypatch):
     obeyed: list[Message] = []
-    monkeypatch.setattr(gate, "_FLARES_DISPATCH", lambda agent, request: obeyed.append(request))
+    monkeypatch.setattr(gate, "_ORIGINAL_DISPATCH", lambda agent, request: obeyed.append(request))
     sent = command("scheduler.cancel_resource", {}, resource_reserve_token="a token")
     Agent()._dispatch_request(sent)
     assert obeyed == [sent]
 
 
 def test_an_app_is_refused_before_flare_unpacks_it(installed, monkeypatch):
-    monkeypatch.setattr(gate, "_FLARES_DISPATCH", lambda agent, request: pytest.fail("obeyed"))
+    monkeypatch.setattr(gate, "_ORIGINAL_DISPATCH", lambda agent, request: pytest.fail("obeyed"))
     packed = io.BytesIO()
     with zipfile.ZipFile(packed, "w") as archive:
         archive.writestr("custom/pynvml.py", "")

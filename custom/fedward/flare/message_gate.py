@@ -7,19 +7,21 @@ site's process obeys everybody who reaches it, because it checks rights only if 
 header asks for that. Anybody with a startup kit, of any role, can therefore have a command run at
 every hospital. The gate closes both ends:
 
-- A cell accepts a message only from the neighbours that a federation of fedward has: a site from
-  its server and its own jobs, the server from sites, users and its own jobs. FLARE has compared a
-  neighbour's name with the certificate of its connection. The headers are the sender's own words,
-  and must agree with that name.
+- A cell accepts a message only from the neighbours that it has in a federation of fedward: a site
+  from its server and its own jobs, the server from sites, users and its own jobs. FLARE has
+  compared a neighbour's name with the certificate of its connection. The headers are the sender's
+  own words, and must agree with that name.
 - The server forwards nothing from one site or user to another.
 - A request is accepted only if :data:`REQUESTS` names it for this receiver and this sender. FLARE's
-  own diagnosis of networks, with which anybody could stop a cell or give it another server, is not
-  among them.
-- A site's process takes :data:`RIGHTS` from its server and no others, and checks the user's right
-  to each itself.
+  own network diagnostics, with which anybody could stop a cell or connect it to another server, are
+  not among them.
+- A site's process takes from its server only the commands in :data:`RIGHTS`, and checks itself
+  whether the user has the right to each.
 
-A refused message gets no answer. A command of the server that a site does not obey is answered with
-the reason. The participant that refused writes each refusal into its audit log, with the sender.
+A refused message gets no answer. A command from the server that a site does not obey is answered
+with the reason. The participant that refused writes each refusal into its audit log, with the
+sender.
+
 :func:`install` puts all of this into a process. docs/flare_changes.md says what FLARE itself does,
 in which versions.
 """
@@ -44,7 +46,7 @@ from nvflare.apis.fl_constant import (
 from nvflare.apis.fl_context import FLContext
 from nvflare.apis.shareable import Shareable, make_reply
 from nvflare.app_opt.job_launcher.workspace_cell_transfer import WORKSPACE_TRANSFER_CHANNEL
-from nvflare.fuel.f3.cellnet import cell as flares_cell
+from nvflare.fuel.f3.cellnet import cell as flare_cell
 from nvflare.fuel.f3.cellnet.core_cell import CoreCell
 from nvflare.fuel.f3.cellnet.defs import (
     CellChannel,
@@ -100,22 +102,22 @@ Place = Literal["server", "server job", "site", "site job", "user"]
 Request = tuple[str, str]
 """Channel and topic for which a callback is registered; ``*`` is every topic of the channel."""
 
-_EVERYBODY: tuple[Place, ...] = ("server", "server job", "site", "site job", "user")
+_ALL_PLACES: tuple[Place, ...] = ("server", "server job", "site", "site job", "user")
 
-_ALWAYS: Mapping[Request, tuple[Place, ...]] = {
-    (STREAM_CHANNEL, STREAM_ACK_TOPIC): _EVERYBODY,
-    (STREAM_CHANNEL, STREAM_ERROR_TOPIC): _EVERYBODY,
-    (CellChannel.RETURN_ONLY, "*"): _EVERYBODY,
-    (CellChannel.CELLNET, CellChannelTopic.Bye): _EVERYBODY,
+_FOLLOW_UPS: Mapping[Request, tuple[Place, ...]] = {
+    (STREAM_CHANNEL, STREAM_ACK_TOPIC): _ALL_PLACES,
+    (STREAM_CHANNEL, STREAM_ERROR_TOPIC): _ALL_PLACES,
+    (CellChannel.RETURN_ONLY, "*"): _ALL_PLACES,
+    (CellChannel.CELLNET, CellChannelTopic.Bye): _ALL_PLACES,
 }
-"""What follows accepted messages: acknowledgements, errors and answers of streams, and farewells.
+"""Requests that follow accepted ones: acknowledgements and errors of streams, answers, farewells.
 
-Every neighbour may send them. They reach nothing but the sender's own streams and requests that
+Every neighbour may send them. They reach nothing but the sender's own streams and the requests that
 wait for an answer."""
 
 REQUESTS: Mapping[Place, Mapping[Request, tuple[Place, ...]]] = {
     "server": {
-        **_ALWAYS,
+        **_FOLLOW_UPS,
         (CellChannel.SERVER_MAIN, CellChannelTopic.Challenge): ("site", "user"),
         (CellChannel.SERVER_MAIN, CellChannelTopic.Register): ("site", "user"),
         (CellChannel.SERVER_MAIN, CellChannelTopic.Quit): ("site", "user"),
@@ -129,7 +131,7 @@ REQUESTS: Mapping[Place, Mapping[Request, tuple[Place, ...]]] = {
         (WORKSPACE_TRANSFER_CHANNEL, "*"): ("server job",),
     },
     "server job": {
-        **_ALWAYS,
+        **_FOLLOW_UPS,
         (CellChannel.SERVER_COMMAND, "get_task"): ("site job",),
         (CellChannel.SERVER_COMMAND, "submit_update"): ("site job",),
         (CellChannel.SERVER_COMMAND, "*"): ("server",),
@@ -140,14 +142,14 @@ REQUESTS: Mapping[Place, Mapping[Request, tuple[Place, ...]]] = {
         (OBJ_DOWNLOADER_CHANNEL, "*"): ("site job", "server"),
     },
     "site": {
-        **_ALWAYS,
+        **_FOLLOW_UPS,
         (CellChannel.CLIENT_MAIN, "admin"): ("server",),
         (CellChannel.CLIENT_MAIN, TrainingTopic.NOTIFY_JOB_STATUS): ("site job",),
         (OBJ_DOWNLOADER_CHANNEL, "*"): ("site job",),
         (WORKSPACE_TRANSFER_CHANNEL, "*"): ("site job",),
     },
     "site job": {
-        **_ALWAYS,
+        **_FOLLOW_UPS,
         (CellChannel.CLIENT_COMMAND, "*"): ("site",),
         (CellChannel.AUX_COMMUNICATION, ReservedTopic.END_RUN): ("server job",),
         (OBJ_DOWNLOADER_CHANNEL, "*"): ("server job", "site"),
@@ -158,8 +160,8 @@ REQUESTS: Mapping[Place, Mapping[Request, tuple[Place, ...]]] = {
 A topic's own entry takes precedence over that of its channel.
 
 A console sends the files of jobs as streams of FLARE's own kind. A job's process at a site asks
-whether the server's is ready and still runs, and sends its metrics there as events
-(:data:`EVENTS`). The server's says when the run has ended.
+whether the job's process at the server is ready and still runs, and sends its metrics there as
+events (:data:`EVENTS`). The process at the server says when the run has ended.
 
 Models travel as downloads. The address of a download is a secret that an earlier request carried.
 Where FLARE starts a container for each job, the job's process fetches its files from its own site
@@ -178,14 +180,14 @@ RIGHTS: Mapping[str, str | None] = {
 }
 """Command to a site's process -> the right that its user needs in the site's authorization.json.
 
-None: the server gives the command by itself in the course of a job, which the site has checked at
-its deployment. FLARE's other commands (a shell, deletion of folders, logging, statistics of
-processes) do not exist at a site."""
+None means that no right is needed: the server gives the command by itself in the course of a job,
+which the site has checked at its deployment. FLARE's other commands (a shell, deletion of folders,
+logging, statistics of processes) do not exist at a site."""
 
 EVENTS = frozenset({METRICS_AT_SERVER})
 """Events that a site may fire in the server's process of its job.
 
-FLARE would admit any event, such as the one by which a component ends the run, or the one that
+FLARE would admit any event, such as the one with which a component ends the run, or the one that
 starts the server."""
 
 _CLIENT_TYPES: Mapping[Place, str] = {"site": ClientType.REGULAR, "user": ClientType.ADMIN}
@@ -195,28 +197,32 @@ FLARE would also register a person as a site that takes part in jobs."""
 
 _REGISTER: Request = (CellChannel.SERVER_MAIN, CellChannelTopic.Register)
 
-_NAMES_NO_JOB = TrainingTopic.CANCEL_RESOURCE
-"""The one command of a job without the job's id.
+_COMMAND_WITHOUT_JOB_ID = TrainingTopic.CANCEL_RESOURCE
+"""The only command about a job that does not carry the job's id.
 
-It gives back what a check of resources has reserved, by that check's token."""
+It releases what a check of resources has reserved, and names that check's token instead."""
 
 _FETCHING_PREFIX = "ws_transfer_"
 """Beginning of the name of a job's cell while it fetches its files."""
 
-_LOOPBACK = ("127.", "localhost:", "::1", "[::1]")
-"""Beginnings of this machine's own addresses."""
+_LOOPBACK_PREFIXES = ("127.", "localhost:", "::1", "[::1]")
+"""Beginnings of the addresses at which a machine reaches itself."""
 
 _WINDOW_SECONDS = 60.0
 """How long refusals of one sender are counted together."""
 
 _WRITTEN_IN_FULL = 20
-"""Refusals of one sender in a window that are written singly: a flood must not fill the disk."""
+"""Refusals of one sender in a window that are written one by one.
+
+The rest are only counted, because a flood must not fill the disk."""
 
 _LONGEST_NAME = 80
-"""Characters of a sender's name and of an action in the log."""
+"""The most characters of a sender's name, and of an action, in the log."""
 
 _LONGEST_REASON = 400
-"""Characters of a reason in the log: the sender chose what the reason repeats."""
+"""The most characters of a reason in the log.
+
+A reason quotes headers, whose length the sender chooses."""
 
 _log = logging.getLogger(__name__)
 
@@ -236,31 +242,33 @@ class Arrival:
     """The common name in that certificate; None if the connection shows no certificate."""
     passive: bool
     """Whether the neighbour opened the connection."""
-    clear: bool
+    unencrypted_loopback: bool
     """Whether it stays in the machine and is not encrypted, as with kits of earlier versions."""
     origin: str
     """Name of the cell that sent the message, by its header."""
     destination: str
-    """Name of the cell that it is for, by its header."""
+    """Name of the cell that the message is for, by its header."""
     request: Request | None
     """Channel and topic; None for an answer, which reaches only the request that waits for it."""
     foreign_address: bool
     """Whether the message asks the receiver to connect to an address in it."""
     client: str | None = None
-    """Name as which the sender registers, leaves or sends its heartbeat; None if it gives none."""
+    """Name under which the sender registers, leaves or sends heartbeats; None if it gives none."""
     client_type: str | None = None
     """Type as which the sender registers."""
-    stream_to: str | None = None
-    """Cell that gets the stream that is acknowledged; None if no such stream goes on."""
+    stream_receiver: str | None = None
+    """Cell that receives the stream that the message acknowledges.
+
+    None if it acknowledges none, or one that has ended."""
 
     @property
     def sender(self) -> str:
-        """The sender's name for people: from the certificate, else the cell's own name."""
+        """The sender's name for the logs: that in its certificate, or else the name of its cell."""
         return self.certificate or f"{self.neighbour}, without a certificate"
 
 
 def place_of(name: str) -> Place | None:
-    """Return what the cell of that name is.
+    """Return what kind of cell a name belongs to.
 
     None for a cell that no federation of fedward has, such as a relay.
     """
@@ -275,133 +283,143 @@ def place_of(name: str) -> Place | None:
     return None
 
 
-def is_job_id(text: Any) -> bool:
-    """Return whether a text is a job's id as FLARE makes them, and may name a job's folder."""
+def is_job_id(value: Any) -> bool:
+    """Return whether a value is a job's id as FLARE writes it, and so may name a job's folder."""
     try:
-        return isinstance(text, str) and str(uuid.UUID(text)) == text
+        return isinstance(value, str) and str(uuid.UUID(value)) == value
     except ValueError:
         return False
 
 
-def refusal(message: Arrival) -> str:
+def refusal(arrival: Arrival) -> str:
     """Return why a message is refused; empty if it is accepted."""
-    for check in (_connection_refused, _route_refused, _request_refused):
-        reason = check(message)
+    for check in (_connection_refusal, _route_refusal, _request_refusal):
+        reason = check(arrival)
         if reason:
             return reason
     return ""
 
 
-def _connection_refused(message: Arrival) -> str:
-    if message.foreign_address:
+def _connection_refusal(arrival: Arrival) -> str:
+    if arrival.foreign_address:
         return "it names an address to connect to"
-    if not _is_neighbour(message):
-        return f"its connection is not that of a neighbour of {message.receiver}"
-    if not _may_speak_for(message):
-        return f"its connection may not speak for {message.origin!r}"
+    if not _is_neighbour(arrival):
+        return f"its connection is not that of a neighbour of {arrival.receiver}"
+    if not _may_speak_for(arrival):
+        return f"its connection may not speak for {arrival.origin!r}"
     return ""
 
 
-def _route_refused(message: Arrival) -> str:
-    between = f"from {message.origin!r} to {message.destination!r}"
-    if message.destination != message.receiver and not _is_on_the_way(message):
-        return f"nothing is passed on {between}"
-    jobs = {job for job in (_job(message.origin), _job(message.destination)) if job}
+def _route_refusal(arrival: Arrival) -> str:
+    route = f"from {arrival.origin!r} to {arrival.destination!r}"
+    if arrival.destination != arrival.receiver and not _is_on_the_way(arrival):
+        return f"nothing is passed on {route}"
+    jobs = {job for job in (_job_id_of(arrival.origin), _job_id_of(arrival.destination)) if job}
     if len(jobs) > 1:
-        return f"it leads from one job to another, {between}"
+        return f"it leads from one job to another, {route}"
     return ""
 
 
-def _request_refused(message: Arrival) -> str:
-    if message.request is None:
+def _request_refusal(arrival: Arrival) -> str:
+    if arrival.request is None:
         return ""
-    origin = place_of(message.origin)
-    target = place_of(message.destination)
-    if origin is None or target is None or origin not in _senders(target, message.request):
-        channel, topic = message.request
-        return f"no {target} accepts {topic!r} on channel {channel!r} from a {origin}"
-    if message.stream_to not in (None, message.origin):
-        return f"it acknowledges a stream to {message.stream_to!r}"
-    named_another = bool(message.client) and message.client != message.certificate
-    if message.request[0] == CellChannel.SERVER_MAIN and named_another:
-        return f"its connection may not speak for {message.client!r}"
-    if message.request == _REGISTER and message.client_type != _CLIENT_TYPES.get(origin):
-        return f"a {origin} may not register as {message.client_type!r}"
+    origin_place = place_of(arrival.origin)
+    destination_place = place_of(arrival.destination)
+    if (
+        origin_place is None
+        or destination_place is None
+        or origin_place not in _senders(destination_place, arrival.request)
+    ):
+        channel, topic = arrival.request
+        return (
+            f"no {destination_place} accepts {topic!r} on channel {channel!r} from a {origin_place}"
+        )
+    if arrival.stream_receiver not in (None, arrival.origin):
+        return f"it acknowledges a stream to {arrival.stream_receiver!r}"
+    named_another = bool(arrival.client) and arrival.client != arrival.certificate
+    if arrival.request[0] == CellChannel.SERVER_MAIN and named_another:
+        return f"its connection may not speak for {arrival.client!r}"
+    if arrival.request == _REGISTER and arrival.client_type != _CLIENT_TYPES.get(origin_place):
+        return f"a {origin_place} may not register as {arrival.client_type!r}"
     return ""
 
 
-def _is_neighbour(message: Arrival) -> bool:
+def _is_neighbour(arrival: Arrival) -> bool:
     """Return whether the cell at the other end is one that the receiver has a connection with."""
-    here = place_of(message.receiver)
-    beside = place_of(message.neighbour)
-    job_within_machine = message.clear and beside in ("server job", "site job")
-    if message.passive and not message.certificate and not job_within_machine:
+    receiver_place = place_of(arrival.receiver)
+    neighbour_place = place_of(arrival.neighbour)
+    is_job = neighbour_place in ("server job", "site job")
+    job_within_machine = arrival.unencrypted_loopback and is_job
+    if arrival.passive and not arrival.certificate and not job_within_machine:
         return False
-    if here == "server":
-        return message.passive and beside in ("site", "site job", "user", "server job")
-    if here == "server job":
-        return not message.passive and beside == "server"
-    if here == "site":
-        own_job = beside == "site job" and _family(message.neighbour) == message.receiver
-        return own_job if message.passive else beside == "server"
-    if here == "site job":
-        own_site = message.neighbour == _family(message.receiver)
-        return not message.passive and (beside == "server" or own_site)
+    if receiver_place == "server":
+        return arrival.passive and neighbour_place in ("site", "site job", "user", "server job")
+    if receiver_place == "server job":
+        return not arrival.passive and neighbour_place == "server"
+    if receiver_place == "site":
+        own_job = neighbour_place == "site job" and _owner_of(arrival.neighbour) == arrival.receiver
+        return own_job if arrival.passive else neighbour_place == "server"
+    if receiver_place == "site job":
+        own_site = arrival.neighbour == _owner_of(arrival.receiver)
+        return not arrival.passive and (neighbour_place == "server" or own_site)
     return False
 
 
-def _may_speak_for(message: Arrival) -> bool:
+def _may_speak_for(arrival: Arrival) -> bool:
     """Return whether the neighbour may pass on messages of the cell that sent this one."""
-    here = place_of(message.receiver)
-    beside = place_of(message.neighbour)
-    if here == "server":
-        if beside in ("user", "server job"):
-            return message.origin == message.neighbour
-        same_site = _family(message.origin) == _family(message.neighbour)
-        return same_site and place_of(message.origin) in ("site", "site job")
-    if here == "server job":
-        return place_of(message.origin) in ("server", "site", "site job")
-    if beside == "site" and message.origin == message.neighbour:
+    receiver_place = place_of(arrival.receiver)
+    neighbour_place = place_of(arrival.neighbour)
+    if receiver_place == "server":
+        if neighbour_place in ("user", "server job"):
+            return arrival.origin == arrival.neighbour
+        same_site = _owner_of(arrival.origin) == _owner_of(arrival.neighbour)
+        return same_site and place_of(arrival.origin) in ("site", "site job")
+    if receiver_place == "server job":
+        return place_of(arrival.origin) in ("server", "site", "site job")
+    if neighbour_place == "site" and arrival.origin == arrival.neighbour:
         return True
-    if beside == "site job":
-        return message.origin == message.neighbour
-    return place_of(message.origin) in ("server", "server job")
+    if neighbour_place == "site job":
+        return arrival.origin == arrival.neighbour
+    return place_of(arrival.origin) in ("server", "server job")
 
 
-def _is_on_the_way(message: Arrival) -> bool:
+def _is_on_the_way(arrival: Arrival) -> bool:
     """Return whether the receiver lies between origin and destination of the message.
 
     One of the two is always on the server's side: nothing goes from site to site.
     """
-    here = place_of(message.receiver)
-    origin = place_of(message.origin)
-    target = place_of(message.destination)
+    receiver_place = place_of(arrival.receiver)
+    origin_place = place_of(arrival.origin)
+    destination_place = place_of(arrival.destination)
     sites = ("site", "site job")
     servers = ("server", "server job")
-    if here == "server":
-        to_server_job = origin in sites and target == "server job"
-        from_server_job = origin == "server job" and target in sites
+    if receiver_place == "server":
+        to_server_job = origin_place in sites and destination_place == "server job"
+        from_server_job = origin_place == "server job" and destination_place in sites
         return to_server_job or from_server_job
-    if here == "site":
-        to_own_job = origin in servers and _family(message.destination) == message.receiver
-        from_own_job = _family(message.origin) == message.receiver and target in servers
+    if receiver_place == "site":
+        to_own_job = origin_place in servers and _owner_of(arrival.destination) == arrival.receiver
+        from_own_job = (
+            _owner_of(arrival.origin) == arrival.receiver and destination_place in servers
+        )
         return to_own_job or from_own_job
     return False
 
 
-def _family(name: str) -> str:
-    """Return the name of the site, server or user that the cell belongs to."""
+def _owner_of(name: str) -> str:
+    """Return the name of the site, server or user that a cell belongs to."""
     return str(FQCN.split(name)[0])
 
 
-def _job(name: str) -> str | None:
-    """Return the job's id in the name of a job's cell; None for other cells."""
+def _job_id_of(name: str) -> str | None:
+    """Return the id of the job that a cell belongs to; None unless it is a job's cell."""
     if place_of(name) not in ("server job", "site job"):
         return None
     return str(FQCN.split(name)[1]).removeprefix(_FETCHING_PREFIX)
 
 
 def _senders(receiver: Place, request: Request) -> tuple[Place, ...]:
+    """Return the places from which a receiver accepts a request; none if it does not accept it."""
     accepted = REQUESTS.get(receiver, {})
     channel, _ = request
     return accepted.get(request) or accepted.get((channel, "*")) or ()
@@ -420,29 +438,29 @@ def arrival_of(
     if message.get_header(MessageHeaderKey.MSG_TYPE) != MessageType.REQ:
         request = None
     elif request == (STREAM_CHANNEL, STREAM_DATA_TOPIC):
-        request = _streamed(message)
+        request = _request_of_stream(message)
     acknowledged = request == (STREAM_CHANNEL, STREAM_ACK_TOPIC) and destination == receiver
     return Arrival(
         receiver=receiver,
         neighbour=endpoint.name,
         certificate=certificate if certificate != "N/A" else None,
         passive=connection.connector.mode == Mode.PASSIVE,
-        clear=_within_machine(connection),
+        unencrypted_loopback=_is_unencrypted_loopback(connection),
         origin=str(message.get_header(MessageHeaderKey.ORIGIN, "")),
         destination=destination,
         request=request,
         foreign_address=message.get_header(MessageHeaderKey.CONN_URL) is not None,
-        client=_text(message.get_header(CellMessageHeaderKeys.CLIENT_NAME)),
-        client_type=_text(message.get_header(CellMessageHeaderKeys.CLIENT_TYPE)),
-        stream_to=_stream_to(message) if acknowledged else None,
+        client=_text_or_none(message.get_header(CellMessageHeaderKeys.CLIENT_NAME)),
+        client_type=_text_or_none(message.get_header(CellMessageHeaderKeys.CLIENT_TYPE)),
+        stream_receiver=_receiver_of_stream(message) if acknowledged else None,
     )
 
 
-def _text(header: Any) -> str | None:
+def _text_or_none(header: Any) -> str | None:
     return None if header is None else str(header)
 
 
-def _within_machine(connection: Connection) -> bool:
+def _is_unencrypted_loopback(connection: Connection) -> bool:
     """Return whether both ends of a connection without encryption lie on this machine."""
     security = get_param(connection.connector.params, DriverParams.CONNECTION_SECURITY)
     properties = connection.get_conn_properties() or {}
@@ -450,15 +468,17 @@ def _within_machine(connection: Connection) -> bool:
     peer_address = str(properties.get(DriverParams.PEER_ADDR.value, ""))
     return (
         security == ConnectionSecurity.CLEAR
-        and local_address.startswith(_LOOPBACK)
-        and peer_address.startswith(_LOOPBACK)
+        and local_address.startswith(_LOOPBACK_PREFIXES)
+        and peer_address.startswith(_LOOPBACK_PREFIXES)
     )
 
 
-def _streamed(message: Message) -> Request:
+def _request_of_stream(message: Message) -> Request:
     """Return the request that a part of a stream belongs to.
 
-    A part that ends a stream with an error is an error of the stream, and calls nothing else.
+    Each part of a stream carries the channel and topic of the callback that gets the whole stream.
+    A part that ends its stream with an error counts as an error of the stream: it reaches no
+    callback.
     """
     if message.get_header(StreamHeaderKey.ERROR_MSG):
         return STREAM_CHANNEL, STREAM_ERROR_TOPIC
@@ -467,11 +487,11 @@ def _streamed(message: Message) -> Request:
     return channel, topic
 
 
-def _stream_to(message: Message) -> str | None:
+def _receiver_of_stream(message: Message) -> str | None:
     """Return the cell to which this process sends the stream that a message acknowledges.
 
-    FLARE numbers its streams one after another and accepts an acknowledgement, or an error in it,
-    from anybody: a site that knows the number of its own stream could end those to other sites.
+    FLARE numbers its streams consecutively and accepts an acknowledgement, or an error in it, from
+    anybody: a site that knows the number of its own stream could end those to other sites.
     """
     stream = ByteStreamer.tx_task_map.get(message.get_header(StreamHeaderKey.STREAM_ID))
     return str(stream.target) if stream else None
@@ -487,7 +507,7 @@ class Refusals:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._windows: dict[str, _Window] = {}
-        """Sender -> its window, oldest first. One that has ended is removed."""
+        """Sender -> its window, the oldest first. A window that has ended is removed."""
 
     def note(self, sender: str, action: str, reason: str, user: str = "") -> None:
         """Write a refusal.
@@ -496,7 +516,8 @@ class Refusals:
             sender: as :attr:`Arrival.sender`. Refusals of one sender are counted together.
             action: what was asked for.
             reason: why it is refused.
-            user: the user for whom the sender says that it asks. It may invent many names.
+            user: the user for whom the sender claims to ask. Refusals are not counted by this name,
+                because a sender could invent many.
         """
         self.write_counts()
         with self._lock:
@@ -507,7 +528,7 @@ class Refusals:
         _write(f"{sender} for {user}" if user else sender, action, reason)
 
     def write_counts(self) -> None:
-        """Write how many refusals were left out, of each window that has ended."""
+        """Write, for each window that has ended, how many of its refusals were not written."""
         for sender, window in self._ended_windows():
             unwritten = window.count - _WRITTEN_IN_FULL
             if unwritten > 0:
@@ -522,7 +543,7 @@ class Refusals:
             now = time.monotonic()
             for sender, window in self._windows.items():
                 if now - window.start <= _WINDOW_SECONDS:
-                    break  # All further ones began later.
+                    break  # All windows after this one began later.
                 ended.append((sender, window))
             for sender, _ in ended:
                 del self._windows[sender]
@@ -534,8 +555,9 @@ class _Window:
     """The refusals of one sender that are counted together."""
 
     start: float
-    """Time of the first, by the monotonic clock, in seconds."""
+    """Time of the first refusal, by the monotonic clock, in seconds."""
     count: int = 0
+    """Number of refusals so far, whether written or not."""
 
 
 def _printable(text: str) -> str:
@@ -544,26 +566,26 @@ def _printable(text: str) -> str:
 
 
 def _write(sender: str, action: str, reason: str) -> None:
-    user = _printable(sender)[:_LONGEST_NAME]
-    # FLARE's audit log omits some actions by their names, so each gets a name of ours.
+    sender_name = _printable(sender)[:_LONGEST_NAME]
+    # FLARE's audit log omits actions of certain names. A prefix of our own keeps all of them.
     event = f"refused {_printable(action)[:_LONGEST_NAME]}"
     text = _printable(reason)
     if len(text) > _LONGEST_REASON:
         text = f"{text[:_LONGEST_REASON]}..."
-    _log.warning("%s from %s: %s", event, user, text)
-    AuditService.add_event(user=user, action=event, msg=f" {text}")
+    _log.warning("%s from %s: %s", event, sender_name, text)
+    AuditService.add_event(user=sender_name, action=event, msg=f" {text}")
 
 
 refusals = Refusals()
-"""Those of this process."""
+"""The refusals of this process."""
 
 
 def install() -> None:
     """Put the gate into this process, for all its cells; a second call changes nothing.
 
-    The app check of a kit does so (:mod:`fedward.flare.kits.apps`): FLARE builds it in every
-    process of a kit, those of jobs too, before it opens a connection. The simulator has no app
-    check.
+    The app check of a kit calls it (:mod:`fedward.flare.kits.apps`): FLARE builds the app check in
+    every process of a kit, those of jobs too, before the process opens a connection. The simulator
+    has no app check, and so no gate.
     """
     if CoreCell._process_received_msg is _process_received_msg:
         return
@@ -573,14 +595,15 @@ def install() -> None:
     NetManager.get_spec = _get_spec
     FedEventRunner._receive = _receive_event
     ServerCommandAgent._aux_communicate = _aux_communicate
-    flares_cell._is_server_job_cell = _is_server_job_cell
+    flare_cell._is_server_job_cell = _is_server_job_cell
 
 
-_FLARES_PROCESS_RECEIVED = CoreCell._process_received_msg
-_FLARES_REGISTER = FedAdminAgent.register_processor
-_FLARES_DISPATCH = FedAdminAgent._dispatch_request
-_FLARES_RECEIVE_EVENT = FedEventRunner._receive
-_FLARES_AUX_COMMUNICATE = ServerCommandAgent._aux_communicate
+# FLARE's own functions, which :func:`install` replaces and the replacements call.
+_ORIGINAL_PROCESS_RECEIVED = CoreCell._process_received_msg
+_ORIGINAL_REGISTER = FedAdminAgent.register_processor
+_ORIGINAL_DISPATCH = FedAdminAgent._dispatch_request
+_ORIGINAL_RECEIVE_EVENT = FedEventRunner._receive
+_ORIGINAL_AUX_COMMUNICATE = ServerCommandAgent._aux_communicate
 
 
 def _process_received_msg(
@@ -588,11 +611,11 @@ def _process_received_msg(
 ) -> None:
     """Replace ``CoreCell._process_received_msg``: FLARE calls it before it decodes a message."""
     refusals.write_counts()
-    if not isinstance(connection, NullConnection):  # That is a cell's message to itself.
+    if not isinstance(connection, NullConnection):  # FLARE's connection of a cell to itself.
         try:
             arrival = arrival_of(cell.get_fqcn(), endpoint, connection, message)
         except Exception as error:
-            # The sender may have written anything. What the gate cannot read does not pass.
+            # The sender may have written anything. A message that cannot be read does not pass.
             refusals.note(endpoint.name, "message", f"it cannot be read: {type(error).__name__}")
             return
         reason = refusal(arrival)
@@ -600,21 +623,21 @@ def _process_received_msg(
             action = ":".join(arrival.request) if arrival.request else "answer"
             refusals.note(arrival.sender, action, reason)
             return
-    _FLARES_PROCESS_RECEIVED(cell, endpoint, connection, message)
+    _ORIGINAL_PROCESS_RECEIVED(cell, endpoint, connection, message)
 
 
 def _register_processor(agent: FedAdminAgent, processor: RequestProcessor) -> None:
-    """Replace ``FedAdminAgent.register_processor``: a site has only the commands of RIGHTS."""
+    """Replace ``FedAdminAgent.register_processor``: a site has only the commands in RIGHTS."""
     if set(processor.get_topics()) <= set(RIGHTS):
-        _FLARES_REGISTER(agent, processor)
+        _ORIGINAL_REGISTER(agent, processor)
 
 
 def _dispatch_request(agent: FedAdminAgent, request: Message) -> Message:
     """Replace ``FedAdminAgent._dispatch_request``, which checks rights only if the sender asks."""
     command = request.payload
-    reason = _command_refused(command)
+    reason = _command_refusal(command)
     if not reason:
-        return _FLARES_DISPATCH(agent, request)
+        return _ORIGINAL_DISPATCH(agent, request)
     topic = type(command).__name__
     user = ""
     if isinstance(command, Command):
@@ -624,21 +647,23 @@ def _dispatch_request(agent: FedAdminAgent, request: Message) -> Message:
     return new_cell_message({}, error_reply(f"{ERROR_MSG_PREFIX}: {reason}"))
 
 
-def _command_refused(command: Any) -> str:
+def _command_refusal(command: Any) -> str:
     """Return why a site does not obey a command; empty if it does."""
     if not isinstance(command, Command) or command.topic not in RIGHTS:
         return "no such command exists at a site"
     right = RIGHTS[command.topic]
     if right is not None:
-        return _not_entitled(command, right)
-    if command.topic != _NAMES_NO_JOB and not is_job_id(command.get_header(RequestHeader.JOB_ID)):
+        return _right_refusal(command, right)
+    if command.topic != _COMMAND_WITHOUT_JOB_ID and not is_job_id(
+        command.get_header(RequestHeader.JOB_ID)
+    ):
         return "it names no job"
     if command.topic == TrainingTopic.DEPLOY:
-        return _app_refused(command.body)
+        return _app_refusal(command.body)
     return ""
 
 
-def _not_entitled(command: Command, right: str) -> str:
+def _right_refusal(command: Command, right: str) -> str:
     """Return why a command's user does not have a right at this site; empty if the user has it."""
     user = _person(command, "USER")
     context = AuthzContext(user=user, submitter=_person(command, "SUBMITTER"), right=right)
@@ -650,10 +675,10 @@ def _not_entitled(command: Command, right: str) -> str:
     return ""
 
 
-def _app_refused(app: Any) -> str:
-    """Return why an app's list of files is refused; empty if it is not.
+def _app_refusal(app: Any) -> str:
+    """Return why an app's list of files is refused; empty if it is accepted.
 
-    FLARE unpacks an app, to check its signature, before any other check.
+    The list is checked here, because FLARE unpacks an app before it checks anything else.
     """
     try:
         check_archive(app, "site")
@@ -676,18 +701,18 @@ def _person(command: Command, kind: Literal["USER", "SUBMITTER"]) -> Person:
 def _aux_communicate(agent: ServerCommandAgent, request: Message) -> Message:
     """Replace ``ServerCommandAgent._aux_communicate``, which believes the name a site gives itself.
 
-    A site could say under another site's name that this one is still there, and send metrics as
-    its own.
+    Without it, a site could report under another site's name that the other site is still there,
+    and send metrics as if they were that site's.
     """
-    site = _family(str(request.get_header(MessageHeaderKey.ORIGIN, "")))
+    site = _owner_of(str(request.get_header(MessageHeaderKey.ORIGIN, "")))
     payload = request.payload
-    name = None
+    claimed_name = None
     if isinstance(payload, Shareable):
-        name = payload.get_peer_prop(ReservedKey.IDENTITY_NAME, None)
-    if name == site:
-        return _FLARES_AUX_COMMUNICATE(agent, request)
+        claimed_name = payload.get_peer_prop(ReservedKey.IDENTITY_NAME, None)
+    if claimed_name == site:
+        return _ORIGINAL_AUX_COMMUNICATE(agent, request)
     topic = str(request.get_header(MessageHeaderKey.TOPIC))
-    refusals.note(site, topic, f"it calls itself {name!r}")
+    refusals.note(site, topic, f"it calls itself {claimed_name!r}")
     return new_cell_message({MessageHeaderKey.RETURN_CODE: CellReturnCode.INVALID_REQUEST}, None)
 
 
@@ -697,7 +722,7 @@ def _receive_event(
     """Replace ``FedEventRunner._receive``: a site fires no events but those of :data:`EVENTS`."""
     event = request.get_header(FedEventHeader.EVENT_TYPE)
     if isinstance(event, str) and event in EVENTS:
-        return _FLARES_RECEIVE_EVENT(runner, topic, request, fl_ctx)
+        return _ORIGINAL_RECEIVE_EVENT(runner, topic, request, fl_ctx)
     refusals.note("a site of this job", topic, f"no site makes {event!r} happen here")
     return make_reply(ReturnCode.BAD_REQUEST_DATA)
 
@@ -705,9 +730,9 @@ def _receive_event(
 def _is_server_job_cell(_: FqcnInfo) -> bool:
     """Replace ``_is_server_job_cell``, by which FLARE picks the processes that a message may end.
 
-    The server's process of a job would end itself for an answer that cannot be decoded, from any
-    site, and for one site's statement that a message is too large for it. With this replacement
-    that message is lost, and nothing else.
+    In FLARE, a job's process at the server ends itself when any site sends an answer that cannot be
+    decoded, or states that a message is too large for it. With this replacement only the message is
+    lost.
     """
     return False
 

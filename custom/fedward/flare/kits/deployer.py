@@ -1,11 +1,11 @@
 """The deployment of a job's app at a participant.
 
-The app is unpacked in a folder of its own, checked there as a whole, and only then moved to the
-place from which it runs.
+The app is unpacked in a staging folder, checked there as a whole, and only then moved to the folder
+from which it runs.
 
 FLARE 2.9 unpacks an app where it will run, checks it there, and deletes it if a check refuses it.
-If a step raises, nothing is deleted: a stranger's files stay on a path from which FLARE's processes
-import.
+If a step raises an exception, nothing is deleted, and a stranger's files stay on a path from which
+FLARE's processes import.
 """
 
 import copy
@@ -39,18 +39,20 @@ _STAGING_PREFIX = ".deploy-"
 """Beginning of the names of folders in which apps are unpacked."""
 
 _ID_LENGTH = len(str(UUID(int=0)))
-"""Characters of a job's id, and of the name of a folder in which an app is unpacked.
+"""Characters of a job's id.
 
-A path that is short enough in the one is short enough in the other."""
+The name of a staging folder is cut to the same length, so that a path that is short enough for the
+system in the staging folder stays so in the job's folder, and the other way round."""
 
-_SUBMITTERS = {"lead", "project_admin"}
-"""Roles of the people whose jobs may run."""
+_SUBMITTER_ROLES = {"lead", "project_admin"}
+"""Roles of the people who may sign a job's app."""
 
-_one_at_a_time = threading.Lock()
+_deployment_lock = threading.Lock()
+"""Held during a deployment, because each one removes all staging folders that it finds."""
 
 
 def install() -> None:
-    """Replace the ``deploy`` of FLARE's deployer, which server and sites use, by :func:`deploy`."""
+    """Replace ``AppDeployer.deploy``, which FLARE calls at the server and the sites."""
     AppDeployer.deploy = deploy
 
 
@@ -63,24 +65,24 @@ def deploy(
     app_data: bytes,
     fl_ctx: FLContext,
 ) -> str:
-    """Replace ``AppDeployer.deploy``: put a job's app into its place, or return why it is refused.
+    """Replace ``AppDeployer.deploy``: put a job's app in place, or return why it is refused.
 
-    Whatever goes wrong, nothing of the app is left. A refusal is written into the audit log, with
+    Whatever goes wrong, no file of the app is left. A refusal is written into the audit log, with
     the job's submitter.
 
     Args:
-        workspace: the participant's.
-        job_id: the job's; a job that is there already is refused.
-        job_meta: what FLARE knows of the job.
+        workspace: the participant's workspace.
+        job_id: the job's id. A job whose folder exists already is refused.
+        job_meta: what FLARE knows about the job.
         app_name: the name that the job gives to the app.
         app_data: the app, zipped and signed by a lead or a project admin.
         fl_ctx: not used.
 
     Returns:
-        Why the app is refused; empty if it is in its place.
+        Why the app is refused; empty if it is in place.
     """
     try:
-        with _one_at_a_time:
+        with _deployment_lock:
             _put_in_place(workspace, job_id, job_meta, app_name, app_data)
     except (ConfigError, _RefusedByFlareError) as error:
         problem = str(error)
@@ -88,6 +90,7 @@ def deploy(
         problem = f"app: {type(error).__name__}: {error}"
     else:
         return ""
+    # The caller's meta may be malformed too: that must not keep the refusal out of the audit log.
     submitter = job_meta.get(JobMetaKey.SUBMITTER_NAME) if isinstance(job_meta, dict) else None
     refusals.note("server", TrainingTopic.DEPLOY, problem, str(submitter or "nobody"))
     return problem
@@ -96,46 +99,64 @@ def deploy(
 def _put_in_place(
     workspace: Workspace, job_id: str, job_meta: dict[str, Any], app_name: str, app_data: bytes
 ) -> None:
+    """Check a job's app and move it to the job's folder.
+
+    Args:
+        workspace: as in :func:`deploy`, like the other arguments.
+
+    Raises:
+        ConfigError: fedward refuses the app.
+        _RefusedByFlareError: FLARE refuses the app.
+    """
     if not is_job_id(job_id):
         raise refused("job", "an id as FLARE makes them", repr(job_id))
     scope = job_meta.get(JobMetaKey.SCOPE, "")
     if not PrivacyService.is_scope_allowed(scope):
         raise _RefusedByFlareError(f"privacy scope '{scope}' is not allowed")
     check_archive(app_data, "server" if workspace.site_name == SiteType.SERVER else "site")
-    place = Path(workspace.get_run_dir(job_id))
-    if place.exists():
+    job_folder = Path(workspace.get_run_dir(job_id))
+    if job_folder.exists():
         raise refused(f"job {job_id}", "a new one", "one that is here already")
     with _staging_folder(Path(workspace.get_root_dir())) as staging:
-        app = staging / Path(workspace.get_app_dir(job_id)).relative_to(place)
-        app.mkdir(parents=True)
-        unzip_all_from_bytes(app_data, str(app))
-        meta = _checked_meta(workspace, app, job_meta)
+        app_folder = staging / Path(workspace.get_app_dir(job_id)).relative_to(job_folder)
+        app_folder.mkdir(parents=True)
+        unzip_all_from_bytes(app_data, str(app_folder))
+        meta = _checked_meta(workspace, app_folder, job_meta)
         (staging / "fl_app.txt").write_text(app_name, encoding="utf-8")
-        meta_file = Path(workspace.get_job_meta_path(job_id)).relative_to(place)
+        meta_file = Path(workspace.get_job_meta_path(job_id)).relative_to(job_folder)
         (staging / meta_file).write_text(json.dumps(meta, indent=4), encoding="utf-8")
-        os.rename(staging, place)  # Fails where another process has put one there.
+        os.rename(staging, job_folder)  # Fails if another process has filled that folder by then.
 
 
-def _checked_meta(workspace: Workspace, app: Path, job_meta: dict[str, Any]) -> dict[str, Any]:
+def _checked_meta(
+    workspace: Workspace, app_folder: Path, job_meta: dict[str, Any]
+) -> dict[str, Any]:
     """Check an app's signature, its content and its signers' rights.
 
     Returns:
-        The job's meta as FLARE is to keep it.
+        The job's meta, with which FLARE then runs the job.
+
+    Raises:
+        ConfigError: the app is not signed, or not by people who may submit jobs.
+        _RefusedByFlareError: FLARE's own checks refuse the app or one of its signers.
     """
-    root = workspace.get_file_path_in_startup("rootCA.pem")
-    verified, signers = verify_folder_signature_and_get_signers(str(app), root)
+    root_certificate = workspace.get_file_path_in_startup("rootCA.pem")
+    verified, signers = verify_folder_signature_and_get_signers(str(app_folder), root_certificate)
     if not verified or not signers:
         raise refused("app", "a valid signature of its submitter", "none")
-    strangers = [f"{name} ({role})" for name, _, role in signers if role not in _SUBMITTERS]
-    if strangers:
-        expected = f"signed by a {' or '.join(sorted(_SUBMITTERS))}"
-        raise refused("app", expected, ", ".join(strangers))
-    problem, properties = AppAuthzService.validate_app(str(app))
+    other_signers = [
+        f"{name} ({role})" for name, _, role in signers if role not in _SUBMITTER_ROLES
+    ]
+    if other_signers:
+        roles = " or ".join(sorted(_SUBMITTER_ROLES))
+        raise refused("app", f"signed by a {roles}", ", ".join(other_signers))
+    problem, properties = AppAuthzService.validate_app(str(app_folder))
     if problem:
         raise _RefusedByFlareError(problem)
     properties = AppAuthzService.derive_local_app_info(properties, job_meta, workspace.site_name)
     meta = copy.deepcopy(job_meta)
-    # Whether the job brings code is decided here, not by what its sender wrote into the meta.
+    # Whether the job brings its own code (BYOC) is what was found in the app, not what its sender
+    # wrote into the meta.
     meta.pop(AppValidationKey.BYOC, None)
     if properties.get(AppValidationKey.BYOC, False):
         meta[AppValidationKey.BYOC] = True
@@ -158,9 +179,9 @@ class _RefusedByFlareError(Exception):
 
 @contextmanager
 def _staging_folder(kit: Path) -> Iterator[Path]:
-    """Make a folder in a kit, and remove it at the end unless it was moved.
+    """Make a staging folder in a kit, and remove it at the end unless it was moved.
 
-    Folders of processes that were killed are removed first.
+    Staging folders that killed processes have left are removed first.
     """
     for abandoned in kit.glob(f"{_STAGING_PREFIX}*"):
         shutil.rmtree(abandoned, ignore_errors=True)
