@@ -19,7 +19,7 @@ from fedward.storage import chain
 from fedward.storage.audit import fault
 
 Row = Mapping[str, Any]
-"""A line of a log."""
+"""The content of one line of a log."""
 
 
 @dataclass(frozen=True)
@@ -27,14 +27,15 @@ class SiteRecord:
     """A site's log of one run, in which nothing wrong was found."""
 
     file: Path
+    """The log itself."""
     run: str
     """Id of the run."""
     rows: Sequence[Row]
-    """Its lines, except those that quote half a line."""
+    """Content of its lines, except of those that quote the half line that a crash left."""
 
     @property
     def sites(self) -> list[str]:
-        """Names of the sites whose log it is; several, if they share a folder."""
+        """Names of the sites whose log it is: several if they share a folder."""
         return sorted({str(row["site"]) for row in self.rows})
 
     def __str__(self) -> str:
@@ -48,25 +49,29 @@ class SiteRecord:
 
 
 def read_site_log(file: Path, run: str | None = None) -> SiteRecord:
-    """Return a site's log, if its chain is whole and the site answered exchanges in their order.
+    """Read a site's log, and check that its chain is whole and its answers are in order.
 
     Args:
         file: ``answers/<run id>.jsonl`` of a site's own folder, or a copy.
         run: id of the run that it must belong to; by default any.
 
     Raises:
-        RunError: names the first line that is wrong; or the file is not a log, or of another run.
+        RunError: a line is wrong, and the error names the first such line; or the file is not a
+            site's log, or belongs to another run.
     """
     lines, _ = chain.read(file)
-    first = chain.parse(lines[0]) if lines else None
-    start = str(first.get("previous")) if first else run or ""
-    if not lines or (first and not re.fullmatch(r"[0-9a-f]{32}", start)):
-        raise _no_log(file, "something else in line 1" if lines else "nothing")
-    if run and start != run:
-        raise _no_log(file, f"one of run {start}")
+    first_row = chain.parse(lines[0]) if lines else None
+    # The first line of a chain has no line before it, and names the run instead.
+    run_id = str(first_row.get("previous")) if first_row else run or ""
+    if not lines:
+        raise _not_a_site_log(file, "nothing")
+    if first_row and not re.fullmatch(r"[0-9a-f]{32}", run_id):
+        raise _not_a_site_log(file, "something else in line 1")
+    if run and run_id != run:
+        raise _not_a_site_log(file, f"one of run {run_id}")
     rows: list[Row] = []
-    for row in chain.checked(lines, start, str(file)):
-        if "torn" in row:
+    for row in chain.checked(lines, run_id, str(file)):
+        if "torn" in row:  # It quotes the half line that a crash left.
             continue
         try:
             if row["event"] == "answered":
@@ -85,93 +90,103 @@ def read_site_log(file: Path, run: str | None = None) -> SiteRecord:
             problem = f"{type(error).__name__}: {error}"
             raise chain.fault(str(file), row["seq"], expected, problem) from error
         rows.append(row)
-    return SiteRecord(file, start, rows)
+    return SiteRecord(file, run_id, rows)
 
 
 def check_against(
-    folder: Path, rows: Sequence[Row], record: SiteRecord, algorithm: Algorithm[Any]
+    folder: Path, audit_rows: Sequence[Row], record: SiteRecord, algorithm: Algorithm[Any]
 ) -> int:
-    """Compare a site's log with the run of a server.
+    """Compare a site's log with the server's log of the run.
 
     Args:
         folder: the run folder.
-        rows: the lines of its audit log.
+        audit_rows: the lines of its audit log.
         record: the site's log; it may end earlier than the run.
-        algorithm: the run's, which says when models are evaluated.
+        algorithm: the run's algorithm, which says when models are evaluated.
 
     Returns:
-        The number of answers in the audit log that come after the end of the site's log.
+        The number of answers in the audit log to requests after the end of the site's log.
 
     Raises:
-        RunError: names the first line of the audit log that the site's log contradicts.
+        RunError: the site's log contradicts the audit log, and the error names the first such line
+            of the audit log; or it contradicts the numbers in the run folder.
     """
-    asked = {row["hash"]: row for row in rows if row["event"] == "asked"}
-    reached: dict[str, Row] = {}
-    for row in record.rows:
-        _check_request(rows, asked, record, row)
-        line = asked[row["last_hash"]]
-        site = row["site"]
-        reached[site] = max(line, reached.get(site, line), key=itemgetter("seq"))
-    later = 0
-    for before, row in pairwise(rows):
-        if row["event"] != "answered":
+    requests = {row["hash"]: row for row in audit_rows if row["event"] == "asked"}
+    # Site -> the line of the audit log with the last request that is in the site's log.
+    last_requests: dict[str, Row] = {}
+    for site_row in record.rows:
+        _check_request(audit_rows, requests, record, site_row)
+        request = requests[site_row["last_hash"]]
+        site = site_row["site"]
+        last_requests[site] = max(request, last_requests.get(site, request), key=itemgetter("seq"))
+    later_answers = 0
+    # The line before that of the answers holds the request.
+    for request, answered in pairwise(audit_rows):
+        if answered["event"] != "answered":
             continue
-        answered_sites = {*row["details"]["replied"], *row["details"]["evaluated"]}
-        for site in sorted(answered_sites & set(reached)):
-            if before["seq"] > reached[site]["seq"]:
-                later += 1
+        answered_sites = {*answered["details"]["replied"], *answered["details"]["evaluated"]}
+        for site in sorted(answered_sites & set(last_requests)):
+            if request["seq"] > last_requests[site]["seq"]:
+                later_answers += 1
             else:
-                _check_reply(before, row, record, site)
-    last_exchanges = {site: _exchange(line) for site, line in reached.items()}
-    _check_numbers(folder, rows, record, algorithm, last_exchanges)
-    _check_surveys(folder, rows, record, reached)
-    return later
+                _check_reply(request, answered, record, site)
+    last_exchanges = {site: _exchange(request) for site, request in last_requests.items()}
+    _check_numbers(folder, audit_rows, record, algorithm, last_exchanges)
+    _check_surveys(folder, audit_rows, record, last_requests)
+    return later_answers
 
 
 def _check_request(
-    rows: Sequence[Row], asked: Mapping[str, Row], record: SiteRecord, row: Row
+    audit_rows: Sequence[Row], requests: Mapping[str, Row], record: SiteRecord, site_row: Row
 ) -> None:
-    """Check that the server's log holds the request of a site's line, as the site got it."""
-    line = asked.get(row["last_hash"])
-    if line is None or _exchange(line) != (row["round"], row["part"]):
-        raise _contradicted(rows, record, row)
-    if row["task"] == DECRYPT:
+    """Check that the audit log holds a request in a site's log, as the site received it.
+
+    Args:
+        audit_rows: the lines of the audit log.
+        requests: hash -> the line of the audit log with a request.
+        record: the site's log.
+        site_row: the line of it with the request.
+    """
+    request = requests.get(site_row["last_hash"])
+    if request is None or _exchange(request) != (site_row["round"], site_row["part"]):
+        raise _contradicted(audit_rows, record, site_row)
+    if site_row["task"] == DECRYPT:
         return
-    details = line["details"]
-    site = row["site"]
+    details = request["details"]
+    site = site_row["site"]
     sent = {
         "task": details["tasks"].get(site, "idle"),
         "model": details["model"],
         "peers": details["peers"].get(site),
-        "experiment": rows[0]["details"]["experiment"],
+        "experiment": audit_rows[0]["details"]["experiment"],
     }
     for name, value in sent.items():
-        if row[name] != value:
-            place = f"{record.file}, line {row['seq']}"
-            expected = f"the {name} that {site} was sent, {row[name]} ({place})"
-            raise fault(line["seq"], expected, str(value))
+        if site_row[name] != value:
+            place = f"{record.file}, line {site_row['seq']}"
+            expected = f"the {name} that {site} was sent, {site_row[name]} ({place})"
+            raise fault(request["seq"], expected, str(value))
 
 
-def _check_reply(asked: Row, answered: Row, record: SiteRecord, site: str) -> None:
+def _check_reply(request: Row, answered: Row, record: SiteRecord, site: str) -> None:
     """Check that a site's log holds an answer that the server names.
 
     Args:
-        asked: the line of the audit log with the request.
-        answered: the line with the answers to it.
-        record: the site's log, which reaches beyond the request.
+        request: the line of the audit log with the request.
+        answered: the line of the audit log with the answers to it.
+        record: the site's log, which does not end before the request.
         site: name of the site.
     """
     answers = [
         row
         for row in record.rows
         if row["site"] == site
-        and row["last_hash"] == asked["hash"]
+        and row["last_hash"] == request["hash"]
         and row["event"] == "answered"
         and row["task"] != DECRYPT
     ]
     if not answers:
         expected = f"only answers to requests that {site}'s log knows"
-        problem = f"one to line {asked['seq']}, which it does not know"
+        problem = f"one to line {request['seq']}, which it does not know"
         raise fault(answered["seq"], expected, problem)
     update = answered["details"]["updates"].get(site)
     if update and update not in [row["gave"] for row in answers]:
@@ -183,29 +198,33 @@ def _check_reply(asked: Row, answered: Row, record: SiteRecord, site: str) -> No
 
 def _check_numbers(
     folder: Path,
-    rows: Sequence[Row],
+    audit_rows: Sequence[Row],
     record: SiteRecord,
     algorithm: Algorithm[Any],
-    reached: Mapping[str, tuple[int, int]],
+    last_exchanges: Mapping[str, tuple[int, int]],
 ) -> None:
     """Check that metrics.jsonl and binned.jsonl hold exactly the numbers that a site gave.
 
     Args:
         folder: the run folder.
-        rows: the lines of its audit log.
+        audit_rows: the lines of its audit log.
         record: the site's log.
-        algorithm: the run's.
-        reached: site -> the last exchange, by round and part, in its log.
+        algorithm: the run's algorithm.
+        last_exchanges: site -> round and part of the last exchange in the site's log.
     """
-    committed = _committed_evaluations(rows, algorithm)
-    for log, reported in (("metrics", _metrics(folder)), ("binned", _binned(folder))):
-        for site, last_exchange in reached.items():
+    committed = _committed_evaluations(audit_rows, algorithm)
+    reported_numbers: dict[str, Mapping[tuple[str, int], Any]] = {
+        "metrics": _metrics(folder),
+        "binned": _binned(folder),
+    }
+    for log, reported in reported_numbers.items():
+        for site, last_exchange in last_exchanges.items():
             reported_rounds = {round_ for name, round_ in reported if name == site}
             due_rounds = {round_ for name, round_ in committed if name == site}
             for round_ in sorted(reported_rounds | due_rounds):
                 turn = evaluation_turn(algorithm, round_)
                 if turn > last_exchange:
-                    continue
+                    continue  # The site's log ends before the evaluation.
                 digests = _given_digests(record, site, turn, log)
                 where = f"{log}.jsonl, round {round_}, {site}"
                 if round_ in reported_rounds:
@@ -216,7 +235,7 @@ def _check_numbers(
 
 
 def _given_digests(record: SiteRecord, site: str, turn: tuple[int, int], log: str) -> set[Any]:
-    """Return the digests of the numbers that a site gave in an exchange or in later parts of it.
+    """Return the digests of the numbers that a site gave in an exchange or later in its round.
 
     Args:
         record: the site's log.
@@ -232,19 +251,22 @@ def _given_digests(record: SiteRecord, site: str, turn: tuple[int, int], log: st
     return digests - {None}
 
 
-def _committed_evaluations(rows: Sequence[Row], algorithm: Algorithm[Any]) -> set[tuple[str, int]]:
+def _committed_evaluations(
+    audit_rows: Sequence[Row], algorithm: Algorithm[Any]
+) -> set[tuple[str, int]]:
     """Return (site, round) of each evaluation whose numbers the run must hold, by its audit log.
 
-    The numbers are in the run's logs from the next commit on. A run that is resumed drops those of
-    later rounds.
+    The numbers are in the run's logs from the next commit on. A run that is resumed drops the
+    numbers of the rounds after the one from which it goes on.
     """
+    # (site, round of the evaluated model) -> round of the exchange in which the site evaluated it.
     committed: dict[tuple[str, int], int] = {}
     pending: dict[tuple[str, int], int] = {}
-    for before, row in pairwise(rows):
+    for request, row in pairwise(audit_rows):
         event = row["event"]
         details = row["details"]
         if event == "answered":
-            asked_round, part = _exchange(before)
+            asked_round, part = _exchange(request)
             for site in details["evaluated"]:
                 pending[site, _model_round(algorithm, asked_round, part)] = asked_round
         elif event == "committed" or (event == "ended" and details["status"] == "finished"):
@@ -258,38 +280,46 @@ def _committed_evaluations(rows: Sequence[Row], algorithm: Algorithm[Any]) -> se
 
 
 def _model_round(algorithm: Algorithm[Any], asked_round: int, part: int) -> int:
-    """Return the number of rounds after which the model was that an exchange evaluates."""
+    """Return how many rounds had trained the model that an exchange evaluates."""
     round_, first_part = evaluation_turn(algorithm, asked_round)
-    is_after_the_round = round_ == asked_round and first_part <= part
-    return asked_round if is_after_the_round else asked_round - 1
+    is_evaluation_of_round = round_ == asked_round and first_part <= part
+    return asked_round if is_evaluation_of_round else asked_round - 1
 
 
 def _check_surveys(
-    folder: Path, rows: Sequence[Row], record: SiteRecord, reached: Collection[str]
+    folder: Path, audit_rows: Sequence[Row], record: SiteRecord, sites: Collection[str]
 ) -> None:
-    """Check that surveys.jsonl holds exactly the surveys that a site gave."""
-    reported = {}
-    for row in _lines(folder / "surveys.jsonl"):
-        site = row.pop("site")
-        row.pop("round", None)
-        reported[site] = digest(row)
-    replied = set()
-    for line in rows:
-        if line["event"] == "answered":
-            replied |= set(line["details"]["replied"])
-    for site in sorted(reached):
-        surveys = [line.get("survey") for line in record.rows if line["site"] == site]
-        given = {survey for survey in surveys if survey}
-        found = reported.get(site)
-        if found in given:
+    """Check that surveys.jsonl holds exactly the surveys that sites gave.
+
+    Args:
+        folder: the run folder.
+        audit_rows: the lines of its audit log.
+        record: the log of the sites.
+        sites: names of the sites to check.
+    """
+    reported_digests = {}
+    for survey in _lines(folder / "surveys.jsonl"):
+        site = survey.pop("site")
+        survey.pop("round", None)
+        reported_digests[site] = digest(survey)
+    replied_sites = set()
+    for row in audit_rows:
+        if row["event"] == "answered":
+            replied_sites |= set(row["details"]["replied"])
+    for site in sorted(sites):
+        digests = [row.get("survey") for row in record.rows if row["site"] == site]
+        given_digests = {survey_digest for survey_digest in digests if survey_digest}
+        reported_digest = reported_digests.get(site)
+        if reported_digest in given_digests:
             continue
-        if found:
+        if reported_digest:
             raise _other_numbers(f"surveys.jsonl, {site}", record, "others")
-        if given and site in replied:
+        if given_digests and site in replied_sites:
             raise _other_numbers(f"surveys.jsonl, {site}", record, "none")
 
 
 def _other_numbers(where: str, record: SiteRecord, found: str) -> RunError:
+    """Return the error about numbers in the run folder that a site did not give."""
     return RunError(
         where,
         expected=f"the numbers that the site gave, by {record.file}",
@@ -299,7 +329,7 @@ def _other_numbers(where: str, record: SiteRecord, found: str) -> RunError:
 
 
 def _metrics(folder: Path) -> dict[tuple[str, int], list[Any]]:
-    """Return (site, round) -> metric rows as the site gave them."""
+    """Return (site, round) -> the rows of metrics.jsonl, in the form that the site gave."""
     reported: dict[tuple[str, int], list[Any]] = {}
     # Only the first row of a site, round and split names the classes.
     classes: dict[tuple[str, int, str], Any] = {}
@@ -312,57 +342,58 @@ def _metrics(folder: Path) -> dict[tuple[str, int], list[Any]]:
 
 
 def _binned(folder: Path) -> dict[tuple[str, int], Any]:
-    """Return (site, round) -> counts as the site gave them; the last row replaces earlier ones."""
+    """Return (site, round) -> counts of binned.jsonl; the last row replaces earlier ones."""
     return dict(_rows(folder / "binned.jsonl"))
 
 
 def _rows(log: Path) -> Iterator[tuple[tuple[str, int], Any]]:
-    """Yield (site, round) of each row, and its other fields."""
+    """Yield (site, round) of each row of a run's log, and its other fields."""
     for row in _lines(log):
         yield (row.pop("site"), row.pop("round")), row
 
 
 def _lines(log: Path) -> Iterator[dict[str, Any]]:
-    """Yield the rows of a run's log, which may not exist."""
+    """Yield the rows of a run's log; none if it does not exist."""
     if log.exists():
         for line in log.read_text(encoding="utf-8").splitlines():
             yield json.loads(line)
 
 
-def _contradicted(rows: Sequence[Row], record: SiteRecord, row: Row) -> RunError:
+def _contradicted(audit_rows: Sequence[Row], record: SiteRecord, site_row: Row) -> RunError:
     """Return the error about an audit log that lacks a line whose hash a site was shown.
 
     Args:
-        rows: the lines of the audit log.
+        audit_rows: the lines of the audit log.
         record: the site's log.
-        row: its line with the hash.
+        site_row: the line of it with the hash.
     """
-    exchange = (row["round"], row["part"])
-    place = f"{record.file}, line {row['seq']}"
+    exchange = (site_row["round"], site_row["part"])
+    place = f"{record.file}, line {site_row['seq']}"
     expected = (
-        f"the hash {row['last_hash']}, which {row['site']} was shown ({place}) "
-        f"in round {row['round']}, part {row['part']}"
+        f"the hash {site_row['last_hash']}, which {site_row['site']} was shown ({place}) "
+        f"in round {site_row['round']}, part {site_row['part']}"
     )
-    requests = [line for line in rows if line["event"] == "asked"]
-    same = [line["seq"] for line in requests if _exchange(line) == exchange]
-    if same:
+    requests = [row for row in audit_rows if row["event"] == "asked"]
+    same_exchange = [row["seq"] for row in requests if _exchange(row) == exchange]
+    if same_exchange:
         problem = "another: this line or one before it was changed, or some are missing"
-        return fault(same[-1], expected, problem)
-    if None not in exchange:
-        later = [line["seq"] for line in requests if _exchange(line) > exchange]
-        if later:
+        return fault(same_exchange[-1], expected, problem)
+    if None not in exchange:  # A site's line may lack a round or a part.
+        later_exchanges = [row["seq"] for row in requests if _exchange(row) > exchange]
+        if later_exchanges:
             problem = "a later round: lines before this one were removed, or never written"
-            return fault(later[0], expected, problem)
+            return fault(later_exchanges[0], expected, problem)
     problem = "the end of the log: it was cut, or the request is missing"
-    return fault(len(rows) + 1, expected, problem)
+    return fault(len(audit_rows) + 1, expected, problem)
 
 
 def _exchange(row: Row) -> tuple[int, int]:
-    """Return round and part of a line with a request."""
+    """Return round and part of the request in a line of the audit log."""
     return row["details"]["round"], row["details"]["part"]
 
 
-def _no_log(file: Path, found: str) -> RunError:
+def _not_a_site_log(file: Path, found: str) -> RunError:
+    """Return the error about a file that is not a site's log of the run."""
     return RunError(
         f"site's log {file}",
         expected="a site's answers in this run",
