@@ -57,7 +57,7 @@ def fake(tmp_path, monkeypatch):
         (tmp_path / "fake_session.py").write_text(text)
 
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    monkeypatch.setattr(remote, "PROCESS", "fake_session")
+    monkeypatch.setattr(remote, "PROCESS_MODULE", "fake_session")
     return make
 
 
@@ -134,7 +134,7 @@ HANG = "[os.fork() for _ in range(2)], time.sleep(600)"
 
 def test_a_login_that_hangs_ends_with_all_its_processes(kit, fake, monkeypatch):
     fake(login=HANG)
-    monkeypatch.setattr(remote, "LOGIN", 3.0)
+    monkeypatch.setattr(remote, "LOGIN_SECONDS", 3.0)
     before = children()
     began = time.monotonic()
     with pytest.raises(UnreachableError, match="found none to the login in time"):
@@ -145,7 +145,7 @@ def test_a_login_that_hangs_ends_with_all_its_processes(kit, fake, monkeypatch):
 
 def test_a_question_that_hangs_ends_the_session(kit, fake, monkeypatch):
     fake(answer=HANG)
-    monkeypatch.setattr(remote, "ANSWER", 0.5)
+    monkeypatch.setattr(remote, "ANSWER_SECONDS", 0.5)
     before = children()
     with RemoteSession(kit) as session:
         with pytest.raises(
@@ -159,7 +159,7 @@ def test_a_question_that_hangs_ends_the_session(kit, fake, monkeypatch):
 
 def test_a_process_that_hangs_at_the_end_is_killed(kit, fake, monkeypatch):
     fake()
-    monkeypatch.setattr(remote, "_GOODBYE", 0.5)
+    monkeypatch.setattr(remote, "_LOGOUT_SECONDS", 0.5)
     answer_and_ignore_sigterm = [
         "tell(answer=[])",
         "signal = __import__('signal')",
@@ -187,7 +187,7 @@ def test_a_process_that_dies_leaves_its_last_words(kit, fake):
 
 
 def test_a_download_lasts_while_it_grows(kit, fake, tmp_path, monkeypatch):
-    monkeypatch.setattr(remote, "STANDSTILL", 2.0)
+    monkeypatch.setattr(remote, "STANDSTILL_SECONDS", 2.0)
     write_a_file = "pathlib.Path(sys.argv[2], 'transfer', str(i)).write_text('x')"
     write_slowly = f"[({write_a_file}, time.sleep(0.5)) for i in range(8)]"
     fake(answer=f"{write_slowly}, tell(answer=arguments[1])")
@@ -227,7 +227,14 @@ def test_nothing_else_in_the_package_opens_a_session() -> None:
 def test_the_process_ends_with_its_input_while_flare_tries(kit: Path) -> None:
     """Who asks may be killed; nobody listens at the kit's port, and FLARE tries for ten seconds."""
     answers, theirs = os.pipe()
-    command = [sys.executable, "-m", remote.PROCESS, "lead@hospital-a.org", str(kit), str(theirs)]
+    command = [
+        sys.executable,
+        "-m",
+        remote.PROCESS_MODULE,
+        "lead@hospital-a.org",
+        str(kit),
+        str(theirs),
+    ]
     for name in ("client.crt", "client.key", "rootCA.pem"):
         (kit / "startup" / name).write_text("")
     done = subprocess.run(

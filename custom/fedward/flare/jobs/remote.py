@@ -1,7 +1,7 @@
 """FLARE's session in a process of its own, which is killed if the server does not answer in time.
 
 FLARE's threads wait for ever for a server that stands still, even while a session is being closed,
-and nothing in the same process can end them. Questions and answers go through pipes, one line of
+and nothing in the same process can end them. Questions and answers go through pipes, as one line of
 JSON each. What FLARE prints goes into a log of that process. If the process dies, the error quotes
 the end of this log.
 """
@@ -26,31 +26,31 @@ from nvflare.fuel.flare_api.api_spec import ClientInfo, JobInfo, ServerInfo, Sys
 from fedward.errors import RunError
 from fedward.flare.kits.kit import open_kit
 
-PROCESS = "fedward.flare.jobs.session_process"
-"""Module of the process."""
+PROCESS_MODULE = "fedward.flare.jobs.session_process"
+"""Module that the session's process runs."""
 
-LOGIN = 45.0
-"""Seconds for a login, the start of its process included. FLARE itself gives up after 10."""
+LOGIN_SECONDS = 45.0
+"""The most seconds for a login, including the start of its process; FLARE gives up after 10."""
 
-ANSWER = 30.0
-"""Seconds for an answer. FLARE itself gives up after 5."""
+ANSWER_SECONDS = 30.0
+"""The most seconds for an answer; FLARE gives up after 5."""
 
-UPLOAD = 300.0
-"""Seconds for a job on its way to the server."""
+UPLOAD_SECONDS = 300.0
+"""The most seconds for the upload of a job to the server."""
 
-STANDSTILL = 60.0
+STANDSTILL_SECONDS = 60.0
 """Seconds without a further byte after which a download is given up.
 
 The server also needs this time to pack the results."""
 
-_GOODBYE = 3.0
-"""Seconds for a logout and the end of the process."""
+_LOGOUT_SECONDS = 3.0
+"""The most seconds for a logout and the end of the process, which is then killed."""
 
-_UNREACHED = {"NoConnection", "SessionClosed", "InternalError", "FLCommunicationError"}
-"""FLARE's exceptions if the server cannot be reached, or was started again in the meantime."""
+_UNREACHABLE_EXCEPTIONS = {"NoConnection", "SessionClosed", "InternalError", "FLCommunicationError"}
+"""Names of FLARE's exceptions for a server that cannot be reached or has been restarted."""
 
-_LOGIN_ANSWER = "the login"
-"""Name of the process's first answer, for which there is no question."""
+_LOGIN_QUESTION = "the login"
+"""What errors call the process's first answer, which it gives without a question."""
 
 
 class UnreachableError(RunError):
@@ -58,9 +58,10 @@ class UnreachableError(RunError):
 
 
 class RemoteSession:
-    """A FLARE session with the methods, answers and exceptions of FLARE's own.
+    """A FLARE session with the methods, answers and exceptions of FLARE's own session.
 
-    A context manager: when it ends, its process has ended, whatever FLARE waits for.
+    It is a context manager. At the end of the ``with`` block its process has ended, whatever FLARE
+    still waits for.
 
     Args:
         kit: startup kit of a user.
@@ -73,16 +74,16 @@ class RemoteSession:
     """
 
     def __init__(self, kit: Path) -> None:
-        self._where = f"startup kit {kit}"
+        self._kit_description = f"startup kit {kit}"
         self._kit = kit
         user = open_kit(kit, "user").name
         self._log = tempfile.TemporaryFile()  # noqa: SIM115 - open as long as the process
-        self._answers, writing_end = os.pipe()
-        self._unread = b""  # What has come after the last whole line.
-        self._process: subprocess.Popen[bytes] | None
+        self._answer_pipe, writing_end = os.pipe()
+        self._received = b""  # Bytes that came after the last whole line.
+        self._process: subprocess.Popen[bytes] | None  # None once the session has ended.
         try:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", PROCESS, user, str(kit), str(writing_end)],
+                [sys.executable, "-m", PROCESS_MODULE, user, str(kit), str(writing_end)],
                 stdin=subprocess.PIPE,
                 stdout=self._log,
                 stderr=self._log,
@@ -93,9 +94,10 @@ class RemoteSession:
                 start_new_session=True,
             )
         finally:
+            # Only the process holds this end now, so that reading ends when the process does.
             os.close(writing_end)
         try:
-            self._answer(_LOGIN_ANSWER, self._within(LOGIN))
+            self._answer(_LOGIN_QUESTION, self._countdown(LOGIN_SECONDS))
         except BaseException:
             self._kill()
             raise
@@ -107,7 +109,7 @@ class RemoteSession:
         self,
         kind: type[BaseException] | None,
         error: BaseException | None,
-        at: TracebackType | None,
+        traceback: TracebackType | None,
     ) -> None:
         self.close()
 
@@ -119,11 +121,11 @@ class RemoteSession:
         with suppress(OSError):
             self._process.stdin.close()  # At the end of its input the process logs out.
         with suppress(subprocess.TimeoutExpired):
-            self._process.wait(_GOODBYE)
+            self._process.wait(_LOGOUT_SECONDS)
         self._kill()
 
     def get_job_meta(self, job_id: str) -> dict[str, Any]:
-        """Return what FLARE knows of a job."""
+        """Return what FLARE knows about a job."""
         return dict(self._ask("get_job_meta", job_id))
 
     def list_jobs(self) -> list[dict[str, Any]]:
@@ -131,7 +133,7 @@ class RemoteSession:
         return list(self._ask("list_jobs"))
 
     def get_system_info(self) -> SystemInfo:
-        """Return the server's start, the connected sites and the jobs that run."""
+        """Return when the server started, the connected sites and the running jobs."""
         info = self._ask("get_system_info")
         server = ServerInfo(info["status"], info["start_time"])
         clients = [ClientInfo(row["name"], row["last_connect_time"]) for row in info["clients"]]
@@ -143,7 +145,7 @@ class RemoteSession:
         return list(self.get_system_info().client_info)
 
     def get_client_job_status(self) -> list[dict[str, Any]] | None:
-        """Return a row for each job of each site that answers; None if none does."""
+        """Return a row for each job of each site that answers; None if no site does."""
         rows = self._ask("get_client_job_status")
         return None if rows is None else list(rows)
 
@@ -153,7 +155,7 @@ class RemoteSession:
 
     def submit_job(self, folder: str) -> str:
         """Submit a job folder and return the job's id."""
-        return str(self._ask("submit_job", str(Path(folder).resolve()), within=UPLOAD))
+        return str(self._ask("submit_job", str(Path(folder).resolve()), within=UPLOAD_SECONDS))
 
     def clone_job(self, job_id: str) -> str:
         """Submit a job of the server's store once more and return the new job's id."""
@@ -168,16 +170,19 @@ class RemoteSession:
         self._ask("delete_job", job_id)
 
     def download_job_result(self, job_id: str, out: str) -> str:
-        """Fetch a job's results into the folder ``out`` and return the folder that they are in."""
-        growing = _GrowingFiles([self._kit / "transfer", Path(out) / job_id])
+        """Fetch a job's results into the folder ``out``, and return the folder that holds them."""
+        # Files arrive in one or the other of these folders.
+        seconds_left = _DownloadTimeout([self._kit / "transfer", Path(out) / job_id])
         self._send("download_job_result", job_id, str(Path(out).resolve()))
-        return str(self._answer(f"results of job {job_id}", growing))
+        return str(self._answer(f"results of job {job_id}", seconds_left))
 
     def _ask(self, name: str, *arguments: str, within: float | None = None) -> Any:
+        """Call a method of FLARE's session, and return its answer."""
         self._send(name, *arguments)
-        return self._answer(name, self._within(within or ANSWER))
+        return self._answer(name, self._countdown(within or ANSWER_SECONDS))
 
     def _send(self, name: str, *arguments: str) -> None:
+        """Send the process a question: a method of FLARE's session, with its arguments."""
         if not self._process:
             raise self._unreachable("an open session", "one that was given up")
         assert self._process.stdin
@@ -185,55 +190,57 @@ class RemoteSession:
             self._process.stdin.write(json.dumps([name, *arguments]).encode() + b"\n")
             self._process.stdin.flush()
         except OSError as error:
-            raise self._died(name) from error
+            raise self._process_died(name) from error
 
     def _answer(self, name: str, seconds_left: Callable[[], float]) -> Any:
         """Return the answer to the last question.
 
         Args:
-            name: the question's, for errors.
+            name: what errors call the question.
             seconds_left: returns how much longer to wait.
 
         Raises:
-            UnreachableError: the answer does not come in time, or is that there is no server.
-            Exception: FLARE's own, for any other error.
+            UnreachableError: the answer does not come in time, or says that FLARE cannot reach the
+                server.
+            Exception: FLARE's own exception, for any other error.
         """
-        answer = json.loads(self._line(name, seconds_left))
+        answer = json.loads(self._next_line(name, seconds_left))
         if "error" not in answer:
             return answer["answer"]
-        kind, text = answer["error"]
-        if name == _LOGIN_ANSWER and kind in {*_UNREACHED, "AuthenticationError"}:
+        kind, text = answer["error"]  # Name and text of FLARE's exception.
+        if name == _LOGIN_QUESTION and kind in {*_UNREACHABLE_EXCEPTIONS, "AuthenticationError"}:
             raise self._unreachable("a server that accepts it", text)
-        if kind in _UNREACHED:
+        if kind in _UNREACHABLE_EXCEPTIONS:
             raise self._unreachable("an answer from the server", f"{kind}: {text}")
         raise _exception(kind, text)
 
-    def _line(self, name: str, seconds_left: Callable[[], float]) -> bytes:
+    def _next_line(self, name: str, seconds_left: Callable[[], float]) -> bytes:
         """Return the next whole line of the process; kill the process if none comes in time."""
         with selectors.DefaultSelector() as selector:
-            selector.register(self._answers, selectors.EVENT_READ)
-            while b"\n" not in self._unread:
-                left = seconds_left()
-                if left <= 0:
+            selector.register(self._answer_pipe, selectors.EVENT_READ)
+            while b"\n" not in self._received:
+                remaining = seconds_left()
+                if remaining <= 0:
                     self._kill()
                     problem = f"none to {name} in time; it may stand still"
                     raise self._unreachable("an answer from the server", problem)
-                if selector.select(min(left, 1.0)):
-                    received = os.read(self._answers, 1 << 16)
-                    if not received:
-                        raise self._died(name)
-                    self._unread += received
-        line, _, self._unread = self._unread.partition(b"\n")
+                # At least once a second, because the time left of a download grows with its files.
+                if selector.select(min(remaining, 1.0)):
+                    chunk = os.read(self._answer_pipe, 1 << 16)
+                    if not chunk:
+                        raise self._process_died(name)
+                    self._received += chunk
+        line, _, self._received = self._received.partition(b"\n")
         return line
 
     @staticmethod
-    def _within(seconds: float) -> Callable[[], float]:
-        """Return a function that returns how many seconds of a period from now are left."""
+    def _countdown(seconds: float) -> Callable[[], float]:
+        """Return a function that says how many seconds are left of a period that begins now."""
         end = time.monotonic() + seconds
         return lambda: end - time.monotonic()
 
-    def _died(self, name: str) -> UnreachableError:
-        """Return the error about a process that has ended by itself, with the end of its log."""
+    def _process_died(self, name: str) -> UnreachableError:
+        """Return the error for a process that ended by itself; it quotes the end of the log."""
         self._log.seek(0)
         end_of_log = self._log.read()[-1000:].decode(errors="replace").strip()
         last_lines = " ".join(end_of_log.splitlines()[-3:])
@@ -242,14 +249,17 @@ class RemoteSession:
         return self._unreachable("an answer from FLARE", problem)
 
     def _unreachable(self, expected: str, found: str) -> UnreachableError:
+        """Return the error for a server or a process that does not answer."""
         remedy = (
             "Check that the server runs, and the kit with `fedward doctor KIT`. "
             "Jobs at the server may go on."
         )
-        return UnreachableError(self._where, expected=expected, found=found, remedy=remedy)
+        return UnreachableError(
+            self._kit_description, expected=expected, found=found, remedy=remedy
+        )
 
     def _kill(self) -> None:
-        """End the process and all that it started, at once."""
+        """Kill the process and all that it started, and close what belongs to it."""
         process = self._process
         if not process:
             return
@@ -259,41 +269,42 @@ class RemoteSession:
         assert process.stdin
         with suppress(OSError):
             process.stdin.close()
-        os.close(self._answers)
+        os.close(self._answer_pipe)
         self._log.close()
         self._process = None
 
 
-class _GrowingFiles:
-    """Returns how many seconds longer to wait for files that are arriving.
+class _DownloadTimeout:
+    """Says, when called, how many seconds longer to wait for files that are arriving.
 
-    That is ``STANDSTILL`` from when they last grew.
+    The time is over ``STANDSTILL_SECONDS`` after the files last changed in size.
 
     Args:
-        folders: where they arrive; need not exist.
+        folders: folders in which the files arrive; they need not exist.
     """
 
     def __init__(self, folders: list[Path]) -> None:
         self._folders = folders
-        self._bytes = -1
-        self._since = time.monotonic()
+        self._total_bytes = -1
+        self._last_change = time.monotonic()
 
     def __call__(self) -> float:
         total_bytes = sum(_size(path) for folder in self._folders for path in folder.rglob("*"))
-        if total_bytes != self._bytes:
-            self._bytes = total_bytes
-            self._since = time.monotonic()
-        return self._since + STANDSTILL - time.monotonic()
+        if total_bytes != self._total_bytes:
+            self._total_bytes = total_bytes
+            self._last_change = time.monotonic()
+        return self._last_change + STANDSTILL_SECONDS - time.monotonic()
 
 
 def _size(path: Path) -> int:
-    with suppress(OSError):  # It has been moved in the meantime.
+    """Return the size of a file in bytes; 0 if it is gone."""
+    with suppress(OSError):  # FLARE may have moved it in the meantime.
         return path.lstat().st_size
     return 0
 
 
 def _exception(kind: str, text: str) -> Exception:
-    """Return FLARE's exception of that name; a RuntimeError if sessions have no such one."""
+    """Return FLARE's exception of that name; a RuntimeError if its sessions raise none such."""
     exception = getattr(api_spec, kind, None)
     if isinstance(exception, type) and issubclass(exception, Exception):
         return exception(text)

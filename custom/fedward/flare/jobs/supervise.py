@@ -1,9 +1,9 @@
 """Supervision of a run until it has finished.
 
-If a machine or FLARE's job is lost, the run is sent again and continues from its last round. A job
-ends with the server that ran it, and a site that comes back is not given the job that runs. Killed
-job processes are started again without a supervisor: see :mod:`fedward.flare.launchers`. What a
-person stops stays stopped.
+If a machine or FLARE's job is lost, the run is submitted again and continues after its last round.
+That is needed because a job ends with the server that ran it, and because FLARE does not give the
+running job to a site that comes back. Killed job processes are started again without a supervisor:
+see :mod:`fedward.flare.launchers`. What a person stops stays stopped.
 """
 
 import time
@@ -26,14 +26,16 @@ from fedward.flare.jobs.watch import STOPPED, Watch
 from fedward.flare.kits.kit import open_kit
 from fedward.server.progress import progress
 
-_FRUITLESS = 3
-"""Attempts in a row without a further round after which a run is given up."""
+_FRUITLESS_LIMIT = 3
+"""Attempts in a row that finish no further round, after which a run is given up."""
 
-_FLARES_STATUS = set(RunStatus)
-"""Status of a job that may have left results; the watch gives a job other words as its status."""
+_FLARE_STATUSES = set(RunStatus)
+"""FLARE's own statuses, with which a job may have left results.
 
-_FINAL = {RunStatus.FAILED_TO_RUN, RunStatus.FINISHED_CANT_SCHEDULE, STOPPED}
-"""Status after which the run is not sent again: it would fail again, or somebody stopped it."""
+:class:`~fedward.flare.jobs.watch.Watch` has statuses of its own for jobs that have left none."""
+
+_FINAL_STATUSES = {RunStatus.FAILED_TO_RUN, RunStatus.FINISHED_CANT_SCHEDULE, STOPPED}
+"""Statuses after which a run is not sent again: it would fail again, or somebody stopped it."""
 
 _Result = TypeVar("_Result")
 
@@ -45,8 +47,9 @@ class Supervisor:
     Args:
         kit: startup kit of a lead or a project admin.
         job: exported job folder.
-        run: 32 hexadecimal digits that name the run; that of an interrupted run continues it.
-        patience: seconds to wait each time the server cannot be reached.
+        run: the run's id, 32 hexadecimal digits. The id of an interrupted run continues that run.
+        patience: seconds to wait each time for a server that cannot be reached, or for the sites of
+            the last attempt.
         say: receives each event, in one line.
     """
 
@@ -57,21 +60,21 @@ class Supervisor:
     say: Callable[[str], None]
     _reporter: Reporter = field(init=False)
     _user: str = field(init=False)
-    """Name of the user whose kit it is."""
-    _sites: set[str] = field(default_factory=set, init=False)
-    """Sites that have been seen at work on the run."""
-    _called: set[str] = field(default_factory=set, init=False)
+    """Name of the user to whom the kit belongs."""
+    _seen_sites: set[str] = field(default_factory=set, init=False)
+    """Sites that have been seen at work on the run, in any attempt."""
+    _recalled_sites: set[str] = field(default_factory=set, init=False)
     """Sites for which a job was started again and that have not been seen at work since.
 
-    They may refuse the job."""
-    _rounds: int = field(default=0, init=False)
+    They may refuse the job, so that no job is started again for them a second time."""
+    _finished_rounds: int = field(default=0, init=False)
     """Rounds that the run had finished after the last attempt, as far as is known."""
-    _fruitless: int = field(default=0, init=False)
-    """Attempts in a row without a further round."""
-    _refused: bool = field(default=False, init=False)
-    """Whether policies of the sites refuse the job, as they would the next time."""
+    _fruitless_attempts: int = field(default=0, init=False)
+    """Attempts in a row that finished no further round."""
+    _refused_by_sites: bool = field(default=False, init=False)
+    """Whether policies of sites refuse the job; they would do so at the next attempt too."""
     _silent_since: float | None = field(default=None, init=False)
-    """When the server stopped answering; None while it answers."""
+    """Time by the monotonic clock at which the server fell silent; None while it answers."""
 
     def __post_init__(self) -> None:
         self._reporter = Reporter(self.say)
@@ -80,77 +83,87 @@ class Supervisor:
     def finish(self, out: Path) -> Path:
         """Bring the run to its end, and return its folder.
 
-        A job of the run that is at the server already is watched instead of a new one. Results are
-        fetched into ``out``, where the jobs that were stopped from here are recorded too.
+        If the server already has a job of the run, that job is watched, and no new one is sent.
+
+        Args:
+            out: folder into which results are fetched. The jobs that were stopped from here are
+                recorded there too.
 
         Raises:
             RunError: the job is refused, by the server or by too many sites, or stopped by somebody
-                else; three attempts in a row brought no further round; or the server could not be
+                else; three attempts in a row finished no further round; or the server could not be
                 reached for ``patience`` seconds.
-            ConfigError: no job, or a record in ``out`` that cannot be read.
+            ConfigError: the job folder holds no job, or a record in ``out`` cannot be read.
         """
         stopped_jobs = StoppedJobs.of(out, self.run)
         attempt = 0
         while True:
             attempt += 1
-            watch = self._reach(lambda flare: self._start(flare, stopped_jobs))
+            watch = self._reach(lambda session: self._find_or_submit(session, stopped_jobs))
             self.say(f"attempt {attempt}: job {watch.job_id}")
             self._reporter.begin()
-            meta = self._until_end(watch)
-            self._sites |= watch.members
+            meta = self._watch_until_end(watch)
+            self._seen_sites |= watch.members
             try:
-                return self._finished(meta, out)
+                return self._fetched_run(meta, out)
             except UnreachableError:
                 raise
             except RunError as error:
                 self._count_attempt(submit.results(out, meta))
-                if self._refused or meta["status"] in _FINAL:
+                if self._refused_by_sites or meta["status"] in _FINAL_STATUSES:
                     raise
-                if self._fruitless == _FRUITLESS:
-                    self.say(f"given up: {_FRUITLESS} attempts in a row brought no further round")
+                if self._fruitless_attempts == _FRUITLESS_LIMIT:
+                    self.say(
+                        f"given up: {_FRUITLESS_LIMIT} attempts in a row brought no further round"
+                    )
                     raise
-                self.say(str(error) if meta["status"] in _FLARES_STATUS else error.found)
+                # The next attempt is the remedy for the losses that the watch reports, so only what
+                # was found is said of them.
+                self.say(str(error) if meta["status"] in _FLARE_STATUSES else error.found)
 
-    def _start(self, flare: RemoteSession, stopped_jobs: StoppedJobs) -> Watch:
-        """Return a watch over a job of this run that is at the server, or over one sent now."""
-        server = flare.get_system_info()
-        job_id = self._job_at_server(flare, {job.job_id for job in server.job_info})
+    def _find_or_submit(self, session: RemoteSession, stopped_jobs: StoppedJobs) -> Watch:
+        """Return a watch over the job of this run at the server; submit one if there is none."""
+        server = session.get_system_info()
+        job_id = self._job_at_server(session, {job.job_id for job in server.job_info})
         if job_id is None:
-            self._await_sites(flare)
-            server = flare.get_system_info()
-            job_id = submit.submit(flare, self.job, self.run)
-        named: set[str] = set()
+            self._await_sites(session)
+            server = session.get_system_info()
+            job_id = submit.submit(session, self.job, self.run)
+        named_sites: set[str] = set()
         for sites in submit.job_meta(self.job)["deploy_map"].values():
-            named.update(sites)
+            named_sites.update(sites)
         return Watch(
             job_id=job_id,
             server_start=server.server_info.start_time,
-            named=named - {ALL_SITES},
-            called=self._called,
+            named=named_sites - {ALL_SITES},
+            called=self._recalled_sites,
             reporter=self._reporter,
             stopped_jobs=stopped_jobs,
         )
 
-    def _job_at_server(self, flare: RemoteSession, running: Collection[str]) -> str | None:
-        """Return a job of this run that waits or runs at the server, None if there is none.
+    def _job_at_server(self, session: RemoteSession, running: Collection[str]) -> str | None:
+        """Return the id of a job of this run that waits or runs at the server; None without one.
 
-        It may be of an earlier call, or one whose submission was answered too late.
+        An earlier call may have submitted it, or this one if FLARE's answer came too late.
+
+        Args:
+            running: ids of the jobs that the server runs.
         """
-        for job in flare.list_jobs():
+        for job in session.list_jobs():
             if job["job_id"] not in running and job["status"] != RunStatus.SUBMITTED.value:
                 continue
-            meta = flare.get_job_meta(job["job_id"])
+            meta = session.get_job_meta(job["job_id"])
             is_ours = meta.get(JobMetaKey.SUBMITTER_NAME.value) == self._user
             if is_ours and run_of(meta) == self.run:
                 return str(job["job_id"])
         return None
 
-    def _until_end(self, watch: Watch) -> dict[str, Any]:
-        """Look at a job until it has ended; return what :meth:`Watch.look` returns of its end."""
+    def _watch_until_end(self, watch: Watch) -> dict[str, Any]:
+        """Watch a job until it has ended; return what :meth:`Watch.look` then returns."""
 
-        def look_until_end(flare: RemoteSession) -> dict[str, Any]:
+        def look_until_end(session: RemoteSession) -> dict[str, Any]:
             while True:
-                meta = watch.look(flare)
+                meta = watch.look(session)
                 if meta is not None:
                     return meta
                 # Not reset by a login alone: the server might answer nothing else.
@@ -159,33 +172,37 @@ class Supervisor:
 
         return self._reach(look_until_end)
 
-    def _await_sites(self, flare: RemoteSession) -> None:
-        """Wait for the sites of the last attempt: a server that was started again has none yet."""
-        since = time.monotonic()
+    def _await_sites(self, session: RemoteSession) -> None:
+        """Wait for the sites of earlier attempts; a server that was restarted has none at first."""
+        start = time.monotonic()
         reported: set[str] = set()
         while True:
-            connected = {client.name for client in flare.get_connected_client_list()}
-            missing = self._sites - connected
+            connected = {client.name for client in session.get_connected_client_list()}
+            missing = self._seen_sites - connected
             if not missing:
                 return
             names = ", ".join(sorted(missing))
             if missing != reported:
                 self.say(f"waiting for {names} to connect, for {self.patience:.0f} s at most")
                 reported = missing
-            if time.monotonic() - since > self.patience:
+            if time.monotonic() - start > self.patience:
                 self.say(f"going on without {names}")
                 return
             time.sleep(POLL)
 
-    def _finished(self, meta: dict[str, Any], out: Path) -> Path:
-        """Return the folder of the finished run.
+    def _fetched_run(self, meta: dict[str, Any], out: Path) -> Path:
+        """Fetch the results of a job that has ended, and return the folder of the finished run.
+
+        Args:
+            meta: as :meth:`Watch.look` returns it at the end of a job.
+            out: as in :meth:`finish`.
 
         Raises:
-            RunError: it has not finished; another attempt may be worth making.
+            RunError: the run has not finished; another attempt may succeed.
         """
-        if meta["status"] in _FLARES_STATUS:
+        if meta["status"] in _FLARE_STATUSES:
             lost_sites = self._reporter.lost_sites
-            return self._reach(lambda flare: submit.fetch(flare, meta, out, lost_sites))
+            return self._reach(lambda session: submit.fetch(session, meta, out, lost_sites))
         if meta["status"] == STOPPED:
             raise RunError(
                 f"job {meta['job_id']}",
@@ -204,24 +221,27 @@ class Supervisor:
         """Count an attempt that did not bring the run to its end.
 
         Args:
-            run: the folder of what was fetched of it, if anything was.
+            run: the run's folder, with what was fetched; it need not exist.
         """
         rounds = self._reporter.round
-        with suppress(FedwardError):  # It left nothing that could be read.
+        with suppress(FedwardError):  # The attempt may have left nothing that can be read.
             state = progress(run)
             rounds = max(rounds, state["round"])
-            self._refused = bool(state["refused"])
-        self._fruitless = 0 if rounds > self._rounds else self._fruitless + 1
-        self._rounds = rounds
+            self._refused_by_sites = bool(state["refused"])
+        if rounds > self._finished_rounds:
+            self._fruitless_attempts = 0
+        else:
+            self._fruitless_attempts += 1
+        self._finished_rounds = rounds
         self._reporter.round = rounds
 
     def _reach(self, action: Callable[[RemoteSession], _Result]) -> _Result:
-        """Do something at the server; while it cannot be reached, try again until patience ends."""
+        """Do something at the server; while it cannot be reached, retry until patience ends."""
         self._silent_since = None
         while True:
             try:
-                with submit.session(self.kit) as flare:
-                    return action(flare)
+                with submit.session(self.kit) as session:
+                    return action(session)
             except UnreachableError as error:
                 if self._silent_since is None:
                     self._silent_since = time.monotonic()
