@@ -44,27 +44,29 @@ class ExperimentController(ModelController):  # type: ignore[misc]
 
     A run whose folder exists already (:func:`~fedward.flare.places.run_folder`) is continued. The
     job's results hold the run also when it fails, but not one that this job may not continue. An
-    error of the run ends the job as failed, with its text.
+    error of the run ends the job as failed, with the error's text.
 
     Args:
         experiment: everything in an :class:`~fedward.config.Experiment` besides the method and its
             options, as plain JSON values: data, network, seed.
         init: ``folder`` and ``sha256`` of the weights that the run starts from, in the app's
             ``config`` folder.
-        settings: those of the method. The class of one method has their names, types and defaults
-            in its signature.
+        settings: the method's settings. The signature of each method's own class lists their
+            names, types and defaults.
 
     Raises:
         ConfigError: an argument is unknown or has a wrong value.
     """
 
     method: str
+    """Name of the method; each subclass has its own."""
     settings: Settings
-    """Those of the method, checked."""
+    """The method's settings, checked."""
 
     def __init_subclass__(cls, method: str = "", **options: Any) -> None:
         super().__init_subclass__(**options)
         if method:
+            # This names the method's settings, which ``**settings`` hides.
             cls.method = method
             cls.__signature__ = _signature(method)
 
@@ -86,10 +88,10 @@ class ExperimentController(ModelController):  # type: ignore[misc]
         self._metrics: JobMetrics | None = None
 
     def round_purpose(self, round_: int) -> str:
-        """Return what a round is for, in a few words; nothing where all rounds are alike.
+        """Return what a round is for, in a few words; empty if all rounds are alike.
 
         Args:
-            round_: its number, from 1.
+            round_: the round's number, counted from 1.
         """
         return ""
 
@@ -97,12 +99,14 @@ class ExperimentController(ModelController):  # type: ignore[misc]
         """Run the experiment to its end. FLARE calls this in a thread of its own."""
         workspace = self.engine.get_workspace()
         job_id = self.fl_ctx.get_job_id()
-        job = self.fl_ctx.get_prop(FLContextKey.JOB_META) or {}
-        folder = run_folder(workspace, job_id, job)
-        metrics = named_folder(METRICS)
-        if metrics:
-            self._metrics = JobMetrics(metrics, job.get("name", job_id), job_id)
-        init = Source(Path(workspace.get_app_config_dir(job_id)), self.init) if self.init else None
+        job_meta = self.fl_ctx.get_prop(FLContextKey.JOB_META) or {}
+        folder = run_folder(workspace, job_id, job_meta)
+        metrics_folder = named_folder(METRICS)
+        if metrics_folder:
+            self._metrics = JobMetrics(metrics_folder, job_meta.get("name", job_id), job_id)
+        init = None
+        if self.init:
+            init = Source(Path(workspace.get_app_config_dir(job_id)), self.init)
         results = results_folder(workspace, job_id)
         try:
             self.folder = run_experiment(
@@ -117,8 +121,8 @@ class ExperimentController(ModelController):  # type: ignore[misc]
                 site_folders=site_folders(workspace),
                 synthetic=self.engine.get_component(SYNTHETIC),
                 init=init,
-                watch=self._opened,
-                run_id=run_id(job),
+                watch=self._run_changed,
+                run_id=run_id(job_meta),
             )
         except Exception as error:
             if not self.folder:
@@ -137,7 +141,7 @@ class ExperimentController(ModelController):  # type: ignore[misc]
             fl_ctx.get_prop(InfoCollector.CTX_KEY_STATS_COLLECTOR).set_info(STATS, self._stats())
 
     def _stats(self) -> dict[str, Any]:
-        """Return the run's progress; nothing before it has a folder."""
+        """Return the run's progress; empty before the run has a folder."""
         if not self.folder:
             return {}
         try:
@@ -145,18 +149,20 @@ class ExperimentController(ModelController):  # type: ignore[misc]
         except FedwardError as error:
             return {"error": str(error)}
         if stats["status"] == "running":
+            # The round at work follows the last finished one; after the last round there is none.
             stats["purpose"] = self.round_purpose(min(stats["round"] + 1, stats["rounds"]))
         return stats
 
     def _transport(self, folder: Path) -> Transport:
+        """Return the way to the sites, encrypted if the experiment asks for secure aggregation."""
         transport = FlareTransport(self)
         if not self.experiment.secure_aggregation:
             return transport
         adder = Adder(context_of(SERVER, self.fl_ctx))
         return EncryptedTransport(transport, self.experiment, self.algorithm, adder, folder)
 
-    def _opened(self, folder: Path) -> None:
-        """Remember the folder that the run has written to."""
+    def _run_changed(self, folder: Path) -> None:
+        """Remember the run's folder and write its metrics; called at each change of the run."""
         self.folder = folder
         if self._metrics:
             self._metrics(folder)

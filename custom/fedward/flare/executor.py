@@ -1,4 +1,8 @@
-"""A site's half of a FLARE job: unpacks the request, lets the site answer, packs the answer."""
+"""A site's half of a FLARE job: unpacks the request, lets the site answer, packs the answer.
+
+The modules that import PyTorch are imported within functions, so that a site's process that waits
+for a job does not hold it in memory.
+"""
 
 import os
 from collections.abc import Callable
@@ -39,21 +43,21 @@ if TYPE_CHECKING:
 class MonaiTrainerExecutor(Executor):  # type: ignore[misc]
     """Lets a site answer the controller's requests: to train, to evaluate, to ask for labels.
 
-    The trainer is the same for all methods (:mod:`fedward.training.trainer`). What a method
-    minimises is in the method's own file. The experiment is not among the arguments: the executor
-    reads it where the controller does, in the server's file of the same app, so that the two cannot
-    differ. The client is built at the first request.
+    The trainer is the same for all methods (:mod:`fedward.training.trainer`); the loss that a
+    method minimises is in the method's own file. The experiment is not among the arguments: the
+    executor reads it where the controller does, in the server's file of the same app, so that the
+    two cannot differ. The client is made at the first request.
 
     No exception leaves the executor, because FLARE fails the whole job when one site's process
     dies.
 
     Args:
         trainer: the class that runs the training; there is one, MONAI's.
-        device: ``auto``: on a GPU where the site has one; ``cpu``. A device in the site's own file
-            overrules it.
+        device: ``auto`` trains on a GPU where the site has one, ``cpu`` always on the CPU. A device
+            in the site's own file takes precedence.
 
     Raises:
-        ConfigError: another trainer or device.
+        ConfigError: the trainer or the device is not one of these.
     """
 
     def __init__(self, trainer: str = TRAINER, device: Device = "auto") -> None:
@@ -72,14 +76,14 @@ class MonaiTrainerExecutor(Executor):  # type: ignore[misc]
         self._device = device
         self._client: Client | None = None
         self._part = 0
-        """Number in its round of the exchange that was answered last."""
+        """Number, within its round, of the exchange that is answered or was answered last."""
         self._memory = Memory()
 
     def execute(
         self, task_name: str, shareable: Shareable, fl_ctx: FLContext, abort_signal: Signal
     ) -> Shareable:
-        """Return the site's answer; an error becomes an answer that names its kind."""
-        name = fl_ctx.get_identity_name()
+        """Return the site's answer; after an error, an answer that names the kind of error."""
+        site_name = fl_ctx.get_identity_name()
         round_ = None
         try:
             from fedward.protocol.wire import Message
@@ -94,7 +98,7 @@ class MonaiTrainerExecutor(Executor):  # type: ignore[misc]
             )
         except Exception as error:
             self.log_exception(fl_ctx, f"round {round_}: {error}")
-            return pack_answer({"site": name, "round": round_, **_reported(error)}, {})
+            return pack_answer({"site": site_name, "round": round_, **_error_fields(error)}, {})
         # How often this job's process was killed at its site and started again.
         restarts = int(os.environ.get(RESTARTS, "0"))
         if restarts:
@@ -116,14 +120,14 @@ class MonaiTrainerExecutor(Executor):  # type: ignore[misc]
         """
         from fedward.protocol.wire import Message
 
-        leaving = fl_ctx.get_prop(FLContextKey.TASK_RESULT)
+        task_result = fl_ctx.get_prop(FLContextKey.TASK_RESULT)
         try:
-            answer = Message(*unpack(leaving))
+            answer = Message(*unpack(task_result))
             client.log.add(answer)
         except Exception as error:
             self.log_exception(fl_ctx, f"the site's log: {error}")
-            leaving.clear()
-            leaving.set_return_code(ReturnCode.EXECUTION_EXCEPTION)
+            task_result.clear()
+            task_result.set_return_code(ReturnCode.EXECUTION_EXCEPTION)
             return
         exchanges = client.algorithm.requirements.server.exchanges
         for tag, step, value in scalars(answer.meta, self._part, exchanges):
@@ -132,6 +136,7 @@ class MonaiTrainerExecutor(Executor):  # type: ignore[misc]
 
 
 def _new_client(fl_ctx: FLContext, device: Device) -> "Client":
+    """Return the client that answers the requests of this job at this site."""
     from fedward.client.admission import Admission, admit_extensions
     from fedward.client.client import Client
     from fedward.client.site_data import DataSource
@@ -142,27 +147,30 @@ def _new_client(fl_ctx: FLContext, device: Device) -> "Client":
 
     workspace = fl_ctx.get_engine().get_workspace()
     job_id = fl_ctx.get_job_id()
-    name = fl_ctx.get_identity_name()
-    config = Path(workspace.get_app_config_dir(job_id))
-    folder = state_folder(Path(workspace.get_root_dir()))
-    # FLARE says itself whether this is the simulator. A job's id would be the server's word.
+    site_name = fl_ctx.get_identity_name()
+    config_folder = Path(workspace.get_app_config_dir(job_id))
+    site_state = state_folder(Path(workspace.get_root_dir()))
+    # FLARE's own process knows whether it is the simulator. The job's id comes from the server,
+    # which could name a job like one of the simulator's.
     simulated = fl_ctx.get_prop(FLContextKey.SIMULATE_MODE, False) is True
+    # In the simulator there is no policy: Admission's defaults forbid nothing.
     rules = () if simulated else _rules(fl_ctx)
     if rules:
-        # Before the experiment is read, which imports the packages that it names.
-        admit_extensions(name, rules[0], described_in(config))
-    experiment = experiment_in(config)
+        # This comes first, because reading the experiment imports the packages that it names.
+        policy_reader, _ = rules
+        admit_extensions(site_name, policy_reader, described_in(config_folder))
+    experiment = experiment_in(config_folder)
     key = SiteKey(context_of(SITE, fl_ctx)) if experiment.secure_aggregation else None
     algorithm = method_of(experiment)
-    log = SiteLog(folder, name, experiment, algorithm, job_id)
+    log = SiteLog(site_state, site_name, experiment, algorithm, job_id)
     source = DataSource(
-        name,
+        site_name,
         experiment,
-        folder,
+        site_state,
         site_folders(workspace),
         synthetic=fl_ctx.get_engine().get_component(SYNTHETIC),
     )
-    admission = Admission(name, experiment, algorithm, folder, *rules)
+    admission = Admission(site_name, experiment, algorithm, site_state, *rules)
     return Client(source, algorithm, log, admission, key, device=device)
 
 
@@ -171,16 +179,21 @@ def _rules(fl_ctx: FLContext) -> "tuple[Callable[[], Policy], bool]":
     from fedward.flare.privacy import adds_noise
     from fedward.security.policy import FILE, read_policy
 
-    file = Path(fl_ctx.get_engine().get_workspace().get_site_config_dir()) / FILE
+    workspace = fl_ctx.get_engine().get_workspace()
+    file = Path(workspace.get_site_config_dir()) / FILE
     return partial(read_policy, file), adds_noise(fl_ctx.get_prop(FLContextKey.SCOPE_OBJECT))
 
 
-def _reported(error: Exception) -> dict[str, Any]:
-    """Return what the server may know of an error that came before there was a client."""
+def _error_fields(error: Exception) -> dict[str, Any]:
+    """Return the fields of an answer that report an error to the server.
+
+    They are for errors from before there is a client, which reports its own. The text of most
+    errors stays at the site, because it may name files.
+    """
     # The text of a WorkError, such as that of a policy, is written for the server.
     if not isinstance(error, WorkError):
         return {"error": f"{type(error).__name__}: the details are in the site's own log"}
-    reported: dict[str, Any] = {"error": reason(str(error))}
+    fields: dict[str, Any] = {"error": reason(str(error))}
     if getattr(error, "final", False):
-        reported["refused"] = True
-    return reported
+        fields["refused"] = True
+    return fields
