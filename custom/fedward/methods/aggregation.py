@@ -1,4 +1,4 @@
-"""Means of sites' models: weighted, with limits to what one site counts for, or robust to outliers.
+"""Means of sites' models: weighted, with limits on the weight of one site, or robust to outliers.
 
 McMahan, Moore, Ramage, Hampson, Agüera y Arcas: *Communication-efficient learning of deep networks
 from decentralized data*, AISTATS 2017. Yin, Chen, Ramchandran, Bartlett: *Byzantine-robust
@@ -17,28 +17,30 @@ from fedward.methods.settings import Settings
 from fedward.methods.workflow import State
 
 _FEWEST_CAPPED = 3
-"""Smallest number of sites for which counts are capped: two would always count the same."""
+"""Smallest number of sites whose counts are capped: a cap would make any two sites equal."""
 
 _LARGEST_TRIM = 0.5
-"""Largest share that is cut off at either end, which gives the median."""
+"""Largest share of the models that is cut off at either end. It leaves the median."""
 
-_SMALLEST_SHARE = 1e-12
-"""Share of its images that a site counts for at least, where another's weight is lowered.
+_ADDED_SHARE = 1e-12
+"""Part of a site's share of the images that is added to its weight before weights are capped.
 
-Without it, a weight that was rounded to 0 could not take over any of what the other loses."""
+Without it, a site whose weight was rounded to 0 could take over nothing of what another loses."""
 
-_ROUNDING = 1 + 1e-12
-"""Tolerance for rounding: a count at its limit is not above it, and K equal weights are K sites."""
+_TOLERANCE = 1 + 1e-12
+"""Factor that allows for rounding.
+
+With it, a count at its limit is not above the limit, and K equal weights are worth K sites."""
 
 
 def aggregate(
     states: Sequence[State], weights: Sequence[float], settings: Settings
 ) -> dict[str, Tensor]:
-    """Return the mean of models that a job's settings ask for.
+    """Return the kind of mean that a job's settings ask for.
 
-    Without ``robust`` it is :func:`weighted_average`. With it, it is :func:`trimmed_mean` of the
-    models whose weight is above 0, each of which counts once. Arguments and errors are those of
-    these functions.
+    If ``robust`` is ``no``, this is :func:`weighted_average`. Otherwise it is :func:`trimmed_mean`
+    of the models whose weight is above 0, each of which counts once. Arguments and errors are those
+    of these functions.
     """
     if settings.robust == "no":
         return weighted_average(states, weights)
@@ -47,68 +49,71 @@ def aggregate(
     return trimmed_mean(counted, trim)
 
 
-def capped_counts(counts: Sequence[float], largest: float) -> list[float]:
+def capped_counts(counts: Sequence[float], largest_share: float) -> list[float]:
     """Lower counts that are too large a share of all, so that no site decides an average alone.
 
-    ``n_k' = min(n_k, c)`` with the largest c for which no ``n_k'`` is above ``largest`` times
+    ``n_k' = min(n_k, c)`` with the largest c for which no ``n_k'`` is above ``largest_share`` times
     ``Σ_s n_s'``. Sites report their own counts, which nobody else can verify.
 
     Args:
         counts: one finite number >= 0 for each site, such as its images or steps.
-        largest: in (0, 1]. Less than one over the number of counts above 0 has the effect of that.
+        largest_share: in (0, 1]. With K counts above 0, a value below 1 / K has the effect of
+            1 / K.
 
     Returns:
         New counts in the order of the old. Counts that are not lowered are unchanged to the last
-        bit. A site with a larger count never gets a smaller one than another.
+        bit. A site with a larger count than another never gets a smaller new count.
 
-    Raises ConfigError: ``largest`` out of range. Counts are checked where they are used.
+    Raises ConfigError: ``largest_share`` is out of range. Counts are checked where they are used.
 
-    Edge cases: one or two counts above 0: unchanged, because a cap would make any two sites equal.
-    one huge count, largest = 1/2: lowered to the sum of all others.
+    Edge cases: One or two counts above 0 are unchanged, because a cap would make any two sites
+    equal. With ``largest_share`` 1/2, one huge count is lowered to the sum of all others.
     """
-    if not 0 < largest <= 1:
+    if not 0 < largest_share <= 1:
         raise ConfigError(
             "largest_share",
             "Set largest_share to 1 for no cap.",
             expected="above 0, at most 1",
-            found=f"{largest}",
+            found=f"{largest_share}",
         )
     descending = sorted((count for count in counts if count > 0), reverse=True)
     if len(descending) < _FEWEST_CAPPED:
         return list(counts)
-    share = max(largest, 1 / len(descending))
+    share = max(largest_share, 1 / len(descending))
     # If the j largest counts are lowered to c, and R is the sum of the others, then
     # c = s (j c + R) for the share s, and so c = s R / (1 - s j). Find the smallest j for which
-    # the next count is no longer above c.
-    for lowered, count in enumerate(descending):
-        rest = sum(descending[lowered:])
+    # the next count is no longer above c. That is so for j >= 1/s - 1 at the latest, where the
+    # divisor is still above 0.
+    for lowered, next_count in enumerate(descending):
+        sum_of_others = sum(descending[lowered:])
         divisor = 1 - share * lowered
-        if count * divisor <= share * rest * _ROUNDING:
-            cap = max(share * rest / divisor, count)
-            return [min(number, cap) for number in counts]
+        if next_count * divisor <= share * sum_of_others * _TOLERANCE:
+            # Rounding may put the cap just below the next count, which must not be lowered.
+            cap = max(share * sum_of_others / divisor, next_count)
+            return [min(count, cap) for count in counts]
     # Only rounding leads here, where the share is one over the number of counts.
-    return [min(number, descending[-1]) for number in counts]
+    return [min(count, descending[-1]) for count in counts]
 
 
-def capped_weights(weights: Tensor, sizes: Tensor, largest: float) -> Tensor:
-    """Lower weights above ``largest`` times their sum, so that no mean is one site's model.
+def capped_weights(weights: Tensor, sizes: Tensor, largest_share: float) -> Tensor:
+    """Lower weights above ``largest_share`` of their sum, so that no mean is one site's model.
 
-    The sum of the weights stays. Unlike in :func:`capped_counts`, a site whose weight was rounded
-    to 0 takes over its part of what another site loses.
+    The sum of the weights stays the same. Unlike in :func:`capped_counts`, a site whose weight was
+    rounded to 0 takes over its part of what another site loses.
 
     Args:
         weights: (K,) float64 >= 0, not all 0.
         sizes: (K,) float64 >= 0, not all 0, such as numbers of images.
-        largest: in (0, 1].
+        largest_share: in (0, 1].
 
     Returns:
-        (K,) float64; ``weights`` itself where none is too large, or for one or two sites.
+        (K,) float64; ``weights`` itself if none is too large, or if there are one or two sites.
     """
     total = weights.sum()
-    if len(weights) < _FEWEST_CAPPED or bool(weights.max() <= largest * total):
+    if len(weights) < _FEWEST_CAPPED or bool(weights.max() <= largest_share * total):
         return weights
-    shares = weights / total + _SMALLEST_SHARE * sizes / sizes.sum()
-    capped = torch.tensor(capped_counts(shares.tolist(), largest), dtype=torch.float64)
+    shares = weights / total + _ADDED_SHARE * sizes / sizes.sum()
+    capped = torch.tensor(capped_counts(shares.tolist(), largest_share), dtype=torch.float64)
     return capped * (total / capped.sum())
 
 
@@ -127,20 +132,20 @@ def effective_number(weights: Sequence[float]) -> float:
     Returns:
         A number from 1 to the number of weights above 0; 0 where there are none.
     """
-    largest = max(weights, default=0.0)
-    if not largest:
+    largest_weight = max(weights, default=0.0)
+    if not largest_weight:
         return 0.0
-    # Scaled, because squares of large counts would overflow, and those of small ones vanish.
-    shares = [weight / largest for weight in weights]
-    return sum(shares) ** 2 / sum(share * share for share in shares)
+    # Scaled, because squares of large weights would overflow, and those of small ones vanish.
+    scaled_weights = [weight / largest_weight for weight in weights]
+    return sum(scaled_weights) ** 2 / sum(scaled * scaled for scaled in scaled_weights)
 
 
 def levelled_weights(weights: Sequence[float], sizes: Sequence[float], least: float) -> list[float]:
     """Move weights towards equal ones until an average is worth ``least`` equally weighted sites.
 
-    ``w_k' = (1 - a) w_k + a W / K`` with ``W = Σ_s w_s``, over the K sites of a size above 0. a is
-    the smallest number in [0, 1] for which :func:`effective_number` is at least ``least``:
-    ``1 - a = √((1 / least - 1 / K) / (Σ_k (w_k / W)² - 1 / K))``.
+    ``w_k' = (1 - a) w_k + a W / K`` with ``W = Σ_s w_s``, over the K sites that have a size > 0.
+    Here a is the smallest number in [0, 1] for which :func:`effective_number` is at least
+    ``least``: ``1 - a = √((1 / least - 1 / K) / (Σ_k (w_k / W)² - 1 / K))``.
 
     Args:
         weights: one finite number >= 0 for each site, not all 0.
@@ -156,24 +161,27 @@ def levelled_weights(weights: Sequence[float], sizes: Sequence[float], least: fl
     Raises ConfigError: fewer than ``least`` sites have a size above 0, so that no weights would
     suffice. The server discards a round with so few replies before it averages.
 
-    Edge cases: ``least`` = K: equal weights. a weight of 0 at a site with images: raised. one site,
-    ``least`` = 1: unchanged.
+    Edge cases: With ``least`` = K all weights become equal. A weight of 0 of a site with images is
+    raised too. One site with ``least`` = 1 keeps its weight.
     """
-    if effective_number(weights) * _ROUNDING >= least:
+    if effective_number(weights) * _TOLERANCE >= least:
         return list(weights)
-    sites = sum(size > 0 for size in sizes)
-    if sites < least:
+    sites_with_size = sum(size > 0 for size in sizes)
+    if sites_with_size < least:
         raise ConfigError(
             "aggregation.levelled_weights",
             "Average no fewer replies than minimum_replies.",
             expected=f"at least {least:g} sites with images, or steps",
-            found=f"{sites}",
+            found=f"{sites_with_size}",
         )
     total = sum(weights)
+    equal_share = 1 / sites_with_size
     pairs = list(zip(weights, sizes, strict=True))
-    spread = sum((weight / total - 1 / sites) ** 2 for weight, size in pairs if size > 0)
-    scale = math.sqrt((1 / least - 1 / sites) / spread)
-    shift = (1 - scale) * (total / sites)
+    # Above 0, because equal weights are worth K >= least sites and were returned above.
+    spread = sum((weight / total - equal_share) ** 2 for weight, size in pairs if size > 0)
+    # scale is 1 - a, and shift is a W / K.
+    scale = math.sqrt((1 / least - equal_share) / spread)
+    shift = (1 - scale) * (total / sites_with_size)
     levelled = []
     for weight, size in pairs:
         if size > 0:
@@ -196,7 +204,8 @@ def weighted_average(states: Sequence[State], weights: Sequence[float]) -> dict[
     Args:
         states: one or more state_dicts on one device with equal keys, shapes and dtypes, in any key
             order.
-        weights: one finite number >= 0 a state, such as its number of images; their sum is > 0.
+        weights: one finite number >= 0 for each state, such as the number of images it was trained
+            on; their sum is > 0.
 
     Returns:
         A new dict in the key order and the dtypes of the first state, sharing no memory with it.
@@ -207,10 +216,10 @@ def weighted_average(states: Sequence[State], weights: Sequence[float]) -> dict[
     or not finite (the error names its index); a sum of weights that is 0 or overflows; keys, shapes
     or dtypes that differ from those of the first state (the error names state and key).
 
-    Edge cases: one state, or equal float32 states, whatever the weights: returned exactly. weight
-    0: the state is checked but contributes nothing, not even its NaN; if it comes first, integer
-    tensors are still its own. NaN, infinity: propagate to the elements they are in, because replies
-    are checked when they arrive.
+    Edge cases: One state, or equal float32 states, are returned exactly, whatever the weights. A
+    state of weight 0 is checked but contributes nothing, not even its NaN; if it is the first, the
+    integer tensors are still its own. NaN and infinity propagate to the elements that they are in,
+    because replies are checked when they arrive.
 
     Deviates: common implementations average ``num_batches_tracked`` as a float and truncate it on
     loading. A count of batches has no meaningful average, and only BatchNorm without momentum reads
@@ -233,7 +242,7 @@ def moving_average(average: State, model: State, decay: float, rounds: int) -> d
     Args:
         average: a_{t-1}; empty before the first round.
         model: w_t, with the same keys, shapes and dtypes.
-        decay: d in [0, 1); 0: the model itself.
+        decay: d in [0, 1); with 0 the average is the model itself.
         rounds: t, at least 1.
 
     Returns:
@@ -243,6 +252,7 @@ def moving_average(average: State, model: State, decay: float, rounds: int) -> d
     Raises ConfigError: as :func:`weighted_average`.
     """
     if not average:
+        # The average of one model is a copy of it.
         return weighted_average([model], [1])
     share = (1 - decay) / (1 - decay**rounds)
     return weighted_average([model, average], [share, 1 - share])
@@ -271,9 +281,9 @@ def trimmed_mean(states: Sequence[State], trim: float) -> dict[str, Tensor]:
 
     Raises ConfigError: no state, ``trim`` out of range, or keys, shapes or dtypes that differ.
 
-    Edge cases: one or two models, or β = 0: the plain mean. three models, β > 0: the median. equal
-    states: returned exactly. infinity: cut off as any other outlier. NaN: counts as the largest
-    value; replies are checked on arrival.
+    Edge cases: Of one or two models, or with β = 0, it is the plain mean; of three models with
+    β > 0, the median. Equal states are returned exactly. Infinity is cut off like any other
+    outlier. NaN counts as the largest value; replies are checked on arrival.
 
     Deviates: the paper cuts off ``β K``, which need not be whole. It is rounded up here, so that
     the mean of a few models is protected too.
@@ -289,6 +299,7 @@ def trimmed_mean(states: Sequence[State], trim: float) -> dict[str, Tensor]:
     require_keys(where, states)
     # Rounded first, because 0.2 · 5 in floating point may be a little above 1.
     wanted_cut = math.ceil(round(trim * len(states), 9))
+    # At least one value must remain.
     cut = min(wanted_cut, (len(states) - 1) // 2)
     return {key: _trimmed_key(where, states, cut, key) for key in states[0]}
 
@@ -309,7 +320,8 @@ def _average_key(where: str, states: Sequence[State], shares: Sequence[float], k
     first = next(tensors)
     total = torch.zeros_like(first, dtype=torch.float64)
     for share, tensor in zip(shares, chain([first], tensors), strict=True):
-        if share > 0:  # 0 · NaN would be NaN
+        # Skipped rather than added with a factor of 0, because 0 · NaN is NaN.
+        if share > 0:
             total.add_(tensor, alpha=share)
     if not first.is_floating_point():
         return first.clone()
@@ -360,12 +372,12 @@ def require_keys(where: str, states: Sequence[State]) -> None:
     The error begins with ``where``.
     """
     for index, state in enumerate(states):
-        different = set(states[0]).symmetric_difference(state)
-        if different:
+        differing_keys = set(states[0]).symmetric_difference(state)
+        if differing_keys:
             raise _mismatch(
                 where,
                 index,
-                min(different),
+                min(differing_keys),
                 expected="the keys of state 0",
                 found="a missing or an additional key",
             )

@@ -19,15 +19,16 @@ from fedward.seeds import numpy_generator
 
 
 class FedAvg(Algorithm[ServerState]):
-    """Supervised federated averaging: a lower bound with few labels, an upper bound with all.
+    """Supervised federated averaging: the lower bound with few labels, the upper bound with all.
 
     What happens with fewer replies than asked for:
 
     - some sites fail: the mean is taken over those that replied
-    - none replies: the model stays; three such rounds in a row end the run
-    - a site without labels: takes no step and is reported, its weight is 0, never 1
-    - late or second reply: not used: the first answer within the time stands
-    - NaN, wrong shape, missing: refused on arrival, with the site's name; counts as failed
+    - no site replies: the model stays, and three such rounds in a row end the run
+    - a site has no labels: it takes no step and is reported; its weight is 0, never 1
+    - a reply is late, or the site's second: it is not used; the first reply in time counts
+    - a reply has NaN, a wrong shape or a missing tensor: it is refused on arrival, the error names
+      the site, and the site counts as failed
     """
 
     settings_type = Settings
@@ -45,12 +46,12 @@ class FedAvg(Algorithm[ServerState]):
         )
 
     def phases(self, task: str, round_: int, labelled: int) -> Sequence[Phase]:
-        """Return cross-entropy."""
+        """Return one phase that minimises cross-entropy."""
         rate = rate_of_round(self.settings.learning_rate, round_, self.settings)
         return [Phase(Supervised(), rate)]
 
     def rounds(self, state: ServerState, federation: Federation) -> Rounds:
-        """Go through the rounds of McMahan et al., Algorithm 1."""
+        """Run the rounds of McMahan et al., Algorithm 1."""
         return federated_averaging(state, federation, self.settings, self.weight)
 
 
@@ -61,14 +62,16 @@ def federated_averaging(
     weight: Weight,
     task: str = "train",
 ) -> Rounds:
-    """Go through McMahan et al., Algorithm 1, with ``n`` of the sites in each round.
+    """Run McMahan et al., Algorithm 1, with ``settings.participants`` of the sites in each round.
 
-    The server then takes the mean, or steps towards it (:func:`~.server_optimizer.advance`).
+    At the end of a round the server takes the mean as its model, or makes a step towards it
+    (:func:`~.server_optimizer.advance`).
     """
     while state.round < settings.rounds:
         round_ = state.round + 1
         sites = draw_participants(federation.sites, settings.participants, federation.seed, round_)
-        updates = yield Exchange(round_, state.model, {site: ClientTask(task) for site in sites})
+        tasks = {site: ClientTask(task) for site in sites}
+        updates = yield Exchange(round_, state.model, tasks)
         mean = mean_of(updates, task, weight, settings, state.model, federation.effective_replies)
         advance(state, mean, settings, federation.parameters)
         state.round = round_
@@ -80,14 +83,18 @@ def draw_participants(
     """Return ``count`` sites drawn uniformly without replacement, sorted.
 
     All sites are returned where there are no more than ``count``, or where it is None. ``purpose``
-    separates the draws of a run, as in :func:`fedward.seeds.derive`; mostly it is the round.
+    separates the draws of a run, as in :func:`fedward.seeds.derive`; usually it is the round.
     """
+    # A permutation of indices, so that a seed draws the same places whatever the sites' names are.
     order = numpy_generator(seed, "participants", *purpose).permutation(len(names))
     return sorted(names[index] for index in order[:count])
 
 
 def steps_taken(task: str, labelled: int, unlabelled: int, steps: int) -> int:
-    """Weight a site by its steps: with FedVC all take equally many, and the mean is a plain one."""
+    """Weight a site by its steps.
+
+    With FedVC all sites take the same number of steps, so that all have the same weight.
+    """
     return steps
 
 
@@ -96,17 +103,17 @@ def mean_of(
     task: str,
     weight: Weight,
     settings: Settings,
-    otherwise: State,
+    fallback: State,
     least: float,
 ) -> State:
     """Return the mean of the replies that took steps for a task.
 
     Args:
         updates: accepted replies.
-        task: what they were asked for.
-        weight: what a site counts for, before counts are capped and levelled.
-        settings: the job's: the cap, and a robust mean in place of the weighted one.
-        otherwise: returned where no reply has any weight.
+        task: the task that the sites were given.
+        weight: computes what a site counts for, before weights are capped and levelled.
+        settings: the job's settings, which limit a site's share and may ask for a robust mean.
+        fallback: the model to return where no reply has any weight.
         least: effective number of replies that the mean must be worth,
             :attr:`Federation.effective_replies`.
     """
@@ -115,6 +122,7 @@ def mean_of(
         float(weight(task, update.labelled, update.unlabelled, update.steps)) for update in trained
     ]
     if not any(weights):
-        return otherwise
-    counts = levelled_weights(capped_counts(weights, settings.largest_share), weights, least)
-    return aggregate([update.state for update in trained], counts, settings)
+        return fallback
+    capped = capped_counts(weights, settings.largest_share)
+    levelled = levelled_weights(capped, weights, least)
+    return aggregate([update.state for update in trained], levelled, settings)

@@ -1,4 +1,4 @@
-"""FedProx: supervised sites that do not stray far from the model they received.
+"""FedProx: supervised training that stays close to the model that a site received.
 
 Li, Sahu, Zaheer, Sanjabi, Talwalkar, Smith: *Federated optimization in heterogeneous networks*,
 MLSys 2020.
@@ -12,7 +12,13 @@ from torch import Tensor, nn
 
 from fedward.methods.algorithm import Algorithm
 from fedward.methods.distances import images_of_group
-from fedward.methods.groups import SUPERVISED, GroupedState, Groups, WFedAvgSettings, by_distance
+from fedward.methods.groups import (
+    SUPERVISED,
+    GroupedState,
+    Groups,
+    WFedAvgSettings,
+    group_requirements,
+)
 from fedward.methods.local import Batch, Losses, Objective, Phase, RoundInputs
 from fedward.methods.schedule import rate_of_round
 from fedward.methods.supervised import Supervised
@@ -27,13 +33,13 @@ def proximal(parameters: list[Tensor], anchors: list[Tensor]) -> Tensor:
 
     Args:
         parameters: w, one or more tensors.
-        anchors: w_0, tensors of the same shapes; they get no gradient.
+        anchors: w_0, tensors of the same shapes, which get no gradient.
 
     Returns:
         Scalar >= 0.
 
-    Deviates from common code, which takes the norm of each tensor, or forgets the square: the
-    gradient then has a constant length, however close the network is to its start.
+    Deviates: common implementations take the norm of each tensor, or omit the square. Their
+    gradient has a constant length, however close the network is to its start.
     """
     squares = [
         (w - w_0.detach()).square().sum() for w, w_0 in zip(parameters, anchors, strict=True)
@@ -42,7 +48,7 @@ def proximal(parameters: list[Tensor], anchors: list[Tensor]) -> Tensor:
 
 
 class FedProxSettings(WFedAvgSettings):
-    """FedProx's choices; sites are weighted by their images, as in federated averaging."""
+    """Settings of FedProx. Sites are weighted by their images, as in federated averaging."""
 
     proximal_weight: float = Field(0.01, ge=0.0)
     """μ, weight of the proximal term. Paper: the best of 0.001, 0.01, 0.1 and 1."""
@@ -51,18 +57,22 @@ class FedProxSettings(WFedAvgSettings):
 
     @property
     def pull(self) -> float:
-        """As of :class:`~fedward.methods.settings.Settings`."""
+        """μ; see :attr:`fedward.methods.settings.Settings.pull`."""
         return self.proximal_weight
 
 
 class ProximalSupervised(Objective[list[Tensor]]):
-    """Cross-entropy and the proximal term. Its state is the model received."""
+    """Cross-entropy and the proximal term. Its state is the model received.
 
-    def __init__(self, weight: float) -> None:
-        self._weight = weight
+    Args:
+        proximal_weight: μ, weight of the proximal term.
+    """
+
+    def __init__(self, proximal_weight: float) -> None:
+        self._proximal_weight = proximal_weight
 
     def init(self, net: nn.Module, inputs: RoundInputs) -> list[Tensor]:
-        """Return copies of the parameters received, w_0."""
+        """Return copies of the parameters received, w_0, because training changes them in place."""
         return [parameter.detach().clone() for parameter in net.parameters()]
 
     def losses(
@@ -70,8 +80,8 @@ class ProximalSupervised(Objective[list[Tensor]]):
     ) -> Losses:
         """Return cross-entropy and ``μ/2 ‖w - w_0‖²``; Li et al., eq. (2)."""
         supervised = Supervised().losses(net, batch, inputs)
-        term = self._weight * proximal(list(net.parameters()), state)
-        return Losses({**supervised.terms, "loss_proximal": term})
+        proximal_term = self._proximal_weight * proximal(list(net.parameters()), state)
+        return Losses({**supervised.terms, "loss_proximal": proximal_term})
 
 
 class FedProx(Algorithm[GroupedState]):
@@ -87,11 +97,11 @@ class FedProx(Algorithm[GroupedState]):
         self.settings = settings
         self.weight = images_of_group
         losses = frozenset({"loss_supervised", "loss_proximal"})
-        self.requirements = by_distance(settings, losses)
+        self.requirements = group_requirements(settings, losses)
         self._groups = Groups(settings)
 
     def phases(self, task: str, round_: int, labelled: int) -> Sequence[Phase]:
-        """Return cross-entropy with the proximal term; a site without labels declines."""
+        """Return one phase with the proximal term, or none, as a site without labels declines."""
         if task != SUPERVISED or not labelled:
             return []
         rate = rate_of_round(self.settings.learning_rate, round_, self.settings)
