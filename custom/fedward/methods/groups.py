@@ -17,26 +17,30 @@ from fedward.methods.settings import AllImages, Positive
 from fedward.methods.workflow import ClientTask, ClientUpdate, Exchange, Federation, Rounds, State
 
 SUPERVISED = "supervised"
-"""Task of a site with labels."""
+"""Name of the task of a site with labels."""
 UNSUPERVISED = "unsupervised"
-"""Task of a site without labels."""
+"""Name of the task of a site without labels."""
+
 LABELLED = "labelled"
-"""Group of the sites that have labels."""
+"""Name of the group of sites that have labels."""
 UNLABELLED = "unlabelled"
-"""Group of the sites that have none."""
+"""Name of the group of sites that have no labels."""
+
 _SILENT_ROUNDS_IN_A_ROW = 3
-"""Rounds without an average after which a run ends, since unlabelled sites could keep it going."""
+"""Number of consecutive rounds without an average after which a run ends.
+
+A run also ends after rounds without any reply, but replies of unlabelled sites prevent that."""
 
 
 class WFedAvgSettings(AllImages):
-    """Settings that methods of groups share. Defaults are RSCFed's code, which IsoFed follows."""
+    """Settings of methods with two groups. Defaults are those of RSCFed's code, as in IsoFed."""
 
     rounds: int = Field(200, ge=1)
     """R: communication rounds. RSCFed: 1000 on SVHN and CIFAR-10."""
     batch: int = Field(64, ge=1)
     """B: images of each kind in one step."""
     optimizer: Literal["adam", "sgd"] = "sgd"
-    """Optimiser of a site. It is a new one in every round, without moments."""
+    """Optimiser of a site. Every round has a new one, which remembers no earlier steps."""
     learning_rate: Positive = 0.03
     """Largest step size of sites with labels."""
     weight_decay: float = Field(5e-4, ge=0.0)
@@ -46,13 +50,13 @@ class WFedAvgSettings(AllImages):
     warm_up: int = Field(7, ge=0)
     """Rounds at the start in which only sites with labels train.
 
-    RSCFed starts from a model that was trained so."""
+    RSCFed starts from a model that was trained in this way."""
     distance_scale: float = Field(100.0, ge=0.0)
     """λ_c of :func:`distance_weights`. With 0 sites are weighted by their images alone."""
     distance_norm: Literal["sum", "flat"] = "sum"
-    """Distance of two models: the sum of their tensors' norms, or the norm of one vector.
+    """Distance of two models: the sum of the norms of all tensors, or the norm of one flat vector.
 
-    The paper has one vector, RSCFed's code the sum."""
+    The paper uses one vector, RSCFed's code the sum."""
 
 
 @dataclass
@@ -60,12 +64,12 @@ class GroupedState(ServerState):
     """The server's state between two rounds."""
 
     groups: dict[str, str] = field(default_factory=dict)
-    """Site -> its group by its last answer. Sites that never answered are absent."""
+    """Site -> its group according to its last answer. Sites that never answered are absent."""
 
     def tasks(self, sites: Iterable[str]) -> dict[str, str]:
         """Return each site's task by its group.
 
-        A site that never answered is asked as if it had labels.
+        A site that never answered gets the task of a site with labels.
         """
         tasks = {}
         for site in sites:
@@ -73,10 +77,16 @@ class GroupedState(ServerState):
             tasks[site] = UNSUPERVISED if unlabelled else SUPERVISED
         return tasks
 
-    def untaught(self, tasks: Mapping[str, str], updates: Iterable[ClientUpdate]) -> bool:
-        """Return whether sites with labels were asked, and none of them replied.
+    def lacks_labelled_reply(
+        self, tasks: Mapping[str, str], updates: Iterable[ClientUpdate]
+    ) -> bool:
+        """Return whether sites with labels were asked, but none of them replied.
 
         The global model then stays. A site counts as labelled unless it is known to have no labels.
+
+        Args:
+            tasks: site -> the task that it was given.
+            updates: the replies that took steps.
         """
         asked_labelled = False
         for site, task in tasks.items():
@@ -85,17 +95,17 @@ class GroupedState(ServerState):
         return asked_labelled and not any(update.labelled for update in updates)
 
 
-Answers: TypeAlias = Generator[Exchange, "list[ClientUpdate]", "list[ClientUpdate]"]
+Replies: TypeAlias = Generator[Exchange, "list[ClientUpdate]", "list[ClientUpdate]"]
 """One exchange inside a round; it returns the replies that took steps."""
-ModelOf: TypeAlias = Generator[Exchange, "list[ClientUpdate]", State]
+RoundPart: TypeAlias = Generator[Exchange, "list[ClientUpdate]", State]
 """A part of a round, or all of it; it returns the model that the part ends with."""
-OneRound: TypeAlias = Callable[[GroupedState, Federation], ModelOf]
+OneRound: TypeAlias = Callable[[GroupedState, Federation], RoundPart]
 """One round of a method."""
 Weighting: TypeAlias = Callable[[Sequence[ClientUpdate], Tensor, Tensor], Tensor]
 """From K replies, their images n_k (K,) and their distances d_k (K,) to the weights c_k (K,)."""
 
 
-def by_distance(
+def group_requirements(
     settings: WFedAvgSettings,
     losses: frozenset[str],
     *,
@@ -103,14 +113,15 @@ def by_distance(
     exchanges: int = 1,
     reason: str = "",
 ) -> Requirements:
-    """Return the requirements of a method of groups.
+    """Return the requirements of a method with two groups.
 
     Args:
-        settings: the job's; weights by distance need single sites' models.
-        losses: names of its loss terms.
-        logs: names of further scalars of a training step.
-        exchanges: exchanges of a round.
-        reason: why the method needs single sites' models whatever the settings say.
+        settings: the job's settings; weights by distance need single sites' models.
+        losses: names of the method's loss terms.
+        logs: names of the other scalars that a training step reports.
+        exchanges: number of exchanges in a round.
+        reason: why the method needs single sites' models whatever the settings say. Empty if only
+            weights by distance need them.
     """
     if settings.distance_scale and not reason:
         reason = (
@@ -128,7 +139,7 @@ def by_distance(
 
 
 class Groups:
-    """The rounds that methods of groups share.
+    """The rounds that methods with two groups share.
 
     What happens with fewer replies than asked for:
 
@@ -137,18 +148,19 @@ class Groups:
       have sent
     - a site gains or loses its labels: from its next answer on, even an evaluation, it is in the
       other group
-    - no site has labels: the run ends, naming the sites; also after three rounds without an average
-    - late, second, broken reply: as in FedAvg
+    - no site has labels: the run ends with an error that names the sites
+    - three rounds in a row have no average: the run ends in the same way
+    - a reply is late, a site's second or broken: as in FedAvg
 
     Args:
         settings: the job's settings.
-        weighting: weights of one mean, before they are capped and levelled; by default those of
+        weighting: computes the weights of one mean, before they are capped and levelled; by default
             :func:`distance_weights`.
     """
 
     def __init__(self, settings: WFedAvgSettings, weighting: Weighting | None = None) -> None:
         self._settings = settings
-        self._weighting = weighting or self._by_distance
+        self._weighting = weighting or self._weights_by_distance
 
     def rounds(self, state: GroupedState, federation: Federation, one_round: OneRound) -> Rounds:
         """Warm up on the sites with labels, then go through rounds of the method."""
@@ -161,7 +173,8 @@ class Groups:
                 state.model = yield from self.supervised_round(state, federation)
             else:
                 state.model = yield from one_round(state, federation)
-            # A site that answers for the first time that it has no labels is not silent.
+            # Where a first answer only says that a site has no labels, the model stays but the
+            # groups change. Such a round is not silent, because the next may ask other sites.
             if state.model is model_before and state.groups == groups_before:
                 silent_rounds += 1
             else:
@@ -171,11 +184,11 @@ class Groups:
 
     def supervised_round(
         self, state: GroupedState, federation: Federation, start: State | None = None, part: int = 0
-    ) -> ModelOf:
+    ) -> RoundPart:
         """Train the labelled sites and average them.
 
-        They start from ``start``, by default the global model. Without a reply the global model is
-        returned.
+        They start from ``start``, by default the global model. Without a reply the global model,
+        not ``start``, is returned.
         """
         sites = self.draw(state, federation, without=UNLABELLED)
         tasks = dict.fromkeys(sites, SUPERVISED)
@@ -196,7 +209,7 @@ class Groups:
         )
 
     @staticmethod
-    def ask(state: GroupedState, model: State, tasks: Mapping[str, str], part: int) -> Answers:
+    def ask(state: GroupedState, model: State, tasks: Mapping[str, str], part: int) -> Replies:
         """Send a model to sites with their tasks, and return the replies that took steps.
 
         The groups of all sites that replied are noted in ``state``.
@@ -217,10 +230,10 @@ class Groups:
         group: str,
         part: int,
     ) -> State:
-        """Return ``Σ_k c_k W_k`` of the replies, and log the weights.
+        """Return the mean ``Σ_k c_k W_k`` of the replies, and log its weights.
 
-        Without replies the global model is returned. ``group`` and ``part`` name the mean in the
-        log.
+        Without replies the global model is returned. ``group`` and ``part`` identify the mean in
+        the log.
         """
         if not updates:
             return state.model
@@ -242,17 +255,17 @@ class Groups:
         )
         return aggregate([update.state for update in updates], levelled, settings)
 
-    def _by_distance(
+    def _weights_by_distance(
         self, updates: Sequence[ClientUpdate], sizes: Tensor, distances: Tensor
     ) -> Tensor:
         return distance_weights(sizes, distances, self._settings.distance_scale)
 
 
 def _stop_without_labels(state: GroupedState, federation: Federation, silent_rounds: int) -> None:
-    """Raise RunError where no site has labels, or none has replied for too many rounds."""
+    """Raise RunError if no site has labels, or if too many rounds in a row had no average."""
     where = f"round {state.round + 1}, sites {', '.join(federation.sites)}"
-    all_known = set(state.groups) == set(federation.sites)
-    if all_known and LABELLED not in state.groups.values():
+    all_have_answered = set(state.groups) == set(federation.sites)
+    if all_have_answered and LABELLED not in state.groups.values():
         raise RunError(
             where,
             "Give one of them labels (`labelled` in its site file), or add a site.",

@@ -21,8 +21,8 @@ from fedward.methods.groups import (
     UNSUPERVISED,
     GroupedState,
     Groups,
-    ModelOf,
-    by_distance,
+    RoundPart,
+    group_requirements,
 )
 from fedward.methods.local import Batch, Losses, Phase, RoundInputs, Stateless, Uses
 from fedward.methods.mean_teacher import (
@@ -33,14 +33,14 @@ from fedward.methods.mean_teacher import (
 from fedward.methods.settings import Positive, StepSize
 from fedward.methods.workflow import Federation, Rounds
 
-_SMALLEST = 1e-5
-"""Probabilities are clamped to this value in logarithms, as in SHOT.
+_SMALLEST_PROBABILITY = 1e-5
+"""Smaller probabilities are raised to this value in logarithms, as in SHOT.
 
-The slope of the entropy at 0 is infinite."""
+Without that, the slope of the entropy at 0 would be infinite."""
 
 
 def information_maximisation(p: Tensor) -> Tensor:
-    """Return the loss that makes each prediction sure, and all predictions together diverse.
+    """Return the loss that makes each prediction confident, and all predictions together diverse.
 
     ``L_IM = (1/N) Σ_n H(p_n) - H(p̄)`` with ``p̄ = (1/N) Σ_n p_n`` and ``H(p) = -Σ_c p_c log p_c``.
     Source: Saha et al., MICCAI 2023, eq. (4); Liang et al., ICML 2020 (SHOT), eq. (4)-(5).
@@ -50,14 +50,14 @@ def information_maximisation(p: Tensor) -> Tensor:
 
     Returns:
         Scalar with gradient: minus the mutual information of image and class, in [-log K, 0] up to
-        the clamping of probabilities below 1e-5. It is smallest for sure predictions that are
+        the clamping of probabilities below 1e-5. It is smallest for confident predictions that are
         spread evenly over the classes.
 
-    Raises ConfigError: not two-dimensional, or empty.
+    Raises ConfigError: ``p`` is not two-dimensional, or is empty.
 
-    Edge cases: N = 1, or equal rows: 0 with a gradient of 0, because one image says nothing about
-    the diversity. a probability of 0 or 1: finite value and gradient. NaN: NaN, so that a broken
-    network is noticed.
+    Edge cases: For N = 1, or equal rows, the loss and its gradient are 0, because one image says
+    nothing about the diversity. At a probability of 0 or 1 loss and gradient are finite. NaN gives
+    NaN, so that a broken network is noticed.
 
     Deviates: eq. (4) prints "N is the number of classes". The mean over classes would be constant,
     and the entropy alone would collapse to one class. N counts images here.
@@ -73,7 +73,7 @@ def information_maximisation(p: Tensor) -> Tensor:
 
 
 def _entropy(p: Tensor) -> Tensor:
-    return -(p * p.clamp_min(_SMALLEST).log()).sum(dim=-1)
+    return -(p * p.clamp_min(_SMALLEST_PROBABILITY).log()).sum(dim=-1)
 
 
 class InformationMaximisation(Stateless):
@@ -84,7 +84,7 @@ class InformationMaximisation(Stateless):
     def losses(
         self, net: nn.Module, batch: Batch, inputs: RoundInputs, state: None = None
     ) -> Losses:
-        """Return ``L_IM`` on the weak views; nothing without images."""
+        """Return ``L_IM`` on the weak views; no loss without images."""
         if batch.weak is None:
             return Losses({})
         probabilities = torch.softmax(net(batch.weak).float(), dim=1)
@@ -92,7 +92,7 @@ class InformationMaximisation(Stateless):
 
 
 class IsoFedSettings(MeanTeacherSettings):
-    """IsoFed's choices."""
+    """Settings of IsoFed."""
 
     adapt: bool = True
     """Client-adaptive pre-training by information maximisation, in both groups.
@@ -101,11 +101,11 @@ class IsoFedSettings(MeanTeacherSettings):
     adaptation_rate: Positive = 0.1
     """Learning rate of the pre-training, as a share of the rate of the training that follows.
 
-    Not in the paper; SHOT's share for a backbone."""
+    The paper does not give it; SHOT uses this share for a backbone."""
 
     @property
     def step_sizes(self) -> Sequence[StepSize]:
-        """As of :class:`~fedward.methods.settings.Settings`."""
+        """Step sizes of training, and of the pre-training where the job has one."""
         training = super().step_sizes
         if not self.adapt:
             return training
@@ -114,9 +114,10 @@ class IsoFedSettings(MeanTeacherSettings):
 
 
 class IsoFed(Algorithm[GroupedState]):
-    """Isolated aggregation of the two groups in turn (Sec. 2.4, Fig. 2).
+    """The two groups train in turn, and each is averaged on its own (Sec. 2.4, Fig. 2).
 
-    Fewer replies than asked for: see :class:`~fedward.methods.groups.Groups`, and
+    What happens with fewer replies than asked for is as in :class:`~fedward.methods.groups.Groups`,
+    and:
 
     - no unlabelled site replies, or there is none: the labelled sites start from the global model
     - no labelled site replies: the model stays, because a mean of unlabelled sites is never the
@@ -130,11 +131,11 @@ class IsoFed(Algorithm[GroupedState]):
         self.settings = settings
         self.weight = images_of_group
         losses = frozenset({"loss_supervised", "loss_consistency", "loss_information"})
-        self.requirements = by_distance(settings, losses, exchanges=2)
+        self.requirements = group_requirements(settings, losses, exchanges=2)
         self._groups = Groups(settings)
 
     def phases(self, task: str, round_: int, labelled: int) -> Sequence[Phase]:
-        """Return the adaptation, where the warm-up is over, and the training.
+        """Return the training, and before it the adaptation once the warm-up is over.
 
         A mean teacher starts from the adapted model, as its student does.
         """
@@ -146,13 +147,14 @@ class IsoFed(Algorithm[GroupedState]):
         return [Phase(InformationMaximisation(), rate, stream=("adaptation",)), *training]
 
     def rounds(self, state: GroupedState, federation: Federation) -> Rounds:
-        """Go through rounds in which the groups train in turn."""
+        """Run rounds in which the groups train in turn."""
         return self._groups.rounds(state, federation, self._in_turn)
 
-    def _in_turn(self, state: GroupedState, federation: Federation) -> ModelOf:
+    def _in_turn(self, state: GroupedState, federation: Federation) -> RoundPart:
         """Train the unlabelled group, then the labelled group from its average (Sec. 2.4)."""
         groups = self._groups
-        tasks = dict.fromkeys(groups.draw(state, federation, without=LABELLED), UNSUPERVISED)
+        sites = groups.draw(state, federation, without=LABELLED)
+        tasks = dict.fromkeys(sites, UNSUPERVISED)
         updates = yield from groups.ask(state, state.model, tasks, part=0)
         start = groups.average(updates, state, federation, UNLABELLED, part=0)
         return (yield from groups.supervised_round(state, federation, start, part=1))

@@ -1,7 +1,7 @@
 """What a method's local half sees at a site: phases, batches, a phase's inputs, and losses."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol, TypeAlias, TypeVar
 
@@ -26,7 +26,7 @@ class Uses:
     second_view: Literal["none", "weak", "strong"] = "none"
     """Second view of the images seen without labels, besides a weak one."""
     pace: Literal["all", "labelled"] = "all"
-    """Images by which the passes of a site are counted: the more numerous kind, or the labelled."""
+    """Images that set the number of steps: the more numerous of the two kinds, or the labelled."""
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ class RoundInputs:
     memory: Mapping[str, Mapping[str, Tensor]] = field(default_factory=dict)
     """Models that the site keeps for itself between rounds, by role, in its own folder."""
     generator: torch.Generator = field(default_factory=torch.Generator)
-    """CPU generator of all that the objective itself draws in this phase."""
+    """CPU generator of everything that the objective itself draws in this phase."""
     class_counts: Tensor | None = None
     """(K,) labelled images of each class at the site; None: the site has no labels."""
     seen_by_losses: LogitRule = unchanged
@@ -88,47 +88,47 @@ class Losses:
     terms: dict[str, Tensor]
     """Name -> (), with gradient. Their sum is minimised; without terms no step is taken."""
     logs: dict[str, Tensor] = field(default_factory=dict)
-    """Name -> (), which is only reported."""
+    """Name -> (), values that are only reported."""
     learns: bool | Tensor = True
     """Whether the terms can move a parameter; a tensor (), bool, where that depends on the step.
 
-    If they cannot, the optimiser takes no step, because momentum and weight decay would move the
-    network all the same."""
+    If they cannot, the optimiser takes no step, because momentum and weight decay would still move
+    the network."""
     carried: dict[str, Tensor] = field(default_factory=dict)
     """Further values that :meth:`Objective.after_batch` and ``after_step`` put into the state."""
 
 
-C = TypeVar("C")
+CarriedT = TypeVar("CarriedT")
 """What an objective carries from step to step of a phase."""
 
 
-class Objective(Protocol[C]):
+class Objective(Protocol[CarriedT]):
     """The local objective of a method.
 
-    It holds settings only. What changes in a phase is its state, which is passed to each method and
-    returned.
+    It holds settings only. What changes during a phase is its state, which each method gets as an
+    argument and returns.
     """
 
     uses: Uses = Uses()
     """The images that it looks at."""
 
-    def init(self, net: nn.Module, inputs: RoundInputs) -> C:
+    def init(self, net: nn.Module, inputs: RoundInputs) -> CarriedT:
         """Return the state before the first step of a phase."""
         ...
 
-    def losses(self, net: nn.Module, batch: Batch, inputs: RoundInputs, state: C) -> Losses:
+    def losses(self, net: nn.Module, batch: Batch, inputs: RoundInputs, state: CarriedT) -> Losses:
         """Return the losses of one step; ``net`` is in training mode before and after."""
         ...
 
-    def after_batch(self, losses: Losses, state: C) -> C:
+    def after_batch(self, losses: Losses, state: CarriedT) -> CarriedT:
         """Return the state after a batch, whether a step follows or not; by default unchanged."""
         return state
 
-    def after_step(self, net: nn.Module, batch: Batch, losses: Losses, state: C) -> C:
+    def after_step(self, net: nn.Module, batch: Batch, losses: Losses, state: CarriedT) -> CarriedT:
         """Return the state after an optimiser step with these losses; by default unchanged."""
         return state
 
-    def remember(self, state: C) -> Mapping[str, Mapping[str, Tensor]]:
+    def remember(self, state: CarriedT) -> Mapping[str, Mapping[str, Tensor]]:
         """Return the models, by role, that the site keeps for later phases; by default none."""
         return {}
 
@@ -141,13 +141,13 @@ class Stateless(Objective[None]):
 
 
 class Measurement:
-    """What a site computes of its images in one pass, without a loss and an optimiser."""
+    """What a site computes from its images in one pass, without a loss or an optimiser."""
 
     uses: Uses = Uses()
     """The images that it looks at."""
 
     def measure(self, net: nn.Module, batches: Iterable[Batch]) -> None:
-        """Put what is measured over all batches into tensors of ``net``."""
+        """Store what is measured over all batches in tensors of ``net``."""
         raise NotImplementedError
 
 
@@ -160,7 +160,7 @@ class Phase:
     learning_rate: float
     """Step size after ``round_warm_up``, above 0; 0 for a measurement."""
     stream: tuple[str, ...] = ()
-    """Further purpose of the phase's random draws, where a round has several phases."""
+    """Sets the phase's random draws apart from those of the other phases of a round."""
 
 
 def logits_and_features(net: nn.Module, images: Tensor) -> tuple[Tensor, Tensor]:
@@ -170,6 +170,7 @@ def logits_and_features(net: nn.Module, images: Tensor) -> tuple[Tensor, Tensor]
     """
     features: list[Tensor] = []
     classifier: nn.Module = net.classifier  # type: ignore[assignment]
+    # The network returns its logits only, so that a hook keeps what its classifier is given.
     handle = classifier.register_forward_pre_hook(lambda module, inputs: features.append(inputs[0]))
     try:
         logits: Tensor = net(images)
@@ -180,7 +181,7 @@ def logits_and_features(net: nn.Module, images: Tensor) -> tuple[Tensor, Tensor]
 
 @contextmanager
 def evaluation_mode(net: nn.Module) -> Iterator[None]:
-    """Put a network that trains into evaluation mode for a while, with gradients as before.
+    """Put a network that trains into evaluation mode inside the block, with gradients as before.
 
     Dropout is off, and BatchNorm uses its running statistics without changing them.
     """
@@ -198,7 +199,7 @@ def batch_norms(net: nn.Module) -> list[_BatchNorm]:
 
 @contextmanager
 def statistics_kept(net: nn.Module) -> Iterator[None]:
-    """Keep BatchNorm's running statistics, while batches are normalised by their own."""
+    """Keep BatchNorm's running statistics inside the block; batches are normalised by their own."""
     tracking = [norm for norm in batch_norms(net) if norm.track_running_stats]
     for norm in tracking:
         norm.track_running_stats = False
@@ -210,14 +211,17 @@ def statistics_kept(net: nn.Module) -> Iterator[None]:
 
 
 def strong_pass(net: nn.Module, images: Tensor, settings: Settings) -> Tensor:
-    """Return the logits of strong views.
+    """Return the logits (N, K) of strong views (N, C, H, W).
 
     They move BatchNorm's running statistics only where the settings say that all views do.
     """
-    weak_views_alone = settings.batch_statistics == "weak_views"
-    with statistics_kept(net) if weak_views_alone else nullcontext():
-        logits: Tensor = net(images)
-        return logits
+    logits: Tensor
+    if settings.batch_statistics == "weak_views":
+        with statistics_kept(net):
+            logits = net(images)
+    else:
+        logits = net(images)
+    return logits
 
 
 def probabilities_in_evaluation_mode(
@@ -225,8 +229,8 @@ def probabilities_in_evaluation_mode(
 ) -> Tensor:
     """Return the probabilities (N, K) of a network's logits in :func:`evaluation_mode`.
 
-    Pseudo-labels come from the model as it would answer at the bedside, not from one batch's
-    statistics.
+    Pseudo-labels come from the model as it would be used on patients, which does not depend on the
+    statistics of one batch.
     """
     with evaluation_mode(net):
         return outputs.probabilities(net(images))

@@ -1,4 +1,4 @@
-"""The mean teacher of a site without labels: a slow copy of the network makes its labels.
+"""Mean teacher of a site without labels: a slowly moving copy of the network gives its targets.
 
 Tarvainen and Valpola: *Mean teachers are better role models*, NeurIPS 2017, in the form of RSCFed
 (Liang et al., CVPR 2022) and IsoFed (Saha et al., MICCAI 2023, Sec. 2.2).
@@ -21,7 +21,7 @@ from fedward.methods.settings import Positive, Share, StepSize
 from fedward.methods.supervised import Supervised
 
 TEACHER = "teacher"
-"""Name of the teacher in a site's memory."""
+"""Role of the teacher in a site's memory."""
 
 
 @torch.no_grad()
@@ -42,9 +42,9 @@ def sharpen(p: Tensor, temperature: float) -> Tensor:
     Raises ConfigError: ``p`` is not two-dimensional or has no class, or the temperature is not
     positive and finite.
 
-    Edge cases: a probability of 0: stays 0. small temperature: the rows tend to one-hot; they are
-    computed in log space, so that nothing under- or overflows. a row of zeros, or NaN: NaN, so that
-    a broken network is noticed. N = 0: empty.
+    Edge cases: A probability of 0 stays 0. With a small temperature the rows tend to one-hot; they
+    are computed in log space, so that nothing under- or overflows. A row of zeros or with NaN
+    becomes NaN, so that a broken network is noticed. For N = 0 the result is empty.
 
     Deviates: the paper says the temperature "is increased" to reduce entropy; only τ < 1 does that.
     """
@@ -70,19 +70,20 @@ def ema(teacher: nn.Module, student: nn.Module, decay: float) -> None:
     Args:
         teacher: changed in place.
         student: a module of the same architecture on the same device.
-        decay: a in [0, 1]: 1 leaves the parameters, 0 copies the student.
+        decay: a in [0, 1]: 1 keeps the teacher's parameters, 0 copies the student's.
 
     Raises ConfigError: a decay out of range, or modules that do not match.
 
-    Deviates: eq. (1) prints α on the student; with its α = 0.999 the teacher would be the student,
-    one step late.
+    Deviates: eq. (1) prints α as the factor of the student. With its α = 0.999 the teacher would be
+    almost the student itself.
     """
-    parameters = list[Tensor](teacher.parameters())
-    student_parameters = list[Tensor](student.parameters())
+    parameters: list[Tensor] = list(teacher.parameters())
+    student_parameters: list[Tensor] = list(student.parameters())
     buffers = list(teacher.buffers())
     student_buffers = list(student.buffers())
     shapes = [tensor.shape for tensor in (*parameters, *buffers)]
     student_shapes = [tensor.shape for tensor in (*student_parameters, *student_buffers)]
+    # The shapes alone would not tell a parameter from a buffer.
     counts_match = len(parameters) == len(student_parameters)
     if not counts_match or shapes != student_shapes:
         raise ConfigError(
@@ -98,7 +99,7 @@ def ema(teacher: nn.Module, student: nn.Module, decay: float) -> None:
 
 
 class MeanTeacherSettings(WFedAvgSettings):
-    """Settings of sites without labels. Defaults are RSCFed's code, which IsoFed follows."""
+    """Settings of a mean teacher. The defaults are those of RSCFed's code, which IsoFed follows."""
 
     unlabelled_learning_rate: Positive = 0.021
     """Largest step size of sites without labels. RSCFed: 0.021."""
@@ -111,42 +112,43 @@ class MeanTeacherSettings(WFedAvgSettings):
 
     @property
     def step_sizes(self) -> Sequence[StepSize]:
-        """As of :class:`~fedward.methods.settings.Settings`."""
+        """Step sizes of sites with labels, and of sites without."""
         rate = self.unlabelled_learning_rate
         return [*super().step_sizes, StepSize("unlabelled_learning_rate", rate, self.optimizer)]
 
     @property
     def loss_weights(self) -> Mapping[str, float]:
-        """As of :class:`~fedward.methods.settings.Settings`."""
+        """See :attr:`fedward.methods.settings.Settings.loss_weights`."""
         return {**super().loss_weights, "unlabelled_weight": self.unlabelled_weight}
 
 
 @dataclass(frozen=True)
-class Teaching:
+class TeacherState:
     """What a mean teacher carries from step to step."""
 
     teacher: nn.Module
     """The teacher, which is changed in place."""
     step: int
-    """Steps before the next one, counted from the first round."""
+    """Number of steps before the next one, counted from the first round."""
 
 
-class MeanTeacher(Objective[Teaching]):
+class MeanTeacher(Objective[TeacherState]):
     """Squared distance of the student on strong views to the sharpened teacher on weak views.
 
-    ``L_u = λ_u (1/B) Σ_x ‖p̂_t(α(x)) - p_s(A(x))‖²``, the teacher following after every step.
+    ``L_u = λ_u (1/B) Σ_x ‖p̂_t(α(x)) - p_s(A(x))‖²``. After every step the teacher
+    follows the student.
     Source: Saha et al., MICCAI 2023, Sec. 2.2; RSCFed's code (sum over classes, mean over the
     batch).
 
     The teacher's decay depends on the step s, which counts from the first round as if the site had
-    taken part in every round. That needs no memory. s is 1 at the first step; RSCFed's counter is 0
-    there, so that its first step makes the teacher the student.
+    taken part in every round, so that no counter must be kept. s is 1 at the first step. RSCFed's
+    counter is 0 there, so that its first step copies the student to the teacher.
 
     Args:
-        settings: temperature, decay, weight.
+        settings: the job's settings, with the temperature, the decay and the weight of the loss.
         lasting: whether the site remembers its teacher from round to round, and the student sees
             weak views as the teacher does, both as in RSCFed's code. Otherwise the teacher starts
-            each round from the model received, as in IsoFed.
+            each round from the model received, and the student sees strong views, as in IsoFed.
     """
 
     def __init__(self, settings: MeanTeacherSettings, lasting: bool = False) -> None:
@@ -156,15 +158,17 @@ class MeanTeacher(Objective[Teaching]):
             labelled=False, unlabelled="unlabelled", second_view="weak" if lasting else "strong"
         )
 
-    def init(self, net: nn.Module, inputs: RoundInputs) -> Teaching:
+    def init(self, net: nn.Module, inputs: RoundInputs) -> TeacherState:
         """Return the teacher: a copy of the network, or the one that this site remembers."""
         teacher = copy.deepcopy(net).requires_grad_(False).eval()
         if self.lasting and TEACHER in inputs.memory:
             teacher.load_state_dict(inputs.memory[TEACHER])
-        return Teaching(teacher, inputs.steps_before)
+        return TeacherState(teacher, inputs.steps_before)
 
-    def losses(self, net: nn.Module, batch: Batch, inputs: RoundInputs, state: Teaching) -> Losses:
-        """Return ``L_u``; nothing without unlabelled images."""
+    def losses(
+        self, net: nn.Module, batch: Batch, inputs: RoundInputs, state: TeacherState
+    ) -> Losses:
+        """Return ``L_u``; no loss without unlabelled images."""
         if batch.weak is None or batch.strong is None:
             return Losses({})
         with torch.no_grad():
@@ -176,18 +180,22 @@ class MeanTeacher(Objective[Teaching]):
         return Losses({"loss_consistency": weight * distance}, learns=weight > 0)
 
     def _student_logits(self, net: nn.Module, second_view: Tensor) -> Tensor:
-        if self.lasting:  # the second view is a weak one
+        # A lasting teacher's student sees a second weak view, which needs no special pass.
+        if self.lasting:
             logits: Tensor = net(second_view)
             return logits
         return strong_pass(net, second_view, self.settings)
 
-    def after_step(self, net: nn.Module, batch: Batch, losses: Losses, state: Teaching) -> Teaching:
+    def after_step(
+        self, net: nn.Module, batch: Batch, losses: Losses, state: TeacherState
+    ) -> TeacherState:
         """Move the teacher towards the network."""
         step = state.step + 1
-        ema(state.teacher, net, min(1 - 1 / (step + 1), self.settings.ema_decay))
-        return Teaching(state.teacher, step)
+        decay = min(1 - 1 / (step + 1), self.settings.ema_decay)
+        ema(state.teacher, net, decay)
+        return TeacherState(state.teacher, step)
 
-    def remember(self, state: Teaching) -> Mapping[str, Mapping[str, Tensor]]:
+    def remember(self, state: TeacherState) -> Mapping[str, Mapping[str, Tensor]]:
         """Return the teacher if it lasts, otherwise nothing."""
         if not self.lasting:
             return {}
@@ -200,15 +208,19 @@ def phases_by_group(
     """Return the phase of a site by its group: with labels or without.
 
     Args:
-        settings: learning rates of both groups.
-        task: of sites with labels, or of those without. A site of the other group declines: it has
-            no phase.
-        round_: from 1.
+        settings: the job's settings, with the learning rates of both groups.
+        task: the task of sites with labels, or that of sites without. A site of the other group
+            declines, and has no phase.
+        round_: number of the round, from 1.
         labelled: number of the site's labelled images.
         unlabelled: objective of a site without labels; the other group minimises cross-entropy.
     """
-    if (task == SUPERVISED) != (labelled > 0):
+    task_needs_labels = task == SUPERVISED
+    has_labels = labelled > 0
+    if task_needs_labels != has_labels:
         return []
-    if labelled:
-        return [Phase(Supervised(), rate_of_round(settings.learning_rate, round_, settings))]
-    return [Phase(unlabelled, rate_of_round(settings.unlabelled_learning_rate, round_, settings))]
+    if has_labels:
+        rate = rate_of_round(settings.learning_rate, round_, settings)
+        return [Phase(Supervised(), rate)]
+    rate = rate_of_round(settings.unlabelled_learning_rate, round_, settings)
+    return [Phase(unlabelled, rate)]

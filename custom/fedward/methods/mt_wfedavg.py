@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from fedward.methods.algorithm import Algorithm
 from fedward.methods.distances import images_of_group
-from fedward.methods.groups import GroupedState, Groups, ModelOf, by_distance
+from fedward.methods.groups import GroupedState, Groups, RoundPart, group_requirements
 from fedward.methods.local import Phase
 from fedward.methods.mean_teacher import MeanTeacher, MeanTeacherSettings, phases_by_group
 from fedward.methods.workflow import Federation, Rounds
@@ -27,7 +27,7 @@ class MTWFedAvg(Algorithm[GroupedState]):
         self.settings = settings
         self.weight = images_of_group
         losses = frozenset({"loss_supervised", "loss_consistency"})
-        self.requirements = by_distance(settings, losses)
+        self.requirements = group_requirements(settings, losses)
         self._groups = Groups(settings)
 
     def phases(self, task: str, round_: int, labelled: int) -> Sequence[Phase]:
@@ -38,10 +38,10 @@ class MTWFedAvg(Algorithm[GroupedState]):
         """Go through rounds in which both groups train together."""
         return self._groups.rounds(state, federation, self._together)
 
-    def _together(self, state: GroupedState, federation: Federation) -> ModelOf:
+    def _together(self, state: GroupedState, federation: Federation) -> RoundPart:
         """Return the average of all sites drawn, among which labelled ones need not be."""
         tasks = state.tasks(self._groups.draw(state, federation))
         updates = yield from self._groups.ask(state, state.model, tasks, 0)
-        if state.untaught(tasks, updates):
+        if state.lacks_labelled_reply(tasks, updates):
             return state.model
         return self._groups.average(updates, state, federation, "all", 0)

@@ -16,7 +16,7 @@ from fedward.methods.aggregation import weighted_average
 from fedward.methods.algorithm import Algorithm
 from fedward.methods.distances import distance_weights, images_of_group
 from fedward.methods.fedavg import draw_participants
-from fedward.methods.groups import SUPERVISED, GroupedState, Groups, ModelOf, by_distance
+from fedward.methods.groups import SUPERVISED, GroupedState, Groups, RoundPart, group_requirements
 from fedward.methods.local import Phase
 from fedward.methods.mean_teacher import MeanTeacher, MeanTeacherSettings, phases_by_group
 from fedward.methods.settings import Positive
@@ -56,7 +56,7 @@ class RSCFed(Algorithm[GroupedState]):
     def __init__(self, settings: RSCFedSettings) -> None:
         self.settings = settings
         self.weight = images_of_group
-        self.requirements = by_distance(
+        self.requirements = group_requirements(
             settings,
             losses=frozenset({"loss_supervised", "loss_consistency"}),
             exchanges=settings.passes,
@@ -73,7 +73,7 @@ class RSCFed(Algorithm[GroupedState]):
         """Go through rounds of several passes."""
         return self._groups.rounds(state, federation, self._consensus)
 
-    def _consensus(self, state: GroupedState, federation: Federation) -> ModelOf:
+    def _consensus(self, state: GroupedState, federation: Federation) -> RoundPart:
         """Return the consensus of a round; Liang et al., CVPR 2022, Algorithm 1."""
         sub_consensus = list[State]()
         supervised_tasks = dict[str, str]()
@@ -93,7 +93,7 @@ class RSCFed(Algorithm[GroupedState]):
                 sub_consensus.append(mean)
             supervised_tasks |= {site: task for site, task in tasks.items() if task == SUPERVISED}
             replies += updates
-        if state.untaught(supervised_tasks, replies) or not sub_consensus:
+        if state.lacks_labelled_reply(supervised_tasks, replies) or not sub_consensus:
             return state.model
         return weighted_average(sub_consensus, [1.0] * len(sub_consensus))
 

@@ -9,7 +9,13 @@ from collections.abc import Sequence
 
 from fedward.methods.algorithm import Algorithm
 from fedward.methods.distances import images_of_group
-from fedward.methods.groups import SUPERVISED, GroupedState, Groups, WFedAvgSettings, by_distance
+from fedward.methods.groups import (
+    SUPERVISED,
+    GroupedState,
+    Groups,
+    WFedAvgSettings,
+    group_requirements,
+)
 from fedward.methods.local import Phase
 from fedward.methods.schedule import rate_of_round
 from fedward.methods.supervised import Supervised
@@ -31,7 +37,7 @@ class WFedAvg(Algorithm[GroupedState]):
     def __init__(self, settings: WFedAvgSettings) -> None:
         self.settings = settings
         self.weight = images_of_group
-        self.requirements = by_distance(settings, losses=frozenset({"loss_supervised"}))
+        self.requirements = group_requirements(settings, losses=frozenset({"loss_supervised"}))
         self._groups = Groups(settings)
 
     def phases(self, task: str, round_: int, labelled: int) -> Sequence[Phase]:
