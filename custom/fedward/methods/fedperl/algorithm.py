@@ -25,7 +25,7 @@ from fedward.methods.server_optimizer import advance
 from fedward.methods.workflow import ClientTask, Exchange, Federation, Rounds, State
 from fedward.seeds import torch_generator
 
-_LOGGED = 30
+_LOGGED_NEIGHBOURS = 30
 """How many of the sites most similar to a participant are logged.
 
 A limit keeps the rows of the log from growing with the federation.
@@ -44,7 +44,7 @@ class FedPerlState(ServerState):
     One tensor holds them all, because there may be thousands of sites.
     """
     accuracy: dict[str, float] = field(default_factory=dict)
-    """Accuracy of each site's last model on the server's images, if a policy needs it."""
+    """Accuracy of each site's last model on the server's images; empty if no policy needs it."""
 
     @property
     def moments(self) -> dict[str, Tensor]:
@@ -52,7 +52,7 @@ class FedPerlState(ServerState):
         return dict(zip(self.seen, self.rows.get("moments", ()), strict=True))
 
     def remember(self, moments: Mapping[str, Tensor]) -> None:
-        """Store the moments (2L,) of sites, in place of those of their earlier models."""
+        """Store the moments (2L,) of sites in place of the moments of their earlier models."""
         if not moments:
             return
         newest = self.moments | dict(moments)
@@ -66,8 +66,9 @@ class FedPerl(Algorithm[FedPerlState]):
     What happens with fewer replies than asked for is as in SSFL, and:
 
     - a peer has left: its last model still teaches, because the server keeps it
-    - a site has never trained: it gets no peer and is no site's peer
-    - one peer is left, anonymised: no peer in this round, unless ``allow_single_peer``
+    - a site has never trained: it gets no peer, and no other site gets it as a peer
+    - peers are anonymised and only one is left: the site gets no peer in this round, unless
+      ``allow_single_peer`` is set
     - a policy leaves no peer: the site trains without peers, as in SSFL
     """
 
@@ -77,7 +78,11 @@ class FedPerl(Algorithm[FedPerlState]):
     def __init__(self, settings: FedPerlSettings) -> None:
         self.settings = settings
         self.weight = steps_taken
-        validates = settings.policy in ("validation", "gated_validation")
+        needs_validation = settings.policy in ("validation", "gated_validation")
+        # A site is sent one anonymous model in place of all its peers' models.
+        largest_number_sent = settings.committee
+        if settings.anonymise:
+            largest_number_sent = min(1, settings.committee)
         self.requirements = Requirements(
             sends=Sends(
                 losses=frozenset({"loss_supervised", "loss_pseudo", "loss_consistency"}),
@@ -85,9 +90,9 @@ class FedPerl(Algorithm[FedPerlState]):
                 records=frozenset({"peers"}),
             ),
             server=ServerNeeds(
-                peers=min(1, settings.committee) if settings.anonymise else settings.committee,
+                peers=largest_number_sent,
                 lone_peers=_lone_peers(settings),
-                images=frozenset({"validation"} if validates else ()),
+                images=frozenset({"validation"} if needs_validation else ()),
             ),
             unsupported={
                 Feature.SERVER_OPTIMIZER: SUPPORTED,
@@ -105,7 +110,7 @@ class FedPerl(Algorithm[FedPerlState]):
         return [Phase(FedPerlObjective(self.settings), rate)]
 
     def rounds(self, state: FedPerlState, federation: Federation) -> Rounds:
-        """Bdair et al., MELBA 2022, Algorithm 1."""
+        """Run the rounds of Bdair et al., MELBA 2022, Algorithm 1."""
         settings = self.settings
         while state.round < settings.rounds:
             round_ = state.round + 1
@@ -113,8 +118,8 @@ class FedPerl(Algorithm[FedPerlState]):
                 federation.sites, settings.participants, federation.seed, round_
             )
             peers, record = self.choose_peers(sites, round_, state, federation)
-            # The tasks have no name, so that their models, one or more per site, are freed before
-            # the next round makes new ones.
+            # The tasks are not assigned to a variable, so that their models, one or more for each
+            # site, are freed before the next round makes new ones.
             updates = yield Exchange(
                 round_, state.model, self._tasks(sites, peers, federation), record
             )
@@ -132,40 +137,43 @@ class FedPerl(Algorithm[FedPerlState]):
     def choose_peers(
         self, sites: Sequence[str], round_: int, state: FedPerlState, federation: Federation
     ) -> tuple[dict[str, list[str]], dict[str, Any]]:
-        """Return the peers Ω of each site, and a row for the log of peers.
+        """Return the peers Ω of each site, and the round's record for the log of peers.
 
-        During the warm-up, and before any site has trained, there are no peers and no row.
+        During the warm-up, and before any site has trained, no site has peers and the record is
+        empty.
         """
         settings = self.settings
         peers_of_sites: dict[str, list[str]] = {site: [] for site in sites}
         if round_ <= settings.warm_up or not state.seen:
             return peers_of_sites, {}
-        place_of = {site: place for place, site in enumerate(state.seen)}
-        accuracy = {place_of[site]: value for site, value in state.accuracy.items()}
-        participants = [site for site in sorted(sites) if site in place_of]
-        places = [place_of[site] for site in participants]
-        similarities = similarity(state.rows["moments"], settings.similarity_scale, places)
+        # From here on a site is an index into ``state.seen``, as the rows of moments are.
+        index_of = {site: index for index, site in enumerate(state.seen)}
+        accuracy = {index_of[site]: value for site, value in state.accuracy.items()}
+        participants = [site for site in sorted(sites) if site in index_of]
+        indices = [index_of[site] for site in participants]
+        similarities = similarity(state.rows["moments"], settings.similarity_scale, indices)
 
         nearest_sites: list[list[str]] = []
         nearest_similarities: list[list[float]] = []
-        for site, place, row in zip(participants, places, similarities, strict=True):
+        for site, index, row in zip(participants, indices, similarities, strict=True):
             generator = torch_generator(federation.seed, "peers", round_, site)
-            closest = _closest(row, place, max(settings.committee, _LOGGED))
-            committee = self._committee(place, row, closest, accuracy, generator)
+            closest = _closest(row, index, max(settings.committee, _LOGGED_NEIGHBOURS))
+            committee = self._committee(index, row, closest, accuracy, generator)
+            # The average of one model is that model, and so would not be anonymous.
             is_lone_peer = settings.anonymise and len(committee) == 1
             if not is_lone_peer or settings.allow_single_peer:
                 peers_of_sites[site] = [state.seen[peer] for peer in committee]
-            logged = closest[:_LOGGED]
+            logged = closest[:_LOGGED_NEIGHBOURS]
             nearest_sites.append([state.seen[peer] for peer in logged])
             nearest_similarities.append(row[logged].tolist())
-        row_of_log = {
+        log_row = {
             "sites": participants,
             "nearest": nearest_sites,
             "similarity": nearest_similarities,
             "chosen": peers_of_sites,
             "anonymised": settings.anonymise,
         }
-        return peers_of_sites, {"peers": row_of_log}
+        return peers_of_sites, {"peers": log_row}
 
     def peer_models(self, peers: Sequence[str], federation: Federation) -> dict[str, State]:
         """Return the models that a site is sent: one anonymous model, or each peer's own."""
@@ -189,19 +197,21 @@ class FedPerl(Algorithm[FedPerlState]):
         accuracy: Mapping[int, float],
         generator: torch.Generator,
     ) -> list[int]:
-        """Return the peers that may teach a site; sites are indices in [0, M).
+        """Return the peers that may teach a site.
+
+        Sites are indices in [0, M) of the M sites that have trained.
 
         Args:
             site: index of the site.
-            similarities: (M,), the site's similarity to all sites that have trained.
-            closest: the most similar sites, most similar first.
-            accuracy: of the sites' last models, if a policy needs it.
+            similarities: (M,), the site's similarity to each of the M sites.
+            closest: the sites most similar to it, in falling order of similarity.
+            accuracy: index -> accuracy of the site's last model; empty if no policy needs it.
             generator: draws random peers.
         """
         settings = self.settings
         if settings.peers == "random":
-            everyone = range(len(similarities))
-            peers = random_peers(site, settings.committee, everyone, generator)
+            all_sites = range(len(similarities))
+            peers = random_peers(site, settings.committee, all_sites, generator)
         else:
             peers = list(closest[: settings.committee])
         if settings.policy == "validation":
@@ -209,8 +219,8 @@ class FedPerl(Algorithm[FedPerlState]):
         if settings.policy == "gated_validation":
             return gated_validation_policy(peers, accuracy, settings.gate)
         if settings.policy == "gated_similarity":
-            # Min-max scaled features of fewer than three sites are 0, 1 or constant: no gate can
-            # use them.
+            # Features are scaled to [0, 1] over the sites. Those of fewer than three sites are 0,
+            # 1 or constant, which says nothing that a gate could use.
             if len(similarities) < 3:
                 return []
             return gated_similarity_policy(peers, similarities, site, settings.gate)
@@ -220,8 +230,10 @@ class FedPerl(Algorithm[FedPerlState]):
 def _closest(similarities: Tensor, site: int, count: int) -> list[int]:
     """Return :func:`top_peers` of a site among all other sites, without sorting them all."""
     # One more than ``count``, because the site is in its own row.
-    most = min(count + 1, len(similarities))
-    lowest = similarities.topk(most).values[-1]
+    largest_values = similarities.topk(min(count + 1, len(similarities))).values
+    # All sites as similar as the last of these are candidates, because ``topk`` breaks ties as it
+    # likes, but :func:`top_peers` by index.
+    lowest = largest_values[-1]
     candidates = (similarities >= lowest).nonzero().flatten().tolist()
     return top_peers(similarities, site, count, candidates)
 
@@ -232,4 +244,6 @@ def _lone_peers(settings: FedPerlSettings) -> str:
         return ""
     if not settings.anonymise:
         return "anonymise = false"
-    return "allow_single_peer = true" if settings.allow_single_peer else ""
+    if settings.allow_single_peer:
+        return "allow_single_peer = true"
+    return ""

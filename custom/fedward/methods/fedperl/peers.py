@@ -16,15 +16,15 @@ from fedward.methods.workflow import State
 def top_peers(similarity: Tensor, site: int, committee: int, seen: Collection[int]) -> list[int]:
     """Choose the sites most similar to one site.
 
-    The ``T`` largest ``ω_mk`` over ``k != m`` among the sites that have trained.
+    They have the ``T`` largest ``ω_mk``, ``k != m``, among the sites k that have trained.
 
     Source: Bdair et al., MELBA 2022, Alg. 1.
 
     Args:
         similarity: ω_m (M,), the site's row of :func:`fedward.methods.fedperl.similarity`, finite
-            where used.
+            for the sites in ``seen``.
         site: index m in [0, M).
-        committee: T >= 0.
+        committee: T >= 0, the number of peers wanted.
         seen: indices in [0, M) of the sites that the server holds a model of; m may be among them.
 
     Returns:
@@ -33,8 +33,8 @@ def top_peers(similarity: Tensor, site: int, committee: int, seen: Collection[in
 
     Raises ConfigError: a site outside the row, a negative T, a similarity that is NaN or infinite.
 
-    Edge cases: fewer than T other sites seen: all of them. No other site seen, or T = 0: none, so
-    that the site trains without a peer.
+    Edge cases: If fewer than T other sites were seen, all of them are returned. If none was seen,
+    or T = 0, there is no peer, and the site trains without one.
 
     Deviates: in the authors' code unseen sites stay eligible, with similarity 0, and a site that
     has never trained gets random peers.
@@ -43,18 +43,19 @@ def top_peers(similarity: Tensor, site: int, committee: int, seen: Collection[in
     largest_index = max([site, *candidates])
     if largest_index >= len(similarity):
         raise _not_a_site("top_peers", largest_index)
-    values = similarity[candidates]
-    broken = (~values.isfinite()).nonzero().flatten().tolist()
-    if broken:
+    similarities = similarity[candidates]
+    not_finite = (~similarities.isfinite()).nonzero().flatten().tolist()
+    if not_finite:
+        first = not_finite[0]
         raise ConfigError(
-            f"fedperl.top_peers, sites {site} and {candidates[broken[0]]}",
+            f"fedperl.top_peers, sites {site} and {candidates[first]}",
             "Use a row of fedperl.similarity.",
             expected="a finite similarity",
-            found=f"{values[broken[0]]}",
+            found=f"{similarities[first]}",
         )
     # Stable, so that equal similarities stay in the rising order of the candidates.
-    order: list[int] = values.argsort(descending=True, stable=True)[:committee].tolist()
-    return [candidates[position] for position in order]
+    order = similarities.argsort(descending=True, stable=True)[:committee]
+    return [candidates[position] for position in order.tolist()]
 
 
 def random_peers(
@@ -66,12 +67,13 @@ def random_peers(
 
     Args:
         site: index m >= 0.
-        committee: T >= 0.
+        committee: T >= 0, the number of peers wanted.
         seen: indices of the sites that the server holds a model of; m may be among them.
-        generator: the only source of chance.
+        generator: the only source of randomness.
 
     Returns:
-        min(T, other sites seen) distinct indices, never m, uniformly drawn, in the order drawn.
+        Distinct indices, never m, drawn uniformly, in the order drawn: T of them, or as many as
+        there are other sites in ``seen``.
 
     Raises ConfigError: a negative index or a negative T.
 
@@ -86,17 +88,18 @@ def random_peers(
 
 
 class _MeanOfModels(Mapping[str, Tensor]):
-    """The mean of models, of which each tensor is computed when it is read.
+    """The mean of models, each tensor of which is computed when it is read.
 
-    A mean in memory for every site would fill the server's memory.
+    The means of all sites, if computed in advance, would fill the server's memory.
     """
 
     def __init__(self, states: Sequence[State]) -> None:
         self._states = states
 
     def __getitem__(self, name: str) -> Tensor:
-        tensors = [{name: state[name]} for state in self._states]
-        return weighted_average(tensors, [1.0] * len(tensors))[name]
+        # Models of this one tensor, because weighted_average takes models.
+        parts = [{name: state[name]} for state in self._states]
+        return weighted_average(parts, [1.0] * len(parts))[name]
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._states[0])
@@ -123,9 +126,9 @@ def anonymise(states: Sequence[State]) -> State:
     Raises ConfigError: no state, or states with different keys; when a tensor is read, different
     shapes or dtypes.
 
-    Edge cases: one peer: an exact copy of its model, which is not anonymous. No peer: refused;
-    where no peer is left, the workflow sends no model. Order: irrelevant up to the last bit,
-    integer tensors excepted.
+    Edge cases: For one peer the result is an exact copy of its model, which is not anonymous. No
+    peer is an error; where no peer is left, the workflow sends no model. The order of the peers
+    may change the last bit of the mean, and decides the integer tensors.
     """
     if not states:
         raise ConfigError(
@@ -139,7 +142,7 @@ def anonymise(states: Sequence[State]) -> State:
 
 
 def _candidates(site: int, committee: int, seen: Collection[int]) -> list[int]:
-    """Return the other sites seen, in rising order, because a set has no order of its own."""
+    """Return the other sites in ``seen`` in rising order, because ``seen`` may be a set."""
     if committee < 0:
         raise ConfigError(
             f"fedperl, peers of site {site}",
@@ -148,7 +151,7 @@ def _candidates(site: int, committee: int, seen: Collection[int]) -> list[int]:
             found=f"{committee}",
         )
     for index in (site, *seen):
-        # A mask of bools would pass for sites 0 and 1.
+        # A mask of bools would otherwise be read as sites 0 and 1.
         if isinstance(index, bool) or index < 0:
             raise _not_a_site("peers", index)
     return sorted(set(seen) - {site})
