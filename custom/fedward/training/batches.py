@@ -20,20 +20,24 @@ from fedward.training.machine import has_bfloat16
 from fedward.views import VIEWS, Views
 
 _CHUNK_IMAGES = 256
-"""Images whose views are drawn and made at once: enough to amortise, few enough for memory.
+"""Number of images whose views are drawn and made at once: a compromise of speed and memory.
 
-Another number draws other views.
+A change of this number changes the views that are drawn.
 """
+
 FORWARD_BATCH = {"cpu": 64, "cuda": 256}
-"""Images of one pass without gradient, by kind of device.
+"""Number of images in one pass without gradient, by kind of device.
 
 Larger batches do not fit a CPU's cache, smaller ones leave a GPU idle.
 """
 
-_STRONG_TOO = Uses(second_view="strong")
+_WITH_STRONG_VIEWS = Uses(second_view="strong")
 
-_DRAWS = ("labelled", "unlabelled", "weak", "strong", "weak labelled")
-"""What a round draws at random, each from a generator of its own: two orders, three views."""
+_DRAW_NAMES = ("labelled", "unlabelled", "weak", "strong", "weak labelled")
+"""Names of a round's random draws: the orders of two kinds of images, and three kinds of views.
+
+Each has a generator of its own, so that one draw does not change the others.
+"""
 
 
 class Samples(Protocol):
@@ -51,7 +55,7 @@ class Samples(Protocol):
         ...
 
     def originals(self, index: Tensor) -> Tensor:
-        """Return what views of the indexed images are made of."""
+        """Return the indexed images in the form from which views are made."""
         ...
 
     @classmethod
@@ -76,25 +80,29 @@ class Pixels:
     @classmethod
     def of(cls, images: Images, device: torch.device) -> "Pixels":
         """Return a site's images on ``device``; on the CPU they share the memory of ``images``."""
-        # torch wants memory that can be written to, so that other memory is copied here.
-        pixels = torch.from_numpy(np.require(images.pixels, requirements="W")).permute(0, 3, 1, 2)
+        # torch needs writable memory. Only read-only memory, as of a mapped file, is copied here.
+        writable = np.require(images.pixels, requirements="W")
+        pixels = torch.from_numpy(writable).permute(0, 3, 1, 2)
         return cls(pixels.to(device), torch.tensor(images.labels, device=device))
 
     @classmethod
     def together(cls, parts: Sequence["Pixels"]) -> "Pixels":
         """Return the images of all parts as one, without a copy if one part has all of them."""
-        filled = [part for part in parts if len(part)]
-        if len(filled) == 1:
-            return filled[0]
-        return cls(
-            torch.cat([part.pixels for part in parts]), torch.cat([part.labels for part in parts])
-        )
+        nonempty_parts = [part for part in parts if len(part)]
+        if len(nonempty_parts) == 1:
+            return nonempty_parts[0]
+        pixels = torch.cat([part.pixels for part in parts])
+        labels = torch.cat([part.labels for part in parts])
+        return cls(pixels, labels)
 
     def split(self, sizes: list[int]) -> list["Pixels"]:
         """Return parts with these numbers of images, which add up to all and are not copied."""
         pixels = self.pixels.split(sizes)
         labels = self.labels.split(sizes)
-        return [Pixels(*part) for part in zip(pixels, labels, strict=True)]
+        return [
+            Pixels(part_pixels, part_labels)
+            for part_pixels, part_labels in zip(pixels, labels, strict=True)
+        ]
 
     def __len__(self) -> int:
         return len(self.pixels)
@@ -110,24 +118,24 @@ class Pixels:
 
 
 class RoundBatches:
-    """The batches of one phase of a site's round; their number is that of the steps.
+    """The batches of one phase of a site's round, one for each step.
 
-    The images are drawn as in FedVC, without replacement while they last. Where the settings name
+    The images are drawn as in FedVC, without replacement while they last. Where the settings give
     no number of images, a site goes through all that it has, and repeats the smaller of its two
     kinds in new orders. No batch is smaller than the settings say, unless the site has fewer
     images.
 
-    The peers are frozen for the round. So their predictions on the weak views are computed for many
-    steps at once, with the numbers that a forward pass per step would give.
+    The peers are frozen for the round. Their predictions on the weak views can therefore be
+    computed for many steps at once, with the same results as one step at a time.
 
     Args:
-        labelled: the site's labelled images; without any, batches have none.
-        unlabelled: the site's unlabelled images; the same.
+        labelled: the site's labelled images; if None or empty, batches have none.
+        unlabelled: the site's unlabelled images; if None or empty, batches have none.
         peers: networks in evaluation mode.
         settings: batch size and images per round.
-        draws: what draws at random.
-        stream: the purpose of the draws, (site, round, ...). Equal ones give equal batches.
-        views: how pictures are varied.
+        draws: makes the generators of random numbers.
+        stream: the purpose of the draws, (site, round, ...). Equal purposes give equal batches.
+        views: makes the weak and the strong views of images.
         uses: which views the objective wants, and which kind of images sets the pace.
     """
 
@@ -141,22 +149,23 @@ class RoundBatches:
         stream: tuple[int | str, ...],
         *,
         views: Views = VIEWS["rotation_invariant"],
-        uses: Uses = _STRONG_TOO,
+        uses: Uses = _WITH_STRONG_VIEWS,
     ) -> None:
+        # Images are falsy if there are none of them.
         self._labelled = labelled if labelled else None
         self._unlabelled = unlabelled if unlabelled else None
         self._peers = peers
         self._batch = settings.batch
         self._views = views
         self._has_strong_views = uses.second_view != "none"
-        self._labelled_as_they_are = uses.labelled_view == "none"
+        self._labelled_without_views = uses.labelled_view == "none"
         pacemakers = [self._labelled]
         if uses.pace != "labelled":
             pacemakers.append(self._unlabelled)
         self.images = phase_images(settings, [len(samples) for samples in pacemakers if samples])
-        """Images of each kind in the phase."""
+        """Number of images of each kind in the phase."""
         self._sizes = batch_sizes(self.images, settings.batch)
-        self._generators = {name: draws.torch_generator(*stream, name) for name in _DRAWS}
+        self._generators = {name: draws.torch_generator(*stream, name) for name in _DRAW_NAMES}
 
     def __len__(self) -> int:
         return len(self._sizes)
@@ -164,10 +173,10 @@ class RoundBatches:
     def __iter__(self) -> Iterator[Batch]:
         labelled_order = self._order("labelled", self._labelled)
         unlabelled_order = self._order("unlabelled", self._unlabelled)
-        together = max(1, _CHUNK_IMAGES // self._batch)
+        steps_at_once = max(1, _CHUNK_IMAGES // self._batch)
         end = 0
-        for first in range(0, len(self._sizes), together):
-            sizes = self._sizes[first : first + together]
+        for first_step in range(0, len(self._sizes), steps_at_once):
+            sizes = self._sizes[first_step : first_step + steps_at_once]
             start = end
             end = start + sum(sizes)
             window = slice(start, end)
@@ -179,13 +188,14 @@ class RoundBatches:
             yield from _batches(fields, sizes)
 
     def _order(self, kind: str, samples: Samples | None) -> Tensor:
+        """Return the indices of the phase's images of one kind, in the order of their steps."""
         if not samples:
             return torch.empty(0)
         return virtual_client(len(samples), self.images, self._generators[kind])
 
     def _labelled_fields(self, samples: Samples, index: Tensor) -> dict[str, Tensor]:
         labels = samples.labels[index.to(samples.labels.device)]
-        if self._labelled_as_they_are:
+        if self._labelled_without_views:
             return {"labelled": samples.take(index), "labels": labels}
         views = self._views.weak(samples.originals(index), self._generators["weak labelled"])
         return {"labelled": views, "labels": labels}
@@ -205,11 +215,12 @@ class RoundBatches:
 
 
 def _batches(fields: dict[str, Tensor], sizes: list[int]) -> Iterator[Batch]:
-    """Yield batches of these sizes from fields of :class:`Batch` that hold the images of all."""
+    """Yield batches of these sizes from fields of :class:`Batch` that span all their images."""
     split_fields = []
     for name, tensor in fields.items():
-        # Peers' predictions are (P, N, K), all other fields begin with N.
-        split_fields.append(tensor.split(sizes, dim=1 if name == "peers" else 0))
+        # Peers' predictions are (P, N, K). In all other fields the images are the first dimension.
+        images_dimension = 1 if name == "peers" else 0
+        split_fields.append(tensor.split(sizes, dim=images_dimension))
     for tensors in zip(*split_fields, strict=True):
         yield Batch(**dict(zip(fields, tensors, strict=True)))
 

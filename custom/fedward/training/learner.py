@@ -1,6 +1,6 @@
 """Training and evaluation of one model on one set of images.
 
-A site, the server with its own images, and each process of a distributed training do it alike.
+Sites, the server with its own images, and all processes of a distributed training do it this way.
 """
 
 import time
@@ -44,21 +44,21 @@ class Evaluation(NamedTuple):
     Where the job evaluates by patient, all numbers here are of patients.
     """
     binned: dict[str, Any] | None
-    """Counts of the model's answers on the test images; None if these were not asked for."""
+    """Counts of the model's answers on the test images; None if that split was not asked for."""
 
 
 class LocalUpdate(NamedTuple):
     """What a round of training returns."""
 
     model: State
-    """The trained model, on the CPU; the one that was given, if no step was taken."""
+    """The trained model, on the CPU; the model that was given, if no step was taken."""
     steps: int
-    """Optimiser steps of all phases."""
+    """Number of optimiser steps in all phases."""
     means: dict[str, float]
     """Mean losses and logs by name; after a step also the ``seconds`` that the training took."""
 
 
-def _never() -> bool:
+def _never_aborted() -> bool:
     return False
 
 
@@ -114,15 +114,19 @@ class Learner:
     name: str
     """The site's name, or ``server``. Each name draws random numbers of its own."""
     experiment: Experiment
+    """The job's configuration."""
     algorithm: Algorithm[Any]
+    """The method, whose phases are trained."""
     networks: Networks
+    """The networks into which models are loaded."""
     images: DeviceData
+    """The images, on the device that trains."""
     draws: Draws
-    """What draws at random, from the experiment's seed."""
+    """Makes generators of random numbers from the experiment's seed."""
     batch: int | None = None
-    """Images of a step, those of all processes together; by default the job's batch."""
+    """Number of images in a step, over all processes; None: the job's batch."""
     smallest_batch: int = 1
-    """The fewest images of a step that learns from pseudo-labels alone."""
+    """Smallest number of images in a step that learns from pseudo-labels alone."""
     run_phase: TrainsPhase = train_phase
     """Trains one phase of a round."""
 
@@ -135,7 +139,7 @@ class Learner:
         task: str = "train",
         part: int = 0,
         memory: MutableMapping[str, State] | None = None,
-        aborted: Aborted = _never,
+        aborted: Aborted = _never_aborted,
     ) -> LocalUpdate:
         """Train from ``model`` through the method's phases for a task.
 
@@ -143,9 +147,9 @@ class Learner:
             model: where the training starts.
             peers: models that help to make pseudo-labels.
             round_: number of the round, from 1.
-            task: what the server asks for, by a name that the method knows.
+            task: name of the task that the server asks for, one of the method's.
             part: number of the exchange in the round, from 0.
-            memory: models that the site keeps between rounds, by role. It is changed.
+            memory: models that the site keeps between rounds, by role. Phases add to it.
             aborted: called before every step; True ends the training.
 
         Raises:
@@ -154,19 +158,25 @@ class Learner:
         started = time.perf_counter()
         remembered = {} if memory is None else memory
         net = self.networks.load(model)
-        committee = []
+        peer_nets: list[nn.Module] = []
+        # Place 0 is that of the network that trains.
         for place, peer in enumerate(peers, 1):
-            committee.append(self.networks.load(peer, place).eval())
-        stream: tuple[int | str, ...] = (self.name, round_, part) if part else (self.name, round_)
+            peer_nets.append(self.networks.load(peer, place).eval())
+        stream: tuple[int | str, ...] = (self.name, round_)
+        # Part 0 is left out, so that a round's first exchange draws as in methods with only one.
+        if part:
+            stream = (*stream, part)
         steps = 0
         means: dict[str, float] = {}
-        # The fork names one GPU, because asking the others would take memory on each of them.
         device = self.networks.device
-        with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
+        # Only the GPU that trains, because the states of others would take memory on each of them.
+        forked_devices = [device] if device.type == "cuda" else []
+        with torch.random.fork_rng(devices=forked_devices):
             torch.manual_seed(self.draws.derive(*stream, "dropout"))
             for phase in self.algorithm.phases(task, round_, len(self.images.data.labelled)):
                 purpose = (*stream, *phase.stream)
-                batches = self._batches(phase, committee, purpose)
+                batches = self._batches(phase, peer_nets, purpose)
+                # The site has no images of the kind that the phase uses.
                 if not len(batches):
                     continue
                 inputs = self._inputs(len(batches), round_, remembered, purpose)
@@ -178,11 +188,14 @@ class Learner:
                 remembered.update(trained.memory)
         if not steps:
             return LocalUpdate(model, 0, means)
+        # Cloned, because on a CPU the tensors would be the network's own, which change
+        # when it is used again.
         state = {key: value.cpu().clone() for key, value in net.state_dict().items()}
-        return LocalUpdate(state, steps, {**means, "seconds": time.perf_counter() - started})
+        means["seconds"] = time.perf_counter() - started
+        return LocalUpdate(state, steps, means)
 
     def evaluate(self, model: State, splits: Iterable[str] = ("val", "test")) -> Evaluation:
-        """Return how good ``model`` is on splits of the images."""
+        """Return the metrics of ``model`` on splits of the images, in the order of ``splits``."""
         net = self.networks.load(model)
         data = self.images.data
         label_kind = self.experiment.data.label_kind
@@ -221,13 +234,16 @@ class Learner:
     def _batches(
         self, phase: Phase, peers: Sequence[nn.Module], stream: tuple[int | str, ...]
     ) -> RoundBatches:
+        """Return the batches of a phase, with the images and views that its objective uses."""
         uses = phase.objective.uses
         views = self._views()
         if uses.second_view == "weak":
             views = views._replace(strong=views.weak)
+        labelled = self.images["labelled"] if uses.labelled else None
+        unlabelled = self.images[uses.unlabelled] if uses.unlabelled != "none" else None
         return RoundBatches(
-            self.images["labelled"] if uses.labelled else None,
-            None if uses.unlabelled == "none" else self.images[uses.unlabelled],
+            labelled,
+            unlabelled,
             peers,
             self._settings,
             self.draws,
@@ -237,6 +253,8 @@ class Learner:
         )
 
     def _views(self) -> Views:
+        # Where only the head trains, views of the images were passed through the frozen network
+        # before, and batches draw among the features that were stored.
         if self.experiment.trainable == HEAD:
             return stored_views(self.experiment.stored_views)
         return VIEWS[self.experiment.data.views]
@@ -251,5 +269,6 @@ class Learner:
         settings = self.algorithm.settings
         if self.batch is None:
             return settings
-        # Not validated: a round's images need not be a multiple of the larger batch.
+        # A copy is not validated, and need not be: a round's images may be no multiple of this
+        # batch.
         return settings.model_copy(update={"batch": self.batch})

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from ignite.engine import Engine
 
 Trainer = load_trainer()
-"""``monai.engines.Trainer``."""
+"""The class ``monai.engines.Trainer``."""
 
 LossesOf: TypeAlias = Callable[[nn.Module], Losses]
 """Computes the losses of one batch with the network that it is given."""
@@ -62,13 +62,13 @@ def train(
 ) -> Trained:
     """Train ``net`` in place for one phase of a federated round.
 
-    Every phase has a new optimiser, as in FedPerl's rounds. Its learning rate rises over its first
+    Every phase has a new optimiser, as in FedPerl's rounds. The learning rate rises over its first
     steps. Forward passes run in bfloat16 on a GPU that computes in it, elsewhere in float32: an
     older GPU would need float16 and a scaled loss.
 
     The objective says when a batch has nothing to learn from, such as one without labelled images,
-    kept pseudo-labels or peers. Such a batch changes no parameter and is no step, because Adam
-    would move the parameters by its momentum alone. BatchNorm's statistics still follow its images.
+    kept pseudo-labels or peers. Such a batch makes no step, because Adam would move the
+    parameters by its momentum alone. BatchNorm's statistics still follow its images.
 
     A phase that measures goes through the batches once. Each batch counts as a step, and there are
     no losses.
@@ -81,7 +81,7 @@ def train(
         settings: the method's settings.
         device: where to train.
         aborted: called before every step; True ends the training.
-        shared: where several processes train together,
+        shared: where several processes train together, computes the losses with all of them, by
             :func:`~fedward.training.distributed.sharing.parallel` of ``net``.
 
     Raises:
@@ -108,7 +108,7 @@ def train(
         max_epochs=1,
         data_loader=batches,
         epoch_length=len(batches),
-        prepare_batch=_as_it_is,
+        prepare_batch=_unchanged,
         iteration_update=steps.take,
     )
     # ignite logs every exception before it raises it, and would break up the console's table.
@@ -119,7 +119,10 @@ def train(
 
 @dataclass
 class _Steps:
-    """The steps of one phase, and what is carried from each to the next."""
+    """The steps of one phase, and what is carried from each to the next.
+
+    The fields are arguments of :func:`train`, besides ``batches``, the number of batches.
+    """
 
     net: nn.Module
     objective: Objective[Any]
@@ -139,7 +142,10 @@ class _Steps:
         self.sums: dict[str, Tensor] = {}
 
     def take(self, engine: "Engine", batch: Batch) -> None:
-        """Take one step, or none where the batch has nothing to learn from. MONAI calls this."""
+        """Take one step, or none if the batch has nothing to learn from.
+
+        MONAI's trainer calls this for every batch.
+        """
         if self.aborted():
             raise WorkError("Training stopped: the run was aborted")
         with torch.autocast(self.device.type, torch.bfloat16, enabled=has_bfloat16(self.device)):
@@ -149,14 +155,14 @@ class _Steps:
             total = torch.zeros((), device=self.device)
             if losses.terms:
                 total = torch.stack(list(losses.terms.values())).sum()
-        self._add({"loss": total, **losses.terms, **losses.logs})
+        self._add_to_sums({"loss": total, **losses.terms, **losses.logs})
         self.state = self.objective.after_batch(losses, self.state)
         if losses.terms and losses.learns:
             self._step(total)
             self.state = self.objective.after_step(self.net, batch, losses, self.state)
 
     def result(self) -> Trained:
-        """Return what the phase has come to; raises WorkError where a mean is not finite."""
+        """Return what the phase gave; raise WorkError if a mean is not finite."""
         means = {name: float(total) / self.batches for name, total in self.sums.items()}
         if not all(math.isfinite(mean) for mean in means.values()):
             raise WorkError(
@@ -166,9 +172,11 @@ class _Steps:
         return Trained(self.steps_taken, means, self.objective.remember(self.state))
 
     def _compute(self, losses_of: LossesOf) -> Losses:
-        return losses_of(self.net) if self.shared is None else self.shared(losses_of)
+        if self.shared is None:
+            return losses_of(self.net)
+        return self.shared(losses_of)
 
-    def _add(self, values: Mapping[str, Tensor]) -> None:
+    def _add_to_sums(self, values: Mapping[str, Tensor]) -> None:
         for name, value in values.items():
             self.sums[name] = self.sums.get(name, 0.0) + value.detach().float()
 
@@ -184,5 +192,6 @@ class _Steps:
         self.steps_taken += 1
 
 
-def _as_it_is(batch: Batch, *_: object) -> Batch:
+def _unchanged(batch: Batch, *_: object) -> Batch:
+    """Return the batch. MONAI's default would take it apart into an image and a label."""
     return batch
