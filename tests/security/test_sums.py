@@ -22,7 +22,7 @@ from fedward.methods import method_of
 from fedward.methods.workflow import ClientTask, Exchange
 from fedward.protocol.wire import Message
 from fedward.security.policy import OPEN, Policy
-from fedward.security.sums import ImageSet, grant, image_set, sums_file, told_before
+from fedward.security.sums import ImageSet, grant, image_set, recorded_sums, sums_file
 from starting import initial_model
 from tiny import clinical, tiny
 
@@ -77,7 +77,7 @@ def test_no_two_sets_that_were_told_of_are_near(tmp_path_factory, sizes, fewest)
     path = sums_file(tmp_path_factory.mktemp("ledger"), SITE)
     for place, size in enumerate(sizes):
         grant(path, f"{place:032x}", "oneshot", images(*range(size)), fewest, None)
-    answered_sets = list(told_before(path).sets.values())
+    answered_sets = list(recorded_sums(path).sets.values())
     pairs = [
         (one, other) for place, one in enumerate(answered_sets) for other in answered_sets[:place]
     ]
@@ -106,7 +106,7 @@ def test_the_same_images_are_told_again_and_near_ones_are_not(path):
     assert grant(path, RUNS[2], "survey", images(*range(101)), 32, 3) is None, (
         "counts and sums are no difference"
     )
-    assert told_before(path).runs == set(RUNS[:3])
+    assert recorded_sums(path).runs == set(RUNS[:3])
     assert path.stat().st_mode & 0o777 == 0o600
 
 
@@ -156,7 +156,7 @@ def test_half_a_line_of_a_crash_is_no_answer(path):
     whole = path.read_bytes()
     path.write_bytes(whole + whole[:50])
     assert grant(path, RUNS[1], "oneshot", images(*range(200, 300)), 32, None) is None
-    assert told_before(path).runs == set(RUNS[:2])
+    assert recorded_sums(path).runs == set(RUNS[:2])
 
 
 # --- attacks on a site

@@ -77,10 +77,10 @@ class KeptChain:
         self.check_files()
         # Both are read before the lines. A line that another job adds in between would otherwise be
         # in one of them and not in the lines, and would look as if it had been cut.
-        known = self.known()
+        hashes_in_answers = self.hashes_in_answers()
         end = self.end()
         lines, _ = read(self.path)
-        if not end and (lines or known):
+        if not end and (lines or hashes_in_answers):
             raise self.refused(self.path, f"its end in {self._end_path.name}", "no such file")
         try:
             rows = list(checked(lines, self.path.name, self.path.name))
@@ -88,7 +88,7 @@ class KeptChain:
         except RunError as error:
             found = f"{error.problem}: {error.found}"
             raise self.refused(self.path, error.expected, found) from error
-        self.check_known(known, rows)
+        self.check_all_present(hashes_in_answers, rows)
         return rows
 
     def add(self, content: Mapping[str, Any]) -> dict[str, Any]:
@@ -107,7 +107,7 @@ class KeptChain:
             if file.is_symlink() or (file.exists() and not file.is_file()):
                 raise self.refused(file, "a file of its own", "a link, or no file")
 
-    def known(self) -> set[str]:
+    def hashes_in_answers(self) -> set[str]:
         """Return the newest hash of this ledger in each of the site's logs of answers.
 
         Raises:
@@ -136,10 +136,10 @@ class KeptChain:
             if self._kind.file(self.path.parent, row["site"]) == self.path:
                 yield str(row[self._kind.field])
 
-    def check_known(self, known: set[str], rows: list[dict[str, Any]]) -> None:
+    def check_all_present(self, hashes_in_answers: set[str], rows: list[dict[str, Any]]) -> None:
         """Raise DataError if the site's log of answers names a line that the ledger lacks."""
-        hashes = {row.get("hash") for row in rows}
-        if known - hashes:
+        hashes_in_ledger = {row.get("hash") for row in rows}
+        if hashes_in_answers - hashes_in_ledger:
             expected = "every line that the site's log of answers knows of"
             raise self.refused(self.path, expected, "not all of them")
 

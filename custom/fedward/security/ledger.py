@@ -1,4 +1,4 @@
-"""A site's privacy ledger: every noisy update that left, over all jobs, and the rule when to stop.
+"""A site's privacy ledger: every noisy update that left, over all jobs, and the limit on them.
 
 The ledger has one line for each release, and notices when lines are missing
 (:mod:`fedward.security.kept_chain`).
@@ -29,9 +29,9 @@ PRIVACY = LedgerKind(
 _HIGHEST = {"clip": 1e6, "noise_multiplier": 1e6, "delta": 1e-4, "max_epsilon": 20.0}
 """Setting of a rule -> its largest value.
 
-No update is longer than a ``clip`` of 1e6. ``delta`` is the probability that nothing is promised.
-``max_epsilon`` bounds how much more likely an update may be with one image than without it, after
-all releases: at 20, 485 million times.
+No update has a norm above a ``clip`` of 1e6. ``delta`` is the probability that nothing is
+promised. ``max_epsilon`` bounds how much more likely an update may be with one image than without
+it, after all releases: at 20, 485 million times.
 """
 
 _LARGEST_SENSITIVITY = 1e6
@@ -85,19 +85,21 @@ class Rule:
         sensitivity_so_far = _sensitivity(spent)
         sensitivity_of_one = 2 / self.noise_multiplier
 
-        def epsilon_after(further: int) -> float:
-            of_the_further = math.sqrt(further) * sensitivity_of_one
-            return _epsilon(math.hypot(sensitivity_so_far, of_the_further), self.delta)
+        def epsilon_after(further_releases: int) -> float:
+            sensitivity_of_further = math.sqrt(further_releases) * sensitivity_of_one
+            return _epsilon(math.hypot(sensitivity_so_far, sensitivity_of_further), self.delta)
 
-        # Epsilon grows with the number of releases, so the largest allowed number is bisected.
+        # Epsilon grows with the number of releases, so the smallest number that costs too much is
+        # bisected. It is 0 where the releases so far cost too much already.
         numbers = range(_MOST_RELEASES + 1)
-        return max(bisect_right(numbers, self.max_epsilon, key=epsilon_after) - 1, 0)
+        first_too_many = bisect_right(numbers, self.max_epsilon, key=epsilon_after)
+        return max(first_too_many - 1, 0)
 
 
 class BudgetUsedError(FedwardError):
     """A release would spend more than the site's rule allows."""
 
-    def __init__(self, spent: float, cost: float, rule: Rule) -> None:
+    def __init__(self, spent: float, with_this_one: float, rule: Rule) -> None:
         allowed = f"{rule.max_epsilon:g} at delta {rule.delta:g}"
         self.public = f"privacy budget used up: epsilon {spent:.4g} of {allowed}"
         """What the server may know about it."""
@@ -105,7 +107,7 @@ class BudgetUsedError(FedwardError):
             "privacy budget",
             "No update leaves until the site's own privacy.json allows more.",
             expected=f"at most epsilon {allowed} for all releases of this site",
-            found=f"{spent:.4g} so far, {cost:.4g} with this one",
+            found=f"{spent:.4g} so far, {with_this_one:.4g} with this one",
         )
 
 
@@ -151,10 +153,10 @@ def enter(path: Path, release: Mapping[str, Any], rule: Rule) -> dict[str, Any]:
         ledger = KeptChain(path, PRIVACY)
         unchained_rows = _unchained_rows(ledger)
         rows = ledger.rows() if unchained_rows is None else unchained_rows
-        spent = _multipliers(ledger, rows)
-        cost = epsilon([*spent, rule.noise_multiplier], rule.delta)
-        if cost > rule.max_epsilon:
-            raise BudgetUsedError(epsilon(spent, rule.delta), cost, rule)
+        earlier = _multipliers(ledger, rows)
+        epsilon_with_this_one = epsilon([*earlier, rule.noise_multiplier], rule.delta)
+        if epsilon_with_this_one > rule.max_epsilon:
+            raise BudgetUsedError(epsilon(earlier, rule.delta), epsilon_with_this_one, rule)
         if unchained_rows:
             _adopt(ledger, unchained_rows)
         row = {
@@ -163,14 +165,14 @@ def enter(path: Path, release: Mapping[str, Any], rule: Rule) -> dict[str, Any]:
             "noise_multiplier": rule.noise_multiplier,
             "delta": rule.delta,
             "sigma": rule.clip * rule.noise_multiplier,
-            "releases": len(spent) + 1,
-            "epsilon": cost,
+            "releases": len(earlier) + 1,
+            "epsilon": epsilon_with_this_one,
         }
         return ledger.add(row)
 
 
 def spent(path: Path) -> list[float]:
-    """Return the noise multipliers of a ledger's releases, the oldest first; nothing without one.
+    """Return the noise multipliers of a ledger's releases, oldest first; none without a ledger.
 
     Raises:
         DataError: the ledger is not what was written.
@@ -187,11 +189,12 @@ def half_line(path: Path) -> bytes:
 
 
 def _sensitivity(noise_multipliers: Sequence[float]) -> float:
-    """Return the sensitivity of releases as one, in units of its noise."""
+    """Return the sensitivity, in units of the noise, of one release that is worth all of these."""
     return math.hypot(*(2 / multiplier for multiplier in noise_multipliers))
 
 
 def _epsilon(sensitivity: float, delta: float) -> float:
+    """Return the epsilon of one release with a sensitivity in units of its noise."""
     try:
         import dp_accounting  # noqa: F401
     except ImportError as error:
@@ -204,7 +207,7 @@ def _epsilon(sensitivity: float, delta: float) -> float:
     return _gaussian_epsilon(sensitivity, delta) if sensitivity else 0.0
 
 
-@lru_cache(1024)  # One answer takes milliseconds, and a bisection asks for many.
+@lru_cache(1024)  # One value takes milliseconds to compute, and a bisection needs many.
 def _gaussian_epsilon(sensitivity: float, delta: float) -> float:
     from dp_accounting import get_epsilon_gaussian
 
@@ -214,13 +217,15 @@ def _gaussian_epsilon(sensitivity: float, delta: float) -> float:
 def _unchained_rows(ledger: KeptChain) -> list[dict[str, Any]] | None:
     """Return the rows of a ledger that a version before the chain wrote; None for any other.
 
-    Such a ledger has no end, or an end of no line.
+    Either no end is recorded beside such a ledger, or an end of 0 lines: :func:`_adopt` records it
+    before it makes the chain.
 
     Raises:
-        DataError: it is a link, or the site's log of answers knows a line of it: it was a chain.
+        DataError: it is a link, or the site's log of answers names a line of it: it was a chain.
     """
     ledger.check_files()
-    known = ledger.known()
+    # Both are read before the lines, as another job may add a line in between (KeptChain.rows).
+    hashes_in_answers = ledger.hashes_in_answers()
     end = ledger.end()
     if end and end["lines"]:
         return None
@@ -231,7 +236,7 @@ def _unchained_rows(ledger: KeptChain) -> list[dict[str, Any]] | None:
         return None
     if not all(isinstance(row, dict) and "hash" not in row for row in rows):
         return None
-    ledger.check_known(known, rows)
+    ledger.check_all_present(hashes_in_answers, rows)
     return rows
 
 

@@ -33,7 +33,7 @@ Weights = Literal["none", "any"] | Annotated[tuple[Sha256, ...], Field(strict=Fa
 """The SHA-256 of weights that a rule allows, all weights or none."""
 
 _LITE = tuple(f"tf_efficientnet_lite{number}" for number in range(3))
-"""Networks of timm that the default allows beside ResNet."""
+"""Networks of timm that the default policy allows, besides two ResNets."""
 
 
 class PolicyError(WorkError):
@@ -68,11 +68,11 @@ class Policy(BaseModel):
     minimum_sites: int = Field(3, ge=1)
     """The fewest sites that the run must have, as the server reports them."""
     minimum_replies: int = Field(3, ge=1)
-    """The fewest updates of which the server may use any."""
+    """The fewest updates that the server must have before it may use any of them."""
     minimum_effective_replies: float = Field(2.5, ge=1)
     """The fewest equally weighted updates that each average must be worth.
 
-    The worth is 1 / Σ w_k² of the sites' shares of the average.
+    It is worth 1 / Σ w_k², where w_k is the share of site k in the average.
     """
     minimum_participants: int = Field(3, ge=1)
     """The fewest sites that must be asked in each round."""
@@ -102,16 +102,16 @@ class Policy(BaseModel):
     maximum_clip: float | None = Field(100.0, gt=0)
     """The largest norm to which the gradient of each step is clipped; None: any norm, or none."""
     maximum_loss_weight: float | None = Field(1.0, gt=0)
-    """The largest weight of a loss without labels; None: any.
+    """The largest weight of a loss on unlabelled images; None: any.
 
-    The loss with labels has the weight 1.
+    The loss on labelled images has the weight 1.
     """
     maximum_image_share: float = Field(0.5, gt=0, le=1)
     """The largest share of a batch's loss that class weights may give to one image."""
     maximum_server_rate: float | None = Field(10.0, gt=0)
     """The largest step of the server, in units of the mean update; None: any.
 
-    It is summed over all rounds that the server's momentum lasts.
+    It is summed over all rounds in which the server's momentum repeats it.
     """
     lone_peers: bool = False
     """Whether the server may send the model of one site alone to another site."""
@@ -120,7 +120,7 @@ class Policy(BaseModel):
     maximum_images: int | None = Field(1_000_000, ge=1)
     """The most images that the training of one round may go through here; None: any number.
 
-    An image counts as often as it comes.
+    An image counts each time it is used.
     """
     maximum_image_size: int | None = Field(512, ge=16)
     """The largest height and width of decoded images, in pixels; None: any that a job may have."""
@@ -139,9 +139,10 @@ class Policy(BaseModel):
     surveys: bool = False
     """Whether a ``survey`` may ask about this site's images: their classes, how bright they are."""
     draws: Literal["secret", "seed"] = "secret"
-    """What decides, beside the job's seed, which images a step is of.
+    """What decides which images a step uses.
 
-    ``secret`` is this site's secret. ``seed`` is nothing else, for tests that compare two engines.
+    ``secret``: the job's seed and a secret of this site. ``seed``: the job's seed alone, for tests
+    that compare two engines.
     """
     noise: Literal["optional", "required"] = "optional"
     """Whether the privacy scope of the job must add noise to updates (``GaussianUpdateFilter``)."""
@@ -243,22 +244,22 @@ class Finding(NamedTuple):
 
 @dataclass(frozen=True)
 class Circumstances:
-    """What rules need to know beside a job's settings."""
+    """What rules need to know besides a job's settings."""
 
     sites: int | None = None
-    """The number of sites of the run; None: not known yet."""
+    """The number of sites in the run; None if it is not known yet."""
     noise: bool = False
     """Whether the job's privacy scope at this site adds noise."""
     weights: str | None = None
-    """SHA-256 of the first model, where the run starts from given weights."""
+    """SHA-256 of the first model, if the run starts from given weights; None if from fresh ones."""
 
 
 def findings(
     policy: Policy, experiment: Experiment, algorithm: Algorithm[Any], circumstances: Circumstances
 ) -> list[Finding]:
-    """Return what each rule says of a job, in the order of the rules.
+    """Apply each rule to a job and return what it says, in the order of the rules.
 
-    A site at work checks some of the rules again.
+    While a site works, it checks some of the rules again, on its own images.
     """
     settings = algorithm.settings
     rows = [
@@ -302,8 +303,8 @@ def refused_by_default(
     Args:
         experiment: the job's settings.
         algorithm: its method.
-        sites: the names of the sites that it goes to; empty for all.
-        weights: SHA-256 of the first model, where the run starts from given weights.
+        sites: the names of the sites that the job goes to; empty for all.
+        weights: SHA-256 of the first model, if the run starts from given weights.
     """
     circumstances = Circumstances(len(sites) or None, weights=weights)
     rows = findings(Policy(), experiment, algorithm, circumstances)
@@ -313,7 +314,7 @@ def refused_by_default(
 def refuse_unless(
     site: str, findings: Sequence[Finding], error: type[PolicyError] = PolicyError
 ) -> None:
-    """Raise ``error``, which names each broken rule, unless all rules are kept."""
+    """Raise an error that names each broken rule, unless all rules are kept."""
     broken_rules = [str(finding) for finding in findings if not finding.kept]
     if broken_rules:
         raise error(
@@ -325,13 +326,18 @@ def refuse_unless(
 
 
 def at_most(limit: float | None, number: float) -> tuple[str, str, bool]:
-    """Apply a rule of a largest number; return the fields of a :class:`Finding` after the first."""
+    """Apply a rule that sets a largest number.
+
+    Returns:
+        The fields of a :class:`Finding` after the name of the rule: what is allowed, what the job
+        asks for, and whether it keeps the rule.
+    """
     allowed = "any number" if limit is None else f"at most {limit}"
     return allowed, f"the job says {number}", limit is None or number <= limit
 
 
 def extension_finding(policy: Policy, used: Sequence[Extension]) -> Finding:
-    """Apply the rule to what a job takes from other packages, none of which is imported for it."""
+    """Apply the rule ``extensions`` to what a job takes from other packages, without importing it."""
     rule = policy.extensions
     asked = ", ".join(f"{extension.kind} {extension}" for extension in used) or "none"
     kept = all(_is_allowed(extension, rule) for extension in used)
@@ -350,6 +356,7 @@ def _listed(names: Names) -> str:
 
 
 def _methods(policy: Policy, experiment: Experiment) -> Finding:
+    """Apply the rule to the method, if it is built in. Surveys have a rule of their own."""
     name = experiment.method
     if experiment.is_survey:
         asked = f"{name} trains nothing, see surveys"
@@ -360,6 +367,7 @@ def _methods(policy: Policy, experiment: Experiment) -> Finding:
 
 
 def _nets(policy: Policy, experiment: Experiment) -> Finding:
+    """Apply the rule to the network, unless another package brings it."""
     if _is_extension(experiment, "network"):
         return _of_another_package("nets", policy.nets, experiment.net)
     return _named("nets", policy.nets, experiment.net)
@@ -371,14 +379,15 @@ def _is_extension(experiment: Experiment, kind: str) -> bool:
 
 
 def _of_another_package(rule: str, names: Names, name: str) -> Finding:
-    """Return the finding for a name that the rule ``extensions`` decides about."""
+    """Return a finding that is kept: the rule ``extensions`` decides about this name."""
     asked = f"{name} is of another package, see extensions"
     return Finding(rule, _listed(names), asked, kept=True)
 
 
 def _named(rule: str, names: Names, name: str) -> Finding:
-    """Apply a rule of names."""
+    """Apply a rule that lists the allowed names."""
     is_allowed = names == "any" or name in names
+    # The name is the job's, so its length is limited before it is shown or logged.
     return Finding(rule, _listed(names), f"the job says {name[:100]}", is_allowed)
 
 
@@ -393,7 +402,7 @@ def _surveys(policy: Policy, experiment: Experiment) -> Finding:
 
 
 def _at_least(rule: str, limit: int, number: int) -> Finding:
-    """Apply a rule of a smallest number."""
+    """Apply a rule that sets a smallest number."""
     return Finding(rule, f"at least {limit}", f"the job says {number}", number >= limit)
 
 
@@ -414,7 +423,7 @@ def _minimum_participants(policy: Policy, settings: Settings) -> Finding:
 
 
 def _image_count(settings: Settings) -> int | None:
-    """Return the number of images of a round; None if it depends on the site's images."""
+    """Return how many images a round uses, or at most uses; None if the site's images decide."""
     return settings.images_per_round or settings.images_at_most
 
 
@@ -437,10 +446,10 @@ def _minimum_steps(policy: Policy, settings: Settings) -> Finding:
 
 
 def _effective_replies(policy: Policy, experiment: Experiment) -> Finding:
-    """Apply the rule to the worth to which the server levels its averages.
+    """Apply the rule to the effective number of replies that the server's averages must reach.
 
-    The worth follows from the job's ``minimum_replies``. A job with too few of these breaks that
-    rule, and only that rule is reported.
+    It follows from the job's ``minimum_replies``. If that is below the limit of its own rule, this
+    rule counts as kept, so that one cause is reported once.
     """
     limit = policy.minimum_effective_replies
     allowed = f"at least {limit:g}"
@@ -455,9 +464,9 @@ def _effective_replies(policy: Policy, experiment: Experiment) -> Finding:
 
 
 def step_findings(policy: Policy, settings: Settings, steps: Sequence[StepSize]) -> list[Finding]:
-    """Return what the rules of step sizes say, which limit how far steps go.
+    """Apply the rules on step sizes.
 
-    They also limit how much a step takes back of the steps before it.
+    They limit how far a step goes, and how much it takes back of the steps before it.
     """
     sgd_rates = {}
     adam_rates = {}
@@ -476,6 +485,7 @@ def step_findings(policy: Policy, settings: Settings, steps: Sequence[StepSize])
 
 
 def _clip(policy: Policy, settings: Settings, *, has_steps: bool) -> Finding:
+    """Apply the rule to the norm to which gradients are clipped; null breaks any limit."""
     limit = policy.maximum_clip
     allowed = "any, or none" if limit is None else f"at most {limit:g}"
     if not has_steps:
@@ -495,9 +505,9 @@ The smaller it is, the more weight decay and a proximal term draw the weight bac
 
 
 def forgetting(step: StepSize, settings: Settings) -> float:
-    """Return the largest share of the changes of earlier steps that one step may take back.
+    """Return the largest share of the changes made by earlier steps that one step may take back.
 
-    A step of SGD leaves ``1 - η (λ + μ) / (1 - β)`` of them, with the learning rate η, the weight
+    A step of SGD keeps ``1 - η (λ + μ) / (1 - β)`` of them, with the learning rate η, the weight
     decay λ, the weight μ of a proximal term and the momentum β. Adam divides the gradient, which
     has the decay and the proximal term in it, by its size, which is taken as ``_SMALL_GRADIENT``.
     AdamW's decay is outside of that division.
@@ -512,19 +522,21 @@ def forgetting(step: StepSize, settings: Settings) -> float:
 
 
 def _over_momentum(rate: float, settings: Settings) -> float:
-    """Return how far one gradient moves the weights in all steps, with momentum."""
+    """Return how far one gradient moves the weights over all steps in which momentum repeats it."""
+    if rate == 0:
+        return 0.0
     if settings.momentum < 1:
         return rate / (1 - settings.momentum)
-    return math.inf if rate else 0.0
+    return math.inf
 
 
 def _largest(rule: str, limit: float | None, numbers: Mapping[str, float]) -> Finding:
-    """Apply a rule of a largest number to the largest of several.
+    """Apply a rule that sets a largest number to the largest of several.
 
     Args:
         rule: its name.
         limit: the largest number that it allows; None: any.
-        numbers: setting -> the number that it makes.
+        numbers: setting -> the number that follows from it.
     """
     allowed = "any number" if limit is None else f"at most {limit:g}"
     if not numbers:
@@ -535,7 +547,7 @@ def _largest(rule: str, limit: float | None, numbers: Mapping[str, float]) -> Fi
 
 
 def _image_share(policy: Policy, settings: Settings) -> Finding:
-    """Apply the rule to a batch with one image of the heaviest class and others of the lightest."""
+    """Apply the rule to a batch of one image of the heaviest class, the rest of the lightest."""
     is_weighted = settings.class_weighting != "none"
     heaviest = LARGEST_RATIO if is_weighted else 1.0
     share = heaviest / (heaviest + settings.batch - 1)
@@ -550,12 +562,13 @@ def _server_rate(policy: Policy, settings: Settings) -> Finding:
     """Apply the rule to the server's step, which makes the sites' model of the next round."""
     rate = 1.0
     if settings.server_optimizer == "momentum":
-        # Rounded, as 1 / (1 - 0.9) is a little more than 10.
+        # Rounded, because 1 / (1 - 0.9) is a little more than 10 in floating point.
         rate = round(1 / (1 - settings.server_momentum), 9)
     return _largest("maximum_server_rate", policy.maximum_server_rate, {"server_momentum": rate})
 
 
 def _lone_peers(policy: Policy, algorithm: Algorithm[Any]) -> Finding:
+    """Apply the rule to methods that send one site's model to another site."""
     lone_peers = algorithm.requirements.server.lone_peers
     return Finding(
         "lone_peers",
@@ -566,9 +579,10 @@ def _lone_peers(policy: Policy, algorithm: Algorithm[Any]) -> Finding:
 
 
 def _most_images(policy: Policy, algorithm: Algorithm[Any]) -> Finding:
-    """Apply the rule to a fixed number of images, which each exchange of a round may go through."""
+    """Apply the rule to a fixed number of images, which each exchange of a round goes through."""
     images = algorithm.settings.images_per_round
     if not images:
+        # Kept for now: the site checks the number once it has read its images.
         allowed, _, kept = at_most(policy.maximum_images, 0)
         return Finding("maximum_images", allowed, "as many as this site's images make", kept)
     exchanges = algorithm.requirements.server.exchanges
@@ -582,7 +596,7 @@ def _image_size(policy: Policy, experiment: Experiment) -> Finding:
 
 
 def _noise(policy: Policy, experiment: Experiment, is_added: bool) -> Finding:
-    """Apply the rule of noise, which can be added to float32 alone."""
+    """Apply the rule on noise, which can only be added to updates in float32."""
     if (is_added or policy.noise == "required") and experiment.update_dtype != "float32":
         allowed = f"{policy.noise}, to float32 alone"
         return Finding("noise", allowed, f"the job says {experiment.update_dtype}", kept=False)
@@ -604,7 +618,7 @@ def _weights_files(policy: Policy, experiment: Experiment) -> Finding:
 
 
 def _weights(rule: str, allowed: Weights, weights: str | None, asked: str) -> Finding:
-    """Apply a rule of weights to those with a SHA-256; None: the job has none."""
+    """Apply a rule on weights to those with the SHA-256 ``weights``; None if the job has none."""
     if isinstance(allowed, str):
         return Finding(rule, allowed, asked, weights is None or allowed == "any")
     allowed_text = f"one of {', '.join(allowed)}"

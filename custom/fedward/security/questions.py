@@ -108,5 +108,5 @@ def _adopt(ledger: KeptChain) -> None:
     """
     ledger.check_files()
     has_lines = bool(read(ledger.path)[0])
-    if has_lines and not ledger.end() and not ledger.known():
+    if has_lines and not ledger.end() and not ledger.hashes_in_answers():
         ledger.keep_end(Chain(ledger.path, ledger.path.name).end)

@@ -24,7 +24,7 @@ from fedward.storage.disk import PRIVATE, make_folder
 from fedward.storage.lock import locked
 
 Kind = Literal["oneshot", "survey"]
-"""What is told: sums over features (``oneshot``), or counts (``survey``)."""
+"""What a run receives: sums over features (``oneshot``), or counts (``survey``)."""
 
 _HASH_BYTES = 8
 """Length of a hash: among a million images two hashes are equal with a probability of 3e-8."""
@@ -32,7 +32,7 @@ _HASH_BYTES = 8
 
 @dataclass(frozen=True)
 class ImageSet:
-    """A set of images whose sums are told, as hashes of 16 hexadecimal digits each."""
+    """A set of images whose sums were reported, as hashes of 16 hexadecimal digits each."""
 
     names: frozenset[str]
     """Hashes of each image's id and label."""
@@ -45,33 +45,36 @@ class ImageSet:
         return digest({"names": sorted(self.names), "pixels": sorted(self.pixels)})
 
     def difference(self, other: "ImageSet") -> int:
-        """Return in how many images two sets differ, by names or by pixels: the smaller number.
+        """Return in how many images two sets differ; 0 only if they are the same.
 
-        A number of 0 does not count if the other one is above 0. An image whose label has changed
-        counts twice: it is missing with the old label and new with the other one.
-
-        Returns:
-            0 if the sets are the same.
+        The sets are compared by names and by pixels, and the smaller difference counts, so that
+        images are recognised when files are renamed or decoded at another size. A difference of 0
+        does not count if the other one is above 0. An image whose label has changed counts twice:
+        it is missing with the old label and new with the other one.
         """
-        differences = (len(self.names ^ other.names), len(self.pixels ^ other.pixels))
-        return min((number for number in differences if number), default=0)
+        by_names = len(self.names ^ other.names)
+        by_pixels = len(self.pixels ^ other.pixels)
+        if by_names and by_pixels:
+            return min(by_names, by_pixels)
+        return by_names or by_pixels
 
 
 @dataclass
-class Told:
-    """What the ledger records."""
+class RecordedSums:
+    """Everything that the ledger records."""
 
     sets: dict[tuple[str, str], ImageSet] = field(default_factory=dict)
-    """Kind and digest -> a set whose sums were told."""
+    """Kind and digest -> a set of images whose sums were reported."""
     runs: set[str] = field(default_factory=set)
-    """Ids of the runs that were told sums."""
+    """Ids of the runs that received sums."""
 
 
 def image_set(images: Iterable[tuple[str, bytes, bytes]]) -> ImageSet:
     """Return a set of images as hashes.
 
     Args:
-        images: of each image its id, its pixels, and what else is told about it, such as its label.
+        images: of each image its id, its pixels, and what else is reported of it, such as
+            its label.
     """
     names: set[str] = set()
     pixels: set[str] = set()
@@ -89,37 +92,39 @@ def sums_file(folder: Path, site: str) -> Path:
 def grant(
     path: Path, run: str, kind: Kind, images: ImageSet, fewest: int, most: int | None
 ) -> Finding | None:
-    """Record that a run is told sums of a set of images, or return the rule that forbids it.
+    """Record that a run receives sums of a set of images, or return the rule that forbids it.
 
-    Nothing is recorded where a rule forbids it.
+    If a rule forbids it, nothing is recorded.
 
     Args:
         path: the ledger.
         run: the run's id. A run that is continued asks again, and counts once.
-        kind: what it is told. Sets of different kinds are not compared.
+        kind: what the run receives. Sets of different kinds are not compared.
         images: the set.
-        fewest: in how many images the set must differ from every other set of its kind in the
-            ledger. The same set may be told again.
-        most: how many runs may be told sums, over all jobs; None: any number.
+        fewest: the smallest number of images in which the set may differ from any other set of its
+            kind in the ledger. Sums of the same set may be reported again.
+        most: how many runs may receive sums, over all jobs; None: any number.
 
     Raises:
         DataError: the ledger is not what was written.
     """
     make_folder(path.parent, PRIVATE)
     with locked(path):
-        told = told_before(path)
+        recorded = recorded_sums(path)
         set_digest = images.digest
-        for (other_kind, _), other_set in told.sets.items():
+        for (other_kind, _), other_set in recorded.sets.items():
             if other_kind == kind and 0 < images.difference(other_set) < fewest:
                 allowed = f"sums of images as before, or of a set that differs in {fewest} or more"
                 asked = "this site's images differ in fewer"
                 return Finding("minimum_images", allowed, asked, False)
-        if most is not None and run not in told.runs and len(told.runs) >= most:
+        is_new_run = run not in recorded.runs
+        if most is not None and is_new_run and len(recorded.runs) >= most:
             allowed = f"at most {most} runs"
             return Finding("maximum_sums", allowed, "this one would be one more", False)
-        is_new_set = (kind, set_digest) not in told.sets
-        if is_new_set or run not in told.runs:
+        is_new_set = (kind, set_digest) not in recorded.sets
+        if is_new_set or is_new_run:
             row: dict[str, Any] = {"run": run, "kind": kind, "set": set_digest}
+            # The hashes of a set are written once; later lines name it by its digest.
             if is_new_set:
                 row["names"] = sorted(images.names)
                 row["pixels"] = sorted(images.pixels)
@@ -127,19 +132,19 @@ def grant(
     return None
 
 
-def told_before(path: Path) -> Told:
-    """Return what the ledger records; nothing without a ledger.
+def recorded_sums(path: Path) -> RecordedSums:
+    """Return what the ledger records; nothing if there is no ledger.
 
     Raises:
         DataError: the ledger is not what was written.
     """
-    told = Told()
+    recorded = RecordedSums()
     try:
         for row in _rows(path):
-            told.runs.add(row["run"])
+            recorded.runs.add(row["run"])
             if "names" in row:
                 images = ImageSet(frozenset(row["names"]), frozenset(row["pixels"]))
-                told.sets[row["kind"], row["set"]] = images
+                recorded.sets[row["kind"], row["set"]] = images
     except RunError as error:
         raise DataError(
             f"ledger of sums {path}",
@@ -147,16 +152,19 @@ def told_before(path: Path) -> Told:
             expected="a ledger as it was written",
             found=str(error),
         ) from error
-    return told
+    return recorded
 
 
 def _rows(path: Path) -> Iterator[dict[str, Any]]:
-    """Yield the lines, without half a line that a crash left: nobody was told its sums."""
+    """Yield the rows. Half a line that a crash left is skipped: its sums were not reported."""
     lines, _ = read(path)
-    return (row for row in checked(lines, path.name, path.name) if "torn" not in row)
+    for row in checked(lines, path.name, path.name):
+        if "torn" not in row:
+            yield row
 
 
 def _hash(label: bytes, content: bytes) -> str:
-    """Return a hash of an image under its label: equal content with another label differs."""
+    """Return a hash of an image's name or pixels, which differs from label to label."""
+    # The label is hashed first, as a key of blake2b has 64 bytes at most.
     key = blake2b(label, digest_size=32).digest()
     return blake2b(content, digest_size=_HASH_BYTES, key=key).hexdigest()

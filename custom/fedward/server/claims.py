@@ -1,8 +1,8 @@
-"""A site's claims about itself, checked against the job and against what it said before.
+"""A site's claims about itself, checked against the job and against its earlier claims.
 
 Nobody can count a hospital's images from outside. But its steps follow from its images and the
-job's settings, and its counts stay what they were: a site cannot gain weight in the middle of a
-run.
+job's settings, and its counts must stay about the same: a site cannot gain weight in the middle of
+a run.
 """
 
 from collections.abc import Mapping
@@ -22,34 +22,36 @@ Files become unreadable, or readable again.
 
 
 class Claims:
-    """The counts that each site reported first.
+    """The first counts that each site reported, and the checks of later ones.
 
-    They are kept as long as this process lives: in a resumed run the first answers count again.
+    The counts live in this process only: in a resumed run, the next answers count as the first.
     """
 
     def __init__(self, algorithm: Algorithm[Any]) -> None:
         self._algorithm = algorithm
-        self._images: dict[str, int] = {}
-        self._labels: dict[str, int] = {}
-        """Number of labels of each site that no query brought."""
+        self._first_images: dict[str, int] = {}
+        """Site -> number of its images."""
+        self._first_labels: dict[str, int] = {}
+        """Site -> number of its labels that no query brought."""
 
     def check(self, answer: Answer, request: Mapping[str, Any]) -> None:
         """Raise RefusedError unless the counts of an answer are possible.
 
         - Steps: at most those of the task's phases, by the job's settings and the site's images.
-        - Images: within a tenth of the number in the site's first answer.
-        - Labels that no query brought: the same, within a tenth of the images. All labels together:
-          at most what queries ask for.
-        - Label counts: at most as many as there are images.
+        - Images: as many as in the site's first answer, give or take a tenth.
+        - Labels that no query brought: as many as in its first answer, give or take a tenth of the
+          images. All labels together: at most those and what queries ask for.
+        - Label counts: at most as many as there are images; bought labels: at most as many as there
+          are labels.
 
         Args:
-            answer: has passed the checks of the wire list.
+            answer: an answer that has passed the checks of the wire list.
             request: the meta of the request that it answers.
         """
         site = answer.site
         images = answer.labelled + answer.unlabelled
         self._check_steps(answer, request)
-        first_images = self._images.setdefault(site, images)
+        first_images = self._first_images.setdefault(site, images)
         _unchanged(f"images of {site}", first_images, images, _DRIFT * images)
         counts = answer.label_counts
         if counts:
@@ -66,6 +68,7 @@ class Claims:
             _at_most(f"labelled images of {site}", most_labels, answer.labelled)
 
     def _check_steps(self, answer: Answer, request: Mapping[str, Any]) -> None:
+        """Check the steps of an answer against the most that the task's phases can take."""
         most = 0
         if request["task"] not in UNTRAINED:
             phases = self._algorithm.phases(request["task"], request["round"], answer.labelled)
@@ -79,12 +82,13 @@ class Claims:
         _at_most(f"steps of {answer.site}", most, answer.steps)
 
     def _check_own_labels(self, site: str, labels: int, images: int) -> None:
-        """Check the labels of a site that no query brought."""
-        first_labels = self._labels.setdefault(site, labels)
+        """Check the number of a site's labels that no query brought."""
+        first_labels = self._first_labels.setdefault(site, labels)
         _unchanged(f"labelled images of {site}", first_labels, labels, _DRIFT * images)
 
 
 def _at_most(where: str, most: int, found: int) -> None:
+    """Raise RefusedError for a count above the largest that is possible."""
     if found > most:
         raise RefusedError(
             where,
@@ -95,6 +99,7 @@ def _at_most(where: str, most: int, found: int) -> None:
 
 
 def _unchanged(where: str, first: int, now: int, slack: float) -> None:
+    """Raise RefusedError for a count that differs from the first one by more than ``slack``."""
     if abs(now - first) > slack:
         raise RefusedError(
             where,

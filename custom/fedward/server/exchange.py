@@ -21,7 +21,7 @@ from fedward.storage.spill import Spill
 if TYPE_CHECKING:
     from fedward.console.listener import Listener
 
-_NOTHING_TO_DO = "took no step as {}: {} labelled, {} unlabelled images"
+_NO_STEP = "took no step as {}: {} labelled, {} unlabelled images"
 
 
 @dataclass
@@ -29,21 +29,21 @@ class Result(Replies):
     """What came back from one exchange of models, by site."""
 
     tasks: Mapping[str, ClientTask] = field(default_factory=dict)
-    """Sites with a task; others are only asked to evaluate the model."""
+    """Site -> its task. Sites without a task are only asked to evaluate the model."""
     updates: dict[str, ClientUpdate] = field(default_factory=dict)
-    """Updates for the method's workflow, also of sites that took no step."""
+    """Updates for the method's workflow, including those of sites that took no step."""
     answers: dict[str, Answer] = field(default_factory=dict)
-    """What the sites said besides their models."""
+    """The checked answers, without their tensors."""
     hashes: dict[str, str] = field(default_factory=dict)
-    """SHA-256 of each update that is used, as it came."""
+    """SHA-256 of each update that is used, as it arrived."""
     bytes_up: dict[str, int] = field(default_factory=dict)
-    """Bytes of each answer."""
+    """Size of each answer in bytes."""
     mean: State | None = None
     """The mean model of all updates, where the sites encrypt."""
 
     @property
     def useful(self) -> list[str]:
-        """Sites that did what they were asked for, sorted."""
+        """Names of the sites that trained, sorted."""
         return sorted(site for site, update in self.updates.items() if update.useful)
 
     @property
@@ -106,7 +106,7 @@ class Communicator:
         return result
 
     def _requests(self, exchange: Exchange, evaluate: Sequence[str]) -> dict[str, Message]:
-        """Return the requests, which name the line of the audit log that was written about them."""
+        """Write a line about the requests into the audit log, and return them. They name the line."""
         run = self._run
         models = models_by_site(exchange, evaluate, Spill(run.path).put)
         last_hash = run.audit.add(
@@ -126,8 +126,8 @@ class Communicator:
             fields["base"] = run.info.base
         return task_requests(exchange, models, evaluate, fields)
 
-    def _counting(self, exchange: Exchange, result: Result) -> list[str]:
-        """Return the sites that did what they were asked for and whose update has a weight."""
+    def _sites_that_count(self, exchange: Exchange, result: Result) -> list[str]:
+        """Return the sites that trained and whose update has a weight above 0 in an average."""
         sites = []
         for site in result.useful:
             update = result.updates[site]
@@ -136,15 +136,16 @@ class Communicator:
         return sites
 
     def _weight(self, exchange: Exchange, update: ClientUpdate) -> int:
+        """Return the weight of an update in an average, before any limit to one site's share."""
         task = exchange.tasks[update.site].name
         return self._algorithm.weight(task, update.labelled, update.unlabelled, update.steps)
 
     def _has_too_few(self, exchange: Exchange, result: Result) -> bool:
-        return len(self._counting(exchange, result)) < self._experiment.minimum_replies
+        return len(self._sites_that_count(exchange, result)) < self._experiment.minimum_replies
 
     def _drop_updates(self, exchange: Exchange, result: Result) -> None:
-        """Drop all updates: too few for an average, and no peer is made of them either."""
-        number = len(self._counting(exchange, result))
+        """Drop all updates, which are too few for an average. None becomes a peer model either."""
+        number = len(self._sites_that_count(exchange, result))
         needed = self._experiment.minimum_replies
         for site in result.useful:
             self._run.models.forget(site, exchange.round)
@@ -153,15 +154,17 @@ class Communicator:
             result.failed[site] = f"not used: minimum_replies is {needed}, came {number}"
 
     def _accept(self, exchange: Exchange, site: str, answer: Message, result: Result) -> None:
-        """Check an answer and add it to the result; WireError if it cannot be used."""
-        spec = self._experiment
+        """Check an answer and add it to the result; raise WireError if it cannot be used."""
+        experiment = self._experiment
         request = result.requests[site]
         task = request.meta["task"]
-        needs = self._algorithm.requirements
-        if spec.update_dtype == "float16":
-            shapes = wire.shapes(request, needs.tensors.withheld(task))
+        requirements = self._algorithm.requirements
+        if experiment.update_dtype == "float16":
+            shapes = wire.shapes(request, requirements.tensors.withheld(task))
             answer = wire.decode_update(answer, shapes)
-        checked = wire_checks.check_answer(answer, site, request, spec.answer_rules(needs))
+        checked = wire_checks.check_answer(
+            answer, site, request, experiment.answer_rules(requirements)
+        )
         if isinstance(checked, ErrorAnswer | WaitingAnswer):
             result.note_unwilling(site, checked)
             return
@@ -172,7 +175,7 @@ class Communicator:
         if checked.steps:
             state = self._trained(exchange, site, answer, result)
         elif task not in wire.UNTRAINED:
-            result.failed[site] = _NOTHING_TO_DO.format(task, checked.labelled, checked.unlabelled)
+            result.failed[site] = _NO_STEP.format(task, checked.labelled, checked.unlabelled)
         result.updates[site] = ClientUpdate(
             site,
             state,
@@ -184,7 +187,8 @@ class Communicator:
     def _trained(self, exchange: Exchange, site: str, answer: Message, result: Result) -> State:
         """Return a site's trained model, read from disk.
 
-        Where the sites encrypt, it is the mean of all models, which is rebuilt once.
+        Where the sites encrypt, all answers hold the same mean of all models. It is rebuilt once and
+        stays in memory.
         """
         wire_checks.check_norm(site, answer, exchange.model, self._experiment.largest_update)
         result.hashes[site] = answer.received or arrays_digest(answer.arrays)

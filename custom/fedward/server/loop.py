@@ -1,6 +1,7 @@
-"""The server's half of a run: it opens the run folder and loops over the rounds.
+"""The server's half of a run: it opens the run folder and goes through the rounds.
 
-In each round it exchanges what the method's workflow wants, records it and commits it.
+In each round it carries out the exchanges that the method's workflow asks for, records what came
+back, and commits the new state.
 """
 
 import logging
@@ -34,13 +35,13 @@ from fedward.storage.run_folder import RunFolder
 from fedward.training.machine import limit_threads
 
 _EMPTY_EXCHANGES_IN_A_ROW = 3
-"""Exchanges without a single usable update after which a run gives up instead of burning rounds."""
+"""Exchanges without a usable update after which a run stops, so that it wastes no more rounds."""
 
 _FIX_SITES = "fix the sites (`labelled` in a site's file says how many labels it uses)"
 _log = logging.getLogger(__name__)
 
 
-def run_experiment(  # noqa: PLR0913 - named choices of one run
+def run_experiment(  # noqa: PLR0913 - each is a choice of its own, most are keywords
     experiment: Experiment,
     algorithm: Algorithm[Any],
     folder: Path,
@@ -61,18 +62,20 @@ def run_experiment(  # noqa: PLR0913 - named choices of one run
     Args:
         experiment: what to run.
         algorithm: the experiment's method.
-        folder: the run folder; new, or with ``resume`` that of an interrupted run.
+        folder: the run folder: a new one, or with ``resume`` that of an interrupted run.
         transport: how messages reach the sites.
-        engine: its name, which the folder records.
+        engine: the name of the engine that runs it, which the folder records.
         console: receives the events of the run.
         report: writes the report into the folder of a run that has ended.
-        resume: continue from the last finished round. Weights equal those of an undisturbed run.
-        site_folders: where the server's own public images may lie, if the method uses some.
-        synthetic: in a simulation, what makes the public images of a server without a file.
+        resume: continue from the last finished round. The final weights are then the same as those
+            of a run that was never interrupted.
+        site_folders: folders that may hold the server's own public images, if the method uses any.
+        synthetic: in a simulation, makes public images for a server that has no file of its own.
         init: a finished run's weights, used wherever name and shape are the same. A resumed run
             needs them only if it was interrupted before its first commit.
         watch: called with the run folder after every commit and change of status.
-        run_id: of a new run, 32 hexadecimal digits that no other run has; drawn by default.
+        run_id: the id of a new run, 32 hexadecimal digits that no other run has; by default it is
+            drawn.
 
     Raises:
         RunRefusedError: too many sites' policies refuse the job for ``minimum_replies`` to be
@@ -80,9 +83,10 @@ def run_experiment(  # noqa: PLR0913 - named choices of one run
         RunError: no usable replies in three exchanges in a row; no round changed the model; the
             folder does not fit ``experiment`` or ``init``, or another process writes it.
         ConfigError: the settings cannot work: an unknown network, fewer sites than replies needed,
-            no images of the server's own where the method needs some, or ``init`` cannot be used.
+            no images of the server's own although the method needs some, or ``init`` cannot be
+            used.
     """
-    limit_threads(1)  # sums round alike on every machine
+    limit_threads(1)  # With more threads, sums would round differently from machine to machine.
     images = PublicImages(experiment, algorithm, folder / "server", site_folders, synthetic)
     first = None
     if not resume:
@@ -105,7 +109,7 @@ def run_experiment(  # noqa: PLR0913 - named choices of one run
             )
         run.watch = watch or run.watch
         if run.finished:
-            if not run.reported:  # it was killed in between
+            if not run.reported:  # The process was killed between the last round and the report.
                 run.report(report)
             return run.path
         if resume:
@@ -138,7 +142,11 @@ def _reopened(
     sites: Sequence[str],
     init: Source | None,
 ) -> RunFolder:
-    """Return the folder of a run that continues; RunError where it is of another job or start."""
+    """Return the folder of a run that continues.
+
+    Raises:
+        RunError: the run is of another job, or began with other weights than ``init``.
+    """
     run = RunFolder.reopen(folder, experiment, algorithm.requirements.sends.records, sites)
     if init:
         init.check(folder, run.info)
@@ -160,7 +168,7 @@ def _record_failure(
     run.set_status("failed", summary)
     try:
         run.report(report)
-    except Exception:  # the run's own error must not be hidden by one of its report
+    except Exception:  # An error in the report must not hide the one that ended the run.
         _log.exception("no report of the failed run %s", run.path)
     console.closing(run.path, summary)
 
@@ -182,7 +190,10 @@ def _first_model(
     images: PublicImages,
     init: Source | None,
 ) -> FirstModel:
-    """Return what a new run starts from; a ConfigError leaves no folder."""
+    """Return the model that a new run starts from.
+
+    It is made before the run folder, so that a ConfigError leaves no folder behind.
+    """
     if not images.there:
         images.require(algorithm.requirements.server.images)
     weights = Weights.of(init.files, init.facts) if init else None
@@ -190,7 +201,7 @@ def _first_model(
 
 
 def _check_base(run: RunFolder, algorithm: Algorithm[Any]) -> None:
-    """Raise RunError if the frozen part of the network differs from that of the run so far."""
+    """Raise RunError if the frozen part of the network is not the one the run began with."""
     if not run.info.base:
         return
     base = initial_model(run.experiment, algorithm).base
@@ -223,11 +234,11 @@ class _Loop:
         self._newest_round = -1
         """Round of the newest exchange."""
         self._empty_exchanges = 0
-        """Exchanges in a row without a usable update."""
-        self._failed: Mapping[str, str] = {}
-        """Site -> why it did not train, in the last exchange with tasks."""
-        self._labelled: dict[str, int] = {}
-        """Site -> labelled images, by its last answer."""
+        """Number of exchanges in a row without a usable update, up to the newest one."""
+        self._reasons_not_trained: Mapping[str, str] = {}
+        """Site -> why it did not train in the last exchange with tasks."""
+        self._labelled_images: dict[str, int] = {}
+        """Site -> number of its labelled images in its last answer."""
         self._values_between_rounds: Mapping[str, float | None] = {}
         """Site -> key metric of the average that was evaluated after the last round.
 
@@ -235,7 +246,7 @@ class _Loop:
         """
 
     def first_state(self, first: State | None, init: Source | None) -> Any:
-        """Return the state to go on from, and show on the console what runs.
+        """Return the state that the run starts or continues from, and show the run on the console.
 
         Args:
             first: the first model of a new run; None for a resumed run.
@@ -244,13 +255,13 @@ class _Loop:
         run = self._run
         algorithm = self._algorithm
         state = run.restore(algorithm.state_type)
-        facts = None
+        start_weights = None
         if state is None:
-            facts = run.info.init
-            if first is None:  # the run was interrupted before its first commit
-                first = self._first_model(facts, init)
+            start_weights = run.info.init
+            if first is None:  # The run was interrupted before its first commit.
+                first = self._first_model(start_weights, init)
             state = algorithm.start(first)
-        taken = (facts["folder"], described(facts)) if facts else None
+        taken = (start_weights["folder"], described(start_weights)) if start_weights else None
         rounds = algorithm.settings.rounds
         self._console.header(Start(self._experiment, run.sites, rounds, state.round, taken))
         return state
@@ -266,14 +277,16 @@ class _Loop:
     def go_through(self, state: Any, rounds: Rounds) -> None:
         """Carry out the exchanges that the workflow yields; commit whenever a round has ended."""
         if not list(self._run.path.glob("rounds/?????")):
+            # Nothing was committed yet: the first model is, so that a run can be resumed from it.
             self._run.commit(state.round, state)
         exchange = next(rounds, None)
         while exchange is not None:
             round_before = state.round
             updates = self._exchange(exchange)
-            exchange = None  # frees its models before the next ones are made
+            exchange = None  # This frees its models before the next ones are made.
             with suppress(StopIteration):
                 exchange = rounds.send(updates)
+            # Workflows change the state in place, and count its round up when a round is over.
             if state.round != round_before:
                 decay = self._algorithm.settings.average_decay
                 if decay:
@@ -308,16 +321,16 @@ class _Loop:
             not_evaluated=dict(sorted(not_evaluated.items())),
         )
         enough = enough_labels(run.path, self._experiment)
-        # A field that is set is written, and only runs that buy labels have it.
+        # Fields that were set are written into the folder, and only runs that buy labels have it.
         if enough:
             summary = summary.model_copy(update={"enough_labels": enough})
         run.set_status("finished", summary)
         return summary
 
     def _evaluate_average(self, state: Any) -> None:
-        """Let all sites evaluate the average after a round, if it is its turn.
+        """Let all sites evaluate the moving average after a round, if it is due.
 
-        The last average is evaluated at the end of the run.
+        The last average is evaluated by :meth:`finish`.
         """
         if self._is_due(state.round):
             round_, part = evaluation_turn(self._algorithm, state.round)
@@ -333,14 +346,13 @@ class _Loop:
 
         If the model that the round starts from is due for evaluation, it is evaluated with it.
         """
-        is_first = exchange.round != self._newest_round
+        begins_round = exchange.round != self._newest_round
         self._newest_round = exchange.round
-        turn = evaluation_turn(self._algorithm, exchange.round - 1)
+        rounds_before = exchange.round - 1
+        # A moving average has had an exchange of its own already.
+        is_its_turn = evaluation_turn(self._algorithm, rounds_before) == (exchange.round, 0)
         evaluate = (
-            exchange.evaluate
-            and is_first
-            and self._is_due(exchange.round - 1)
-            and turn == (exchange.round, 0)
+            exchange.evaluate and begins_round and is_its_turn and self._is_due(rounds_before)
         )
         result = self._carry_out(exchange, self._run.sites if evaluate else [])
         refused = {site: result.failed[site] for site in result.refused}
@@ -357,12 +369,12 @@ class _Loop:
         return [update for _, update in sorted(result.updates.items())]
 
     def _carry_out(self, exchange: Exchange, evaluate: Sequence[str]) -> Result:
-        """Carry out an exchange and record it; sites in ``evaluate`` evaluate its model."""
+        """Carry out an exchange and record it. The sites ``evaluate`` also evaluate its model."""
         started = time.perf_counter()
         result = self._communicator.exchange(exchange, evaluate)
         seconds = time.perf_counter() - started
         for site, answer in result.answers.items():
-            self._labelled[site] = answer.labelled
+            self._labelled_images[site] = answer.labelled
         record_sites(self._run, exchange, result)
         key_metric = self._experiment.key_metric
         values = key_values(result.answers, key_metric)
@@ -370,21 +382,25 @@ class _Loop:
         if exchange.over:
             record_round(self._run, exchange, result, seconds)
             self._values_between_rounds = values
-        elif exchange.tasks:  # an exchange without tasks, after the last round, is not one of it
-            self._failed = result.failed
+        elif exchange.tasks:  # The evaluation after the last round has no tasks, and no row.
+            self._reasons_not_trained = result.failed
             row = record_round(self._run, exchange, result, seconds)
-            shown = values or self._values_between_rounds
-            defined = {site: float(value) for site, value in shown.items() if value is not None}
-            self._console.round(row, defined, _share_kept(result))
+            values_shown = {}
+            for site, value in (values or self._values_between_rounds).items():
+                if value is not None:
+                    values_shown[site] = float(value)
+            self._console.round(row, values_shown, _share_kept(result))
             self._values_between_rounds = {}
         return result
 
     def _why_nothing(self) -> str:
         """Return why no site trained in the last exchange with tasks."""
-        reasons = "; ".join(f"{site}: {reason}" for site, reason in sorted(self._failed.items()))
+        reasons = "; ".join(
+            f"{site}: {reason}" for site, reason in sorted(self._reasons_not_trained.items())
+        )
         text = f"last: {reasons or 'no site could train'}"
-        all_answered = set(self._labelled) == set(self._run.sites)
-        if all_answered and not any(self._labelled.values()):
+        all_answered = set(self._labelled_images) == set(self._run.sites)
+        if all_answered and not any(self._labelled_images.values()):
             return f"no site has labels; {text}"
         return text
 

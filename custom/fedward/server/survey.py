@@ -1,7 +1,7 @@
 """The server's half of a survey: it asks the sites once what their images are.
 
-No model is sent, and none comes of it. Policy, approval, the audit log and the run folder are those
-of a training.
+No model is sent, and none is trained. Policy, approval, the audit log and the run folder are the
+same as for training.
 """
 
 import time
@@ -22,7 +22,7 @@ from fedward.storage.rows import RoundRow
 from fedward.storage.run_folder import RunFolder
 
 LOG = "surveys"
-"""Log of the run folder with a row for each site that has answered."""
+"""Name of the log in the run folder that has a row for each site that has answered."""
 _ROUND = 1
 """Counts of the same images would be the same in a second round, so there is only one."""
 
@@ -43,7 +43,7 @@ class SurveyReplies(Replies):
 
     @property
     def given(self) -> set[str]:
-        """Sites that have told what their images are."""
+        """Sites that have reported what their images are."""
         return set(self.answers)
 
 
@@ -58,10 +58,10 @@ def carry_out_survey(
 
     Args:
         run: its folder. A survey that was interrupted before its answers were written is repeated.
-        participants: how many sites to ask, drawn by the job's seed; None: all.
+        participants: how many sites to ask, drawn by the job's seed; None: all of them.
         transport: how messages reach the sites.
         consent: keeps account of sites that refuse the job or wait for approval.
-        listener: is told what happens.
+        listener: receives the events of the survey.
 
     Raises:
         RunRefusedError: too few sites' policies allow the survey.
@@ -110,11 +110,11 @@ def _ask(
     if not enough:
         _drop(replies, experiment.minimum_replies)
     row = _record(run, replies, seconds)
-    listener.round(row, {}, None)
+    listener.round(row, {}, None)  # a survey has neither a key metric nor pseudo-labels
     refused = {site: replies.failed[site] for site in replies.refused}
     consent.require(_ROUND, replies.answers, refused)
     if not enough:
-        run.flush()
+        run.flush()  # No commit follows that would write the row of the round.
         reasons = "; ".join(f"{site}: {why}" for site, why in sorted(replies.failed.items()))
         raise RunError(
             f"survey: fewer than {experiment.minimum_replies} sites have answered: {reasons}",
@@ -123,7 +123,7 @@ def _ask(
 
 
 def _requests(run: RunFolder, sites: list[str]) -> dict[str, Message]:
-    """Return the requests; they name the line of the audit log that is written about them."""
+    """Write a line about the requests into the audit log, and return them. They name the line."""
     last_hash = run.audit.add(
         "asked",
         round=_ROUND,
@@ -137,7 +137,7 @@ def _requests(run: RunFolder, sites: list[str]) -> dict[str, Message]:
 
 
 def _drop(replies: SurveyReplies, needed: int) -> None:
-    """Drop answers of which there are fewer than the job says."""
+    """Drop all answers: there are fewer than the ``needed`` ones, so none may be used."""
     number = len(replies.answers)
     for site in replies.answers:
         replies.failed[site] = f"not used: minimum_replies is {needed}, came {number}"
