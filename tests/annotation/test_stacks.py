@@ -24,7 +24,7 @@ from fedward.annotation.page.app import Page
 from fedward.annotation.page.guard import Guard
 from fedward.annotation.pictures import Pictures
 from fedward.annotation.stacks import Slice
-from fedward.client.labels import bought
+from fedward.client.labels import bought_labels
 from fedward.config import DataSpec
 from fedward.errors import DataError
 from fedward.lab.local import LocalTransport, run_local
@@ -280,7 +280,7 @@ def test_slices_are_asked_about_answered_and_trained_on(
     experiment = tiny("fedal", data=spec, synthetic=None, options={"rounds": 3, "steps": 2})
     run = run_local(experiment, tmp_path / "run", sites=["site"], site_folders=[tmp_path])
     name = json.loads((run / "run.json").read_text())["id"]
-    labels = bought(run / "sites" / "site" / "memory", name, 99)
+    labels = bought_labels(run / "sites" / "site" / "memory", name, 99)
     assert len(labels) > 3
     assert labels == {each: int(each[-1]) % 2 for each in labels}
     assert all(re.fullmatch(r"v\d#\d+", each) for each in labels)

@@ -82,7 +82,7 @@ def waiting(queue: Queue) -> list[str]:
 
 def test_an_oracle_reveals_what_is_asked_for_and_nothing_else(tmp_path):
     oracle = SiteLabels("a", oracle_of(data(labelled=6)), tmp_path, RUN)
-    assert (oracle.annotators.known, list(oracle.annotators.pool)) == ({}, IDS[:6])
+    assert (oracle.annotators.labels_at_start, list(oracle.annotators.pool)) == ({}, IDS[:6])
     assert oracle.before(1, 0) == {}
     used, counts = renew(oracle, 1, 2)
     assert used == {"s0": 0, "s1": 1}
@@ -116,7 +116,7 @@ def test_a_query_missed_is_caught_up(tmp_path):
 
 def test_a_site_without_annotators_trains_and_says_so(tmp_path, caplog):
     nobody = annotators_of(data(labelled=3), None)
-    assert (len(nobody.known), list(nobody.pool)) == (3, IDS[:3])
+    assert (len(nobody.labels_at_start), list(nobody.pool)) == (3, IDS[:3])
     assert "nobody is asked for the 5 labels it lacks. Set `annotation: queue`" in caplog.text
     labels = SiteLabels("clinic", nobody, tmp_path, RUN)
     assert labels.before(1, 0) == {"s0": 0, "s1": 1, "s2": 0}
@@ -130,7 +130,7 @@ def test_a_site_file_decides_who_is_asked(tmp_path):
     kinds = ("oracle", "queue", "none")
     file.write_text("kind: manifest\nfolder: .\n")
     found = [annotators_of(data(labelled=3, annotation=kind), file) for kind in kinds]
-    assert [(len(one.known), len(one.pool)) for one in found] == [(0, 3), (3, 8), (3, 3)]
+    assert [(len(one.labels_at_start), len(one.pool)) for one in found] == [(0, 3), (3, 8), (3, 3)]
 
 
 # --- people

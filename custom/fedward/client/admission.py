@@ -1,4 +1,4 @@
-"""What a site checks at every request before it works: its policy, and the approval of the job."""
+"""What a site checks before it works on a request: its policy, and the approval of the job."""
 
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -32,18 +32,19 @@ from fedward.security.policy import (
     refuse_unless,
     step_findings,
 )
-from fedward.security.questions import Query, grant, questions_file
+from fedward.security.questions import Query, questions_file
+from fedward.security.questions import grant as grant_questions
 from fedward.security.secret import site_secret
 from fedward.seeds import Draws
 from fedward.sites import SiteData
 from fedward.starting_model import initial_model
 from fedward.text import count
 
-_RELATIVE = 1e-5
-_ABSOLUTE = 1e-6
-"""How far a first model may differ from the one this site makes of the same seed.
+_RELATIVE_TOLERANCE = 1e-5
+_ABSOLUTE_TOLERANCE = 1e-6
+"""How far a first model may differ from the one that this site makes from the same seed.
 
-Processors round differently.
+They are not equal bit for bit, because processors round differently.
 """
 
 _log = logging.getLogger(__name__)
@@ -52,14 +53,14 @@ _log = logging.getLogger(__name__)
 class Admission:
     """Decides whether a site answers a request.
 
-    The policy is read again for each request, so that a change or an approval counts from the next
-    request on.
+    The policy is read for each request, so that a change or an approval takes effect with the next
+    request.
 
     Args:
-        site: its name.
-        experiment: the job's.
-        algorithm: its method.
-        folder: the site's own, with approvals and the ledgers of questions and sums.
+        site: the site's name.
+        experiment: the job's settings.
+        algorithm: the job's method.
+        folder: the site's own folder, with approvals and the ledgers of questions and sums.
         read: returns the policy; by default one that forbids nothing.
         noise: whether the job's privacy scope adds noise to updates here.
     """
@@ -83,29 +84,29 @@ class Admission:
         self._questions = questions_file(folder, site)
         self._sums = sums.sums_file(folder, site)
 
-    def waiting(self, request: Request, arrays: Mapping[str, np.ndarray]) -> Message | None:
-        """Return the answer of a site that has not approved the job; None if work may begin.
+    def waiting_answer(self, request: Request, arrays: Mapping[str, np.ndarray]) -> Message | None:
+        """Return an answer that the job waits for approval; None if the site may begin to work.
 
         Args:
-            request: of the site's own job and one of its rounds: its log has checked that.
-            arrays: that came with it.
+            request: a request that the site's log has admitted, so it is of this job and of one of
+                its rounds.
+            arrays: the arrays of the request.
 
         Raises:
             JobRefusedError: the policy forbids the job, or cannot be read.
             PolicyError: the policy forbids this request.
         """
         policy = _policy(self._site, self._read)
-        known = Circumstances(
-            # The request to decrypt a sum follows one that was checked by the number of members.
+        circumstances = Circumstances(
+            # A request to decrypt a sum follows a request whose number of sites was checked.
             sites=None if isinstance(request, DecryptRequest) else request.members,
             noise=self._noise,
             weights=None if isinstance(request, SurveyRequest) else request.weights,
         )
-        refuse_unless(
-            self._site, findings(policy, self._experiment, self._algorithm, known), JobRefusedError
-        )
+        checked = findings(policy, self._experiment, self._algorithm, circumstances)
+        refuse_unless(self._site, checked, JobRefusedError)
         if isinstance(request, TaskRequest):
-            self.draws()
+            self.draws()  # A secret that cannot be used refuses the job before any work.
             self._check_peers(arrays)
             self._check_first_model(policy, request, arrays)
         if policy.approval == "none":
@@ -118,9 +119,10 @@ class Admission:
         )
 
     def check_training(self, phases: Sequence[Phase], data: SiteData) -> None:
-        """Raise PolicyError for a round of too few or too many of this site's images, or steps.
+        """Raise PolicyError if a round would take too few or too many images or steps.
 
-        Numbers are computed and nothing is listed: a job may say billions of epochs.
+        The numbers are computed without listing batches, because a job may ask for billions of
+        epochs.
         """
         policy = _policy(self._site, self._read)
         settings = self._algorithm.settings
@@ -129,13 +131,15 @@ class Admission:
         checked = list[Finding]()
         for phase in phases:
             labelled, unlabelled = _available(phase, data)
-            counted = [labelled, unlabelled]
+            sizes = [labelled, unlabelled]
             if phase.objective.uses.pace == "labelled":
-                counted = [labelled]
-            images = phase_images(settings, [number for number in counted if number])
+                sizes = [labelled]
+            # The number of images that the phase takes of each kind, repetitions included.
+            images = phase_images(settings, [size for size in sizes if size])
             steps_of_phase = step_count(images, settings.batch * data.processes)
             steps += steps_of_phase
-            images_seen += images * (bool(labelled) + bool(unlabelled))
+            kinds_present = bool(labelled) + bool(unlabelled)
+            images_seen += images * kinds_present
             trains = steps_of_phase > 0 and not isinstance(phase.objective, Measurement)
             if trains:
                 rate = StepSize("phase", phase.learning_rate, settings.optimizer)
@@ -146,11 +150,12 @@ class Admission:
                     continue
                 checked.append(_enough_images(policy, kind, different))
                 if trains:
-                    in_a_step = min(different, images // steps_of_phase)
-                    checked.append(_enough_in_a_step(policy, kind, in_a_step))
+                    different_in_a_step = min(different, images // steps_of_phase)
+                    checked.append(_enough_in_a_step(policy, kind, different_in_a_step))
         checked.append(_enough_steps(policy, steps, "the round would take fewer here"))
         in_the_round = images_seen * self._algorithm.requirements.server.exchanges
         allowed, _, kept = at_most(policy.maximum_images, in_the_round)
+        # The numbers are not reported: they follow from the number of this site's images.
         asked = "the round would go through more here"
         checked.append(Finding("maximum_images", allowed, asked, kept))
         refuse_unless(self._site, checked)
@@ -158,10 +163,11 @@ class Admission:
     def draws(self) -> Draws:
         """Return the random draws of this site.
 
-        They depend on the job's seed and, if the policy says so, on the site's secret.
+        They depend on the job's seed and, if the policy does not say ``draws: seed``, on the site's
+        secret.
 
         Raises:
-            JobRefusedError: the secret's file is damaged, or not its owner's alone.
+            JobRefusedError: the secret's file is damaged, or others than its owner may read it.
         """
         seed = self._experiment.seed
         if _policy(self._site, self._read).draws == "seed":
@@ -170,14 +176,13 @@ class Admission:
             return Draws(seed, site_secret(self._folder))
 
     def smallest_batch(self) -> int:
-        """Return the number of images that a step needs at least."""
+        """Return the fewest images that a step must use."""
         return _policy(self._site, self._read).minimum_batch
 
     def check_steps(self, taken: int) -> None:
-        """Raise PolicyError where a round took fewer steps than the policy asks for.
+        """Raise PolicyError if a round took fewer steps than the policy asks for.
 
-        Where there is nothing to learn, no step is taken. A round without any step has no update,
-        and is fine.
+        A round without any step is allowed: there was nothing to learn, so there is no update.
         """
         policy = _policy(self._site, self._read)
         refuse_unless(self._site, [_enough_steps(policy, taken, "the round took fewer here")])
@@ -185,23 +190,25 @@ class Admission:
     def check_questions(self, number: int) -> None:
         """Raise PolicyError if the policy allows fewer labels than a run would ask for here."""
         allowed, _, kept = at_most(_policy(self._site, self._read).maximum_questions, number)
-        # The number is not said: it follows from the number of this site's images.
+        # The number is not reported: it follows from the number of this site's images.
         asked = "the run would ask for more here"
         refuse_unless(self._site, [Finding("maximum_questions", allowed, asked, kept)])
 
     def grant_questions(self, query: Query, labels: int) -> int:
-        """Return for how many of its labels a query may ask here, and count them.
+        """Return for how many of its labels a query may ask here, and enter them in the ledger.
 
         The policy limits the questions of all runs together.
 
         Raises:
             DataError: the site's ledger of questions is not what was written.
         """
+        if not labels:
+            return 0
         most = _policy(self._site, self._read).maximum_questions_in_all
-        return grant(self._questions, query, labels, most) if labels else 0
+        return grant_questions(self._questions, query, labels, most)
 
     def grant_sums(self, run: str, kind: sums.Kind, images: sums.ImageSet) -> None:
-        """Note that sums of a set of images are reported to a run.
+        """Enter in the ledger that a run receives sums of a set of images.
 
         Raises:
             PolicyError: sums of nearly the same images were reported before, or to as many runs as
@@ -209,14 +216,14 @@ class Admission:
             DataError: the site's ledger of sums is not what was written.
         """
         policy = _policy(self._site, self._read)
-        broken = sums.grant(
+        broken_rule = sums.grant(
             self._sums, run, kind, images, policy.minimum_images, policy.maximum_sums
         )
-        if broken:
-            refuse_unless(self._site, [broken])
+        if broken_rule:
+            refuse_unless(self._site, [broken_rule])
 
     def _check_peers(self, arrays: Mapping[str, np.ndarray]) -> None:
-        """Raise PolicyError where a request brings other peers than the job's method sends."""
+        """Raise PolicyError if a request brings other peers than the job's method sends."""
         roles = wire.roles(arrays)
         peers = [f"peer{index}" for index in range(self._algorithm.requirements.server.peers)]
         asked = f"the request brings {len(roles)}"
@@ -227,7 +234,7 @@ class Admission:
     def _check_first_model(
         self, policy: Policy, request: TaskRequest, arrays: Mapping[str, np.ndarray]
     ) -> None:
-        """Raise PolicyError if the first model is neither a fresh one nor the weights named."""
+        """Raise PolicyError if the first model is neither fresh nor has the weights named."""
         if policy.starting_weights == "any" or (request.round, request.part) != (1, 0):
             return
         if request.weights:
@@ -239,39 +246,42 @@ class Admission:
         refuse_unless(self._site, [Finding("starting_weights", allowed, "others were sent", same)])
 
     def _is_fresh(self, arrays: Mapping[str, np.ndarray]) -> bool:
-        """Return whether the model sent is the one that this site makes of the job's seed."""
+        """Return whether the model sent is the one that this site makes from the job's seed."""
         first = initial_model(self._experiment, self._algorithm)
         fresh = wire.flatten("model", first.state)
         sent = {name: array for name, array in arrays.items() if name.startswith("model/")}
         if sent.keys() != fresh.keys():
             return False
-        return all(
-            array.shape == fresh[name].shape
-            and np.allclose(array, fresh[name], _RELATIVE, _ABSOLUTE)
-            for name, array in sent.items()
-        )
+        for name, array in sent.items():
+            if array.shape != fresh[name].shape:
+                return False
+            if not np.allclose(array, fresh[name], _RELATIVE_TOLERANCE, _ABSOLUTE_TOLERANCE):
+                return False
+        return True
 
 
 def admit_extensions(site: str, read: Callable[[], Policy], experiment: Mapping[str, Any]) -> None:
-    """Raise JobRefusedError where the policy refuses what a job takes from other packages.
+    """Raise JobRefusedError if the policy refuses what a job takes from other packages.
 
     Args:
-        site: its name.
+        site: the site's name.
         read: returns the policy.
-        experiment: plain JSON values, as an :class:`Experiment` would import those packages.
+        experiment: the job's settings as plain JSON values: an :class:`Experiment` would import
+            those packages.
     """
     finding = extension_finding(_policy(site, read), extensions(experiment))
     refuse_unless(site, [finding], JobRefusedError)
 
 
 def _policy(site: str, read: Callable[[], Policy]) -> Policy:
+    """Return the policy as it is now; raise JobRefusedError if it cannot be read."""
     with _closed_by_errors(site, "a file with the site's rules", "one that cannot be used"):
         return read()
 
 
 @contextmanager
 def _closed_by_errors(site: str, expected: str, found: str) -> Iterator[None]:
-    """Refuse every job while the site's own rules cannot be read; only its log says why."""
+    """Turn an error in the site's own files into a refusal of the job; only its log says why."""
     try:
         yield
     except ConfigError as error:

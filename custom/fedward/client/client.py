@@ -43,7 +43,7 @@ _log = logging.getLogger(__name__)
 
 
 class SiteTraining(Protocol):
-    """Trains a site's model in a round: a learner, several processes, or an observed learner."""
+    """Trains a site's model in a round, in one process or several."""
 
     def train(
         self,
@@ -60,22 +60,22 @@ class SiteTraining(Protocol):
 
 
 class TrainingObserver(Protocol):
-    """Notes how a site's training goes; only a simulation has one."""
+    """Records how a site's training goes. Only a simulation has one."""
 
     def observed(self, learner: Learner, run: str) -> SiteTraining:
-        """Return what trains as the learner does and notes what it observes of the run."""
+        """Return something that trains as the learner does, and records what it observes."""
 
 
 class Client:
     """Answers the requests of one site.
 
     Args:
-        source: of the site's data, which are read once a request has been admitted.
+        source: gives the site's data, which are read once a request has been admitted.
         algorithm: the job's method.
         log: the site's log of requests and answers.
         admission: decides whether a request is answered.
         key: encrypts updates under secure aggregation.
-        device: where the site works if its own file says ``auto``.
+        device: where the site computes if its own file says ``auto``.
         observer: observes the training, if it runs in a single process.
     """
 
@@ -99,13 +99,14 @@ class Client:
         self._device = device
         self._observer = observer
         self._learner: Learner | None = None
-        self._warned = False
-        """Whether the log says already that the site has no tensors of its own."""
+        self._warned_of_missing_tensors = False
+        """Whether the log already says that the site has no tensors of its own."""
 
     @cached_property
     def _networks(self) -> Networks:
-        chosen = self._device if self.data.device == "auto" else self.data.device
-        device = device_of(chosen, f"site {self.name}")
+        """The job's networks on the device where the site computes, built at first use."""
+        device_name = self._device if self.data.device == "auto" else self.data.device
+        device = device_of(device_name, f"site {self.name}")
         _log.info(
             "site %s works on %s with %d CPU threads",
             self.name,
@@ -116,9 +117,9 @@ class Client:
 
     @property
     def learner(self) -> Learner:
-        """Trains and evaluates, under active learning with the labels of the last request.
+        """The learner that trains and evaluates; under active learning it has the newest labels.
 
-        Its random draws stay those of the first request of this process.
+        Its source of random draws is that of the first request in this process.
         """
         if self._learner is None:
             features = stored_features(
@@ -140,41 +141,42 @@ class Client:
 
     @cached_property
     def data(self) -> SiteData:
-        """The site's data as their source gives them, read at first use."""
+        """The site's data as the source gives them, read at first use."""
         return self.source.read(class_totals=self.algorithm.requirements.sends.class_totals)
 
-    def handle(self, request: Message, aborted: Aborted = lambda: False) -> Message:
+    def handle(self, message: Message, aborted: Aborted = lambda: False) -> Message:
         """Answer a request and write the answer into the site's log; see :meth:`answer`."""
-        answer = self.answer(request, aborted)
+        answer = self.answer(message, aborted)
         try:
             self.log.add(answer)
         except Exception as error:
-            return self._error(request, error)
+            # What is not in the log may not leave the site.
+            return self._error(message, error)
         return answer
 
-    def answer(self, request: Message, aborted: Aborted = lambda: False) -> Message:
-        """Do what the server asks and return the answer. An error becomes an answer, too.
+    def answer(self, message: Message, aborted: Aborted = lambda: False) -> Message:
+        """Do what the server asks and return the answer, which may report an error.
 
-        Such an answer says only what kind of error it was. Paths and rows stay in the site's own
-        log. An answer must be in :attr:`log` before it leaves the site.
+        Such an answer says only what kind of error it was; paths and rows stay in the site's own
+        log. The caller must add an answer to :attr:`log` before it leaves the site.
 
         Args:
-            request: of the server.
-            aborted: asked before every step of a training; True ends it.
+            message: the server's request, not yet checked.
+            aborted: called before every step of a training; True ends it.
         """
         try:
-            asked = self.log.admit(request)
-            waiting = self.admission.waiting(asked, request.arrays)
-            if waiting:
-                return waiting
-            return self._work(asked, request, aborted)
+            request = self.log.admit(message)
+            waiting_answer = self.admission.waiting_answer(request, message.arrays)
+            if waiting_answer:
+                return waiting_answer
+            return self._work(request, message, aborted)
         except Exception as error:
-            return self._error(request, error)
+            return self._error(message, error)
 
-    def _error(self, request: Message, error: Exception) -> Message:
+    def _error(self, message: Message, error: Exception) -> Message:
         """Log an error and return the answer that reports it."""
-        round_ = request.meta.get("round")
-        # The traceback of an unexpected error is logged, too.
+        round_ = message.meta.get("round")
+        # The log has the traceback of an unexpected error, too.
         log = _log.error if isinstance(error, FedwardError) else _log.exception
         log("site %s, round %s: %s", self.name, shown(round_), error)
         meta = {"site": self.name, "round": round_, "error": public_text(error)}
@@ -182,36 +184,36 @@ class Client:
             meta["refused"] = True
         return Message(meta)
 
-    def _work(self, asked: Request, request: Message, aborted: Aborted) -> Message:
-        """Return the answer to a request that the site's rules admit."""
-        if isinstance(asked, SurveyRequest) != self.experiment.is_survey:
+    def _work(self, request: Request, message: Message, aborted: Aborted) -> Message:
+        """Return the answer to a request that the site's policy admits."""
+        if isinstance(request, SurveyRequest) != self.experiment.is_survey:
             raise WireError(
-                f"task {shown(asked.task)}",
-                "Send a job for each.",
-                expected="a survey in a job that is one, and there nothing else",
-                found="another",
+                f"task {shown(request.task)}",
+                "Send a separate job for each.",
+                expected="a survey in a job that is a survey, and no survey in any other job",
+                found="another task",
             )
-        if isinstance(asked, SurveyRequest):
-            return answer_survey(asked, request, self.source, self.admission)
-        if isinstance(asked, DecryptRequest):
-            return self._decrypt(asked, request.arrays)
-        self.source.require_same(asked.run)
-        self.source.record(asked.run, described(self._networks.device))
+        if isinstance(request, SurveyRequest):
+            return answer_survey(request, message, self.source, self.admission)
+        if isinstance(request, DecryptRequest):
+            return self._decrypt(request, message.arrays)
+        self.source.require_same(request.run)
+        self.source.record(request.run, described(self._networks.device))
         with threads_limited(self.data.threads):
-            return self._carry_out(asked, request, aborted)
+            return self._carry_out(request, message, aborted)
 
-    def _carry_out(self, asked: TaskRequest, request: Message, aborted: Aborted) -> Message:
-        """Evaluate the model, buy labels and train, as far as the request asks for it."""
-        self._networks.require_base(asked.base)
-        memory = site_models(self.source.folder / "memory", asked.run)
-        kept_models = dict(memory.before(asked.round, asked.part) or {})
-        model = wire.unflatten("model", request.arrays, self._networks.template)
-        model.update(self._private_tensors(kept_models, asked.round))
-        meta: dict[str, Any] = {"site": self.name, "round": asked.round, "steps": 0, "train": {}}
+    def _carry_out(self, request: TaskRequest, message: Message, aborted: Aborted) -> Message:
+        """Buy labels, evaluate the model and train, as far as the request asks for it."""
+        self._networks.require_base(request.base)
+        memory = site_models(self.source.folder / "memory", request.run)
+        kept_models = dict(memory.before(request.round, request.part) or {})
+        model = wire.unflatten("model", message.arrays, self._networks.template)
+        model.update(self._private_tensors(kept_models, request.round))
+        meta: dict[str, Any] = {"site": self.name, "round": request.round, "steps": 0, "train": {}}
         if self.algorithm.active:
             queries = Queries(self.algorithm.active, self.source, self.data, self.admission)
             self._learner, reported = queries.carry_out(
-                asked, self.learner, model, kept_models, aborted
+                request, self.learner, model, kept_models, aborted
             )
             meta |= reported
         data = self.learner.images.data
@@ -219,20 +221,23 @@ class Client:
         meta["unlabelled"] = len(data.unlabelled)
         if self.source.file is None:
             meta["synthetic"] = True
-        meta |= self._evaluation(model) if asked.evaluate else {"metrics": []}
+        meta |= self._evaluation(model) if request.evaluate else {"metrics": []}
         arrays: dict[str, np.ndarray] = {}
-        if asked.task not in wire.UNTRAINED:
-            update = self._train(asked, request, model, kept_models, aborted)
+        if request.task not in wire.UNTRAINED:
+            update = self._train(request, message, model, kept_models, aborted)
             meta["steps"] = update.steps
             meta["train"] = update.means
-            memory.save(asked.round, asked.part, kept_models)
+            memory.save(request.round, request.part, kept_models)
             if update.steps:
-                withheld = self.algorithm.requirements.tensors.withheld(asked.task)
+                withheld = self.algorithm.requirements.tensors.withheld(request.task)
                 arrays = wire.difference(update.model, model, withheld)
-        return self._checked(Message(meta, arrays), request, model)
+        return self._checked(Message(meta, arrays), message, model)
 
     def _evaluation(self, model: State) -> dict[str, Any]:
-        """Return what the server may know of a model on the site's images."""
+        """Return the fields of an answer about a model's results on the site's images.
+
+        Small counts are withheld.
+        """
         evaluation = self.learner.evaluate(model)
         fields: dict[str, Any] = {"metrics": withhold_small_counts(evaluation.metrics)}
         if evaluation.binned is not None:
@@ -241,50 +246,57 @@ class Client:
 
     def _train(
         self,
-        asked: TaskRequest,
-        request: Message,
+        request: TaskRequest,
+        message: Message,
         model: State,
         kept_models: dict[str, State],
         aborted: Aborted,
     ) -> LocalUpdate:
         """Train as the request asks.
 
-        ``kept_models``: what the site keeps for itself between rounds, by role. It is changed.
+        Args:
+            request: the checked request.
+            message: the message that it came in, with the peers' models.
+            model: where the training starts.
+            kept_models: models that the site keeps for itself between rounds, by role. This method
+                changes them.
+            aborted: called before every step; True ends the training.
         """
         algorithm = self.algorithm
         data = self.learner.images.data
-        phases = algorithm.phases(asked.task, asked.round, len(data.labelled))
+        phases = algorithm.phases(request.task, request.round, len(data.labelled))
         self.admission.check_training(phases, data)
         if any(isinstance(phase.objective, Measurement) for phase in phases):
-            self.admission.grant_sums(asked.run, "oneshot", image_set(hashable(data.labelled)))
+            self.admission.grant_sums(request.run, "oneshot", image_set(hashable(data.labelled)))
         peers = [
-            wire.decode_peer(role, request.arrays, self._networks.template)
-            for role in wire.roles(request.arrays)
+            wire.decode_peer(role, message.arrays, self._networks.template)
+            for role in wire.roles(message.arrays)
         ]
-        update = self._training(asked.run).train(
+        update = self._training(request.run).train(
             model,
             peers,
-            asked.round,
-            task=asked.task,
-            part=asked.part,
+            request.round,
+            task=request.task,
+            part=request.part,
             memory=kept_models,
             aborted=aborted,
         )
-        # A high threshold may leave batches from which no step is taken.
+        # A high threshold for pseudo-labels may leave batches from which no step is taken.
         self.admission.check_steps(update.steps)
         if update.steps:
             if algorithm.active and algorithm.active.sampler.uses.own_model:
                 kept_models["local"] = update.model
             prefixes = algorithm.requirements.tensors.private
-            private = {
-                name: tensor for name, tensor in update.model.items() if name.startswith(prefixes)
-            }
+            private = {}
+            for name, tensor in update.model.items():
+                if name.startswith(prefixes):
+                    private[name] = tensor
             if private:
                 kept_models[OWN] = private
         return update
 
     def _training(self, run: str) -> SiteTraining:
-        """Return what trains at this site: several processes, or one that may be observed."""
+        """Return several processes that train, or a learner in this one, which may be observed."""
         learner = replace(self.learner, smallest_batch=self.admission.smallest_batch())
         # A head alone takes less time to train than a process takes to start.
         if self.data.processes > 1 and self.experiment.trainable != HEAD:
@@ -297,13 +309,14 @@ class Client:
         return learner
 
     def _private_tensors(self, kept_models: Mapping[str, State], round_: int) -> State:
-        """Return the tensors that the site trains for itself, as trained so far.
+        """Return the tensors that the site trains for itself and never sends, as trained so far.
 
-        The log says once if they are missing in a later round.
+        A warning is logged once if they are missing in a round after the first.
         """
         private = self.algorithm.requirements.tensors.private
-        if private and OWN not in kept_models and round_ > 1 and not self._warned:
-            self._warned = True
+        are_missing = private and OWN not in kept_models and round_ > 1
+        if are_missing and not self._warned_of_missing_tensors:
+            self._warned_of_missing_tensors = True
             _log.warning(
                 "site %s, round %d: no %s of its own is remembered here, the server's first "
                 "tensors are used",
@@ -313,30 +326,32 @@ class Client:
             )
         return kept_models.get(OWN, {})
 
-    def _checked(self, answer: Message, request: Message, model: State) -> Message:
-        """Return the answer as it may leave. Under secure aggregation its update is encrypted."""
-        spec = self.experiment
-        rules = spec.answer_rules(self.algorithm.requirements)
-        wire_checks.check_answer(answer, self.name, request, rules)
-        if spec.secure_aggregation:
+    def _checked(self, answer: Message, message: Message, model: State) -> Message:
+        """Check an answer, and return it encrypted or in float16 if the job says so."""
+        experiment = self.experiment
+        rules = experiment.answer_rules(self.algorithm.requirements)
+        wire_checks.check_answer(answer, self.name, message, rules)
+        if experiment.secure_aggregation:
             # The server cannot check the norm of an encrypted update.
-            wire_checks.check_norm(self.name, answer, model, spec.largest_update)
-            answer = seal(answer, request.meta["task"], self.algorithm.weight, self.key)
-            wire_checks.check_answer(answer, self.name, request, rules, encrypted=True)
-        return wire.encode_update(answer) if spec.update_dtype == "float16" else answer
+            wire_checks.check_norm(self.name, answer, model, experiment.largest_update)
+            answer = seal(answer, message.meta["task"], self.algorithm.weight, self.key)
+            wire_checks.check_answer(answer, self.name, message, rules, encrypted=True)
+        if experiment.update_dtype == "float16":
+            return wire.encode_update(answer)
+        return answer
 
     def _decrypt(self, request: DecryptRequest, sums: Mapping[str, np.ndarray]) -> Message:
-        """Return the mean that a sum of encrypted updates stands for."""
+        """Return the mean of updates, decrypted from their encrypted sum."""
         template = self._networks.template
         withheld = self.algorithm.requirements.tensors.withheld(request.trained)
-        names = wire.travelling(template, withheld)
+        tensor_names = wire.travelling(template, withheld)
         return open_sum(
             request,
             sums,
             self.name,
             self.experiment,
             self.key,
-            model={name: tuple(template[name].shape) for name in names},
+            model={name: tuple(template[name].shape) for name in tensor_names},
             folder=self.source.folder / "decrypted",
             own=self.log.weight(request),
         )
@@ -345,9 +360,9 @@ class Client:
 def public_text(error: BaseException) -> str:
     """Return what the server may know of a site's error.
 
-    Texts made for the server hold no data and no path, and pass as they are. Of an answer that the
-    wire list refused, what was expected and where passes: what was found may be data. Of all other
-    errors only the kind passes.
+    Texts written for the server hold no data and no path, and pass as they are. If the wire list
+    refused the site's own answer, the text says where and what was expected; what was found may be
+    data. Of any other error only the kind passes.
     """
     if isinstance(error, RefusedError):
         expected = f"{error.problem}: expected {error.expected}"

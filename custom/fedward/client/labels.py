@@ -1,8 +1,8 @@
-"""Which labels a site may use in a run of active learning, and how it gets further ones.
+"""Which labels a site may use in a run of active learning, and how it gets more of them.
 
 For each exchange a site saves a record in its own folder: the images it asked about, and the labels
-it had. The record is written before anybody is asked and again with the answers. So a round asked
-for again has the labels it had, questions are asked once, and a killed process loses neither.
+it had. The record is written before anybody is asked, and again with the answers. So a repeated
+round has the labels that it had, a question is asked once, and a killed process loses neither.
 """
 
 import logging
@@ -28,16 +28,16 @@ _NO_RECORD = (
     "If the site has taken part in it before, its folder was replaced: put the former one in its "
     "place."
 )
-_FEWER = (
+_FEWER_GRANTED = (
     "site %s, round %d: %d labels are due, and people are asked for %d: the site's policy allows "
     "no more questions of all runs together (maximum_questions_in_all)."
 )
-_GONE = (
-    "site %s, round %d: %d labels that it had before are gone from the queue, and train no more. "
+_LABELS_GONE = (
+    "site %s, round %d: %d labels that it had before are gone from the queue and no longer used. "
     "If nobody took them back, the queue's file was replaced: put the former one in its place."
 )
 _MOST_SHOWN = 5
-"""Unusable answers that a line of the log shows."""
+"""The most unusable answers that a line of the log shows."""
 
 Choose = Callable[[Sequence[str], int], Sequence[str]]
 """Maps ids and a number to that many of the ids, the most wanted first."""
@@ -45,28 +45,28 @@ Choose = Callable[[Sequence[str], int], Sequence[str]]
 
 @dataclass(frozen=True)
 class Answers:
-    """What came back for the images a site asked about."""
+    """What annotators have answered about the images that a site asked about."""
 
     labels: dict[str, Label] = field(default_factory=dict)
     """Usable labels, by id."""
     cannot_tell: frozenset[str] = frozenset()
-    """Images that were looked at and got no class."""
+    """Images that somebody looked at without giving a class."""
     refused: frozenset[str] = frozenset()
-    """Images among ``cannot_tell`` not to be trained on: unusable, or of none of the classes."""
+    """Images among ``cannot_tell`` that must not be trained on: unusable, or of no class."""
     shared: int = 0
-    """Images that got their answer with another image of the same lesion, at no further cost."""
+    """Number of images answered together with another one of the same lesion, at no extra cost."""
     unusable: int = 0
-    """Answers that are not a class of the job, or about images the site does not train on."""
+    """Number of answers with classes that are not the job's, or about images not trained on."""
     unasked: int = 0
-    """Answers about unlabelled training images that this run has not asked about."""
+    """Number of answers about unlabelled training images that this run has not asked about."""
 
 
 @dataclass(frozen=True)
 class Annotators:
     """Who gives labels."""
 
-    known: dict[str, Label]
-    """Labels that need no asking, by id."""
+    labels_at_start: dict[str, Label]
+    """Labels that the site has before it asks, by id."""
     pool: Sequence[str]
     """Ids of the training images that have a label or may get one."""
     answers: Callable[[Collection[str]], Answers] = lambda asked: Answers()
@@ -74,23 +74,23 @@ class Annotators:
     ask: Callable[[str, int, str, Sequence[str]], None] = lambda run, round_, strategy, ids: None
     """Asks, for a run, round and strategy, about images, the most wanted first.
 
-    Asking for the same again changes nothing. It is called in each exchange, also without images: a
-    run that asks is not over.
+    Asking about the same images again changes nothing. It is called in each exchange, even with no
+    images, because the queue withdraws the questions of a run that no longer calls.
     """
 
 
 def oracle_of(data: SiteData) -> Annotators:
-    """Return the data's own labels, each of which is seen once it is asked for."""
-    truth = labels_in(data)
+    """Return annotators that reveal the data's own labels, each once it is asked for."""
+    hidden_labels = labels_in(data)
 
     def answers(asked: Collection[str]) -> Answers:
-        return Answers({name: truth[name] for name in asked})
+        return Answers({name: hidden_labels[name] for name in asked})
 
-    return Annotators({}, list(truth), answers)
+    return Annotators({}, list(hidden_labels), answers)
 
 
 def nobody_of(data: SiteData) -> Annotators:
-    """Return the labels that the data hold; nobody adds to them."""
+    """Return annotators that give no label beyond those in the data."""
     labels = labels_in(data)
     return Annotators(labels, list(labels))
 
@@ -98,21 +98,24 @@ def nobody_of(data: SiteData) -> Annotators:
 def people_of(data: SiteData, queue: Queue) -> Annotators:
     """Return the clinicians at a site, who answer through its queue.
 
-    The labels in the site's data are known beforehand.
+    The site has the labels in its data before it asks them.
     """
-    known_labels = labels_in(data)
+    labels_at_start = labels_in(data)
     pool = [*data.labelled.ids, *data.unlabelled.ids]
 
     def ask(run: str, round_: int, strategy: str, ids: Sequence[str]) -> None:
+        # The queue shows the highest score first, and ``ids`` begin with the most wanted image.
         scores = [float(len(ids) - rank) for rank in range(len(ids))]
-        new = queue.request(run, round_, strategy, ids, scores)
-        if new:
-            _log.info("site %s, round %d: %d images wait for an answer", data.site, round_, new)
+        new_questions = queue.request(run, round_, strategy, ids, scores)
+        if new_questions:
+            _log.info(
+                "site %s, round %d: %d images wait for an answer", data.site, round_, new_questions
+            )
 
     def answers(asked: Collection[str]) -> Answers:
-        return _answers_in(queue, data, asked, frozenset(pool), known_labels.keys())
+        return _answers_in(queue, data, asked, frozenset(pool), labels_at_start.keys())
 
-    return Annotators(known_labels, pool, answers, ask)
+    return Annotators(labels_at_start, pool, answers, ask)
 
 
 def _answers_in(
@@ -122,23 +125,26 @@ def _answers_in(
     pool: Collection[str],
     labelled: Collection[str],
 ) -> Answers:
-    """Return what a queue holds about images; answers that cannot be used are counted and logged.
+    """Return the answers that a queue holds. Those that cannot be used are counted and logged.
 
     Args:
-        queue: of the site.
-        data: the site's.
-        asked: images that this run has asked about.
-        pool: all training images.
-        labelled: training images with a label in the site's data.
+        queue: the site's queue.
+        data: the site's data.
+        asked: ids of the images that this run has asked about.
+        pool: ids of all training images.
+        labelled: ids of the training images that have a label in the site's data.
     """
     rules = queue.rules
     verdicts = queue.verdicts(data.classes)
-    given = {name: verdicts[name] for name in asked if name in verdicts}
+    verdicts_asked_for = {name: verdicts[name] for name in asked if name in verdicts}
     labels = dict[str, Label]()
-    for name, verdict in given.items():
+    refused = set[str]()
+    for name, verdict in verdicts_asked_for.items():
+        if verdict.kind in REFUSED:
+            refused.add(name)
         if verdict.label is not None:
-            names = rules.label_kind.split(verdict.label)
-            labels[name] = rules.label_kind.encode(names, data.classes)
+            class_names = rules.label_kind.split(verdict.label)
+            labels[name] = rules.label_kind.encode(class_names, data.classes)
     all_labels = queue.labels()
     with_other_classes = []
     for name in asked:
@@ -147,35 +153,37 @@ def _answers_in(
             with_other_classes.append(name)
     outside_pool = all_labels.keys() - pool
     if with_other_classes:
-        texts = sorted({all_labels[name] for name in with_other_classes})
+        other_labels = sorted({all_labels[name] for name in with_other_classes})
         _log.warning(
             "site %s: %d answers are not used: %s, where the job's classes are %s. "
             "Answer these images again.",
             data.site,
             len(with_other_classes),
-            ", ".join(map(repr, texts[:_MOST_SHOWN])),
+            ", ".join(map(repr, other_labels[:_MOST_SHOWN])),
             listed(data.classes),
         )
     if outside_pool:
         _log.warning(
-            "site %s: %d answers are not used: their images are no training images of the site "
-            "file.",
+            "site %s: %d answers are not used: their images are not training images of "
+            "the site file.",
             data.site,
             len(outside_pool),
         )
-    questions = {rules.together(name) for name in given}
+    # Images of one lesion that are answered together are one question.
+    questions = {rules.together(name) for name in verdicts_asked_for}
+    asked_or_labelled = {*asked, *labelled}
     return Answers(
         labels,
-        cannot_tell=frozenset(given) - labels.keys(),
-        refused=frozenset(name for name, verdict in given.items() if verdict.kind in REFUSED),
-        shared=len(given) - len(questions),
+        cannot_tell=frozenset(verdicts_asked_for) - labels.keys(),
+        refused=frozenset(refused),
+        shared=len(verdicts_asked_for) - len(questions),
         unusable=len(with_other_classes) + len(outside_pool),
-        unasked=len((all_labels.keys() & pool) - set(asked) - set(labelled)),
+        unasked=len((all_labels.keys() & pool) - asked_or_labelled),
     )
 
 
 def annotators_of(data: SiteData, site_file: Path | None) -> Annotators:
-    """Return who answers at a site, as its file says."""
+    """Return the annotators that a site's file names."""
     if data.annotation == "oracle":
         return oracle_of(data)
     if data.annotation == "queue" and site_file is not None:
@@ -191,38 +199,41 @@ def annotators_of(data: SiteData, site_file: Path | None) -> Annotators:
 
 
 def labels_in(data: SiteData) -> dict[str, Label]:
-    """Return the labels of the training images by id, as JSON has them."""
+    """Return the labels of the training images by id, as numbers or lists that JSON can hold."""
     return dict(zip(data.labelled.ids, data.labelled.labels.tolist(), strict=True))
 
 
 @dataclass(frozen=True)
 class _Record:
-    """What a site knows after an exchange, or in the middle of one."""
+    """What a site saves of an exchange, before anybody is asked and again with the answers.
+
+    Its fields are the keys in the file.
+    """
 
     asked: tuple[str, ...] = ()
-    """All images asked about in the run, in order."""
+    """Ids of all images asked about in the run, in order."""
     new: int = 0
-    """Number of the last of them, those of this exchange."""
+    """How many of them, at the end, this exchange has asked about."""
     labels: dict[str, Label] = field(default_factory=dict)
-    """Labels that were answered, by id."""
+    """Labels that annotators gave, by id."""
     cannot_tell: int = 0
-    """Number of images that were looked at and got no class."""
+    """Number of images that somebody looked at without giving a class."""
     refused: tuple[str, ...] = ()
-    """Images that are not to be trained on."""
+    """Ids of images that must not be trained on."""
     shared: int = 0
     """As in :class:`Answers`."""
     unusable: int = 0
     """As in :class:`Answers`."""
     done: bool = False
-    """Whether the answers have been taken."""
+    """Whether the exchange has taken the answers."""
 
     @classmethod
     def read(cls, saved: Any) -> "_Record":
-        """Return a record from its JSON; an empty one from None."""
+        """Return a record from its JSON value; an empty record from None."""
         if not saved:
             return cls()
         asked = tuple(saved["asked"])
-        refused = tuple(saved.get("refused", ()))
+        refused = tuple(saved.get("refused", ()))  # Earlier versions did not write it.
         return cls(**{**saved, "asked": asked, "refused": refused})
 
     @property
@@ -247,17 +258,17 @@ class Renewed(NamedTuple):
     """What a site may use after it has asked."""
 
     labels: dict[str, Label]
-    """Labels by id, including those that were known beforehand."""
+    """Labels by id, including those that the site had before it asked."""
     counts: dict[str, int]
     """What is reported: the fields of :class:`~fedward.protocol.messages.LabelCounts`."""
     refused: tuple[str, ...]
-    """Images that are not to be trained on."""
+    """Ids of images that must not be trained on."""
     answers: int
-    """Number of answers that people gave: one for all images of a lesion."""
+    """Number of answers that people gave. One answer counts for all images of a lesion."""
 
 
-def bought(folder: Path, run: str, round_: int) -> dict[str, Label]:
-    """Return the labels, by id, that a site bought in a run before a round.
+def bought_labels(folder: Path, run: str, round_: int) -> dict[str, Label]:
+    """Return the labels, by id, that annotators gave a site in a run before a round.
 
     ``folder`` and ``run`` are as for :class:`~fedward.client.memory.Memory`.
     """
@@ -270,10 +281,10 @@ class SiteLabels:
     Args:
         site: its name.
         annotators: who gives labels.
-        folder: for the records of all runs.
+        folder: holds the records of all runs.
         run: the run's id.
-        wait: seconds that an exchange waits for answers at most.
-        grant: says for how many of its labels a query may ask, before anybody is asked.
+        wait: the most seconds that an exchange waits for answers.
+        grant: called before anybody is asked; returns for how many of its labels a query may ask.
     """
 
     def __init__(
@@ -294,28 +305,28 @@ class SiteLabels:
 
     def before(self, round_: int, part: int) -> dict[str, Label]:
         """Return the labels a site could use before an exchange."""
-        return {**self.annotators.known, **self._record_before(round_, part).labels}
+        return {**self.annotators.labels_at_start, **self._record_before(round_, part).labels}
 
     def refused_before(self, round_: int, part: int) -> tuple[str, ...]:
-        """Return the images that were not to be trained on before an exchange."""
+        """Return the ids of images that must not be trained on, as known before an exchange."""
         return self._record_before(round_, part).refused
 
     def taken_before(self, round_: int, part: int) -> int:
         """Return how many images had a label, or had been asked about, before an exchange."""
         return self._taken(self._record_before(round_, part))
 
-    def free(self, round_: int, part: int) -> list[str]:
-        """Return the ids of the pool without a label or a question before an exchange."""
-        return self._free(self._record_before(round_, part))
+    def askable_before(self, round_: int, part: int) -> list[str]:
+        """Return the ids of the pool that had neither a label nor a question before an exchange."""
+        return self._askable(self._record_before(round_, part))
 
     def _record_before(self, round_: int, part: int) -> _Record:
         return _Record.read(self._records.before(round_, part))
 
     def _taken(self, record: _Record) -> int:
-        return len(self.annotators.known) + len(record.asked)
+        return len(self.annotators.labels_at_start) + len(record.asked)
 
-    def _free(self, record: _Record) -> list[str]:
-        taken = {*self.annotators.known, *record.asked}
+    def _askable(self, record: _Record) -> list[str]:
+        taken = {*self.annotators.labels_at_start, *record.asked}
         return [name for name in self.annotators.pool if name not in taken]
 
     def renew(
@@ -327,16 +338,16 @@ class SiteLabels:
         choose: Choose,
         aborted: Callable[[], bool],
     ) -> Renewed:
-        """Ask for labels until ``wanted`` were asked for in all, and take what has been answered.
+        """Ask for labels until ``wanted`` have been asked for in all, and take the answers so far.
 
         Args:
             round_, part: the exchange.
-            wanted: labels the site is to have or have asked for after this exchange, including
-                those it had before the run.
-            strategy: how they are chosen, in a word.
-            choose: called with the images that have not been asked about, unless the exchange was
+            wanted: how many labels the site should have or have asked for after this exchange,
+                including those that it had before the run.
+            strategy: name of the sampler that chooses the images.
+            choose: called with the images that have not been asked about, unless this exchange was
                 carried out before.
-            aborted: asked while waiting.
+            aborted: called while the site waits for answers; True ends the waiting.
 
         Raises:
             WorkError: aborted while waiting.
@@ -362,35 +373,37 @@ class SiteLabels:
             )
             self._records.save(round_, part, asdict(record))
         return Renewed(
-            labels={**self.annotators.known, **record.labels},
+            labels={**self.annotators.labels_at_start, **record.labels},
             counts=record.counts,
             refused=record.refused,
             answers=len(record.labels) + record.cannot_tell - record.shared,
         )
 
     def _with_questions(self, round_: int, part: int, wanted: int, choose: Choose) -> _Record:
-        """Return the record of earlier exchanges with the questions of this one."""
+        """Choose images to ask about, and return the earlier record with them added."""
         earlier = self._records.before(round_, part)
         if round_ > 1 and earlier is None:
             _log.warning(_NO_RECORD, self._site, round_)
         record = _Record.read(earlier)
-        free = self._free(record)
-        number = min(len(free), max(0, wanted - self._taken(record)))
-        chosen = choose(free, number) if number else ()
+        askable = self._askable(record)
+        number = min(len(askable), max(0, wanted - self._taken(record)))
+        chosen = choose(askable, number) if number else ()
         granted = self._grant(Query(self._run, round_, part), len(chosen))
         if granted < len(chosen):
-            _log.warning(_FEWER, self._site, round_, len(chosen), granted)
+            _log.warning(_FEWER_GRANTED, self._site, round_, len(chosen), granted)
             chosen = chosen[:granted]
         return replace(record, asked=(*record.asked, *chosen), new=len(chosen), done=False)
 
     def _wait_for_answers(self, record: _Record, aborted: Callable[[], bool]) -> Answers:
-        """Return what has been answered once all new questions are, or the time is over."""
-        new = set(record.newly_asked)
-        end = monotonic() + self._wait if new else monotonic()
+        """Wait until all new questions are answered or the time is over, and return all answers."""
+        newly_asked = set(record.newly_asked)
+        deadline = monotonic()
+        if newly_asked:
+            deadline += self._wait
         while True:
             answers = self.annotators.answers(record.asked)
-            unanswered = new - answers.labels.keys() - answers.cannot_tell
-            if not unanswered or monotonic() >= end:
+            unanswered = newly_asked - answers.labels.keys() - answers.cannot_tell
+            if not unanswered or monotonic() >= deadline:
                 return answers
             if aborted():
                 raise WorkError(
@@ -400,10 +413,10 @@ class SiteLabels:
             sleep(1.0)
 
     def _log_unused(self, round_: int, record: _Record, answers: Answers) -> None:
-        """Log the labels that do not train: those that have gone, and those of other runs."""
-        gone = record.labels.keys() - answers.labels.keys() - answers.cannot_tell
-        if gone:
-            _log.warning(_GONE, self._site, round_, len(gone))
+        """Log the labels that are not used: those that are gone, and those of other runs."""
+        labels_gone = record.labels.keys() - answers.labels.keys() - answers.cannot_tell
+        if labels_gone:
+            _log.warning(_LABELS_GONE, self._site, round_, len(labels_gone))
         if answers.unasked:
             _log.info(
                 "site %s, round %d: %d answers of earlier runs are not used by this one, unless it "

@@ -75,11 +75,11 @@ class Queries:
         learner = self._with_labels(learner, labels.before(round_, part), refused)
         if request.task == "idle":
             return learner, {}
-        free = labels.free(round_, part)
+        askable = labels.askable_before(round_, part)
         pool = len(labels.annotators.pool)
-        known = len(labels.annotators.known)
-        look = partial(_pool, learner, model, kept_models, round_, set(free))
-        first = max(method.initial_labels(pool), known)
+        labels_at_start = len(labels.annotators.labels_at_start)
+        look = partial(_pool, learner, model, kept_models, round_, set(askable))
+        first = max(method.initial_labels(pool), labels_at_start)
         if labels.taken_before(round_, part) < first:
             # The first labels are drawn by chance: no model has learned from any yet.
             wanted = first
@@ -88,12 +88,12 @@ class Queries:
             wanted = method.labels_wanted(round_, pool, first) if request.task == QUERY else 0
             sampler = method.sampler
         wanted_in_the_run = max(wanted, method.labels_wanted(method.rounds, pool, first))
-        self.admission.check_questions(wanted_in_the_run - known)
+        self.admission.check_questions(wanted_in_the_run - labels_at_start)
 
         def choose(ids: Sequence[str], number: int) -> Sequence[str]:
             generator = learner.draws.torch_generator(learner.name, "query", round_)
-            askable = self._askable(learner, look, request, ids)
-            return sampler.choose(look(sampler.uses, askable), number, generator)
+            candidates = self._askable(learner, look, request, ids)
+            return sampler.choose(look(sampler.uses, candidates), number, generator)
 
         renewed = labels.renew(round_, part, wanted, sampler.name, choose, aborted)
         fields: dict[str, Any] = {"label_counts": renewed.counts}

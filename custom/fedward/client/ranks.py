@@ -1,17 +1,20 @@
-"""A site's training in several processes: what each is given, does and returns.
+"""A site's training in several processes: the request to them, each one's share, the answer.
 
     python -m torch.distributed.run --nproc_per_node=2 -m fedward.client.ranks FOLDER
 
-Every process takes the job's batch size. N processes are one process with N times the batch, draw
-for draw and, up to rounding, weight for weight. Only dropout differs, as each process draws masks
-of its own. N processes take an N-th of the steps, with the job's learning rate, on as many images.
+Every process takes the job's batch size. N processes draw the same images as one
+process with N times the batch, and up to rounding they reach the same weights. Only dropout
+differs, because each process draws its own masks. Compared with one process and the job's batch,
+N processes take an N-th of the steps on the same number of images, at the same learning rate.
 """
 
 import json
+import math
 import sys
 import time
 from collections.abc import MutableMapping, Sequence
 from dataclasses import dataclass, replace
+from fractions import Fraction
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -46,37 +49,43 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class _Request:
-    """What each process is given besides the models."""
+    """What each process receives besides the models."""
 
     source: DataSource
     labels: dict[str, Label] | None
-    """Under active learning the labels that may be used, by id."""
+    """Under active learning the labels that may be used, by id; None in other jobs."""
     class_totals: bool
     """Whether labelled images of rare classes are left out; see ``DataSource.read``."""
     refused: frozenset[str]
-    """Images that are not to be trained on."""
+    """Ids of images that must not be trained on."""
     digest: str
-    """Digest of the images and labels."""
+    """Digest of the images and labels, which each process compares with those it reads."""
     round: int
     """Round of the exchange, from 1."""
     task: str
-    """What the server asks for."""
+    """Name of the task that the server asks for."""
     part: int
     """Number of the exchange in the round, from 0."""
     device: str
-    """``cpu``, or ``cuda`` for a GPU each."""
+    """``cpu``, or ``cuda`` for one GPU for each process."""
     secret: bool
-    """Whether draws depend on the site's secret, which each process reads for itself."""
+    """Whether draws depend on the site's secret, which each process reads from its own file."""
     smallest_batch: int
     """As in :class:`~fedward.training.learner.Learner`."""
 
 
 _REQUEST = TypeAdapter(_Request)
-_LOWER = "Lower `processes` in the site file"
+_LOWER_PROCESSES = "Lower `processes` in the site file"
 
 
 class Processes:
-    """The ``count`` processes that train at a site together, on a GPU each or on the CPU."""
+    """The processes that train together at a site, each on its own GPU or all on the CPU.
+
+    Args:
+        source: gives each process the site's data.
+        learner: the site's learner, which says what to train on.
+        count: the number of processes.
+    """
 
     def __init__(self, source: DataSource, learner: Learner, count: int) -> None:
         self._source = source
@@ -96,15 +105,15 @@ class Processes:
     ) -> LocalUpdate:
         """Train as :meth:`Learner.train` does in one process with ``count`` times the job's batch.
 
-        Steps are counted in batches of the job's size: a site's weight in an average must not
-        depend on its machine.
+        Steps are counted in batches of the job's size, because a site's weight in an average must
+        not depend on its machine.
 
         Raises:
-            ConfigError: a network with BatchNorm on the CPU, where torch cannot take statistics
-                over processes.
-            DataError: fewer GPUs than processes, or the site's data has changed since this process
-                read it.
-            WorkError: aborted, a process died, or the loss is no longer finite.
+            ConfigError: the method trains in one process only, or the network has BatchNorm and
+                runs on the CPU, where torch cannot take statistics over several processes.
+            DataError: there are fewer GPUs than processes, or the site's data have changed since
+                this process read them.
+            WorkError: the run was aborted, a process died, or the loss is no longer finite.
         """
         source = self._source
         learner = self._learner
@@ -118,12 +127,12 @@ class Processes:
             save_model(folder / "models.safetensors", flat(models))
             save_model(folder / "memory.safetensors", flat(memory))
             request = _Request(
-                # Sites without files, which synthetic images are for, use one process.
+                # Synthetic images are for sites without files, and these use one process.
                 source=replace(source.resolved(), synthetic=None),
                 labels=labels_in(data) if learner.algorithm.active else None,
                 class_totals=learner.algorithm.requirements.sends.class_totals,
                 refused=data.refused,
-                digest=_digest(data),
+                digest=_images_digest(data),
                 round=round_,
                 task=task,
                 part=part,
@@ -154,51 +163,60 @@ def rank_learner(
     """Return the learner of one process, which has all images and computes a share of each batch.
 
     Args:
-        site: its name.
-        experiment: the job's.
-        data: the site's.
+        site: the site's name.
+        experiment: the job's settings.
+        data: the site's data.
         rank: number of the process, from 0.
-        processes: how many there are.
-        device: where this one computes.
-        secret: the site's, if draws depend on one.
+        processes: the number of processes.
+        device: where this process computes.
+        secret: the site's secret, if draws depend on it.
         smallest_batch: as in :class:`~fedward.training.learner.Learner`.
     """
     algorithm = method_of(experiment)
-    spec = experiment.data
+    data_spec = experiment.data
     networks = Networks(experiment, algorithm, device, share)
     job_batch = algorithm.settings.batch
-    example = torch.zeros(1, spec.channels, spec.image_size, spec.image_size, device=device)
-    step = parallel(networks[0], example)
+    size = data_spec.image_size
+    example = torch.zeros(1, data_spec.channels, size, size, device=device)
+    shared_losses = parallel(networks[0], example)
 
     def train_share(request: PhaseRequest) -> "Trained":
-        # The learner has forked the generator (fork_rng). Rows of different processes get different
-        # dropout.
+        # Rows of different processes get different dropout. The learner has forked the generator
+        # (fork_rng), so this seed does not outlast the phase.
         torch.manual_seed(derive(torch.initial_seed(), "rank", rank))
-        trained = train_phase(request, shared=step)
-        # As large a share of the steps that one process would take as it is of those that all take
-        # together.
-        whole = len(batch_sizes(request.batches.images, job_batch))
-        return replace(trained, steps=-(-whole * trained.steps // len(request.batches)))
+        trained = train_phase(request, shared=shared_losses)
+        # A step may be skipped, for example without any pseudo-label. The share of steps taken is
+        # applied to the steps that one process with the job's batch would have, rounded up.
+        steps_of_one_process = len(batch_sizes(request.batches.images, job_batch))
+        steps = math.ceil(Fraction(steps_of_one_process * trained.steps, len(request.batches)))
+        return replace(trained, steps=steps)
 
     images = DeviceData(data, device)
     draws = Draws(experiment.seed, secret)
-    together = processes * job_batch
     return Learner(
-        site, experiment, algorithm, networks, images, draws, together, smallest_batch, train_share
+        site,
+        experiment,
+        algorithm,
+        networks,
+        images,
+        draws,
+        batch=processes * job_batch,
+        smallest_batch=smallest_batch,
+        run_phase=train_share,
     )
 
 
 def check_processes(learner: Learner, processes: int) -> None:
     """Raise ConfigError or DataError if this many processes cannot share the training.
 
-    See :meth:`Processes.train`.
+    :meth:`Processes.train` gives the reasons.
     """
     where = f"site {learner.name}, processes"
     reason = learner.algorithm.requirements.reason_against(Feature.SEVERAL_PROCESSES)
     if reason:
         raise ConfigError(
             where,
-            f"{_LOWER}, or let the job train something else.",
+            f"{_LOWER_PROCESSES}, or let the job train something else.",
             expected=f"1, as {reason}",
             found=f"{processes}",
         )
@@ -207,7 +225,7 @@ def check_processes(learner: Learner, processes: int) -> None:
         if processes > gpus:
             raise DataError(
                 where,
-                f"{_LOWER}.",
+                f"{_LOWER_PROCESSES}.",
                 expected=f"at most one for each of {gpus} GPUs",
                 found=f"{processes}",
             )
@@ -215,31 +233,31 @@ def check_processes(learner: Learner, processes: int) -> None:
         net = learner.experiment.net
         raise ConfigError(
             where,
-            f"{_LOWER}, or let the job use a network without BatchNorm.",
+            f"{_LOWER_PROCESSES}, or let the job use a network without BatchNorm.",
             expected=f"1 without a GPU: {net} has BatchNorm, and each process would see its own "
             "batch",
             found=f"{processes}",
         )
 
 
-def _digest(data: SiteData) -> str:
-    """Return a digest of which images a site trains on, and of their labels."""
-    facts = []
+def _images_digest(data: SiteData) -> str:
+    """Return a digest of the ids of a site's training images and of their labels."""
+    ids_and_labels = []
     for images in (data.labelled, data.unlabelled):
-        facts.append([list(images.ids), images.labels.tolist()])
-    return digest(facts)
+        ids_and_labels.append([list(images.ids), images.labels.tolist()])
+    return digest(ids_and_labels)
 
 
-def _read(request: _Request) -> SiteData:
+def _read_data(request: _Request) -> SiteData:
     """Return the site's data with the labels of a request.
 
     Raises:
-        DataError: they are not those that the request was made for.
+        DataError: the images or labels are not those that the request was made for.
     """
     data = request.source.read(class_totals=request.class_totals)
     if request.labels is not None:
         data = data.with_labels(request.labels)
-    if _digest(data) != request.digest:
+    if _images_digest(data) != request.digest:
         raise DataError(
             f"site {request.source.site}: its images or labels have changed during the job",
             "Change a site's data between jobs, not during one.",
@@ -252,7 +270,7 @@ def _train_share(folder: Path, rank: int, processes: int) -> None:
     request = _REQUEST.validate_json((folder / "request.json").read_bytes())
     source = request.source
     experiment = request.source.experiment
-    data = _read(request)
+    data = _read_data(request)
     limit_threads(data.threads)
     with group(folder, rank, processes, request.device) as device:
         secret = site_secret(source.folder) if request.secret else b""
@@ -268,12 +286,14 @@ def _train_share(folder: Path, rank: int, processes: int) -> None:
         )
         models = by_role(StoredState(folder / "models.safetensors"))
         model = models.pop("model")
-        peers = [models[role] for role in sorted(models, key=lambda role: int(role[4:]))]
+        # The other roles are peer0, peer1 and so on.
+        peers = [models[f"peer{index}"] for index in range(len(models))]
         memory: dict[str, State] = {**by_role(StoredState(folder / "memory.safetensors"))}
         trained, steps, means = learner.train(
             model, peers, request.round, task=request.task, part=request.part, memory=memory
         )
     if rank == 0:
+        # Without a step the model is unchanged, and the caller keeps the one that it has.
         save_model(folder / "trained.safetensors", flat({"model": trained} if steps else {}))
         save_model(folder / "remembered.safetensors", flat(memory))
         save_json(folder / "answer.json", {"steps": steps, "means": means})

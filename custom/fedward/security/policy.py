@@ -337,7 +337,7 @@ def at_most(limit: float | None, number: float) -> tuple[str, str, bool]:
 
 
 def extension_finding(policy: Policy, used: Sequence[Extension]) -> Finding:
-    """Apply the rule ``extensions`` to what a job takes from other packages, without importing it."""
+    """Apply the rule to what a job takes from other packages, without importing any of them."""
     rule = policy.extensions
     asked = ", ".join(f"{extension.kind} {extension}" for extension in used) or "none"
     kept = all(_is_allowed(extension, rule) for extension in used)

@@ -106,7 +106,7 @@ class Communicator:
         return result
 
     def _requests(self, exchange: Exchange, evaluate: Sequence[str]) -> dict[str, Message]:
-        """Write a line about the requests into the audit log, and return them. They name the line."""
+        """Log the requests in the audit log, and return them; they name its line."""
         run = self._run
         models = models_by_site(exchange, evaluate, Spill(run.path).put)
         last_hash = run.audit.add(
@@ -187,8 +187,8 @@ class Communicator:
     def _trained(self, exchange: Exchange, site: str, answer: Message, result: Result) -> State:
         """Return a site's trained model, read from disk.
 
-        Where the sites encrypt, all answers hold the same mean of all models. It is rebuilt once and
-        stays in memory.
+        Where the sites encrypt, all answers hold the same mean of all models. It is rebuilt once
+        and stays in memory.
         """
         wire_checks.check_norm(site, answer, exchange.model, self._experiment.largest_update)
         result.hashes[site] = answer.received or arrays_digest(answer.arrays)

@@ -123,7 +123,7 @@ def _ask(
 
 
 def _requests(run: RunFolder, sites: list[str]) -> dict[str, Message]:
-    """Write a line about the requests into the audit log, and return them. They name the line."""
+    """Log the requests in the audit log, and return them; they name its line."""
     last_hash = run.audit.add(
         "asked",
         round=_ROUND,

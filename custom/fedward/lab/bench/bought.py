@@ -3,7 +3,7 @@
 from pathlib import Path
 from shutil import copyfile
 
-from fedward.client.labels import bought
+from fedward.client.labels import bought_labels
 from fedward.runs.run import Run
 from fedward.sites import named_sites
 from fedward.sites.data_file import DATA_FILE
@@ -30,7 +30,7 @@ def write_bought(files: Path, run: Run, out: Path) -> None:
             if field in content:
                 content[field] = str((files / content[field]).resolve())
         memory = run.folder / "sites" / site / "memory"
-        content["labelled"] = sorted(bought(memory, run.info.id, next_round))
+        content["labelled"] = sorted(bought_labels(memory, run.info.id, next_round))
         text = write_yaml(content, sort_keys=False, allow_unicode=True)
         (out / f"{site}.yaml").write_text(text, encoding="utf-8")
     if (files / DATA_FILE).exists():
