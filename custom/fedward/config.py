@@ -1,4 +1,4 @@
-"""One experiment as a typed, frozen model: all that a job says, and nothing that sites decide."""
+"""One experiment as a typed, frozen model: what a job decides, without what sites decide."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -32,6 +32,8 @@ DERMOSCOPY = ("MEL", "NV", "BCC", "AK", "BKL", "DF", "VASC", "SCC")
 
 
 class _Frozen(BaseModel):
+    """A model whose fields cannot be set again, and that accepts no unknown field."""
+
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
 
@@ -41,7 +43,7 @@ class DataSpec(_Frozen):
     name: str = "dermoscopy"
     """Name of the data set in reports."""
     classes: tuple[str, ...] = Field(DERMOSCOPY, min_length=2)
-    """K distinct names; output k of the network is class k. A site's file names some or all."""
+    """K distinct names; output k of the network is class k. A site may have only some of them."""
     multi_label: bool = False
     """True: an image may show any number of the classes. False: exactly one."""
     image_size: int = Field(32, ge=16, le=1024)
@@ -49,18 +51,18 @@ class DataSpec(_Frozen):
     channels: Literal[1, 3] = 3
     """1: grey; 3: RGB."""
     views: str = "rotation_invariant"
-    """Random changes of training images that do not change what they show.
+    """Name of the random changes of training images that do not change what they show.
 
-    :mod:`fedward.views.recipes` has them by name."""
+    Those of fedward are in :mod:`fedward.views.recipes`."""
     evaluate_by: Literal["image", "patient"] = "image"
-    """What validation and test numbers count: images, or patients.
+    """What validation and test metrics count: images, or patients.
 
-    A patient is what a site's file calls a group, and has one label. The prediction for a patient
-    is the mean of the probabilities of the patient's images."""
+    A patient is a group in a site's file, and has one label. The prediction for a patient is the
+    mean of the probabilities of the patient's images."""
 
     @property
     def label_kind(self) -> LabelKind:
-        """What an image may show, and all that follows from it."""
+        """Whether images have one label or several, and all that follows from it."""
         return kind_of_field(self.multi_label)
 
     @model_validator(mode="after")
@@ -101,17 +103,17 @@ class WeightsFile(_Frozen):
 class SyntheticData(_Frozen):
     """Synthetic images for the sites of a simulation that have no site file.
 
-    Clinical jobs have none.
+    A clinical job sets ``synthetic`` to None.
     """
 
     labelled: float = Field(0.1, ge=0.0, le=1.0)
-    """Share of training images whose label is visible, stratified by class."""
+    """Share of training images of each class whose label is visible."""
     images: int = Field(240, ge=16)
-    """Images of a full-size synthetic site. Some sites are smaller."""
+    """Number of images of a full-size synthetic site. Some sites are smaller."""
     sites: int = Field(10, ge=1, le=100)
     """Number of sites in a simulation.
 
-    From the eleventh on, sites have the cameras and diagnoses of the first ten in turn, and
+    From the eleventh on, sites repeat the cameras and diagnoses of the first ten in turn, with
     patients of their own."""
     isolated: bool = False
     """Whether sites with an even number show no label at all."""
@@ -120,7 +122,7 @@ class SyntheticData(_Frozen):
 class Experiment(_Frozen):
     """Everything a run depends on besides the sites' data.
 
-    Equal experiments on equal data give equal weights. Nothing in it can be changed.
+    Equal experiments on equal data give equal weights. An experiment cannot be changed.
     """
 
     method: str
@@ -132,28 +134,28 @@ class Experiment(_Frozen):
     )
     """The method's settings, checked against the method's own model and read-only.
 
-    In a multi-label job a ``threshold`` that is not named is that of
+    In a multi-label job the default of ``threshold`` is that of
     :class:`~fedward.label_kinds.SeveralLabels`.
     """
     net: str = "small_cnn"
     """Name of the network, as :func:`fedward.nets.build` takes it."""
     pretrained: bool | WeightsFile = False
-    """Weights the network starts from: random, ImageNet's, or a file that every participant has."""
+    """Weights the network starts from: False: random ones, True: ImageNet's, or those of a file."""
     trainable: str = "all"
-    """What of the network is trained and sent: ``all``, ``head``, ``last:N`` or ``adapters``.
+    """Part of the network that is trained and sent: ``all``, ``head``, ``last:N`` or ``adapters``.
 
     ``head`` is the classifier. ``last:N`` adds the last N blocks, ``adapters`` a low-rank change of
-    each linear layer. All else is frozen, and each end builds it for itself."""
+    each linear layer. All else is frozen and never sent: the server and each site build it."""
     stored_views: int = Field(4, ge=1, le=16)
-    """Number of weak views of each image, and of strong ones, whose features are stored.
+    """Number of weak views and of strong views of each image whose features are stored.
 
-    Features are stored where the head alone is trained."""
+    Features are stored if only the head is trained."""
     synthetic: SyntheticData | None = SyntheticData()
-    """Images of sites without a site file. None: such a site is an error."""
+    """Images of sites without a site file. None: a site without a file is an error."""
     seed: int = Field(1, ge=0)
     """Seed of every random draw."""
     evaluate_every: int = Field(1, ge=1)
-    """Rounds from one evaluation of the global model at all sites to the next.
+    """Number of rounds from one evaluation of the global model at all sites to the next.
 
     The model is also evaluated before the first round and after the last."""
     key_metric: str = Field(
@@ -163,21 +165,21 @@ class Experiment(_Frozen):
 
     By default ``auroc_macro`` in a multi-label job, ``accuracy`` in any other."""
     metrics: tuple[str, ...] = ()
-    """Metrics of other packages, which sites report besides those of every job."""
+    """Metrics from other packages, which sites report besides those of every job."""
     minimum_replies: int = Field(1, ge=1)
-    """Accepted replies that an exchange needs. With fewer, none of them is used.
+    """Number of accepted replies that an exchange needs. With fewer, none of them is used.
 
-    Methods that ask groups of sites in turn have an exchange for each group, so that a group
-    smaller than this never counts. Weights of an average are moved towards equal ones until it is
-    worth five sixths of this number of equally weighted sites."""
+    Methods that ask groups of sites in turn have an exchange for each group, so a group smaller
+    than this never counts. The weights of an average are moved towards equal ones until it has the
+    ``effective_replies`` that follow from this number."""
     timeout: int = Field(3600, ge=1)
-    """Seconds a site has for one exchange, queueing included."""
+    """Seconds that a site has for one exchange, including the time in a queue."""
     largest_update: float = Field(100.0, gt=0)
     """Largest norm of an update that is accepted, as a multiple of the norm of the model sent."""
     update_dtype: Literal["float32", "float16"] = "float32"
     """Precision of the updates that sites send.
 
-    float16 takes half of the bytes or less, and keeps 11 bits of each number."""
+    float16 takes at most half of the bytes, and keeps 11 significant bits of each number."""
     secure_aggregation: bool = False
     """Whether sites encrypt their updates, so that the server learns only means of two or more.
 
@@ -187,7 +189,7 @@ class Experiment(_Frozen):
     def digest(self) -> str:
         """SHA-256 of all settings as canonical JSON.
 
-        Sites approve a job by its digest, and compare theirs with the server's.
+        Sites approve a job by its digest, and compare the digest of their copy with the server's.
         """
         return digest(self.model_dump(mode="json"))
 
@@ -198,15 +200,15 @@ class Experiment(_Frozen):
 
     @property
     def extensions(self) -> list[Extension]:
-        """Names of installed packages that the experiment uses."""
+        """The names of other installed packages that the experiment uses, each with its package."""
         return extensions(self.model_dump(mode="json"))
 
     @property
     def effective_replies(self) -> float:
-        """Effective number of replies, 1 / Σ w_k² of their shares, that an average must be worth.
+        """Effective number of replies that an average must reach: 1 / Σ w_k² of their shares w_k.
 
-        It is five sixths of ``minimum_replies``, such as 2.5 of 3. If no more replies arrive than
-        that minimum, the standard deviation of their weights is at most 45 % of their mean.
+        It is five sixths of ``minimum_replies``, for example 2.5 for 3. If no more replies arrive
+        than that minimum, the standard deviation of their weights is at most 45 % of their mean.
         """
         return max(1.0, 5 * self.minimum_replies / 6)
 
@@ -221,7 +223,8 @@ class Experiment(_Frozen):
     def answer_rules(self, requirements: Requirements) -> AnswerRules:
         """Return what answers to this job's requests may hold.
 
-        ``requirements``: those of the job's method.
+        Args:
+            requirements: the requirements of the job's method.
         """
         kind = self.data.label_kind
         return AnswerRules(
@@ -236,6 +239,7 @@ class Experiment(_Frozen):
     @model_validator(mode="before")
     @classmethod
     def _no_threads(cls, raw: Any) -> Any:
+        """Refuse a number of threads, which each site decides for its own machine."""
         if not isinstance(raw, Mapping):
             return raw
         options = raw.get("options")
@@ -259,6 +263,8 @@ class Experiment(_Frozen):
     @field_validator("options")
     @classmethod
     def _frozen_options(cls, options: Mapping[str, Any], info: ValidationInfo) -> Mapping[str, Any]:
+        """Make the options read-only, with the threshold that suits the kind of labels."""
+        # ``info.data`` lacks fields that were refused.
         method = info.data.get("method")
         data = info.data.get("data")
         threshold = None if data is None else data.label_kind.threshold
@@ -278,11 +284,11 @@ class Experiment(_Frozen):
         for request in requests:
             reason = algorithm.requirements.reason_against(request.feature)
             if reason:
-                names = methods_supporting([asked.feature for asked in requests])
+                supporting_methods = methods_supporting([asked.feature for asked in requests])
                 remedy = f"Set {request.instead}."
-                if names:
+                if supporting_methods:
                     remedy = (
-                        f"Set {request.instead}, or choose one of {', '.join(names)}"
+                        f"Set {request.instead}, or choose one of {', '.join(supporting_methods)}"
                         " with its default settings."
                     )
                 raise ConfigError(
@@ -327,7 +333,7 @@ class Experiment(_Frozen):
         return self
 
     def _check_encryption(self, settings: "Settings") -> None:
-        """Raise ConfigError where encrypted updates cannot be what the settings ask for."""
+        """Raise ConfigError if a setting cannot be combined with encrypted updates."""
         if self.update_dtype != "float32":
             raise ConfigError(
                 f"update_dtype={self.update_dtype} cannot be combined with secure_aggregation,"
@@ -352,31 +358,36 @@ class Experiment(_Frozen):
     def parse(cls, raw: Any, where: str) -> "Experiment":
         """Return a checked experiment from plain JSON values.
 
-        ``where`` says where they are from. Raises ConfigError, which names each wrong field.
+        Args:
+            raw: the values.
+            where: where they are from, as errors name it.
+
+        Raises:
+            ConfigError: some fields are wrong; it names each of them.
         """
         try:
             return cls.model_validate(raw)
         except ValidationError as error:
-            flat, names = cls._flat(raw)
-            raise explain(error, where, flat, names) from error
+            values, field_names = cls._with_options_beside(raw)
+            raise explain(error, where, values, field_names) from error
 
     @classmethod
-    def _flat(cls, raw: Any) -> tuple[Any, list[str]]:
+    def _with_options_beside(cls, raw: Any) -> tuple[Any, list[str]]:
         """Return the method's options beside the other values, and the names of all fields.
 
-        Jobs are written and changed in this form, and pydantic's faults name fields by it.
+        People write and change jobs in this form, so errors name fields as they are in it.
         """
         if not isinstance(raw, Mapping):
             return raw, []
         options = raw.get("options")
-        flat = dict(raw)
+        values = dict(raw)
         if isinstance(options, Mapping):
-            flat = {**options, **raw}
-        names = list(names_in(cls))
+            values = {**options, **raw}
+        field_names = list(names_in(cls))
         method = raw.get("method")
         if isinstance(method, str) and method in METHODS.builtin:
-            names += METHODS[method].settings_type.model_fields
-        return flat, names
+            field_names += METHODS[method].settings_type.model_fields
+        return values, field_names
 
 
 class _FeatureRequest(NamedTuple):
@@ -384,15 +395,15 @@ class _FeatureRequest(NamedTuple):
 
     feature: Feature
     setting: str
-    """What asks for it, such as ``update_dtype=float16``."""
+    """The setting that asks for it, such as ``update_dtype=float16``."""
     instead: str
-    """What to set to do without it."""
+    """What to set in order to do without the feature."""
 
 
 def _feature_requests(
     experiment: Experiment, settings: "Settings", requirements: Requirements
 ) -> Sequence[_FeatureRequest]:
-    """Return the features that an experiment asks of its method."""
+    """Return the features that the settings of an experiment ask of its method."""
     requests = list[_FeatureRequest]()
     if experiment.update_dtype == "float16":
         requests.append(
@@ -432,10 +443,11 @@ _TRAINED_PARTS = {
     "last": Feature.TRAIN_LAST_BLOCKS,
     "adapters": Feature.TRAIN_ADAPTERS,
 }
-"""What ``trainable`` says before a colon, and the feature it asks for."""
+"""Word of ``trainable`` before a colon -> the feature that it asks for."""
 
 
 def _trained_part(trainable: str, requirements: Requirements) -> _FeatureRequest:
+    """Return the request to train a part of the network."""
     feature = _TRAINED_PARTS[trainable.partition(":")[0]]
     supported = [part for part in _TRAINED_PARTS.values() if not requirements.reason_against(part)]
     return _FeatureRequest(feature, f"trainable={trainable}", " or ".join(supported))

@@ -182,7 +182,7 @@ def test_nonsense_is_counted_and_told_and_trains_nothing(clinic, queue, caplog):
         "1 answers are not used: 'banana', where the job's classes are MEL, NV. "
         "Answer these images again" in caplog.text
     )
-    assert "1 answers are not used: their images are no training images" in caplog.text
+    assert "1 answers are not used: their images are not training images" in caplog.text
 
 
 def test_who_cannot_tell_has_answered(clinic, queue):

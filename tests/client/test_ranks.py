@@ -242,9 +242,9 @@ def test_data_that_changed_during_the_job_is_refused(tmp_path: Path) -> None:
         return new_client(name, isolated("wfedavg"), tmp_path / folder, [sites])
 
     site = client("site-1", "site")
-    same = ranks._digest(site.data)
-    assert same == ranks._digest(client("site-1", "again").data)
-    assert same != ranks._digest(client("site-2", "other").data)
+    same = ranks._images_digest(site.data)
+    assert same == ranks._images_digest(client("site-1", "again").data)
+    assert same != ranks._images_digest(client("site-2", "other").data)
     source = replace(site.source, synthetic=None)
     asked = ranks._Request(
         source, None, False, frozenset(), "other", 1, "train", 0, "cpu", False, 1
@@ -267,7 +267,7 @@ def test_every_process_leaves_out_images_that_people_refused(
 
     def read(name: str, folder: Path, *others: object) -> None:
         seen.append(
-            ranks._read(ranks._REQUEST.validate_json((folder / "request.json").read_bytes()))
+            ranks._read_data(ranks._REQUEST.validate_json((folder / "request.json").read_bytes()))
         )
         raise InterruptedError
 

@@ -145,9 +145,8 @@ def test_a_job_asks_for_one_of_the_two(method: str, asks_for_survey: bool, tmp_p
         asked = requests(experiment, Exchange(1, {}, {SITE: ClientTask()}))[SITE]
     client = new_client(SITE, experiment, tmp_path)
     answer = client.handle(asked)
-    assert (
-        "a survey in a job that is a survey, and no survey in any other job" in answer.meta["error"]
-    )
+    expected = "a survey in a job that is a survey, and no survey in any other job"
+    assert expected in answer.meta["error"]
     assert "data" not in vars(client)
 
 
