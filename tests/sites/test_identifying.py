@@ -99,7 +99,7 @@ def test_the_doctor_tells_them(hospital):
     exif[0x013B] = SECRET
     Image.fromarray(scan()).save(hospital.folder / names[5], "JPEG", exif=exif)
     text = " ".join(examine(hospital.write(), hospital.spec).text().split())
-    assert "Headers and pictures (told here only)" in text
+    assert "Headers and pictures (reported here only)" in text
     assert "EXIF Artist 1." in text
     assert "picture of 3 of 40 files looked at, such as s000, s001, s002." in text
     assert "Mueller" not in text

@@ -215,7 +215,7 @@ def test_a_series_is_refused_without_a_word_or_too_large(tmp_path, monkeypatch):
     path = series(tmp_path / "x", body())
     with pytest.raises(BadRow, match="found a volume: to use it, write slices"):
         decode_file(path, 16, 1)
-    monkeypatch.setattr("fedward.sites.volumes._LARGEST", 5000)
+    monkeypatch.setattr("fedward.sites.volumes._MOST_VOXELS", 5000)
     with pytest.raises(BadRow, match="at most 5000 voxels, found 20 x 24 x 12"):
         decode_file(path, 16, 1, Rendering(slices=Slices()))
 

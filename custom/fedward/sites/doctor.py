@@ -1,4 +1,4 @@
-"""What a site should know of its data before it joins: counts, rejected rows, leaks, pictures."""
+"""Examines a site's data before the site joins: counts, rejected rows, leaks and pictures."""
 
 import hashlib
 from collections import defaultdict
@@ -30,12 +30,16 @@ if TYPE_CHECKING:
     from fedward.config import DataSpec
 
 TINY = 5
-"""A class with fewer images than this in a split is too small to be evaluated there."""
+"""A class with fewer images (or patients) than this in a split is too small to be evaluated."""
 _WIDTH = 80
+"""Columns of the terminal that the report is written for."""
+_CELL_WIDTH = 12
+"""Columns of each number in the table of classes."""
 _MOST_REJECTED = 20
-"""Rejected rows that the report lists."""
+"""Rejected rows that the report lists at most."""
+_LABELLED_COLOUR = "#2e9e4f"
 _FRAMES = {"unlabelled": "#8a8a8a", "val": "#2f6fd0", "test": "#8b4fc2"}
-"""Set -> colour of its frames."""
+"""Set of images (see :func:`_sets`) -> colour of its frames on the contact sheet."""
 
 
 @dataclass(frozen=True)
@@ -44,13 +48,13 @@ class Report:
 
     data: SiteData
     leaks: tuple[str, ...]
-    """What must be fixed: the same image or patient in two splits."""
+    """Faults that must be fixed: the same image or patient in two splits."""
     notes: tuple[str, ...]
-    """What should be known."""
+    """What spoils no result but should be known, such as classes with few images."""
     headers: tuple[str, ...] = ()
-    """What in the files may name a person."""
+    """What in the files' headers or pictures may identify a person."""
     job: tuple[str, Sequence[str]] = ("", ())
-    """A title, and what a job would do at the site."""
+    """A title, and lines on what a job would do at the site; both empty without a job."""
 
     def text(self) -> str:
         """Return the report for an 80-column terminal."""
@@ -59,22 +63,22 @@ class Report:
         height, width, channels = data.labelled.pixels.shape[1:]
         colours = "grey" if channels == 1 else "RGB"
         train = len(data.labelled) + len(data.unlabelled)
-        share = f"{len(data.labelled) / train:.0%}" if train else "-"
+        labelled_share = f"{len(data.labelled) / train:.0%}" if train else "-"
         lines = [
             f"{data.site}: {images} images, {height}x{width}, {colours}",
             "",
             *_table(data),
             "",
-            f"labels seen: {len(data.labelled)} of {train} training images ({share})",
+            f"labels seen: {len(data.labelled)} of {train} training images ({labelled_share})",
         ]
-        lists: list[tuple[str, Sequence[str]]] = [
+        sections: list[tuple[str, Sequence[str]]] = [
             ("LEAKS (must be fixed)", self.leaks),
             ("Notes", self.notes),
-            ("Headers and pictures (told here only)", self.headers),
+            ("Headers and pictures (reported here only)", self.headers),
             self.job,
             (f"Rejected rows: {len(data.rejected)}", self._rejected()),
         ]
-        for title, items in lists:
+        for title, items in sections:
             if items:
                 lines += ["", title]
                 for item in items:
@@ -94,9 +98,10 @@ class Report:
 def examine(site_file: Path, spec: "DataSpec", cache: Path | None = None) -> Report:
     """Load a site and look for what would spoil its training or its numbers.
 
-    A leak is an image whose pixels (as the network sees them) are in two of train, val and test, or
-    a patient, by the headers of DICOM files, who is. Notes are: a single class, classes absent or
-    tiny in a split, duplicates within a split, classes of which no label is seen.
+    Leaks are images and patients in more than one of train, val and test. Images are the same if
+    the network sees the same pixels; patients, if their DICOM headers have the same PatientID.
+    Notes are about a single class, classes absent or tiny in a split, duplicates within a split,
+    and training images without any label.
 
     Raises:
         DataError: as :func:`fedward.sites.load_site`.
@@ -112,6 +117,7 @@ def examine(site_file: Path, spec: "DataSpec", cache: Path | None = None) -> Rep
     dicom = {sample: path for sample, path in files.items() if is_dicom(path) or series_files(path)}
     dicom_files: list[Path] = []
     for path in dicom.values():
+        # A folder is a series of files; any other path is a single file.
         dicom_files += series_files(path) or [path]
     headers = header_notes(dicom_files, file.window is not None) if dicom_files else []
     headers += identifying_notes(files, file.rendering)
@@ -127,9 +133,9 @@ def run(
     """Print the report of a site and write ``SITE-contact-sheet.png`` into a folder.
 
     Args:
-        site_file: of the site.
-        spec: what the job says of the images.
-        out: the folder.
+        site_file: the site's file.
+        spec: what the job expects of the images.
+        out: folder of the contact sheet; it is created if it does not exist.
         job: a title, and a function that returns what a job would do with the site's data.
 
     Returns:
@@ -154,8 +160,8 @@ def contact_sheet(data: SiteData, path: Path, columns: int = 12, tile: int = 72)
     """Write a PNG of what the network will see.
 
     There is one row for each class with labelled images (green frames), one of unlabelled images
-    (grey), one of validation (blue) and one of test (violet), with the first images and their
-    number.
+    (grey), one of validation (blue) and one of test (violet). Each shows its first images and says
+    how many it has.
     """
     rows = _sheet_rows(data)
     font = ImageFont.load_default()
@@ -187,26 +193,30 @@ class _SheetRow(NamedTuple):
     name: str
     images: Images
     places: npt.NDArray[np.intp]
-    """Which of the images are in the row."""
+    """Indices of those of the images that are in the row."""
     colour: str
+    """Colour of the frames, as Pillow reads it."""
 
 
 def _sheet_rows(data: SiteData) -> list[_SheetRow]:
-    """Return the rows that have images."""
-    seen = data.labelled
-    shown = {name: shows(seen.labels, place) for place, name in enumerate(data.classes)}
-    if seen.labels.ndim == 2:
-        shown[NO_FINDING] = shows_none(seen.labels)
-    rows = [
-        _SheetRow(name, seen, np.flatnonzero(chosen), "#2e9e4f") for name, chosen in shown.items()
-    ]
+    """Return the rows of a contact sheet, without those that have no image."""
+    labelled = data.labelled
+    shown = {name: shows(labelled.labels, place) for place, name in enumerate(data.classes)}
+    if labelled.labels.ndim == 2:
+        # In a multi-label job an image may show none of the classes.
+        shown[NO_FINDING] = shows_none(labelled.labels)
+    rows = []
+    for name, in_row in shown.items():
+        rows.append(_SheetRow(name, labelled, np.flatnonzero(in_row), _LABELLED_COLOUR))
+    sets = _sets(data)
     for name, colour in _FRAMES.items():
-        images = _sets(data)[name]
+        images = sets[name]
         rows.append(_SheetRow(name, images, np.arange(len(images)), colour))
     return [row for row in rows if len(row.places)]
 
 
 def _sets(data: SiteData) -> dict[str, Images]:
+    """Return the sets that a site's images are divided into, by their names in the report."""
     return {
         "labelled": data.labelled,
         "unlabelled": data.unlabelled,
@@ -217,46 +227,48 @@ def _sets(data: SiteData) -> dict[str, Images]:
 
 def _table(data: SiteData) -> list[str]:
     """Return a line for each class and one for all; unlabelled images are only in the last."""
-    labelled = (data.labelled, data.val, data.test)
-    by_class = [class_counts(images.labels, len(data.classes)) for images in labelled]
+    labelled_sets = (data.labelled, data.val, data.test)
+    set_counts = [class_counts(images.labels, len(data.classes)) for images in labelled_sets]
     rows: list[tuple[str, Sequence[object]]] = [
         ("class", ("labelled", "val", "test", "unlabelled")),
     ]
     for place, name in enumerate(data.classes):
-        rows.append((name, [counts[place] for counts in by_class]))
+        rows.append((name, [counts[place] for counts in set_counts]))
     if data.labelled.labels.ndim == 2:
-        rows.append(
-            (NO_FINDING, [np.count_nonzero(shows_none(images.labels)) for images in labelled])
-        )
-    rows.append(("all", [len(images) for images in (*labelled, data.unlabelled)]))
-    names = [shortened(name, _WIDTH - 4 * 12 - 2) for name, _ in rows]
-    width = max(12, *map(len, names)) + 2
+        without_finding = [np.count_nonzero(shows_none(images.labels)) for images in labelled_sets]
+        rows.append((NO_FINDING, without_finding))
+    rows.append(("all", [len(images) for images in (*labelled_sets, data.unlabelled)]))
+    # Names are followed by two spaces and four columns of numbers.
+    names = [shortened(name, _WIDTH - 4 * _CELL_WIDTH - 2) for name, _ in rows]
+    name_width = max(12, *map(len, names)) + 2
     lines = []
     for name, (_, cells) in zip(names, rows, strict=True):
-        lines.append(f"{name:<{width}}" + "".join(f"{cell:>12}" for cell in cells))
+        numbers = "".join(f"{cell:>{_CELL_WIDTH}}" for cell in cells)
+        lines.append(f"{name:<{name_width}}{numbers}")
     return lines
 
 
 def _split_of(name: str) -> str:
-    """Return the split of one of :func:`_sets`."""
+    """Return the split that one of the sets of :func:`_sets` belongs to."""
     return name if name in ("val", "test") else "train"
 
 
 def _duplicates(data: SiteData) -> tuple[list[str], list[str]]:
-    """Return images that are in several splits, and images that are several times in one."""
-    places: dict[bytes, list[tuple[str, str]]] = defaultdict(list)
+    """Return lines on images that are in several splits, and on those repeated within one."""
+    occurrences: dict[bytes, list[tuple[str, str]]] = defaultdict(list)
+    """Hash of an image's pixels -> split and sample id, wherever it occurs."""
     for name, images in _sets(data).items():
         for sample, pixels in zip(images.ids, images.pixels, strict=True):
             digest = hashlib.sha256(pixels.tobytes()).digest()
-            places[digest].append((_split_of(name), sample))
+            occurrences[digest].append((_split_of(name), sample))
     leaks: list[str] = []
     repeats: list[str] = []
-    for same in places.values():
-        if len(same) == 1:
+    for places in occurrences.values():
+        if len(places) == 1:
             continue
-        samples = ", ".join(f"{sample} ({split})" for split, sample in same)
+        samples = ", ".join(f"{sample} ({split})" for split, sample in places)
         text = f"one image, several times: {samples}"
-        if len({split for split, _ in same}) > 1:
+        if len({split for split, _ in places}) > 1:
             leaks.append(text)
         else:
             repeats.append(text)
@@ -264,7 +276,12 @@ def _duplicates(data: SiteData) -> tuple[list[str], list[str]]:
 
 
 def _patients(data: SiteData, paths: Mapping[str, Path]) -> list[str]:
-    """Return the patients who are in several splits, by the headers of DICOM files."""
+    """Return lines on patients who are in several splits.
+
+    Args:
+        data: the site's data.
+        paths: sample id -> DICOM file or folder of a series; its header names the patient.
+    """
     splits = []
     samples = []
     for name, images in _sets(data).items():
@@ -282,8 +299,8 @@ def _patients(data: SiteData, paths: Mapping[str, Path]) -> list[str]:
     leaks = []
     for by_split in sample_by_split.values():
         if len(by_split) > 1:
-            named = ", ".join(f"{sample} ({split})" for split, sample in by_split.items())
-            leaks.append(f"one PatientID: {named}")
+            samples_text = ", ".join(f"{sample} ({split})" for split, sample in by_split.items())
+            leaks.append(f"one PatientID: {samples_text}")
     return leaks
 
 
@@ -293,6 +310,7 @@ def _file_of(image: str, files: Mapping[str, Path]) -> str:
 
 
 def _notes(data: SiteData) -> list[str]:
+    """Return lines on classes that are absent or rare at a site, and on missing labels."""
     notes = []
     present = [place for place in range(len(data.classes)) if _is_present(data, place)]
     if len(present) == 1:

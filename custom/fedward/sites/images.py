@@ -24,6 +24,7 @@ from fedward.sites.volumes import open_slices, read_nifti
 _FORMAT = 4
 """Version of the cache: raise it when the same file would give other pixels."""
 _THREADS = 4
+"""Files that are decoded at the same time; Pillow works without Python's lock."""
 
 
 class _Failure(NamedTuple):
@@ -31,7 +32,7 @@ class _Failure(NamedTuple):
 
     reason: str
     may_pass: bool
-    """Whether the machine failed, so that another try may succeed."""
+    """Whether the machine failed and not the file, so that another try may succeed."""
 
 
 class _Content(NamedTuple):
@@ -44,10 +45,10 @@ class _Content(NamedTuple):
     parts: dict[int, list[str]]
     """Index of any other file -> suffixes of its images."""
 
-    def decoded(self, files: int) -> Decoded:
-        """Return the images of so many files with the reasons of those that have none."""
+    def decoded(self, file_count: int) -> Decoded:
+        """Return the images of all files, and why the others among them have none."""
         reasons = {index: failure.reason for index, failure in self.failed.items()}
-        parts = [self.parts.get(index, []) for index in range(files)]
+        parts = [self.parts.get(index, []) for index in range(file_count)]
         return Decoded(self.pixels, reasons, parts)
 
 
@@ -60,8 +61,9 @@ def open_parts(
     other files are read by Pillow. The suffix is empty for a file with one image.
 
     Raises:
-        BadRow: as :func:`fedward.sites.decoding.open_image`,
-            :func:`fedward.sites.dicom.open_frames` and :func:`fedward.sites.volumes.open_slices`.
+        BadRow: the file cannot be used, for a reason of
+            :func:`fedward.sites.decoding.open_image`, :func:`fedward.sites.dicom.open_frames` or
+            :func:`fedward.sites.volumes.open_slices`.
     """
     if is_volume(path):
         read = read_series if path.is_dir() else read_nifti
@@ -85,11 +87,11 @@ def decode_file(
 ) -> dict[str, Pixels]:
     """Return suffix -> pixels, uint8 (size, size, channels), for each image of a file.
 
-    If there are three channels, those of a volume's image are a slice and its neighbours. Blank
-    frames are omitted.
+    With three channels, an image of a volume is a slice between its neighbours. Blank frames are
+    omitted.
 
     Raises:
-        BadRow: as :func:`open_parts`, or every image shows one constant value.
+        BadRow: for a reason of :func:`open_parts`, or because all pixels of each image are equal.
     """
     if not is_volume(path) and not is_dicom(path):
         return {"": decode(path, size, channels)}
@@ -111,13 +113,13 @@ def decode_files(
     site: str,
     rendering: Rendering = PLAIN,
 ) -> Decoded:
-    """Decode many files, once.
+    """Decode many files, or take their pixels from a cache that an earlier call has written.
 
     The name of a cache is a hash of the file list (paths, sizes, modification times), size,
     channels, rendering and format version. It is written to a temporary file and moved into place,
-    so processes that build it at the same time end with the same whole file. A damaged one (length
-    or checksum) is built again, and so is one without a file that the machine could not read then
-    and can now. The newest caches of a folder stay, and those in use
+    so processes that build it at the same time end with the same whole file. A cache is built again
+    if it is damaged (by its length or checksum), or if it lacks a file that the machine could not
+    read then and can read now. Of a folder's caches the newest and those in use are kept
     (:func:`fedward.sites.caches.keep_newest`).
 
     Args:
@@ -134,6 +136,7 @@ def decode_files(
     decoder = _Decoder(paths, size, channels, rendering)
     shape = (size, size, channels)
     if cache is None or not paths:
+        # The empty array gives the result its shape where no file has an image.
         pixels = np.concatenate([np.empty((0, *shape), np.uint8), *decoder.images()])
         return decoder.content(pixels).decoded(len(paths))
     try:
@@ -156,10 +159,10 @@ def decode_files(
 
 
 class _Decoder:
-    """Decodes files, and notes what each of them gave.
+    """Decodes files, and notes which images each of them gave or why it failed.
 
     Args:
-        paths: of the files.
+        paths: the files.
         size: height and width of the images.
         channels: 1 or 3.
         rendering: how files become images.
@@ -176,8 +179,8 @@ class _Decoder:
         self._parts: dict[int, list[str]] = {}
 
     def images(self) -> Iterator[Pixels]:
-        """Yield the images (n, H, W, C) of each file that has some."""
-        # Of volumes, one at a time is in memory.
+        """Yield the images (n, H, W, C) of each file that has some, in the order of the files."""
+        # Volumes are large: only one at a time is in memory.
         threads = 1 if self._rendering.slices else _THREADS
         with ThreadPoolExecutor(threads) as pool:
             for index, result in enumerate(pool.map(self._read, self._paths)):
@@ -188,15 +191,15 @@ class _Decoder:
                     yield np.stack(list(result.values()))
 
     def notes(self) -> Mapping[str, Any]:
-        """Return what a cache notes of the files, once all images are read."""
+        """Return what a cache notes of the files; call it once all images are read."""
         return {"failed": self._failed, "parts": self._parts}
 
     def content(self, pixels: Pixels) -> _Content:
-        """Return the pixels with what is noted of the files."""
+        """Return the pixels together with the notes on the files."""
         return _Content(pixels, self._failed, self._parts)
 
     def would_do_better(self, content: _Content) -> bool:
-        """Return whether a file can be read now that the machine could not read then."""
+        """Return whether a file can be judged now that the machine could not read for a cache."""
         for index, failure in content.failed.items():
             if failure.may_pass:
                 result = self._read(self._paths[index])
@@ -212,7 +215,7 @@ class _Decoder:
 
 
 def _key(paths: Sequence[Path], size: int, channels: int, rendering: Rendering) -> str:
-    """Return a hash of everything that decides the pixels."""
+    """Return a hash of everything that determines the pixels."""
     states = []
     for path in paths:
         for file in (path, *series_files(path)):
@@ -222,21 +225,22 @@ def _key(paths: Sequence[Path], size: int, channels: int, rendering: Rendering) 
     return hashlib.sha256(content.encode()).hexdigest()[:32]
 
 
-def _open(target: Path, shape: tuple[int, int, int], files: int) -> _Content | None:
-    """Return the content of a cache of so many files; None if it is missing or damaged."""
+def _open(target: Path, shape: tuple[int, int, int], file_count: int) -> _Content | None:
+    """Return the content of a cache of ``file_count`` files; None if it is missing or damaged."""
     try:
         cached = caches.read(target, np.uint8)
         if cached is None:
             return None
         pixels, notes = cached
+        # Keys are text in JSON.
         failed = {int(index): _Failure(*failure) for index, failure in notes["failed"].items()}
         parts = {
             int(index): [str(part) for part in names] for index, names in notes["parts"].items()
         }
     except (ValueError, KeyError, TypeError, AttributeError):
         return None
-    images = sum(len(names) for names in parts.values())
-    every_file = set(failed) | set(parts) == set(range(files))
-    if pixels.shape != (images, *shape) or not every_file:
+    image_count = sum(len(names) for names in parts.values())
+    noted_files = set(failed) | set(parts)
+    if pixels.shape != (image_count, *shape) or noted_files != set(range(file_count)):
         return None
     return _Content(pixels, failed, parts)

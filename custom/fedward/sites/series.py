@@ -38,7 +38,7 @@ _SAME = 0.01
 """Slices closer than this are at one place, in millimetres."""
 
 
-def read_series(folder: Path, largest: int) -> Volume:
+def read_series(folder: Path, most_voxels: int) -> Volume:
     """Read a folder with a DICOM file for each slice of one series.
 
     Slices are ordered by their positions along the normal of the slices. Where no file has a
@@ -47,7 +47,7 @@ def read_series(folder: Path, largest: int) -> Volume:
 
     Args:
         folder: of the files; what is below it is not read.
-        largest: number of voxels of a volume.
+        most_voxels: number of voxels that a volume may have.
 
     Raises:
         BadRow: a link leaves the folder; a file named ``.dcm`` is not DICOM; the files are of
@@ -60,8 +60,10 @@ def read_series(folder: Path, largest: int) -> Volume:
     order, affine = _by_position(headers) or _by_number(headers)
     rows = int(headers[0].Rows)
     columns = int(headers[0].Columns)
-    if not 0 < rows * columns * len(files) <= largest:
-        raise BadRow(f"expected at most {largest} voxels, found {columns} x {rows} x {len(files)}")
+    if not 0 < rows * columns * len(files) <= most_voxels:
+        raise BadRow(
+            f"expected at most {most_voxels} voxels, found {columns} x {rows} x {len(files)}"
+        )
     values = np.empty((len(files), rows, columns), np.float32)
     for place, index in enumerate(order):
         try:

@@ -1,4 +1,4 @@
-"""A site whose data is a CSV and a folder of images: rows are checked, split by group, decoded."""
+"""Reads a site's CSV and folder of images: rows are checked, split by group, and decoded."""
 
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
@@ -43,6 +43,7 @@ class Entry:
     @property
     def labelled(self) -> bool:
         """Whether it has a label."""
+        # A label is a number, or one for each class of a multi-label job; -1 is unknown.
         return bool(np.min(self.label) >= 0)
 
     def rejected(self, reason: str, *, counted: bool = True) -> Rejected:
@@ -58,21 +59,23 @@ def load_manifest(
     entries = _with_splits(entries, file)
     entries.sort(key=lambda entry: (SPLITS.index(entry.split), entry.sample_id))
     used = [entry for entry in entries if entry.split == "train" or entry.labelled]
-    of_no_use = [entry for entry in entries if entry.split != "train" and not entry.labelled]
+    not_evaluable = [entry for entry in entries if entry.split != "train" and not entry.labelled]
     with_file = [entry for entry in used if not entry.missing]
     pixels, failed, parts = decode([entry.path for entry in with_file])
     problems = {entry.line: entry.missing for entry in used if entry.missing}
+    """Line of a row that cannot be used -> why its image cannot be read."""
     for index, reason in failed.items():
         problems[with_file[index].line] = reason
     rejected += [entry.rejected(problems[entry.line]) for entry in used if entry.line in problems]
     rejected.sort()
-    rejected += [entry.rejected(NO_LABEL_TO_EVALUATE, counted=False) for entry in of_no_use]
-    # Files that cannot be read are dropped last, so that repairing one moves no other image.
-    images = {entry.line: images for entry, images in zip(with_file, parts, strict=True)}
-    rows = [
-        Row(entry.sample_id, entry.label, entry.split, entry.group, images.get(entry.line, []))
-        for entry in used
-    ]
+    rejected += [entry.rejected(NO_LABEL_TO_EVALUATE, counted=False) for entry in not_evaluable]
+    # Rows without a readable file still took part in the split, and are listed here without images:
+    # if the file is repaired, no other image moves to another split.
+    parts_by_line = {entry.line: names for entry, names in zip(with_file, parts, strict=True)}
+    rows = []
+    for entry in used:
+        image_parts = parts_by_line.get(entry.line, [])
+        rows.append(Row(entry.sample_id, entry.label, entry.split, entry.group, image_parts))
     return Listed(rows, pixels, rejected, total)
 
 
@@ -96,7 +99,7 @@ def read_entries(
 def _entries(
     file: ManifestSite, classes: Sequence[str], label_kind: "LabelKind"
 ) -> tuple[list[Entry], list[Rejected], int]:
-    """Return the same as :func:`read_entries`, with rows without a file among the usable ones."""
+    """Do as :func:`read_entries` does, but return rows without a file as usable rows."""
     check_places(file)
     columns = file.columns
     if isinstance(columns.label, tuple) and label_kind.exclusive:
@@ -111,6 +114,7 @@ def _entries(
         # A malformed row may be another site's.
         rejected = [row._replace(counted=False) for row in rejected]
     records = _selected(records, file, label_kind)
+    # Booleans are summed: how many of the rejected rows count.
     total = len(records) + sum(row.counted for row in rejected)
     if not total:
         raise DataError(
@@ -120,10 +124,10 @@ def _entries(
     entries: dict[str, Entry] = {}
     for record in records:
         try:
-            entry = _check(record, file, classes, label_kind)
-            same = entries.get(entry.sample_id)
-            if same:
-                raise BadRow(f"expected a sample_id of its own, found that of line {same.line}")
+            entry = _read_entry(record, file, classes, label_kind)
+            earlier = entries.get(entry.sample_id)
+            if earlier:
+                raise BadRow(f"expected a sample_id of its own, found that of line {earlier.line}")
         except BadRow as problem:
             rejected.append(Rejected(record.line, record.cells[columns.sample_id], str(problem)))
         else:
@@ -132,7 +136,7 @@ def _entries(
 
 
 def _named_columns(file: ManifestSite) -> list[str]:
-    """Return the columns that a site file names, the one of the images' ids first."""
+    """Return the columns that a site file names, beginning with that of the images' ids."""
     columns = file.columns
     labels = columns.label if isinstance(columns.label, tuple) else (columns.label,)
     names = [
@@ -150,13 +154,13 @@ def _named_columns(file: ManifestSite) -> list[str]:
 def listed_images(file: ManifestSite) -> int:
     """Return how many of the site's rows name an image that exists, whatever their labels.
 
-    No image is opened. Rows are the site's by ``where``. Which of them ``share`` leaves to it
-    depends on a job's labels.
+    No image is opened. All rows that ``where`` selects are counted: which of them ``share`` leaves
+    to the site depends on a job's labels.
 
     Raises:
-        DataError: folder or CSV are missing, the CSV cannot be read or lacks a column, or more than
-            ``max_rejected`` of the rows have no image, with ``share`` all of them; the text has the
-            reason of the first.
+        DataError: folder or CSV are missing; the CSV cannot be read or lacks a column; or too many
+            rows have no image, which are more than the share ``max_rejected`` of them or, for a
+            site with a ``share``, all of them. The text has the reason of the first.
     """
     check_places(file)
     records, _ = read_table(file.manifest, _named_columns(file), file.site)
@@ -167,19 +171,23 @@ def listed_images(file: ManifestSite) -> int:
             locate(file.folder, record.cells[file.columns.image])
         except BadRow as problem:
             missing.append(f"line {record.line}: {problem}")
+    # With a share, the images that are missing here may be those of other sites.
     allowed = len(records) - 1 if file.share else file.max_rejected * len(records)
     if len(missing) > allowed or not records:
+        found = f"{len(missing)} of {len(records)} that do not"
+        if missing:
+            found += f"; {missing[0]}"
         raise DataError(
             f"site {file.site}, {file.manifest}",
             "Fix the rows, or the field folder of the site file.",
             expected=f"rows whose images lie in {file.folder}",
-            found="; ".join([f"{len(missing)} of {len(records)} that do not", *missing[:1]]),
+            found=found,
         )
     return len(records) - len(missing)
 
 
 def _selected(records: list[Record], file: ManifestSite, label_kind: "LabelKind") -> list[Record]:
-    """Return the rows that a site file selects."""
+    """Return the rows that a site file selects by ``where``, ``ignore_labels`` and ``share``."""
     chosen = []
     labels = []
     for record in records:
@@ -205,10 +213,14 @@ def _group(record: Record, file: ManifestSite) -> str:
     return record.cell(file.columns.group) or record.cell(file.columns.sample_id)
 
 
-def _check(
+def _read_entry(
     record: Record, file: ManifestSite, classes: Sequence[str], label_kind: "LabelKind"
 ) -> Entry:
-    """Return a row as an entry; BadRow where it cannot be used."""
+    """Return a row as an entry.
+
+    Raises:
+        BadRow: the row cannot be used; a missing file is noted in the entry instead.
+    """
     cells = record.cells
     columns = file.columns
     if not cells[columns.sample_id]:
@@ -237,10 +249,11 @@ def _check(
 
 def _with_splits(entries: list[Entry], file: ManifestSite) -> list[Entry]:
     """Return the entries with a split each: that of the CSV, or one drawn by group."""
+    # The CSV has a column of splits for all rows or for none.
     if entries and entries[0].split:
         _check_no_leak(entries, file)
         return entries
-    # A group without any label is of no use to an evaluation: it trains.
+    # A group without any label cannot be evaluated, so it is for training.
     labelled_groups = {entry.group for entry in entries if entry.labelled}
     divided = [entry for entry in entries if entry.group in labelled_groups]
     training = [entry for entry in entries if entry.group not in labelled_groups]
@@ -249,10 +262,12 @@ def _with_splits(entries: list[Entry], file: ManifestSite) -> list[Entry]:
     train_share = max(1 - file.split.val - file.split.test, 0.0)
     shares = [train_share, file.split.val, file.split.test]
     parts = group_split(groups, labels, shares, file.split.seed)
-    return [
-        *(replace(entry, split=SPLITS[part]) for entry, part in zip(divided, parts, strict=True)),
-        *(replace(entry, split="train") for entry in training),
-    ]
+    with_splits = []
+    for entry, part in zip(divided, parts, strict=True):
+        with_splits.append(replace(entry, split=SPLITS[part]))
+    for entry in training:
+        with_splits.append(replace(entry, split="train"))
+    return with_splits
 
 
 def _check_no_leak(entries: list[Entry], file: ManifestSite) -> None:

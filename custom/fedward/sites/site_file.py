@@ -24,11 +24,14 @@ from fedward.sites.rendering import Frames, Rendering, Slices
 from fedward.yaml_text import read_yaml_file
 
 SERVER = "server"
-"""The name under which the server's own images are found."""
+"""Name of the site file that describes the server's own images, without ``.yaml``."""
 ANY_SITE = "fedward_site.yaml"
 """Name of a site file that does not name its site."""
-NO_SITE = (f"{SERVER}.yaml", "fedward_policy.yaml")
-"""Files beside site files that are not sites' files: the server's, and a site's policy."""
+NOT_SITE_FILES = (f"{SERVER}.yaml", "fedward_policy.yaml")
+"""YAML files beside site files that describe no site: the server's images, and a site's policy."""
+
+
+# The texts of the ValueErrors below say which value is expected: fedward.faults shows them so.
 
 
 def _not_empty(value: object) -> object:
@@ -44,7 +47,7 @@ def _device(value: object) -> object:
 
 
 def _plain_name(value: str) -> str:
-    """Refuse a name that leads elsewhere as a file's name, or cannot be shown."""
+    """Refuse a name that leads out of its folder as a file's name, or cannot be printed."""
     if value in (".", "..") or "/" in value or not value.isprintable():
         raise ValueError("a plain name, without / and control characters")
     return value
@@ -54,15 +57,18 @@ Share: TypeAlias = Annotated[float, Field(ge=0, le=1)]
 SplitName: TypeAlias = Annotated[str, Field(pattern=f"^({'|'.join(SPLITS)})$")]
 Width: TypeAlias = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Place: TypeAlias = Annotated[Path, BeforeValidator(_not_empty)]
-"""A path; relative ones start at the site file's own folder."""
+"""A path; a relative one starts at the site file's own folder."""
 
 
-class _Part(BaseModel):
+class _Fields(BaseModel):
+    """Fields of a site file; a field that does not exist is an error."""
+
+    # YAML reads an unquoted 12 as a number, where a column or a class has that name.
     model_config = ConfigDict(frozen=True, extra="forbid", coerce_numbers_to_str=True)
 
 
-class Columns(_Part):
-    """What the site's CSV calls the columns."""
+class Columns(_Fields):
+    """Names of the columns in the site's CSV."""
 
     sample_id: str = "sample_id"
     image: str = "image"
@@ -83,8 +89,8 @@ class Columns(_Part):
     """
 
 
-class Split(_Part):
-    """Shares of the groups that are set apart for validation and test, if no column says it."""
+class Split(_Fields):
+    """Shares of the groups that are set apart for validation and test without a split column."""
 
     val: Share = 0.15
     test: Share = 0.25
@@ -97,15 +103,15 @@ class Split(_Part):
         return self
 
 
-class ClassWords(_Part):
+class ClassWords(_Fields):
     """How a class is explained to readers."""
 
     title: str = ""
-    """Its name on the page; empty: the job's name."""
+    """The class's name on the page; empty: its name in the job."""
     definition: str = ""
 
 
-class Reading(_Part):
+class Reading(_Fields):
     """How clinicians read the images that a job asks about (:mod:`fedward.annotation`)."""
 
     classes: dict[str, ClassWords] = {}
@@ -119,42 +125,42 @@ class Reading(_Part):
     adjudicators: tuple[str, ...] = ()
     """Names of people who decide where readers differ, and do nothing else.
 
-    Unset: anyone decides who has not answered.
+    Unset: anyone who has not answered yet decides.
     """
 
     @model_validator(mode="after")
-    def _somebody_differs(self) -> "Reading":
+    def _adjudicators_need_readers(self) -> "Reading":
         if self.adjudicators and self.readers == 1:
             raise ValueError("readers: 2 or more, where there are adjudicators")
         return self
 
 
-class _SiteFile(_Part):
+class _SiteFile(_Fields):
     site: Annotated[str, AfterValidator(_plain_name)] = ""
     """The site's name in messages; unset: the file's name."""
     labelled: Share | tuple[str, ...] = 1.0
-    """Share of its training labels that the site uses, stratified by class.
+    """Which of its training labels the site uses.
 
-    Or the ids of the images whose labels it uses.
+    Either their share, stratified by class, or the ids of the images whose labels are used.
     """
     max_rejected: Share = 0.05
-    """Above this share of unusable rows the site is refused: the file is wrong, not a row.
+    """Largest share of unusable rows; above it the site is refused, as the file itself is wrong.
 
     Rows with too few or too many cells count only without ``where`` and ``share``: otherwise they
     may be another site's.
     """
     share: tuple[int, int] | None = None
-    """(i, k): this site is the i-th of k group-disjoint parts of the rows, i from 1."""
+    """(i, k): the site has the i-th of k group-disjoint parts of the rows; i counts from 1."""
     split: Split = Split()
     device: Annotated[str, BeforeValidator(_device)] = "auto"
     """Where the site works; ``auto``: on the first GPU, if there is one, else on the CPU."""
     threads: int = Field(1, ge=0)
     """CPU threads of the site's work, at most one for each core; 0: all cores.
 
-    Sums are rounded differently with another number.
+    Another number rounds sums differently, so results may differ in their last digits.
     """
     processes: int = Field(1, ge=1)
-    """Processes that train here together, one for each GPU; each takes the job's batch size."""
+    """Processes that train here together, one for each GPU; each uses the job's batch size."""
     annotation: Annotation = "none"
     """Who answers a job that asks for labels."""
     minutes_per_label: float | None = Field(None, ge=0.0)
@@ -162,18 +168,18 @@ class _SiteFile(_Part):
     wait_for_labels: float = Field(0.0, ge=0.0)
     """Seconds that a round waits for labels it has just asked for.
 
-    Later ones are used from the round after they came.
+    Labels that arrive later are used from the next round on.
     """
     reading: Reading = Reading()
 
     @model_validator(mode="after")
-    def _share_within(self) -> "_SiteFile":
+    def _share_in_range(self) -> "_SiteFile":
         if self.share is not None and not 1 <= self.share[0] <= self.share[1]:
             raise ValueError("share: [i, k] with 1 <= i <= k")
         return self
 
     @model_validator(mode="after")
-    def _one_gpu_each(self) -> "_SiteFile":
+    def _several_processes_choose_their_gpu(self) -> "_SiteFile":
         if self.processes > 1 and ":" in self.device:
             raise ValueError("device: cuda or auto, as each of several processes takes a GPU")
         return self
@@ -191,7 +197,7 @@ class ManifestSite(_SiteFile):
     where: dict[str, tuple[str, ...]] = {}
     """Column -> values: a row is used if it has one of the values in each of the columns."""
     labels: dict[str, str] = {}
-    """The site's label -> the job's class, empty for none.
+    """The site's label -> the job's class; an empty class leaves the image unlabelled.
 
     A label that is not named here must be a class itself.
     """
@@ -215,7 +221,7 @@ class ManifestSite(_SiteFile):
         return Rendering(self.window, self.frames, self.slices)
 
     @model_validator(mode="after")
-    def _answers_of_slices(self) -> "ManifestSite":
+    def _no_lesions_of_slices(self) -> "ManifestSite":
         if self.reading.lesion and self.rendering.several:
             raise ValueError(
                 "reading: no lesion, as with frames or slices an answer is of one slice"
@@ -223,9 +229,9 @@ class ManifestSite(_SiteFile):
         return self
 
     @model_validator(mode="after")
-    def _names_nobody(self) -> "ManifestSite":
-        naming = {self.columns.sample_id, self.columns.image, self.columns.group or ""}
-        refused = sorted(naming & set(self.survey_columns))
+    def _survey_columns_identify_nobody(self) -> "ManifestSite":
+        identifying = {self.columns.sample_id, self.columns.image, self.columns.group or ""}
+        refused = sorted(identifying & set(self.survey_columns))
         if refused:
             raise ValueError(
                 f"survey_columns without {', '.join(refused)}, which names images or patients"
@@ -239,7 +245,7 @@ class NpzSite(_SiteFile):
     kind: Literal["npz"]
     file: Place
     labels: dict[int, str] = {}
-    """Number in the file -> the job's class, empty for none.
+    """Number in the file -> the job's class; an empty class leaves the image unlabelled.
 
     It must be set, because numbers do not say what they mean.
     """
@@ -247,7 +253,7 @@ class NpzSite(_SiteFile):
     """Indices of the site's images in each split; unset: all images, or the site's ``share``."""
 
     @model_validator(mode="after")
-    def _no_columns(self) -> "NpzSite":
+    def _reading_without_columns(self) -> "NpzSite":
         if self.reading.columns or self.reading.lesion:
             raise ValueError("reading: neither columns nor lesion, which only a CSV has")
         return self
@@ -259,7 +265,7 @@ _KINDS: dict[str, type[ManifestSite | NpzSite]] = {"manifest": ManifestSite, "np
 def read_site_file(site_file: Path) -> ManifestSite | NpzSite:
     """Read and check a site file.
 
-    Its site is set, and its paths are resolved: relative ones start at its own folder.
+    In the result the site's name is set and all paths are absolute.
 
     Raises:
         DataError: the file cannot be read, is not YAML, or a field is missing, unknown or out of
@@ -294,7 +300,7 @@ def check_places(file: ManifestSite | NpzSite) -> None:
         file: as :func:`read_site_file` returns it.
 
     Raises:
-        DataError: one does not exist; the text has the field, and the place that was searched.
+        DataError: one does not exist; the text names the field and the path that was tried.
     """
     if isinstance(file, NpzSite):
         _check_place(file, "file", file.file, "an npz file", file.file.is_file())
@@ -321,12 +327,12 @@ def _check_place(
 
 
 def _resolved(path: Path) -> Path:
-    # Unlike resolve(), it also resolves links that lead in a circle.
+    # Path.resolve() fails on links that lead in a circle; these are reported as missing later.
     return Path(os.path.realpath(path))
 
 
 def _checked(content: object, where: str) -> ManifestSite | NpzSite:
-    """Return the content of a site file, checked; of several faults the error names the first."""
+    """Return the checked content of a site file; of several faults the error names the first."""
     remedy = "Fix this field of the site file."
     kind = content.get("kind") if isinstance(content, dict) else content
     if not isinstance(content, dict) or not isinstance(kind, str) or kind not in _KINDS:
@@ -353,7 +359,8 @@ def _checked(content: object, where: str) -> ManifestSite | NpzSite:
 def find_site_file(site: str, folders: Sequence[Path]) -> Path | None:
     """Return the first ``SITE.yaml`` or ``fedward_site.yaml`` in the folders; None without one.
 
-    The server's is ``server.yaml`` alone: a hospital's ``fedward_site.yaml`` is never public.
+    For the server only ``server.yaml`` counts, because its images are public: a hospital's
+    ``fedward_site.yaml`` never describes them.
 
     Raises:
         DataError: the name is not a plain file name, and could lead out of the folders.
@@ -371,13 +378,13 @@ def find_site_file(site: str, folders: Sequence[Path]) -> Path | None:
 
 
 def site_files(folders: Sequence[Path]) -> list[str]:
-    """Return the names of all sites' files in the folders, without the server's and policies."""
+    """Return the sorted names of all site files in the folders, without those of no site."""
     names = [path.name for folder in folders for path in folder.glob("*.yaml")]
-    return sorted(name for name in names if name not in NO_SITE)
+    return sorted(name for name in names if name not in NOT_SITE_FILES)
 
 
 def kit_site(site_file: Path) -> str | None:
-    """Return the name of the site whose startup kit holds a site file in ``local/``, if any."""
+    """Return the name of the site whose startup kit has this file in ``local/``; None without."""
     kit = site_file.resolve().parent.parent / "startup" / "fed_client.json"
     try:
         qualified = json.loads(kit.read_text("utf-8"))["client"]["fqsn"]
@@ -391,7 +398,7 @@ def kit_site(site_file: Path) -> str | None:
 def named_sites(folder: Path) -> list[str]:
     """Return the sorted names of the sites whose files are in a folder.
 
-    ``fedward_site.yaml`` names no site.
+    ``fedward_site.yaml`` is allowed in it, but does not name its site and so adds no name.
 
     Raises:
         ConfigError: there is no such folder; it holds no site's file, so that sites would train on
@@ -399,13 +406,13 @@ def named_sites(folder: Path) -> list[str]:
     """
     where = f"site files {folder}"
     expected = "a folder with a file SITE.yaml for each site"
-    unread = ", ".join(sorted(path.name for path in folder.glob("*.yml")))
-    if unread:
+    ignored_files = ", ".join(sorted(path.name for path in folder.glob("*.yml")))
+    if ignored_files:
         raise ConfigError(
             where,
             "Rename it from .yml to .yaml, or remove it: sites are read from .yaml alone.",
             expected=expected,
-            found=unread,
+            found=ignored_files,
         )
     files = site_files([folder])
     if files:

@@ -1,4 +1,4 @@
-"""Turns a volume, NIfTI or a DICOM series, into 8-bit slices, alone or with their neighbours.
+"""Turns a volume (NIfTI or a DICOM series) into 8-bit slices, alone or with their neighbours.
 
 Messages from here repeat no text of a header: they may reach a log.
 """
@@ -17,20 +17,21 @@ from fedward.sites.decoding import BadRow, Pixels, Unreadable, as_bad_row, as_im
 from fedward.sites.rendering import Slices, Values, Volume, Window, eight_bits, evenly, windowed
 
 _AXES = {"sagittal": 0, "coronal": 1, "axial": 2}
-_LARGEST = 2**28
-"""Voxels of a volume, 1 GiB as float32: 512 x 512 x 1024."""
-_PART = 32
+"""Name of the slices -> axis of a volume in RAS that they are counted along."""
+_MOST_VOXELS = 2**28
+"""Voxels of a volume at most, 1 GiB as float32: 512 x 512 x 1024."""
+_SLICES_AT_ONCE = 32
 """Slices of a file that are read at once."""
-_LABELS = 32
+_MOST_LABELS = 32
 """A volume with no more different values than this, all whole numbers, is taken for a mask."""
 _LABEL_INTENT = 1002
 """NIfTI's code for a volume of labels."""
 _MASK = "expected a scan, found a mask: a few whole numbers alone"
 _NO_PLACE = "expected a header that says where right, front and head are, found none"
-_STEP = 25
-"""A tenth of the greys."""
-_SHARE = 0.02
-"""A slice is almost empty if a smaller share differs from its median by more than a step."""
+_GREY_STEP = 25
+"""Difference from which a grey counts as another one: a tenth of the 256 greys."""
+_LEAST_CONTENT = 0.02
+"""A slice is almost empty if a smaller share of it differs from its median by a grey step."""
 
 
 @cache
@@ -44,6 +45,7 @@ def nibabel() -> Any:
         import nibabel as library
     except ImportError:
         raise Unreadable("found a volume, and no nibabel: pip install 'fedward[volumes]'") from None
+    # Above the highest level, so that nothing is logged.
     logging.getLogger("nibabel.global").setLevel(logging.CRITICAL + 1)
     return library
 
@@ -63,12 +65,12 @@ def open_slices(
     front (coronal and sagittal: the head) at the top.
 
     Args:
-        path: of the volume.
-        read: path and most voxels -> volume; :func:`read_nifti` or
-            :func:`fedward.sites.series.read_series`.
+        path: the volume's file, or the folder of a DICOM series.
+        read: reads the volume, given the path and the most voxels that it may have:
+            :func:`read_nifti` or :func:`fedward.sites.series.read_series`.
         slices: which slices; None: volumes are refused.
-        window: of the site, mapped to 0..255 by DICOM's linear function; by default the window
-            that all files of a series have in common, else percentiles of the volume.
+        window: the site's window, mapped to 0..255 by DICOM's linear function; by default the
+            window that all files of a series have in common, else percentiles of the volume.
         neighbours: whether the channels are the slice before, the slice and the one after; at an
             end the slice itself stands for the missing one.
 
@@ -135,19 +137,19 @@ def open_stack(
     Arguments and errors are those of :func:`open_slices`, except that slices may be almost empty.
     """
     with as_bad_row("a whole volume"):
-        volume = read(path, _LARGEST)
+        volume = read(path, _MOST_VOXELS)
         shown_as = (window, "LINEAR") if window else volume.window
         return _stack(_upright(volume, slices.axis), slices, shown_as)
 
 
-def read_nifti(path: Path, largest: int) -> Volume:
+def read_nifti(path: Path, most_voxels: int) -> Volume:
     """Read a NIfTI file.
 
     Raises:
         BadRow: see :func:`open_slices`.
-        Exception: whatever nibabel makes of a damaged file.
+        Exception: whatever nibabel raises for a damaged file.
     """
-    # With the file open, a compressed part is not unpacked from the start again.
+    # If the file stays open, a compressed file is not unpacked from its start for each part.
     image = nibabel().load(path, keep_file_open=True)
     shape = image.shape
     header = image.header
@@ -156,18 +158,20 @@ def read_nifti(path: Path, largest: int) -> Volume:
         if len(shape) > 3:
             remedy = "a series over time or of directions is not read"
         raise BadRow(f"expected a volume of three dimensions, found {_as_text(shape)}: {remedy}")
-    if not 0 < math.prod(shape) <= largest:
-        raise BadRow(f"expected at most {largest} voxels, found {_as_text(shape[:3])}")
+    if not 0 < math.prod(shape) <= most_voxels:
+        raise BadRow(f"expected at most {most_voxels} voxels, found {_as_text(shape[:3])}")
     if header.get_data_dtype().kind not in "biuf":
         raise BadRow("expected one real number a voxel, found colours or complex numbers")
     if int(header.get("intent_code", 0)) == _LABEL_INTENT:
         raise BadRow(_MASK)
     if not np.isfinite(image.affine).all() or abs(np.linalg.det(image.affine[:3, :3])) < 1e-12:
         raise BadRow(_NO_PLACE)
+    # NIfTI stores x as the fastest axis; in the same order a part is copied as it lies in the file.
     values = np.empty(shape[:3], np.float32, order="F")
-    # nibabel scales in double precision, so it is never given all slices at once.
-    for start in range(0, shape[2], _PART):
-        part = slice(start, start + _PART)
+    # nibabel scales in double precision, so all slices at once would need three times the memory.
+    for start in range(0, shape[2], _SLICES_AT_ONCE):
+        part = slice(start, start + _SLICES_AT_ONCE)
+        # Further axes have length 1: reshape drops them.
         values[:, :, part] = image.dataobj[:, :, part].reshape(values[:, :, part].shape)
     return Volume(values, image.affine)
 
@@ -177,7 +181,12 @@ def _as_text(shape: tuple[int, ...]) -> str:
 
 
 def _upright(volume: Volume, axis: str) -> Values:
-    """Return the values (x, y, z) of a volume in RAS; ``axis`` is the one of the wanted slices."""
+    """Return the values (x, y, z) of a volume in RAS.
+
+    Raises:
+        BadRow: the volume is a mask, has values that are not finite, or says nothing of its
+            orientation although slices of another ``axis`` than axial are wanted.
+    """
     if not np.isfinite(volume.values).all():
         raise BadRow("expected finite values, found NaN or infinity")
     if _is_mask(volume.values):
@@ -186,6 +195,7 @@ def _upright(volume: Volume, axis: str) -> Values:
         raise BadRow(f"{_NO_PLACE}, and so only axis: axial")
     affine = volume.affine
     if affine is None:
+        # DICOM's usual axes: x grows to the patient's left, y to the back, z to the head.
         affine = np.diag([-1.0, -1.0, 1.0, 1.0])
     orientations = nibabel().orientations
     to_ras = orientations.io_orientation(affine)
@@ -194,7 +204,7 @@ def _upright(volume: Volume, axis: str) -> Values:
 
 def _is_mask(values: Values) -> bool:
     """Return whether a volume has few different values, all whole numbers."""
-    # A few voxels are enough to recognise nearly every scan.
+    # A few voxels are enough to recognise nearly every scan, so few volumes are sorted as a whole.
     sample = values[::8, ::8, ::8]
     if not _has_labels_only(sample) or not _has_labels_only(values):
         return False
@@ -202,12 +212,22 @@ def _is_mask(values: Values) -> bool:
 
 
 def _has_labels_only(values: Values) -> bool:
+    """Return whether values are few different whole numbers, as labels are."""
     different = np.unique(values)
-    return len(different) <= _LABELS and bool((different == np.round(different)).all())
+    return len(different) <= _MOST_LABELS and bool((different == np.round(different)).all())
 
 
 def _stack(values: Values, slices: Slices, shown_as: tuple[Window, str] | None) -> Stack:
-    """Return the slices, to be shown in a window by its function, or else by percentiles."""
+    """Return the slices of a volume in RAS, turned as they are shown.
+
+    Args:
+        values: (x, y, z).
+        slices: the axis of the slices, and the percentiles for a volume without a window.
+        shown_as: a window and its VOI function; None: the window lies between the percentiles.
+
+    Raises:
+        BadRow: both percentiles are the same value.
+    """
     if shown_as is None:
         low, high = (float(value) for value in np.percentile(values, slices.percentiles))
         if low >= high:
@@ -217,7 +237,7 @@ def _stack(values: Values, slices: Slices, shown_as: tuple[Window, str] | None) 
     else:
         window, function = shown_as
     axis = _AXES[slices.axis]
-    rows, columns = (other for other in (2, 1, 0) if other != axis)
+    rows, columns = [other for other in (2, 1, 0) if other != axis]
     # Rows and columns are reversed, so that the head or front is at the top, and right at the left.
     turned = values.transpose(axis, rows, columns)[:, ::-1, ::-1]
     return Stack(turned, window, function)
@@ -225,5 +245,5 @@ def _stack(values: Values, slices: Slices, shown_as: tuple[Window, str] | None) 
 
 def _almost_empty(shown: Pixels) -> bool:
     """Return whether nearly all pixels of a slice are of one grey."""
-    far_from_median = np.abs(shown - float(np.median(shown))) > _STEP
-    return bool(far_from_median.mean() < _SHARE)
+    far_from_median = np.abs(shown - float(np.median(shown))) > _GREY_STEP
+    return bool(far_from_median.mean() < _LEAST_CONTENT)

@@ -20,7 +20,7 @@ from fedward.lab.partition.pool import Cut, Pool, Rows
 from fedward.labels import Labels
 from fedward.seeds import numpy_generator
 from fedward.sites.data import SPLITS
-from fedward.sites.site_file import ANY_SITE, NO_SITE, Split
+from fedward.sites.site_file import ANY_SITE, NOT_SITE_FILES, Split
 from fedward.sites.split import commonest_labels, group_split
 from fedward.text import natural
 
@@ -197,7 +197,7 @@ def _site_names(values: Iterable[str]) -> dict[str, str]:
         ascii_text = normalize("NFKD", value).encode("ascii", "ignore").decode()
         name_of[value] = re.sub(r"[^A-Za-z0-9._-]+", "-", ascii_text).strip("-.")
     names = set(name_of.values())
-    reserved = {"", *(Path(name).stem for name in (*NO_SITE, ANY_SITE))}
+    reserved = {"", *(Path(name).stem for name in (*NOT_SITE_FILES, ANY_SITE))}
     if len(name_of) < 2 or len(names) < len(name_of) or reserved & names:
         values_text = ", ".join(map(repr, name_of)) or "none"
         raise ConfigError(
