@@ -1,4 +1,4 @@
-"""Evaluates a model on one site's labelled images; it returns aggregates only."""
+"""Evaluates a model on one site's labelled images, and returns aggregates only."""
 
 import logging
 import tempfile
@@ -46,28 +46,32 @@ def evaluate(
 ) -> dict[str, Any]:
     """Return how good a model is on one split of a site's labelled images, as plain JSON values.
 
-    The site need not have taken part. Images of a class with fewer than five in the split are
-    omitted before classes are grouped (:mod:`fedward.evaluation.small_counts`). Images, or
-    patients, count as independent of each other. In the test split a temperature is fitted, too, on
-    the site's validation images. All numbers except those under ``temperature`` are of the model as
-    it is. For a multi-label model no image is omitted but classes, and each class has a
-    temperature.
+    The site need not have taken part in the run. Images of a class with fewer than five in the
+    split are omitted before classes are grouped (:mod:`fedward.evaluation.small_counts`). For a
+    multi-label model such classes are omitted, but no images. Intervals take images, or patients,
+    as independent of each other.
+
+    For the test split, a temperature is fitted on the site's validation images; a multi-label model
+    has one for each class. Only the numbers under ``temperature`` use it.
 
     Args:
-        model: of :func:`fedward.load_model`, without a calibration.
-        site_file: with the site's labels mapped to the classes of the model.
-        split: which images; of ``train`` those with a label.
-        groups: name -> classes that need not be told apart; by default all are told apart.
-        unit: what all numbers are of; a patient's answer is the mean of the probabilities of its
-            images (:mod:`fedward.evaluation.units`). By default what the job says.
+        model: returned by :func:`fedward.load_model` without a calibration.
+        site_file: the site's file, which maps its labels to the classes of the model.
+        split: which images are evaluated; of ``train`` those with a label.
+        groups: name -> classes that count as one; by default each class counts on its own.
+        unit: whether images or patients are counted; a patient's answer is the mean of the
+            probabilities of the patient's images (:mod:`fedward.evaluation.units`). By default the
+            job decides.
 
     Raises:
-        ConfigError: the groups are not made of all classes, or the model is a multi-label one.
+        ConfigError: the groups are not made of all classes; or there are groups, or patients are
+            counted, for a multi-label model.
         DataError: the site's data cannot be used, or no class has five images in the split.
     """
     classes = model.classes
     label_kind = model.label_kind
     unit = unit or model.experiment.data.evaluate_by
+    # In a multi-label job each class, at each image, is evaluated as a question of its own.
     if not label_kind.exclusive and (groups or unit != "image"):
         option = "--groups" if groups else f"--by {unit}"
         raise ConfigError(
@@ -75,22 +79,24 @@ def evaluate(
             f"Remove {option}: each class and each image is a question of its own.",
         )
     spec = model.experiment.data.model_copy(update={"evaluate_by": unit})
-    places = group_places(groups, classes) if groups else list(range(len(classes)))
+    # Index of each class's group; without groups each class is one.
+    group_of_class = group_places(groups, classes) if groups else list(range(len(classes)))
     names = list(groups) if groups else list(classes)
     with tempfile.TemporaryDirectory(prefix="fedward-") as cache:
         data = load_site(site_file, spec, Path(cache))
-        unused = sum(row.counted for row in data.rejected)
-        if unused:
+        unused_rows = sum(row.counted for row in data.rejected)
+        if unused_rows:
             _log.warning(
                 "site %s: %d rows cannot be used and are in no number; "
                 "`fedward doctor SITE_FILE` lists them",
                 data.site,
-                unused,
+                unused_rows,
             )
         images = data.labelled if split == "train" else getattr(data, split)
         require_one_label(data.site, images)
         images = reportable(images)
-        if not label_kind.evaluated_classes(images.labels, len(classes)).any():
+        evaluated_classes = label_kind.evaluated_classes(images.labels, len(classes))
+        if not evaluated_classes.any():
             wanted = f"a class with at least {SMALLEST_COUNT} labelled {unit}s"
             if label_kind.fewest_others:
                 wanted += f", and {label_kind.fewest_others} without it,"
@@ -102,16 +108,16 @@ def evaluate(
         probabilities = _predicted(model, data, images)
         temperature = None
         if split == "test" and label_kind.exclusive:
-            temperature = _temperature(model, data, images, probabilities, places)
+            temperature = _temperature(model, data, images, probabilities, group_of_class)
         elif split == "test":
             temperature = _temperatures(model, data, images, probabilities)
     scores: NDArray[np.floating]
     if label_kind.exclusive:
-        scores, labels = fold(*unit_answers(probabilities, images), places)
+        scores, labels = fold(*unit_answers(probabilities, images), group_of_class)
     else:
+        # The probabilities that each class is shown; those that it is not are at index 1.
         scores = probabilities[:, :, 0]
         labels = images.labels
-    evaluated_classes = label_kind.evaluated_classes(images.labels, len(classes))
     return {
         "format": FORMAT,
         "fedward": __version__,
@@ -148,14 +154,25 @@ def _temperature(
     data: SiteData,
     images: Images,
     probabilities: NDArray[np.float32],
-    places: Sequence[int],
+    group_of_class: Sequence[int],
 ) -> dict[str, Any] | None:
-    """Return the temperature by the validation images, and the test split's calibration with it."""
+    """Return the temperature that suits the validation images, and the calibration with it.
+
+    Args:
+        model: a model whose images show one class each.
+        data: the site's data, with its validation images.
+        images: the test images, of which the calibration is reported.
+        probabilities: (N, K), the model's answers for the test images.
+        group_of_class: index of each class's group.
+
+    Returns:
+        Plain JSON values; None if the validation images determine no temperature.
+    """
     held_out = reportable(data.val)
     value = fit_temperature(_predicted(model, data, held_out), held_out.labels)
     if value is None:
         return None
-    scores, labels = fold(*unit_answers(tempered(probabilities, value), images), places)
+    scores, labels = fold(*unit_answers(tempered(probabilities, value), images), group_of_class)
     counts = counted(scores, labels)
     return {
         "value": value,
@@ -170,11 +187,17 @@ def _temperature(
 def _temperatures(
     model: TrainedModel, data: SiteData, images: Images, probabilities: NDArray[np.float32]
 ) -> dict[str, Any] | None:
-    """Return the same for each class of a multi-label model with enough images in both splits."""
+    """Return a temperature for each class of a multi-label model, and the calibration with it.
+
+    Classes with too few images in the validation or test split have none. The result is None if no
+    class has a temperature.
+    """
     held_out = _predicted(model, data, data.val)
-    by_class = dict[str, Any]()
+    by_class: dict[str, Any] = {}
     for place in np.flatnonzero(evaluated(data.val.labels) & evaluated(images.labels)):
-        value = fit_temperature(held_out[:, place], 1 - data.val.labels[:, place])
+        # Answers are (yes, no), so the index of the right answer is 0 for a class that is shown.
+        right_answers = 1 - data.val.labels[:, place]
+        value = fit_temperature(held_out[:, place], right_answers)
         if value is not None:
             scores = tempered(probabilities[:, place], value)[:, 0]
             shown = images.labels[:, place]

@@ -1,4 +1,4 @@
-"""The model of a finished run, loaded and checked."""
+"""Loads the model of a finished run, checks it, and applies it to images."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -56,11 +56,11 @@ class TrainedModel(nn.Module):
         self.net = net.eval()
         """The network, from images to logits."""
         self.experiment = experiment
-        """The run's experiment."""
+        """The experiment that the model was trained by."""
         self.sha256 = sha256
         """SHA-256 of the model's file."""
         self.temperature = temperature
-        """Divides the logits; for a multi-label model there may be one for each class."""
+        """Divides the logits: one number, or for a multi-label model one for each class."""
 
     @property
     def classes(self) -> tuple[str, ...]:
@@ -69,12 +69,12 @@ class TrainedModel(nn.Module):
 
     @property
     def label_kind(self) -> LabelKind:
-        """What an image may show, and so what the probabilities are of."""
+        """Whether an image shows exactly one class or any of them; it decides the outputs."""
         return self.experiment.data.label_kind
 
     @property
     def tempered(self) -> Tempered:
-        """The network with its temperature; the probabilities are the softmax or sigmoid of it."""
+        """The network with its temperature; softmax or sigmoid makes its outputs probabilities."""
         return Tempered(self.net, self.temperature).eval()
 
     @property
@@ -108,6 +108,8 @@ class TrainedModel(nn.Module):
         channels = self.experiment.data.channels
         try:
             if not isinstance(file, Image.Image):
+                # A file of several frames or slices is refused, so the only suffix is the empty
+                # one. The copy is writable, as torch requires.
                 return decode_file(Path(file), size, channels)[""].copy()
             pixels = fit(file, size, channels).copy()
             check_not_blank(pixels)
@@ -122,25 +124,27 @@ class TrainedModel(nn.Module):
     def forward(self, images: Tensor) -> Tensor:
         """Return probabilities (N, classes), float32.
 
-        Except for the temperature they are those that the run's metrics are of.
+        Without a temperature they are the same that the run's metrics were computed from.
 
         Args:
-            images: (N, channels, size, size) float in [0, 1], as :meth:`read` returns them; memory
-                limits how many.
+            images: (N, channels, size, size) float in [0, 1], as :meth:`read` returns them. All
+                go through the network at once, so memory limits their number.
 
         Raises:
             ConfigError: images of another shape or type, or outside [0, 1].
         """
         self._check(images)
-        if not len(images):  # many networks fail without any image
+        # Many networks fail without any image.
+        if not len(images):
             return images.new_empty(0, len(self.classes))
         logits = self.tempered(images)
         return self.label_kind.outputs.probabilities(logits)
 
     def _check(self, images: Tensor) -> None:
+        """Raise ConfigError for images that :meth:`forward` does not accept."""
         found = ""
-        shaped = isinstance(images, Tensor) and images.shape[1:] == self.image_shape
-        if not shaped or not images.is_floating_point():
+        has_shape = isinstance(images, Tensor) and images.shape[1:] == self.image_shape
+        if not has_shape or not images.is_floating_point():
             found = f"{type(images).__name__} {images.dtype} of {tuple(images.shape)}"
         elif len(images) and not 0 <= float(images.min()) <= float(images.max()) <= 1:
             found = "values outside"
@@ -171,7 +175,7 @@ def load_model(
         ConfigError: the run has not finished, trained no classifier, or each site kept its own; or
             the calibration is of another model, or without a temperature.
         RunError: the folder is not a run folder; a file is damaged, not of this network, or not the
-            one that the audit log names; or the frozen part of the network is another one here.
+            one that the audit log names; or the network's frozen part differs on this machine.
 
     Examples:
         >>> model = load_model("runs/fedavg")  # doctest: +SKIP
@@ -191,7 +195,8 @@ def load_model(
         )
     net_spec = spec
     if not info.base:
-        # All of the network has trained, and the weights that it began with may not be here.
+        # The whole network was trained and is in the file. So the weights that it started from are
+        # not needed, and this machine may not have them.
         net_spec = spec.model_copy(update={"pretrained": False})
     net = network_of(net_spec, method_of(spec))
     if isinstance(net, TrainablePart) and net.base != info.base:
@@ -208,20 +213,7 @@ def load_model(
 
 def _load(net: nn.Module, file: Path) -> None:
     """Load a network's tensors; RunError unless they are the network's own, and finite."""
-    problem = ""
-    state = StoredState(file)
-    types = {name: tensor.dtype for name, tensor in net.state_dict().items()}
-    try:
-        for name in types.keys() & set(state):
-            # torch would cast it.
-            if state.dtype(name) != types[name]:
-                raise RuntimeError(f"{name} of type {state.dtype(name)}, not {types[name]}")
-        net.load_state_dict(state)
-        for name, tensor in net.state_dict().items():
-            if not bool(tensor.isfinite().all()):
-                raise RuntimeError(f"numbers in {name} that are not finite")
-    except RuntimeError as error:
-        problem = " ".join(f"{error}".split())[:300]
+    problem = _load_problem(net, StoredState(file))
     if problem:
         raise RunError(
             f"model {file}",
@@ -231,8 +223,26 @@ def _load(net: nn.Module, file: Path) -> None:
         )
 
 
+def _load_problem(net: nn.Module, state: StoredState) -> str:
+    """Load tensors into a network and return what is wrong with them; empty if nothing is."""
+    types = {name: tensor.dtype for name, tensor in net.state_dict().items()}
+    for name in types.keys() & set(state):
+        # torch would cast a tensor of another type without a word.
+        if state.dtype(name) != types[name]:
+            return f"{name} of type {state.dtype(name)}, not {types[name]}"
+    try:
+        net.load_state_dict(state)
+    except RuntimeError as error:
+        # torch reports names and shapes in several indented lines.
+        return " ".join(f"{error}".split())[:300]
+    for name, tensor in net.state_dict().items():
+        if not bool(tensor.isfinite().all()):
+            return f"numbers in {name} that are not finite"
+    return ""
+
+
 def _require_usable(folder: Path, file: Path, info: RunInfo) -> None:
-    """Raise ConfigError unless a run has a whole model."""
+    """Raise ConfigError unless a run has finished and ``file`` is a whole model of it."""
     if info.status != "finished":
         found = f"one that is {info.status}"
         remedy = "Let it finish: `fedward run --resume FOLDER` continues it."
@@ -251,9 +261,9 @@ def _require_usable(folder: Path, file: Path, info: RunInfo) -> None:
 
 
 def _checked_digest(file: Path) -> str:
-    """Return a model's SHA-256; RunError unless the run's audit log ends with it."""
-    end = next(audit.rows(file.parent, "ended"), None)
-    recorded = end["details"]["files"].get(file.name) if end else None
+    """Return a model's SHA-256; RunError unless the audit log's row on the run's end has it."""
+    end_row = next(audit.rows(file.parent, "ended"), None)
+    recorded = end_row["details"]["files"].get(file.name) if end_row else None
     digest = file_digest(file)
     if digest != recorded:
         expected = f"an {audit.LOG} that names it"

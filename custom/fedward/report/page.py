@@ -1,4 +1,4 @@
-"""The report of a run: one self-contained page, of one object per section."""
+"""The report of a run: one self-contained page, for which each section has an object."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -27,15 +27,15 @@ _FAILURES_SHOWN = 50
 
 @dataclass(frozen=True)
 class Report:
-    """What the page's template is given. A section that is None is omitted."""
+    """The values that the page's template shows. A section that is None is omitted."""
 
     run: Run
     key: str
     """Title of the key metric."""
     choices: Choices
-    """Which rounds the results are of."""
+    """The rounds whose results are shown."""
     warm_up: str
-    """What is different in the first rounds; empty for a run without such rounds."""
+    """A sentence on what is different in the first rounds; empty without such rounds."""
     results: KeyResults
     comparison: Comparison | None
     joining: alone.Alone | None
@@ -58,14 +58,14 @@ class Report:
 
 
 def render(run: Run, others: Sequence[Run] = ()) -> str:
-    """Return the report of a run as HTML, set beside ``others`` if there are any.
+    """Return the report of a run as HTML, which compares it with ``others`` if there are any.
 
     Runs of a single site of this run are compared with it site by site, all other runs as a whole.
     """
     choices = Choices.of(run, run.key_metric)
-    single_site_runs, others = alone.split(run, others)
+    single_site_runs, whole_runs = alone.split(run, others)
     joining = alone.compared(run, single_site_runs)
-    comparison = Comparison.of(run, others)
+    comparison = Comparison.of(run, whole_runs)
     clinical = Clinical.of(run, choices.reported)
     sites = Sites.of(run, choices)
     compared = comparison.lines if comparison else ()
@@ -84,7 +84,7 @@ def render(run: Run, others: Sequence[Run] = ()) -> str:
         classes=class_lines(run, choices.reported),
         peers=Peers.of(run),
         groups=Groups.of(run, sites.all, sites.shown),
-        labels=Labels.of(run, others, sites.names),
+        labels=Labels.of(run, whole_runs, sites.names),
         reconstructions=Reconstructions.load(run.folder),
         pseudo_labels=PseudoLabels.of(run),
         cost=Cost.of(run),

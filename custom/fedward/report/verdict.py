@@ -1,4 +1,4 @@
-"""What a reader must know first: is the model of any use, on whose images, and where it fails."""
+"""Judges a run's model for its readers: is it of use, on whose images, and where does it fail?"""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -15,8 +15,8 @@ from fedward.text import count
 
 _CHANCE = 0.5
 """AUROC of guessing."""
-_COMPARED = 5
-"""Number of other runs that have a sentence each."""
+_MOST_COMPARED = 5
+"""Number of other runs that get a sentence each, at most."""
 
 
 @dataclass(frozen=True)
@@ -24,18 +24,20 @@ class Baseline:
     """The selected model's accuracy on all test images, beside that of one constant answer."""
 
     round: int
+    """Round of the selected model."""
     accuracy: float
     low: float
     """Lower end of the 95 % interval (Wilson) of the accuracy."""
     high: float
     """Upper end of that interval."""
     images: int
+    """Number of test images of all sites."""
     common: str
     """The class with the most test images of all sites."""
     share: float
-    """Its share of them: how often the constant answer with this class is right."""
+    """That class's share of the test images: how often always answering it would be right."""
     missed: Mapping[str, int]
-    """Class -> test images, for the classes of which no site's image was recognised."""
+    """Class -> number of its test images, for classes of which no site recognised an image."""
 
     @property
     def beaten(self) -> bool:
@@ -49,11 +51,11 @@ class Verdict:
 
     level: Literal["good", "mixed", "poor"]
     lead: str
-    """The verdict itself, and the classes that the model does not see."""
-    told: str
-    """The numbers it follows from."""
-    plain: str
-    """The same for clinicians, of 100 images."""
+    """The verdict in a sentence, and the classes that the model does not recognise."""
+    numbers: str
+    """Sentences with the numbers that the verdict follows from."""
+    of_hundred: str
+    """The same numbers for clinicians, counted of 100 images."""
 
 
 class WorstSite(NamedTuple):
@@ -62,16 +64,16 @@ class WorstSite(NamedTuple):
     site: str
     value: float
     images: int
-    """Its test images."""
+    """Number of the site's test images."""
 
 
 class Origin(NamedTuple):
     """Where the images of a run came from; one of the two texts is empty."""
 
     warning: str
-    """That images are synthetic: numbers from them say nothing about patients."""
+    """Says that images are synthetic, so that numbers from them say nothing about patients."""
     sentence: str
-    """What the sites said of their images, or that it is unknown."""
+    """Says that no images are synthetic, or that it is unknown."""
 
 
 def baseline(run: Run, choices: Choices) -> Baseline | None:
@@ -80,6 +82,7 @@ def baseline(run: Run, choices: Choices) -> Baseline | None:
     accuracies = kept_round(run.metrics.named("accuracy"), "accuracy", round_)
     images = sum(choice.images for choice in accuracies.sites if choice.test is not None)
     support = {}
+    """Class -> number of its test images at all sites."""
     for name in run.classes:
         support[name] = round(sum(site_test_values(run, f"support/{name}", round_).values()))
     if round_ is None or accuracies.pooled is None or not images or not any(support.values()):
@@ -89,7 +92,7 @@ def baseline(run: Run, choices: Choices) -> Baseline | None:
     missed = {
         name: number
         for name, number in support.items()
-        if number and not _recognised(run, name, round_)
+        if number and not _is_recognised(run, name, round_)
     }
     return Baseline(
         round=round_,
@@ -103,7 +106,8 @@ def baseline(run: Run, choices: Choices) -> Baseline | None:
     )
 
 
-def _recognised(run: Run, name: str, round_: int) -> bool:
+def _is_recognised(run: Run, name: str, round_: int) -> bool:
+    """Return whether any site recognised an image of a class, so that its F1 is above 0."""
     return any(site_test_values(run, f"f1/{name}", round_).values())
 
 
@@ -115,22 +119,22 @@ def verdict(
 ) -> Verdict | None:
     """Return what a reader must know of the selected model; None where it cannot be judged.
 
-    Where an image may show several classes, or none, the AUROC decides: see :func:`_of_several`.
-    Otherwise the levels are
+    Where an image may show several classes, or none, the AUROC decides: see
+    :func:`_multi_label_verdict`. Otherwise the levels are
 
-    - good: more images are labelled rightly than by always answering the commonest class, by the
-      whole interval, and of every class some are recognised
-    - poor: neither that, nor is the balanced accuracy above that of guessing
+    - good: the whole interval of the accuracy lies above that of always answering the commonest
+      class, and some images of every class are recognised
+    - poor: the interval does not lie above it, and the balanced accuracy is not above guessing
     - mixed: everything else
 
     Args:
         run: the run.
-        choices: which round's model is judged.
-        baseline: what :func:`baseline` returned for them.
+        choices: say which round's model is judged.
+        baseline: what :func:`baseline` returned for this run and these choices.
         never_predicted: classes that are known to be never predicted.
     """
     if not run.label_kind.exclusive:
-        return _of_several(run, choices.reported, never_predicted)
+        return _multi_label_verdict(run, choices.reported, never_predicted)
     if baseline is None or run.info.untrained:
         return None
     always = f"always answering “{baseline.common}”"
@@ -140,22 +144,24 @@ def verdict(
         f"{_percent(baseline.low)} to {_percent(baseline.high)} %). Always answering "
         f"“{baseline.common}” would be right for {_percent(baseline.share)} %."
     )
-    plain = (
+    of_hundred = (
         f"Of 100 test {run.unit}s it labels {_of_hundred(baseline.accuracy)} rightly (95 % "
         f"interval {_of_hundred(baseline.low)} to {_of_hundred(baseline.high)}). Always answering "
         f"“{baseline.common}” would be right for {_of_hundred(baseline.share)}."
     )
-    missed = _missed(baseline.missed, never_predicted, run.unit)
+    missed = _missed_sentences(baseline.missed, never_predicted, run.unit)
     if baseline.beaten:
         level: Literal["good", "mixed"] = "mixed" if missed else "good"
-        return Verdict(level, f"Better than {always}.{missed}", numbers, plain)
+        return Verdict(level, f"Better than {always}.{missed}", numbers, of_hundred)
     if _tells_apart(run, baseline.round):
         lead = f"It tells classes apart, but is right no more often than {always}.{missed}"
-        return Verdict("mixed", lead, numbers, plain)
-    return Verdict("poor", f"Of no use: not better than {always}.{missed}", numbers, plain)
+        return Verdict("mixed", lead, numbers, of_hundred)
+    return Verdict("poor", f"Of no use: not better than {always}.{missed}", numbers, of_hundred)
 
 
-def _of_several(run: Run, round_: int | None, never_predicted: Collection[str]) -> Verdict | None:
+def _multi_label_verdict(
+    run: Run, round_: int | None, never_predicted: Collection[str]
+) -> Verdict | None:
     """Return what a reader must know of a multi-label model; None where it cannot be judged.
 
     - good: the macro AUROC is above chance, by the interval over sites, so is the mean AUROC of
@@ -166,7 +172,7 @@ def _of_several(run: Run, round_: int | None, never_predicted: Collection[str]) 
     values = site_test_values(run, "auroc_macro", round_)
     if not values or run.info.untrained:
         return None
-    auroc = _of_sites(list(values.values()), "auroc_macro")
+    auroc = _interval_over_sites(list(values.values()), "auroc_macro")
     interval = ""
     interval_of_hundred = ""
     if auroc.low is not None and auroc.high is not None:
@@ -178,68 +184,76 @@ def _of_several(run: Run, round_: int | None, never_predicted: Collection[str]) 
         f"The macro AUROC of the selected model (round {round_}) is {auroc.mean:.3f} on average "
         f"over {count(auroc.n, 'site')}{interval}. Guessing would reach 0.5."
     )
-    plain = (
+    of_hundred = (
         "Shown one image with a finding and one without it, it ranks the right one higher in "
         f"{_of_hundred(auroc.mean)} of 100 such pairs{interval_of_hundred}. Guessing would in 50."
     )
-    if (auroc.mean if auroc.low is None else auroc.low) <= _CHANCE:
-        return Verdict("poor", "Of no use: not better than guessing.", numbers, plain)
+    if not _is_above(auroc, _CHANCE):
+        return Verdict("poor", "Of no use: not better than guessing.", numbers, of_hundred)
     exceptions = []
-    guessed = [name for name in run.classes if _guessed(run, name, round_)]
+    guessed = [name for name in run.classes if _is_guessed(run, name, round_)]
     if guessed:
         exceptions.append(f"not for {', '.join(guessed)}")
     if never_predicted:
         exceptions.append(f"it says of no image that it shows {', '.join(never_predicted)}")
     if exceptions:
         lead = f"Better than guessing, but {', and '.join(exceptions)}."
-        return Verdict("mixed", lead, numbers, plain)
+        return Verdict("mixed", lead, numbers, of_hundred)
     lead = "Better than guessing, for every class that was tested."
-    return Verdict("good", lead, numbers, plain)
+    return Verdict("good", lead, numbers, of_hundred)
 
 
-def _guessed(run: Run, name: str, round_: int | None) -> bool:
+def _is_above(interval: Interval, bound: float) -> bool:
+    """Return whether a whole interval, or its mean where it has no ends, is above a bound."""
+    lowest = interval.mean if interval.low is None else interval.low
+    return lowest > bound
+
+
+def _is_guessed(run: Run, name: str, round_: int | None) -> bool:
     """Return whether the mean AUROC of a class is known, and not above chance."""
     auroc = mean(site_test_values(run, f"auroc/{name}", round_).values())
     return auroc is not None and auroc <= _CHANCE
 
 
-def _missed(missed: Mapping[str, int], never_predicted: Collection[str], unit: str) -> str:
+def _missed_sentences(
+    missed: Mapping[str, int], never_predicted: Collection[str], unit: str
+) -> str:
     """Return a sentence on classes that are never predicted, and one on those never recognised."""
     sentences = ""
-    predicted_never = [name for name in missed if name in never_predicted]
-    if predicted_never:
-        classes = [f"“{name}” ({count(missed[name], f'test {unit}')})" for name in predicted_never]
+    unpredicted = [name for name in missed if name in never_predicted]
+    if unpredicted:
+        classes = [f"“{name}” ({count(missed[name], f'test {unit}')})" for name in unpredicted]
         sentences += f" It never predicts {', '.join(classes)}."
-    recognised_never = [name for name in missed if name not in never_predicted]
-    if recognised_never:
-        classes = [f"“{name}” ({missed[name]})" for name in recognised_never]
+    unrecognised = [name for name in missed if name not in never_predicted]
+    if unrecognised:
+        classes = [f"“{name}” ({missed[name]})" for name in unrecognised]
         sentences += f" It recognises none of the test {unit}s of {', '.join(classes)}."
     return sentences
 
 
 def _tells_apart(run: Run, round_: int) -> bool:
-    """Return whether balanced accuracy is above that of guessing, by its interval over sites."""
+    """Return whether the balanced accuracy's interval over sites lies above that of guessing."""
     gains = []
     for site, value in site_test_values(run, "balanced_accuracy", round_).items():
         classes = run.at(site, "test", round_)["balanced_accuracy"].classes
+        # Guessing among K classes has a balanced accuracy of 1 / K.
         gains.append(value - 1 / max(len(classes), 1))
     if not gains:
         return False
-    gain = mean_and_interval(gains)
-    return (gain.mean if gain.low is None else gain.low) > 0
+    return _is_above(mean_and_interval(gains), 0)
 
 
 def over_sites(selection: Selection) -> Interval | None:
     """Return the mean of a selection's test values with its 95 % t interval over sites.
 
-    A score's interval stays within the score's bounds. There is none where all sites have the same
-    value, because it would have no width. None without a test value.
+    A score's interval stays within the score's bounds. The interval has no ends where all sites
+    have the same value, because it would have no width. The result is None without a test value.
     """
     values = [choice.test for choice in selection.sites if choice.test is not None]
-    return _of_sites(values, selection.metric) if values else None
+    return _interval_over_sites(values, selection.metric) if values else None
 
 
-def _of_sites(values: Sequence[float], metric: str) -> Interval:
+def _interval_over_sites(values: Sequence[float], metric: str) -> Interval:
     interval = mean_and_interval(values).of_score(metric)
     return replace(interval, low=None, high=None) if interval.sd == 0 else interval
 
@@ -257,7 +271,7 @@ def worst(selection: Selection) -> WorstSite | None:
 
 
 def headline(choices: Choices, compared: Sequence[ComparedRun], unit: str) -> list[str]:
-    """Return the run's result, how it differs from other runs' results, and where it is worst."""
+    """Return sentences on a run's result, its differences from other runs, and its worst site."""
     end = choices.end
     interval = over_sites(end)
     if interval is None:
@@ -280,9 +294,9 @@ def headline(choices: Choices, compared: Sequence[ComparedRun], unit: str) -> li
 
 
 def differences(lines: Sequence[ComparedRun], metric: str) -> list[str]:
-    """Return a sentence for each compared run: the first run's value minus its."""
+    """Return a sentence on each other run: the first line's result minus that of the other."""
     measured = [line for line in lines[1:] if line.choices.end.test is not None]
-    return [_difference(lines[0], line, metric) for line in measured[:_COMPARED]]
+    return [_difference(lines[0], line, metric) for line in measured[:_MOST_COMPARED]]
 
 
 def _difference(own: ComparedRun, other: ComparedRun, metric: str) -> str:
@@ -300,6 +314,7 @@ def _difference(own: ComparedRun, other: ComparedRun, metric: str) -> str:
 
 
 def _signed(difference: Interval) -> str:
+    """Return a difference with its sign, and with its interval if there is one."""
     if difference.low is None:
         return f"{difference.mean:+.3f}"
     interval = f"95 % interval {difference.low:+.3f} to {difference.high:+.3f}"
@@ -307,6 +322,7 @@ def _signed(difference: Interval) -> str:
 
 
 def _judgement(difference: Interval) -> str:
+    """Return a sentence on whether a difference is clear; empty without an interval."""
     if difference.low is None or difference.high is None:
         return ""
     if difference.low > 0:
@@ -349,7 +365,7 @@ def origin(run: Run) -> Origin:
 
 
 def unit(run: Run) -> str:
-    """Return what the numbers are of; empty where it is single images."""
+    """Return sentences on how a run's images are grouped for evaluation; empty if they are not."""
     if run.unit == "image":
         return ""
     return (
@@ -359,8 +375,10 @@ def unit(run: Run) -> str:
 
 
 def _percent(share: float) -> str:
+    """Return a share in per cent, with one decimal."""
     return f"{share * 100:.1f}"
 
 
 def _of_hundred(share: float) -> str:
+    """Return a share as a whole number of 100."""
     return f"{share * 100:.0f}"

@@ -14,15 +14,15 @@ from fedward.runs.titles import title_of
 from fedward.text import count
 
 _CLOSE = 0.05
-"""Half of a 95 % interval of an accuracy, below which there are enough images to select a round."""
-_NAMED = 6
-"""Number of sites that a sentence names; of more it gives the number."""
-_DETAILED = 5
-"""Number of sites that a sentence lists with a detail of each."""
+"""Half-width of an accuracy's 95 % interval up to which validation images suffice to select by."""
+_MOST_NAMED = 6
+"""Number of sites that a sentence names at most; of more sites it gives the number alone."""
+_MOST_DETAILED = 5
+"""Number of sites that a sentence lists at most if it adds a detail to each."""
 
 
 def banner(run: Run) -> str | None:
-    """Return what to know first about a run that did not end well; None for one that did."""
+    """Return a sentence on a run that has failed or not finished; None for a finished one."""
     if run.info.status == "finished":
         return None
     rounds = max((row.round for row in run.rounds), default=0)
@@ -37,27 +37,28 @@ def banner(run: Run) -> str | None:
 
 
 def findings(run: Run, choices: Choices, sites: Sequence[SiteLine]) -> list[str]:
-    """Return what else there is to know of the results, the most important first."""
+    """Return sentences on a run's results and their limits, the most important first."""
     validation_images = sum(line.val for line in sites)
     sentences = [
         nothing_to_judge(run.info.untrained),
         _ranking(run, choices),
         _key_metric(run, choices),
         kept_at_sites(run),
-        _protocols(choices),
+        _selection(choices),
         _selected_by_luck(choices, validation_images, run.unit),
-        _one_class(run, sites),
-        _last(run, choices),
+        _validated_on_one_class(run, sites),
+        _last_model(run, choices),
         _not_evaluated(run),
         _absent_classes(sites, run.unit),
-        _untold_classes(sites),
-        _small(sites, run.unit),
-        _missing(run),
+        _unreported_classes(sites),
+        _few_test_images(sites, run.unit),
+        _missing_replies(run),
     ]
     return [sentence for sentence in sentences if sentence]
 
 
 def _ranking(run: Run, choices: Choices) -> str | None:
+    """Return sentences on the selected model's macro AUROC; None where it is not measured."""
     values = site_test_values(run, "auroc_macro", choices.reported)
     if not values:
         return None
@@ -74,9 +75,11 @@ def _ranking(run: Run, choices: Choices) -> str | None:
 
 
 def _key_metric(run: Run, choices: Choices) -> str | None:
+    """Return a sentence on the selected model's key metric; None where it is not measured."""
     metric = choices.shared.metric
     values = site_test_values(run, metric, choices.reported)
-    if not values or metric == "auroc_macro":  # the sentence on ranking gives the AUROC
+    # The sentences on ranking give the macro AUROC.
+    if not values or metric == "auroc_macro":
         return None
     average = fmean(values.values())
     before = _before_training(run, metric)
@@ -84,12 +87,13 @@ def _key_metric(run: Run, choices: Choices) -> str | None:
 
 
 def _before_training(run: Run, metric: str) -> str:
+    """Return the end of a sentence: a metric before training; empty where it is not measured."""
     start = site_test_values(run, metric, 0)
     return f"; before training it was {fmean(start.values()):.3f}" if start else ""
 
 
 def kept_at_sites(run: Run) -> str | None:
-    """Return which tensors each site trained for itself, and what that means for the numbers."""
+    """Return sentences on the tensors that each site trained for itself; None without any."""
     if not run.info.private or run.info.untrained:
         return None
     parts = network_parts(run.info.private)
@@ -100,7 +104,8 @@ def kept_at_sites(run: Run) -> str | None:
     )
 
 
-def _protocols(choices: Choices) -> str | None:
+def _selection(choices: Choices) -> str | None:
+    """Return sentences on how the round was selected, and how papers' selection would differ."""
     shared = choices.shared
     own = choices.own
     if shared.round is None or shared.test is None or own.test is None or shared.val is None:
@@ -117,7 +122,7 @@ def _protocols(choices: Choices) -> str | None:
 
 
 def _selected_by_luck(choices: Choices, images: int, unit: str) -> str | None:
-    """Return that too few validation images select a round; None where there are enough."""
+    """Return a sentence if too few validation images select a round; None if there are enough."""
     if not images:
         if choices.last.round is None:
             return None
@@ -125,21 +130,25 @@ def _selected_by_luck(choices: Choices, images: int, unit: str) -> str | None:
             f"No site reports validation {unit}s, of five or more in a class, so no round was "
             "chosen by them."
         )
-    half = 0.5 - proportion_interval(0.5, images)[0]
-    if choices.shared.round is None or half <= _CLOSE:
+    # The interval is widest for an accuracy of 0.5, so half of it bounds the error of any other.
+    half_width = 0.5 - proportion_interval(0.5, images)[0]
+    if choices.shared.round is None or half_width <= _CLOSE:
         return None
     return (
         f"There are {count(images, f'validation {unit}')} to select a round by: an accuracy on so "
-        f"few may be off by {half:.2f}, and rounds that are closer cannot be told apart."
+        f"few may be off by {half_width:.2f}, and rounds that are closer cannot be told apart."
     )
 
 
-def _one_class(run: Run, sites: Sequence[SiteLine]) -> str | None:
-    """Name the sites whose validation images show a single class; None in a multi-label job."""
+def _validated_on_one_class(run: Run, sites: Sequence[SiteLine]) -> str | None:
+    """Return sentences on sites whose validation images show a single class; None without any.
+
+    In a multi-label job such images are no problem, because each class is a question of its own.
+    """
     affected = [line.site for line in sites if line.val_classes == 1]
     if not run.label_kind.exclusive or not affected:
         return None
-    where = named(affected) if len(affected) <= _NAMED else count(len(affected), "site")
+    where = named(affected) if len(affected) <= _MOST_NAMED else count(len(affected), "site")
     return (
         f"{where}: the validation {run.unit}s that are reported show one class, so a model that "
         "always names it looks perfect there. Such a site can choose a round by luck; the last "
@@ -147,14 +156,18 @@ def _one_class(run: Run, sites: Sequence[SiteLine]) -> str | None:
     )
 
 
-def _last(run: Run, choices: Choices) -> str | None:
+def _last_model(run: Run, choices: Choices) -> str | None:
+    """Return sentences on the newest model that was measured; None without one."""
     last = choices.last
     if last.test is None or last.round is None:
         return None
-    final = run.info.status == "finished" and last.round == (run.info.summary.rounds or last.round)
+    # A summary may lack the number of rounds.
+    last_round = run.info.summary.rounds or last.round
+    model = "newest measured model"
+    if run.info.status == "finished" and last.round == last_round:
+        model = "final model"
     sentences = (
-        f"The {'final model' if final else 'newest measured model'} (round {last.round}) has a "
-        f"test {title_of(last.metric)} of {last.test:.3f}"
+        f"The {model} (round {last.round}) has a test {title_of(last.metric)} of {last.test:.3f}"
     )
     auroc = site_test_values(run, "auroc_macro", last.round)
     if auroc and last.metric != "auroc_macro":
@@ -166,6 +179,7 @@ def _last(run: Run, choices: Choices) -> str | None:
 
 
 def _not_evaluated(run: Run) -> str | None:
+    """Return a sentence on sites that did not evaluate the final model; None without any."""
     sites = list(run.info.summary.not_evaluated)
     if not sites:
         return None
@@ -174,6 +188,7 @@ def _not_evaluated(run: Run) -> str | None:
 
 
 def _absent_classes(sites: Sequence[SiteLine], unit: str) -> str | None:
+    """Return a sentence on sites without test images of some classes; None without any."""
     absent = {line.site: line.absent for line in sites if line.absent}
     if not absent:
         return None
@@ -184,7 +199,8 @@ def _absent_classes(sites: Sequence[SiteLine], unit: str) -> str | None:
     )
 
 
-def _untold_classes(sites: Sequence[SiteLine]) -> str | None:
+def _unreported_classes(sites: Sequence[SiteLine]) -> str | None:
+    """Return a sentence on sites that report nothing about some classes; None without any."""
     untold = {line.site: line.untold for line in sites if line.untold}
     if not untold:
         return None
@@ -196,25 +212,28 @@ def _untold_classes(sites: Sequence[SiteLine]) -> str | None:
 
 
 def _classes_of(by_site: Mapping[str, Sequence[str]]) -> str:
-    """Return each site's classes in brackets; of many sites where to find them."""
-    if len(by_site) > _DETAILED:
+    """Return each site's classes in brackets; for many sites, where the report lists them."""
+    if len(by_site) > _MOST_DETAILED:
         return "; the results per class say which"
     classes = "; ".join(f"{site}: {listed(names)}" for site, names in by_site.items())
     return f" ({classes})"
 
 
-def _small(sites: Sequence[SiteLine], unit: str) -> str | None:
+def _few_test_images(sites: Sequence[SiteLine], unit: str) -> str | None:
+    """Return a sentence on sites whose numbers rest on too few test images; None without any."""
     small = [f"{line.site} ({line.test})" for line in sites if line.test and line.few]
     if not small:
         return None
-    where = ", ".join(small) if len(small) <= _DETAILED else f"at {len(small)} sites"
+    where = ", ".join(small) if len(small) <= _MOST_DETAILED else f"at {len(small)} sites"
     return f"Too few test {unit}s for a reliable number: {where}."
 
 
-def _missing(run: Run) -> str | None:
+def _missing_replies(run: Run) -> str | None:
+    """Return sentences on sites that did not reply or had nothing to train on; None if none ran."""
     rounds = {row.round for row in run.rounds}
     if not rounds:
         return None
+    # One entry for each answer, so a site or a round may occur several times.
     idle_sites = []
     failed_rounds = []
     for row in run.rounds:
@@ -237,9 +256,9 @@ def _missing(run: Run) -> str | None:
 
 
 def named(sites: Sequence[str]) -> str:
-    """Return the sites' names, each once; of many only how many they are."""
+    """Return the sites' names, each once; of many sites only their number."""
     unique = dict.fromkeys(sites)
-    if len(unique) > _NAMED:
+    if len(unique) > _MOST_NAMED:
         return f"{len(unique)} of them"
     return ", ".join(unique) or "none"
 
