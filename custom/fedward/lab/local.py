@@ -1,6 +1,6 @@
 """The in-process engine: every site works in this process or in worker processes, without FLARE.
 
-Messages and weights are those of a federation.
+Messages and weights are the same as in a federation.
 """
 
 from collections.abc import Iterator, Sequence
@@ -38,42 +38,46 @@ from fedward.storage.run_folder import RunFolder
 from fedward.tracking import FOLDER, TrackedTransport
 
 MOST_HELD = 64
-"""Sites held in memory, those that worked last. All that a site remembers lies in its folder."""
+"""Number of sites in memory at most: those that worked last.
+
+A site can be dropped and made again, because all that it remembers lies in its folder.
+"""
 
 
 @dataclass(frozen=True)
 class Sites:
-    """What the sites of a run on this machine are made of."""
+    """Makes the sites of a run on this machine."""
 
     experiment: Experiment
     folder: Path
     """Parent of the sites' own folders."""
     site_folders: Sequence[Path] = ()
-    """Where the sites' files may lie."""
+    """Folders that are searched for the sites' files."""
     cache: Path | None = None
     """Folder for decoded images and features; by default they lie in the sites' own folders."""
     judged: bool = False
-    """Whether each site notes how good its pseudo-labels are, if an image has one label; see
-    :mod:`fedward.lab.pseudo_labels`.
+    """Whether each site notes how good its pseudo-labels are (:mod:`fedward.lab.pseudo_labels`).
+
+    In a multi-label job none are judged.
     """
 
     def client(self, name: str, algorithm: Algorithm[Any], key: SiteKey | None) -> Client:
-        """Return a site with the experiment's method; ``key`` encrypts its updates, if given."""
+        """Return a site by its name; ``key`` encrypts its updates, if given."""
         experiment = self.experiment
         folder = self.folder / name
         source = DataSource(name, experiment, folder, self.site_folders, synthetic=SyntheticSites())
         if self.cache:
-            # Features are shared: another division of the same images has the same features.
+            # Sites share features: if the same images are divided otherwise, they are found again.
             features = Cache(self.cache / "features", kept=None)
             source = replace(source, cache=self.cache / "images" / name, shared=features)
-        observed = self.judged and experiment.data.label_kind.exclusive
+        is_judged = self.judged and experiment.data.label_kind.exclusive
         return Client(
             source,
             algorithm,
             SiteLog(folder, name, experiment, algorithm),
             Admission(name, experiment, algorithm, folder),
             key,
-            observer=PseudoLabelObserver(source) if observed else None,
+            observer=PseudoLabelObserver(source) if is_judged else None,
         )
 
 
@@ -94,7 +98,7 @@ class LocalTransport:
         self._names = sorted(names)
         algorithm = method_of(experiment)
         self.client = lru_cache(MOST_HELD)(lambda name: sites.client(name, algorithm, key))
-        """A site by its name."""
+        """Returns a site by its name; the sites that worked last stay in memory."""
 
     def sites(self) -> list[str]:
         """Return the sites' names, sorted."""
@@ -125,26 +129,27 @@ def run_local(  # noqa: PLR0913 - named choices of one run
     """Run an experiment on this machine, or resume a run; return the run folder.
 
     Args:
-        experiment: what to run; a resumed run has its own.
+        experiment: what to run; not used for a resumed run, whose folder has it.
         folder: the run folder, which also holds all that the sites remember.
-        sites: names of the sites; a resumed run has its own.
+        sites: names of the sites; not used for a resumed run, whose folder has them.
         resume: continue the run in the folder after its last finished round.
-        site_folders: where the sites' files may lie.
+        site_folders: folders that are searched for the sites' files.
         init: folder of a finished run, whose last model a new run starts from.
         cache: folder for decoded images and features, from which no features are removed; by
             default they lie in the run folder.
         workers: processes in which the sites of a round work at the same time. The weights do not
-            depend on it.
+            depend on their number.
         judged: see :class:`Sites`.
-        console: what is told of the run; by default it is printed.
+        console: receives what happens in the run; by default it is printed.
 
     Raises as :func:`~fedward.server.loop.run_experiment` does, and:
         ConfigError: a folder of ``site_folders`` holds no site's file; the server's own images are
-            those of a site; or ``workers`` is below 1, or above it for an experiment with names
-            that only this process knows.
+            those of a site; or ``workers`` is below 1, or above 1 for an experiment with names that
+            only this process knows.
         DataError: the site files of a resumed run are missing.
     """
     for site_folder in site_folders:
+        # Raises ConfigError for a folder without site files.
         named_sites(site_folder)
     if resume:
         run = RunFolder.reopen(folder)
@@ -185,9 +190,9 @@ def local_transport(
     workers: int = 1,
     judged: bool = False,
 ) -> Iterator[Transport]:
-    """Yield what carries a run's messages between server and sites.
+    """Yield the transport of a run's messages between server and sites; it is closed at the end.
 
-    With secure aggregation a new key encrypts them; it is kept in memory alone.
+    With secure aggregation a new key encrypts the sites' updates; it is only kept in memory.
     """
     sites = Sites(experiment, folder / "sites", site_folders, cache, judged)
     if not experiment.secure_aggregation:
@@ -202,7 +207,7 @@ def local_transport(
 def _plain_transport(
     sites: Sites, names: Sequence[str], key: bytes, workers: int
 ) -> LocalTransport | Workers:
-    """Return what carries messages to the sites as they are, encrypted or not."""
+    """Return a transport that passes messages on as they are, encrypted or not."""
     if workers < 1:
         raise ConfigError(
             "workers", "Name a number above 0.", expected="1 or more", found=f"{workers}"
@@ -217,6 +222,7 @@ def _plain_transport(
             sites.cache,
             sites.judged,
         )
+    # A worker process imports fedward alone, so it lacks what a script has registered.
     local_names = registered(sites.experiment.model_dump(mode="json"))
     if local_names:
         raise ConfigError(

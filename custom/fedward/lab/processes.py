@@ -1,11 +1,12 @@
 """Processes of the laboratory, forked from one that has imported what their work needs.
 
-That one is the fork server of :mod:`multiprocessing`. It has done nothing but import: it has one
-thread, so that no lock is held at a fork, and has touched no GPU, whose state survives no fork. So
-a process starts in milliseconds and shares the memory of the imported modules.
+The process that they are forked from is the fork server of :mod:`multiprocessing`. It has done
+nothing but import: it has one thread, so no lock is held at a fork, and it has not touched a GPU,
+whose state does not survive a fork. A forked process starts in milliseconds and shares the memory
+of the imported modules.
 
-As with all processes of :mod:`multiprocessing`, each imports the script that was started: a script
-of one's own must start its runs below ``if __name__ == "__main__":``.
+As with all processes of :mod:`multiprocessing`, each imports the script that was started. So a
+script that starts runs must do so below ``if __name__ == "__main__":``.
 """
 
 import gc
@@ -13,7 +14,7 @@ import multiprocessing
 import os
 import signal
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
@@ -28,9 +29,10 @@ PRELOADED = ("fedward.lab.local", "fedward.training.trainer", "fedward.report.fi
 
 
 def fork_server(modules: Sequence[str]) -> ForkServerContext:
-    """Return what starts processes; the fork server begins to import unless it runs already.
+    """Start the fork server unless it runs already, and return the context that forks from it.
 
-    ``modules`` are those that it imports. A process imports itself what the fork server has not.
+    A new fork server imports ``modules``. If it was started with other modules, each process
+    imports for itself what is missing.
     """
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(list(modules))
@@ -41,27 +43,28 @@ def fork_server(modules: Sequence[str]) -> ForkServerContext:
 
 @contextmanager
 def _safe_path() -> Iterator[None]:
-    """Let a Python that is started here import no module from the working folder."""
-    name = "PYTHONSAFEPATH"
-    before = os.environ.get(name)
-    os.environ[name] = "1"
+    """Keep a Python that is started within from importing modules of the working folder."""
+    variable = "PYTHONSAFEPATH"
+    previous_value = os.environ.get(variable)
+    os.environ[variable] = "1"
     try:
         yield
     finally:
-        if before is None:
-            del os.environ[name]
+        if previous_value is None:
+            del os.environ[variable]
         else:
-            os.environ[name] = before
+            os.environ[variable] = previous_value
 
 
 def begin_process(environment: Mapping[str, str]) -> None:
-    """Prepare a forked process: it has the command's environment and ends with the command.
+    """Prepare a forked process: it takes the command's environment, and ends with the command.
 
     The fork server may have been started with another environment. Ctrl-C reaches every process of
-    a terminal, and is left to the command.
+    a terminal; only the command handles it.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    # Else each full collection would visit, and so copy, all that is shared with the fork server.
+    # A full garbage collection writes to each object that it visits, and so would copy the memory
+    # that is shared with the fork server. Frozen objects are not visited.
     gc.freeze()
     os.environ.clear()
     os.environ.update(environment)
@@ -69,7 +72,7 @@ def begin_process(environment: Mapping[str, str]) -> None:
 
 
 def _end_with_the_command() -> None:
-    """End this process once the one that started it is gone; the fork server ends last."""
+    """End this process once the command is gone; the fork server itself would outlive it."""
     command = multiprocessing.parent_process()
     if command:
         command.join()
@@ -77,17 +80,17 @@ def _end_with_the_command() -> None:
 
 
 def run_all(*stages: Mapping[str, partial[str]], workers: int) -> None:
-    """Make all calls, each in one of several processes, and print each result as it comes.
+    """Make all calls in several processes, and print each result as it arrives.
 
-    The stages follow one another. A call that fails stops neither the others nor the next stage, so
-    that the command can be repeated without their work.
+    The stages follow one another. A call that fails stops neither the other calls nor the next
+    stage: if the command is repeated, their work is done already.
 
     Args:
         stages: name -> call.
         workers: number of processes.
 
     Raises:
-        RunError: a process was killed; the others are ended at once, as by Ctrl-C.
+        RunError: a process was killed; the other processes are ended at once, as by Ctrl-C.
         Exception: the first error of a call, after all stages.
     """
     errors = [error for stage in stages for error in _errors_of(stage, workers)]
@@ -106,10 +109,10 @@ def _errors_of(calls: Mapping[str, partial[str]], workers: int) -> list[BaseExce
         initargs=(environment,),
     ) as pool:
         try:
-            names = {pool.submit(_call, call): name for name, call in calls.items()}
-            for number, future in enumerate(as_completed(names), 1):
+            name_of = {pool.submit(call): name for name, call in calls.items()}
+            for number, future in enumerate(as_completed(name_of), 1):
                 error = future.exception()
-                # A broken pool ends all calls, not this one alone.
+                # If the pool is broken, no call can end any more, not only this one.
                 if isinstance(error, BrokenProcessPool):
                     raise RunError(
                         f"{workers} processes",
@@ -119,16 +122,12 @@ def _errors_of(calls: Mapping[str, partial[str]], workers: int) -> list[BaseExce
                         found="one was killed, as a machine does that has no memory left",
                     ) from error
                 result = error or future.result()
-                print(f"{number}/{len(calls)} {names[future]}: {result}", flush=True)
+                print(f"{number}/{len(calls)} {name_of[future]}: {result}", flush=True)
                 if error:
                     errors.append(error)
         except BaseException:
-            # Else the pool would wait until each process has finished its calls.
+            # Otherwise the pool would wait until each process has finished its calls.
             for process in multiprocessing.active_children():
                 process.terminate()
             raise
     return errors
-
-
-def _call(call: Callable[[], str]) -> str:
-    return call()

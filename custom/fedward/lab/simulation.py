@@ -1,4 +1,4 @@
-"""A run on this machine, as ``fedward run``, ``fedward bench`` and :func:`fedward.run` start it."""
+"""Starts a run on this machine for ``fedward run``, ``fedward bench`` and :func:`fedward.run`."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -20,6 +20,7 @@ class Simulation:
     folder: Path
     """The run folder."""
     sites: Sequence[str]
+    """Names of the sites."""
     site_files: Path | None = None
     """Folder with a file ``SITE.yaml`` for each site; None: the sites' images are synthetic."""
     init: Path | None = None
@@ -29,14 +30,12 @@ class Simulation:
     workers: int = 1
     """Processes in which the sites of a round work at the same time."""
     judged: bool = False
-    """Whether each site notes how good its pseudo-labels are; see
-    :mod:`fedward.lab.pseudo_labels`.
-    """
+    """Whether each site notes how good its pseudo-labels are (:mod:`fedward.lab.pseudo_labels`)."""
 
     def run(self, console: Listener | None = None) -> Path:
         """Start the run in a new or empty folder, and return the folder once it has ended.
 
-        ``console`` is told what happens; by default it is printed. Raises as
+        ``console`` receives what happens; by default it is printed. Errors are those of
         :func:`fedward.lab.local.run_local`.
         """
         return run_local(
@@ -54,8 +53,10 @@ class Simulation:
     def resume(self, console: Listener | None = None) -> Path:
         """Continue the interrupted run in the folder, whose experiment and sites must be these.
 
-        Raises as :func:`fedward.lab.local.run_local`, and RunError if the experiment is another.
+        Errors are those of :func:`fedward.lab.local.run_local`, and RunError if the folder's
+        experiment is another one.
         """
+        # This call compares the experiments; run_local takes experiment and sites from the folder.
         RunFolder.reopen(self.folder, self.experiment)
         return run_local(
             None,

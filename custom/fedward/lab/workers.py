@@ -1,11 +1,12 @@
 """Worker processes of the in-process engine: the sites of an exchange work side by side.
 
-No site belongs to a process, because all that it remembers lies in its folder: whichever process is
-free takes the next site, and answers are delivered in the order of the sites' names. So results
-depend neither on the number of processes nor on their speed.
+A site is not bound to a process, because all that it remembers lies in its folder: whichever
+process is free takes the next site, and answers are delivered in the order of the sites' names. So
+results depend neither on the number of processes nor on their speed.
 """
 
 import logging
+import math
 import os
 import signal
 import time
@@ -34,64 +35,68 @@ _PRELOADED = ("fedward.lab.local", "fedward.training.trainer")
 _GRACE = 5
 """Seconds that a dead process or fork server has to disappear."""
 _UNKNOWN = 255
-"""Exit code that :mod:`multiprocessing` gives where the fork server has died and cannot say it."""
+"""Exit code that :mod:`multiprocessing` gives if the fork server died before it reported one."""
 _GONE = (EOFError, OSError)
-"""What a pipe raises whose other end has died."""
+"""What a pipe or the fork server raises once the other end has died."""
 _log = logging.getLogger(__name__)
 
 
 class _Start(NamedTuple):
-    """What a process is started with."""
+    """What a process receives when it starts."""
 
     sites: "Sites"
     key: bytes
-    """Of secure aggregation, a serialised context; empty without."""
+    """The sites' context of secure aggregation, serialised; empty without secure aggregation."""
     log_level: int
+    """Level of the command's root logger."""
     environment: Mapping[str, str]
+    """Environment variables of the command."""
 
 
 class _Task(NamedTuple):
-    """What a process is asked."""
+    """A request that a process answers as one of the sites."""
 
     site: str
     held: Sequence[str]
-    """Sites that it keeps in memory, this one included."""
+    """Sites that the process keeps in memory, this one included; it drops all others."""
     request: Message
 
 
 class _LogLine(NamedTuple):
+    """A line that a site logged in its process."""
+
     logger: str
+    """Name of the logger."""
     level: int
     text: str
 
 
 class _Answer(NamedTuple):
-    """What a process answers."""
+    """A site's answer, from the process in which it worked."""
 
     message: Message
     log: Sequence[_LogLine]
-    """What the site logged, to be logged again by the process that was started by a person."""
+    """What the site logged; the command's own process logs it again."""
 
 
 class Workers:
-    """Carries an exchange to several processes; a transport as
-    :class:`fedward.lab.local.LocalTransport`.
+    """A transport that lets the sites work in several processes.
 
-    A process that dies costs its site this exchange, and another one takes its place. Each keeps
-    the images of some sites in memory, so that together they hold every site about twice at most.
+    If a process dies, its site fails in this exchange, and a new process takes its place. Each
+    process keeps the images of some sites in memory: all together hold a site twice on average.
 
     Args:
         sites: what the processes make sites of.
-        names: of the sites.
+        names: names of the sites.
         count: number of processes, 2 or more.
-        key: of secure aggregation, a serialised context; empty without.
+        key: the sites' context of secure aggregation, serialised; empty without it.
     """
 
     def __init__(self, sites: "Sites", names: Sequence[str], count: int, key: bytes) -> None:
         self._names = sorted(names)
         self._sites = sites
         self._key = key
-        self._most_held = -(-2 * len(self._names) // count)
+        self._most_held = math.ceil(2 * len(self._names) / count)
         # The fork server imports while this process prepares the first exchange.
         fork_server(_PRELOADED)
         self._workers = [_Worker() for _ in range(count)]
@@ -105,8 +110,11 @@ class Workers:
         waiting = sorted(requests)
         undelivered = sorted(requests)
         idle = list(range(len(self._workers)))
+        """Indices of the processes that have no task."""
         site_at: dict[int, str] = {}
+        """Index of a process at work -> its site."""
         answers: dict[str, Message] = {}
+        """Answers that wait for those of sites with earlier names."""
         while undelivered:
             while waiting and idle:
                 place = idle.pop(0)
@@ -127,34 +135,40 @@ class Workers:
                 idle.append(place)
 
     def close(self) -> None:
-        """End the processes at once, also those that still work: a site's files outlast that."""
+        """End all processes at once, even at work: a site's files are whole at any moment."""
         for worker in self._workers:
             worker.close()
 
     def _choose(self, waiting: Sequence[str], place: int) -> str:
-        """Return the site that a process takes next: one that it holds, else one that few hold."""
+        """Return the site that a process takes next.
+
+        It is a site that the process holds in memory, else the one that the fewest processes hold.
+        """
         held = [worker.held for worker in self._workers]
 
         def rank(site: str) -> tuple[bool, int, str]:
             holders = sum(site in sites for sites in held)
+            # False comes before True.
             return site not in held[place], holders, site
 
         return min(waiting, key=rank)
 
     def _ask(self, place: int, site: str, request: Message) -> None:
+        """Send a request to a process, which is started if it was idle until now."""
         worker = self._workers[place]
         if not worker.started:
             level = logging.getLogger().getEffectiveLevel()
             worker.start(_Start(self._sites, self._key, level, dict(os.environ)))
         others = [name for name in worker.held if name != site]
         worker.held = [*others, site][-self._most_held :]
-        # Models are read from the run's files only now.
+        # Arrays of models lie in the run's files; they are read only now, for one site at a time.
         arrays = {name: np.asarray(array) for name, array in request.arrays.items()}
         # That a process has died is noticed when its answer is awaited.
         with suppress(*_GONE):
             worker.connection.send(_Task(site, worker.held, Message(request.meta, arrays)))
 
     def _answer(self, place: int, site: str, request: Message) -> Message:
+        """Receive a process's answer; if the process has died, the answer is an error."""
         worker = self._workers[place]
         try:
             answer: _Answer = worker.connection.recv()
@@ -173,11 +187,12 @@ class _Worker:
         self.held: list[str] = []
         """Sites whose images it has in memory; the one that worked last is at the end."""
         self.started = False
+        # Both exist once the process has started.
         self.connection: Connection
         self._process: ForkServerProcess
 
     def start(self, start: _Start) -> None:
-        """Start the process as soon as the fork server has imported all."""
+        """Start the process; it waits until the fork server has imported its modules."""
         deadline = time.monotonic() + _GRACE
         while not self.started:
             try:
@@ -191,13 +206,15 @@ class _Worker:
 
     def _start(self, start: _Start) -> None:
         context = fork_server(_PRELOADED)
-        self.connection, theirs = context.Pipe()
-        with theirs:
-            self._process = context.Process(target=_work, args=(theirs, start), daemon=True)
+        self.connection, far_end = context.Pipe()
+        # The new process gets a copy of the far end. This one must be closed here: a pipe reports
+        # that a process has died only when nobody else holds its end.
+        with far_end:
+            self._process = context.Process(target=_work, args=(far_end, start), daemon=True)
             self._process.start()
 
     def end(self) -> int | None:
-        """Wait until a process that died is gone; return its exit code, None if it is unknown."""
+        """Wait until the dead process is gone; return its exit code, None if it is unknown."""
         self.connection.close()
         self._process.join(_GRACE)
         code = self._process.exitcode
@@ -233,13 +250,14 @@ def _died(site: str, request: Message, exit_code: int | None) -> Message:
 
 
 class _LogLines(logging.Handler):
-    """Keeps what the sites log."""
+    """Collects what the sites log, until it travels with an answer."""
 
     def __init__(self) -> None:
         super().__init__()
         self._lines: list[_LogLine] = []
 
     def emit(self, record: logging.LogRecord) -> None:
+        """Keep a record as a line of text, because its arguments may not be picklable."""
         self._lines.append(_LogLine(record.name, record.levelno, self.format(record)))
 
     def take(self) -> list[_LogLine]:
@@ -250,13 +268,14 @@ class _LogLines(logging.Handler):
 
 
 def _work(connection: Connection, start: _Start) -> None:
-    """Let sites answer requests until the other end of the pipe is closed."""
+    """Answer requests as their sites until the other end of the pipe is closed."""
     begin_process(start.environment)
     log = _LogLines()
     logging.basicConfig(level=start.log_level, handlers=[log], format="%(message)s")
     key = SiteKey(start.key) if start.key else None
     algorithm = method_of(start.sites.experiment)
     clients: dict[str, Client] = {}
+    """The sites that this process holds in memory."""
     with suppress(*_GONE):
         while True:
             task: _Task = connection.recv()

@@ -24,20 +24,21 @@ from fedward.sites.site_file import ANY_SITE, NOT_SITE_FILES, Split
 from fedward.sites.split import commonest_labels, group_split
 from fedward.text import natural
 
-_TRIES = 1000
+_MOST_DRAWS = 1000
+"""Draws of the Dirichlet law before it is given up."""
 AT_LEAST = 10
-"""Training images of the smallest site."""
+"""Training images that each site must have."""
 
 
 def divide(pool: Pool, sites: int, gamma: float | None = None, seed: int = 0) -> Cut:
     """Divide a pool among ``site-1`` to ``site-N``.
 
     Args:
-        pool: what is cut.
+        pool: the images that are divided.
         sites: number of sites.
         gamma: concentration of the Dirichlet law by which each class of the training images is
             spread, see :func:`dirichlet`; None: evenly, by class.
-        seed: decides all divisions.
+        seed: determines all divisions.
 
     Raises:
         ConfigError: see :func:`dirichlet`; a site would have fewer than 10 training images.
@@ -65,8 +66,8 @@ def divide_by(pool: Pool, column: str, seed: int = 0) -> Cut:
     """Divide a pool among sites, one for each value of a column, such as a hospital's name.
 
     Sites are named by the values; images without a value are left out. A group that occurs at
-    several sites stays where it has most images, and its other images are left out: they are those
-    of another camera. Validation and test images are set apart at each site, by class.
+    several sites stays where it has most images. Its other images are left out, because they may
+    be from another camera. Validation and test images are set apart at each site, by class.
 
     Raises:
         ConfigError: there is no such column or only one value, a value cannot name a file, or a
@@ -82,7 +83,8 @@ def divide_by(pool: Pool, column: str, seed: int = 0) -> Cut:
     values = pool.columns[column]
     site_names = _site_names(value for value in values if value)
     owner = _owners(pool.groups, values, list(site_names))
-    # Each class at each site is a stratum of its own.
+    # Each class at each site is a stratum of its own. With K classes a kind is 0 to K: images of a
+    # multi-label pool that show no class are of kind K.
     strata = owner * (len(pool.classes) + 1) + pool.kinds
     strata = np.where((pool.kinds < 0) | (owner < 0), -1, strata)
     splits = whole_splits(pool, strata, seed)
@@ -103,15 +105,15 @@ def divide_by(pool: Pool, column: str, seed: int = 0) -> Cut:
 def _owners(
     groups: Sequence[str], values: Sequence[str], sites: Sequence[str]
 ) -> npt.NDArray[np.int64]:
-    """Return the index in ``sites`` of each row's value, -1 for rows that are left out."""
+    """Return the site of each row as its value's index in ``sites``; -1 for rows left out."""
     value_counts: dict[str, Counter[str]] = defaultdict(Counter)
     for group, value in zip(groups, values, strict=True):
         if value:
             value_counts[group][value] += 1
-    home = {group: counts.most_common(1)[0][0] for group, counts in value_counts.items()}
+    home_of = {group: counts.most_common(1)[0][0] for group, counts in value_counts.items()}
     index_of = {value: index for index, value in enumerate(sites)}
     owners = [
-        index_of[value] if value and home[group] == value else -1
+        index_of[value] if value and home_of[group] == value else -1
         for group, value in zip(groups, values, strict=True)
     ]
     return np.array(owners, np.int64)
@@ -124,16 +126,23 @@ def whole_splits(pool: Pool, kinds: Labels, seed: int) -> npt.NDArray[np.str_]:
     evaluated but has no label.
 
     Args:
-        pool: of N rows.
-        kinds: (N,) strata of the images that are set apart.
-        seed: decides which images are set apart.
+        pool: a pool of N rows.
+        kinds: (N,) stratum of each row; images are set apart evenly from all strata.
+        seed: determines which images are set apart.
     """
     splits = np.array(pool.splits, "<U5")
-    wanted = {"val": Split().val, "test": Split().test}
-    shares = {split: share for split, share in wanted.items() if not (splits == split).any()}
+    default_shares = {"val": Split().val, "test": Split().test}
+    shares = {}
+    for split, share in default_shares.items():
+        if not (splits == split).any():
+            shares[split] = share
     if shares:
-        known = {group for group, label in zip(pool.groups, pool.kinds, strict=True) if label >= 0}
-        rows = np.flatnonzero([name in known for name in pool.groups] & (splits == "train"))
+        labelled_groups = set()
+        for group, kind in zip(pool.groups, pool.kinds, strict=True):
+            if kind >= 0:
+                labelled_groups.add(group)
+        in_labelled_group = np.array([group in labelled_groups for group in pool.groups], np.bool_)
+        rows = np.flatnonzero(in_labelled_group & (splits == "train"))
         groups = [pool.groups[row] for row in rows]
         parts = group_split(groups, kinds[rows], [1 - sum(shares.values()), *shares.values()], seed)
         splits[rows] = np.array(["train", *shares])[parts]
@@ -146,25 +155,36 @@ def _even(pool: Pool, rows: Rows, sites: int, seed: int) -> list[Rows]:
     groups = [pool.groups[row] for row in rows]
     owner = group_split(groups, pool.kinds[rows], [1 / sites] * sites, seed)
     if pool.grouped:
-        # What remains of each class is a patient or more, and would always be at the first sites.
-        member, labels = _groups(pool, rows)
-        owner = (owner + labels[member]) % sites
+        # Groups of a class seldom divide evenly, and the first sites get those that remain. So each
+        # class starts from another site.
+        group_of_row, group_labels = _groups(pool, rows)
+        owner = (owner + group_labels[group_of_row]) % sites
     return [rows[owner == site] for site in range(sites)]
 
 
 def _spread(pool: Pool, rows: Rows, sites: int, gamma: float, seed: int) -> list[Rows]:
     """Divide rows among sites by a Dirichlet law; return the rows of each site."""
-    member, labels = _groups(pool, rows)
+    group_of_row, group_labels = _groups(pool, rows)
+    # A group may have many images: divide() checks how many a site has in the end.
     least = 1 if pool.grouped else AT_LEAST
-    parts = dirichlet(labels, sites, gamma, numpy_generator(seed, "dirichlet"), least)
-    return [rows[np.isin(member, groups)] for groups in parts]
+    parts = dirichlet(group_labels, sites, gamma, numpy_generator(seed, "dirichlet"), least)
+    return [rows[np.isin(group_of_row, groups)] for groups in parts]
 
 
 def _groups(pool: Pool, rows: Rows) -> tuple[npt.NDArray[np.int64], Labels]:
-    """Return each row's group as a number, in order of first occurrence, and each group's class."""
-    place: dict[str, int] = {}
-    member = np.array([place.setdefault(pool.groups[row], len(place)) for row in rows], np.int64)
-    return member, commonest_labels(member, pool.kinds[rows], len(place))
+    """Return the number of each row's group, and the commonest class of each group.
+
+    Groups are numbered from 0 in the order of their first rows.
+    """
+    number_of: dict[str, int] = {}
+    numbers = []
+    for row in rows:
+        group = pool.groups[row]
+        if group not in number_of:
+            number_of[group] = len(number_of)
+        numbers.append(number_of[group])
+    group_of_row = np.array(numbers, np.int64)
+    return group_of_row, commonest_labels(group_of_row, pool.kinds[rows], len(number_of))
 
 
 def _check_size(pool: Pool, cut: Cut, remedy: str) -> None:
@@ -191,9 +211,14 @@ def _site_names(values: Iterable[str]) -> dict[str, str]:
     """Return value -> site's name, in natural order of the values.
 
     The name is the value in ASCII, with hyphens for characters that file names should not have.
+
+    Raises:
+        ConfigError: there are fewer than two values, two values give the same name, or a name is
+            empty or that of another kind of file.
     """
     name_of: dict[str, str] = {}
     for value in sorted(set(values), key=natural):
+        # NFKD separates letters from their accents, which ASCII then drops.
         ascii_text = normalize("NFKD", value).encode("ascii", "ignore").decode()
         name_of[value] = re.sub(r"[^A-Za-z0-9._-]+", "-", ascii_text).strip("-.")
     names = set(name_of.values())
@@ -214,9 +239,10 @@ def dirichlet(
 ) -> list[npt.NDArray[np.int64]]:
     """Divide rows among sites whose shares of each class are drawn from Dir(gamma, ..., gamma).
 
-    Classes are divided in the order of their numbers; a site that holds ``len(labels) / sites``
-    rows or more gets none of the further classes. A small gamma gives sites of few classes, a large
-    one equal sites. To keep rows together (a patient's images), pass one row for each group.
+    Classes are divided in the order of their numbers; a site that has ``len(labels) / sites`` rows
+    or more gets none of the remaining classes. A small gamma gives each site few classes, a large
+    one makes the sites equal. To keep rows together (a patient's images), pass one row for each
+    group.
 
     Source: Li et al., ICDE 2022; the split of RSCFed's code.
 
@@ -225,8 +251,8 @@ def dirichlet(
         sites: number of sites, at least 1.
         gamma: concentration, above 0.
         rng: draws the shares and the rows.
-        at_least: rows the smallest site must have; shares are drawn again until it does, at most
-            1000 times.
+        at_least: rows that each site must have; shares are drawn again until it does, at most 1000
+            times.
 
     Returns:
         Ascending row indices of each site; together every row once.
@@ -241,14 +267,19 @@ def dirichlet(
             found=f"{sites}, {gamma}",
             remedy="Fix these.",
         )
-    for _ in range(_TRIES):
+    for _ in range(_MOST_DRAWS):
+        # owner: the site of each row; it holds for rows that are settled.
         owner = np.zeros(len(labels), np.int64)
         settled = np.zeros(len(labels), np.bool_)
         for label in np.unique(labels):
             rows = rng.permutation(np.flatnonzero(labels == label))
-            free = np.bincount(owner[settled], minlength=sites) < len(labels) / sites
-            shares = rng.dirichlet(np.full(sites, gamma)) * free
-            shares = shares / shares.sum() if shares.any() else free / free.sum()
+            has_room = np.bincount(owner[settled], minlength=sites) < len(labels) / sites
+            shares = rng.dirichlet(np.full(sites, gamma)) * has_room
+            if not shares.any():
+                # A small gamma may give all to sites without room: then those with room share it.
+                shares = has_room.astype(np.float64)
+            shares = shares / shares.sum()
+            # The unit interval is cut by the shares, and each row is the middle of an equal step.
             cuts = np.cumsum(shares)[:-1]
             owner[rows] = np.searchsorted(cuts, (np.arange(len(rows)) + 0.5) / len(rows))
             settled |= labels == label
@@ -257,6 +288,6 @@ def dirichlet(
     raise ConfigError(
         "dirichlet partition",
         expected=f"{sites} sites of at least {at_least} rows",
-        found=f"none in {_TRIES} draws from {len(labels)} rows with gamma {gamma}",
+        found=f"none in {_MOST_DRAWS} draws from {len(labels)} rows with gamma {gamma}",
         remedy="Ask for fewer sites or a larger gamma.",
     )
