@@ -128,9 +128,11 @@ def test_sites_report_patients(finished):
         if row["name"] == "accuracy"
     }
     for site in ("site-1", "site-2"):
-        assert (found[site, "val"], found[site, "test"]) == (10, 12)
+        assert found[site, "val"] == 10
+        assert found[site, "test"] == 12
     for site in ("site-3", "site-4"):
-        assert (found[site, "val"], found[site, "test"]) == (10, 12)
+        assert found[site, "val"] == 10
+        assert found[site, "test"] == 12
     for site in ("site-2", "site-4"):
         assert (
             len(
@@ -152,7 +154,8 @@ def test_an_evaluation_is_by_patient_or_by_image(finished, tmp_path, monkeypatch
             for row in rows(run, "metrics")
             if (row["site"], row["split"]) == (site, "test")
         }
-        assert (found["unit"], found["images"]) == ("patient", 12)
+        assert found["unit"] == "patient"
+        assert found["images"] == 12
         for name in ("accuracy", "auroc_macro"):
             assert found["overall"][name]["value"] == pytest.approx(logged[name])
     monkeypatch.chdir(tmp_path)

@@ -473,7 +473,8 @@ def test_bytes_count_what_travelled(tmp_path):
     opened = [
         (request, answer) for _, request, answer in inner.seen if request.meta["task"] == DECRYPT
     ]
-    assert (len(trained), len(opened)) == (3, 3)
+    assert len(trained) == 3
+    assert len(opened) == 3
     size = {array.nbytes for request, _ in trained for array in [*request.arrays.values()]}
     assert size
     (row,) = rows(tmp_path / "run", "rounds")
@@ -746,7 +747,8 @@ def test_a_resumed_run_has_no_second_sum_decrypted(tmp_path):
         if asked.meta["task"] == DECRYPT and asked.meta["round"] == 2
     ]
     first, second, third = failures(tmp_path)
-    assert (first, third) == ({}, {})
+    assert first == {}
+    assert third == {}
     assert "decrypted before an interruption" in second["site-1"]
 
 

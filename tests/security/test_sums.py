@@ -102,7 +102,8 @@ def test_the_same_images_are_told_again_and_near_ones_are_not(path):
     for near in (range(101), range(1, 100), range(131), range(5, 105)):
         finding = grant(path, RUNS[2], "oneshot", images(*near), 32, 3)
         assert finding is not None
-        assert (finding.rule, finding.kept) == ("minimum_images", False)
+        assert finding.rule == "minimum_images"
+        assert finding.kept is False
     assert grant(path, RUNS[2], "survey", images(*range(101)), 32, 3) is None, (
         "counts and sums are no difference"
     )

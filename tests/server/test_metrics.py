@@ -27,7 +27,8 @@ def samples(path: Path) -> dict[tuple[str, ...], float]:
     for family in text_string_to_metric_families(path.read_text()):
         for sample in family.samples:
             labels = dict(sample.labels)
-            assert (labels.pop("job_name"), labels.pop("job_id")) == ("my job", "1-a")
+            assert labels.pop("job_name") == "my job"
+            assert labels.pop("job_id") == "1-a"
             labels = [value for _, value in sorted(labels.items())]
             found[(sample.name, *labels)] = sample.value
     return found

@@ -55,14 +55,15 @@ def test_a_finished_run_tells_its_end(finished):
     last = rows(finished, "rounds")[-1]
     info = json.loads((finished / "run.json").read_text())
     best = json.loads((finished / "best.json").read_text())
-    assert (state["status"], state["reason"], state["method"], state["sites"]) == (
-        "finished",
-        None,
-        "fedperl",
-        3,
-    )
-    assert (state["round"], state["rounds"], state["under_way"]) == (3, 3, None)
-    assert (state["started"], state["written"]) == (info["started"], info["ended"])
+    assert state["status"] == "finished"
+    assert state["reason"] is None
+    assert state["method"] == "fedperl"
+    assert state["sites"] == 3
+    assert state["round"] == 3
+    assert state["rounds"] == 3
+    assert state["under_way"] is None
+    assert state["started"] == info["started"]
+    assert state["written"] == info["ended"]
     assert state["exchange"] == {
         key: last[key] for key in ("round", "seconds", "asked", "replied", "failed")
     }
@@ -88,10 +89,14 @@ def test_the_last_value_is_the_mean_of_the_last_evaluation(finished):
 
 def test_what_is_asked_and_not_answered_is_under_way(broken_off):
     state = progress(broken_off)
-    assert (state["status"], state["round"], state["rounds"]) == ("stopped", 2, 7)
+    assert state["status"] == "stopped"
+    assert state["round"] == 2
+    assert state["rounds"] == 7
     assert state["exchange"]["round"] == 2
     under_way = state["under_way"]
-    assert (under_way["round"], under_way["part"], under_way["asked"]) == (3, 0, SITES)
+    assert under_way["round"] == 3
+    assert under_way["part"] == 0
+    assert under_way["asked"] == SITES
     assert under_way["since"] == state["written"] >= state["committed"]
 
 
@@ -99,7 +104,9 @@ def test_a_run_that_has_just_begun_tells_what_there_is(tmp_path):
     folder = new_run(tmp_path / "run", tiny("ssfl"), SITES, "local").path
     with sole_writer(folder):
         state = progress(folder)
-    assert (state["status"], state["round"], state["rounds"]) == ("running", 0, 3)
+    assert state["status"] == "running"
+    assert state["round"] == 0
+    assert state["rounds"] == 3
     nothing = ("exchange", "under_way", "best", "last", "committed", "seconds_per_round")
     assert [state[name] for name in nothing] == [None] * len(nothing)
     assert lines(state)[0] == "ssfl: running, round 0 of 3, 3 sites"
@@ -133,7 +140,9 @@ def test_a_folder_without_an_audit_log_is_read_too(finished, tmp_path):
     folder = shutil.copytree(finished, tmp_path / "run")
     (folder / "audit.jsonl").unlink()
     state = progress(folder)
-    assert (state["round"], state["committed"], state["written"]) == (3, None, state["started"])
+    assert state["round"] == 3
+    assert state["committed"] is None
+    assert state["written"] == state["started"]
 
 
 def test_what_it_tells_can_be_sent(broken_off, finished):

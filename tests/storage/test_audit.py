@@ -110,11 +110,9 @@ def test_lines_tell_requests_answers_and_decisions(whole):
     info = json.loads((whole / "run.json").read_text())
     begun = rows[0]["details"]
     assert begun["experiment"] == digest(info["experiment"])
-    assert (begun["sites"], begun["seed"], begun["versions"]) == (
-        SITES,
-        info["seed"],
-        info["versions"],
-    )
+    assert begun["sites"] == SITES
+    assert begun["seed"] == info["seed"]
+    assert begun["versions"] == info["versions"]
     rounds = [json.loads(line) for line in (whole / "rounds.jsonl").read_text().splitlines()]
     peers = [json.loads(line) for line in (whole / "peers.jsonl").read_text().splitlines()]
     for row in rounds:
@@ -123,8 +121,10 @@ def test_lines_tell_requests_answers_and_decisions(whole):
             for event in ("asked", "answered")
         )
         assert sorted(asked["tasks"]) == row["asked"]
-        assert (asked["evaluate"], answered["evaluated"]) == (SITES, SITES)
-        assert (answered["replied"], answered["failed"]) == (row["replied"], row["failed"])
+        assert asked["evaluate"] == SITES
+        assert answered["evaluated"] == SITES
+        assert answered["replied"] == row["replied"]
+        assert answered["failed"] == row["failed"]
     for row in peers:
         decided = rows[number_of(whole, "asked", row["round"]) - 1]["details"]["decisions"]["peers"]
         assert decided["chosen"] == row["chosen"]
@@ -134,11 +134,9 @@ def test_lines_tell_requests_answers_and_decisions(whole):
 def test_states_and_results_are_named_by_their_hash(whole):
     rows = log_of(whole)
     ended, reported = (row["details"] for row in rows[-2:])
-    assert (ended["status"], ended["reason"], ended["run"]) == (
-        "finished",
-        None,
-        info_digest(read_info(whole)),
-    )
+    assert ended["status"] == "finished"
+    assert ended["reason"] is None
+    assert ended["run"] == info_digest(read_info(whole))
     left = [f"{name}.{kind}" for name in ("best", "model") for kind in ("json", "safetensors")]
     left += [
         f"{name}.jsonl" for name in ("metrics", "rounds", "peers", "binned", "queries", "bytes")
@@ -279,7 +277,8 @@ def test_an_interrupted_round_stays_in_the_audit_log_alone(tmp_path, whole, monk
         "asked",
         "answered",
     ]
-    assert (rows[1]["details"]["status"], rows[1]["details"]["reason"]) == ("failed", "interrupted")
+    assert rows[1]["details"]["status"] == "failed"
+    assert rows[1]["details"]["reason"] == "interrupted"
     assert rows[3]["details"] == {"round": 1, "state": state}
     assert rows[0]["details"] == rows[4]["details"]
     verification = verify(folder, sorted(tmp_path.glob("sites/*/answers/*.jsonl")))
@@ -1021,7 +1020,8 @@ def test_a_partial_site_log_is_checked_for_what_it_holds(folder):
     log = site_logs(folder)[0]
     log.write_text("".join(log.read_text().splitlines(keepends=True)[:2]))
     verification = verify(folder, [log])
-    assert (verification.answers, verification.later) == (2, 2)
+    assert verification.answers == 2
+    assert verification.later == 2
     assert str(verification).endswith("2 lines of sites' logs, 2 answers after their end")
 
 
