@@ -46,16 +46,16 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return run_local(uploading(), tmp_path_factory.mktemp("upload") / "run", sites=SITES)
 
 
-def told(folder: Path, name: str) -> dict[str, Any]:
+def json_of(folder: Path, name: str) -> dict[str, Any]:
     content: dict[str, Any] = json.loads((folder / f"{name}.json").read_text())
     return content
 
 
 def head_of(folder: Path, site: str) -> Mapping[str, Tensor]:
     """Return the classifier a site kept in its own folder."""
-    return site_models(folder / "sites" / site / "memory", told(folder, "run")["id"]).before(99, 0)[
-        OWN
-    ]
+    return site_models(folder / "sites" / site / "memory", json_of(folder, "run")["id"]).before(
+        99, 0
+    )[OWN]
 
 
 def by_hand(
@@ -108,14 +108,14 @@ def test_encoders_are_averaged_and_classifiers_stay_at_sites(run: Path, tmp_path
     expected = {
         (row["split"], row["name"]): row["value"] for row in measured if "/" not in row["name"]
     }
-    found = {
+    logged = {
         (row["split"], row["name"]): row["value"]
         for row in rows(run, "metrics")
         if (row["round"], row["site"]) == (3, site)
         and row["split"] != "train"
         and "/" not in row["name"]
     }
-    assert found == expected
+    assert logged == expected
 
 
 def test_sites_start_from_the_servers_classifier(tmp_path: Path) -> None:
@@ -135,8 +135,8 @@ def test_an_upload_is_what_a_phase_trains_but_the_classifier(run: Path) -> None:
         (3, {"encoder"}),
     ):
         expected = sum(model[name].nbytes for name in model if name.split(".")[0] in parts)
-        found = [row["up"] for row in rows(run, "bytes") if row["round"] == round_]
-        assert found == [expected] * 2
+        uploads = [row["up"] for row in rows(run, "bytes") if row["round"] == round_]
+        assert uploads == [expected] * 2
 
 
 @pytest.mark.parametrize(("round_", "answered"), [(2, 1), (3, 1), (3, 2)])
@@ -173,8 +173,11 @@ def test_a_classifier_that_is_sent_all_the_same_is_refused(
 
     monkeypatch.setattr(LocalTransport, "exchange", leaking)
     leaked = run_local(uploading(rounds=2), tmp_path / "run", sites=SITES)
-    told = ("(classifier., projection.)", "(classifier., mask_token, decoder., projection.)")
-    for row, withheld in zip(rows(leaked, "rounds"), told, strict=True):
+    withheld_names = (
+        "(classifier., projection.)",
+        "(classifier., mask_token, decoder., projection.)",
+    )
+    for row, withheld in zip(rows(leaked, "rounds"), withheld_names, strict=True):
         assert row["replied"] == SITES[1:]
         expected = f"expected none of what does not go up {withheld}, found classifier.bias"
         assert expected in row["failed"][SITES[0]]
@@ -206,8 +209,8 @@ def test_nothing_is_said_where_it_is_there_or_all_is_sent(
     for upload in ("encoder", "model"):
         run_local(uploading(upload=upload, rounds=2), tmp_path / upload, sites=SITES[:1])
     assert "of its own is remembered" not in caplog.text
-    assert "private" not in told(tmp_path / "model", "run")
-    assert "untrained" not in told(tmp_path / "model", "model")
+    assert "private" not in json_of(tmp_path / "model", "run")
+    assert "untrained" not in json_of(tmp_path / "model", "model")
 
 
 def test_contrast_keeps_queue_and_target_at_the_site(tmp_path: Path) -> None:
@@ -220,7 +223,7 @@ def test_under_secure_aggregation_no_classifier_is_encrypted(tmp_path: Path) -> 
     pytest.importorskip("tenseal")
     experiment = uploading(beta=1, rounds=2).model_copy(update={"secure_aggregation": True})
     sealed = run_local(experiment, tmp_path / "run", sites=SITES)
-    assert told(sealed, "run")["status"] == "finished"
+    assert json_of(sealed, "run")["status"] == "finished"
     first = initial_model(experiment)[0]
     last = StoredState(sealed / "model.safetensors")
     assert {name for name in first if torch.equal(first[name], last[name])} >= HEAD
@@ -232,10 +235,10 @@ def test_under_secure_aggregation_no_classifier_is_encrypted(tmp_path: Path) -> 
 
 
 def test_files_and_report_say_that_the_classifier_is_untrained(run: Path) -> None:
-    assert told(run, "run")["private"] == ["classifier."]
+    assert json_of(run, "run")["private"] == ["classifier."]
     for name in ("model", "best"):
-        assert set(told(run, name)["untrained"]) == HEAD
-        assert "kept" in told(run, name)["note"]
+        assert set(json_of(run, name)["untrained"]) == HEAD
+        assert "kept" in json_of(run, name)["note"]
     page = write_report(run).read_text()
     assert "The classifier in model.safetensors and best.safetensors is untrained." in page
 

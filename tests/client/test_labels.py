@@ -32,12 +32,12 @@ def images(ids: Sequence[str], labels: Sequence[int]) -> Images:
 def data(labelled: int = 0, **changes) -> SiteData:
     """Eight training images, the first of them labelled in turn."""
     none = images([], [])
-    known = IDS[:labelled]
+    labelled_ids = IDS[:labelled]
     rest = IDS[labelled:]
     return SiteData(
         "clinic",
         CLASSES,
-        images(known, [index % 2 for index in range(labelled)]),
+        images(labelled_ids, [index % 2 for index in range(labelled)]),
         images(rest, [-1] * len(rest)),
         none,
         none,
@@ -131,8 +131,8 @@ def test_a_site_file_decides_who_is_asked(tmp_path):
     file = tmp_path / "clinic.yaml"
     kinds = ("oracle", "queue", "none")
     file.write_text("kind: manifest\nfolder: .\n")
-    found = [annotators_of(data(labelled=3, annotation=kind), file) for kind in kinds]
-    assert [(len(one.labels_at_start), len(one.pool)) for one in found] == [(0, 3), (3, 8), (3, 3)]
+    annotators = [annotators_of(data(labelled=3, annotation=kind), file) for kind in kinds]
+    assert [(len(one.known), len(one.pool)) for one in annotators] == [(0, 3), (3, 8), (3, 3)]
 
 
 # --- people
@@ -268,8 +268,10 @@ def test_unused_answers_of_an_earlier_run_are_reported(tmp_path, queue, caplog):
     clinic = SiteLabels("clinic", people_of(data(labelled=1), queue), tmp_path / "memory", RUN)
     renew(clinic, 1, 2)
     renew(clinic, 2, 3, lambda ids, number: ["s7"])
-    told = [record.getMessage() for record in caplog.records if "not used" in record.getMessage()]
-    assert [text.partition(" are")[0] for text in told] == [
+    unused_answers = [
+        record.getMessage() for record in caplog.records if "not used" in record.getMessage()
+    ]
+    assert [text.partition(" are")[0] for text in unused_answers] == [
         "site clinic, round 1: 2 answers of earlier runs",
         "site clinic, round 2: 1 answers of earlier runs",
     ]

@@ -27,17 +27,17 @@ def models(value: float, **more: float) -> dict[str, dict[str, Tensor]]:
 
 def value(memory: Memory, round_: int, part: int = 0) -> float | None:
     """Return the number of the teacher known before an exchange, None if there was none."""
-    known = memory.before(round_, part)
-    return known["teacher"]["z.weight"][0, 0].item() if known else None
+    models_before = memory.before(round_, part)
+    return models_before["teacher"]["z.weight"][0, 0].item() if models_before else None
 
 
-def assert_same(found, expected) -> None:
-    assert list(found) == list(expected)
+def assert_same(actual, expected) -> None:
+    assert list(actual) == list(expected)
     for role, state in expected.items():
-        assert list(found[role]) == list(state), "a model's own order"
+        assert list(actual[role]) == list(state), "a model's own order"
         for key, tensor in state.items():
-            assert torch.equal(found[role][key], tensor)
-            assert found[role][key].dtype == tensor.dtype
+            assert torch.equal(actual[role][key], tensor)
+            assert actual[role][key].dtype == tensor.dtype
 
 
 def test_models_come_back_bit_by_bit_in_another_process(tmp_path):
@@ -62,9 +62,9 @@ def test_a_runs_folder_is_its_owners_alone(tmp_path):
 def test_what_comes_back_is_the_sites_to_change(tmp_path):
     memory = site_models(tmp_path, RUN)
     memory.save(1, 0, models(1.0))
-    known = memory.before(2, 0)
-    known["teacher"]["z.weight"].fill_(9.0)
-    known["ghost"] = models(2.0)["teacher"]
+    remembered = memory.before(2, 0)
+    remembered["teacher"]["z.weight"].fill_(9.0)
+    remembered["ghost"] = models(2.0)["teacher"]
     assert_same(memory.before(2, 0), models(1.0))
 
 
@@ -147,16 +147,16 @@ def test_an_unfinished_round_can_be_asked_for_again(tmp_path, parts, answered):
     before_round = None
     for round_ in range(1, 8):
         before_last = before_round
-        known = value(memory, round_)
-        before_round = known
+        newest_number = value(memory, round_)
+        before_round = newest_number
         for part in range(parts):
             if (answered == "last only" and part < parts - 1) or (
                 answered == "odd rounds" and round_ % 2 == 0
             ):
                 continue
-            assert value(memory, round_, part) == known
+            assert value(memory, round_, part) == newest_number
             number += 1
-            known = number
+            newest_number = number
             memory.save(round_, part, models(number))
             assert value(memory, round_) == before_round, (
                 "the server may ask for this round once more"

@@ -71,15 +71,15 @@ ANSWERS = st.lists(
 def test_counts_equal_a_naive_loop(
     truth: list[int], batches: list[list[tuple[int, int, bool]]]
 ) -> None:
-    said = [
+    with_truth = [
         (truth[image], label, keep)
         for batch in batches
         for image, label, keep in batch
         if truth[image] >= 0
     ]
-    kept = [label for _, label, keep in said if keep]
-    right = [keep for true, label, keep in said if true == label]
-    expected = ([kept.count(c) for c in range(3)], sum(right), len(said), len(right))
+    kept = [label for _, label, keep in with_truth if keep]
+    right = [keep for true, label, keep in with_truth if true == label]
+    expected = ([kept.count(c) for c in range(3)], sum(right), len(with_truth), len(right))
     assert tally_of(truth, batches).counts() == expected
 
 
@@ -112,22 +112,22 @@ def test_shares_are_those_the_sites_report(judged: Path) -> None:
     reported = {
         (r["round"], r["site"]): r["value"] for r in rows(judged, "metrics") if r["name"] == "kept"
     }
-    found = {
+    noted = {
         (row.round, site): row
         for site, rows_ in notes(judged, id_of(judged)).items()
         for row in rows_
     }
-    assert set(found) == set(reported)
-    for place, row in found.items():
+    assert set(noted) == set(reported)
+    for place, row in noted.items():
         assert row.labelled == 16
         assert sum(row.kept.values()) / row.labelled == pytest.approx(reported[place])
         assert row.kept_right <= min(row.right, sum(row.kept.values()))
-    assert 0 < sum(sum(row.kept.values()) for row in found.values()) < 16 * len(found)
+    assert 0 < sum(sum(row.kept.values()) for row in noted.values()) < 16 * len(noted)
 
 
 def test_hidden_labels_are_those_of_the_whole_site(judged: Path) -> None:
     experiment = tiny()
-    for site, told in notes(judged, id_of(judged)).items():
+    for site, site_notes in notes(judged, id_of(judged)).items():
         whole = synthetic_site(
             site, experiment.data, SyntheticData(images=40, labelled=1.0), experiment.seed
         )
@@ -138,7 +138,7 @@ def test_hidden_labels_are_those_of_the_whole_site(judged: Path) -> None:
             for name, label in zip(seen.labelled.ids, seen.labelled.labels, strict=True)
         )
         hidden = np.bincount([labels[name] for name in seen.unlabelled.ids], minlength=8).tolist()
-        assert all(list(row.hidden.values()) == hidden for row in told)
+        assert all(list(row.hidden.values()) == hidden for row in site_notes)
         assert (seen.unlabelled.labels == -1).all()
 
 
@@ -152,11 +152,11 @@ def test_accuracy_is_that_of_the_sites_own_model(tmp_path: Path) -> None:
     labels = PseudoLabelObserver(source).hidden_labels
     net = Networks(experiment, method_of(experiment), CPU).load(weights(folder))
     truth = np.array([labels[name] for name in images.ids])
-    found = classification_metrics(
+    metrics = classification_metrics(
         predict(net, Pixels.of(images, CPU)).numpy(), truth, experiment.data.classes
     )
     assert row.accuracy == pytest.approx(
-        next(each["value"] for each in found if each["name"] == "accuracy")
+        next(metric["value"] for metric in metrics if metric["name"] == "accuracy")
     )
 
 
@@ -175,11 +175,11 @@ def test_a_file_of_a_site_tells_what_its_share_hides(tmp_path: Path) -> None:
     run = run_local(
         experiment, tmp_path / "run", sites=["site-1", "site-2"], site_folders=[folder], judged=True
     )
-    found = notes(run, id_of(run))
-    assert list(found) == ["site-2"], "the other hides nothing"
+    notes_by_site = notes(run, id_of(run))
+    assert list(notes_by_site) == ["site-2"], "the other hides nothing"
     whole = load_site(folder / "site-2.yaml", experiment.data, labelled=1.0)
     counts = np.bincount(whole.labelled.labels, minlength=len(experiment.data.classes)).tolist()
-    assert list(found["site-2"][0].hidden.values()) == counts
+    assert list(notes_by_site["site-2"][0].hidden.values()) == counts
     source = DataSource("site-2", experiment, tmp_path, [folder])
     assert PseudoLabelObserver(source).hidden_labels == dict(
         zip(whole.labelled.ids, whole.labelled.labels.tolist(), strict=True)
@@ -233,21 +233,23 @@ def test_images_that_people_refused_are_not_counted(tmp_path: Path) -> None:
         list(row.hidden.values())
         == np.bincount([truth[name] for name in others], minlength=8).tolist()
     )
-    said = predict(
+    predicted = predict(
         networks.load(update.model), Pixels.of(data.unlabelled.named(others), CPU)
     ).argmax(dim=1)
-    assert row.accuracy == pytest.approx(np.mean([truth[name] for name in others] == said.numpy()))
+    assert row.accuracy == pytest.approx(
+        np.mean([truth[name] for name in others] == predicted.numpy())
+    )
 
 
 def test_findings_have_no_such_numbers_and_train_as_without(tmp_path: Path) -> None:
     sites = write_findings(tmp_path)
     experiment = chest("ssfl", options={"rounds": 1})
     names = ["site-1", "site-2"]
-    told, other = (
+    observed, unobserved = (
         run_local(
             experiment, tmp_path / f"{judged}", sites=names, site_folders=[sites], judged=judged
         )
         for judged in (True, False)
     )
-    assert_equal(weights(told), weights(other))
-    assert notes(told, id_of(told)) == {}
+    assert_equal(weights(observed), weights(unobserved))
+    assert notes(observed, id_of(observed)) == {}

@@ -167,12 +167,12 @@ def test_a_site_answers_from_as_many_processes_as_its_file_says(
     file.write_text(file.read_text().replace("processes: 2", "processes: 1"))
     one = new_client(case.site, twice, tmp_path / "one", [sites], device="cpu")
     expected = one.handle(request(one, case.task))
-    found = two.handle(request(two, case.task))
-    assert "error" not in found.meta
-    assert found.meta["metrics"] == expected.meta["metrics"]
-    assert list(found.arrays) == list(expected.arrays)
+    answer = two.handle(request(two, case.task))
+    assert "error" not in answer.meta
+    assert answer.meta["metrics"] == expected.meta["metrics"]
+    assert list(answer.arrays) == list(expected.arrays)
     for name, array in expected.arrays.items():
-        np.testing.assert_allclose(found.arrays[name], array, rtol=0, atol=TOLERANCE, err_msg=name)
+        np.testing.assert_allclose(answer.arrays[name], array, rtol=0, atol=TOLERANCE, err_msg=name)
     (remembered,) = (tmp_path / "two" / "memory").rglob("*.safetensors")
     (teacher,) = (tmp_path / "one" / "memory").rglob("*.safetensors")
     assert_close(StoredState(remembered), StoredState(teacher))

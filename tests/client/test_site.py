@@ -279,7 +279,7 @@ def test_the_phases_of_a_round_share_the_sites_memory(tmp_path, monkeypatch):
     )
     inputs = [item for item in seen if isinstance(item, RoundInputs)]
     assert len(inputs) == 2
-    assert all(each.memory is memory for each in inputs)
+    assert all(phase_inputs.memory is memory for phase_inputs in inputs)
 
 
 # --- draws
@@ -289,25 +289,25 @@ def test_parts_of_a_round_draw_other_numbers(tmp_path):
     experiment = tiny("ssfl")
     site = new_client("site-1", experiment, tmp_path)
     model = start(experiment)
-    found = [site.learner.train(model, [], 2, part=part)[0] for part in (0, 1, 2)]
-    assert moved(found[0], found[1])
-    assert moved(found[1], found[2])
-    assert moved(found[0], found[2])
-    assert same(found[1], site.learner.train(model, [], 2, part=1)[0])
-    assert same(found[0], site.learner.train(model, [], 2)[0])
+    trained = [site.learner.train(model, [], 2, part=part)[0] for part in (0, 1, 2)]
+    assert moved(trained[0], trained[1])
+    assert moved(trained[1], trained[2])
+    assert moved(trained[0], trained[2])
+    assert same(trained[1], site.learner.train(model, [], 2, part=1)[0])
+    assert same(trained[0], site.learner.train(model, [], 2)[0])
 
 
 def test_the_global_generator_is_left_alone(tmp_path):
     experiment = tiny("ssfl")
     site = new_client("site-1", experiment, tmp_path)
     model = start(experiment)
-    found = []
+    trained = []
     for seed in (1, 2):
         torch.manual_seed(seed)
         chance = torch.get_rng_state()
-        found.append(site.learner.train(model, [], 1)[0])
+        trained.append(site.learner.train(model, [], 1)[0])
         assert torch.equal(torch.get_rng_state(), chance)
-    assert same(*found)
+    assert same(*trained)
 
 
 def test_peers_of_an_earlier_request_do_not_stay(tmp_path):

@@ -35,8 +35,10 @@ FILE = "{kind: npz, file: images.npz, labels: {0: A, 1: B, 2: C}}"
 def test_one_missing_site_file_gives_no_synthetic_images(tmp_path: Path) -> None:
     (tmp_path / "hospital-a.yaml").write_text(FILE)
     source = DataSource("site-1", tiny("fedavg"), tmp_path, (tmp_path,), synthetic=SyntheticSites())
-    found = r"expected a file site-1.yaml in one of .*no site's file at all.*found hospital-a.yaml"
-    with pytest.raises(ConfigError, match=found):
+    refusal = (
+        r"expected a file site-1.yaml in one of .*no site's file at all.*found hospital-a.yaml"
+    )
+    with pytest.raises(ConfigError, match=refusal):
         source.read(class_totals=False)
 
 

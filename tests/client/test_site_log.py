@@ -417,14 +417,14 @@ def test_other_settings_are_refused_with_both_named(site, task):
 @pytest.mark.parametrize("theirs", [{"fedward": "0.0.1"}, {}, None, "1", {"fedward": 7}])
 def test_another_version_is_refused_with_both_named(site, theirs):
     text = refusal(site, request(versions=theirs))
-    found = (
+    server_version = (
         theirs.get("fedward")
         if isinstance(theirs, dict) and isinstance(theirs.get("fedward"), str)
         else "none"
     )
     assert (
         f"version of fedward: expected {versions()['fedward']}, as here, "
-        f"found {found} at the server" in text
+        f"found {server_version} at the server" in text
     )
 
 

@@ -25,37 +25,37 @@ BASE: list[Held] = [
 ]
 
 
-def told(folder: Path, held: Sequence[Held], **file: Any) -> dict[str, Any]:
+def survey_at(folder: Path, held: Sequence[Held], **file: Any) -> dict[str, Any]:
     path = write_hospital(folder, held, **file)
     return survey_file(path, load_site(path, SPEC, labelled=1.0))
 
 
 def test_a_survey_by_hand(tmp_path: Path) -> None:
-    found = told(tmp_path / "here", BASE, survey_columns=["camera"])
-    assert found["labelled"] == [5, 10, 0]
-    assert found["unlabelled"] == 5
-    assert found["val"] == [0, 0, 0]
-    assert found["test"] == [5, 10, 0]
-    assert found["patients"] == [25, 0, 15]
-    assert found["sizes"] == [{"width": 40, "height": 30, "images": 40}]
-    assert found["sides"] == [40, 0, 0, 0, 0, 0, 0, 0]
-    assert found["grey"] == 0
-    assert found["colour"] == 40
-    assert found["repeated"] == 0
-    assert found["columns"] == {"camera": {"X": 10, "Y": 30}}, "12 and 28 of 40"
+    survey = survey_at(tmp_path / "here", BASE, survey_columns=["camera"])
+    assert survey["labelled"] == [5, 10, 0]
+    assert survey["unlabelled"] == 5
+    assert survey["val"] == [0, 0, 0]
+    assert survey["test"] == [5, 10, 0]
+    assert survey["patients"] == [25, 0, 15]
+    assert survey["sizes"] == [{"width": 40, "height": 30, "images": 40}]
+    assert survey["sides"] == [40, 0, 0, 0, 0, 0, 0, 0]
+    assert survey["grey"] == 0
+    assert survey["colour"] == 40
+    assert survey["repeated"] == 0
+    assert survey["columns"] == {"camera": {"X": 10, "Y": 30}}, "12 and 28 of 40"
     dark = int(70 / 255 * 20)
     bright = int(170 / 255 * 20)
-    assert {place: count for place, count in enumerate(found["brightness"]) if count} == {
+    assert {place: count for place, count in enumerate(survey["brightness"]) if count} == {
         dark: 10,
         bright: 30,
     }
-    assert sum(found["contrast"]) == 40
-    assert found["contrast"][1] == 40, "10 of 255 grey values around the mean"
-    assert json.loads(json.dumps(found)) == found
+    assert sum(survey["contrast"]) == 40
+    assert survey["contrast"][1] == 40, "10 of 255 grey values around the mean"
+    assert json.loads(json.dumps(survey)) == survey
 
 
 def test_a_site_tells_of_no_column_unless_its_file_names_it(tmp_path: Path) -> None:
-    assert told(tmp_path / "here", BASE)["columns"] == {}
+    assert survey_at(tmp_path / "here", BASE)["columns"] == {}
     for column in ("sample_id", "group", "image"):
         path = write_hospital(tmp_path / column, BASE, survey_columns=[column])
         with pytest.raises(
@@ -63,7 +63,7 @@ def test_a_site_tells_of_no_column_unless_its_file_names_it(tmp_path: Path) -> N
         ):
             load_site(path, SPEC)
     with pytest.raises(DataError, match="missing: scanner"):
-        told(tmp_path / "none", BASE, survey_columns=["scanner"])
+        survey_at(tmp_path / "none", BASE, survey_columns=["scanner"])
 
 
 def test_images_in_two_splits_are_counted(tmp_path: Path) -> None:
@@ -92,7 +92,7 @@ def test_rare_classes_are_in_no_count(tmp_path: Path, split: str, label: str) ->
     base = [row for row in BASE if row[0] or label]
     surveys = {
         json.dumps(
-            told(
+            survey_at(
                 tmp_path / f"{count}",
                 [*base, (label, split, count, 230, "z*", "Z")],
                 survey_columns=["camera"],
@@ -101,7 +101,7 @@ def test_rare_classes_are_in_no_count(tmp_path: Path, split: str, label: str) ->
         for count in range(5)
     }
     assert len(surveys) == 1
-    five = told(
+    five = survey_at(
         tmp_path / "5", [*base, (label, split, 5, 230, "z*", "Z")], survey_columns=["camera"]
     )
     assert five["columns"]["camera"]["Z"] == 5
@@ -118,7 +118,8 @@ def test_a_hidden_label_makes_no_image_common(tmp_path: Path, labelled: Any) -> 
     rare = [("DF", "train", count, 230, "z*", "Z") for count in range(6)]
     wanted: dict[str, Any] = {"labelled": labelled, "survey_columns": ["camera"]}
     surveys = [
-        json.dumps(told(tmp_path / f"{n}", [*BASE, held], **wanted)) for n, held in enumerate(rare)
+        json.dumps(survey_at(tmp_path / f"{n}", [*BASE, held], **wanted))
+        for n, held in enumerate(rare)
     ]
     assert len(set(surveys[:5])) == 1
     assert surveys[5] != surveys[0]
@@ -129,10 +130,10 @@ def test_a_share_of_labels_is_counted_as_such(tmp_path: Path) -> None:
 
     9 hidden labels and 6 images without a label are 15.
     """
-    found = told(tmp_path / "half", BASE, labelled=0.5)
-    assert found["labelled"] == [0, 5, 0]
-    assert found["unlabelled"] == 15
-    named = told(tmp_path / "named", BASE, labelled=[f"s{number}" for number in range(6)])
+    half = survey_at(tmp_path / "half", BASE, labelled=0.5)
+    assert half["labelled"] == [0, 5, 0]
+    assert half["unlabelled"] == 15
+    named = survey_at(tmp_path / "named", BASE, labelled=[f"s{number}" for number in range(6)])
     assert named["labelled"] == [5, 0, 0]
     assert named["unlabelled"] == 15
 
@@ -163,8 +164,8 @@ def cameras(*images: int) -> dict[str, int]:
 def test_totals_do_not_tell_how_many_are_few(images: int) -> None:
     """Of N images, known as from a training, some have the last of one to three cameras."""
     for first in ((), (8,), (5, 7)):
-        left = images - sum(first)
-        surveys = [cameras(*first, left - few, few) for few in range(5)]
+        last_two = images - sum(first)
+        surveys = [cameras(*first, last_two - few, few) for few in range(5)]
         assert all(survey == surveys[0] for survey in surveys)
         assert [*surveys[0]] == [*"ABC"[: len(first) + 1]]
         assert sum(surveys[0].values()) == 5 * ((images + 2) // 5)
@@ -198,13 +199,13 @@ def test_every_count_and_difference_is_in_fives(seed: int) -> None:
         )
         for name in ids
     }
-    found = survey_of(data, facts, ["camera"])
-    sizes = found.pop("sizes")
+    survey = survey_of(data, facts, ["camera"])
+    sizes = survey.pop("sizes")
     assert not [
-        number for number in [*numbers(found), *(size["images"] for size in sizes)] if number % 5
+        number for number in [*numbers(survey), *(size["images"] for size in sizes)] if number % 5
     ]
-    totals = [sum(found[name]) for name in ("labelled", "val", "test")]
-    assert sum(found["brightness"]) >= sum(totals) + found["unlabelled"]
+    totals = [sum(survey[name]) for name in ("labelled", "val", "test")]
+    assert sum(survey["brightness"]) >= sum(totals) + survey["unlabelled"]
 
 
 def test_an_image_apart_is_told_with_its_neighbours() -> None:
@@ -246,7 +247,7 @@ def test_many_images_of_few_patients_are_few(tmp_path: Path) -> None:
         ("DF", "train", 3, 230 - 10 * patient, f"z{patient}", f"Z{patient}") for patient in range(4)
     ]
     surveys = [
-        told(tmp_path / f"{n}", more, survey_columns=["camera"])
+        survey_at(tmp_path / f"{n}", more, survey_columns=["camera"])
         for n, more in enumerate((BASE, [*BASE, held], [*BASE, *few]))
     ]
     assert surveys[0] == surveys[1] == surveys[2]
@@ -260,8 +261,8 @@ def test_slices_of_one_volume_are_one_patient(tmp_path: Path) -> None:
         data = SiteData(
             "here", CLASSES, Images(ids, pixels, np.zeros(60, np.int64)), none, none, none
         )
-        facts = {f"scan{number}": Fact(told=("CT",)) for number in range(volumes)}
-        found = survey_of(data, facts, ["kind"])
-        assert found["labelled"] == [expected, 0, 0]
-        assert sum(found["columns"]["kind"].values()) == expected
-        assert found["sizes"] == []
+        facts = {f"scan{number}": Fact(survey_at=("CT",)) for number in range(volumes)}
+        survey = survey_of(data, facts, ["kind"])
+        assert survey["labelled"] == [expected, 0, 0]
+        assert sum(survey["columns"]["kind"].values()) == expected
+        assert survey["sizes"] == []

@@ -66,7 +66,7 @@ def request(experiment, round_: int, task: str, seed: int) -> wire.Message:
     ]
 
 
-def known(folder: Path, round_: int) -> dict[str, int]:
+def labels_after(folder: Path, round_: int) -> dict[str, int]:
     return json.loads((folder / "memory" / RUN / f"{round_:05d}-000.json").read_text())["labels"]
 
 
@@ -86,8 +86,8 @@ def test_a_query_takes_the_highest_entropy_of_both_models(tmp_path):
     sent = [request(experiment, 1, "train", 5), request(experiment, 2, "query", 6)]
     first, second = (site.handle(message) for message in sent)
     assert "error" not in second.meta
-    initial = known(tmp_path, 1)
-    after = known(tmp_path, 2)
+    initial = labels_after(tmp_path, 1)
+    after = labels_after(tmp_path, 2)
     given = site.data.labelled
     truth = dict(zip(given.ids, given.labels.tolist(), strict=True))
     assert initial == {name: truth[name] for name in initial}
@@ -115,10 +115,10 @@ def test_a_random_query_draws_and_looks_at_no_model(tmp_path, monkeypatch):
     site = new_client("site-1", experiment, tmp_path)
     for message in (request(experiment, 1, "train", 5), request(experiment, 2, "query", 6)):
         assert "error" not in site.handle(message).meta
-    initial = known(tmp_path, 1)
+    initial = labels_after(tmp_path, 1)
     rest = sorted(name for name in site.data.labelled.ids if name not in initial)
     order = torch.randperm(len(rest), generator=torch_generator(3, "site-1", "query", 2)).tolist()
-    assert set(known(tmp_path, 2)) - set(initial) == {rest[index] for index in order[:5]}
+    assert set(labels_after(tmp_path, 2)) - set(initial) == {rest[index] for index in order[:5]}
     assert not list((tmp_path / "memory" / RUN).glob("*.safetensors")), (
         "no sampler here needs the own model"
     )
@@ -130,7 +130,7 @@ def test_the_first_labels_are_the_same_for_all_samplers(tmp_path, sampler):
     for folder, name in zip(folders, ["fedal", sampler], strict=True):
         experiment = active(sampler=name)
         new_client("site-1", experiment, folder).handle(request(experiment, 1, "train", 5))
-    assert known(folders[0], 1) == known(folders[1], 1)
+    assert labels_after(folders[0], 1) == labels_after(folders[1], 1)
 
 
 def test_a_late_site_is_told_the_global_model_replaces_its_own(tmp_path, caplog):
@@ -157,7 +157,7 @@ def test_only_counts_of_labels_leave_the_site(tmp_path):
     assert answer.meta["labelled"] == 5
     assert answer.meta["unlabelled"] == 19
     text = json.dumps(answer.meta)
-    assert not any(name in text for name in known(tmp_path, 1))
+    assert not any(name in text for name in labels_after(tmp_path, 1))
 
 
 @pytest.fixture
@@ -190,7 +190,7 @@ def test_what_the_filter_refuses_is_not_asked_about(tmp_path, refused, caplog, s
     assert pool.features.shape == (19, 256)
     assert len(pool.labelled) == 5
     names = sorted(pool.ids)
-    assert set(known(tmp_path, 2)) - set(known(tmp_path, 1)) == set(names[16:])
+    assert set(labels_after(tmp_path, 2)) - set(labels_after(tmp_path, 1)) == set(names[16:])
     assert answer.meta["label_counts"] == {
         "asked": 3,
         "bought": 8,
@@ -249,9 +249,9 @@ def test_a_site_away_at_the_last_query_asks_alone_afterwards(straight, tmp_path,
 
     def away(self: LocalTransport, requests: dict, timeout: int, deliver: Callable) -> None:
         requests = {
-            site: each
-            for site, each in requests.items()
-            if (site, each.meta["round"]) != ("site-6", 3)
+            site: message
+            for site, message in requests.items()
+            if (site, message.meta["round"]) != ("site-6", 3)
         }
         exchange(self, requests, timeout, deliver)
 

@@ -187,8 +187,8 @@ def test_a_run_of_another_base_is_not_continued(tmp_path: Path) -> None:
 
 def request(experiment: Experiment, base: str | None, **arrays: Any) -> Message:
     exchange = Exchange(1, initial_model(experiment).state, {SITES[0]: ClientTask("train")})
-    told = facts(experiment) | ({"base": base} if base else {})
-    message = task_requests(exchange, models_by_site(exchange, [], dict), [], told)[SITES[0]]
+    with_base = facts(experiment) | ({"base": base} if base else {})
+    message = task_requests(exchange, models_by_site(exchange, [], dict), [], with_base)[SITES[0]]
     return Message(message.meta, {**message.arrays, **arrays})
 
 
@@ -197,13 +197,13 @@ def request(experiment: Experiment, base: str | None, **arrays: Any) -> Message:
     "a server whose frozen encoder is another, or that names none",
     "the site refuses in words that say what must be the same, and trains nothing",
 )
-@pytest.mark.parametrize("told", ["0" * 64, None])
-def test_a_site_with_another_base_refuses(told: str | None, tmp_path: Path) -> None:
+@pytest.mark.parametrize("servers_base", ["0" * 64, None])
+def test_a_site_with_another_base_refuses(servers_base: str | None, tmp_path: Path) -> None:
     experiment = frozen("head")
-    answer = new_client(SITES[0], experiment, tmp_path).handle(request(experiment, told))
+    answer = new_client(SITES[0], experiment, tmp_path).handle(request(experiment, servers_base))
     base = initial_model(experiment).base
     assert (
-        f"net small_cnn_gn, its frozen part: expected SHA-256 {told}, found {base}"
+        f"net small_cnn_gn, its frozen part: expected SHA-256 {servers_base}, found {base}"
         in answer.meta["error"]
     )
     assert not answer.arrays

@@ -26,10 +26,10 @@ def test_ordinary_hospitals_count_as_before(method: str, tmp_path: Path) -> None
     isolated = {"labelled": 1.0, "isolated": True} if method == "isofed" else {"labelled": 0.5}
     images = SyntheticData(images=80, **isolated)
     experiment = hospital(method, options=options).model_copy(update={"synthetic": images})
-    found = []
+    models = []
     for replies in (3, 1):
         job = experiment.model_copy(update={"minimum_replies": replies})
         folder = run_local(job, tmp_path / str(replies), sites=SITES[method])
         assert all(len(row["replied"]) >= 3 for row in rows(folder, "rounds"))
-        found.append(weights(folder))
-    assert_equal(*found)
+        models.append(weights(folder))
+    assert_equal(*models)

@@ -118,8 +118,8 @@ def run(folder: Path, **options: Any) -> Path:
 def test_a_new_method_needs_no_line_of_the_runtime(tmp_path: Path) -> None:
     folder = run(tmp_path / "run")
     assert RunFolder.reopen(folder).finished
-    told = {row["name"] for row in rows(folder, "metrics") if row["split"] == "train"}
-    assert told == {
+    names = {row["name"] for row in rows(folder, "metrics") if row["split"] == "train"}
+    assert names == {
         "loss",
         "loss_error",
         "loss_l1",

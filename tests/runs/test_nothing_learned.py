@@ -27,7 +27,7 @@ HALF_HAVE_LABELS = SyntheticData(images=40, labelled=1.0, isolated=True)
 
 
 @pytest.mark.parametrize(
-    ("method", "options", "rounds", "found"),
+    ("method", "options", "rounds", "reason"),
     [
         ("fedavg", {}, 2, "no site has labels"),
         ("ssfl", {"threshold": 1.0}, 4, "no site has labels"),
@@ -37,11 +37,11 @@ HALF_HAVE_LABELS = SyntheticData(images=40, labelled=1.0, isolated=True)
         ("selffed", {"warm_up": 0}, 4, "no site has labels"),
     ],
 )
-def test_a_run_without_any_label_fails_and_says_so(tmp_path, method, options, rounds, found):
+def test_a_run_without_any_label_fails_and_says_so(tmp_path, method, options, rounds, reason):
     """Whether it ends before three rounds in a row were in vain, or by them."""
     run = tmp_path / "run"
     experiment = tiny(method, synthetic=NO_LABELS, options={"rounds": rounds, **options})
-    with pytest.raises(RunError, match=found):
+    with pytest.raises(RunError, match=reason):
         run_local(experiment, run, sites=SITES)
     info = json.loads((run / "run.json").read_text())
     assert info["status"] == "failed"
@@ -97,17 +97,17 @@ def test_a_site_that_keeps_no_pseudo_label_takes_no_step(tmp_path):
 def test_a_site_without_a_step_is_outside_mean_and_peers(tmp_path, method):
     """The mean of all is that of the others, bit for bit, BatchNorm's statistics included."""
     options = {"rounds": 3, "threshold": 1.0, "participants": None, "largest_share": 1.0}
-    found = {}
+    models = {}
     for name, sites in (("with", SITES), ("without", ["site-1", "site-9"])):
         run = run_local(
             tiny(method, synthetic=HALF_HAVE_LABELS, options=options), tmp_path / name, sites=sites
         )
-        found[name] = StoredState(run / "model.safetensors")
-    assert list(found["with"]) == list(found["without"])
+        models[name] = StoredState(run / "model.safetensors")
+    assert list(models["with"]) == list(models["without"])
     differ = [
         key
-        for key, tensor in found["with"].items()
-        if not torch.equal(tensor, found["without"][key])
+        for key, tensor in models["with"].items()
+        if not torch.equal(tensor, models["without"][key])
     ]
     assert not differ
     for row in rows(tmp_path / "with", "rounds"):
@@ -116,10 +116,10 @@ def test_a_site_without_a_step_is_outside_mean_and_peers(tmp_path, method):
     for row in rows(tmp_path / "with", "peers"):
         assert row["sites"] == ["site-1", "site-9"]
         assert not any("site-2" in peers for peers in row["chosen"].values())
-    told = [
+    shares_kept = [
         row
         for row in rows(tmp_path / "with", "metrics")
         if (row["site"], row["name"]) == ("site-2", "kept")
     ]
-    assert [row["value"] for row in told] == [0.0] * 3, "its log says why"
+    assert [row["value"] for row in shares_kept] == [0.0] * 3, "its log says why"
     assert RunFolder.reopen(tmp_path / "with").finished

@@ -70,14 +70,16 @@ def write_site(folder: Path, name: str, numbers: Sequence[Sequence[int]], seed: 
     return folder
 
 
-def measured(experiment: Experiment, folder: Path, own: Path, name: str = "site-1") -> Message:
+def measured(
+    experiment: Experiment, folder: Path, site_folder: Path, name: str = "site-1"
+) -> Message:
     """What a site with a file answers to an honest request."""
     first = initial_model(experiment)
     asked = requests(experiment, Exchange(1, first.state, {name: ClientTask("measure")}), [name])[
         name
     ]
     asked = Message({**asked.meta, "base": first.base}, asked.arrays)
-    return new_client(name, experiment, own, [folder]).answer(asked)
+    return new_client(name, experiment, site_folder, [folder]).answer(asked)
 
 
 def head(run: Path) -> list[Tensor]:
@@ -122,14 +124,14 @@ def test_sites_make_the_head_of_their_features(tmp_path: Path) -> None:
     write_site(tmp_path / "one", "site-1", whole)
     write_site(tmp_path / "two", "site-1", [range(5), range(5, 20), []], seed=1)
     write_site(tmp_path / "two", "site-2", [range(5, 12), range(5), range(8)], seed=2)
-    found = []
+    heads = []
     for name, sites in (("one", 1), ("two", 2)):
         names = [f"site-{number}" for number in range(1, sites + 1)]
         run = run_local(
             at_hospitals(), tmp_path / f"run-{name}", sites=names, site_folders=[tmp_path / name]
         )
-        found.append(head(run))
-    for a, b in zip(*found, strict=True):
+        heads.append(head(run))
+    for a, b in zip(*heads, strict=True):
         torch.testing.assert_close(a, b, rtol=1e-3, atol=1e-3 * float(b.abs().max()))
     client = new_client("site-1", at_hospitals(), tmp_path / "own", [tmp_path / "one"])
     part = client.learner.images["labelled"]
@@ -137,7 +139,7 @@ def test_sites_make_the_head_of_their_features(tmp_path: Path) -> None:
     y = part.labels
     hot = torch.nn.functional.one_hot(y, 3).double()
     by_hand = discriminant(hot.mean(dim=0), hot.T @ x / 40, x.T @ x / 40, 0.2)
-    for a, expected in zip(found[0], by_hand, strict=True):
+    for a, expected in zip(heads[0], by_hand, strict=True):
         torch.testing.assert_close(
             a.double(), expected, rtol=1e-3, atol=1e-3 * float(expected.abs().max())
         )
@@ -167,9 +169,9 @@ def test_only_labelled_images_are_encoded(tmp_path: Path, monkeypatch: pytest.Mo
     encode = Encoder._encoded
 
     def counted(self: Encoder, *arguments: Any) -> Any:
-        found = encode(self, *arguments)
-        rows_of.append(len(found))
-        return found
+        encoded = encode(self, *arguments)
+        rows_of.append(len(encoded))
+        return encoded
 
     monkeypatch.setattr(Encoder, "_encoded", counted)
     client = new_client(SITES[0], oneshot(), tmp_path)

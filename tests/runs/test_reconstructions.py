@@ -145,9 +145,9 @@ def test_a_broken_file_ends_a_run_before_its_first_round(tmp_path: Path) -> None
 def test_pixels_are_rounded_and_grey_pictures_stay_grey(tmp_path: Path, channels: int) -> None:
     values = torch.tensor([[0.0, 0.4999 / 255, 0.5001 / 255], [254.6 / 255, 1.0, 1.7]])
     save_pictures(tmp_path, {"original": values.expand(1, channels, 2, 3)}, {"round": 1})
-    found = picture(tmp_path, 1, "original")
-    assert found.shape == ((2, 3, 3) if channels == 3 else (2, 3))
-    assert found.reshape(6, -1)[:, 0].tolist() == [0, 0, 1, 255, 255, 255]
+    pixels = picture(tmp_path, 1, "original")
+    assert pixels.shape == ((2, 3, 3) if channels == 3 else (2, 3))
+    assert pixels.reshape(6, -1)[:, 0].tolist() == [0, 0, 1, 255, 255, 255]
 
 
 def test_pictures_of_a_round_run_again_replace_those_before(tmp_path: Path) -> None:

@@ -342,15 +342,15 @@ def test_the_server_learns_from_no_test_image(tmp_path: Path) -> None:
     )
     public = public_images(from_files(), tmp_path / "cache", [tmp_path])
     public.require({"training"})
-    expected = {
+    not_for_testing = {
         image.tobytes() for split in ("train", "val") for image in images[f"{split}_images"]
     }
-    found = {
+    trained_on = {
         image.permute(1, 2, 0).numpy().tobytes()
         for image in public.learner.images["all"].pixels.cpu()
     }
     assert public.number == 11
-    assert found == expected
+    assert trained_on == not_for_testing
 
 
 def test_a_server_file_without_images_to_learn_from_is_refused(tmp_path: Path) -> None:

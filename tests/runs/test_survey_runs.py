@@ -172,8 +172,8 @@ def test_a_survey_needs_the_sites_word(files: Path, tmp_path: Path) -> None:
         refused = client_of(tmp_path / f"{number}", files, "site-1", policy, job)(message).meta
         assert refused["refused"]
         assert "surveys: none, the job asks what this site's images are" in refused["error"]
-    told = client_of(tmp_path / "told", files, "site-1", Policy(surveys=True), job)(message).meta
-    assert told["survey"]["labelled"] == [0, 30, 0]
+    allowed = client_of(tmp_path / "allowed", files, "site-1", Policy(surveys=True), job)(message).meta
+    assert allowed["survey"]["labelled"] == [0, 30, 0]
 
 
 @pytest.mark.proves(

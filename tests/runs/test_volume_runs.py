@@ -122,17 +122,17 @@ def finished(tmp_path_factory):
 
 def test_sites_report_patients(finished):
     run, root, _ = finished
-    found = {
+    patients = {
         (row["site"], row["split"]): row["n"]
         for row in rows(run, "metrics")
         if row["name"] == "accuracy"
     }
     for site in ("site-1", "site-2"):
-        assert found[site, "val"] == 10
-        assert found[site, "test"] == 12
+        assert patients[site, "val"] == 10
+        assert patients[site, "test"] == 12
     for site in ("site-3", "site-4"):
-        assert found[site, "val"] == 10
-        assert found[site, "test"] == 12
+        assert patients[site, "val"] == 10
+        assert patients[site, "test"] == 12
     for site in ("site-2", "site-4"):
         assert (
             len(
@@ -148,16 +148,16 @@ def test_an_evaluation_is_by_patient_or_by_image(finished, tmp_path, monkeypatch
     run, root, _ = finished
     model = fedward.load_model(run)
     for site in ("site-1", "site-3", "site-4"):
-        found = evaluate(model, root / "sites" / f"{site}.yaml")
+        evaluation = evaluate(model, root / "sites" / f"{site}.yaml")
         logged = {
             row["name"]: row["value"]
             for row in rows(run, "metrics")
             if (row["site"], row["split"]) == (site, "test")
         }
-        assert found["unit"] == "patient"
-        assert found["images"] == 12
+        assert evaluation["unit"] == "patient"
+        assert evaluation["images"] == 12
         for name in ("accuracy", "auroc_macro"):
-            assert found["overall"][name]["value"] == pytest.approx(logged[name])
+            assert evaluation["overall"][name]["value"] == pytest.approx(logged[name])
     monkeypatch.chdir(tmp_path)
     assert (
         cli.main(["evaluate", str(run), str(root / "sites" / "site-2.yaml"), "--by", "image"]) == 0
@@ -244,6 +244,6 @@ def test_no_header_and_no_group_leaves_a_site(finished, capfd):
         evaluate(fedward.load_model(run), root / "sites" / f"site-{site}.yaml") for site in (3, 4)
     ]
     written = b"".join(path.read_bytes() for path in sorted(run.rglob("*")) if path.is_file())
-    told = "".join((*messages, json.dumps(evaluated), *capfd.readouterr())).encode()
+    sent_and_printed = "".join((*messages, json.dumps(evaluated), *capfd.readouterr())).encode()
     assert len(messages) > 8
-    assert not any(text.encode() in written + told for text in (SECRET, UID))
+    assert not any(text.encode() in written + sent_and_printed for text in (SECRET, UID))

@@ -882,9 +882,9 @@ def adding(counts: dict[str, int]):
     """Return what adds a site's update, as if it had these many steps."""
     add = EncryptedTransport._add
 
-    def as_many(self, total, said, answer, task):
-        add(self, total, said, answer, task)
-        total.weights[-1] = counts[said.site]
+    def as_many(self, total, reply, answer, task):
+        add(self, total, reply, answer, task)
+        total.weights[-1] = counts[reply.site]
 
     return as_many
 

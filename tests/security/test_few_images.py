@@ -59,9 +59,9 @@ def by_weight_decay(**options: Any) -> Experiment:
 @pytest.mark.parametrize("job", [by_proximal_term, by_weight_decay])
 def test_the_measure_finds_two_images(job, tmp_path):
     """At a site that allows everything, in batches of two."""
-    found = explained(job(batch=2), tmp_path, OPEN, task="supervised")
-    assert found.own > 0.99
-    assert found.excess > 0.8
+    explanation = explained(job(batch=2), tmp_path, OPEN, task="supervised")
+    assert explanation.own > 0.99
+    assert explanation.excess > 0.8
 
 
 def test_best_cosine_by_hand():
@@ -85,9 +85,9 @@ def test_best_cosine_by_hand():
 )
 @pytest.mark.parametrize("job", [by_proximal_term, by_weight_decay])
 def test_steps_that_forget_are_refused(job, tmp_path):
-    rules = {found.rule for found in refused_by_default(job())}
+    rules = {finding.rule for finding in refused_by_default(job())}
     assert rules == {"maximum_forgetting", "maximum_clip"}
-    assert {found.rule for found in refused_by_default(job(clip_gradient=5.0))} == {
+    assert {finding.rule for finding in refused_by_default(job(clip_gradient=5.0))} == {
         "maximum_forgetting"
     }
     with pytest.raises(
@@ -153,7 +153,7 @@ def test_no_image_or_pair_stands_out_at_a_limit(name):
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", [11, 12])
 def test_a_search_finds_no_settings_by_which_images_stand_out(seed):
-    assert max(found.excess for found, _ in search(seed, 100, DEFAULT)) < STANDS_OUT
+    assert max(explanation.excess for explanation, _ in search(seed, 100, DEFAULT)) < STANDS_OUT
 
 
 def test_every_clinical_job_clips():
@@ -164,5 +164,5 @@ def test_every_clinical_job_clips():
     assert clips == {"ssfl": 100.0, "isofed": None}, "isofed's own default is 5"
     assert load_experiment("ssfl", ["clip_gradient=1"], clinical=True).options["clip_gradient"] == 1
     refused = refused_by_default(load_experiment("ssfl", ["clip_gradient=null"], clinical=True))
-    assert [found.rule for found in refused] == ["maximum_clip"]
+    assert [finding.rule for finding in refused] == ["maximum_clip"]
     assert "clip_gradient" not in load_experiment("ssfl").options

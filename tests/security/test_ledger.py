@@ -489,10 +489,10 @@ def test_a_release_during_reading_does_not_look_like_a_cut(five, monkeypatch):
     read = kept_chain.read
 
     def slow(file: Path) -> tuple[list[bytes], bytes]:
-        found = read(file)
+        content = read(file)
         monkeypatch.setattr(kept_chain, "read", read)
         release(five, 1)
-        return found
+        return content
 
     monkeypatch.setattr(kept_chain, "read", slow)
     assert len(spent(five)) == 5

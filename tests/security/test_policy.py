@@ -157,14 +157,14 @@ JOBS_REFUSED = [
     "refused by each site before it reads data; the lead is told the rule, what it allows and what "
     "the job says",
 )
-@pytest.mark.parametrize(("changes", "told"), JOBS_REFUSED)
-def test_a_job_that_breaks_a_rule_is_refused_by_name(tmp_path, changes, told):
+@pytest.mark.parametrize(("changes", "reason"), JOBS_REFUSED)
+def test_a_job_that_breaks_a_rule_is_refused_by_name(tmp_path, changes, reason):
     experiment = hospital(**{"method": "fedavg", **changes})
     message = request(hospital())  # of a small network; the job's own is not built
     message.meta["experiment"] = experiment.digest
     text = refusal(here := site(tmp_path, experiment), message)
     assert text.startswith(f"policy of {HERE}: expected what its rules allow, found ")
-    assert told in text
+    assert reason in text
     assert here.handle(message).meta["refused"] is True
 
 
@@ -270,10 +270,10 @@ STEPS_REFUSED = [
     "outweigh all others of a round",
     "refused by each site before it reads data, for every rate and weight that a method has",
 )
-@pytest.mark.parametrize(("method", "options", "told"), STEPS_REFUSED)
-def test_steps_that_outweigh_others_are_refused_by_name(method, options, told):
+@pytest.mark.parametrize(("method", "options", "rule"), STEPS_REFUSED)
+def test_steps_that_outweigh_others_are_refused_by_name(method, options, rule):
     broken = [str(row) for row in refused_by_default(hospital(method, options=options))]
-    assert broken == ["maximum_" + told.format("the job's")]
+    assert broken == ["maximum_" + rule.format("the job's")]
 
 
 def test_the_default_momentum_of_the_server_is_within_the_default_limit():
@@ -445,7 +445,7 @@ def test_models_that_the_job_has_no_place_for_are_refused(tmp_path, method, role
 
 
 @pytest.mark.parametrize(
-    ("replies", "rules", "told"),
+    ("replies", "rules", "broken_rules"),
     [
         (2, {}, "minimum_replies: at least 3, the job says 2"),
         (
@@ -463,10 +463,10 @@ def test_models_that_the_job_has_no_place_for_are_refused(tmp_path, method, role
         (4, {"minimum_effective_replies": 3}, ""),
     ],
 )
-def test_a_job_is_told_one_rule_of_its_averages(replies, rules, told):
+def test_a_job_is_told_one_rule_of_its_averages(replies, rules, broken_rules):
     experiment = hospital(minimum_replies=replies)
     rows = findings(Policy(**rules), experiment, method_of(experiment), Circumstances(sites=4))
-    assert "; ".join(str(rule) for rule in rows if not rule.kept) == told
+    assert "; ".join(str(rule) for rule in rows if not rule.kept) == broken_rules
 
 
 def test_a_site_without_annotators_allows_no_questions(tmp_path):

@@ -355,6 +355,6 @@ def test_people_are_asked_about_the_most_wanted_images_alone(tmp_path, clinic):
     here = new_client(HERE, job, tmp_path / "site", [clinic], admission=admission)
     assert here.handle(request(job, round_=2, task="query")).meta["label_counts"]["asked"] == 5
     waiting = queue_of(clinic / f"{HERE}.yaml").pending()
-    assert [each.score for each in waiting] == [5.0, 4.0, 3.0, 2.0, 1.0]
+    assert [question.score for question in waiting] == [5.0, 4.0, 3.0, 2.0, 1.0]
     assert here.handle(request(job, round_=3, task="query")).meta["label_counts"]["asked"] == 0
     assert len(queue_of(clinic / f"{HERE}.yaml").pending()) == 5

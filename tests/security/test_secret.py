@@ -58,20 +58,20 @@ def test_it_is_made_once_for_its_owner_alone(tmp_path):
 
 
 def test_processes_that_ask_at_once_get_the_same(tmp_path):
-    found = []
+    secrets = []
     start = threading.Barrier(8)
 
     def ask() -> None:
         start.wait()
-        found.append(site_secret(tmp_path / "kit"))
+        secrets.append(site_secret(tmp_path / "kit"))
 
     threads = [threading.Thread(target=ask) for _ in range(8)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert len(found) == 8
-    assert len(set(found)) == 1
+    assert len(secrets) == 8
+    assert len(set(secrets)) == 1
 
 
 def shorten(file: Path) -> None:
@@ -183,7 +183,7 @@ def test_draws_depend_on_the_secret(tmp_path, method, options, changes, task):
     site_secret(tmp_path / "one")
     (tmp_path / "again" / FILE).write_bytes((tmp_path / "one" / FILE).read_bytes())
     (tmp_path / "again" / FILE).chmod(0o600)
-    updates = [flat(each.handle(asked)) for each in (one, again, other, open_)]
+    updates = [flat(client.handle(asked)) for client in (one, again, other, open_)]
     assert np.array_equal(updates[0], updates[1]), "the same secret, as in a run that is resumed"
     for number, update in enumerate(updates[2:], 2):
         assert not np.allclose(updates[0], update, rtol=1e-3, atol=0), number
@@ -205,8 +205,8 @@ def test_first_labels_are_drawn_by_the_secret(tmp_path):
         (record,) = (tmp_path / name / "memory").glob("*/*.json")
         asked[name] = json.loads(record.read_text())["asked"]
     assert asked["open"] == asked["as open"]
-    assert len({tuple(sorted(each)) for each in asked.values()}) == 3
-    assert len({len(each) for each in asked.values()}) == 1
+    assert len({tuple(sorted(sample_ids)) for sample_ids in asked.values()}) == 3
+    assert len({len(sample_ids) for sample_ids in asked.values()}) == 1
 
 
 def test_a_simulation_has_no_secret(tmp_path):
@@ -253,6 +253,6 @@ def test_processes_of_a_site_read_it_themselves(tmp_path, monkeypatch):
     train = Processes(here.source, replace(here.learner, smallest_batch=8), 2).train
     with pytest.raises(InterruptedError):
         train(fresh(experiment), [], 1, task="train", part=0, memory={}, aborted=lambda: False)
-    (said,) = given
-    assert said["secret"] is True
-    assert said["smallest_batch"] == 8
+    (instructions,) = given
+    assert instructions["secret"] is True
+    assert instructions["smallest_batch"] == 8

@@ -202,10 +202,12 @@ def oneshot(**changes: Any) -> Experiment:
     return tiny("oneshot", **{"synthetic": None, "minimum_replies": 3, **changes})
 
 
-def told(experiment: Experiment, own: Path, files: Path, run: str, policy: Policy) -> Message:
+def answer_of(
+    experiment: Experiment, site_folder: Path, files: Path, run: str, policy: Policy
+) -> Message:
     """Return what a site with its own folder answers in a run of a job."""
-    admission = Admission(SITE, experiment, method_of(experiment), own, lambda: policy)
-    client = new_client(SITE, experiment, own, [files], admission=admission)
+    admission = Admission(SITE, experiment, method_of(experiment), site_folder, lambda: policy)
+    client = new_client(SITE, experiment, site_folder, [files], admission=admission)
     if experiment.method == "survey":
         asked = survey_requests(experiment, [SITE], run=run)[SITE]
         return client.handle(Message({**asked.meta, "members": 3}, asked.arrays))
@@ -223,9 +225,9 @@ def class_sums(experiment: Experiment, answer: Message) -> torch.Tensor:
     return mean.double() * answer.meta["labelled"]
 
 
-def last_features(experiment: Experiment, own: Path, files: Path) -> torch.Tensor:
+def last_features(experiment: Experiment, site_folder: Path, files: Path) -> torch.Tensor:
     """Return what the classifier is shown of a site's last image, (D,)."""
-    part = new_client(SITE, experiment, own, [files]).learner.images["labelled"]
+    part = new_client(SITE, experiment, site_folder, [files]).learner.images["labelled"]
     return part.take(torch.tensor([len(part.labels) - 1]))[0].double()
 
 
@@ -249,7 +251,7 @@ def test_sums_before_and_after_one_image_are_not_told(tmp_path, before_and_after
     before, after = before_and_after
     experiment = job("oneshot")
     one, other = (
-        told(experiment, tmp_path / "open", files, run, OPEN)
+        answer_of(experiment, tmp_path / "open", files, run, OPEN)
         for files, run in zip(before_and_after, RUNS[:2], strict=True)
     )
     stolen = class_sums(experiment, other) - class_sums(experiment, one)
@@ -258,21 +260,21 @@ def test_sums_before_and_after_one_image_are_not_told(tmp_path, before_and_after
         stolen[0], last_features(experiment, tmp_path / "probe", after), atol=1e-3
     )
 
-    own = tmp_path / "kit"
-    assert "error" not in told(experiment, own, before, RUNS[0], DEFAULT).meta
-    assert "error" not in told(experiment, own, before, RUNS[1], DEFAULT).meta
-    answer = told(experiment, own, after, RUNS[2], DEFAULT)
+    site_folder = tmp_path / "kit"
+    assert "error" not in answer_of(experiment, site_folder, before, RUNS[0], DEFAULT).meta
+    assert "error" not in answer_of(experiment, site_folder, before, RUNS[1], DEFAULT).meta
+    answer = answer_of(experiment, site_folder, after, RUNS[2], DEFAULT)
     assert REFUSED in answer.meta["error"]
     assert not answer.arrays
     shuffled = write_site(tmp_path / "shuffled", [range(41), range(40)], seed=2)
-    assert REFUSED in told(experiment, own, shuffled, RUNS[2], DEFAULT).meta["error"]
+    assert REFUSED in answer_of(experiment, site_folder, shuffled, RUNS[2], DEFAULT).meta["error"]
     larger = job("oneshot", data=DataSpec(name="own", classes=CLASSES, image_size=24))
-    assert REFUSED in told(larger, own, after, RUNS[3], DEFAULT).meta["error"]
-    assert "error" not in told(experiment, own, before, RUNS[4], DEFAULT).meta
+    assert REFUSED in answer_of(larger, site_folder, after, RUNS[3], DEFAULT).meta["error"]
+    assert "error" not in answer_of(experiment, site_folder, before, RUNS[4], DEFAULT).meta
     limited = DEFAULT.model_copy(update={"maximum_sums": 3})
     assert (
         "maximum_sums: at most 3 runs"
-        in told(experiment, own, before, RUNS[5], limited).meta["error"]
+        in answer_of(experiment, site_folder, before, RUNS[5], limited).meta["error"]
     )
 
 
@@ -286,13 +288,18 @@ def test_surveys_before_and_after_one_image_are_not_told(tmp_path, before_and_af
     before, after = before_and_after
     many = write_site(tmp_path / "many", [range(80), range(40)])
     experiment = job("survey")
-    own = tmp_path / "kit"
-    first = told(experiment, own, before, RUNS[0], DEFAULT).meta
+    site_folder = tmp_path / "kit"
+    first = answer_of(experiment, site_folder, before, RUNS[0], DEFAULT).meta
     assert first["survey"]["labelled"] == [40, 40]
-    assert told(experiment, own, before, RUNS[1], DEFAULT).meta["survey"] == first["survey"]
-    assert REFUSED in told(experiment, own, after, RUNS[2], DEFAULT).meta["error"]
-    assert told(experiment, own, many, RUNS[3], DEFAULT).meta["survey"]["labelled"] == [80, 40]
-    lines = [json.loads(line) for line in sums_file(own, SITE).read_text().splitlines()]
+    assert (
+        answer_of(experiment, site_folder, before, RUNS[1], DEFAULT).meta["survey"]
+        == first["survey"]
+    )
+    assert REFUSED in answer_of(experiment, site_folder, after, RUNS[2], DEFAULT).meta["error"]
+    assert answer_of(experiment, site_folder, many, RUNS[3], DEFAULT).meta["survey"][
+        "labelled"
+    ] == [80, 40]
+    lines = [json.loads(line) for line in sums_file(site_folder, SITE).read_text().splitlines()]
     assert [(line["run"], "names" in line) for line in lines] == [
         (RUNS[0], True),
         (RUNS[1], False),

@@ -70,10 +70,12 @@ def test_a_huge_distance_scale_gives_back_no_hospitals_model(tmp_path):
 
 
 def subtracted(
-    mean: Mapping[str, Tensor], own: Mapping[str, Tensor], weight: float
+    mean: Mapping[str, Tensor], own_model: Mapping[str, Tensor], weight: float
 ) -> dict[str, Tensor]:
     """What one site's hospital knows of the others: the mean without its own part."""
-    return {key: (mean[key].double() - weight * own[key].double()) / (1 - weight) for key in mean}
+    return {
+        key: (mean[key].double() - weight * own_model[key].double()) / (1 - weight) for key in mean
+    }
 
 
 @pytest.mark.proves(
@@ -92,7 +94,7 @@ def test_a_distance_scale_empties_no_average(tmp_path):
     models = [result(unlimited, tmp_path / "single", [site]) for site in SITES[:3]]
     between = distance(models[1], models[2])
 
-    def left(experiment: Experiment, name: str) -> tuple[list[float], float]:
+    def result_of(experiment: Experiment, name: str) -> tuple[list[float], float]:
         """Return the weights, and the third model's share of the result without the lead's."""
         mean = result(experiment, tmp_path / name, SITES[:3])
         (row,) = rows(tmp_path / name / "-".join(SITES[:3]), "groups")
@@ -100,14 +102,14 @@ def test_a_distance_scale_empties_no_average(tmp_path):
         assert third < min(lead, victim)
         return row["weights"], distance(subtracted(mean, models[0], lead), models[2]) / between
 
-    weights, error = left(unlimited, "unlimited")
+    weights, error = result_of(unlimited, "unlimited")
     assert weights == pytest.approx([0.5, 0.0, 0.5], abs=1e-5)
     assert error < 1e-4
-    weights, error = left(attack, "levelled")
+    weights, error = result_of(attack, "levelled")
     assert weights == pytest.approx([0.4387, 0.1225, 0.4387], abs=1e-3)
     assert effective_number(weights) == pytest.approx(2.5, rel=1e-9)
     assert error == pytest.approx(weights[1] / (weights[1] + weights[2]), rel=1e-3)
     assert error > 0.21
-    assert [str(found) for found in refused_by_default(unlimited, SITES)] == [
+    assert [str(finding) for finding in refused_by_default(unlimited, SITES)] == [
         "minimum_replies: at least 3, the job says 1",
     ]

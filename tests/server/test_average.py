@@ -153,8 +153,8 @@ def test_numbers_are_those_of_the_average(tmp_path: Path) -> None:
         for decay in (0.0, 1e-12, DECAY)
     )
     measured = [
-        [row for row in steady_rows(each, "metrics") if row["split"] != "train"]
-        for each in (plain, same)
+        [row for row in steady_rows(folder, "metrics") if row["split"] != "train"]
+        for folder in (plain, same)
     ]
     assert sorted(map(str, measured[0])) == sorted(map(str, measured[1]))
     others = [row for row in steady_rows(other, "metrics") if row["split"] != "train"]
@@ -216,15 +216,23 @@ def test_every_exchange_between_rounds_is_a_row(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder = run_local(averaging(), tmp_path / "run", sites=SITES)
-    found = [(row["round"], row["part"], len(row["asked"])) for row in rows(folder, "rounds")]
-    assert found == [(1, 0, 2), (1, 1, 0), (2, 0, 2), (2, 1, 0), (3, 0, 2), (3, 1, 0), (4, 0, 2)]
+    exchanges = [(row["round"], row["part"], len(row["asked"])) for row in rows(folder, "rounds")]
+    assert exchanges == [
+        (1, 0, 2),
+        (1, 1, 0),
+        (2, 0, 2),
+        (2, 1, 0),
+        (3, 0, 2),
+        (3, 1, 0),
+        (4, 0, 2),
+    ]
     sizes = {
         (row["round"], row["site"], row["down"]) for row in rows(folder, "bytes") if row["up"] == 0
     }
     assert {down for _, _, down in sizes} == {weights_size(folder)}
-    told = progress(folder)
-    assert told["exchange"]["round"] == 4
-    assert len(told["exchange"]["asked"]) == 2
+    state = progress(folder)
+    assert state["exchange"]["round"] == 4
+    assert len(state["exchange"]["asked"]) == 2
     shown = [
         line.split() for line in capsys.readouterr().out.splitlines() if line[:6].strip().isdigit()
     ]

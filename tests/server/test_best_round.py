@@ -35,12 +35,12 @@ class Judging(LocalTransport):
 
     def exchange(self, requests: Any, timeout: int, deliver: Any) -> None:
         def change(site: str, answer: Message) -> None:
-            found = self._find(site, requests[site].meta["round"] - 1)
-            if found == "not heard":
+            accuracy = self._find(site, requests[site].meta["round"] - 1)
+            if accuracy == "not heard":
                 return
             for row in answer.meta["metrics"]:
                 if row["name"] == "accuracy":
-                    row["value"] = found
+                    row["value"] = accuracy
             deliver(site, answer)
 
         super().exchange(requests, timeout, change)
@@ -86,15 +86,15 @@ def test_the_report_describes_the_round_whose_model_is_kept(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    found = run(tmp_path, monkeypatch, find)
-    assert (found.folder / "best.safetensors").exists() is (expected is not None)
-    assert found.info.summary.best_round == expected
-    assert Choices.of(found, "accuracy").shared.round == expected
-    assert best_global(found.metrics, "accuracy", found.info.sites).round == expected, (
+    finished = run(tmp_path, monkeypatch, find)
+    assert (finished.folder / "best.safetensors").exists() is (expected is not None)
+    assert finished.info.summary.best_round == expected
+    assert Choices.of(finished, "accuracy").shared.round == expected
+    assert best_global(finished.metrics, "accuracy", finished.info.sites).round == expected, (
         "one rule, of rows or while it runs"
     )
     if expected is not None:
-        assert json.loads((found.folder / "best.json").read_text())["round"] == expected
+        assert json.loads((finished.folder / "best.json").read_text())["round"] == expected
 
 
 @pytest.mark.proves(
@@ -110,9 +110,9 @@ def test_one_of_few_sites_can_choose_the_best_round(
     def find(site: str, round_: int) -> float:
         return float(round_ == 1) if site == "site-6" else 0.5 + 0.1 * round_
 
-    found = run(tmp_path, monkeypatch, find)
-    assert found.info.summary.best_round == 1
-    honest = best_global([row for row in found.metrics if row.site != "site-6"], "accuracy")
+    finished = run(tmp_path, monkeypatch, find)
+    assert finished.info.summary.best_round == 1
+    honest = best_global([row for row in finished.metrics if row.site != "site-6"], "accuracy")
     assert honest.round == 3
 
 
@@ -123,13 +123,13 @@ def test_a_finished_runs_report_believes_the_run(
 
     The file still holds the model that was chosen.
     """
-    found = run(tmp_path, monkeypatch, half_unlabelled)
-    summary = found.info.summary.model_copy(update={"best_round": 1})
-    moved = replace(found, info=found.info.model_copy(update={"summary": summary}))
-    untold = replace(found, info=found.info.model_copy(update={"summary": Summary()}))
+    finished = run(tmp_path, monkeypatch, half_unlabelled)
+    summary = finished.info.summary.model_copy(update={"best_round": 1})
+    moved = replace(finished, info=finished.info.model_copy(update={"summary": summary}))
+    untold = replace(finished, info=finished.info.model_copy(update={"summary": Summary()}))
     assert Choices.of(moved, "accuracy").shared.round == 1
     assert Choices.of(untold, "accuracy").shared.round == 2
     assert (
         Choices.of(moved, "f1_macro").shared.round
-        == best_global(found.metrics, "f1_macro", SITES).round
+        == best_global(finished.metrics, "f1_macro", SITES).round
     )

@@ -144,18 +144,18 @@ def test_a_site_that_has_changed_its_mind_is_counted_again():
 def test_a_run_waits_for_approval_where_replies_are_too_few(tmp_path, monkeypatch, capsys):
     hospitals = Hospitals(tmp_path, hospital(options={"rounds": 2}), ASKING)
     digest = hospitals.experiment.digest
-    told = []
+    shown = []
 
     def look() -> None:
-        told.append(hospitals.info)
-        told.append(progress(tmp_path / "run" / "run"))
+        shown.append(hospitals.info)
+        shown.append(progress(tmp_path / "run" / "run"))
 
     pauses = meanwhile(monkeypatch, look, lambda: None, lambda: hospitals.approvals.approve(digest))
     folder = hospitals.run()
     assert pauses == [1, 2, 4]
-    assert told[0]["status"] == "running"
-    assert told[0]["summary"] == {"waiting": {LAST: digest}}
-    assert f"  waiting   for approval: {LAST}, job" in "\n".join(lines(told[1]))
+    assert shown[0]["status"] == "running"
+    assert shown[0]["summary"] == {"waiting": {LAST: digest}}
+    assert f"  waiting   for approval: {LAST}, job" in "\n".join(lines(shown[1]))
     assert hospitals.asked == {"site-1": 3, "site-2": 3, LAST: 6}, (
         "two rounds and the last evaluation"
     )
@@ -175,9 +175,9 @@ def test_a_waiting_site_holds_up_no_run_with_enough_replies(tmp_path, monkeypatc
     folder = hospitals.run()
     assert pauses == []
     digest = hospitals.experiment.digest
-    told = f"waiting for approval of job {digest} by the site's administrator"
-    assert [row["failed"] for row in rows(folder, "rounds")] == [{LAST: told}] * 2
-    assert hospitals.info["summary"]["not_evaluated"] == {LAST: told}
+    reason = f"waiting for approval of job {digest} by the site's administrator"
+    assert [row["failed"] for row in rows(folder, "rounds")] == [{LAST: reason}] * 2
+    assert hospitals.info["summary"]["not_evaluated"] == {LAST: reason}
 
 
 def test_a_withdrawn_approval_stops_the_site_at_once(tmp_path, monkeypatch):

@@ -489,12 +489,12 @@ def test_a_site_without_labels_learns_from_its_pseudo_labels(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("changes", "found"),
+    ("changes", "reason"),
     [({"net": "foo"}, "foo"), ({"minimum_replies": 4}, "at most the number of sites, 3, found 4")],
 )
-def test_settings_that_cannot_work_leave_no_folder(tmp_path, changes, found):
+def test_settings_that_cannot_work_leave_no_folder(tmp_path, changes, reason):
     """The run can be started again with others, under the same name."""
-    with pytest.raises(ConfigError, match=found):
+    with pytest.raises(ConfigError, match=reason):
         run_local(tiny("fedavg", **changes), tmp_path / "run", sites=SITES)
     assert not (tmp_path / "run").exists()
 
@@ -579,12 +579,12 @@ def test_too_few_replies_with_steps_are_not_averaged(tmp_path, monkeypatch, mini
     """Of three sites one trains, one has nothing to learn from, and one is silent."""
     heard: list[tuple[Exchange, list[ClientUpdate]]] = []
     listen(monkeypatch, heard)
-    made = {"site-1": lambda a: [a], "site-2": lambda a: [idle(a)], "site-9": lambda a: []}
+    deliveries = {"site-1": lambda a: [a], "site-2": lambda a: [idle(a)], "site-9": lambda a: []}
     options = {"participants": 3, "rounds": 2}
     folder = tmp_path / "run"
     with in_vain() if minimum > 1 else nullcontext():
         run_tampered(
-            tmp_path, lambda site, a: made[site](a), options=options, minimum_replies=minimum
+            tmp_path, lambda site, a: deliveries[site](a), options=options, minimum_replies=minimum
         )
     assert [{reply.site: reply.steps for reply in replies} for _, replies in heard] == [
         heard_of
@@ -737,13 +737,13 @@ def test_a_site_lost_in_the_last_evaluation_is_in_the_summary(tmp_path, capsys, 
 # --- a resume that is refused
 
 
-def refused(folder: Path, error: type[Exception], found: str) -> None:
+def refused(folder: Path, error: type[Exception], reason: str) -> None:
     """A resume is, and the folder says why, and not that the run still goes on."""
-    with pytest.raises(error, match=found):
+    with pytest.raises(error, match=reason):
         run_local(None, folder, resume=True)
     info = json.loads((folder / "run.json").read_text())
     assert info["status"] == "failed"
-    assert re.search(found, info["summary"]["reason"])
+    assert re.search(reason, info["summary"]["reason"])
 
 
 def test_a_run_without_a_whole_state_is_not_left_running(tmp_path, monkeypatch):
@@ -819,11 +819,11 @@ def run_isolated(tmp_path, method: str, name: str = "run", **changes) -> Path:
 
 def test_every_exchange_of_a_round_is_a_row(tmp_path):
     folder = run_isolated(tmp_path, "isofed", options={"rounds": 3})
-    found = [
+    exchanges = [
         (row["round"], row["part"], row["asked"], row["replied"]) for row in rows(folder, "rounds")
     ]
     hidden = ["site-2", "site-3"]
-    assert found == [
+    assert exchanges == [
         (1, 0, ISOLATED, ["site-1"]),  # nobody knows yet who has labels
         (2, 0, hidden, hidden),
         (2, 1, ["site-1"], ["site-1"]),
@@ -840,7 +840,7 @@ def test_every_exchange_of_a_round_is_a_row(tmp_path):
     )
     assert [(row["round"], row["part"], row["sites"]) for row in rows(folder, "groups")] == [
         (round_, part, [site for site in asked if site in replied])
-        for round_, part, asked, replied in found
+        for round_, part, asked, replied in exchanges
     ]
 
 

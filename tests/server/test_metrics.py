@@ -23,15 +23,15 @@ SITES = ["site-1", "site-9"]
 
 def samples(path: Path) -> dict[tuple[str, ...], float]:
     """Return (name, labels but the job's, sorted by name) -> value."""
-    found = {}
+    values = {}
     for family in text_string_to_metric_families(path.read_text()):
         for sample in family.samples:
             labels = dict(sample.labels)
             assert labels.pop("job_name") == "my job"
             assert labels.pop("job_id") == "1-a"
             labels = [value for _, value in sorted(labels.items())]
-            found[(sample.name, *labels)] = sample.value
-    return found
+            values[(sample.name, *labels)] = sample.value
+    return values
 
 
 def test_every_commit_and_the_end_write_the_progress(tmp_path, monkeypatch):
@@ -42,12 +42,12 @@ def test_every_commit_and_the_end_write_the_progress(tmp_path, monkeypatch):
 
     def watch(folder: Path) -> None:
         metrics(folder)
-        found = samples(metrics.path)
+        values = samples(metrics.path)
         seen.append(
             (
-                found["fedward_round",],
-                found["fedward_status", "running"],
-                found["fedward_status", "finished"],
+                values["fedward_round",],
+                values["fedward_status", "running"],
+                values["fedward_status", "finished"],
             )
         )
 
@@ -63,8 +63,8 @@ def test_every_commit_and_the_end_write_the_progress(tmp_path, monkeypatch):
     ]  # started, three commits, the end
 
     state = progress(folder)
-    found = samples(metrics.path)
-    assert found == {
+    values = samples(metrics.path)
+    assert values == {
         ("fedward_round",): 2,
         ("fedward_rounds_planned",): 2,
         ("fedward_status", "running"): 0,
@@ -164,10 +164,12 @@ def test_a_jobs_name_cannot_lead_out_of_the_folder(tmp_path, job):
 def test_a_run_that_has_just_begun_has_few_samples(tmp_path, run):
     metrics = JobMetrics(tmp_path, "my job", "1-a")
     metrics(run)
-    found = samples(metrics.path)
-    assert found["fedward_round",] == 0
+    values = samples(metrics.path)
+    assert values["fedward_round",] == 0
     assert not [
-        name for name, *_ in found if "validation" in name or "exchange" in name or "commit" in name
+        name
+        for name, *_ in values
+        if "validation" in name or "exchange" in name or "commit" in name
     ]
 
 

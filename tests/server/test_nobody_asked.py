@@ -47,23 +47,23 @@ def test_a_run_says_where_nobody_is_asked(tmp_path: Path, labelled: float, nobod
     rows = [json.loads(line) for line in (folder / "queries.jsonl").read_text().splitlines()]
     assert (sum(row["asked"] for row in rows) == 0) == nobody
     counts = {row["site"]: (row["labelled"], row["labelled"] + row["unlabelled"]) for row in rows}
-    told = {
-        site: f"{known} of {images} training images have a label"
-        for site, (known, images) in counts.items()
+    label_counts = {
+        site: f"{with_label} of {images} training images have a label"
+        for site, (with_label, images) in counts.items()
     }
     summary = json.loads((folder / "run.json").read_text())["summary"]
-    assert summary.get("enough_labels", {}) == (told if nobody else {})
+    assert summary.get("enough_labels", {}) == (label_counts if nobody else {})
     state = progress(folder)
-    assert state["enough_labels"] == (told if nobody else {})
+    assert state["enough_labels"] == (label_counts if nobody else {})
     text = " ".join(printed.getvalue().split())
     status = " ".join(" ".join(lines(state)).split())
-    for said in (text, status):
-        assert said.count("nobody is asked for labels") == nobody
-        assert (nobody_asked(told) in said) == nobody
+    for output in (text, status):
+        assert output.count("nobody is asked for labels") == nobody
+        assert (nobody_asked(label_counts) in output) == nobody
 
 
 @pytest.mark.parametrize(
-    ("asked", "labelled", "found"),
+    ("asked", "labelled", "expected"),
     [
         ((0, 0), 50, {"a": "50 of 100 training images have a label"}),
         ((0, 0), 49, {}),  # it asks in a later round
@@ -71,7 +71,7 @@ def test_a_run_says_where_nobody_is_asked(tmp_path: Path, labelled: float, nobod
     ],
 )
 def test_only_who_asks_nobody_and_never_will_is_told(
-    tmp_path: Path, asked: tuple[int, int], labelled: int, found: dict[str, str]
+    tmp_path: Path, asked: tuple[int, int], labelled: int, expected: dict[str, str]
 ) -> None:
     rest = {"bought": 0, "waiting": 0, "cannot_tell": 0, "unusable": 0, "minutes": None}
     counts = {"labelled": labelled, "unlabelled": 100 - labelled, **rest}
@@ -80,15 +80,15 @@ def test_only_who_asks_nobody_and_never_will_is_told(
         for place, number in enumerate(asked)
     ]
     (tmp_path / "queries.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    assert enough_labels(tmp_path, tiny("fedal", options={"target_fraction": 0.5})) == found
+    assert enough_labels(tmp_path, tiny("fedal", options={"target_fraction": 0.5})) == expected
     assert enough_labels(tmp_path, tiny("fedavg")) == {}
 
 
 def test_many_sites_are_counted() -> None:
-    told = nobody_asked(
+    sentence = nobody_asked(
         {f"s{index:02d}": "9 of 9 training images have a label" for index in range(12)}
     )
-    assert "s09" in told
-    assert "s10" not in told
-    assert "2 more sites" in told
+    assert "s09" in sentence
+    assert "s10" not in sentence
+    assert "2 more sites" in sentence
     assert nobody_asked({}) == ""

@@ -16,8 +16,8 @@ pytestmark = pytest.mark.usefixtures("without_report")
 
 
 def origins(folder: Path) -> dict[str, bool]:
-    found: dict[str, bool] = json.loads((folder / "run.json").read_text())["synthetic"]
-    return found
+    synthetic_sites: dict[str, bool] = json.loads((folder / "run.json").read_text())["synthetic"]
+    return synthetic_sites
 
 
 def test_sites_say_that_their_images_were_drawn(tmp_path: Path) -> None:

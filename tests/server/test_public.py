@@ -25,14 +25,14 @@ class Untouched(LocalTransport):
 
 @pytest.mark.parametrize("policy", ["validation", "gated_validation"])
 @pytest.mark.parametrize(
-    ("images", "found"),
+    ("images", "reason"),
     [
         ({"train": 4, "val": 0, "test": 4}, r"server\.yaml names none"),
         (None, r"no file server\.yaml"),
     ],
 )
 def test_a_validation_policy_needs_images_before_round_one(
-    policy: str, images: dict[str, int] | None, found: str, tmp_path: Path
+    policy: str, images: dict[str, int] | None, reason: str, tmp_path: Path
 ) -> None:
     sites = write_sites(tmp_path / "sites")
     if images:
@@ -45,7 +45,7 @@ def test_a_validation_policy_needs_images_before_round_one(
     transport = Untouched(experiment, SITES, tmp_path / "cache", [sites])
     with pytest.raises(
         ConfigError,
-        match=f"method fedperl: expected labelled validation images.*{found}.*policy=static",
+        match=f"method fedperl: expected labelled validation images.*{reason}.*policy=static",
     ):
         run_experiment(
             experiment, tmp_path / "run", transport, engine="local", site_folders=[sites]

@@ -72,12 +72,12 @@ def test_a_later_part_of_a_round_whose_model_differs_is_sat_out(tmp_path):
     experiment = isolated("isofed")
     run(experiment, tmp_path, late=(2, "site-2"), dies=(2, 1))
     folder = run(experiment, tmp_path)
-    found = exchanges(folder)
-    assert found[2, 0]["replied"] == ["site-2", "site-3"]
-    assert REFUSED in found[2, 1]["failed"]["site-1"]
+    by_exchange = exchanges(folder)
+    assert by_exchange[2, 0]["replied"] == ["site-2", "site-3"]
+    assert REFUSED in by_exchange[2, 1]["failed"]["site-1"]
     for round_ in (3, 4):
-        assert found[round_, 0]["replied"] == ["site-2", "site-3"]
-        assert found[round_, 1]["replied"] == ["site-1"]
+        assert by_exchange[round_, 0]["replied"] == ["site-2", "site-3"]
+        assert by_exchange[round_, 1]["replied"] == ["site-1"]
     assert verify(folder, sorted(tmp_path.glob("sites/*/answers/*.jsonl"))).later == 0
 
 
@@ -87,10 +87,10 @@ def test_sites_sit_out_a_repeated_round_of_another_model(tmp_path):
     state = tmp_path / "run" / "rounds" / "00002" / "state.safetensors"
     state.write_bytes(state.read_bytes()[:-1] + b"\x07")
     folder = run(experiment, tmp_path)
-    found = exchanges(folder)
-    assert found[2, 0]["replied"] == SITES
-    assert set(found[3, 0]["failed"]) == set(SITES)
-    assert all(REFUSED in reason for reason in found[3, 0]["failed"].values())
-    assert found[4, 0]["replied"] == SITES
+    by_exchange = exchanges(folder)
+    assert by_exchange[2, 0]["replied"] == SITES
+    assert set(by_exchange[3, 0]["failed"]) == set(SITES)
+    assert all(REFUSED in reason for reason in by_exchange[3, 0]["failed"].values())
+    assert by_exchange[4, 0]["replied"] == SITES
     assert json.loads((folder / "run.json").read_text())["status"] == "finished"
     assert verify(folder, sorted(tmp_path.glob("sites/*/answers/*.jsonl")))

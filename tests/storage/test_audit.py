@@ -46,7 +46,7 @@ def number_of(folder: Path, event: str, round_: int) -> int:
     )
 
 
-def said(folder: Path, *logs: Path) -> str:
+def refusal(folder: Path, *logs: Path) -> str:
     with pytest.raises(RunError) as error:
         verify(folder, logs)
     return str(error.value)
@@ -137,11 +137,13 @@ def test_states_and_results_are_named_by_their_hash(whole):
     assert ended["status"] == "finished"
     assert ended["reason"] is None
     assert ended["run"] == info_digest(read_info(whole))
-    left = [f"{name}.{kind}" for name in ("best", "model") for kind in ("json", "safetensors")]
-    left += [
+    result_files = [
+        f"{name}.{kind}" for name in ("best", "model") for kind in ("json", "safetensors")
+    ]
+    result_files += [
         f"{name}.jsonl" for name in ("metrics", "rounds", "peers", "binned", "queries", "bytes")
     ]
-    assert ended["files"] == {name: file_digest(whole / name) for name in left}
+    assert ended["files"] == {name: file_digest(whole / name) for name in result_files}
     assert reported == {"report": file_digest(whole / "report.html")}
     state = file_digest(whole / "rounds" / "00003" / "state.safetensors")
     assert rows[number_of(whole, "committed", 3) - 1]["details"] == {"round": 3, "state": state}
@@ -300,7 +302,7 @@ def test_half_a_line_is_refused_until_the_next_quotes_it(folder, rest):
     with (folder / LOG).open("ab") as file:
         file.write(rest)
     number = len(log_of_bytes(folder)) + 1
-    assert f"line {number}: expected a whole line, found half a line" in said(folder)
+    assert f"line {number}: expected a whole line, found half a line" in refusal(folder)
     info = json.loads((folder / "run.json").read_text())
     log = AuditLog(folder / LOG, info["id"], info["audit"])
     log.add("resumed", round=3, state=None)
@@ -318,20 +320,20 @@ def log_of_bytes(folder: Path) -> list[bytes]:
 
 
 @pytest.mark.parametrize(
-    ("harm", "found"),
+    ("harm", "damage"),
     [
         (lambda rows: [{**rows[0], "time": "never"}, *rows[1:]], "line 1: expected what its hash"),
         (lambda rows: rows[:-2], "run.json tells, found 13: the log was cut"),
         (lambda rows: [], "the log was cut"),
     ],
 )
-def test_a_log_found_damaged_goes_on_and_never_passes_again(folder, harm, found):
+def test_a_log_found_damaged_goes_on_and_never_passes_again(folder, harm, damage):
     info = json.loads((folder / "run.json").read_text())
     write(folder, harm(log_of(folder)))
     log = AuditLog(folder / LOG, info["id"], info["audit"])
-    assert found in log_of(folder)[-1]["details"]["found"]
+    assert damage in log_of(folder)[-1]["details"]["found"]
     (folder / "run.json").write_text(json.dumps({**info, "status": "running", "audit": log.end}))
-    assert found in said(folder)
+    assert damage in refusal(folder)
 
 
 def test_opening_a_sound_log_writes_nothing(folder):
@@ -375,8 +377,8 @@ def test_a_changed_line_is_named(folder, number, change):
         "text": "not JSON",
     }[change].encode()
     (folder / LOG).write_bytes(b"\n".join([*lines, b""]))
-    assert f"audit.jsonl, line {number}: " in said(folder)
-    assert "the line was changed" in said(folder)
+    assert f"audit.jsonl, line {number}: " in refusal(folder)
+    assert "the line was changed" in refusal(folder)
 
 
 @pytest.mark.parametrize("number", [1, 2, 5, 13])
@@ -387,21 +389,21 @@ def test_a_line_changed_with_its_own_hash_is_named(folder, number):
     }
     rows[number - 1] = {**rest, "hash": digest(rest)}
     write(folder, rows)
-    assert f"line {number}: expected the line that line {number + 1} follows" in said(folder)
+    assert f"line {number}: expected the line that line {number + 1} follows" in refusal(folder)
 
 
 def test_run_json_reveals_a_changed_last_line(folder):
     rows = log_of(folder)
     write(folder, chained([*rows[:-1], {**rows[-1], "time": "never"}], rows[0]["previous"]))
-    assert "line 15: expected the hash" in said(folder)
+    assert "line 15: expected the hash" in refusal(folder)
 
 
 @pytest.mark.parametrize("number", [1, 2, 5, 13])
 def test_a_removed_line_is_named(folder, number):
     rows = log_of(folder)
     write(folder, [row for row in rows if row["seq"] != number])
-    assert f"line {number}: " in said(folder)
-    assert f"found line {number + 1}: lines were removed" in said(folder)
+    assert f"line {number}: " in refusal(folder)
+    assert f"found line {number + 1}: lines were removed" in refusal(folder)
 
 
 @pytest.mark.parametrize("number", [2, 5, 14])
@@ -411,8 +413,8 @@ def test_an_inserted_line_is_named(folder, number):
         "event": "recorded"
     }
     write(folder, [*rows[: number - 1], {**rest, "hash": digest(rest)}, *rows[number - 1 :]])
-    assert f"line {number + 1}: " in said(folder)
-    assert f"a second line {number}: one was inserted" in said(folder)
+    assert f"line {number + 1}: " in refusal(folder)
+    assert f"a second line {number}: one was inserted" in refusal(folder)
 
 
 @pytest.mark.parametrize(("one", "two"), [(1, 2), (4, 5), (3, 9), (13, 14)])
@@ -420,30 +422,32 @@ def test_lines_in_another_order_are_named(folder, one, two):
     rows = log_of(folder)
     rows[one - 1], rows[two - 1] = rows[two - 1], rows[one - 1]
     write(folder, rows)
-    assert f"line {one}: " in said(folder)
-    assert f"found line {two}: lines were put in another order" in said(folder)
+    assert f"line {one}: " in refusal(folder)
+    assert f"found line {two}: lines were put in another order" in refusal(folder)
 
 
 @pytest.mark.parametrize("kept", [0, 1, 6, 14])
 def test_a_log_cut_at_the_end_is_named_by_what_run_json_knows(folder, kept):
     write(folder, log_of(folder)[:kept])
-    assert f"line {kept + 1}: expected 15 lines, as run.json tells, found {kept}" in said(folder)
+    assert f"line {kept + 1}: expected 15 lines, as run.json tells, found {kept}" in refusal(folder)
 
 
 def test_a_log_of_another_run_is_named(folder):
     write(folder, chained(log_of(folder), RUN))
-    assert "line 1: expected the first line of this run, found one of another run" in said(folder)
+    assert "line 1: expected the first line of this run, found one of another run" in refusal(
+        folder
+    )
 
 
 def test_a_line_after_the_end_is_named(folder):
     rows = log_of(folder)
     write(folder, chained([*rows, {**rows[-1], "event": "recorded"}], rows[0]["previous"]))
-    assert "line 15: expected nothing after the end of the run" in said(folder)
+    assert "line 15: expected nothing after the end of the run" in refusal(folder)
 
 
 def test_a_state_that_is_not_the_one_written_is_named(folder):
     flip(folder, "rounds/00003/state.safetensors")
-    assert "line 11: expected rounds/00003/state.safetensors with SHA-256" in said(folder)
+    assert "line 11: expected rounds/00003/state.safetensors with SHA-256" in refusal(folder)
 
 
 def test_old_states_may_be_gone(folder):
@@ -529,7 +533,7 @@ def made(path: Path) -> None:
 def test_a_changed_result_is_named(folder, case):
     tamper, named = CHANGES[case]
     tamper(folder)
-    assert named in said(folder)
+    assert named in refusal(folder)
 
 
 def test_a_copy_as_in_a_jobs_results_is_checked_too(whole, tmp_path):
@@ -537,7 +541,7 @@ def test_a_copy_as_in_a_jobs_results_is_checked_too(whole, tmp_path):
     assert not (tmp_path / "fedward" / "rounds").exists()
     assert verify(tmp_path / "fedward").files == 10
     flip(tmp_path / "fedward", "best.safetensors")
-    assert "best.safetensors" in said(tmp_path / "fedward")
+    assert "best.safetensors" in refusal(tmp_path / "fedward")
 
 
 def test_a_failed_run_is_checked_for_what_it_left(tmp_path, monkeypatch):
@@ -545,12 +549,12 @@ def test_a_failed_run_is_checked_for_what_it_left(tmp_path, monkeypatch):
     folder = run(tmp_path, stop=3)
     assert verify(folder).files == 8  # no last model and no sidecar of it
     flip(folder, "best.safetensors")
-    assert "best.safetensors" in said(folder)
+    assert "best.safetensors" in refusal(folder)
 
 
 def test_a_report_made_anew_is_on_record(folder):
     (folder / "report.html").write_text("another")
-    assert "report.html with SHA-256" in said(folder)
+    assert "report.html with SHA-256" in refusal(folder)
     rewrite_report(folder)
     assert "<svg" in (folder / "report.html").read_text()
     assert verify(folder).lines == 16
@@ -559,7 +563,7 @@ def test_a_report_made_anew_is_on_record(folder):
 def test_a_report_missing_in_the_record_is_written_again(folder, monkeypatch):
     monkeypatch.setattr("fedward.lab.local.write_report", report)
     rewrite(folder, log_of(folder)[:-1])
-    assert "line 15: expected a line with the hash of report.html" in said(folder)
+    assert "line 15: expected a line with the hash of report.html" in refusal(folder)
     run_local(None, folder, resume=True)
     assert verify(folder).lines == 15
 
@@ -597,7 +601,7 @@ LIES = {"summary": {"best_round": 1, "best_value": 0.99}, "synthetic": {}}
 )
 def test_run_json_cannot_excuse_itself_from_the_check(folder, end):
     edit(folder, "run.json", **LIES, audit=end(folder))
-    assert "line 14: expected run.json as it was at the end of the run" in said(folder)
+    assert "line 14: expected run.json as it was at the end of the run" in refusal(folder)
 
 
 @pytest.mark.proves(
@@ -712,7 +716,7 @@ def go_on_after_the_end_and_fail(folder: Path) -> None:
 )
 def test_a_cut_or_forked_log_is_named(folder, harm, told):
     harm(folder)
-    assert told in said(folder)
+    assert told in refusal(folder)
 
 
 @pytest.mark.proves(
@@ -725,7 +729,7 @@ def test_another_order_with_all_hashes_fails_against_any_site(folder):
     rewrite(folder, [*rows[:3], rows[4], rows[3], *rows[5:]])
     assert verify(folder).lines == 15
     for log in site_logs(folder):
-        assert "expected the hash" in said(folder, log)
+        assert "expected the hash" in refusal(folder, log)
 
 
 @pytest.mark.parametrize("name", ["model.json", "metrics.jsonl", "rounds.jsonl", "run.json", LOG])
@@ -739,7 +743,7 @@ def test_lists_without_end_are_named_and_not_followed(folder, name):
     if name == "rounds.jsonl":
         assert verify(folder, site_logs(folder)).files == 10  # which is read by the report alone
     else:
-        assert said(folder, *site_logs(folder))
+        assert refusal(folder, *site_logs(folder))
 
 
 @pytest.mark.proves(
@@ -756,7 +760,7 @@ def test_what_never_ends_is_not_read(folder, name, kind, capsys):
         os.mkfifo(folder / name)
     else:
         (folder / name).symlink_to("/dev/zero")
-    assert f"found {name}, which is neither" in said(folder)
+    assert f"found {name}, which is neither" in refusal(folder)
     with pytest.raises(RunError, match="which is neither"):
         load_model(folder)
     assert main(["runs", str(folder)]) == (
@@ -777,7 +781,7 @@ def test_a_forged_history_fails_against_any_site(folder):
     rewrite(folder, rows)
     assert verify(folder).lines == len(rows)
     for log in site_logs(folder):
-        text = said(folder, log)
+        text = refusal(folder, log)
         assert f"line {asked}: expected the hash " in text
         assert "in round 2, part 0, found another: this line or one before it was changed" in text
         assert str(log) in text
@@ -802,12 +806,12 @@ def test_models_replaced_by_the_server_fail_against_any_site(folder):
         rows[-2]["details"]["files"][file] = file_digest(folder / file)
     rewrite(folder, rows)
     number = number_of(folder, "asked", last["round"] + 1)
-    assert f"line {number}: expected model.safetensors with SHA-256" in said(folder)
+    assert f"line {number}: expected model.safetensors with SHA-256" in refusal(folder)
     rows[number - 1]["details"]["model"] = arrays_digest(wire.flatten("model", other))
     rewrite(folder, rows)
     assert verify(folder)
     for log in site_logs(folder):
-        assert f"line {number}: expected the hash" in said(folder, log)
+        assert f"line {number}: expected the hash" in refusal(folder, log)
 
 
 @pytest.mark.proves(
@@ -822,9 +826,9 @@ def test_a_model_is_checked_without_the_end_of_the_run(folder):
     assert verify(folder).files == 0
     other = {key: tensor + 1 for key, tensor in StoredState(folder / "best.safetensors").items()}
     save_model(folder / "best.safetensors", other)
-    assert "best.safetensors with SHA-256" in said(folder)
+    assert "best.safetensors with SHA-256" in refusal(folder)
     edit(folder, "best.json", round=7)
-    assert "a line that asks for round 8 with best.safetensors" in said(folder)
+    assert "a line that asks for round 8 with best.safetensors" in refusal(folder)
 
 
 @pytest.mark.proves(
@@ -863,7 +867,7 @@ def test_forged_metrics_fail_against_their_site(folder):
     rewrite(folder, rows)
     one, two, _ = site_logs(folder)
     assert verify(folder, [one])
-    assert "metrics.jsonl, round 1, site-2: expected the numbers that the site gave" in said(
+    assert "metrics.jsonl, round 1, site-2: expected the numbers that the site gave" in refusal(
         folder, one, two
     )
 
@@ -891,7 +895,7 @@ def test_removed_numbers_fail_against_their_site(folder, log, only):
     rewrite(folder, rows)
     one, two, _ = site_logs(folder)
     assert verify(folder, [one])
-    text = said(folder, one, two)
+    text = refusal(folder, one, two)
     assert (
         f"{log}.jsonl, round {only or 0}, site-2: expected the numbers that the site gave" in text
     )
@@ -917,7 +921,7 @@ def test_an_averaged_model_is_checked_against_sites_too(tmp_path, monkeypatch, s
     rows = log_of(folder)
     rows[-2]["details"]["files"]["metrics.jsonl"] = file_digest(folder / "metrics.jsonl")
     rewrite(folder, rows)
-    assert "metrics.jsonl, round 1, site-1: expected the numbers that the site gave" in said(
+    assert "metrics.jsonl, round 1, site-1: expected the numbers that the site gave" in refusal(
         folder, *logs
     )
 
@@ -936,7 +940,7 @@ def test_forged_counts_fail_against_their_site(folder):
     rewrite(folder, rows)
     assert verify(folder)
     expected_text = f"binned.jsonl, round 1, {row['site']}: expected the numbers that the site gave"
-    assert expected_text in said(folder, *site_logs(folder))
+    assert expected_text in refusal(folder, *site_logs(folder))
 
 
 def test_a_history_cut_and_ended_anew_fails_against_any_site(folder):
@@ -946,8 +950,8 @@ def test_a_history_cut_and_ended_anew_fails_against_any_site(folder):
     for model in folder.glob("*.safetensors"):
         model.unlink()
     assert verify(folder).lines == 8
-    assert "line 9: expected the hash" in said(folder, site_logs(folder)[0])
-    assert "in round 3, part 0, found the end of the log: it was cut" in said(
+    assert "line 9: expected the hash" in refusal(folder, site_logs(folder)[0])
+    assert "in round 3, part 0, found the end of the log: it was cut" in refusal(
         folder, site_logs(folder)[0]
     )
 
@@ -956,8 +960,8 @@ def test_a_round_taken_out_fails_against_any_site(folder):
     rows = [row for row in log_of(folder) if row["details"].get("round") != 2]
     rewrite(folder, rows)
     number = number_of(folder, "asked", 3)
-    assert f"line {number}: " in said(folder, site_logs(folder)[0])
-    assert "found a later round: lines before this one were removed" in said(
+    assert f"line {number}: " in refusal(folder, site_logs(folder)[0])
+    assert "found a later round: lines before this one were removed" in refusal(
         folder, site_logs(folder)[0]
     )
 
@@ -966,7 +970,7 @@ def test_an_earlier_round_asked_without_a_resumption_is_named(folder):
     rows = log_of(folder)
     again = {**rows[number_of(folder, "asked", 2) - 1]}
     rewrite(folder, [*rows[:11], again, *rows[11:]])
-    assert "line 12: expected an exchange after round 3, part 0, found round 2" in said(folder)
+    assert "line 12: expected an exchange after round 3, part 0, found round 2" in refusal(folder)
 
 
 def mended(path: Path, rows: Rows) -> None:
@@ -986,11 +990,11 @@ def test_a_sites_log_written_anew_does_not_fit_the_run(folder):
     rows = lines_of(log)
     number = next(row["seq"] for row in rows if row["gave"])
     mended(log, [row for row in rows if row["seq"] != number])
-    assert "expected only answers to requests that site-9's log knows" in said(folder, log)
+    assert "expected only answers to requests that site-9's log knows" in refusal(folder, log)
     mended(log, [{**row, "gave": "a" * 64} if row["seq"] == number else row for row in rows])
-    assert "expected the update that site-9 gave, SHA-256 aaaa" in said(folder, log)
+    assert "expected the update that site-9 gave, SHA-256 aaaa" in refusal(folder, log)
     mended(log, [{**row, "model": "a" * 64} if row["seq"] == number else row for row in rows])
-    assert "expected the model that site-9 was sent, aaaa" in said(folder, log)
+    assert "expected the model that site-9 was sent, aaaa" in refusal(folder, log)
 
 
 @pytest.mark.parametrize(
@@ -999,7 +1003,7 @@ def test_a_sites_log_written_anew_does_not_fit_the_run(folder):
 def test_a_changed_line_of_a_sites_log_is_named(folder, harm):
     log = site_logs(folder)[0]
     log.write_text("".join(canonical(row) + "\n" for row in harm(lines_of(log))))
-    assert f"{log}, line " in said(folder, log)
+    assert f"{log}, line " in refusal(folder, log)
 
 
 def test_a_concealed_request_fails_against_the_site(folder):
@@ -1007,7 +1011,7 @@ def test_a_concealed_request_fails_against_the_site(folder):
     log = site_logs(folder)[0]
     rows = lines_of(log)
     mended(log, [*rows, {**rows[-1], "event": "refused", "last_hash": None, "round": None}])
-    assert "line 16: expected the hash None, which site-1 was shown" in said(folder, log)
+    assert "line 16: expected the hash None, which site-1 was shown" in refusal(folder, log)
 
 
 @pytest.mark.proves(
@@ -1030,14 +1034,14 @@ def test_a_sites_log_that_says_nothing_of_this_run_is_named(tmp_path, whole, con
     path = tmp_path / "log.jsonl"
     if content is not None:
         path.write_text(content)
-    assert str(path) in said(whole, path)
+    assert str(path) in refusal(whole, path)
 
 
 def test_a_sites_log_of_another_run_is_named(tmp_path, whole):
     rows = lines_of(site_logs(whole)[0])
     path = tmp_path / "log.jsonl"
     path.write_text("".join(canonical(row) + "\n" for row in chained(rows, RUN)))
-    assert f"found one of run {RUN}" in said(whole, path)
+    assert f"found one of run {RUN}" in refusal(whole, path)
 
 
 # --- the command

@@ -30,10 +30,10 @@ def test_arrays_come_back_as_they_were_and_from_any_thread(tmp_path):
     assert list(first) == list(ARRAYS)
     assert len(first) == 3
     with ThreadPoolExecutor(4) as pool:
-        for found in pool.map(lambda _: dict(first), range(20)):
+        for arrays in pool.map(lambda _: dict(first), range(20)):
             for name, array in ARRAYS.items():
-                assert found[name].dtype == array.dtype
-                np.testing.assert_array_equal(found[name], array)
+                assert arrays[name].dtype == array.dtype
+                np.testing.assert_array_equal(arrays[name], array)
     assert second["more"].tolist() == [7, 7, 7]
     with pytest.raises(KeyError):
         first["more"]
