@@ -42,7 +42,7 @@ def uploading(**options: Any) -> Experiment:
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An undisturbed run."""
+    """Return the folder of an undisturbed run."""
     return run_local(uploading(), tmp_path_factory.mktemp("upload") / "run", sites=SITES)
 
 
@@ -53,9 +53,8 @@ def json_of(folder: Path, name: str) -> dict[str, Any]:
 
 def head_of(folder: Path, site: str) -> Mapping[str, Tensor]:
     """Return the classifier a site kept in its own folder."""
-    return site_models(folder / "sites" / site / "memory", json_of(folder, "run")["id"]).before(
-        99, 0
-    )[OWN]
+    memory = site_models(folder / "sites" / site / "memory", json_of(folder, "run")["id"])
+    return memory.before(99, 0)[OWN]
 
 
 def by_hand(
@@ -100,11 +99,8 @@ def test_encoders_are_averaged_and_classifiers_stay_at_sites(run: Path, tmp_path
     for name in HEAD:
         assert torch.equal(models[-1][name], models[0][name]), "the server's is the first one"
     (site,) = SITES[:1]
-    measured = (
-        new_client(site, uploading(), tmp_path / site)
-        .learner.evaluate({**models[-1], **heads[site]})
-        .metrics
-    )
+    learner = new_client(site, uploading(), tmp_path / site).learner
+    measured = learner.evaluate({**models[-1], **heads[site]}).metrics
     expected = {
         (row["split"], row["name"]): row["value"] for row in measured if "/" not in row["name"]
     }

@@ -31,7 +31,7 @@ def images(ids: Sequence[str], labels: Sequence[int]) -> Images:
 
 def data(labelled: int = 0, **changes) -> SiteData:
     """Eight training images, the first of them labelled in turn."""
-    none = images([], [])
+    no_images = images([], [])
     labelled_ids = IDS[:labelled]
     rest = IDS[labelled:]
     return SiteData(
@@ -39,14 +39,14 @@ def data(labelled: int = 0, **changes) -> SiteData:
         CLASSES,
         images(labelled_ids, [index % 2 for index in range(labelled)]),
         images(rest, [-1] * len(rest)),
-        none,
-        none,
+        no_images,
+        no_images,
         **changes,
     )
 
 
 def say(queue: Queue, sample_id: str, label: str | None) -> None:
-    """A clinician gives a class, or None for "cannot tell"."""
+    """Answer as a clinician: a class, or None for "cannot tell"."""
     kind = "cannot tell" if label is None else "label"
     Desk(queue, set(IDS)).answer(Message("ab", sample_id, kind, label, f"{next(_KEYS):032x}", 0))
 

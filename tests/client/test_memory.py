@@ -14,7 +14,7 @@ OTHER = "f" * 32
 
 
 def models(value: float, **more: float) -> dict[str, dict[str, Tensor]]:
-    """A model of each role, told apart by its numbers."""
+    """Return a model of each role, which its numbers identify."""
     return {
         role: {
             "z.weight": torch.full((2, 3), number),
@@ -41,9 +41,9 @@ def assert_same(actual, expected) -> None:
 
 
 def test_models_come_back_bit_by_bit_in_another_process(tmp_path):
-    kept = models(0.1, ghost=-7.5)
-    site_models(tmp_path, RUN).save(3, 1, kept)
-    assert_same(site_models(tmp_path, RUN).before(4, 0), kept)
+    saved = models(0.1, ghost=-7.5)
+    site_models(tmp_path, RUN).save(3, 1, saved)
+    assert_same(site_models(tmp_path, RUN).before(4, 0), saved)
 
 
 @pytest.mark.usefixtures("open_umask")
@@ -246,8 +246,8 @@ def test_notes_no_resumed_run_can_go_back_to_are_deleted(tmp_path):
 
 def test_versions_differ_by_exchange(tmp_path):
     memory = site_models(tmp_path, RUN)
-    seen = []
+    values = []
     for round_ in range(1, 6):
         memory.save(round_, 0, models(float(round_)))
-        seen.append(value(memory, round_ + 1))
-    assert all(later == earlier + 1 for earlier, later in pairwise(seen))
+        values.append(value(memory, round_ + 1))
+    assert all(later == earlier + 1 for earlier, later in pairwise(values))

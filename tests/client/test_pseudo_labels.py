@@ -39,14 +39,14 @@ pytestmark = pytest.mark.usefixtures("without_report")
 
 SITES = ["site-1", "site-2", "site-9"]
 JUST = {"threshold": 0.14}
-"""That some of a hardly trained network's pseudo-labels reach."""
+"""A threshold that some of a hardly trained network's pseudo-labels reach."""
 CPU = torch.device("cpu")
 
 
 def tally_of(
     truth: list[int], batches: list[list[tuple[int, int, bool]]], classes: int = 3
 ) -> Tally:
-    """``batches`` of (image, pseudo-label, whether it is kept)."""
+    """Return the tally of batches of (image, pseudo-label, whether it is kept)."""
     tally = Tally(torch.tensor(truth), classes)
     for batch in batches:
         which, labels, keep = (torch.tensor(column) for column in zip(*batch, strict=True))
@@ -155,9 +155,8 @@ def test_accuracy_is_that_of_the_sites_own_model(tmp_path: Path) -> None:
     metrics = classification_metrics(
         predict(net, Pixels.of(images, CPU)).numpy(), truth, experiment.data.classes
     )
-    assert row.accuracy == pytest.approx(
-        next(metric["value"] for metric in metrics if metric["name"] == "accuracy")
-    )
+    (accuracy,) = [metric["value"] for metric in metrics if metric["name"] == "accuracy"]
+    assert row.accuracy == pytest.approx(accuracy)
 
 
 def test_nothing_is_noted_where_nothing_is_labelled(tmp_path: Path) -> None:
@@ -213,7 +212,7 @@ def test_worker_processes_note_the_same(tmp_path: Path, judged: Path) -> None:
 
 
 def test_images_that_people_refused_are_not_counted(tmp_path: Path) -> None:
-    """Nothing trains on them: what is counted are the images behind them."""
+    """Nothing trains on them, so only the other images are counted."""
     experiment = tiny("ssfl", options=JUST)
     source = DataSource(
         "site-1", experiment, tmp_path / "sites" / "site-1", synthetic=SyntheticSites()
@@ -229,10 +228,8 @@ def test_images_that_people_refused_are_not_counted(tmp_path: Path) -> None:
     update = observer.observed(learner, "run").train(dict(networks.template), [], 1)
     (row,) = notes(tmp_path, "run")["site-1"]
     truth = observer.hidden_labels
-    assert (
-        list(row.hidden.values())
-        == np.bincount([truth[name] for name in others], minlength=8).tolist()
-    )
+    hidden = np.bincount([truth[name] for name in others], minlength=8).tolist()
+    assert list(row.hidden.values()) == hidden
     predicted = predict(
         networks.load(update.model), Pixels.of(data.unlabelled.named(others), CPU)
     ).argmax(dim=1)

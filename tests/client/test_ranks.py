@@ -52,7 +52,7 @@ def never() -> bool:
 
 
 def one_process(site: str, experiment: Experiment, data: SiteData, times: int = 1) -> Learner:
-    """What trains in one process with so many times the job's batch."""
+    """Return a learner that trains in one process with so many times the job's batch."""
     algorithm = method_of(experiment)
     networks = Networks(experiment, algorithm, CPU)
     batch = times * algorithm.settings.batch
@@ -116,13 +116,13 @@ def test_each_case_trains_and_the_batch_matters(name: str, trained: Path, tmp_pa
 
 
 def test_the_cases_hold_what_makes_a_mean_of_means_wrong(trained: Path) -> None:
-    kept = {
+    shares_kept = {
         name: json.loads((trained / name / "0" / "answer.json").read_text())["means"].get("kept")
         for name in CASES
     }
-    assert 0.05 < kept["fixmatch"] < 0.95
-    assert 0.05 < kept["peers"] < 0.95
-    assert kept["nothing_kept"] == 0
+    assert 0.05 < shares_kept["fixmatch"] < 0.95
+    assert 0.05 < shares_kept["peers"] < 0.95
+    assert shares_kept["nothing_kept"] == 0
     assert len(StoredState(trained / "lasting_teacher" / "0" / "memory.safetensors")) > 0
 
 

@@ -68,7 +68,7 @@ def test_a_job_cannot_ask_for_threads():
 
 @pytest.mark.parametrize("optimizer", ["adam", "sgd"])
 def test_phases_share_one_net_with_own_rates_and_draws(tmp_path, monkeypatch, optimizer):
-    """As if each were trained by itself, from what the one before it left."""
+    """Each is trained as if by itself, from the weights that the phase before it left."""
     phased(
         monkeypatch,
         lambda: Phase(Supervised(), 0.01, ("first",)),
@@ -85,12 +85,10 @@ def test_phases_share_one_net_with_own_rates_and_draws(tmp_path, monkeypatch, op
     settings = site.algorithm.settings
     labelled = Pixels.of(site.images.data.labelled, device)
     net = build(experiment.net, 8, 3, seed=3)
-    net = net.to(
-        device, memory_format=torch.channels_last
-    )  # as the site's: other kernels round otherwise
-    inputs = RoundInputs(
-        class_weights(torch.bincount(labelled.labels.cpu(), minlength=8)).to(device)
-    )
+    # The site's net has this layout, and the kernels of another one round differently.
+    net = net.to(device, memory_format=torch.channels_last)
+    label_counts = torch.bincount(labelled.labels.cpu(), minlength=8)
+    inputs = RoundInputs(class_weights(label_counts).to(device))
     for rate, stream in ((0.01, ("site-1", 2, "first")), (0.002, ("site-1", 2))):
         batches = RoundBatches(labelled, None, [], settings, Draws(experiment.seed), stream)
         last = train(
@@ -107,9 +105,9 @@ def test_phases_share_one_net_with_own_rates_and_draws(tmp_path, monkeypatch, op
 
 
 class _Watching(Objective[None]):
-    """Learns from nothing it sees, and keeps what it was given."""
+    """Learns from nothing it sees, and records the inputs and batches that it was given."""
 
-    def __init__(self, uses: Uses, seen: list) -> None:
+    def __init__(self, uses: Uses, seen: list[RoundInputs | Batch]) -> None:
         self.uses = uses
         self.seen = seen
 
@@ -121,10 +119,11 @@ class _Watching(Objective[None]):
         return Losses({"loss_supervised": sum(parameter.sum() for parameter in net.parameters())})
 
 
-def watch(
+def watched_round(
     tmp_path, monkeypatch, uses: Uses, round_: int = 1, **options
 ) -> tuple[Client, RoundInputs, list[Batch]]:
-    seen: list = []
+    """Train a round, and return the site, and the inputs and batches that its objective saw."""
+    seen: list[RoundInputs | Batch] = []
     phased(monkeypatch, lambda: Phase(_Watching(uses, seen), 1e-3))
     experiment = tiny("fedavg", options=options)
     site = new_client("site-1", experiment, tmp_path)
@@ -150,7 +149,7 @@ def test_an_objective_sees_what_it_uses_and_nothing_else(
 ):
     """With views that can be undone: weak ones are the images, strong ones their negatives."""
     uses = Uses(labelled=labelled, unlabelled=unlabelled, second_view=second)
-    seen: list = []
+    seen: list[RoundInputs | Batch] = []
     phased(monkeypatch, lambda: Phase(_Watching(uses, seen), 1e-3))
     recipe = Views(lambda images, generator: images.clone(), lambda images, generator: 1 - images)
     monkeypatch.setitem(VIEWS.registered, "upright", recipe)
@@ -183,9 +182,12 @@ def test_an_objective_sees_what_it_uses_and_nothing_else(
         assert pictures([batch.labelled for batch in batches]) == whole("labelled")
     else:
         assert all(batch.labelled is batch.labels is None for batch in batches)
-    names = {"none": [], "unlabelled": ["unlabelled"], "all": ["labelled", "unlabelled"]}[
-        unlabelled
-    ]
+    names_by_kind = {
+        "none": [],
+        "unlabelled": ["unlabelled"],
+        "all": ["labelled", "unlabelled"],
+    }
+    names = names_by_kind[unlabelled]
     if names:
         assert pictures([batch.weak for batch in batches]) == whole(*names)
         for batch in batches:
@@ -200,7 +202,7 @@ def test_an_objective_sees_what_it_uses_and_nothing_else(
 def test_pictures_are_varied_by_the_recipe_of_the_data(tmp_path, monkeypatch):
     drawn: list[str] = []
 
-    def of(name: str):
+    def recorded_view(name: str):
         def view(images: Tensor, generator: torch.Generator) -> Tensor:
             drawn.append(name)
             return images.clone()
@@ -208,7 +210,11 @@ def test_pictures_are_varied_by_the_recipe_of_the_data(tmp_path, monkeypatch):
         return view
 
     for name in VIEWS:
-        monkeypatch.setitem(VIEWS.registered, name, Views(of(f"{name} weak"), of(f"{name} strong")))
+        monkeypatch.setitem(
+            VIEWS.registered,
+            name,
+            Views(recorded_view(f"{name} weak"), recorded_view(f"{name} strong")),
+        )
     for name in ("rotation_invariant", "mirrored", "upright"):
         drawn.clear()
         experiment = tiny("ssfl")
@@ -221,9 +227,16 @@ def test_pictures_are_varied_by_the_recipe_of_the_data(tmp_path, monkeypatch):
 
 def test_a_second_weak_view_is_of_another_draw(tmp_path, monkeypatch):
     """The first is the one that an objective without a second view sees."""
-    weak = [batch.weak for batch in watch(tmp_path, monkeypatch, Uses(unlabelled="unlabelled"))[2]]
-    twice = watch(tmp_path, monkeypatch, Uses(unlabelled="unlabelled", second_view="weak"))[2]
-    strong = watch(tmp_path, monkeypatch, Uses(unlabelled="unlabelled", second_view="strong"))[2]
+    weak = [
+        batch.weak
+        for batch in watched_round(tmp_path, monkeypatch, Uses(unlabelled="unlabelled"))[2]
+    ]
+    twice = watched_round(tmp_path, monkeypatch, Uses(unlabelled="unlabelled", second_view="weak"))[
+        2
+    ]
+    strong = watched_round(
+        tmp_path, monkeypatch, Uses(unlabelled="unlabelled", second_view="strong")
+    )[2]
     for first, both, other in zip(weak, twice, strong, strict=True):
         assert torch.equal(both.weak, first)
         assert torch.equal(other.weak, first)
@@ -234,27 +247,29 @@ def test_a_second_weak_view_is_of_another_draw(tmp_path, monkeypatch):
 @pytest.mark.parametrize(("round_", "before"), [(1, 0), (2, 2), (7, 12)])
 def test_steps_are_counted_from_the_first_round(tmp_path, monkeypatch, round_, before):
     """Two steps a round, as if the site had been there in each."""
-    assert watch(tmp_path, monkeypatch, Uses(), round_)[1].steps_before == before
+    assert watched_round(tmp_path, monkeypatch, Uses(), round_)[1].steps_before == before
 
 
 def test_steps_before_follow_the_batches_of_this_site(tmp_path, monkeypatch):
-    site, inputs, batches = watch(tmp_path, monkeypatch, Uses(), 4, images_per_round=None)
+    site, inputs, batches = watched_round(tmp_path, monkeypatch, Uses(), 4, images_per_round=None)
     assert len(batches) == len(site.data.labelled) // 8
     assert inputs.steps_before == 3 * len(batches)
 
 
 def test_classes_are_weighted_by_the_sites_own_labels(tmp_path, monkeypatch):
-    site, inputs, _ = watch(tmp_path, monkeypatch, Uses(), class_weighting="median_frequency")
+    site, inputs, _ = watched_round(
+        tmp_path, monkeypatch, Uses(), class_weighting="median_frequency"
+    )
     counts = np.bincount(site.data.labelled.labels, minlength=8)
     assert torch.equal(inputs.class_weights.cpu(), class_weights(torch.tensor(counts)))
     assert len(inputs.class_weights.unique()) > 2
-    _, plain, _ = watch(tmp_path, monkeypatch, Uses())
+    _, plain, _ = watched_round(tmp_path, monkeypatch, Uses())
     assert plain.class_weights.tolist() == [1.0] * 8
 
 
 @pytest.mark.parametrize("choice", ["as_any", "restricted"])
 def test_losses_see_the_rule_of_a_site_and_evaluation_does_not(tmp_path, monkeypatch, choice):
-    site, inputs, _ = watch(tmp_path, monkeypatch, Uses(), missing_classes=choice)
+    site, inputs, _ = watched_round(tmp_path, monkeypatch, Uses(), missing_classes=choice)
     counts = torch.bincount(torch.tensor(site.data.labelled.labels), minlength=8)
     logits = torch.linspace(-1, 1, 8).to(site.learner.networks.device)
     expected = rule_of(choice, counts.to(logits.device))(logits)
@@ -266,12 +281,16 @@ def test_losses_see_the_rule_of_a_site_and_evaluation_does_not(tmp_path, monkeyp
 
 
 def test_without_a_memory_a_phase_gets_an_empty_one(tmp_path, monkeypatch):
-    assert watch(tmp_path, monkeypatch, Uses())[1].memory == {}
+    assert watched_round(tmp_path, monkeypatch, Uses())[1].memory == {}
 
 
 def test_the_phases_of_a_round_share_the_sites_memory(tmp_path, monkeypatch):
-    seen: list = []
-    phased(monkeypatch, *[lambda: Phase(_Watching(Uses(), seen), 1e-3)] * 2)
+    seen: list[RoundInputs | Batch] = []
+
+    def watched_phase() -> Phase:
+        return Phase(_Watching(Uses(), seen), 1e-3)
+
+    phased(monkeypatch, watched_phase, watched_phase)
     experiment = tiny("fedavg")
     memory = {"teacher": {"w": torch.ones(2)}}
     new_client("site-1", experiment, tmp_path).learner.train(
@@ -367,7 +386,7 @@ def test_a_task_for_the_other_group_is_declined(tmp_path, method, site, task):
 
 
 def rscfed(tmp_path, folder: str, site: str = "site-2") -> Client:
-    """A site without labels, whose teacher lasts; or the one that has labels."""
+    """Return a site without labels, whose teacher lasts, or the site that has labels."""
     experiment = isolated("rscfed", options={"warm_up": 0})
     sites = tmp_path / "sites"
     return new_client(
@@ -376,7 +395,7 @@ def rscfed(tmp_path, folder: str, site: str = "site-2") -> Client:
 
 
 def exchanges(site: Client, task: str = "unsupervised") -> list[Message]:
-    """The requests of four rounds, one of them without this site, each with another model."""
+    """Return requests of four rounds, each with another model; one round is without this site."""
     places = [(1, 0), (1, 2), (2, 0), (2, 1), (2, 2), (4, 1)]
     return [
         ask(site, start(site.experiment, seed), task, round_, part)
@@ -401,7 +420,7 @@ def differ(a: Message, b: Message) -> bool:
 
 @pytest.fixture(scope="module")
 def lived_on(tmp_path_factory) -> list[Message]:
-    """The answers of a site whose process lived through all of them."""
+    """Return the answers of a site whose process lived through all requests."""
     site = rscfed(tmp_path_factory.mktemp("lived"), "on")
     return [site.handle(request) for request in exchanges(site)]
 

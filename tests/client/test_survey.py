@@ -26,6 +26,7 @@ BASE: list[Held] = [
 
 
 def survey_at(folder: Path, held: Sequence[Held], **file: Any) -> dict[str, Any]:
+    """Write a hospital's images and site file, and return its survey."""
     path = write_hospital(folder, held, **file)
     return survey_file(path, load_site(path, SPEC, labelled=1.0))
 
@@ -139,17 +140,16 @@ def test_a_share_of_labels_is_counted_as_such(tmp_path: Path) -> None:
 
 
 def numbers(content: Any) -> list[int]:
+    """Return all numbers in nested dictionaries and lists."""
     if isinstance(content, dict):
         return [number for value in content.values() for number in numbers(value)]
-    return (
-        [number for value in content for number in numbers(value)]
-        if isinstance(content, list)
-        else [content]
-    )
+    if isinstance(content, list):
+        return [number for value in content for number in numbers(value)]
+    return [content]
 
 
 def cameras(*images: int) -> dict[str, int]:
-    """Tell of so many images with camera A, B, and so on, each of its own patient."""
+    """Return what a survey says of so many images of camera A, B, ..., each of its own patient."""
     values = [name for name, count in zip("ABCDEFG", images, strict=False) for _ in range(count)]
     return by_value(values, [f"p{number}" for number in range(len(values))], 20)
 
@@ -255,11 +255,16 @@ def test_many_images_of_few_patients_are_few(tmp_path: Path) -> None:
 
 def test_slices_of_one_volume_are_one_patient(tmp_path: Path) -> None:
     pixels = np.random.default_rng(0).integers(0, 256, (60, 8, 8, 1), np.uint8)
-    none = Images((), pixels[:0], np.zeros(0, np.int64))
+    no_images = Images((), pixels[:0], np.zeros(0, np.int64))
     for volumes, expected in ((4, 0), (5, 60)):
         ids = tuple(f"scan{number % volumes}#{number // volumes}" for number in range(60))
         data = SiteData(
-            "here", CLASSES, Images(ids, pixels, np.zeros(60, np.int64)), none, none, none
+            "here",
+            CLASSES,
+            Images(ids, pixels, np.zeros(60, np.int64)),
+            no_images,
+            no_images,
+            no_images,
         )
         facts = {f"scan{number}": Fact(survey_at=("CT",)) for number in range(volumes)}
         survey = survey_of(data, facts, ["kind"])

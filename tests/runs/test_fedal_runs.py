@@ -52,7 +52,7 @@ def active(**options):
 
 @pytest.fixture(scope="module")
 def straight(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An undisturbed run."""
+    """Return the folder of an undisturbed run."""
     return run_local(active(), tmp_path_factory.mktemp("fedal") / "run", sites=SITES)
 
 
@@ -162,7 +162,7 @@ def test_only_counts_of_labels_leave_the_site(tmp_path):
 
 @pytest.fixture
 def refused(monkeypatch) -> list[Pool]:
-    """The filter refuses the first sixteen images by name; pools that it looked at."""
+    """Let the filter refuse the first sixteen images by name; return the pools it looked at."""
     pools = []
 
     def refuse(pool: Pool) -> dict[str, float]:

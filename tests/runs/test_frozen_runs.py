@@ -49,7 +49,7 @@ def whole_of(experiment: Experiment) -> dict[str, Tensor]:
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An undisturbed run of heads."""
+    """Return the folder of an undisturbed run that trains the head alone."""
     return run_local(frozen("head"), tmp_path_factory.mktemp("frozen") / "run", sites=SITES)
 
 
@@ -187,8 +187,10 @@ def test_a_run_of_another_base_is_not_continued(tmp_path: Path) -> None:
 
 def request(experiment: Experiment, base: str | None, **arrays: Any) -> Message:
     exchange = Exchange(1, initial_model(experiment).state, {SITES[0]: ClientTask("train")})
-    with_base = facts(experiment) | ({"base": base} if base else {})
-    message = task_requests(exchange, models_by_site(exchange, [], dict), [], with_base)[SITES[0]]
+    server_facts = facts(experiment) | ({"base": base} if base else {})
+    message = task_requests(exchange, models_by_site(exchange, [], dict), [], server_facts)[
+        SITES[0]
+    ]
     return Message(message.meta, {**message.arrays, **arrays})
 
 

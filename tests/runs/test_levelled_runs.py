@@ -22,9 +22,13 @@ SITES = {
 
 @pytest.mark.parametrize("method", SITES)
 def test_ordinary_hospitals_count_as_before(method: str, tmp_path: Path) -> None:
-    options = {"rounds": 2, **({"warm_up": 0, "images_at_most": 8} if method == "selffed" else {})}
-    isolated = {"labelled": 1.0, "isolated": True} if method == "isofed" else {"labelled": 0.5}
-    images = SyntheticData(images=80, **isolated)
+    options = {"rounds": 2}
+    if method == "selffed":
+        options |= {"warm_up": 0, "images_at_most": 8}
+    if method == "isofed":
+        images = SyntheticData(images=80, labelled=1.0, isolated=True)
+    else:
+        images = SyntheticData(images=80, labelled=0.5)
     experiment = hospital(method, options=options).model_copy(update={"synthetic": images})
     models = []
     for replies in (3, 1):

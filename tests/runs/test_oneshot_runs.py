@@ -73,11 +73,10 @@ def write_site(folder: Path, name: str, numbers: Sequence[Sequence[int]], seed: 
 def measured(
     experiment: Experiment, folder: Path, site_folder: Path, name: str = "site-1"
 ) -> Message:
-    """What a site with a file answers to an honest request."""
+    """Return what a site with a file answers to an honest request."""
     first = initial_model(experiment)
-    asked = requests(experiment, Exchange(1, first.state, {name: ClientTask("measure")}), [name])[
-        name
-    ]
+    exchange = Exchange(1, first.state, {name: ClientTask("measure")})
+    asked = requests(experiment, exchange, [name])[name]
     asked = Message({**asked.meta, "base": first.base}, asked.arrays)
     return new_client(name, experiment, site_folder, [folder]).answer(asked)
 
@@ -88,7 +87,7 @@ def head(run: Path) -> list[Tensor]:
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An undisturbed run."""
+    """Return the folder of an undisturbed run."""
     return run_local(oneshot(), tmp_path_factory.mktemp("oneshot") / "run", sites=SITES)
 
 

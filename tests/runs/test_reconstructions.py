@@ -29,7 +29,7 @@ UNIT = 4
 
 
 def pretraining(**changes: Any) -> Experiment:
-    """One round of phase 1 and nothing else."""
+    """Return an experiment of one round of phase 1 and nothing else."""
     options = {"rounds": 1, "warm_up": 0, "contrastive": "off", **changes.pop("options", {})}
     return tiny("selffed", options=options, **changes)
 

@@ -44,7 +44,7 @@ def selffed(**options: Any) -> Experiment:
 
 @pytest.fixture(scope="module")
 def straight(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An undisturbed run."""
+    """Return the folder of an undisturbed run."""
     return run_local(selffed(), tmp_path_factory.mktemp("selffed") / "run", sites=SITES)
 
 
@@ -149,9 +149,8 @@ def test_queue_and_target_of_contrast_stay_at_their_site(straight: Path, tmp_pat
     heads = StoredState(run / "model.safetensors")
     projection = sum(heads[name].nbytes for name in heads if name.startswith("projection."))
     for ours, theirs in zip(rows(run, "bytes"), rows(straight, "bytes"), strict=True):
-        assert ours["up"] - theirs["up"] == (
-            projection if theirs["up"] and theirs["round"] > 1 else 0
-        )
+        is_fine_tuned = theirs["up"] > 0 and theirs["round"] > 1
+        assert ours["up"] - theirs["up"] == (projection if is_fine_tuned else 0)
 
 
 def test_the_weights_are_those_of_a_run_in_which_all_goes_up(
@@ -222,9 +221,8 @@ def test_what_a_phase_trains_goes_up_and_nothing_else(
     reply = answer(experiment, tmp_path, task, round_)
     assert {name.split("/")[1].split(".")[0] for name in reply.arrays} == trained
     before = start(experiment, tmp_path)
-    after = new_client("site-1", experiment, tmp_path).learner.train(before, [], round_, task=task)[
-        0
-    ]
+    learner = new_client("site-1", experiment, tmp_path).learner
+    after = learner.train(before, [], round_, task=task).model
     moved = {name.split(".")[0] for name in before if not torch.equal(before[name], after[name])}
     assert moved - {"classifier"} == trained - {"classifier"}
 

@@ -166,13 +166,18 @@ def test_a_survey_needs_the_sites_word(files: Path, tmp_path: Path) -> None:
     job = clinical("survey", data=SPEC)
     message = survey_requests(job)["site-1"]
     message = Message({**message.meta, "members": 3}, message.arrays)
-    for number, policy in enumerate(
-        (Policy(), Policy(methods="any"), OPEN.model_copy(update={"surveys": False}))
-    ):
+    without_surveys = [
+        Policy(),
+        Policy(methods="any"),
+        OPEN.model_copy(update={"surveys": False}),
+    ]
+    for number, policy in enumerate(without_surveys):
         refused = client_of(tmp_path / f"{number}", files, "site-1", policy, job)(message).meta
         assert refused["refused"]
         assert "surveys: none, the job asks what this site's images are" in refused["error"]
-    allowed = client_of(tmp_path / "allowed", files, "site-1", Policy(surveys=True), job)(message).meta
+    allowed = client_of(tmp_path / "allowed", files, "site-1", Policy(surveys=True), job)(
+        message
+    ).meta
     assert allowed["survey"]["labelled"] == [0, 30, 0]
 
 

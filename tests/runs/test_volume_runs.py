@@ -127,21 +127,12 @@ def test_sites_report_patients(finished):
         for row in rows(run, "metrics")
         if row["name"] == "accuracy"
     }
-    for site in ("site-1", "site-2"):
-        assert patients[site, "val"] == 10
-        assert patients[site, "test"] == 12
-    for site in ("site-3", "site-4"):
+    for site in ("site-1", "site-2", "site-3", "site-4"):
         assert patients[site, "val"] == 10
         assert patients[site, "test"] == 12
     for site in ("site-2", "site-4"):
-        assert (
-            len(
-                load_site(
-                    root / "sites" / f"{site}.yaml", fedward.load_model(run).experiment.data
-                ).test
-            )
-            == 36
-        )
+        spec = fedward.load_model(run).experiment.data
+        assert len(load_site(root / "sites" / f"{site}.yaml", spec).test) == 36
 
 
 def test_an_evaluation_is_by_patient_or_by_image(finished, tmp_path, monkeypatch, capsys):
@@ -159,9 +150,8 @@ def test_an_evaluation_is_by_patient_or_by_image(finished, tmp_path, monkeypatch
         for name in ("accuracy", "auroc_macro"):
             assert evaluation["overall"][name]["value"] == pytest.approx(logged[name])
     monkeypatch.chdir(tmp_path)
-    assert (
-        cli.main(["evaluate", str(run), str(root / "sites" / "site-2.yaml"), "--by", "image"]) == 0
-    )
+    arguments = ["evaluate", str(run), str(root / "sites" / "site-2.yaml"), "--by", "image"]
+    assert cli.main(arguments) == 0
     assert "site-2, test: 36 images" in capsys.readouterr().out
     text = "\n".join(lines(evaluate(model, root / "sites" / "site-2.yaml")))
     assert "site-2, test: 12 patients" in text

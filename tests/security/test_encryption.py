@@ -437,11 +437,11 @@ def test_the_weights_are_those_of_plain_averaging(tmp_path, method, options):
     in_plain = run_local(plain(experiment), tmp_path / "plain", sites=SITES)
     assert not any(row["failed"] for row in rows(encrypted, "rounds"))
     assert largest_difference(encrypted, in_plain) < 2e-6
-    kept = [
+    first_metrics = [
         [row for row in rows(folder, "metrics") if row["round"] == 0]
         for folder in (encrypted, in_plain)
     ]
-    assert kept[0] == kept[1]
+    assert first_metrics[0] == first_metrics[1]
 
 
 def test_the_weights_differ_where_sites_do(tmp_path):
@@ -484,7 +484,7 @@ def test_bytes_count_what_travelled(tmp_path):
 
 
 def beginnings(arrays: dict[str, np.ndarray]) -> list[bytes]:
-    """The bytes of the first four numbers of each array that are not 0."""
+    """Return the bytes of four numbers of each array, from its first one that is not 0."""
     decrypted = [
         array.ravel()[np.flatnonzero(array)[0] :][:4] for array in arrays.values() if array.any()
     ]
@@ -492,7 +492,7 @@ def beginnings(arrays: dict[str, np.ndarray]) -> list[bytes]:
 
 
 def test_nothing_plain_is_on_the_wire(tmp_path):
-    """Of no tensor of a site's update the first numbers that are not 0 pass the server."""
+    """The first numbers of an update's tensors that are not 0 are in no answer to the server."""
     updates = []
 
     def plain_answers(site, request, answer):
@@ -518,8 +518,8 @@ def test_nothing_plain_is_on_the_wire(tmp_path):
 @pytest.mark.parametrize("silent", [["site-2", "site-9"], ["site-2"]])
 def test_the_mean_of_too_few_is_not_decrypted(tmp_path, silent):
     """With one update, or two of three that the job asks for, no site decrypts."""
-    experiment = secure(minimum_replies=3 if len(silent) == 1 else 1, options={"rounds": 1})
-
+    minimum = 3 if len(silent) == 1 else 1
+    experiment = secure(minimum_replies=minimum, options={"rounds": 1})
     tasks = set()
 
     def silence(site, request, answer):
@@ -709,7 +709,7 @@ def test_an_error_that_carries_arrays_costs_its_site_alone(tmp_path):
 
 
 def die_in(task: str, round_: int):
-    """A tampering that ends the server's process once the first site has answered a task."""
+    """Return a tampering that ends the server's process once the first site has answered a task."""
 
     def die(site, request, answer):
         if request.meta["task"] == task and request.meta["round"] == round_:
@@ -741,11 +741,8 @@ def test_a_resumed_run_has_no_second_sum_decrypted(tmp_path):
         return None if site == "site-9" and request.meta["round"] == 2 else answer
 
     inner = run(tmp_path, experiment, silence, resume=True)
-    assert not [
-        1
-        for _, asked, _ in inner.seen
-        if asked.meta["task"] == DECRYPT and asked.meta["round"] == 2
-    ]
+    exchanges = {(asked.meta["task"], asked.meta["round"]) for _, asked, _ in inner.seen}
+    assert (DECRYPT, 2) not in exchanges
     first, second, third = failures(tmp_path)
     assert first == {}
     assert third == {}

@@ -36,7 +36,7 @@ def path(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def five(path: Path) -> Path:
-    """A ledger of five releases."""
+    """Return a ledger of five releases."""
     release(path, 5)
     return path
 
@@ -101,6 +101,14 @@ def test_the_account_runs_on_under_another_rule(path: Path) -> None:
 # --- what a site may set
 
 
+ABSURD_VALUES: dict[str, list[Any]] = {
+    "noise_multiplier": [0, -1.0, 1e-320, 1e-6, 1.2, 1e7, math.nan, math.inf, True, "4"],
+    "delta": [0, 0.5, 1e-3, 1.01e-4, math.nan],
+    "max_epsilon": [0, -1.0, 21.0, 1e13, math.inf, None],
+    "clip": [0, -1.0, 1e7, math.inf, math.nan],
+}
+
+
 @pytest.mark.proves(
     "files",
     "noise that hides nothing: a noise multiplier of 1e-6, a delta of 0.5, a budget or a clip "
@@ -109,15 +117,7 @@ def test_the_account_runs_on_under_another_rule(path: Path) -> None:
 )
 @pytest.mark.parametrize(
     ("name", "value"),
-    [
-        *(
-            ("noise_multiplier", value)
-            for value in (0, -1.0, 1e-320, 1e-6, 1.2, 1e7, math.nan, math.inf, True, "4")
-        ),
-        *(("delta", value) for value in (0, 0.5, 1e-3, 1.01e-4, math.nan)),
-        *(("max_epsilon", value) for value in (0, -1.0, 21.0, 1e13, math.inf, None)),
-        *(("clip", value) for value in (0, -1.0, 1e7, math.inf, math.nan)),
-    ],
+    [(name, value) for name, values in ABSURD_VALUES.items() for value in values],
 )
 def test_absurd_rules_are_refused(name: str, value: Any) -> None:
     values = {"clip": 1.0, "noise_multiplier": 4.0, "delta": DELTA, "max_epsilon": 8.0}
@@ -137,16 +137,17 @@ def test_a_rule_that_one_release_breaks_says_what_it_costs() -> None:
 def test_a_site_stops_before_it_spends_too_much(path: Path) -> None:
     assert RULE.left([]) == ALLOWED
     release(path, ALLOWED)
-    before = path.read_bytes(), end_of(path).read_bytes()
+    ledger_before = path.read_bytes()
+    end_before = end_of(path).read_bytes()
     for _ in range(2):
         with pytest.raises(BudgetUsedError) as stopped:
             release(path)
         assert stopped.value.public == "privacy budget used up: epsilon 7.955 of 8 at delta 1e-05"
-    assert (path.read_bytes(), end_of(path).read_bytes()) == before
+    assert path.read_bytes() == ledger_before
+    assert end_of(path).read_bytes() == end_before
     assert RULE.left(spent(path)) == 0
-    assert (
-        release(path, rule=Rule(1.0, 4.0, DELTA, 8.5))[0]["releases"] == ALLOWED + 1
-    )  # the site's own decision
+    larger_budget = Rule(1.0, 4.0, DELTA, 8.5)  # the site's own decision
+    assert release(path, rule=larger_budget)[0]["releases"] == ALLOWED + 1
 
 
 @settings(max_examples=30, deadline=None)

@@ -162,7 +162,8 @@ def test_a_job_that_breaks_a_rule_is_refused_by_name(tmp_path, changes, reason):
     experiment = hospital(**{"method": "fedavg", **changes})
     message = request(hospital())  # of a small network; the job's own is not built
     message.meta["experiment"] = experiment.digest
-    text = refusal(here := site(tmp_path, experiment), message)
+    here = site(tmp_path, experiment)
+    text = refusal(here, message)
     assert text.startswith(f"policy of {HERE}: expected what its rules allow, found ")
     assert reason in text
     assert here.handle(message).meta["refused"] is True
@@ -289,13 +290,11 @@ def test_every_rate_and_loss_weight_is_under_a_rule():
         "pretraining_rate",
         "contrastive_rate",
         "adaptation_rate",
-    }
-    ruled |= {
         "unlabelled_weight",
         "consistency_weight",
         "proximal_weight",
+        "weight_decay",
     }
-    ruled |= {"weight_decay"}
     others = {"class_weighting"}
     setting_names = {
         name for method in METHODS for name in METHODS[method].settings_type.model_fields
@@ -332,11 +331,8 @@ def test_a_batch_of_the_same_images_is_refused(tmp_path):
         "minimum_batch: at least 9 different labelled images in a step, the round would take some "
         "on fewer" in text
     )
-    assert (
-        site(tmp_path / "eight", experiment, Policy(minimum_images=1))
-        .handle(request(experiment))
-        .arrays
-    )
+    eight = site(tmp_path / "eight", experiment, Policy(minimum_images=1))
+    assert eight.handle(request(experiment)).arrays
 
 
 def test_images_that_people_refused_are_not_counted(tmp_path):
@@ -385,12 +381,8 @@ def test_noise_is_asked_of_the_sites_own_scope(tmp_path):
     policy = Policy(noise="required")
     text = refusal(site(tmp_path / "without", experiment, policy), request(experiment))
     assert "noise: required, this site's privacy scope adds none" in text
-    assert (
-        "error"
-        not in site(tmp_path / "with", experiment, policy, noise=True)
-        .handle(request(experiment))
-        .meta
-    )
+    noisy = site(tmp_path / "with", experiment, policy, noise=True)
+    assert "error" not in noisy.handle(request(experiment)).meta
 
 
 @pytest.mark.proves(
@@ -559,7 +551,8 @@ def test_weights_on_the_list_are_used_and_no_others(tmp_path):
     policy = Policy(starting_weights=(digest(allowed),))
 
     def sent(name: str, model: State, weights: Any) -> str:
-        message = request(experiment, model, **({"weights": weights} if weights else {}))
+        named = {"weights": weights} if weights else {}
+        message = request(experiment, model, **named)
         return str(site(tmp_path / name, experiment, policy).handle(message).meta.get("error"))
 
     assert sent("allowed", allowed, digest(allowed)) == "None"
@@ -671,7 +664,7 @@ def test_too_few_steps_at_a_site_that_passes_through_its_images(tmp_path):
 
 
 def unlabelled(threshold: float, **options: Any) -> Experiment:
-    """A job whose pseudo-labels teach a site without labels, in four batches."""
+    """Return a job whose pseudo-labels teach a site without labels, in four batches."""
     experiment = hospital("ssfl", options={"threshold": threshold, **options})
     return experiment.model_copy(update={"synthetic": SyntheticData(images=240, labelled=0.0)})
 
@@ -681,13 +674,16 @@ def threshold_of_few_steps(folder: Path) -> float:
     low = 0.0
     high = 1.0
     for number in range(40):
-        experiment = unlabelled(threshold := (low + high) / 2)
-        steps = (
-            site(folder / str(number), experiment, OPEN).handle(request(experiment)).meta["steps"]
-        )
+        threshold = (low + high) / 2
+        experiment = unlabelled(threshold)
+        answer = site(folder / str(number), experiment, OPEN).handle(request(experiment))
+        steps = answer.meta["steps"]
         if 0 < steps < 4:
             return threshold
-        low, high = (threshold, high) if steps else (low, threshold)
+        if steps:
+            low = threshold
+        else:
+            high = threshold
     raise AssertionError("no such threshold")
 
 
@@ -697,9 +693,8 @@ def test_a_threshold_that_leaves_few_steps_gets_no_update(tmp_path):
     experiment = unlabelled(threshold)
     assert refused_by_default(experiment) == []
     lone = Policy(minimum_batch=1, draws="seed")
-    text = refusal(
-        here := site(tmp_path / "site", experiment, lone), request(experiment), reads_data=True
-    )
+    here = site(tmp_path / "site", experiment, lone)
+    text = refusal(here, request(experiment), reads_data=True)
     assert "minimum_steps: at least 4, the round took fewer here" in text
     assert "refused" not in here.handle(request(experiment)).meta, "another round may take more"
     none = unlabelled(1.0)
@@ -719,13 +714,17 @@ def test_few_pseudo_labels_alone_are_no_step(tmp_path):
     low = 0.0
     high = 1.0
     for number in range(30):
-        experiment = unlabelled(threshold := (low + high) / 2)
+        threshold = (low + high) / 2
+        experiment = unlabelled(threshold)
         lone = Policy(minimum_batch=1, draws="seed")
         answer = site(tmp_path / str(number), experiment, lone).handle(request(experiment))
         kept_share = answer.meta["train"]["kept"] if answer.arrays else 0.0
         if 0 < kept_share < 1:
             break
-        low, high = (threshold, high) if kept_share else (low, threshold)
+        if kept_share:
+            low = threshold
+        else:
+            high = threshold
     assert 0 < kept_share < 1
     assert answer.meta["steps"] == 4
     careful = site(tmp_path / "careful", experiment, Policy(draws="seed"))
@@ -840,7 +839,8 @@ def test_a_policy_that_cannot_be_used_refuses_everything(tmp_path, caplog, spoil
         )
     if file.exists():
         file.chmod(0o646 if spoilt == "written by anybody" else 0o644)
-    text = refusal(from_file(tmp_path, experiment := hospital(), file), request(experiment))
+    experiment = hospital()
+    text = refusal(from_file(tmp_path, experiment, file), request(experiment))
     assert text == (
         f"policy of {HERE}: expected a file with the site's rules, found one that cannot be used. "
         "It refuses every job; its administrator finds the reason in the site's own log."
@@ -855,13 +855,12 @@ def test_an_empty_policy_has_all_defaults(tmp_path):
 
 def test_a_changed_policy_counts_from_the_next_request(tmp_path):
     file = tmp_path / FILE
-    here = from_file(tmp_path, experiment := hospital(), file)
+    experiment = hospital()
+    here = from_file(tmp_path, experiment, file)
     assert "error" not in here.handle(request(experiment)).meta
     file.write_text("minimum_replies: 4")
-    assert (
-        "minimum_replies: at least 4, the job says 3"
-        in here.handle(request(experiment)).meta["error"]
-    )
+    error = here.handle(request(experiment)).meta["error"]
+    assert "minimum_replies: at least 4, the job says 3" in error
 
 
 def test_a_link_to_a_policy_is_followed_to_who_may_change_it(tmp_path):

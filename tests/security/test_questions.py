@@ -27,7 +27,7 @@ RUNS = ["a" * 32, "b" * 32]
 
 
 def limit(most: int) -> Policy:
-    """A policy with this rule alone."""
+    """Return a policy whose only rule limits the questions."""
     return OPEN.model_copy(update={"maximum_questions_in_all": most})
 
 
@@ -163,13 +163,13 @@ def cut_without_its_end(path: Path) -> None:
 
 
 def put_back_an_older_copy(path: Path) -> None:
-    """With the end that fits it."""
+    """Put back an older copy of the file together with the end that fits it."""
     cut(path)
     end_of(path).write_text(canonical(Chain(path, path.name).end))
 
 
 def fork(path: Path) -> None:
-    """From the second line on it tells of other queries, with all hashes and an end that fits."""
+    """Replace the second line and those after it by other queries, with hashes and end that fit."""
     put_back_an_older_copy(path)
     for round_ in (7, 8):
         Chain(path, path.name).add({**Query(RUNS[1], round_, 0)._asdict(), "labels": 0})
@@ -315,7 +315,7 @@ def test_a_site_that_may_ask_for_nothing_goes_on(tmp_path):
 
 @pytest.fixture
 def clinic(tmp_path: Path) -> Path:
-    """A hospital with 60 training images, which labels 36 and asks people about the others."""
+    """Return the folder of a hospital that labels 36 of 60 images and asks about the others."""
     folder = write_sites(tmp_path / "files")
     lines = "labelled: 0.6\nannotation: queue\n"
     (folder / f"{HERE}.yaml").write_text(

@@ -212,9 +212,8 @@ def answer_of(
         asked = survey_requests(experiment, [SITE], run=run)[SITE]
         return client.handle(Message({**asked.meta, "members": 3}, asked.arrays))
     first = initial_model(experiment)
-    asked = requests(experiment, Exchange(1, first.state, {SITE: ClientTask("measure")}), run=run)[
-        SITE
-    ]
+    exchange = Exchange(1, first.state, {SITE: ClientTask("measure")})
+    asked = requests(experiment, exchange, run=run)[SITE]
     return client.handle(Message({**asked.meta, "members": 3, "base": first.base}, asked.arrays))
 
 
@@ -233,7 +232,7 @@ def last_features(experiment: Experiment, site_folder: Path, files: Path) -> tor
 
 @pytest.fixture
 def before_and_after(tmp_path: Path) -> tuple[Path, Path]:
-    """A hospital's images before and after one more."""
+    """Return a hospital's images before and after one more came."""
     first = write_site(tmp_path / "before", [range(40), range(40)])
     return first, write_site(tmp_path / "after", [range(41), range(40)])
 

@@ -182,9 +182,9 @@ def test_the_best_model_is_an_average(tmp_path: Path, monkeypatch: pytest.Monkey
 
 @pytest.mark.parametrize("method", ["fedavg", "fedperl", "isofed", "rscfed", "fedal", "selffed"])
 def test_every_method_may_be_averaged(tmp_path: Path, method: str) -> None:
-    options = {"rounds": 3} | (
-        {"pretraining_rounds": 1, "contrastive": "client"} if method == "selffed" else {}
-    )
+    options: dict[str, Any] = {"rounds": 3}
+    if method == "selffed":
+        options |= {"pretraining_rounds": 1, "contrastive": "client"}
     folder = run_local(averaging(method, options=options), tmp_path / "run", sites=SITES)
     assert sorted({round_ for round_, _ in evaluated(folder)}) == (
         [1, 2, 3] if method == "selffed" else [0, 1, 2, 3]
@@ -204,9 +204,9 @@ def test_an_averaging_run_resumes_bit_for_bit(
     interrupted(experiment, tmp_path / "broken", SITES, round_, 1, part=part)
     resumed = run_local(None, tmp_path / "broken", resume=True)
     for name in ("model", "best"):
-        assert_equal(
-            *(dict(StoredState(folder / f"{name}.safetensors")) for folder in (straight, resumed))
-        )
+        undisturbed_model = StoredState(straight / f"{name}.safetensors")
+        resumed_model = StoredState(resumed / f"{name}.safetensors")
+        assert_equal(dict(undisturbed_model), dict(resumed_model))
     for log in ("metrics", "bytes", "peers"):
         assert steady_rows(straight, log) == steady_rows(resumed, log)
     verify(resumed)

@@ -260,14 +260,14 @@ def test_a_resumed_run_takes_counts_as_they_are_now(tmp_path):
         run_experiment(
             experiment, tmp_path / "run", Interrupted(experiment, SITES, tmp_path), engine="local"
         )
-    more = Lying(experiment, tmp_path, {"labelled": 5_000_000}, 1)
-    run_experiment(experiment, tmp_path / "run", more, engine="local", resume=True)
+    growing = Lying(experiment, tmp_path, {"labelled": 5_000_000}, 1)
+    run_experiment(experiment, tmp_path / "run", growing, engine="local", resume=True)
     assert Run.load(tmp_path / "run").rounds[-1].failed == {}
     assert RunFolder.reopen(tmp_path / "run").finished
 
 
-def test_the_last_evaluation_is_behind_the_last_round():
-    """Where a method has no task and no learning rate any more."""
+def test_the_last_evaluation_is_after_the_last_round():
+    """The method has no task and no learning rate any more by then."""
     claims("selffed", rounds=2, pretraining_rounds=1, pretraining_warm_up=0, warm_up=0).check(
         answer("a", 10, 10), request("idle", 3)
     )

@@ -67,7 +67,7 @@ def listen(
 
 
 def idle(answer: Message) -> Message:
-    """The answer of a site that holds nothing for its task."""
+    """Return the answer of a site that holds nothing for its task."""
     return Message({**answer.meta, "steps": 0, "train": {}, "labelled": 0, "unlabelled": 7})
 
 
@@ -172,11 +172,11 @@ def test_an_interrupted_run_resumes_bit_identically(tmp_path, method, interrupt_
     resumed = run_local(None, tmp_path / "broken", resume=True)
     assert_equal(weights(straight), weights(resumed))
     for log in ("metrics", "peers", "bytes"):
-        kept = [
+        logged = [
             [row for row in rows(folder, log) if row.get("name") != "seconds"]
             for folder in (straight, resumed)
         ]
-        assert kept[0] == kept[1]
+        assert logged[0] == logged[1]
 
 
 @pytest.mark.proves(
@@ -493,7 +493,7 @@ def test_a_site_without_labels_learns_from_its_pseudo_labels(tmp_path):
     [({"net": "foo"}, "foo"), ({"minimum_replies": 4}, "at most the number of sites, 3, found 4")],
 )
 def test_settings_that_cannot_work_leave_no_folder(tmp_path, changes, reason):
-    """The run can be started again with others, under the same name."""
+    """The run can be started again with other settings, under the same name."""
     with pytest.raises(ConfigError, match=reason):
         run_local(tiny("fedavg", **changes), tmp_path / "run", sites=SITES)
     assert not (tmp_path / "run").exists()
@@ -572,10 +572,10 @@ def test_a_site_that_only_evaluated_is_heard_without_steps(tmp_path, monkeypatch
 
 
 @pytest.mark.parametrize(
-    ("minimum", "heard_of"),
+    ("minimum", "steps_heard"),
     [(1, {"site-1": 2, "site-2": 0}), (2, {"site-2": 0}), (3, {"site-2": 0})],
 )
-def test_too_few_replies_with_steps_are_not_averaged(tmp_path, monkeypatch, minimum, heard_of):
+def test_too_few_replies_with_steps_are_not_averaged(tmp_path, monkeypatch, minimum, steps_heard):
     """Of three sites one trains, one has nothing to learn from, and one is silent."""
     heard: list[tuple[Exchange, list[ClientUpdate]]] = []
     listen(monkeypatch, heard)
@@ -587,7 +587,7 @@ def test_too_few_replies_with_steps_are_not_averaged(tmp_path, monkeypatch, mini
             tmp_path, lambda site, a: deliveries[site](a), options=options, minimum_replies=minimum
         )
     assert [{reply.site: reply.steps for reply in replies} for _, replies in heard] == [
-        heard_of
+        steps_heard
     ] * 2
     unmoved = all(
         torch.equal(value, weights(folder)[key])
@@ -737,8 +737,8 @@ def test_a_site_lost_in_the_last_evaluation_is_in_the_summary(tmp_path, capsys, 
 # --- a resume that is refused
 
 
-def refused(folder: Path, error: type[Exception], reason: str) -> None:
-    """A resume is, and the folder says why, and not that the run still goes on."""
+def assert_resume_is_refused(folder: Path, error: type[Exception], reason: str) -> None:
+    """Check that the folder then gives the reason, and does not say that the run still goes on."""
     with pytest.raises(error, match=reason):
         run_local(None, folder, resume=True)
     info = json.loads((folder / "run.json").read_text())
@@ -752,7 +752,7 @@ def test_a_run_without_a_whole_state_is_not_left_running(tmp_path, monkeypatch):
         run_local(tiny("fedavg"), tmp_path / "run", sites=SITES)
     for state in (tmp_path / "run" / "rounds").glob("*/state.safetensors"):
         state.write_bytes(b"")
-    refused(tmp_path / "run", RunError, "expected one that is whole")
+    assert_resume_is_refused(tmp_path / "run", RunError, "expected one that is whole")
 
 
 def test_a_run_whose_first_weights_are_gone_is_not_left_running(tmp_path, monkeypatch):
@@ -767,7 +767,7 @@ def test_a_run_whose_first_weights_are_gone_is_not_left_running(tmp_path, monkey
         with pytest.raises(KeyboardInterrupt):
             run_local(experiment, tmp_path / "run", sites=SITES, init=source)
     (source / "model.safetensors").unlink()
-    refused(tmp_path / "run", ConfigError, r"weights of .*source")
+    assert_resume_is_refused(tmp_path / "run", ConfigError, r"weights of .*source")
 
 
 # --- an error of the report
@@ -858,8 +858,11 @@ def test_rounds_of_one_exchange_are_part_0(tmp_path):
     [
         ("wfedavg", 2, 1),
         ("mt_wfedavg", 3, 2),
-        *[("isofed", number, 1) for number in (2, 3)],
-        *[("rscfed", number, 3) for number in (4, 5, 6)],
+        ("isofed", 2, 1),
+        ("isofed", 3, 1),
+        ("rscfed", 4, 3),
+        ("rscfed", 5, 3),
+        ("rscfed", 6, 3),
     ],
 )
 def test_a_run_of_several_exchanges_resumes_bit_identically(
@@ -876,15 +879,15 @@ def test_a_run_of_several_exchanges_resumes_bit_identically(
     resumed = run_local(None, tmp_path / "broken", resume=True, site_folders=folders)
     assert_equal(weights(straight), weights(resumed))
     for log in ("metrics", "groups", "bytes"):
-        kept = [
+        logged = [
             [row for row in rows(folder, log) if row.get("name") != "seconds"]
             for folder in (straight, resumed)
         ]
-        assert kept[0] == kept[1]
+        assert logged[0] == logged[1]
 
 
 class Listening(LocalTransport):
-    """Notes the run ids that the sites are told."""
+    """Notes the run ids that requests to the sites carry."""
 
     def __init__(self, *args) -> None:
         super().__init__(*args)
@@ -940,9 +943,9 @@ def test_runs_that_share_a_cache_of_images_share_no_memory(tmp_path):
         assert_equal(weights(folder), weights(alone))
     ids = sorted(RunFolder.reopen(folder).info.id for folder in runs)
     for site in ("site-2", "site-3"):
-        kept = [
+        memories = [
             path.name for folder in runs for path in (folder / "sites" / site / "memory").iterdir()
         ]
-        assert sorted(kept) == ids
+        assert sorted(memories) == ids
         assert not (tmp_path / "shared" / site / "memory").exists()
     assert not (runs[0] / "sites" / "site-1" / "memory").exists()

@@ -45,16 +45,18 @@ def test_a_run_says_where_nobody_is_asked(tmp_path: Path, labelled: float, nobod
     choices = {"sites": SITES, "site_folders": [tmp_path], "console": Console(printed)}
     folder = run_local(experiment, tmp_path / "run", **choices)
     rows = [json.loads(line) for line in (folder / "queries.jsonl").read_text().splitlines()]
-    assert (sum(row["asked"] for row in rows) == 0) == nobody
+    asked = sum(row["asked"] for row in rows)
+    assert (asked == 0) == nobody
     counts = {row["site"]: (row["labelled"], row["labelled"] + row["unlabelled"]) for row in rows}
     label_counts = {
         site: f"{with_label} of {images} training images have a label"
         for site, (with_label, images) in counts.items()
     }
     summary = json.loads((folder / "run.json").read_text())["summary"]
-    assert summary.get("enough_labels", {}) == (label_counts if nobody else {})
+    expected = label_counts if nobody else {}
+    assert summary.get("enough_labels", {}) == expected
     state = progress(folder)
-    assert state["enough_labels"] == (label_counts if nobody else {})
+    assert state["enough_labels"] == expected
     text = " ".join(printed.getvalue().split())
     status = " ".join(" ".join(lines(state)).split())
     for output in (text, status):

@@ -31,7 +31,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def broken_off(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run that a kill has ended in its third exchange, when no answer had come."""
+    """Return a run that a kill has ended in its third exchange, when no answer had come."""
     folder = tmp_path_factory.mktemp("runs") / "run"
     whole = LocalTransport.exchange
     calls = iter(range(9))

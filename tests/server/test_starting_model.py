@@ -119,9 +119,9 @@ def test_auxiliary_classifiers_of_other_classes_are_fresh_too(tmp_path: Path) ->
 
 
 def test_a_classifier_that_stayed_at_sites_is_not_taken(tmp_path: Path) -> None:
-    kept = finished(tmp_path / "kept", tiny("selffed"))
-    change(kept / "model.json", untrained=["classifier.weight", "classifier.bias"])
-    _, facts = taken(tiny("selffed"), kept)
+    source = finished(tmp_path / "source", tiny("selffed"))
+    change(source / "model.json", untrained=["classifier.weight", "classifier.bias"])
+    _, facts = taken(tiny("selffed"), source)
     assert parts(facts["new"]) == parts(facts["unused"]) == {"classifier"}
 
 
@@ -251,7 +251,9 @@ def test_tensors_that_are_not_finite_are_refused_by_name(tmp_path: Path, value: 
 
 
 def short(method: str = "fedavg") -> Experiment:
-    options = {"rounds": 2, **({"contrastive": "off", "warm_up": 0} if method == "selffed" else {})}
+    options = {"rounds": 2}
+    if method == "selffed":
+        options |= {"contrastive": "off", "warm_up": 0}
     return tiny(method, options=options, net="masked_swin_28", data=DataSpec(image_size=28))
 
 
@@ -340,7 +342,7 @@ def run_carried(folder: Path, source: Source, resume: bool = False) -> Path:
 
 
 def assert_equal_runs(ours: Path, theirs: Path) -> None:
-    """The same weights from the same start."""
+    """Check that two runs have the same weights, from the same start."""
     states = [StoredState(folder / "model.safetensors") for folder in (ours, theirs)]
     assert all(torch.equal(states[0][name], states[1][name]) for name in states[1])
     infos = [json.loads((folder / "run.json").read_text()) for folder in (ours, theirs)]
@@ -400,9 +402,8 @@ def test_a_run_without_a_first_state_takes_the_copy_again(
             run_carried(tmp_path / "run", elsewhere)
     resumed = run_carried(tmp_path / "run", elsewhere, resume=True)
     ours = StoredState(resumed / "model.safetensors")
-    theirs = StoredState(
-        run_local(short(), tmp_path / "straight", sites=SITES, init=selffed) / "model.safetensors"
-    )
+    straight = run_local(short(), tmp_path / "straight", sites=SITES, init=selffed)
+    theirs = StoredState(straight / "model.safetensors")
     assert all(torch.equal(ours[name], theirs[name]) for name in theirs)
 
 
@@ -419,12 +420,8 @@ def test_a_run_with_a_finished_round_needs_the_copy_no_more(
 def test_a_run_goes_on_only_with_the_weights_it_began_with(
     selffed: Path, carried: Source, tmp_path: Path, fresh: bool
 ) -> None:
-    run_local(
-        short(),
-        tmp_path / "run",
-        sites=SITES,
-        init=None if fresh else finished(tmp_path / "other", short()),
-    )
+    other = None if fresh else finished(tmp_path / "other", short())
+    run_local(short(), tmp_path / "run", sites=SITES, init=other)
     with pytest.raises(
         RunError, match="expected a run from the weights that the job names"
     ) as caught:

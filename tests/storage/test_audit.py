@@ -38,7 +38,7 @@ def site_logs(folder: Path) -> list[Path]:
 
 
 def number_of(folder: Path, event: str, round_: int) -> int:
-    """The line of an event in a round, from 1."""
+    """Return the number of the line of an event in a round, counted from 1."""
     return next(
         row["seq"]
         for row in log_of(folder)
@@ -47,6 +47,7 @@ def number_of(folder: Path, event: str, round_: int) -> int:
 
 
 def refusal(folder: Path, *logs: Path) -> str:
+    """Return the text of the error by which the check of a run refuses it."""
     with pytest.raises(RunError) as error:
         verify(folder, logs)
     return str(error.value)
@@ -75,13 +76,13 @@ def run(folder: Path, stop: int = 0, resume: bool = False, **changes: Any) -> Pa
 
 
 def report(folder: Path) -> None:
-    """Drawing the real one takes longer than such a short run."""
+    """Write a placeholder, as drawing the real report takes longer than such a short run."""
     (folder / "report.html").write_text("<html>")
 
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A finished run of three rounds; its sites' folders lie in it."""
+    """Return a finished run of three rounds, in which its sites' folders lie."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("fedward.lab.local.write_report", report)
         return run_local(tiny("fedperl"), tmp_path_factory.mktemp("whole") / "run", sites=SITES)
@@ -89,7 +90,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def folder(whole: Path, tmp_path: Path) -> Path:
-    """A copy of the finished run, to be changed."""
+    """Return a copy of the finished run, which a test may change."""
     return shutil.copytree(whole, tmp_path / "run")
 
 
@@ -160,17 +161,17 @@ def test_what_was_sent_and_what_came_are_named_by_their_hash(whole):
     model = StoredState(whole / "model.safetensors")
     assert final["model"] == arrays_digest(wire.flatten("model", model)) != asked["model"]
     assert set(asked["peers"]) == {site for site, task in asked["tasks"].items()}
-    given = {
+    updates_given = {
         row["site"]: row["gave"]
         for path in site_logs(whole)
         for row in lines_of(path)
         if row["round"] == 3
     }
-    assert answered["updates"] == {site: given[site] for site in answered["replied"]}
+    assert answered["updates"] == {site: updates_given[site] for site in answered["replied"]}
 
 
 def test_who_is_refused_is_in_the_log_with_the_reason(tmp_path):
-    """The hand that answers for site-2 says what no site may say."""
+    """The answer of site-2 carries a field that no answer may have."""
     experiment = tiny("ssfl", options={"rounds": 1, "participants": 3})
     transport = LocalTransport(experiment, SITES, tmp_path / "sites")
     exchange = transport.exchange
@@ -512,13 +513,13 @@ CHANGES = {
     ),
     "added": (lambda run: (run / "queries-2.jsonl").write_text(""), "no file queries-2.jsonl"),
     "picture": (
-        lambda run: made(run / "reconstructions" / "1-filled.png"),
+        lambda run: touch_in_new_folder(run / "reconstructions" / "1-filled.png"),
         "no file reconstructions/1-filled.png",
     ),
 }
 
 
-def made(path: Path) -> None:
+def touch_in_new_folder(path: Path) -> None:
     path.parent.mkdir()
     path.touch()
 
@@ -552,7 +553,7 @@ def test_a_failed_run_is_checked_for_what_it_left(tmp_path, monkeypatch):
     assert "best.safetensors" in refusal(folder)
 
 
-def test_a_report_made_anew_is_on_record(folder):
+def test_a_report_written_again_is_on_record(folder):
     (folder / "report.html").write_text("another")
     assert "report.html with SHA-256" in refusal(folder)
     rewrite_report(folder)
@@ -583,7 +584,7 @@ def test_a_crash_before_run_json_knows_of_the_end_is_no_fault(folder, monkeypatc
 
 
 def first_line(folder: Path) -> dict[str, Any]:
-    """What run.json tells of a log whose first line alone it knows."""
+    """Return what run.json says of a log of which it knows the first line alone."""
     return {"lines": 1, "last_hash": log_of(folder)[0]["hash"]}
 
 
@@ -682,7 +683,7 @@ def go_on_after_the_end_and_fail(folder: Path) -> None:
     "found by `fedward audit verify`, with the run alone",
 )
 @pytest.mark.parametrize(
-    ("harm", "told"),
+    ("harm", "reason"),
     [
         (
             cut_at_a_line,
@@ -714,9 +715,9 @@ def go_on_after_the_end_and_fail(folder: Path) -> None:
         ),
     ],
 )
-def test_a_cut_or_forked_log_is_named(folder, harm, told):
+def test_a_cut_or_forked_log_is_named(folder, harm, reason):
     harm(folder)
-    assert told in refusal(folder)
+    assert reason in refusal(folder)
 
 
 @pytest.mark.proves(
@@ -913,11 +914,11 @@ def test_an_averaged_model_is_checked_against_sites_too(tmp_path, monkeypatch, s
         folder = run(tmp_path, resume=True, options={"average_decay": 0.5})
         assert verify(folder, logs).answers
     lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
-    kept = [
+    remaining = [
         row for row in lines if (row["site"], row["round"], row["split"]) != ("site-1", 1, "val")
     ]
-    assert len(kept) < len(lines)
-    (folder / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in kept))
+    assert len(remaining) < len(lines)
+    (folder / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in remaining))
     rows = log_of(folder)
     rows[-2]["details"]["files"]["metrics.jsonl"] = file_digest(folder / "metrics.jsonl")
     rewrite(folder, rows)

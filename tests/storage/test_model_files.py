@@ -213,7 +213,8 @@ def hostile(header: dict[str, Any], attack: str) -> dict[str, Any] | list[Any]:
     ],
 )
 def test_a_hostile_header_is_refused(tmp_path, attack):
-    save_model(path := tmp_path / "model.safetensors", {"b": torch.ones(2), "a": torch.ones(2)})
+    path = tmp_path / "model.safetensors"
+    save_model(path, {"b": torch.ones(2), "a": torch.ones(2)})
     content = path.read_bytes()
     start = 8 + int.from_bytes(content[:8], "little")
     header = json.dumps(hostile(json.loads(content[8:start]), attack)).encode()

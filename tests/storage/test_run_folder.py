@@ -131,7 +131,7 @@ def test_without_a_whole_state_a_run_is_refused_and_unchanged(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("content", "found"),
+    ("content", "problem"),
     [
         ("{", "text that is not valid JSON at line 1, column 2"),
         ("[]", "a list"),
@@ -143,9 +143,9 @@ def test_without_a_whole_state_a_run_is_refused_and_unchanged(tmp_path):
         ("[" * 100_000, "recursion"),
     ],
 )
-def test_a_broken_run_json_is_told(tmp_path, content, found):
+def test_a_broken_run_json_is_reported(tmp_path, content, problem):
     (tmp_path / "run.json").write_text(content)
-    with pytest.raises(RunError, match=f"expected a readable run.json, found .*{found}"):
+    with pytest.raises(RunError, match=f"expected a readable run.json, found .*{problem}"):
         RunFolder.reopen(tmp_path)
 
 
