@@ -61,15 +61,15 @@ def one_process(site: str, experiment: Experiment, data: SiteData, times: int = 
     )
 
 
-def assert_close(found: State, expected: State) -> None:
-    assert set(found) == set(expected)
+def assert_close(actual: State, expected: State) -> None:
+    assert set(actual) == set(expected)
     for key, value in expected.items():
-        torch.testing.assert_close(found[key], value, rtol=0, atol=TOLERANCE, msg=key)
+        torch.testing.assert_close(actual[key], value, rtol=0, atol=TOLERANCE, msg=key)
 
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """All cases, trained by two processes that are started once."""
+    """Return the results of all cases, trained by two processes that are started once."""
     with (
         pytest.MonkeyPatch.context() as patch,
         private_folder(tmp_path_factory.mktemp("two")) as folder,
@@ -103,7 +103,7 @@ def test_two_processes_are_one_with_twice_the_batch(
 
 @pytest.mark.parametrize("name", [name for name in CASES if not name.endswith("nothing_kept")])
 def test_each_case_trains_and_the_batch_matters(name: str, trained: Path, tmp_path: Path) -> None:
-    """Else the equality above would show nothing."""
+    """Otherwise the equality above would show nothing."""
     case = CASES[name]
     spec = case.experiment
     start = build(spec.net, len(spec.data.classes), seed=0, trainable=spec.trainable).state_dict()
@@ -262,13 +262,12 @@ def test_every_process_leaves_out_images_that_people_refused(
     experiment = tiny("ssfl", data=data_spec, synthetic=None)
     site = new_client("site-1", experiment, tmp_path, [sites], device="cpu")
     learner = site.learner
-    seen = list[SiteData]()
+    data_read = list[SiteData]()
     data = replace(learner.images.data, refused=frozenset(learner.images.data.unlabelled.ids[:3]))
 
     def read(name: str, folder: Path, *others: object) -> None:
-        seen.append(
-            ranks._read_data(ranks._REQUEST.validate_json((folder / "request.json").read_bytes()))
-        )
+        content = (folder / "request.json").read_bytes()
+        data_read.append(ranks._read(ranks._REQUEST.validate_json(content)))
         raise InterruptedError
 
     monkeypatch.setattr(ranks, "launch", read)
@@ -277,5 +276,5 @@ def test_every_process_leaves_out_images_that_people_refused(
         processes.train(
             learner.networks.template, [], 1, task="train", part=0, memory={}, aborted=never
         )
-    assert seen[0].refused == data.refused
-    assert len(DeviceData(seen[0], CPU)["unlabelled"]) == len(data.unlabelled) - 3
+    assert data_read[0].refused == data.refused
+    assert len(DeviceData(data_read[0], CPU)["unlabelled"]) == len(data.unlabelled) - 3

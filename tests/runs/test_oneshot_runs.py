@@ -52,12 +52,16 @@ def write_site(folder: Path, name: str, numbers: Sequence[Sequence[int]], seed: 
     Their order is drawn, and further images do not change it.
     """
     arrays = {}
-    for split, held in (
+    for split, numbers_by_class in (
         ("train", numbers),
         ("val", [range(900, 905)] * 3),
         ("test", [range(950, 955)] * 3),
     ):
-        pairs = [(label, number) for label, of_class in enumerate(held) for number in of_class]
+        pairs = [
+            (label, number)
+            for label, class_numbers in enumerate(numbers_by_class)
+            for number in class_numbers
+        ]
         pairs.sort(key=lambda pair: np.random.default_rng([seed, *pair]).random())
         arrays[f"{split}_images"] = np.stack([image(*pair) for pair in pairs])
         arrays[f"{split}_labels"] = np.array([label for label, _ in pairs])[:, None]
@@ -193,14 +197,12 @@ def test_only_labelled_images_are_encoded(tmp_path: Path, monkeypatch: pytest.Mo
 @pytest.mark.parametrize("trial", [[1], [2, 7], [3, 4, 5], [10, 11, 12, 13]], ids=len)
 def test_rare_classes_are_in_no_sum(trial: list[int], tmp_path: Path) -> None:
     common = [range(12), range(30)]
-    without = measured(
-        at_hospitals(), write_site(tmp_path / "without", "site-1", [*common, []]), tmp_path / "a"
-    )
-    rare = measured(
-        at_hospitals(), write_site(tmp_path / "rare", "site-1", [*common, trial]), tmp_path / "b"
-    )
-    enough = write_site(tmp_path / "enough", "site-1", [*common, range(5)])
-    five = measured(at_hospitals(), enough, tmp_path / "c")
+    files_without = write_site(tmp_path / "without", "site-1", [*common, []])
+    files_with_few = write_site(tmp_path / "rare", "site-1", [*common, trial])
+    files_with_five = write_site(tmp_path / "enough", "site-1", [*common, range(5)])
+    without = measured(at_hospitals(), files_without, tmp_path / "a")
+    rare = measured(at_hospitals(), files_with_few, tmp_path / "b")
+    five = measured(at_hospitals(), files_with_five, tmp_path / "c")
     for answer in (without, rare, five):
         answer.meta["train"].pop("seconds")
     assert rare.meta["labelled"] == 42

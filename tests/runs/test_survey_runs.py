@@ -38,12 +38,13 @@ def hospitals(folder: Path) -> list[Path]:
         write_hospital(folder / site, rows, survey_columns=["camera"])
         for site, rows in held.items()
     ]
-    return [file.rename(folder / file.name) for file in map(_absolute, files)]
+    for file in files:
+        _name_images_by_absolute_path(file)
+    return [file.rename(folder / file.name) for file in files]
 
 
-def _absolute(file: Path) -> Path:
+def _name_images_by_absolute_path(file: Path) -> None:
     file.write_text(file.read_text().replace("folder: images", f"folder: {file.parent / 'images'}"))
-    return file
 
 
 def experiment(**changes: object) -> Experiment:
@@ -88,9 +89,8 @@ def test_forged_surveys_fail_against_their_site(run: Path, tmp_path: Path, attac
     rows = ATTACKS[attack]([json.loads(line) for line in file.read_text().splitlines()])
     file.write_text("".join(json.dumps(row) + "\n" for row in rows))
     audit = log_of(folder)
-    next(row for row in audit if row["event"] == "ended")["details"]["files"]["surveys.jsonl"] = (
-        file_digest(file)
-    )
+    (ended,) = [row for row in audit if row["event"] == "ended"]
+    ended["details"]["files"]["surveys.jsonl"] = file_digest(file)
     rewrite(folder, audit)
     one, two = (
         next((folder / "sites" / site / "answers").glob("*.jsonl")) for site in ("site-1", "site-2")
@@ -151,9 +151,8 @@ def client_of(
     folder: Path, files: Path, site: str, policy: Policy, job: Experiment
 ) -> Callable[[Message], Message]:
     admission = Admission(site, job, method_of(job), folder, lambda: policy)
-    handle: Callable[[Message], Message] = new_client(
-        site, job, folder, [files], admission=admission
-    ).handle
+    client = new_client(site, job, folder, [files], admission=admission)
+    handle: Callable[[Message], Message] = client.handle
     return handle
 
 

@@ -55,9 +55,8 @@ def volumes(root):
 
 
 def cine(path, index, **tags):
-    frames = 60 * (index % 2) + np.random.default_rng(index).integers(0, 180, (4, 20, 20)).astype(
-        np.uint8
-    )
+    noise = np.random.default_rng(index).integers(0, 180, (4, 20, 20)).astype(np.uint8)
+    frames = 60 * (index % 2) + noise
     save(path, frames[0], **tags, NumberOfFrames=4, PixelData=frames.tobytes())
 
 
@@ -103,13 +102,12 @@ def finished(tmp_path_factory):
     exchange = LocalTransport.exchange
 
     def heard(self, requests, timeout, deliver):
+        def record(name, answer):
+            messages.append(repr(answer))
+            deliver(name, answer)
+
         messages.extend(repr(request) for request in requests.values())
-        exchange(
-            self,
-            requests,
-            timeout,
-            lambda name, answer: (messages.append(repr(answer)), deliver(name, answer)),
-        )
+        exchange(self, requests, timeout, record)
 
     spec = DataSpec.model_validate(json.loads((root / "sites" / "data.json").read_text()))
     experiment = tiny("fedavg", data=spec, synthetic=None, options={"rounds": 2})

@@ -45,7 +45,7 @@ def images(*numbers: int, label: str = "A", prefix: str = "") -> ImageSet:
 
 def test_images_are_known_by_names_and_by_pixels():
     some = images(*range(50))
-    assert some.difference(images(*range(49, -1, -1))) == 0, "the order is none of a set's"
+    assert some.difference(images(*range(49, -1, -1))) == 0, "a set has no order"
     assert some.difference(images(*range(51))) == 1
     assert some.difference(images(*range(1, 51))) == 2
     assert some.difference(images(*range(51), prefix="renamed")) == 1
@@ -143,10 +143,8 @@ def test_runs_are_counted_over_all_jobs(path):
 )
 def test_a_forged_ledger_tells_nothing(path, attack):
     for place, run in enumerate(RUNS[:3]):
-        assert (
-            grant(path, run, "oneshot", images(*range(100 * place, 100 * place + 100)), 32, None)
-            is None
-        )
+        new_images = images(*range(100 * place, 100 * place + 100))
+        assert grant(path, run, "oneshot", new_images, 32, None) is None
     path.write_text("\n".join(attack(path.read_text().splitlines())) + "\n")
     with pytest.raises(DataError, match="No sums are told"):
         grant(path, RUNS[3], "oneshot", images(*range(1000, 1100)), 32, None)
@@ -170,17 +168,20 @@ def image(label: int, number: int) -> np.ndarray:
 def write_site(folder: Path, numbers: Sequence[Sequence[int]], seed: int | None = None) -> Path:
     """Write a site with these images of each class: new ones come last, or all in random order."""
     arrays = {}
-    for split, held in (
+    for split, numbers_by_class in (
         ("train", numbers),
         ("val", [range(900, 905)] * 2),
         ("test", [range(950, 955)] * 2),
     ):
-        pairs = [(label, number) for label, of_class in enumerate(held) for number in of_class]
-        pairs.sort(
-            key=lambda pair: (
-                pair[::-1] if seed is None else np.random.default_rng([seed, *pair]).random()
-            )
-        )
+        pairs = [
+            (label, number)
+            for label, class_numbers in enumerate(numbers_by_class)
+            for number in class_numbers
+        ]
+        if seed is None:
+            pairs.sort(key=lambda pair: pair[::-1])
+        else:
+            pairs.sort(key=lambda pair: np.random.default_rng([seed, *pair]).random())
         arrays[f"{split}_images"] = np.stack([image(*pair) for pair in pairs])
         arrays[f"{split}_labels"] = np.array([label for label, _ in pairs])[:, None]
     folder.mkdir(parents=True)
@@ -271,10 +272,8 @@ def test_sums_before_and_after_one_image_are_not_told(tmp_path, before_and_after
     assert REFUSED in answer_of(larger, site_folder, after, RUNS[3], DEFAULT).meta["error"]
     assert "error" not in answer_of(experiment, site_folder, before, RUNS[4], DEFAULT).meta
     limited = DEFAULT.model_copy(update={"maximum_sums": 3})
-    assert (
-        "maximum_sums: at most 3 runs"
-        in answer_of(experiment, site_folder, before, RUNS[5], limited).meta["error"]
-    )
+    error = answer_of(experiment, site_folder, before, RUNS[5], limited).meta["error"]
+    assert "maximum_sums: at most 3 runs" in error
 
 
 @pytest.mark.proves(

@@ -105,7 +105,9 @@ def test_a_run_leaves_the_files_readers_need(tmp_path, monkeypatch):
     assert info["method"] == "fedperl"
     rounds = rows(folder, "rounds")
     assert [row["round"] for row in rounds] == [1, 2, 3]
-    assert all(len(row["replied"]) == 2 and not row["failed"] for row in rounds)
+    for row in rounds:
+        assert len(row["replied"]) == 2
+        assert not row["failed"]
     evaluated = {
         (row["round"], row["site"]) for row in rows(folder, "metrics") if row["split"] == "test"
     }
@@ -120,9 +122,8 @@ def test_peers_travel_after_the_warm_up_only_and_are_counted(tmp_path):
     folder = run_local(experiment, tmp_path / "run", sites=SITES)
     counted = {row["round"]: row["peer_models"] for row in rows(folder, "rounds")}
     assert counted[1] == 0
-    assert all(
-        counted[round_] == 3 for round_ in range(2, 7)
-    )  # three sites, one anonymous peer each
+    for round_ in range(2, 7):
+        assert counted[round_] == 3, "three sites, one anonymous peer each"
     chosen = [row["chosen"] for row in rows(folder, "peers")]
     assert all(site not in peers for row in chosen for site, peers in row.items())
     model = sum(row["down"] for row in rows(folder, "bytes") if row["round"] == 1) // 3
@@ -249,7 +250,7 @@ def test_one_site_is_local_training(tmp_path, monkeypatch):
 
 
 def test_a_finished_run_holds_no_single_sites_model(tmp_path):
-    """Whoever fetches it must not get them; a run that goes on needs them."""
+    """Nobody who fetches the run may get these models, but a run that goes on needs them."""
     folder = run_local(tiny("fedavg"), tmp_path / "run", sites=SITES)
     assert not (folder / "models").exists()
     transport = LocalTransport(tiny("fedavg"), SITES, tmp_path / "sites")
