@@ -30,7 +30,7 @@ def images(ids: Sequence[str], labels: Sequence[int]) -> Images:
 
 
 def data(labelled: int = 0, **changes) -> SiteData:
-    """Eight training images, the first of them labelled in turn."""
+    """Return eight training images, of which the first are labelled as both classes in turn."""
     no_images = images([], [])
     labelled_ids = IDS[:labelled]
     rest = IDS[labelled:]
@@ -70,6 +70,7 @@ def never(ids: Sequence[str], number: int) -> Sequence[str]:
 
 
 def renew(labels: SiteLabels, round_: int, wanted: int, choose=first):
+    """Return the labels that a round uses, and its counts."""
     return labels.renew(round_, 0, wanted, "fedal", choose, lambda: False)[:2]
 
 
@@ -132,7 +133,8 @@ def test_a_site_file_decides_who_is_asked(tmp_path):
     kinds = ("oracle", "queue", "none")
     file.write_text("kind: manifest\nfolder: .\n")
     annotators = [annotators_of(data(labelled=3, annotation=kind), file) for kind in kinds]
-    assert [(len(one.known), len(one.pool)) for one in annotators] == [(0, 3), (3, 8), (3, 3)]
+    assert [len(annotator.known) for annotator in annotators] == [0, 3, 3]
+    assert [len(annotator.pool) for annotator in annotators] == [3, 8, 3]
 
 
 # --- people
@@ -291,7 +293,7 @@ def test_questions_of_a_finished_run_are_withdrawn(tmp_path, queue):
     assert waiting(queue) == ["s0", "s1", "s4", "s5"]
 
 
-def test_labels_that_vanish_from_the_queue_are_missed_aloud(tmp_path, queue, clinic, caplog):
+def test_labels_that_vanish_from_the_queue_are_reported(tmp_path, queue, clinic, caplog):
     renew(clinic, 1, 3)
     for sample_id, label in (("s0", "NV"), ("s1", "NV"), ("s2", "NV")):
         say(queue, sample_id, label)
@@ -300,9 +302,8 @@ def test_labels_that_vanish_from_the_queue_are_missed_aloud(tmp_path, queue, cli
     other = Queue(tmp_path / "another")
     say(other, "s1", None)
     say(other, "s2", "MEL")
-    assert renew(SiteLabels("clinic", people_of(data(), other), tmp_path / "memory", RUN), 3, 0)[
-        0
-    ] == {"s2": 0}
+    moved = SiteLabels("clinic", people_of(data(), other), tmp_path / "memory", RUN)
+    assert renew(moved, 3, 0)[0] == {"s2": 0}
     assert (
         "site clinic, round 3: 1 labels that it had before are gone from the queue" in caplog.text
     )
@@ -374,7 +375,7 @@ def test_a_site_that_begins_in_the_middle_of_a_run_says_so(clinic, queue, tmp_pa
     assert "site clinic, round 3: no record of earlier questions of this run" in caplog.text
 
 
-def test_another_run_starts_anew(clinic, queue, tmp_path):
+def test_another_run_starts_without_labels(clinic, queue, tmp_path):
     renew(clinic, 1, 2)
     other = SiteLabels("clinic", people_of(data(), queue), tmp_path / "memory", "f" * 32)
     assert other.taken_before(2, 0) == 0

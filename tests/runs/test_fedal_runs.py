@@ -61,12 +61,12 @@ def straight(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def request(experiment, round_: int, task: str, seed: int) -> wire.Message:
     net = build(experiment.net, len(experiment.data.classes), experiment.data.channels, seed=seed)
-    return requests(experiment, Exchange(round_, net.state_dict(), {"site-1": ClientTask(task)}))[
-        "site-1"
-    ]
+    exchange = Exchange(round_, net.state_dict(), {"site-1": ClientTask(task)})
+    return requests(experiment, exchange)["site-1"]
 
 
 def labels_after(folder: Path, round_: int) -> dict[str, int]:
+    """Return the labels that a site remembers after a round, by the image's name."""
     return json.loads((folder / "memory" / RUN / f"{round_:05d}-000.json").read_text())["labels"]
 
 
@@ -77,9 +77,9 @@ def own_model(site: Client, sent: wire.Message, answer: wire.Message) -> dict[st
 
 
 def test_a_query_takes_the_highest_entropy_of_both_models(tmp_path):
-    """It is computed once more by hand.
+    """The entropy is computed by hand from the two models.
 
-    The models are the own one after round 1 and the global one of round 2.
+    They are the site's own model after round 1 and the global model of round 2.
     """
     experiment = active()
     site = new_client("site-1", experiment, tmp_path)
@@ -88,16 +88,16 @@ def test_a_query_takes_the_highest_entropy_of_both_models(tmp_path):
     assert "error" not in second.meta
     initial = labels_after(tmp_path, 1)
     after = labels_after(tmp_path, 2)
-    given = site.data.labelled
-    truth = dict(zip(given.ids, given.labels.tolist(), strict=True))
+    labelled = site.data.labelled
+    truth = dict(zip(labelled.ids, labelled.labels.tolist(), strict=True))
     assert initial == {name: truth[name] for name in initial}
     assert after == {name: truth[name] for name in after}
-    assert len(given) == 24
+    assert len(labelled) == 24
     assert len(initial) == 5
     assert len(after) == 10, "a fifth of 24, then half of the way to 14, rounded up"
 
-    rest = [name for name in given.ids if name not in initial]
-    pixels = Pixels.of(given.named(rest), site.learner.networks.device)
+    rest = [name for name in labelled.ids if name not in initial]
+    pixels = Pixels.of(labelled.named(rest), site.learner.networks.device)
     models = [
         own_model(site, sent[0], first),
         wire.unflatten("model", sent[1].arrays, site.learner.networks.template),
@@ -106,7 +106,7 @@ def test_a_query_takes_the_highest_entropy_of_both_models(tmp_path):
     scores = ensemble_entropy(torch.stack(outputs))
     highest = {rest[index] for index in scores.topk(5).indices.tolist()}
     assert set(after) - set(initial) == highest
-    assert torch.allclose(torch.stack(outputs)[0], torch.stack(outputs)[1]) is False
+    assert torch.allclose(outputs[0], outputs[1]) is False
 
 
 def test_a_random_query_draws_and_looks_at_no_model(tmp_path, monkeypatch):

@@ -154,6 +154,7 @@ def test_nothing_is_said_where_all_trains(tmp_path: Path) -> None:
 
 
 def changed(run: Path, copy: Path, file: str, **fields: Any) -> Path:
+    """Copy the files of a run, with other values of some fields in one of them."""
     copy.mkdir()
     for path in run.iterdir():
         if path.is_file():

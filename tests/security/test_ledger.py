@@ -25,7 +25,7 @@ from file_modes import modes
 
 DELTA = 1e-5
 RULE = Rule(clip=1.0, noise_multiplier=4.0, delta=DELTA, max_epsilon=8.0)
-"""Which allows eleven releases."""
+"""A rule that allows eleven releases."""
 ALLOWED = 11
 
 
@@ -161,10 +161,10 @@ def test_what_is_left_is_what_fits(
 ) -> None:
     rule = Rule(1.0, noise_multiplier, DELTA, budget)
     releases_left = rule.left(used)
-    assert releases_left == 0 or epsilon(
-        [*used, *[noise_multiplier] * releases_left], DELTA
-    ) <= budget * (1 + 1e-9)
-    assert epsilon([*used, *[noise_multiplier] * (releases_left + 1)], DELTA) > budget * (1 - 1e-9)
+    all_that_fit = used + [noise_multiplier] * releases_left
+    one_too_many = used + [noise_multiplier] * (releases_left + 1)
+    assert releases_left == 0 or epsilon(all_that_fit, DELTA) <= budget * (1 + 1e-9)
+    assert epsilon(one_too_many, DELTA) > budget * (1 - 1e-9)
 
 
 def _try(path: Path) -> bool:
@@ -181,8 +181,8 @@ def _try(path: Path) -> bool:
 def test_jobs_at_once_share_the_budget(path: Path) -> None:
     release(path, ALLOWED - 3)
     with multiprocessing.get_context("spawn").Pool(2) as pool:
-        taken = pool.map(_try, [path] * 8, chunksize=1)
-    assert sum(taken) == 3
+        releases_granted = pool.map(_try, [path] * 8, chunksize=1)
+    assert sum(releases_granted) == 3
     assert len(spent(path)) == ALLOWED
 
 
@@ -191,7 +191,8 @@ def test_jobs_at_once_share_the_budget(path: Path) -> None:
 
 def edited(line: bytes, **changes: Any) -> bytes:
     """Return a line with other values and the hash that fits them."""
-    row = {key: value for key, value in {**json.loads(line), **changes}.items() if key != "hash"}
+    row = json.loads(line) | changes
+    del row["hash"]
     return canonical(row | {"hash": digest(row)}).encode()
 
 
@@ -248,9 +249,9 @@ def half_the_last(lines: list[bytes]) -> list[bytes]:
 )
 def test_a_changed_ledger_is_refused(five: Path, change: Any) -> None:
     whole = five.read_bytes()
-    five.write_bytes(
-        b"\n".join(change(whole.splitlines())) + (b"" if change is half_the_last else b"\n")
-    )
+    content = b"\n".join(change(whole.splitlines()))
+    end = b"" if change is half_the_last else b"\n"
+    five.write_bytes(content + end)
     for _ in range(2):
         with pytest.raises(DataError, match="No update leaves"):
             release(five)

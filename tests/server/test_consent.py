@@ -33,7 +33,7 @@ STRICT = Policy(minimum_replies=4)
 ASKING = Policy(approval="required", draws="seed")
 TWO = Policy(minimum_replies=2, minimum_effective_replies=1.5)
 BY_SEED = Policy(draws="seed")
-"""So that equal runs in different folders, with secrets of their own, have equal weights."""
+"""A policy by which runs in two folders, each with a secret of its own, have equal weights."""
 
 
 class Hospitals:
@@ -50,7 +50,8 @@ class Hospitals:
         self.asked: Counter[str] = Counter()
         inner = getattr(self.transport, "_inner", self.transport)
         algorithm = method_of(experiment)
-        for name, site in ((name, inner.client(name)) for name in inner.sites()):
+        for name in inner.sites():
+            site = inner.client(name)
             rules = policy if name == LAST else others or BY_SEED
             site.admission = Admission(
                 name, experiment, algorithm, site.source.folder, lambda rules=rules: rules
@@ -77,7 +78,7 @@ class Hospitals:
 
 
 def meanwhile(monkeypatch, *events: Callable[[], object]) -> list[float]:
-    """Let these happen in the server's pauses, one after the other; return the pauses."""
+    """Run one event in each pause of the server, in turn; return the pauses in seconds."""
     pauses: list[float] = []
 
     def sleep(seconds: float) -> None:

@@ -67,9 +67,8 @@ def test_pruning_keeps_what_a_run_that_goes_back_needs(tmp_path, resumed_after, 
         site: sorted(int(path.stem) for path in (tmp_path / site).iterdir()) for site in "st"
     } == kept
     models.forget_after(max(resumed_after, 1))
-    assert models["s"]["w"] == max(
-        round_ for round_ in (1, 2, 4) if round_ <= max(resumed_after, 1)
-    )
+    last_round = max(resumed_after, 1)
+    assert models["s"]["w"] == max(round_ for round_ in (1, 2, 4) if round_ <= last_round)
 
 
 @pytest.mark.proves(

@@ -64,22 +64,21 @@ def straight(tmp_path_factory) -> Path:
     )
 
 
-def cut_back(folder: Path) -> None:
-    """Leave of the logs what the newest state tells of; the interrupted round wrote nothing."""
+def assert_logs_end_with_the_newest_state(folder: Path) -> None:
+    """Check that the interrupted round wrote nothing into the logs."""
     lengths = json.loads((folder / "rounds" / "00003.logs.json").read_text())
-    assert all(
-        (folder / f"{log}.jsonl").stat().st_size == length for log, length in lengths.items()
-    )
+    for log, length in lengths.items():
+        assert (folder / f"{log}.jsonl").stat().st_size == length
 
 
 @pytest.mark.parametrize(("damage", "name", "reason"), DAMAGES)
 def test_a_run_goes_on_from_the_state_before_a_damaged_one(
     tmp_path, straight, damage, name, reason, caplog
 ):
-    """FedPerl, whose peers are the sites' last models: also they must be those of that round."""
+    """In FedPerl the peers are the sites' last models, which must be those of that round too."""
     folder = tmp_path / "run"
     interrupted(tiny(options={"rounds": 4}), folder, SITES, 4, 1)
-    cut_back(folder)
+    assert_logs_end_with_the_newest_state(folder)
     damage(folder / name)
     with caplog.at_level(logging.WARNING):
         run_local(None, folder, resume=True)
