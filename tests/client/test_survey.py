@@ -266,7 +266,7 @@ def test_slices_of_one_volume_are_one_patient(tmp_path: Path) -> None:
             no_images,
             no_images,
         )
-        facts = {f"scan{number}": Fact(survey_at=("CT",)) for number in range(volumes)}
+        facts = {f"scan{number}": Fact(told=("CT",)) for number in range(volumes)}
         survey = survey_of(data, facts, ["kind"])
         assert survey["labelled"] == [expected, 0, 0]
         assert sum(survey["columns"]["kind"].values()) == expected
