@@ -83,7 +83,7 @@ def waiting(queue: Queue) -> list[str]:
 
 def test_an_oracle_reveals_what_is_asked_for_and_nothing_else(tmp_path):
     oracle = SiteLabels("a", oracle_of(data(labelled=6)), tmp_path, RUN)
-    assert oracle.annotators.known == {}
+    assert oracle.annotators.labels_at_start == {}
     assert list(oracle.annotators.pool) == IDS[:6]
     assert oracle.before(1, 0) == {}
     used, counts = renew(oracle, 1, 2)
@@ -118,7 +118,7 @@ def test_a_query_missed_is_caught_up(tmp_path):
 
 def test_a_site_without_annotators_trains_and_says_so(tmp_path, caplog):
     nobody = annotators_of(data(labelled=3), None)
-    assert len(nobody.known) == 3
+    assert len(nobody.labels_at_start) == 3
     assert list(nobody.pool) == IDS[:3]
     assert "nobody is asked for the 5 labels it lacks. Set `annotation: queue`" in caplog.text
     labels = SiteLabels("clinic", nobody, tmp_path, RUN)
@@ -133,7 +133,7 @@ def test_a_site_file_decides_who_is_asked(tmp_path):
     kinds = ("oracle", "queue", "none")
     file.write_text("kind: manifest\nfolder: .\n")
     annotators = [annotators_of(data(labelled=3, annotation=kind), file) for kind in kinds]
-    assert [len(annotator.known) for annotator in annotators] == [0, 3, 3]
+    assert [len(annotator.labels_at_start) for annotator in annotators] == [0, 3, 3]
     assert [len(annotator.pool) for annotator in annotators] == [3, 8, 3]
 
 

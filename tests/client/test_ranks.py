@@ -267,7 +267,7 @@ def test_every_process_leaves_out_images_that_people_refused(
 
     def read(name: str, folder: Path, *others: object) -> None:
         content = (folder / "request.json").read_bytes()
-        data_read.append(ranks._read(ranks._REQUEST.validate_json(content)))
+        data_read.append(ranks._read_data(ranks._REQUEST.validate_json(content)))
         raise InterruptedError
 
     monkeypatch.setattr(ranks, "launch", read)
