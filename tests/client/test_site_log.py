@@ -304,7 +304,7 @@ def test_a_job_that_waits_for_approval_leaves_no_line(site, monkeypatch):
     """The server asks every few seconds, perhaps for days; nothing is read."""
     waiting = Message({"site": "s", "round": 1, "waiting": EXPERIMENT.digest})
     with monkeypatch.context() as patch:
-        patch.setattr(site.admission, "waiting", lambda request, arrays: waiting)
+        patch.setattr(site.admission, "waiting_answer", lambda request, arrays: waiting)
         assert site.handle(request(1)) is waiting
     assert lines(site) == []
     assert site.handle(request(1)).arrays
