@@ -184,7 +184,7 @@ def agreement(asked_or_answered: Iterable[Question]) -> Agreement:
 def _kappa_by_finding(read_twice: Sequence[Question]) -> dict[str, float | None]:
     """Return the kappa of each finding that a reader named.
 
-    It is over the decisions that are labels, which name findings or that there is none.
+    Only decisions that are labels count: those that name findings, or say that there are none.
     """
     if all(question.rules.label_kind.exclusive for question in read_twice):
         return {}
@@ -236,8 +236,8 @@ def cohens_kappa(pairs: Sequence[tuple[Hashable, Hashable]]) -> float | None:
         pairs: the answers of the first and the second reader to each question.
 
     Returns:
-        At most 1, and 0 for chance. None where both always give the same single answer, because
-        chance cannot be told from agreement then; and None without pairs.
+        At most 1, and 0 for chance. None without pairs, or if both readers always give the same
+        single answer, because agreement then cannot be distinguished from chance.
     """
     first_counts = Counter(first for first, _ in pairs)
     second_counts = Counter(second for _, second in pairs)

@@ -108,7 +108,7 @@ Table = dict[str, dict[int, dict[str, float]]]
 
 
 def mean(values: Iterable[float | None]) -> float | None:
-    """Return the mean of the defined values, None where there are none."""
+    """Return the mean of the defined values; None if no value is defined."""
     defined = [value for value in values if value is not None]
     return fmean(defined) if defined else None
 

@@ -227,8 +227,9 @@ def _check_metrics(
 ) -> None:
     if rows and not is_evaluated:
         _refuse(where, "none, as the model was not to be evaluated", f"{len(rows)} rows")
+    classes = frozenset(rules.classes)
     for row in rows:
-        _check_metric(where, row, rules)
+        _check_metric(where, row, classes, rules)
     if len({(row.split, row.name) for row in rows}) < len(rows):
         _refuse(where, "one row for each split and name", "two for one of them")
     for split in get_args(Split):
@@ -249,8 +250,7 @@ def _check_split(where: str, rows: Sequence[Metric], rules: AnswerRules) -> None
         _refuse(where, expected, f"{support} of {image_count}")
 
 
-def _check_metric(where: str, row: Metric, rules: AnswerRules) -> None:
-    classes = frozenset(rules.classes)
+def _check_metric(where: str, row: Metric, classes: frozenset[str], rules: AnswerRules) -> None:
     metric, _, class_name = row.name.partition("/")
     is_of_a_class = metric in _CLASS_METRICS and class_name in classes
     if row.name not in rules.metric_names and not is_of_a_class:
