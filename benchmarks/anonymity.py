@@ -49,7 +49,7 @@ from fedward.console.console import Console
 from fedward.jobs import load_experiment, site_names
 from fedward.lab.local import LocalTransport
 from fedward.methods import method_of
-from fedward.methods.workflow import State
+from fedward.model_state import State
 from fedward.nets import build
 from fedward.protocol.transport import Deliver
 from fedward.protocol.wire import Message, decode_peer, flatten, roles, unflatten

@@ -34,7 +34,7 @@ from fedward.lab.bench.runs import run_or_resume, whole_run
 from fedward.lab.local import LocalTransport
 from fedward.methods import method_of
 from fedward.methods.fedperl.pseudo_labels import pseudo_label
-from fedward.methods.workflow import State
+from fedward.model_state import State
 from fedward.nets import build
 from fedward.protocol import wire
 from fedward.protocol.transport import Deliver

@@ -17,7 +17,8 @@ import numpy as np
 import torch
 
 from fedward.methods.aggregation import weighted_average
-from fedward.methods.workflow import ClientTask, Exchange, State
+from fedward.methods.workflow import ClientTask, Exchange
+from fedward.model_state import State
 from fedward.nets import build
 from fedward.protocol import wire
 from fedward.protocol.wire import Message

@@ -37,7 +37,7 @@ from fedward.config import DataSpec, Experiment
 from fedward.lab.local import Sites, run_local
 from fedward.lab.partition.fedperl import fedperl_layout, read_skin, write_site_files
 from fedward.methods import method_of
-from fedward.methods.workflow import State
+from fedward.model_state import State
 from fedward.protocol import wire
 from fedward.sites import named_sites
 from fedward.starting_model import initial_model

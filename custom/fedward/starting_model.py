@@ -14,7 +14,7 @@ from fedward.config import Experiment
 from fedward.digests import file_digest
 from fedward.errors import ConfigError, RunError, reason_of
 from fedward.methods.algorithm import Algorithm
-from fedward.methods.workflow import State
+from fedward.model_state import State
 from fedward.nets import build, require_logits
 from fedward.nets.trainable import TrainablePart
 from fedward.protocol import wire

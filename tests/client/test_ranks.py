@@ -25,7 +25,8 @@ from fedward.client.ranks import Processes, check_processes
 from fedward.config import DataSpec, Experiment
 from fedward.errors import ConfigError, DataError
 from fedward.methods import method_of
-from fedward.methods.workflow import ClientTask, Exchange, State
+from fedward.methods.workflow import ClientTask, Exchange
+from fedward.model_state import State
 from fedward.nets import build
 from fedward.protocol.wire import Message
 from fedward.seeds import Draws

@@ -16,7 +16,8 @@ from fedward.methods.fedavg import FedAvg
 from fedward.methods.local import Batch, Losses, Objective, Phase, RoundInputs, Uses
 from fedward.methods.missing_classes import rule_of
 from fedward.methods.supervised import Supervised
-from fedward.methods.workflow import ClientTask, Exchange, State
+from fedward.methods.workflow import ClientTask, Exchange
+from fedward.model_state import State
 from fedward.nets import build
 from fedward.protocol.messages import Answer
 from fedward.protocol.wire import Message

@@ -16,7 +16,8 @@ from fedward.config import Experiment
 from fedward.digests import arrays_digest, digest
 from fedward.errors import RunError
 from fedward.methods import method_of
-from fedward.methods.workflow import ClientTask, Exchange, State
+from fedward.methods.workflow import ClientTask, Exchange
+from fedward.model_state import State
 from fedward.nets import build
 from fedward.operation.site_check import read_site_log
 from fedward.protocol import wire

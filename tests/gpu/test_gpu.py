@@ -23,7 +23,7 @@ from fedward.methods.fedperl import FedPerlObjective, FedPerlSettings
 from fedward.methods.fixmatch import FixMatchObjective
 from fedward.methods.local import Objective, Phase, RoundInputs
 from fedward.methods.supervised import Supervised
-from fedward.methods.workflow import State
+from fedward.model_state import State
 from fedward.nets import build
 from fedward.seeds import Draws
 from fedward.sites import Images

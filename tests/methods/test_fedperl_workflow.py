@@ -16,7 +16,8 @@ from fedward.methods.fedal import ActiveSettings, FedAL
 from fedward.methods.fedavg import FedAvg, draw_participants, mean_of
 from fedward.methods.fedperl import FedPerl, FedPerlState, layer_moments, similarity, top_peers
 from fedward.methods.settings import Settings
-from fedward.methods.workflow import ClientUpdate, Exchange, Federation, State
+from fedward.methods.workflow import ClientUpdate, Exchange, Federation
+from fedward.model_state import State
 
 SITES = [f"site-{index}" for index in range(1, 7)]
 

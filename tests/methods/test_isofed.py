@@ -18,7 +18,8 @@ from fedward.methods.isofed import InformationMaximisation, information_maximisa
 from fedward.methods.local import Batch, Losses, Phase, RoundInputs
 from fedward.methods.mean_teacher import MeanTeacher
 from fedward.methods.supervised import Supervised
-from fedward.methods.workflow import Exchange, State
+from fedward.methods.workflow import Exchange
+from fedward.model_state import State
 
 grid = settings(deadline=None, max_examples=50)
 SHOT_EPSILON = 1e-5

@@ -17,7 +17,8 @@ from fedward.flare.privacy import privatise
 from fedward.methods.local import Batch, Measurement
 from fedward.methods.oneshot import Moments, OneShot, OneShotSettings, add_moments, discriminant
 from fedward.methods.oneshot.moments import packed, unpacked
-from fedward.methods.workflow import ClientUpdate, Exchange, Federation, State
+from fedward.methods.workflow import ClientUpdate, Exchange, Federation
+from fedward.model_state import State
 from tiny import tiny
 
 K = 4

@@ -21,7 +21,8 @@ from fedward.methods.selffed import gain_recession_weights
 from fedward.methods.selffed.algorithm import CONTRAST, FINE_TUNE, PRETRAIN, SelfFed, SelfFedState
 from fedward.methods.selffed.objectives import QUEUE, TARGET, Contrastive, MaskedModelling
 from fedward.methods.supervised import Supervised
-from fedward.methods.workflow import ClientUpdate, Exchange, Federation, State
+from fedward.methods.workflow import ClientUpdate, Exchange, Federation
+from fedward.model_state import State
 from fedward.storage.model_files import load_state, save_state
 from tiny import tiny
 

@@ -19,7 +19,8 @@ from fedward.jobs import JOBS, load_experiment
 from fedward.methods import METHODS, method_of
 from fedward.methods.fedavg import mean_of
 from fedward.methods.steps import batch_sizes, step_count
-from fedward.methods.workflow import ClientUpdate, State
+from fedward.methods.workflow import ClientUpdate
+from fedward.model_state import State
 from fedward.protocol import wire
 from fedward.protocol.wire import Message
 from fedward.protocol.wire_checks import check_norm

@@ -6,7 +6,8 @@ from torch import Tensor
 
 from asking import requests
 from fedward.config import Experiment, SyntheticData
-from fedward.methods.workflow import ClientTask, Exchange, State
+from fedward.methods.workflow import ClientTask, Exchange
+from fedward.model_state import State
 from fedward.protocol.wire import Message
 from starting import initial_model
 from tiny import clinical

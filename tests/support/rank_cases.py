@@ -19,7 +19,7 @@ from fedward.client.ranks import rank_learner
 from fedward.client.site_data import DataSource
 from fedward.config import DataSpec, Experiment, SyntheticData
 from fedward.lab.synthetic import SyntheticSites
-from fedward.methods.workflow import State
+from fedward.model_state import State
 from fedward.nets import build, image_size
 from fedward.sites import SiteData
 from fedward.storage.model_files import save_json, save_model

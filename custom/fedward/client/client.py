@@ -21,7 +21,7 @@ from fedward.errors import FedwardError, RunError, WireError, WorkError
 from fedward.evaluation.small_counts import withhold_small_counts
 from fedward.methods.algorithm import Algorithm
 from fedward.methods.local import Measurement
-from fedward.methods.workflow import State
+from fedward.model_state import State
 from fedward.nets.trainable import HEAD
 from fedward.protocol import wire, wire_checks
 from fedward.protocol.fields import RefusedError

@@ -14,7 +14,8 @@ from fedward.methods.abilities import LabelPurchases
 from fedward.methods.fedal.out_of_distribution import LEAST_LABELLED, out_of_distribution
 from fedward.methods.fedal.out_of_distribution import USES as FILTER_USES
 from fedward.methods.samplers import Pool, Uses, sampler_of
-from fedward.methods.workflow import QUERY, State
+from fedward.methods.workflow import QUERY
+from fedward.model_state import State
 from fedward.protocol.requests import TaskRequest
 from fedward.sites import Images, SiteData
 from fedward.storage.disk import PRIVATE, make_folder

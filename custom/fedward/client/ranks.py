@@ -31,7 +31,7 @@ from fedward.labels import Label
 from fedward.methods import method_of
 from fedward.methods.requirements import Feature
 from fedward.methods.steps import batch_sizes
-from fedward.methods.workflow import State
+from fedward.model_state import State
 from fedward.security.secret import site_secret
 from fedward.seeds import Draws, derive
 from fedward.sites import SiteData

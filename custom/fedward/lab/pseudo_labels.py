@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from fedward.client.site_data import DataSource
 from fedward.methods.local import Batch, Losses, Measurement, Objective, RoundInputs
-from fedward.methods.workflow import State
+from fedward.model_state import State
 from fedward.runs.pseudo_labels import FOLDER
 from fedward.storage.disk import PRIVATE, append, make_folder
 from fedward.storage.rows import PseudoLabelRow, written

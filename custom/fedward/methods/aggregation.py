@@ -14,7 +14,7 @@ from torch import Tensor
 
 from fedward.errors import ConfigError
 from fedward.methods.settings import Settings
-from fedward.methods.workflow import State
+from fedward.model_state import State
 
 _FEWEST_CAPPED = 3
 """Smallest number of sites whose counts are capped: a cap would make any two sites equal."""

@@ -8,7 +8,8 @@ from fedward.methods.abilities import LabelPurchases, NetworkExtension, PictureM
 from fedward.methods.local import Phase
 from fedward.methods.requirements import Requirements
 from fedward.methods.settings import Settings
-from fedward.methods.workflow import Federation, Rounds, State
+from fedward.methods.workflow import Federation, Rounds
+from fedward.model_state import State
 
 
 @dataclass

@@ -13,7 +13,8 @@ from torch import Tensor
 
 from fedward.errors import ConfigError
 from fedward.methods.aggregation import capped_counts, weighted_average
-from fedward.methods.workflow import ClientUpdate, State
+from fedward.methods.workflow import ClientUpdate
+from fedward.model_state import State
 
 _LARGEST_PENALTY = 1e300
 """Penalties are clamped to this value, because inf - inf is NaN."""

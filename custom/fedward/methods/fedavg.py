@@ -14,7 +14,8 @@ from fedward.methods.schedule import rate_of_round
 from fedward.methods.server_optimizer import advance
 from fedward.methods.settings import Settings
 from fedward.methods.supervised import Supervised
-from fedward.methods.workflow import ClientTask, ClientUpdate, Exchange, Federation, Rounds, State
+from fedward.methods.workflow import ClientTask, ClientUpdate, Exchange, Federation, Rounds
+from fedward.model_state import State
 from fedward.seeds import numpy_generator
 
 

@@ -14,7 +14,8 @@ from fedward.methods.distances import distance_weights, measure
 from fedward.methods.fedavg import draw_participants
 from fedward.methods.requirements import Feature, Requirements, Sends, ServerNeeds
 from fedward.methods.settings import AllImages, Positive
-from fedward.methods.workflow import ClientTask, ClientUpdate, Exchange, Federation, Rounds, State
+from fedward.methods.workflow import ClientTask, ClientUpdate, Exchange, Federation, Rounds
+from fedward.model_state import State
 
 SUPERVISED = "supervised"
 """Name of the task of a site with labels."""

@@ -20,7 +20,8 @@ from fedward.methods.groups import SUPERVISED, GroupedState, Groups, RoundPart, 
 from fedward.methods.local import Phase
 from fedward.methods.mean_teacher import MeanTeacher, MeanTeacherSettings, phases_by_group
 from fedward.methods.settings import Positive
-from fedward.methods.workflow import ClientUpdate, Federation, Rounds, State
+from fedward.methods.workflow import ClientUpdate, Federation, Rounds
+from fedward.model_state import State
 
 
 class RSCFedSettings(MeanTeacherSettings):

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from fedward.methods.algorithm import ServerState
 from fedward.methods.settings import Settings
-from fedward.methods.workflow import State
+from fedward.model_state import State
 
 
 @torch.no_grad()

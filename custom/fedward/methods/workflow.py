@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Generator, Mapping, MutableMap
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
-from fedward.model_state import State as State  # noqa: PLC0414 - methods import it from here
+from fedward.model_state import State
 
 QUERY = "query"
 """Task in which sites ask for the labels that are due, and train with those that they get."""

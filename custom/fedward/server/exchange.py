@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 from fedward.digests import arrays_digest
 from fedward.methods.algorithm import Algorithm
-from fedward.methods.workflow import ClientTask, ClientUpdate, Exchange, State
+from fedward.methods.workflow import ClientTask, ClientUpdate, Exchange
+from fedward.model_state import State
 from fedward.protocol import wire, wire_checks
 from fedward.protocol.messages import Answer, ErrorAnswer, WaitingAnswer
 from fedward.protocol.transport import Transport

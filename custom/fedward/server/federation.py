@@ -8,7 +8,8 @@ import torch
 
 from fedward.evaluation.selection import MetricRow
 from fedward.methods.algorithm import Algorithm
-from fedward.methods.workflow import Federation, State
+from fedward.methods.workflow import Federation
+from fedward.model_state import State
 from fedward.server.public import PublicImages
 from fedward.sites import SERVER
 from fedward.storage.pictures import save_pictures

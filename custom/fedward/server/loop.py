@@ -18,7 +18,8 @@ from fedward.console.listener import Listener, Start
 from fedward.errors import ConfigError, RunError
 from fedward.methods.aggregation import moving_average
 from fedward.methods.algorithm import Algorithm, evaluation_turn
-from fedward.methods.workflow import ClientUpdate, Exchange, Rounds, State
+from fedward.methods.workflow import ClientUpdate, Exchange, Rounds
+from fedward.model_state import State
 from fedward.protocol import wire
 from fedward.protocol.transport import Transport
 from fedward.server.consent import Consent

@@ -12,7 +12,7 @@ from fedward.client.site_data import DataSource, SyntheticSource
 from fedward.config import Experiment
 from fedward.errors import ConfigError, WorkError
 from fedward.methods.algorithm import Algorithm
-from fedward.methods.workflow import State
+from fedward.model_state import State
 from fedward.seeds import Draws
 from fedward.sites import SERVER, find_site_file, site_files
 from fedward.training.device_data import DeviceData

@@ -18,7 +18,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 
 from fedward.errors import RunError
-from fedward.methods.workflow import State
+from fedward.model_state import State
 from fedward.storage.disk import PRIVATE, make_folder, replacing, sync
 from fedward.storage.info import FORMAT
 

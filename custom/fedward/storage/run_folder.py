@@ -13,7 +13,7 @@ from fedward.config import Experiment
 from fedward.digests import digest, file_digest
 from fedward.errors import ConfigError, RunError
 from fedward.methods.requirements import COMMON_RECORDS, Requirements
-from fedward.methods.workflow import State
+from fedward.model_state import State
 from fedward.protocol.versions import versions
 from fedward.storage import audit
 from fedward.storage.audit import AuditLog, now

@@ -17,7 +17,7 @@ from fedward.methods.algorithm import Algorithm
 from fedward.methods.local import Phase, RoundInputs
 from fedward.methods.missing_classes import rule_of
 from fedward.methods.settings import Settings
-from fedward.methods.workflow import State
+from fedward.model_state import State
 from fedward.nets.trainable import HEAD
 from fedward.registry import METRICS
 from fedward.seeds import Draws

@@ -11,7 +11,7 @@ from torch import nn
 from fedward.config import Experiment
 from fedward.errors import WorkError
 from fedward.methods.algorithm import Algorithm
-from fedward.methods.workflow import State
+from fedward.model_state import State
 from fedward.nets import build, require_logits
 from fedward.nets.trainable import ALL, HEAD, Head, TrainablePart
 

@@ -22,7 +22,8 @@ from fedward.methods.local import Phase
 from fedward.methods.requirements import SUPPORTED, Feature, Requirements, Sends, ServerNeeds
 from fedward.methods.schedule import rate_of_round
 from fedward.methods.server_optimizer import advance
-from fedward.methods.workflow import ClientTask, Exchange, Federation, Rounds, State
+from fedward.methods.workflow import ClientTask, Exchange, Federation, Rounds
+from fedward.model_state import State
 from fedward.seeds import torch_generator
 
 _LOGGED_NEIGHBOURS = 30

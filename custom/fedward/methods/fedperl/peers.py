@@ -10,7 +10,7 @@ from torch import Tensor
 
 from fedward.errors import ConfigError
 from fedward.methods.aggregation import require_keys, weighted_average
-from fedward.methods.workflow import State
+from fedward.model_state import State
 
 
 def top_peers(similarity: Tensor, site: int, committee: int, seen: Collection[int]) -> list[int]:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from fedward.errors import ConfigError
-from fedward.methods.workflow import State
+from fedward.model_state import State
 
 
 @torch.no_grad()

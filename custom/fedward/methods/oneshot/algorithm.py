@@ -11,7 +11,8 @@ from fedward.methods.oneshot.discriminant import discriminant
 from fedward.methods.oneshot.moments import NAME, Measured, add_moments, unpacked
 from fedward.methods.requirements import Feature, Requirements, Sends
 from fedward.methods.settings import AllImages, StepSize
-from fedward.methods.workflow import ClientTask, Exchange, Federation, Rounds, State
+from fedward.methods.workflow import ClientTask, Exchange, Federation, Rounds
+from fedward.model_state import State
 
 MEASURE = "measure"
 """Task of a site: to send the sums over its labelled images."""

@@ -39,7 +39,8 @@ from fedward.methods.selffed.objectives import (
 from fedward.methods.selffed.participation import gain_recession_weights
 from fedward.methods.selffed.settings import SelfFedSettings
 from fedward.methods.supervised import Supervised
-from fedward.methods.workflow import ClientTask, ClientUpdate, Exchange, Federation, Rounds, State
+from fedward.methods.workflow import ClientTask, ClientUpdate, Exchange, Federation, Rounds
+from fedward.model_state import State
 from fedward.seeds import torch_generator
 
 PRETRAIN = "pretrain"

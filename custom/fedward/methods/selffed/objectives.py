@@ -31,7 +31,7 @@ from fedward.methods.selffed.masking import (
     normalise_units,
 )
 from fedward.methods.selffed.settings import SelfFedSettings
-from fedward.methods.workflow import State
+from fedward.model_state import State
 
 if TYPE_CHECKING:
     from fedward.nets.masked_swin import MaskedSwin
