@@ -165,7 +165,10 @@ class _Batch:
         main = shade * ((1 - brown_share) * colours[..., _MAIN_COLOUR] + brown)
         second = shade * ((1 - brown_share) * colours[..., _SECOND_COLOUR] + brown)
         patch = self["patches"][:, None, None] * _step(2 * self._field(5) + 0.4 - self.distance)
-        colour: Floats = main + patch[..., None] * (second - main)
+        colour: Floats = np.empty((*patch.shape, 3), np.float32)
+        for channel in range(3):
+            difference = (second - main)[..., channel]
+            colour[..., channel] = main[..., channel] + patch * difference
         self._pigment(colour)
         veil = self.strength("veil") * _step(3 * self._field(4) - 1)
         _paint(colour, veil, (0.46, 0.50, 0.62))
@@ -195,7 +198,9 @@ class _Batch:
         rays = (self.turn ** int(self.rng.integers(9, 14))).real * at_border
         streaks = self.strength("streaks") * np.maximum(rays, 0)
         dark = 0.55 * lines + 0.45 * grooves + 0.5 * streaks
-        colour *= 1 - np.minimum(dark, 0.8)[..., None] * np.array([0.75, 0.9, 0.95], np.float32)
+        darkness = np.minimum(dark, 0.8)
+        for channel, absorbed in enumerate(np.array([0.75, 0.9, 0.95], np.float32)):
+            colour[..., channel] *= 1 - darkness * absorbed
 
     def _spots(self, colour: Floats) -> None:
         """Paint the round structures of each class into the images that look like the class."""
@@ -281,7 +286,11 @@ def _step(x: Floats) -> Floats:
 
 def _paint(image: Floats, amount: npt.NDArray[np.floating], colour: Colour) -> None:
     """Mix a colour into images (n, R, R, 3) in place, by amounts (n, R, R) of it."""
-    image += np.clip(amount, 0, 1)[..., None] * (np.array(colour, np.float32) - image)
+    share = np.clip(amount, 0, 1)
+    # One channel after the other: NumPy is slow with arrays whose last axis has three elements.
+    for channel, brightness in enumerate(np.array(colour, np.float32)):
+        plane = image[..., channel]
+        plane += share * (brightness - plane)
 
 
 def _blurred(images: Floats, sigma: Floats) -> Floats:
