@@ -21,6 +21,10 @@ _COMMANDS = {
         "lab.run_command:add_run",
         "run a job in this process or in the FLARE simulator, or resume a run",
     ),
+    "settings": (
+        "operation.settings_command:add_settings",
+        "show a job's settings beside its method's defaults and its paper's",
+    ),
     "bench": (
         "lab.bench.command:add_bench",
         "compare methods over several seeds, and show what has converged",

@@ -9,6 +9,7 @@ from typing import Any
 from fedward.config import DataSpec, Experiment, SyntheticData
 from fedward.errors import ConfigError, did_you_mean, reason_of
 from fedward.label_kinds import SEVERAL_LABELS
+from fedward.paper_jobs import PAPER_JOBS, SUFFIX, PaperJob
 from fedward.registry import METHODS
 from fedward.yaml_text import read_yaml
 
@@ -157,9 +158,16 @@ def simulated_sites(experiment: Experiment) -> list[str]:
     return site_names(synthetic.sites)
 
 
+def paper_job(job: str) -> PaperJob | None:
+    """Return the paper's settings that a job such as ``fedperl_paper`` names; None otherwise."""
+    if not job.endswith(SUFFIX):
+        return None
+    return PAPER_JOBS.get(job.removesuffix(SUFFIX))
+
+
 def is_shipped(job: str) -> bool:
-    """Return whether ``job`` names a shipped job or a method, and not a JSON file."""
-    return job in JOBS or job in METHODS
+    """Return whether ``job`` names a shipped or a paper's job or a method, not a JSON file."""
+    return job in JOBS or job in METHODS or paper_job(job) is not None
 
 
 def load_experiment(
@@ -175,7 +183,8 @@ def load_experiment(
     by another metric, unless a change names one.
 
     Args:
-        job: a shipped job, a method, which has its defaults, or a JSON file with an experiment.
+        job: a shipped job, a paper's, a method, which has its defaults, or a JSON file with an
+            experiment.
         changes: texts ``KEY=VALUE``, whose value is YAML. A key is a field of the experiment
             (``net``, ``data.image_size``, ``synthetic.labelled``) or else one of the method's
             settings (``rounds``).
@@ -214,6 +223,12 @@ def _base(job: str) -> Experiment:
         return JOBS[job]()
     if job in METHODS:
         return Experiment(method=job)
+    of_paper = paper_job(job)
+    if of_paper is not None:
+        raw = Experiment(method=of_paper.method).model_dump(mode="json")
+        for key, value in of_paper.all_changes.items():
+            _set(raw, key, value)
+        return Experiment.parse(raw, f"job {job}")
     try:
         raw = json.loads(Path(job).read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
@@ -221,7 +236,7 @@ def _base(job: str) -> Experiment:
         raise ConfigError(
             f"job {job}",
             "Name one of them.",
-            expected=f"{', '.join(JOBS)}, a method or a JSON file",
+            expected=f"{', '.join(JOBS)}, one of these with {SUFFIX}, a method or a JSON file",
             found=f"{reason_of(error)}{suggestion}",
         ) from error
     return Experiment.parse(raw, f"job {job}")

@@ -19,13 +19,16 @@ from fedward.jobs import (
     SETTING_HELP,
     is_shipped,
     load_experiment,
+    paper_job,
     simulated_sites,
     site_names,
 )
+from fedward.paper_jobs import PAPER_JOBS, SUFFIX
 
 if TYPE_CHECKING:
     from fedward.console.events import ClosingLine, Events
     from fedward.lab.simulation import Simulation
+    from fedward.paper_jobs import PaperJob
 
 
 def add_run(parser: argparse.ArgumentParser) -> None:
@@ -37,6 +40,13 @@ def add_run(parser: argparse.ArgumentParser) -> None:
         nargs="?",
         metavar="JOB",
         help=f"{', '.join(JOBS)}, any method's name, or a JSON file with an experiment",
+    )
+    add(
+        "--paper",
+        action="store_true",
+        help="with the network, image size, rounds and rates that the method's paper prints "
+        "(default: a demonstration that fits a laptop); says first what it needs and how long it "
+        "takes",
     )
     add("--out", type=Path, metavar="FOLDER", help="new run folder (default: runs/JOB)")
     add(
@@ -104,6 +114,8 @@ def _run(options: argparse.Namespace) -> int:
         raise ConfigError(
             "fedward run", f"Name one of {', '.join(JOBS)}.", expected="a job", found="none"
         )
+    if options.paper:
+        options.job = _name_of_paper_job(options.job)
     if options.engine == "simulator":
         _refuse_local_options(options)
     from fedward.sites import named_sites
@@ -138,6 +150,44 @@ def _run(options: argparse.Namespace) -> int:
         workers=options.workers,
     )
     return _run_here(options, simulation)
+
+
+def _name_of_paper_job(job: str) -> str:
+    """Return the name of a job with its paper's settings; ConfigError if no paper has the job."""
+    if job not in PAPER_JOBS:
+        raise ConfigError(
+            f"--paper with {job}", f"Name one of {', '.join(PAPER_JOBS)}, or remove --paper."
+        )
+    return f"{job}{SUFFIX}"
+
+
+def _needs(job: "PaperJob", experiment: Experiment, synthetic: bool) -> str:
+    """Return what a paper's run needs, what the paper leaves open, and how long it takes here."""
+    from fedward.lab.duration import duration_of
+
+    duration = duration_of(experiment, job.work)
+    images = job.paper.images
+    if synthetic:
+        images += (
+            ". This run has synthetic images, whose results say nothing about the paper's: name"
+            " your own with --site-files"
+        )
+    facts = {
+        "paper": job.paper.citation,
+        "images": images,
+        "network": f"{experiment.net} at {experiment.data.image_size} pixels",
+        "left open": job.paper.unprinted,
+        "machine": f"in the paper: {job.paper.machine}",
+        "here": (
+            f"about {duration.hours:.2g} hours without evaluations, one site after the other: a"
+            f" batch of {duration.batch} takes {duration.training_seconds:.2g} s forwards and"
+            f" backwards ({duration.device})"
+        ),
+    }
+    lines: list[str] = []
+    for name, fact in facts.items():
+        lines += wrap(f"{name:10}{fact}", 80, subsequent_indent=10 * " ")
+    return "\n".join(lines)
 
 
 def _refuse_local_options(options: argparse.Namespace) -> None:
@@ -184,7 +234,7 @@ def _program_listener(options: argparse.Namespace) -> "Events | ClosingLine | No
 
 
 def _experiment(options: argparse.Namespace) -> Experiment:
-    """Return the job's experiment.
+    """Return the job's experiment. Prints what people should know of it first.
 
     A shipped job uses the images that a file beside the site files describes.
     """
@@ -194,6 +244,9 @@ def _experiment(options: argparse.Namespace) -> Experiment:
     if options.site_files and is_shipped(options.job):
         data_fields = read_data_file(options.site_files)
     experiment = load_experiment(options.job, options.set, data=data_fields)
+    of_paper = paper_job(options.job)
+    if of_paper is not None:
+        _note(options, _needs(of_paper, experiment, synthetic=not options.site_files))
     if data_fields:
         text = (
             f"images as in {options.site_files / DATA_FILE}, unless --set says otherwise: "
@@ -266,6 +319,7 @@ def _resume(options: argparse.Namespace) -> int:
         options.set,
         options.init,
         options.allow_missing,
+        options.paper,
         options.sites is not None,
     )
     if any(for_new_runs):
@@ -273,7 +327,7 @@ def _resume(options: argparse.Namespace) -> int:
             "fedward run --resume",
             "A run goes on with the settings it was started with; start a new one for others.",
             expected="the run folder alone",
-            found="a job, --sites, --out, --set, --init or --allow-missing",
+            found="a job, --paper, --sites, --out, --set, --init or --allow-missing",
         )
     options.out = options.resume
     run = RunFolder.reopen(options.out)
