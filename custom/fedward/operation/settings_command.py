@@ -50,10 +50,9 @@ def _settings(options: argparse.Namespace) -> int:
 def _columns(job: str) -> dict[str, dict[str, Any]]:
     """Return the values of each setting: in the job, by default, and in the paper if it has one."""
     experiment = load_experiment(job)
-    columns = {
-        "job": _values(experiment),
-        "default": _values(Experiment(method=experiment.method)),
-    }
+    # Some methods train the head alone, which is no experiment's default.
+    default = Experiment(method=experiment.method, trainable=experiment.trainable)
+    columns = {"job": _values(experiment), "default": _values(default)}
     if job in PAPER_JOBS:
         columns["paper"] = _values(load_experiment(f"{job}{SUFFIX}"))
     return columns

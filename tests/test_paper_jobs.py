@@ -1,0 +1,110 @@
+"""The papers' settings by name: what runs, what is said of it, and how settings are compared."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from fedward import cli
+from fedward.jobs import JOBS, load_experiment
+from fedward.methods import method_of
+from fedward.paper_jobs import PAPER_JOBS, Work
+
+# Settings that make any paper's job small enough for a test, besides its number of rounds.
+SMALL = {
+    "net": "small_cnn",
+    "pretrained": "false",
+    "data.image_size": "16",
+    "synthetic.images": "16",
+    "synthetic.labelled": "1.0",
+}
+
+
+def test_every_job_of_a_paper_is_a_shipped_job_with_the_same_method() -> None:
+    for name, job in PAPER_JOBS.items():
+        assert JOBS[name]().method == job.method
+
+
+def test_fedperl_is_the_papers() -> None:
+    experiment = load_experiment("fedperl_paper")
+    settings = method_of(experiment).settings
+    assert (experiment.net, experiment.pretrained) == ("tf_efficientnet_b0", True)
+    assert experiment.data.image_size == 224
+    # MELBA 2022, Implementation Details: 500 rounds, 3 clients each, B 16, rate 0.00005, τ 0.6,
+    # β 0.5, γ 0.01, T 2, ten rounds of warm-up.
+    printed = {
+        "rounds": 500,
+        "participants": 3,
+        "batch": 16,
+        "learning_rate": 5e-5,
+        "schedule": "constant",
+        "round_warm_up": 0.0,
+        "threshold": 0.6,
+        "unlabelled_weight": 0.5,
+        "consistency_weight": 0.01,
+        "committee": 2,
+        "warm_up": 10,
+    }
+    assert {name: getattr(settings, name) for name in printed} == printed
+
+
+def test_selffed_is_the_papers() -> None:
+    settings = method_of(load_experiment("selffed_paper")).settings.model_dump()
+    # Section IV: 1,600 rounds of pre-training with a rate of 0.000375 and a warm-up of five epochs,
+    # masks of 60 %, 100 rounds of fine-tuning with batches of 64 and a rate of 0.003.
+    printed = {
+        "rounds": 1700,
+        "pretraining_rounds": 1600,
+        "pretraining_rate": 3.75e-4,
+        "pretraining_warm_up": 5.0,
+        "mask_ratio": 0.6,
+        "batch": 64,
+        "learning_rate": 3e-3,
+    }
+    assert {name: settings[name] for name in printed} == printed
+
+
+def test_the_work_of_a_run_is_its_images_times_their_passes() -> None:
+    # 500 rounds of 1,248 images, three passes with a gradient and one without.
+    assert PAPER_JOBS["fedperl"].work.passes(500) == (1_872_000, 624_000)
+    assert Work(images=10, training=1).passes(3) == (30, 0)
+
+
+def test_a_papers_job_says_what_it_needs_and_runs(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    changes = SMALL | {"rounds": "1", "warm_up": "0", "images_per_round": "16"}
+    words = [word for key, value in changes.items() for word in ("--set", f"{key}={value}")]
+    folder = tmp_path / "run"
+    command = ["run", "fedperl", "--paper", "--sites", "2", "--out", str(folder), *words]
+    assert cli.main(command) == 0
+    printed = " ".join(capsys.readouterr().out.split())
+    assert "paper Bdair, Navab, Albarqouni, MELBA 2022" in printed
+    assert "synthetic images, whose results say nothing about the paper's" in printed
+    assert "a batch of 16 takes" in printed
+    # What is not changed is the paper's.
+    options = json.loads((folder / "run.json").read_text())["experiment"]["options"]
+    assert (options["schedule"], options["round_warm_up"]) == ("constant", 0.0)
+
+
+def test_a_job_without_a_paper_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["run", "survey", "--paper"]) == 2
+    assert "fedperl" in capsys.readouterr().err
+
+
+def test_settings_are_shown_side_by_side(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["settings", "fedperl"]) == 0
+    printed = capsys.readouterr().out
+    rows = {line.split()[0]: line.split()[1:] for line in printed.splitlines() if line}
+    assert rows["setting"] == ["job", "default", "paper"]
+    assert rows["rounds"] == ["8", "500", "500"]
+    assert rows["net"] == ["small_cnn_gn", "small_cnn", "tf_efficientnet_b0"]
+    assert "committee" not in rows  # It is 2 in all three.
+    assert max(len(line) for line in printed.splitlines()) <= 80
+    assert cli.main(["settings", "fedperl", "--all"]) == 0
+    assert "committee" in capsys.readouterr().out
+
+
+def test_a_job_without_a_paper_has_two_columns(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["settings", "oneshot"]) == 0
+    assert capsys.readouterr().out.splitlines()[0].split() == ["setting", "job", "default"]
