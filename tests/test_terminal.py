@@ -28,8 +28,8 @@ def test_control_characters_are_written_out() -> None:
 
 @pytest.mark.proves(
     "lead",
-    "escape codes in a job's name, in FLARE's own admin console",
-    "**not covered**: FLARE prints names as they are; use `fedward status` to look at others' jobs",
+    "escape codes in a job's name, in FLARE's own console",
+    "**not covered**: FLARE prints them; use `fedward status` for others' jobs",
 )
 def test_flares_console_prints_control_characters_as_they_are() -> None:
     table = Table(["JOB NAME"])
@@ -76,7 +76,7 @@ def test_an_error_is_folded_on_a_terminal_alone(
 
 
 @pytest.mark.proves(
-    "lead", "escape codes in a run's texts", "every command of fedward writes them out as text"
+    "lead", "escape codes in a run's texts", "every fedward command writes them out as text"
 )
 def test_a_runs_texts_cannot_steer_the_terminal(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]

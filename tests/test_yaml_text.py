@@ -79,11 +79,9 @@ REFUSED = {
 
 @pytest.mark.proves(
     "files",
-    "a site file, a policy or server.yaml whose YAML is a bomb of aliases, names code, or is read "
-    "otherwise than it looks: anchors, merge keys, tags, a key twice, 100000 lists within each "
-    "other, a number of a million digits",
-    "refused before anything is built, with line and column; a site with such a policy refuses "
-    "every job",
+    "YAML with bombs of aliases, code, anchors, merge keys, tags, a key twice, deep "
+    "lists or huge numbers",
+    "refused before anything is built, with line and column",
 )
 @pytest.mark.parametrize("case", REFUSED)
 def test_what_yaml_can_do_beyond_values_is_refused(tmp_path: Path, case: str) -> None:

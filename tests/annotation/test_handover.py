@@ -88,7 +88,7 @@ FORMULAS = [
 
 
 @pytest.mark.proves(
-    "files", "a spreadsheet formula as an image's id", "the exported CSV holds it as inert text"
+    "files", "a spreadsheet formula as an image's id", "inert text in the exported CSV"
 )
 def test_formulas_leave_as_text_and_come_back_as_they_were(
     clinic: Any, clinician: Make, tmp_path: Path
@@ -112,9 +112,8 @@ def test_formulas_leave_as_text_and_come_back_as_they_were(
 
 @pytest.mark.proves(
     "files",
-    "ids, labels or names with line breaks in a returned file, to fake lines of what `fedward "
-    "annotate --import` tells",
-    "each stays one line",
+    "line breaks in ids, labels or names of a returned file",
+    "each stays on one line of the console",
 )
 @pytest.mark.parametrize("ending", [".csv", ".json"])
 def test_what_comes_back_fakes_no_line(clinic: Any, tmp_path: Path, ending: str) -> None:

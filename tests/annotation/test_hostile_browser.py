@@ -94,10 +94,9 @@ const tried = (promise) => promise.then(kind, () => "refused");
 
 @pytest.mark.proves(
     "outsider",
-    "a website, or another account's server at another port, that is open in a reader's browser: "
-    "it shows, reads, "
-    "frames and opens the annotation page, and posts answers as plain text",
-    "nothing is shown to it or read by it, and nothing is answered",
+    "another website, or another account's server, that reads, frames or posts to the "
+    "annotation page",
+    "sees nothing, and nothing is answered",
 )
 @pytest.mark.parametrize("name", ["localhost", "127.0.0.1"])
 def test_a_page_elsewhere_gets_nothing(
@@ -122,9 +121,8 @@ def test_a_page_elsewhere_gets_nothing(
 
 @pytest.mark.proves(
     "outsider",
-    "another account's server at another port of the machine, to which a reader's browser sends "
-    "the page's cookie",
-    "the cookie comes, and opens no image, id or answer",
+    "the annotation page's cookie, which browsers show to other ports",
+    "reveals the names of the site and its classes; opens no image, id or answer",
 )
 def test_what_another_port_hears_opens_nothing(
     tab: Tab, serve: Callable[..., Server], hostile: Hostile
@@ -151,10 +149,9 @@ def test_what_another_port_hears_opens_nothing(
 
 @pytest.mark.proves(
     "outsider",
-    "another account that takes the annotation page's port while the program is down after a crash",
-    "**not covered**: open tabs go on sending, and what they send opens the page that is started "
-    "again. After a crash "
-    "take the file `token` away, and hand out the new address",
+    "another account that takes the annotation page's port after a crash",
+    "**not covered**: what open tabs send opens the page once it is started again. "
+    "After a crash delete the file `token` and hand out the new address",
 )
 def test_who_takes_the_port_hears_open_tabs(tab: Tab, serve: Callable[..., Server]) -> None:
     server = serve()
@@ -180,9 +177,8 @@ _MARKUP = '<img src=x onerror="document.title=1">'
 
 @pytest.mark.proves(
     "files",
-    "markup and scripts as ids, cells, titles of classes, definitions and the name of the site, "
-    "and an SVG as image",
-    "shown as text; nothing runs, nothing is loaded from elsewhere, and the SVG is no image",
+    "markup, scripts or an SVG as ids, cells, titles, definitions or the site's name",
+    "shown as text; nothing runs or is loaded from elsewhere",
 )
 def test_markup_is_text(tab: Tab, make_clinic: Callable[[int], Any], serving: list[Server]) -> None:
     clinic = make_clinic(2)

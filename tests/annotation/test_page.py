@@ -99,7 +99,10 @@ def test_without_the_token_a_sentence_says_what_to_do(clinic: Any, path: str) ->
 
 
 @pytest.mark.proves(
-    "outsider", "the annotation page without the token of its address", "tells nothing"
+    "outsider",
+    "the annotation page from elsewhere (DNS rebinding), or without its token, cookie "
+    "and secret; ids that lead out",
+    "refused; nothing is shown",
 )
 @pytest.mark.parametrize(
     "path", ["/state?annotator=anna", "/given?annotator=anna", "/image?id=s00", "/nothing"]
@@ -112,8 +115,9 @@ def test_nothing_is_told_without_the_token(clinic: Any, path: str) -> None:
 
 @pytest.mark.proves(
     "outsider",
-    "an answer to the annotation page by a browser that is led there from elsewhere",
-    "refused",
+    "the annotation page from elsewhere (DNS rebinding), or without its token, cookie "
+    "and secret; ids that lead out",
+    "refused; nothing is shown",
 )
 @pytest.mark.parametrize("path", ["/answer", "/undo"])
 @pytest.mark.parametrize(
@@ -136,8 +140,9 @@ def test_a_change_from_another_origin_is_refused(visitor: Visitor, clinic: Any) 
 
 @pytest.mark.proves(
     "outsider",
-    "a foreign name that is made to lead to the annotation page's machine (DNS rebinding)",
-    "refused",
+    "the annotation page from elsewhere (DNS rebinding), or without its token, cookie "
+    "and secret; ids that lead out",
+    "refused; nothing is shown",
 )
 @pytest.mark.parametrize(
     ("bound", "named", "code"),
@@ -275,8 +280,8 @@ def test_a_stale_answer_changes_nothing_and_shows_the_present(
 
 @pytest.mark.proves(
     "files",
-    "a reader at the annotation page who types another reader's name",
-    "**not covered**: sees what that one has answered, and answers for them; names are not checked",
+    "a reader who types another reader's name",
+    "**not covered**: sees that reader's answers and answers for them; names are not checked",
 )
 def test_whoever_types_a_name_is_that_reader(visitor: Visitor, clinic: Any) -> None:
     visitor.post("/answer", message(annotator="anna"))

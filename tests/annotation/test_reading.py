@@ -256,9 +256,9 @@ def test_each_reader_sees_their_own_answers_alone(
 
 @pytest.mark.proves(
     "files",
-    "a second reader who watches how many questions readers differ in, and changes an answer by it",
-    "**not covered**: the number says whether the first reader agrees. The audit trail shows the "
-    "change",
+    "a second reader who watches the number of disputes and changes an answer by it",
+    "**not covered**: the number says whether the first reader agrees. The audit "
+    "trail shows the change",
 )
 def test_the_number_of_disputes_tells_a_reader_of_another(
     by: Callable[..., Queue], make_clinician: Make
@@ -283,7 +283,7 @@ def test_the_number_of_disputes_tells_a_reader_of_another(
 
 
 @pytest.mark.proves(
-    "files", "a spreadsheet formula as an image's id, in the audit trail", "inert text in the CSV"
+    "files", "a spreadsheet formula as an image's id", "inert text in the exported CSV"
 )
 def test_the_trail_has_every_answer_and_no_formula(
     by: Callable[..., Queue],

@@ -167,7 +167,10 @@ def test_the_view_says_which_slice_is_in_question(client: FlaskClient) -> None:
 
 
 @pytest.mark.proves(
-    "outsider", "ids that would lead the annotation page out of the site's volumes", "no such image"
+    "outsider",
+    "the annotation page from elsewhere (DNS rebinding), or without its token, cookie "
+    "and secret; ids that lead out",
+    "refused; nothing is shown",
 )
 @pytest.mark.parametrize(
     "name",
@@ -215,7 +218,10 @@ def test_an_index_out_of_range_shows_nothing(client: FlaskClient, name: str) -> 
 
 
 @pytest.mark.proves(
-    "outsider", "a slice of a volume without the annotation page's token", "refused, as images are"
+    "outsider",
+    "the annotation page from elsewhere (DNS rebinding), or without its token, cookie "
+    "and secret; ids that lead out",
+    "refused; nothing is shown",
 )
 def test_slices_need_the_token_as_images_do(client: FlaskClient) -> None:
     assert client.get("/image?id=one%234").mimetype == "image/png"

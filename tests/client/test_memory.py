@@ -192,9 +192,7 @@ def test_no_half_written_file_is_read(tmp_path):
     assert value(memory, 3) == 1.0
 
 
-@pytest.mark.proves(
-    "lead", "a request with a run id that leads out of the site's folder", "refused by the site"
-)
+@pytest.mark.proves("lead", "a run id or name that leads out of the folder", "refused")
 @pytest.mark.parametrize(
     "run",
     [

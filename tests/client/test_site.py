@@ -54,8 +54,8 @@ def stay() -> bool:
 
 @pytest.mark.proves(
     "lead",
-    "a job that asks for a million threads at each site",
-    "it is no job: sites' files say that",
+    "a job that asks for a million threads",
+    "not valid: site files set the number",
 )
 def test_a_job_cannot_ask_for_threads():
     with pytest.raises(

@@ -198,9 +198,8 @@ def test_lines_that_tell_of_no_answer_are_bounded(site, monkeypatch):
 
 @pytest.mark.proves(
     "server",
-    "a server names one run after the other in wrong requests, to fill a site's disk with their "
-    "logs",
-    "refused: a job writes logs of three runs at most, each of a bounded length",
+    "one wrong request after the other, each naming another run, to fill a site's disk",
+    "a job writes bounded logs of three runs at most",
 )
 def test_the_runs_that_a_job_writes_logs_of_are_bounded(tmp_path):
     log = SiteLog(tmp_path, "s", EXPERIMENT, method_of(EXPERIMENT), "job-1")
@@ -218,9 +217,9 @@ def test_the_runs_that_a_job_writes_logs_of_are_bounded(tmp_path):
 
 @pytest.mark.proves(
     "server",
-    "a server asks for round -5, round 10^300, a round after the last, or a part that the method "
-    "does not have",
-    "refused by the site before it reads data",
+    "an unknown or earlier round, another run's, one without the log's last hash, or "
+    "one again with another model or task",
+    "refused before data are read; an equal request gets the same answer",
 )
 @pytest.mark.parametrize(
     ("meta", "named"),
@@ -260,8 +259,9 @@ def test_a_round_has_as_many_parts_as_its_method(tmp_path, method, parts):
 
 @pytest.mark.proves(
     "server",
-    "a server asks without the last hash of its audit log, or with what is none",
-    "refused by the site",
+    "an unknown or earlier round, another run's, one without the log's last hash, or "
+    "one again with another model or task",
+    "refused before data are read; an equal request gets the same answer",
 )
 @pytest.mark.parametrize("last_hash", [None, "", "ab", LAST_HASH.upper(), LAST_HASH + "\n", 7])
 @pytest.mark.parametrize("task", ["train", "idle", DECRYPT])
@@ -273,8 +273,9 @@ def test_a_request_without_a_last_hash_is_refused(site, last_hash, task):
 
 @pytest.mark.proves(
     "server",
-    "a server asks again for a round with another model, other peers or another task",
-    "refused by the site; the same request is answered again",
+    "an unknown or earlier round, another run's, one without the log's last hash, or "
+    "one again with another model or task",
+    "refused before data are read; an equal request gets the same answer",
 )
 @pytest.mark.parametrize(
     ("again", "named"),
@@ -320,8 +321,9 @@ def test_a_request_that_failed_leaves_the_exchange_open(site):
 
 @pytest.mark.proves(
     "server",
-    "a server goes back to earlier rounds",
-    "refused by the site, but for the one a damaged state costs",
+    "an unknown or earlier round, another run's, one without the log's last hash, or "
+    "one again with another model or task",
+    "refused before data are read; an equal request gets the same answer",
 )
 def test_rounds_go_forward(site):
     for round_ in (1, 2, 3):
@@ -338,8 +340,9 @@ def test_rounds_go_forward(site):
 
 @pytest.mark.proves(
     "server",
-    "a server asks for the rounds again under the id of another run, in the same job",
-    "refused by the site",
+    "an unknown or earlier round, another run's, one without the log's last hash, or "
+    "one again with another model or task",
+    "refused before data are read; an equal request gets the same answer",
 )
 def test_a_job_works_on_one_run(tmp_path):
     def asked(run: str, job: str) -> Message:
@@ -355,8 +358,8 @@ def test_a_job_works_on_one_run(tmp_path):
 
 @pytest.mark.proves(
     "server",
-    "a server asks two jobs of one run for the same round at once, each with another model",
-    "one answer leaves; the other is held back when it would be written into the site's log",
+    "the same round with two models, from two jobs at once",
+    "one answer leaves the site",
 )
 def test_of_two_requests_at_once_one_is_answered(tmp_path):
     other = request(2, seed=4)
@@ -375,8 +378,8 @@ def test_of_two_requests_at_once_one_is_answered(tmp_path):
 
 @pytest.mark.proves(
     "server",
-    "a server starts one and the same signed job again and again, each time as a new run",
-    "**not covered**: each is answered; each has a log of its own at the site, which shows it",
+    "one signed job again and again, each time as a new run",
+    "**not covered**: each is answered, and each has its own log at the site",
 )
 def test_the_same_job_sent_again_is_another_run(tmp_path):
     for number in (1, 2, 3):
@@ -394,8 +397,8 @@ def test_the_same_job_sent_again_is_another_run(tmp_path):
 
 @pytest.mark.proves(
     "server",
-    "a server runs a job with other settings than the sites, or another version of this package",
-    "refused by every site, with both named",
+    "other settings or another version than the sites have",
+    "refused by every site, which names both",
 )
 @pytest.mark.parametrize("task", ["train", "idle", DECRYPT])
 def test_other_settings_are_refused_with_both_named(site, task):

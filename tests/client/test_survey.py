@@ -82,8 +82,8 @@ def test_images_in_two_splits_are_counted(tmp_path: Path) -> None:
 
 @pytest.mark.proves(
     "lead",
-    "a survey of a site that has 0 to 4 images of a class in a split",
-    "all surveys are the same, byte by byte",
+    "images of a rare class, counted by surveys, crafted or random models, errors or sums",
+    "all answers are the same for 0 to 4 of them, bit for bit",
 )
 @pytest.mark.parametrize(
     ("split", "label"), [("train", "DF"), ("val", "DF"), ("test", "DF"), ("train", "")]
@@ -110,9 +110,8 @@ def test_rare_classes_are_in_no_count(tmp_path: Path, split: str, label: str) ->
 
 @pytest.mark.proves(
     "lead",
-    "a survey of a site that hides labels (`labelled`), where images of a rare class would pass "
-    "for unlabelled ones",
-    "all surveys are the same for 0 to 4 such images, byte by byte",
+    "images of a rare class, counted by surveys, crafted or random models, errors or sums",
+    "all answers are the same for 0 to 4 of them, bit for bit",
 )
 @pytest.mark.parametrize("labelled", [0.0, 0.3, 0.5, ["s0", "s1", "s2", "s3", "s4", "s7"]])
 def test_a_hidden_label_makes_no_image_common(tmp_path: Path, labelled: Any) -> None:
@@ -156,9 +155,8 @@ def cameras(*images: int) -> dict[str, int]:
 
 @pytest.mark.proves(
     "lead",
-    "subtracting a survey's counts from totals known exactly, to find how many images have a "
-    "camera that few have",
-    "0 to 4 look the same",
+    "images of a rare class, counted by surveys, crafted or random models, errors or sums",
+    "all answers are the same for 0 to 4 of them, bit for bit",
 )
 @pytest.mark.parametrize("images", range(21, 41))
 def test_totals_do_not_tell_how_many_are_few(images: int) -> None:
@@ -238,8 +236,8 @@ def test_counting_in_fives() -> None:
 
 @pytest.mark.proves(
     "lead",
-    "a survey of a site where four patients have many images of a class",
-    "as if there were none",
+    "images of a rare class, counted by surveys, crafted or random models, errors or sums",
+    "all answers are the same for 0 to 4 of them, bit for bit",
 )
 def test_many_images_of_few_patients_are_few(tmp_path: Path) -> None:
     held: Held = ("DF", "train", 12, 230, "z", "Z")

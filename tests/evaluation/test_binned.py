@@ -213,7 +213,7 @@ TOLD = binned_counts(*drawn([40, 25, 60], sharp=0.5)) or {}
 
 @pytest.mark.proves(
     "site",
-    "counts of single patients, or impossible ones, in place of those of five images or more",
+    "impossible counts, or counts of 1 to 4 images or patients",
     "refused",
 )
 @pytest.mark.parametrize(

@@ -82,9 +82,8 @@ def test_numbers_by_hand():
 
 @pytest.mark.proves(
     "lead",
-    "models that know which images show a rare finding, to compute their number where images have "
-    "several labels",
-    "all answers are the same for 0 to 4 images that show it, or do not",
+    "images of a rare class, counted by surveys, crafted or random models, errors or sums",
+    "all answers are the same for 0 to 4 of them, bit for bit",
 )
 @pytest.mark.parametrize("flipped", [False, True])
 def test_a_rare_answer_is_in_no_number(flipped):
@@ -110,9 +109,8 @@ KINDS = ("f1", "auroc", "auprc", "support")
 
 @pytest.mark.proves(
     "lead",
-    "a model that always gives the same set of findings, so that exact matches count the images "
-    "with that set",
-    "fewer than five are not told",
+    "a model that always gives the same set of findings, to count that set by exact matches",
+    "fewer than five are not reported",
 )
 def test_exact_match_counts_no_rare_set():
     """Four images show A and B alone; a model that says so of every image would count them."""
@@ -131,10 +129,9 @@ def test_exact_match_counts_no_rare_set():
 
 @pytest.mark.proves(
     "lead",
-    "two models that tell bright images from dark ones, whose exact matches differ by the images "
-    "with a rare set",
-    "**not covered**: of findings that are common by themselves, the difference counts an image "
-    "with both",
+    "two models that tell bright images from dark ones, whose exact matches differ by a rare set",
+    "**not covered**: for findings that are common by themselves, the difference "
+    "counts images with both",
 )
 def test_two_exact_matches_count_a_rare_set():
     """One image, a dark one, shows A and B alone; nobody shows nothing."""

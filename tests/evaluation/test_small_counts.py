@@ -132,9 +132,8 @@ def rows(answer: dict[str, Any], split: str) -> dict[str, Any]:
 
 @pytest.mark.proves(
     "lead",
-    "models that name one class always, or by a threshold, to compute the number of a rare "
-    "disease's images",
-    "all answers are the same for 0 to 4 images of each rare class",
+    "images of a rare class, counted by surveys, crafted or random models, errors or sums",
+    "all answers are the same for 0 to 4 of them, bit for bit",
 )
 def test_crafted_models_learn_nothing_of_small_counts(tmp_path):
     """Each rare class by itself, and both; the others' counts are told exactly."""
@@ -164,8 +163,8 @@ def test_crafted_models_learn_nothing_of_small_counts(tmp_path):
 
 @pytest.mark.proves(
     "lead",
-    "many random models over many rounds, to find counts that fit all answers together",
-    "all answers are the same for 0 to 4 images of each rare class, whatever these images show",
+    "images of a rare class, counted by surveys, crafted or random models, errors or sums",
+    "all answers are the same for 0 to 4 of them, bit for bit",
 )
 @settings(
     deadline=None, max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture]
@@ -193,9 +192,8 @@ def test_no_models_tell_rare_classes_apart(tmp_path_factory, common, one, other,
 
 @pytest.mark.proves(
     "lead",
-    "a model that answers NaN for images of a rare class alone, so that an error tells that there "
-    "is one",
-    "no model sees these images",
+    "images of a rare class, counted by surveys, crafted or random models, errors or sums",
+    "all answers are the same for 0 to 4 of them, bit for bit",
 )
 def test_images_of_rare_classes_cause_no_error(tmp_path):
     """A logit overflows above a brightness of 0.45; only images of the rare class are as bright."""
@@ -215,9 +213,8 @@ def test_images_of_rare_classes_cause_no_error(tmp_path):
 
 @pytest.mark.proves(
     "lead",
-    "the number of a class's training images, from one step of a model whose weights are all zero",
-    "**not covered**: an update depends on the labels it was trained with; noise on updates or "
-    "encryption is for that",
+    "the number of a class's training images, from one step of a model of zeros",
+    "**not covered**: an update depends on its labels; noise or encryption is for that",
 )
 def test_an_update_tells_the_classes_of_training_images(tmp_path):
     """The gradient of a bias is the mean over images of probability minus label."""
@@ -236,9 +233,9 @@ def test_an_update_tells_the_classes_of_training_images(tmp_path):
 
 @pytest.mark.proves(
     "lead",
-    "a job that leaves a class out, whose images then are rows that cannot be used",
-    "**not covered**: a site refuses the job where these are more than `max_rejected`, 5 % of all "
-    "rows if not set",
+    "a job that leaves a class out, whose images then count as unusable",
+    "**not covered**: a site refuses the job if they exceed `max_rejected` (default 5 "
+    "% of all rows)",
 )
 def test_a_class_left_out_may_be_more_than_a_site_rejects(tmp_path: Path) -> None:
     for rare, refused in ((2, False), (3, True)):
@@ -255,9 +252,8 @@ def test_a_class_left_out_may_be_more_than_a_site_rejects(tmp_path: Path) -> Non
 
 @pytest.mark.proves(
     "lead",
-    "the size of the test split of a site that draws its splits, where a patient has images of "
-    "several classes",
-    "**not covered**: images of a rare class have a say in where other patients go",
+    "the size of a drawn test split, where a patient has images of several classes",
+    "**not covered**: images of a rare class influence where other patients go",
 )
 def test_images_of_a_rare_class_move_others_in_drawn_splits() -> None:
     """Of 40 patients with an image each, the first ones have one of another class, too.

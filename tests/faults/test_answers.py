@@ -51,8 +51,8 @@ def job_processes(federation: FaultyFederation) -> list[psutil.Process]:
 
 @pytest.mark.proves(
     "faults",
-    "between two answers of a clinician the page and the site's job process are killed",
-    "both start again; every answer is kept and the run ends with all of them",
+    "the page and the site's job process are killed between two answers of a clinician",
+    "both start again, and every answer is kept",
 )
 def test_no_answer_is_lost_when_page_and_job_process_die(federation, tmp_path):
     """Two queries, of a tenth of the images each; after the first answer to each, both die."""

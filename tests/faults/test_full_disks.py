@@ -125,14 +125,14 @@ def site_log(federation: CrampedFederation, site: str, run: Path) -> Path:
             site,
             marks=pytest.mark.proves(
                 "faults",
-                f"the file system with {what} is full to the last byte in the middle of a round",
-                "each round names the site and goes on without it, until there is room again; then "
-                f"the rounds have it again, without a new start. {more}",
+                f"in the middle of a round the disk is full that holds a site's {what}",
+                "rounds name the site and go on without it. They have it again without a restart, "
+                "once there is room, and its log or ledger counts every update that left",
             ),
         )
-        for site, what, more in [
-            (WHOLE_KIT, "a site's whole kit", "Its log of answers is whole"),
-            (STATE, "what a site keeps", "Its privacy ledger counts every update that left"),
+        for site, what in [
+            (WHOLE_KIT, "whole kit"),
+            (STATE, "ledgers and logs"),
         ]
     ],
 )
@@ -170,9 +170,9 @@ def test_a_run_goes_on_while_a_sites_file_system_is_full(federation, tmp_path, s
 
 @pytest.mark.proves(
     "faults",
-    "the file system with a site's whole kit is full when a job comes",
-    "a supervised run goes on without the site; the next one, once there is room again, has it "
-    "without a new start",
+    "a site's disk is full when a job arrives",
+    "a supervised run goes on without the site. The next one has it without a "
+    "restart, once there is room",
 )
 def test_a_job_comes_to_a_site_whose_file_system_is_full(federation, tmp_path):
     options = {"rounds": 2, "participants": None, "images_per_round": 16}

@@ -131,9 +131,8 @@ def healthy(federation: Federation, name: str) -> bool:
 
 @pytest.mark.proves(
     "faults",
-    "the server stands still (SIGSTOP) while a user logs in, or asks in an open session",
-    "the command ends within its limit and says that nobody answers; no process stays; later all "
-    "works again",
+    "the server hangs (SIGSTOP)",
+    "commands end within their limit and say so; a supervisor waits, and fetches the finished run",
 )
 def test_no_command_waits_for_a_server_that_stands_still(federation, capsys):
     before = len(psutil.Process().children())
@@ -153,9 +152,8 @@ def test_no_command_waits_for_a_server_that_stands_still(federation, capsys):
 
 @pytest.mark.proves(
     "faults",
-    "the server stands still (SIGSTOP) for a while in the middle of a supervised run",
-    "the supervisor says that it waits, goes on when the server does, and fetches the finished run "
-    "of one job",
+    "the server hangs (SIGSTOP)",
+    "commands end within their limit and say so; a supervisor waits, and fetches the finished run",
 )
 @pytest.mark.slow
 def test_a_supervisor_outlives_a_server_that_stands_still(federation, tmp_path):
@@ -176,10 +174,8 @@ def test_a_supervisor_outlives_a_server_that_stands_still(federation, tmp_path):
 
 @pytest.mark.proves(
     "faults",
-    "a person stops a supervised job (abort_job), with the lead's own kit or another "
-    "administrator's",
-    "that is final: it is not sent again, and the lead is told that somebody stopped it and how to "
-    "go on",
+    "a person stops a supervised job",
+    "it is not sent again. The lead reads that somebody stopped it, and how to go on",
 )
 @pytest.mark.parametrize("user", [LEAD, pytest.param(ADMIN, marks=pytest.mark.slow)])
 def test_what_a_person_stops_stays_stopped(federation, tmp_path, user):
@@ -216,9 +212,8 @@ def stop_what_runs(lead: RemoteSession) -> None:
 
 @pytest.mark.proves(
     "faults",
-    "the network swallows everything between a site and the server, and no connection closes",
-    "the site's health check fails within 45 s and a heartbeat; the lead is told its name; later "
-    "all is well again",
+    "the network swallows all traffic of a site, and no connection closes",
+    "the site's health check fails within 45 s and a heartbeat, and the lead reads its name",
 )
 @pytest.mark.slow
 def test_a_black_hole_is_seen_from_both_sides(federation, tmp_path, capsys):
@@ -249,9 +244,8 @@ def test_a_black_hole_is_seen_from_both_sides(federation, tmp_path, capsys):
 
 @pytest.mark.proves(
     "faults",
-    "a second server is started on a port that is in use",
-    "it ends within seconds and says so in one line; its health check and `fedward doctor` say the "
-    "same",
+    "a second server is started on a port in use",
+    "it ends within seconds and says so in one line, as do its health check and `fedward doctor`",
 )
 def test_a_server_on_a_port_that_is_in_use_ends(federation, tmp_path, capsys):
     kit = tmp_path / "kit"
@@ -286,9 +280,8 @@ def test_a_server_on_a_port_that_is_in_use_ends(federation, tmp_path, capsys):
 
 @pytest.mark.proves(
     "faults",
-    "a server is killed while a job runs that nobody supervises",
-    "once it is started again the job is closed and called lost; the run goes on by `--continue`, "
-    "with the same id",
+    "the server is killed in a job that nobody supervises",
+    "after its restart the job counts as lost. The run goes on with `--continue`",
 )
 @pytest.mark.slow
 def test_a_job_that_was_lost_with_its_server_is_called_lost(federation, tmp_path, capsys):

@@ -27,8 +27,9 @@ SEED = 7
 """Of the choice of sites, of the order of points, and of the calls at which a fault happens."""
 
 EVERYONE = sorted(HOSPITALS)
-KILLED = "is killed while work is sent, trained, uploaded, aggregated and saved, a kill each round"
-SAME = "all rounds with all sites, the weights of an undisturbed run"
+KILLED = "killed while work is sent, trained, uploaded, aggregated and saved:"
+RESTARTED = "started again by site, server or supervisor"
+SAME = "the run ends as if undisturbed"
 
 
 def experiment(timeout: int = 600, **options: Any) -> Experiment:
@@ -101,29 +102,15 @@ def log(federation: FaultyFederation, name: str) -> str:
 
 VICTIMS = [
     pytest.param(
-        victim, sign, marks=pytest.mark.proves("faults", f"{victim} {KILLED}", f"{how}: {SAME}")
+        victim,
+        sign,
+        marks=pytest.mark.proves("faults", f"{KILLED} {victim}", f"{RESTARTED}; {SAME}"),
     )
-    for victim, how, sign in [
-        (
-            "a site's job process",
-            "the site starts it again, and is sent its task again",
-            "was killed by SIGKILL; restart",
-        ),
-        (
-            "the server's job process",
-            "the server starts it again",
-            "was killed by SIGKILL; restart",
-        ),
-        (
-            "a whole site",
-            "the supervisor stops the job and starts it again with the site",
-            "to go on with {name}",
-        ),
-        (
-            "the whole server",
-            "the supervisor waits for it and continues the run",
-            "lost with the server",
-        ),
+    for victim, sign in [
+        ("a site's job process", "was killed by SIGKILL; restart"),
+        ("the server's job process", "was killed by SIGKILL; restart"),
+        ("a whole site", "to go on with {name}"),
+        ("the whole server", "lost with the server"),
     ]
 ]
 
@@ -164,8 +151,8 @@ def test_a_run_survives_kills_at_every_point_of_a_round(
 
 @pytest.mark.proves(
     "faults",
-    "a site hangs (SIGSTOP) while it trains",
-    "each round waits its `timeout`, names the site, goes on without it",
+    "a site hangs (SIGSTOP) or is killed, unsupervised",
+    "each round waits for `timeout` at most, names the site and goes on without it",
 )
 def test_a_site_that_hangs_is_named_and_the_others_go_on(federation, tmp_path):
     federation.plan([fault("train", [job_process("hospital-b")], "hospital-b", 1, "hang")])
@@ -177,8 +164,8 @@ def test_a_site_that_hangs_is_named_and_the_others_go_on(federation, tmp_path):
 
 @pytest.mark.proves(
     "faults",
-    "a whole site is killed and stays away, unsupervised",
-    "each round names the site and goes on without it",
+    "a site hangs (SIGSTOP) or is killed, unsupervised",
+    "each round waits for `timeout` at most, names the site and goes on without it",
 )
 def test_a_site_that_stays_away_is_named_and_the_others_go_on(federation, tmp_path):
     federation.plan(
@@ -197,7 +184,7 @@ def test_a_site_that_stays_away_is_named_and_the_others_go_on(federation, tmp_pa
 @pytest.mark.proves(
     "faults",
     "a site joins late",
-    "the supervisor starts the job again; the site takes part from then on",
+    "the supervisor starts the job again, and the site takes part from then on",
 )
 def test_a_site_that_joins_late_takes_part(federation, tmp_path):
     federation.stop_one("hospital-c")
@@ -224,7 +211,7 @@ def test_a_site_that_joins_late_takes_part(federation, tmp_path):
 @pytest.mark.proves(
     "faults",
     "the server's disk is full while it saves a round",
-    f"the run fails, says so, and continues: {SAME}",
+    f"the run fails and says so. Once continued, {SAME}",
 )
 def test_a_run_resumes_when_the_servers_disk_has_room_again(federation, undisturbed, tmp_path):
     federation.plan([fault("save", [], "", 8, "error", errno.ENOSPC)])

@@ -117,10 +117,8 @@ def site_logs(federation: Federation, run: Path) -> list[str]:
 
 @pytest.mark.proves(
     "faults",
-    "the disks of the server and of a site are lost in the middle of a run, and restored from "
-    "their backups",
-    "the run goes on to its end: all rounds with all sites, the weights of an undisturbed run, "
-    "audit log verified",
+    "the disks of the server and of a site are lost in a run, and restored from backups",
+    "the run ends as if undisturbed, and its audit log is verified",
 )
 def test_a_run_goes_on_at_a_restored_server_and_site(federation, tmp_path, monkeypatch):
     """What it is compared with draws by the hospitals' secrets, one of which was restored."""
@@ -209,10 +207,9 @@ def test_renewed_certificates_are_taken_beside_old_ones(federation, old):
 
 @pytest.mark.proves(
     "outsider",
-    "a certificate that was renewed because its key was stolen is shown to the server",
-    "**not covered**: taken until it ends, as FLARE has no list of revoked certificates. Shut its "
-    "name out, with"
-    " `disable-client` or `fedward revoke`, or make a new authority",
+    "a renewed certificate whose old key was stolen",
+    "**not covered**: valid until it expires, as FLARE has no revocation list. Shut "
+    "its name out with `disable-client` or `fedward revoke`, or make a new authority",
 )
 def test_the_certificate_from_before_a_renewal_is_still_taken(federation, old):
     startup = federation.kit("hospital-b") / "startup"
@@ -227,7 +224,7 @@ def test_the_certificate_from_before_a_renewal_is_still_taken(federation, old):
 
 @pytest.mark.proves(
     "site",
-    "a site that was shut out with `nvflare system disable-client` comes back with its valid kit",
+    "a site shut out with `nvflare system disable-client` that returns",
     "refused at registration, also after a restart of the server",
 )
 def test_a_site_that_was_shut_out_does_not_come_back(federation):
@@ -253,10 +250,9 @@ PRETENDING = {
 
 @pytest.mark.proves(
     "faults",
-    "server and sites are upgraded in the middle of a run, and one site is forgotten",
-    "the site refuses and names both versions; the run ends for want of replies, and continues "
-    "with the site once it is"
-    " upgraded",
+    "server and sites are upgraded in a run, except one site",
+    "the site refuses and names both versions. The run ends, and continues once the "
+    "site is upgraded",
 )
 def test_a_run_goes_on_once_every_site_is_upgraded(federation, tmp_path):
     name = uuid4().hex

@@ -81,8 +81,9 @@ class Site:
 
 @pytest.mark.proves(
     "lead",
-    "any other function or class by a name below the listed ones: all installed modules tried",
-    "refused by the class list: FLARE's builder reaches the listed classes and nothing else",
+    "a job with own code, a class off the list, code that a policy does not admit, or "
+    "without the sites' privacy scope",
+    "refused before it is imported; the lead reads the class or rule",
 )
 @pytest.mark.parametrize("role", ["site", "server"])
 def test_the_builder_reaches_only_the_listed_classes(tmp_path, modules, role):

@@ -214,8 +214,8 @@ def test_a_job_is_named_by_an_id(kit, kits, app, job):
 
 @pytest.mark.proves(
     "lead",
-    "a second app for a job that a site has already",
-    "refused; the first app and its files stay as they are",
+    "a second app for a job, two at once, or one whose deployment fails",
+    "one is deployed as a whole, or none",
 )
 def test_a_second_app_for_one_job_is_refused(kit, kits, app):
     job = str(uuid.uuid4())
@@ -227,8 +227,8 @@ def test_a_second_app_for_one_job_is_refused(kit, kits, app):
 
 @pytest.mark.proves(
     "lead",
-    "two apps for one job at the same moment, of which one brings code",
-    "one is in its place, whole, or none",
+    "a second app for a job, two at once, or one whose deployment fails",
+    "one is deployed as a whole, or none",
 )
 def test_of_two_apps_at_once_one_is_in_its_place_whole(kit, kits, app):
     job = str(uuid.uuid4())
@@ -307,8 +307,8 @@ def test_an_app_without_a_valid_signature_is_refused(kits, kit, app, alter: Call
 
 @pytest.mark.proves(
     "lead",
-    "an app at which a step of deployment fails, for whatever reason",
-    "nothing of it stays, and the same job can be deployed once the reason is gone",
+    "a second app for a job, two at once, or one whose deployment fails",
+    "one is deployed as a whole, or none",
 )
 @pytest.mark.parametrize(
     "step", ["unzip_all_from_bytes", "verify_folder_signature_and_get_signers", "_checked_meta"]

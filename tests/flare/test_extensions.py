@@ -67,8 +67,9 @@ def allow(folder: Path, *rule: str) -> None:
 
 @pytest.mark.proves(
     "lead",
-    "a job names an installed package's code that a site's policy does not admit",
-    "refused before it is imported, with site, rule and version",
+    "a job with own code, a class off the list, code that a policy does not admit, or "
+    "without the sites' privacy scope",
+    "refused before it is imported; the lead reads the class or rule",
 )
 @pytest.mark.parametrize("kind", POINTS)
 def test_what_is_not_admitted_is_not_even_imported(tmp_path, trap, sent, kind):  # noqa: F811

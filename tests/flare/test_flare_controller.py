@@ -135,8 +135,8 @@ def test_a_run_has_the_id_that_its_sender_gave_it(run):
 
 @pytest.mark.proves(
     "lead",
-    "a lead gives a run the id of another lead's, whose memory the sites keep by it",
-    "the server gives it an id of its own: the name of a run is bound to its sender",
+    "another lead's run, or its id",
+    "not read: the server gives the run an id of its own",
 )
 @pytest.mark.parametrize(
     "name", [RUN, new_run(OTHER_LEAD), new_run(LEAD)[:16] + RUN[16:]], ids="abc"

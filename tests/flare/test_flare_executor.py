@@ -226,8 +226,8 @@ def test_a_sites_own_file_comes_first(tmp_path, sent):
 
 @pytest.mark.proves(
     "server",
-    "a server calls a job as the simulator calls its own, where a site's policy does not count",
-    "the policy counts: only FLARE's simulator itself says that it is one",
+    "a job named as the simulator names its own, to avoid a site's policy",
+    "the policy counts",
 )
 def test_a_kits_policy_counts_whatever_the_job_is_called(tmp_path, sent):
     executor = executor_of(tmp_path, tiny("fedavg"))
@@ -310,9 +310,8 @@ def test_what_leaves_is_in_the_sites_log_as_the_filters_left_it(tmp_path, sent):
 
 @pytest.mark.proves(
     "lead",
-    "a site's log is full or spoilt, so that metrics and losses would leave as FLARE's events "
-    "without a line in it",
-    "nothing leaves: the scalars are sent after the line is written, as the filters left them",
+    "metrics and losses as FLARE's events, while the site's log is full or damaged",
+    "nothing leaves before its line is written",
 )
 def test_an_answer_the_site_cannot_log_does_not_leave(tmp_path, sent, monkeypatch):
     executor = executor_of(tmp_path, tiny("fedavg"))

@@ -48,9 +48,8 @@ def test_named_folders_come_on_top(workspace, tmp_path, monkeypatch):
 
 @pytest.mark.proves(
     "lead",
-    "a site whose jobs run in containers of their own, where the privacy budget would begin again "
-    "with each job",
-    "refused at the site until it mounts a folder that stays",
+    "jobs in containers of their own, where the privacy budget would begin again",
+    "refused until the site mounts a folder that stays",
 )
 @pytest.mark.parametrize("launcher", ["docker_launcher", "k8s_launcher"])
 def test_state_is_not_lost_with_a_jobs_container(workspace, tmp_path, monkeypatch, launcher):
@@ -127,7 +126,7 @@ def test_a_run_with_a_name_belongs_to_who_began_it(workspace, tmp_path, monkeypa
     assert run_folder(workspace, "job-id", named(ID)) == Path("/data/runs/lead@a.org") / ID
 
 
-@pytest.mark.proves("lead", "a job that names a run outside the server's folder", "refused")
+@pytest.mark.proves("lead", "a run id or name that leads out of the folder", "refused")
 @pytest.mark.parametrize("bad", ["..", "../x", "/etc", "", ".hidden", "a/b", 7, None])
 def test_a_name_that_could_lead_out_of_the_folder_is_refused(workspace, monkeypatch, bad):
     with pytest.raises(ConfigError, match="job's submitter"):

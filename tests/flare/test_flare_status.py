@@ -137,7 +137,7 @@ def test_all_running_jobs_are_listed_with_their_progress(folder):
 
 
 @pytest.mark.proves(
-    "lead", "a job's name with line breaks, to fake further lines of status", "it stays one line"
+    "lead", "line breaks in a job's name, to fake lines of status", "it stays one line"
 )
 def test_a_jobs_name_stays_one_line():
     flare = Flare(a={})

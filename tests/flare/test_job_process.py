@@ -67,9 +67,8 @@ def planted(folder: Path, names: list[str]) -> tuple[Path, Path]:
 @pytest.mark.slow
 @pytest.mark.proves(
     "lead",
-    "in an app's folder `custom`, a package of each name that torch, MONAI and FLARE look for in "
-    "vain",
-    "a job's process imports none of them; FLARE by itself imports them",
+    "packages in `custom` that torch, MONAI and FLARE look for, or a Python file in a kit or job",
+    "not imported, also by a restarted process",
 )
 def test_no_optional_package_comes_from_the_job(optional, tmp_path):
     assert {"pynvml"} <= set(optional)

@@ -152,9 +152,8 @@ with open(sys.argv[1], "w") as file:
 
 @pytest.mark.proves(
     "lead",
-    "a Python file anywhere in a kit, or in a job's folder there, is imported by name",
-    "refused by Python: neither the working directory nor the kit is on the path of a job's "
-    "process",
+    "packages in `custom` that torch, MONAI and FLARE look for, or a Python file in a kit or job",
+    "not imported, also by a restarted process",
 )
 @pytest.mark.parametrize("given", ["", "{kit}", ":", ".", "{kit}/local/custom::{outside}"])
 def test_a_jobs_process_imports_nothing_from_its_kit(monkeypatch, tmp_path, given):

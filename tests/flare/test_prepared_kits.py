@@ -105,8 +105,7 @@ def test_what_a_kit_says_of_logs_and_waiting_is_kept(prepared):
 @pytest.mark.proves(
     "lead",
     "another class, at a kit that FLARE prepared for Docker, Kubernetes or Slurm",
-    "refused by the site: the prepared kit keeps its class list, its check of apps and its log "
-    "rule",
+    "refused: the prepared kit keeps its list, checks and log rule",
 )
 @pytest.mark.parametrize(
     "path",

@@ -307,8 +307,8 @@ def errors(shareable):
 
 @pytest.mark.proves(
     "lead",
-    "many jobs of one lead, to average a site's noise away",
-    "its budget is one for all jobs: it stops",
+    "several jobs, or a job's name that leads to another ledger, to spend a privacy budget twice",
+    "one budget covers all jobs",
 )
 def test_the_budget_is_one_for_all_jobs(context, ledger):
     for job in ("job-1", "job-2"):
@@ -332,7 +332,7 @@ def test_a_stopped_site_still_sends_its_metrics(context):
 
 @pytest.mark.proves(
     "server",
-    "a server that asks for the same round again and again",
+    "the same round again and again",
     "each answer has new noise and is accounted for",
 )
 def test_an_answer_that_is_asked_for_again_costs_again(context, ledger):
@@ -346,8 +346,8 @@ def test_an_answer_that_is_asked_for_again_costs_again(context, ledger):
 
 @pytest.mark.proves(
     "lead",
-    "a job whose name or id leads to another file, to have a ledger of its own",
-    "the site's one is used",
+    "several jobs, or a job's name that leads to another ledger, to spend a privacy budget twice",
+    "one budget covers all jobs",
 )
 def test_a_job_has_no_say_in_where_the_ledger_is(context, ledger, tmp_path):
     for job in ("../privacy-site-2", "/tmp/x", "site-1.jsonl\x00", "a" * 1000):
@@ -361,7 +361,7 @@ def test_a_job_has_no_say_in_where_the_ledger_is(context, ledger, tmp_path):
 
 @pytest.mark.proves(
     "lead",
-    "a job that brings the noise filter itself, to use up a site's budget",
+    "a job that brings the noise filter itself",
     "refused; nothing is spent",
 )
 def test_a_jobs_own_filter_is_refused(context, tmp_path):

@@ -341,8 +341,8 @@ def test_nothing_but_differences_is_shown_of_any_job(name):
 
 @pytest.mark.proves(
     "lead",
-    "a job whose class is called after a terminal's commands, or after a line of `fedward approve`",
-    "the site's administrator sees both written out, within the table of the job's settings",
+    "a class named like a terminal's commands or a line of `fedward approve`",
+    "shown written out, within the table of the job's settings",
 )
 def test_a_jobs_settings_cannot_pass_for_others_on_the_screen(kit, capsys):
     names = [

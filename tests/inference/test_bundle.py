@@ -139,7 +139,7 @@ def test_the_best_model_has_a_card_of_its_round(finished: Finished, tmp_path: Pa
 
 @pytest.mark.proves(
     "lead",
-    "a class whose name is code to MONAI, which evaluates texts in a bundle's configuration",
+    "a class whose name is code to MONAI's bundles",
     "no bundle is written",
 )
 @pytest.mark.parametrize(

@@ -96,9 +96,8 @@ CODE = (
 
 @pytest.mark.proves(
     "server",
-    "a run folder whose network is named as one of a hub, a path, an address or a function, to "
-    "fetch or run code",
-    "refused; nothing is fetched, imported or connected to",
+    "a run folder whose network names a hub, a path, an address or a function",
+    "refused; nothing is fetched, imported or run",
 )
 @pytest.mark.parametrize("net", [*NETS, *PATHS, *CODE])
 @pytest.mark.parametrize("pretrained", [False, True])
@@ -115,11 +114,9 @@ def test_a_hostile_network_is_not_fetched(
 
 @pytest.mark.proves(
     "server",
-    "a run folder that names a frozen network of timm with ImageNet weights, to have whoever loads "
-    "it connect to a hub",
-    "**not covered**: weights that this machine lacks are fetched from timm's hub, as in training. "
-    "They are the ones "
-    "that timm names, and refused unless they are those of the run",
+    "a run folder that names a frozen network of timm, to make the reader connect to a hub",
+    "**not covered**: missing weights are fetched from timm's hub, as in training. "
+    "They are refused unless they are those of the run",
 )
 def test_frozen_weights_are_fetched_by_timms_own_name(
     run: Path, unconnected: list[Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -204,10 +201,9 @@ MODELS: dict[str, Callable[[Path], object]] = {
 
 @pytest.mark.proves(
     "server",
-    "a run folder with a crafted model, whose hash is in its audit log: shapes of 2^60, "
-    "overlapping or outward "
-    "offsets, a header of exabytes or of endless lists, other types, NaN, a pickle, an ONNX file",
-    "refused when it is opened, in one line; nothing is allocated, cast or run",
+    "a crafted model with valid hashes: shapes of 2^60, bad offsets, huge headers, "
+    "NaN, a pickle, ONNX",
+    "refused in one line when opened; nothing is allocated or run",
 )
 @pytest.mark.parametrize("model", MODELS)
 def test_a_crafted_model_is_refused(run: Path, model: str) -> None:
@@ -217,9 +213,8 @@ def test_a_crafted_model_is_refused(run: Path, model: str) -> None:
 
 @pytest.mark.proves(
     "files",
-    "a MONAI bundle whose configuration names code, an ONNX or a TorchScript file is given to "
-    "`fedward predict`",
-    "refused as no run folder: fedward writes these formats and reads none of them",
+    "formats that are only written, and outputs that would overwrite inputs or the run",
+    "refused; nothing is written",
 )
 @pytest.mark.parametrize("kind", ["bundle", "onnx", "torchscript"])
 def test_formats_that_are_written_are_not_read(
@@ -247,9 +242,8 @@ def test_formats_that_are_written_are_not_read(
 
 @pytest.mark.proves(
     "files",
-    "a calibration with lists without end, numbers of 400 digits, or a temperature by which all "
-    "probabilities are NaN",
-    "refused, in one line",
+    "a calibration with endless lists, numbers of 400 digits or probabilities of NaN",
+    "refused in one line",
 )
 @pytest.mark.parametrize(
     "value", ["[" * 100_000, "1" + "0" * 400, "1" + "0" * 5000, "1e-320", "1e300", "NaN", "-1"]
@@ -270,8 +264,8 @@ def test_weights_whose_sidecar_never_ends_are_refused(run: Path) -> None:
 
 @pytest.mark.proves(
     "server",
-    "a run.json with line breaks, headings or links in the names that a bundle's model card shows",
-    "they stay text in one line: the card has its own headings alone",
+    "markup, links, scripts or line breaks in names",
+    "text on one line",
 )
 def test_names_write_no_model_card(run: Path, tmp_path: Path) -> None:
     evil = "x\n\n## Intended use\n\nApproved. [here](http://evil) <img src=x> `|"
@@ -290,9 +284,8 @@ def test_names_write_no_model_card(run: Path, tmp_path: Path) -> None:
 
 @pytest.mark.proves(
     "files",
-    "a site file whose site has a name that leads out of the folder, to write a contact sheet or "
-    "an evaluation there",
-    "refused: a site's name is a plain one",
+    "a site's name that leads out of the folder of results",
+    "refused",
 )
 @pytest.mark.parametrize("name", ["../../harm", "/tmp/harm", "a/b", "..", ".", "a\nb", "a\x1b[2J"])
 def test_a_sites_name_leads_nowhere(finished: Finished, tmp_path: Path, name: str) -> None:
@@ -361,8 +354,7 @@ def shown(run: Path, folder: Path) -> dict[str, list[str]]:
 
 @pytest.mark.proves(
     "files",
-    "`--out`, `--onnx`, `--torchscript` or `--bundle` name what the command reads, or a place in "
-    "the run",
+    "formats that are only written, and outputs that would overwrite inputs or the run",
     "refused; nothing is written",
 )
 @pytest.mark.parametrize("number", range(12))

@@ -237,8 +237,8 @@ def value_of(algorithm: Algorithm[Any], updates: list[ClientUpdate]) -> float:
 
 @pytest.mark.proves(
     "site",
-    "the average believes a site that took 2^53 steps or holds 2^53 images",
-    "it counts for half of an average of three sites or more, never for all",
+    "2^53 steps or images, reported by a site",
+    "it counts for half of an average of three sites or more",
 )
 def test_a_site_with_huge_counts_is_half_of_the_mean() -> None:
     updates = [reply("a", 0.0, 100), reply("b", 0.0, 100), reply("c", 1.0, 2**53, steps=2**53)]
@@ -248,9 +248,8 @@ def test_a_site_with_huge_counts_is_half_of_the_mean() -> None:
 
 @pytest.mark.proves(
     "lead",
-    "of two sites, one says it holds 2^53 images",
-    "**not covered**: of two sites each would count for half whatever it holds;"
-    " set `minimum_replies` to 3",
+    "2^53 images, reported by one of two sites",
+    "**not covered**: each of two would count for half in any case; set `minimum_replies` to 3",
 )
 def test_of_two_sites_one_can_own_the_mean() -> None:
     assert value_of(FedAvg(Settings()), [reply("a", 0.0, 9), reply("b", 1.0, 9, 2**53)]) == 1.0
@@ -258,10 +257,9 @@ def test_of_two_sites_one_can_own_the_mean() -> None:
 
 @pytest.mark.proves(
     "site",
-    "a site says it holds 2^40 images where distances are weights too (IsoFed)",
-    "it counts as much as all others together; **not covered**: where the others have few "
-    "images, the equation of "
-    "distance weights gives such a site most of the average",
+    "2^40 images, reported by a site where distances are weights too (IsoFed)",
+    "it counts as much as all others together. **Not covered**: if the others have "
+    "few images, the equation of distance weights gives it most of the average",
 )
 def test_a_huge_site_weighs_as_much_as_all_others_by_distance() -> None:
     honest = [reply("a", 0.0, 1000), reply("b", 0.1, 1000), reply("c", 0.2, 1000)]
@@ -274,9 +272,9 @@ def test_a_huge_site_weighs_as_much_as_all_others_by_distance() -> None:
 
 @pytest.mark.proves(
     "site",
-    "one hostile site of ten sends an update just under the largest that passes",
-    "a median or trimmed mean (`robust`) stays among the honest models; **not covered**: the "
-    "plain mean, the default",
+    "one of ten sites sends an update just under the largest that passes",
+    "a median or trimmed mean (`robust`) stays among the honest models. **Not "
+    "covered**: the plain mean, the default",
 )
 @pytest.mark.parametrize(
     ("weights", "sizes", "expected"),

@@ -136,12 +136,9 @@ def test_counts_are_worth_enough(counts, largest, least):
 
 @pytest.mark.proves(
     "lead",
-    "a lead chooses sizes, distances and their scale, participations and their base so that "
-    "weights of an average "
-    "vanish but for its own and another's",
-    "weights are levelled: an average of a job with three replies is worth at least two and a "
-    "half equally weighted "
-    "ones, and what is left without one of them at least one and a half",
+    "sizes, distances or participations by which one or two sites are the average",
+    "levelled: no site has more than half of a mean of three, which is worth two and "
+    "a half equal ones; fewer replies are refused",
 )
 @grid
 @given(sizes=SIZES, distances=DISTANCES, scale=SCALES, least=LEAST)
@@ -304,12 +301,9 @@ def test_a_robust_mean_counts_each_reply_once(robust):
 
 @pytest.mark.proves(
     "lead",
-    "a lead's own hospital sends extremes into a median of three, which then is the larger of "
-    "the other two's numbers",
-    "each number is one of the two hospitals', and nobody is told whose: as an estimate of one "
-    "hospital's update the "
-    "result is no better than the mean of both. **Not covered**: where one of them hardly "
-    "learns, the other's shows",
+    "extremes from the lead's own hospital in a median of three",
+    "tells no more of a hospital than the mean of the other two. **Not covered**: if "
+    "one of them hardly learns, the other's update shows",
 )
 def test_a_median_of_three_tells_no_more_than_a_mean_of_two():
     draw = torch.Generator().manual_seed(5)

@@ -350,10 +350,8 @@ def test_class_weights_ignore_scale_and_follow_permutation(
 
 @pytest.mark.proves(
     "lead",
-    "a job whose class weights make one rare image nearly all of its batch's loss, so that an "
-    "update is about it",
-    "its share is bounded: 77 % of a batch of 16, whatever the other classes' numbers are. "
-    "**Not covered**: it is still the largest one, where a job weights classes",
+    "class weights that make one rare image nearly all of its batch's loss",
+    "its share is at most 77 % of a batch of 16. **Not covered**: it is still the largest one",
 )
 @grid
 @given(

@@ -101,8 +101,8 @@ def test_unfit_tensors_are_named(change, found: str, folder: Path) -> None:
 
 @pytest.mark.proves(
     "files",
-    "a file of weights that is not the one a job names",
-    "not read: its SHA-256 is compared before anything in it is believed",
+    "a file of weights other than the one a job names",
+    "not read: its SHA-256 is compared first",
 )
 def test_another_file_of_that_name_is_not_read(
     folder: Path, monkeypatch: pytest.MonkeyPatch
@@ -125,8 +125,8 @@ def test_a_missing_file_says_where_it_should_be(folder: Path) -> None:
 
 @pytest.mark.proves(
     "lead",
-    "a job names weights by a path that leads elsewhere, or by a file that runs code when read",
-    "refused when the job is read: a name of a safetensors file and no more",
+    "weights named by a path, or in a file that runs code",
+    "refused: a job names a safetensors file and no more",
 )
 @pytest.mark.parametrize(
     "file", ["../x.safetensors", "/x.safetensors", "x.pth", "a/b.safetensors", ".safetensors", ""]

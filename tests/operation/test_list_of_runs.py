@@ -53,8 +53,8 @@ def test_a_run_without_a_process_has_stopped(interrupted):
 
 @pytest.mark.proves(
     "files",
-    "a finished run's model is exchanged in the archive of runs",
-    "`fedward runs` says that the audit fails",
+    "a finished run's model is exchanged in the archive",
+    "`fedward runs` reports that the audit fails",
 )
 def test_a_model_that_was_exchanged_is_named(ended, capsys):
     content = (ended / "model.safetensors").read_bytes()

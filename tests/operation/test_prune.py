@@ -74,8 +74,8 @@ def test_a_run_that_was_written_lately_stays(ended, age, tmp_path):
 
 @pytest.mark.proves(
     "files",
-    "a run.json that says a running run has ended long ago, before `fedward prune --delete`",
-    "nothing of it is removed: the lock says that it runs, and files say how old they are",
+    "a running run whose run.json claims that it ended long ago, before `fedward prune --delete`",
+    "kept: its lock and the age of its files count",
 )
 @pytest.mark.parametrize("old", [True, False], ids=["files of last year", "files of today"])
 def test_a_running_run_is_left_alone_whatever_its_run_json_says(ended, age, tmp_path, old):
@@ -153,7 +153,7 @@ def test_a_folder_that_became_a_link_is_not_removed(ended, age, outside, tmp_pat
 
 @pytest.mark.proves(
     "files",
-    "a folder that is none of fedward's is given to `fedward prune --delete`",
+    "a folder that is not fedward's, given to `fedward prune --delete`",
     "refused; nothing is removed",
 )
 @pytest.mark.parametrize("content", [None, "{}", "[]", "no json", '{"format": 1, "id": "1"}'])
@@ -367,9 +367,8 @@ def test_a_step_on_the_way_that_became_a_link_is_not_followed(ended, age, outsid
 
 @pytest.mark.proves(
     "files",
-    "a run folder whose name has line breaks and escape sequences, to fake lines of `fedward "
-    "prune` and `fedward runs`",
-    "its name stays one printable line",
+    "line breaks and escape sequences in a run folder's name",
+    "printed on one line",
 )
 def test_a_name_cannot_pass_for_a_line(ended, age, tmp_path, capsys):
     named = ended.with_name("run\n    0.0 MB  removed\x1b[2J\x1b[1A")

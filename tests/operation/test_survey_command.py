@@ -67,9 +67,7 @@ def test_a_folder_of_site_files_is_all_of_them(sites: list[Path], tmp_path: Path
     assert one.read_text() == two.read_text()
 
 
-@pytest.mark.proves(
-    "lead", "looking for pictures in a survey", "only a page that a site writes for itself has some"
-)
+@pytest.mark.proves("lead", "pictures in a survey", "only on a page that a site writes for itself")
 def test_pictures_are_of_one_site_and_its_page_says_so(
     sites: list[Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -185,8 +183,8 @@ def test_a_page_of_forty_sites_shows_all_in_tables() -> None:
 
 @pytest.mark.proves(
     "site",
-    "scripts and markup as the values of a survey's columns, and as names of sites and classes",
-    "shown as text",
+    "markup, links, scripts or line breaks in names",
+    "text on one line",
 )
 def test_a_site_cannot_write_into_the_page() -> None:
     evil = (

@@ -152,10 +152,8 @@ GOOD = encode(tensors(), int8=True)
 
 @pytest.mark.proves(
     "server",
-    "a server sends a peer that is no encoding of this model: another version, size or type, a "
-    "bomb, numbers that are "
-    "not finite",
-    "refused by the site; no more is decompressed than the model has",
+    "a peer of another encoding, version, size or type, a bomb, or NaN",
+    "refused; no more is decompressed than the model has",
 )
 @pytest.mark.parametrize(
     ("encoded", "message"),
@@ -315,9 +313,8 @@ def test_an_update_in_float16_is_read_as_it_was_sent():
 
 @pytest.mark.proves(
     "site",
-    "a site answers a job with updates in float16 with another encoding, a bomb, or plain numbers "
-    "beside it",
-    "its answer is refused; it counts as failed",
+    "an answer in another encoding than the job's float16, a bomb, or extra numbers",
+    "refused; the site counts as failed",
 )
 @pytest.mark.parametrize(
     "arrays",

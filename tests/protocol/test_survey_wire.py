@@ -98,7 +98,7 @@ HOSTILE: dict[str, tuple[str, Any]] = {
 
 @pytest.mark.proves(
     "site",
-    "a survey with counts below 0, of 1 to 4, texts, huge lists or further fields",
+    "impossible counts, or counts of 1 to 4 images or patients",
     "refused",
 )
 @pytest.mark.parametrize(("path", "value"), HOSTILE.values(), ids=HOSTILE)
@@ -130,8 +130,8 @@ def test_a_survey_answers_a_survey_alone() -> None:
 
 @pytest.mark.proves(
     "lead",
-    "asking for a survey in a job that trains, or for a training in a survey",
-    "the site refuses, no image is read",
+    "a survey where the policy does not mention surveys or the job trains, or training in a survey",
+    "refused; no image is read",
 )
 @pytest.mark.parametrize(
     ("method", "asks_for_survey"),
@@ -165,7 +165,8 @@ def test_what_a_site_answers_is_what_the_server_takes(tmp_path: Any) -> None:
 
 @pytest.mark.proves(
     "server",
-    "a request for a survey that also asks for an evaluation, labels, or a second round",
+    "more than a survey in a survey: training, evaluation, labels, pictures, smaller "
+    "counts, a second round",
     "refused before anything is read",
 )
 @pytest.mark.parametrize(

@@ -188,8 +188,8 @@ COUNTS = {"asked": 1, "bought": 2, "waiting": 0, "cannot_tell": 0, "unusable": 0
 
 @pytest.mark.proves(
     "site",
-    "labels, ids, paths or other texts in a reply",
-    "refused by the site before it leaves, and by the server",
+    "texts, paths, further tensors, wrong rows or endless nesting in a reply",
+    "refused by the server at the first fault; texts do not even leave the site",
 )
 @pytest.mark.parametrize(
     ("change", "message"),
@@ -300,8 +300,8 @@ def test_an_update_may_be_as_long_as_the_bound_and_no_longer():
 
 LARGER = pytest.mark.proves(
     "site",
-    "a reply larger than the model, or with further tensors",
-    "refused when it has arrived, by name",
+    "texts, paths, further tensors, wrong rows or endless nesting in a reply",
+    "refused by the server at the first fault; texts do not even leave the site",
 )
 
 
@@ -667,8 +667,8 @@ NAMES = {f"name-{number}": -1 for number in range(200_000)}
 
 @pytest.mark.proves(
     "site",
-    "a reply with thousands of unknown names, of wrong rows, or nested without end",
-    "refused at the first fault",
+    "texts, paths, further tensors, wrong rows or endless nesting in a reply",
+    "refused by the server at the first fault; texts do not even leave the site",
 )
 @pytest.mark.parametrize(
     "change",

@@ -197,8 +197,8 @@ def request(experiment: Experiment, base: str | None, **arrays: Any) -> Message:
 
 @pytest.mark.proves(
     "server",
-    "a server whose frozen encoder is another, or that names none",
-    "the site refuses in words that say what must be the same, and trains nothing",
+    "another frozen encoder than the site's, or its tensors in a request",
+    "refused: the site uses its own",
 )
 @pytest.mark.parametrize("servers_base", ["0" * 64, None])
 def test_a_site_with_another_base_refuses(servers_base: str | None, tmp_path: Path) -> None:
@@ -216,8 +216,8 @@ def test_a_site_with_another_base_refuses(servers_base: str | None, tmp_path: Pa
 
 @pytest.mark.proves(
     "server",
-    "a request with tensors of the frozen encoder among those of the model",
-    "the site refuses: its base is its own",
+    "another frozen encoder than the site's, or its tensors in a request",
+    "refused: the site uses its own",
 )
 def test_a_frozen_tensor_in_a_request_is_refused(tmp_path: Path) -> None:
     experiment = frozen("head")
@@ -231,8 +231,8 @@ def test_a_frozen_tensor_in_a_request_is_refused(tmp_path: Path) -> None:
 
 @pytest.mark.proves(
     "site",
-    "a site sends an update of a frozen tensor beside the trained ones",
-    "refused on arrival; the round is averaged without it",
+    "an update of a frozen tensor",
+    "refused; the round is averaged without it",
 )
 def test_an_update_of_a_frozen_tensor_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch

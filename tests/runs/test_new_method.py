@@ -149,8 +149,8 @@ def test_its_own_loss_does_what_it_says(tmp_path: Path) -> None:
 
 @pytest.mark.proves(
     "lead",
-    "a method sends a number of its training that it has not declared",
-    "refused by the site, each round, by name",
+    "a method that sends a number it has not declared",
+    "refused by the site, by name",
 )
 @pytest.mark.parametrize(("kind", "name"), [("losses", "loss_l1"), ("logs", "sparsity")])
 def test_what_is_not_declared_does_not_leave_a_site(tmp_path, monkeypatch, kind, name):

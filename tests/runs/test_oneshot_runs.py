@@ -189,10 +189,8 @@ def test_only_labelled_images_are_encoded(tmp_path: Path, monkeypatch: pytest.Mo
 
 @pytest.mark.proves(
     "lead",
-    "a job that asks a site for sums over each class, of which one has 0 to 4 labelled images "
-    "there",
-    "all answers are the same, bit for bit, whatever these images are, and their number is in no "
-    "count",
+    "images of a rare class, counted by surveys, crafted or random models, errors or sums",
+    "all answers are the same for 0 to 4 of them, bit for bit",
 )
 @pytest.mark.parametrize("trial", [[1], [2, 7], [3, 4, 5], [10, 11, 12, 13]], ids=len)
 def test_rare_classes_are_in_no_sum(trial: list[int], tmp_path: Path) -> None:
@@ -219,8 +217,8 @@ def test_rare_classes_are_in_no_sum(trial: list[int], tmp_path: Path) -> None:
 
 @pytest.mark.proves(
     "server",
-    "reading the answer of a site that has too few labelled images of every class",
-    "it declines, and sends no tensor and no label count",
+    "the answer of a site with too few labelled images of every class",
+    "it declines, and sends no tensor or count",
 )
 def test_a_site_of_rare_classes_alone_declines(tmp_path: Path) -> None:
     answer = measured(

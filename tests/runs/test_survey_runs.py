@@ -77,9 +77,9 @@ ATTACKS: dict[str, Callable[[Rows], Rows]] = {
 
 @pytest.mark.proves(
     "server",
-    "whoever runs the server changes or removes what a site told in a survey, and the lines that "
-    "name it",
-    "found by `fedward audit verify` with that site's log",
+    "models, metrics, counts, surveys or the order of lines are changed, with all "
+    "hashes computed again",
+    "found by `fedward audit verify` with the log of one site",
 )
 @pytest.mark.parametrize("attack", ATTACKS)
 def test_forged_surveys_fail_against_their_site(run: Path, tmp_path: Path, attack: str) -> None:
@@ -158,8 +158,8 @@ def client_of(
 
 @pytest.mark.proves(
     "lead",
-    "a survey of a hospital whose policy says nothing of surveys",
-    "refused, no image is read",
+    "a survey where the policy does not mention surveys or the job trains, or training in a survey",
+    "refused; no image is read",
 )
 def test_a_survey_needs_the_sites_word(files: Path, tmp_path: Path) -> None:
     job = clinical("survey", data=SPEC)
@@ -182,9 +182,9 @@ def test_a_survey_needs_the_sites_word(files: Path, tmp_path: Path) -> None:
 
 @pytest.mark.proves(
     "server",
-    "more of a site in a survey: a second round, an evaluation, a training, labels, pictures, "
-    "smaller counts",
-    "refused by the site, which tells nothing then",
+    "more than a survey in a survey: training, evaluation, labels, pictures, smaller "
+    "counts, a second round",
+    "refused before anything is read",
 )
 @pytest.mark.parametrize(
     "more",

@@ -217,9 +217,8 @@ def test_a_prediction_of_a_series_is_of_its_folder(finished, tmp_path, capsys):
 
 @pytest.mark.proves(
     "server",
-    "the server reads names, ids or dates of a patient in headers of NIfTI files, DICOM series and "
-    "files of frames",
-    "nothing of a header and no group is in a message, a log or the run folder",
+    "patients' names, ids or dates in headers of NIfTI, DICOM and frames",
+    "in no message, log or run folder",
 )
 def test_no_header_and_no_group_leaves_a_site(finished, capfd):
     run, root, messages = finished

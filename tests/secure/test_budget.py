@@ -77,8 +77,8 @@ def ledger(federation: Federation) -> Path:
 
 @pytest.mark.proves(
     "lead",
-    "a lead goes on asking a hospital whose privacy budget is used up, in this job and the next",
-    "no update leaves; its lead reads why, and the run goes on with the others",
+    "more jobs for a hospital whose privacy budget is used up",
+    "no update leaves, the lead reads why, and the run goes on with the others",
 )
 def test_a_hospital_stops_when_its_privacy_budget_is_used_up(rounds, ledger):
     assert [row["failed"] for row in rounds] == [{}, USED_UP, USED_UP]
@@ -103,8 +103,8 @@ def rounds_of(flare: Session, job_id: str, out: Path) -> list[dict[str, Any]]:
 
 @pytest.mark.proves(
     "lead",
-    "two jobs run at once at a hospital whose privacy budget is enough for one update",
-    "one update leaves; both leads read that the budget is used up",
+    "several jobs, or a job's name that leads to another ledger, to spend a privacy budget twice",
+    "one budget covers all jobs",
 )
 def test_two_jobs_at_once_share_a_hospitals_budget(federation, lead, tmp_path):
     privacy = federation.kit("hospital-c") / "local" / "privacy.json"
@@ -121,8 +121,9 @@ def test_two_jobs_at_once_share_a_hospitals_budget(federation, lead, tmp_path):
 
 @pytest.mark.proves(
     "files",
-    "after a run a site's privacy ledger is deleted, with the file that knows its end",
-    "refused: the site's log of answers holds the ledger's hash",
+    "a privacy ledger is cut, edited, forked, deleted, linked or another site's, or "
+    "has a line that costs nothing",
+    "no update leaves: the ledger's end and the site's log of answers notice it",
 )
 @pytest.mark.usefixtures("rounds")
 def test_the_answers_of_a_run_know_the_ledger(ledger, tmp_path):
@@ -139,7 +140,7 @@ def test_the_answers_of_a_run_know_the_ledger(ledger, tmp_path):
 
 @pytest.mark.proves(
     "lead",
-    "a job that brings the noise filter itself, to use up a site's budget",
+    "a job that brings the noise filter itself",
     "refused; nothing is spent",
 )
 def test_a_job_cannot_spend_a_hospitals_privacy_budget(federation, lead, tmp_path):

@@ -110,8 +110,8 @@ def test_all_join_without_rights(federation):
 
 @pytest.mark.proves(
     "lead",
-    "a clinical job that names a container image, or a Python, of its own for the hospitals' jobs",
-    "refused by the server: it counts as own code",
+    "a container image or a Python of the job's own",
+    "refused by the server as own code",
 )
 @pytest.mark.parametrize(
     ("runtime", "spec"),

@@ -109,7 +109,7 @@ def watched(
 
 @pytest.mark.proves(
     "faults",
-    "somebody asks all the time how far a job is, from its submission to its end",
+    "somebody asks all the time how far a job is",
     "no `error_log.txt` of server, sites or job has a line",
 )
 def test_a_run_that_goes_well_logs_no_error(federation, watched):
@@ -188,8 +188,8 @@ def test_logs_are_fetched_with_the_results(federation, watched):
 @pytest.mark.slow
 @pytest.mark.proves(
     "faults",
-    "the process of a site dies, whose metrics Prometheus reads",
-    "its file stays as it was, with an old time in it, by which an alert fires; the others go on",
+    "a site's process dies whose metrics Prometheus reads",
+    "its file keeps an old time, by which an alert fires",
 )
 def test_the_metrics_of_a_dead_participant_grow_old(federation, metrics, watched):
     federation.stop_one("hospital-c")

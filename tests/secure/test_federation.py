@@ -101,8 +101,8 @@ def test_a_clinical_job_finishes_and_leaves_a_report(finished):
 
 @pytest.mark.proves(
     "lead",
-    "reading paths and data out of a site's error messages",
-    "they stay in the site's log; the server learns the kind",
+    "paths and data in a site's error messages",
+    "they stay in the site's log; the server learns the kind of error",
 )
 def test_what_a_site_says_of_its_own_errors_stays_there(federation, lead, job, tmp_path):
     data = federation.folder / "data" / "hospital-b.npz"
@@ -176,7 +176,12 @@ def add_code(job: Path) -> None:
     (job / "app" / "custom" / "mine.py").write_text("")
 
 
-@pytest.mark.proves("lead", "a job with own code", "refused by the server, whoever sends it")
+@pytest.mark.proves(
+    "lead",
+    "a job with own code, a class off the list, code that a policy does not admit, or "
+    "without the sites' privacy scope",
+    "refused before it is imported; the lead reads the class or rule",
+)
 @pytest.mark.parametrize("user", [LEAD, ADMIN])
 def test_a_job_with_own_code_is_refused_from_every_sender(federation, job, tmp_path, user):
     add_code(job)
@@ -186,8 +191,9 @@ def test_a_job_with_own_code_is_refused_from_every_sender(federation, job, tmp_p
 
 @pytest.mark.proves(
     "lead",
-    "a job that names a class not on the list",
-    "refused by server and sites; the lead is told the class",
+    "a job with own code, a class off the list, code that a policy does not admit, or "
+    "without the sites' privacy scope",
+    "refused before it is imported; the lead reads the class or rule",
 )
 @pytest.mark.parametrize("side", ["server", "client"])
 def test_a_class_that_is_not_allowed_is_refused(lead, job, tmp_path, side):
@@ -202,7 +208,12 @@ def test_a_class_that_is_not_allowed_is_refused(lead, job, tmp_path, side):
     assert text.count(f"found the class {foreign}") == len(places)
 
 
-@pytest.mark.proves("lead", "a job without the privacy scope of the sites", "refused by every site")
+@pytest.mark.proves(
+    "lead",
+    "a job with own code, a class off the list, code that a policy does not admit, or "
+    "without the sites' privacy scope",
+    "refused before it is imported; the lead reads the class or rule",
+)
 @pytest.mark.parametrize("scope", ["public", ""])
 def test_a_job_of_another_privacy_scope_is_refused(federation, lead, job, tmp_path, scope):
     edit(job / "meta.json", scope=scope)
@@ -223,7 +234,7 @@ def test_only_leads_and_project_admins_submit(federation, job, user):
 
 @pytest.mark.proves(
     "lead",
-    "a lead aborts, clones, deletes or downloads another lead's job",
+    "another lead's job is aborted, cloned, deleted or downloaded, also past the console",
     "not authorised; the job goes on",
 )
 @pytest.mark.slow
@@ -239,7 +250,7 @@ def test_a_lead_cannot_touch_another_leads_job(federation, lead, job, tmp_path):
 
 
 @pytest.mark.proves(
-    "lead", "a lead continues another lead's run", "a new run begins; the other one is not read"
+    "lead", "another lead's run, or its id", "not read: the server gives the run an id of its own"
 )
 @pytest.mark.slow
 def test_a_run_is_continued_by_who_began_it_only(federation, lead, job, tmp_path):
@@ -323,7 +334,7 @@ def answer(federation: Federation, startup: Path | None) -> bytes:
 
 
 @pytest.mark.proves(
-    "outsider", "a client with a certificate of another authority, or none", "the server hangs up"
+    "outsider", "a certificate of another authority, an expired one, or none", "the server hangs up"
 )
 def test_the_server_accepts_only_its_own_authority(federation, foreign):
     assert answer(federation, federation.kit("hospital-a") / "startup").startswith(b"HTTP/1.1")
@@ -331,7 +342,9 @@ def test_the_server_accepts_only_its_own_authority(federation, foreign):
     assert not answer(federation, None)
 
 
-@pytest.mark.proves("outsider", "a site whose certificate has expired", "the server hangs up")
+@pytest.mark.proves(
+    "outsider", "a certificate of another authority, an expired one, or none", "the server hangs up"
+)
 def test_the_server_does_not_talk_to_an_expired_certificate(federation, tmp_path):
     assert answer(
         federation, certified(federation, tmp_path / "good", timedelta(days=1))
@@ -365,7 +378,7 @@ def certified(federation: Federation, folder: Path, valid: timedelta) -> Path:
 
 
 @pytest.mark.proves(
-    "outsider", "a site of another authority", "does not trust the server, nor it the site"
+    "outsider", "a certificate of another authority, an expired one, or none", "the server hangs up"
 )
 def test_a_site_of_another_authority_does_not_connect(federation, foreign):
     kit = foreign.kit("hospital-c")
@@ -375,8 +388,8 @@ def test_a_site_of_another_authority_does_not_connect(federation, foreign):
 
 @pytest.mark.proves(
     "site",
-    "a site with its own certificate under another's name",
-    "refused; the server's log names both",
+    "a connection in the name of the server, of a job or of another hospital",
+    "refused by its certificate; the server's log names both",
 )
 def test_a_site_cannot_pass_for_another(federation, tmp_path):
     for part in ("startup", "local"):
@@ -427,7 +440,7 @@ def test_a_workspace_with_keys_is_not_overwritten(federation):
 @pytest.mark.proves(
     "files",
     "a changed file in a startup kit",
-    "**not noticed**: certificates are all that FLARE checks; protect the folder",
+    "**not covered**: FLARE checks certificates only; protect the folder",
 )
 def test_flare_does_not_notice_a_changed_startup_file(federation):
     """FLARE checks certificates alone: write access to a kit changes what the site does.
@@ -453,7 +466,9 @@ def careless(federation: Federation) -> None:
 
 
 @pytest.mark.proves(
-    "server", "a job with own code, by a server that lets everything pass", "refused by every site"
+    "server",
+    "own code, an unsigned job or a member's orders, from a server that lets everything pass",
+    "refused by every site; nothing is imported",
 )
 @pytest.mark.usefixtures("careless")
 def test_sites_refuse_own_code_themselves(lead, job, tmp_path):
@@ -467,8 +482,8 @@ def test_sites_refuse_own_code_themselves(lead, job, tmp_path):
 
 @pytest.mark.proves(
     "server",
-    "a job without signature, by a server that lets everything pass",
-    "refused by every site",
+    "own code, an unsigned job or a member's orders, from a server that lets everything pass",
+    "refused by every site; nothing is imported",
 )
 @pytest.mark.usefixtures("careless")
 def test_sites_refuse_a_job_without_signature_themselves(federation, finished, lead, tmp_path):

@@ -39,7 +39,7 @@ from waiting import PATIENCE
 pytestmark = pytest.mark.secure
 HOST = local_federation.SERVER
 EVERYBODY = (HOST, *HOSPITALS)
-REFUSED = "refused by the site before anything is imported; the lead is told the file"
+REFUSED = "refused by the site before anything is imported; the lead reads the file's name"
 
 
 class Watched(Federation):
@@ -155,9 +155,9 @@ def test_an_exported_job_runs_and_nothing_else_does(federation, tmp_path):
 
 @pytest.mark.proves(
     "lead",
-    "code among the configuration of a clinical job, and an installed class that imports it, at "
-    "every site",
-    "refused by each site before anything is imported; the lead is told the file",
+    "code among a clinical job's configuration, and an installed class that imports it",
+    "refused by server and sites before anything is imported, also where one or two "
+    "of the checks are switched off",
 )
 def test_code_among_the_configuration_is_refused_by_every_site(federation, tmp_path):
     changes = dict.fromkeys(HOSPITALS, loader(CLIENT, federation.code))
@@ -173,8 +173,9 @@ def test_code_among_the_configuration_is_refused_by_every_site(federation, tmp_p
 
 @pytest.mark.proves(
     "lead",
-    "code among the configuration, and a class that imports it, at the server",
-    "refused by the server before anything is imported; the lead is told the file",
+    "code among a clinical job's configuration, and an installed class that imports it",
+    "refused by server and sites before anything is imported, also where one or two "
+    "of the checks are switched off",
 )
 def test_code_among_the_configuration_is_refused_by_the_server(federation, tmp_path):
     job = exported(tmp_path / "job", {HOST: loader(SERVER, federation.code)})
@@ -215,7 +216,7 @@ ATTACKS = [
         "a Python file alone", lambda fed, _: bring("config/evil.py", fed.code), "'config/evil.py'"
     ),
     Attack(
-        "a Python file in a folder of its own",
+        "one in a folder of its own",
         lambda fed, _: bring("x/y/evil.py", fed.code),
         "'x/y/evil.py'",
     ),
@@ -225,22 +226,22 @@ ATTACKS = [
         "'sitecustomize.py'",
     ),
     Attack(
-        "a `resources.json` that FLARE may take for the site's own",
+        "a `resources.json`",
         lambda *_: bring("config/resources.json", '{"nvflare_decomposers": "this"}'),
         "'config/resources.json'",
     ),
     Attack(
-        "a `comm_config.json`, by which FLARE sets up its connections",
+        "a `comm_config.json`",
         lambda *_: bring("config/comm_config.json", '{"allow_adhoc_conns": true}'),
         "'config/comm_config.json'",
     ),
     Attack(
-        "a second configuration in a folder below, which FLARE would find too",
+        "a second configuration in a folder below",
         lambda *_: bring("config/a/config_fed_client.json", "{}"),
         "'config/a'",
     ),
     Attack(
-        "a configuration in HOCON that includes a file and a web address",
+        "HOCON that includes a file and a web address",
         lambda _, web: replaced(
             CLIENT,
             "config/config_fed_client.conf",
@@ -264,38 +265,38 @@ ATTACKS = [
         "MonaiTrainerExecutor.execute",
     ),
     Attack(
-        "a class of FLARE's own list that writes files",
+        "a class of FLARE that writes files",
         lambda *_: component(
             CLIENT, "nvflare.app_common.widgets.metrics_artifact_writer.MetricsArtifactWriter"
         ),
         "MetricsArtifactWriter",
     ),
     Attack(
-        "a privacy filter named by the job, which would fill the site's ledger",
+        "a privacy filter",
         lambda *_: edit(CLIENT, lambda content: content.update(task_result_filters=[NOISE])),
         "GaussianUpdateFilter",
     ),
     Attack(
-        "a class to build among the arguments of a listed one",
+        "a class among the arguments of a listed one",
         lambda *_: argument(helper={"path": "subprocess.Popen", "args": {"args": ["true"]}}),
         "the class subprocess.Popen",
     ),
     Attack(
-        "a class to build among the settings, in the server's file, which sites read",
+        "a class among the settings in the server's file",
         lambda *_: edit(
             SERVER, lambda content: args(SERVER)(content).update(helper={"class_path": "os.system"})
         ),
         "the class os.system",
     ),
     Attack(
-        "a listed class with other arguments: all events of the site go to the server",
+        "a listed class with other arguments",
         lambda *_: edit(
             CLIENT, lambda content: content["components"][0]["args"].update(events_to_convert=["x"])
         ),
         "other values of components",
     ),
     Attack(
-        "`{$NAME}` in a setting, where FLARE puts the site's environment variable",
+        "an environment variable (`{$NAME}`) in a setting",
         lambda *_: edit(
             SERVER,
             lambda content: args(SERVER)(content)["experiment"]["data"].update(name="{$PATH}"),
@@ -303,7 +304,7 @@ ATTACKS = [
         "a brace",
     ),
     Attack(
-        "a key that comes twice, of which people read the first and FLARE the last",
+        "a key that comes twice",
         lambda *_: rewritten(CLIENT, lambda text: '{"executors": [], ' + text.lstrip()[1:]),
         "a key that comes twice",
     ),
@@ -381,8 +382,9 @@ def log(federation: Watched, job_id: str) -> str:
 
 @pytest.mark.proves(
     "lead",
-    "code and a class that imports it, at a site that does not check apps",
-    "refused by the site's class list when its process starts; nothing is imported",
+    "code among a clinical job's configuration, and an installed class that imports it",
+    "refused by server and sites before anything is imported, also where one or two "
+    "of the checks are switched off",
 )
 @pytest.mark.slow
 @pytest.mark.usefixtures("unchecked")
@@ -398,8 +400,9 @@ def test_the_class_list_refuses_what_was_not_checked(federation, tmp_path):
 
 @pytest.mark.proves(
     "lead",
-    "code and a class that imports it, at a site that neither checks apps nor lists single classes",
-    "refused by Python: neither the kit nor a job's folder is on the path of the site's processes",
+    "code among a clinical job's configuration, and an installed class that imports it",
+    "refused by server and sites before anything is imported, also where one or two "
+    "of the checks are switched off",
 )
 @pytest.mark.slow
 @pytest.mark.usefixtures("unchecked")
@@ -414,7 +417,7 @@ def test_code_in_a_jobs_folder_is_not_found(federation, tmp_path):
 
 @pytest.mark.proves(
     "server",
-    "code and a class that imports it, by a server that lets everything pass",
+    "own code, an unsigned job or a member's orders, from a server that lets everything pass",
     "refused by every site; nothing is imported",
 )
 @pytest.mark.slow

@@ -106,10 +106,8 @@ COMMANDS = sorted(
 @pytest.mark.parametrize("role", PEOPLE)
 @pytest.mark.proves(
     "member",
-    "every request that FLARE registers, to every process of a hospital and of a running job, with "
-    "any person's kit",
-    "no process answers but the server, to its console; the job goes on, and the server's audit "
-    "log names the person",
+    "every request, command and event of FLARE past the console, with any person's kit",
+    "nothing reaches a hospital or a job, and the server's audit log names the person",
 )
 def test_a_person_reaches_nobody_but_the_servers_console(federation, flare, job, role):
     before = rounds(federation, job)
@@ -134,9 +132,8 @@ def test_a_person_reaches_nobody_but_the_servers_console(federation, flare, job,
 @pytest.mark.parametrize("topic", COMMANDS)
 @pytest.mark.proves(
     "member",
-    "each command of a site's process, a shell and the deletion of folders among them, past the "
-    "console",
-    "none reaches the site; the server's audit log names the person",
+    "every request, command and event of FLARE past the console, with any person's kit",
+    "nothing reaches a hospital or a job, and the server's audit log names the person",
 )
 def test_a_person_gives_no_orders_inside_a_hospital(federation, job, orders, topic):
     assert topic not in orders
@@ -171,8 +168,8 @@ def orders(federation: Federation, job: str) -> list[str]:
 
 @pytest.mark.proves(
     "lead",
-    "an abort of another lead's running job, sent to the job's process past the console",
-    "it does not reach the process; the job goes on",
+    "another lead's job is aborted, cloned, deleted or downloaded, also past the console",
+    "not authorised; the job goes on",
 )
 def test_another_lead_cannot_stop_a_job_past_the_console(federation, job):
     before = rounds(federation, job)
@@ -189,9 +186,8 @@ def test_another_lead_cannot_stop_a_job_past_the_console(federation, job):
 @pytest.mark.parametrize("event", ["_system_bootstrap", "_system_end"])
 @pytest.mark.proves(
     "member",
-    "an event of the server's own process, such as that of its start, by which it gives up running "
-    "jobs",
-    "it does not happen; the job goes on, and the server's audit log names the member",
+    "every request, command and event of FLARE past the console, with any person's kit",
+    "nothing reaches a hospital or a job, and the server's audit log names the person",
 )
 def test_a_member_causes_no_event_in_the_server(federation, flare, job, event):
     before = rounds(federation, job)
@@ -226,9 +222,8 @@ NAMES = [
 @pytest.mark.parametrize("kit", [MEMBER, "hospital-b"])
 @pytest.mark.proves(
     "site",
-    "a connection to the server under the name of the server, of one of its jobs, or of another "
-    "hospital",
-    "refused by its certificate",
+    "a connection in the name of the server, of a job or of another hospital",
+    "refused by its certificate; the server's log names both",
 )
 def test_a_connection_bears_its_certificates_name(federation, kit, name):
     assert is_put_out(federation.kit(kit), name, PATIENCE)
@@ -236,8 +231,8 @@ def test_a_connection_bears_its_certificates_name(federation, kit, name):
 
 @pytest.mark.proves(
     "site",
-    "a connection to the server under the server's own name",
-    "it belongs to no cell: nothing it brings is read",
+    "a connection in the name of the server, of a job or of another hospital",
+    "refused by its certificate; the server's log names both",
 )
 def test_nobody_is_the_server_itself(federation):
     is_put_out(federation.kit("hospital-b"), "server", seconds=3)
@@ -251,9 +246,8 @@ def test_a_site_may_connect_under_its_own_name(federation):
 
 @pytest.mark.proves(
     "outsider",
-    "another account on a hospital's machine connects to the port by which a site's process "
-    "reaches its jobs",
-    "refused: that connection needs the kit's certificate too",
+    "another account of a hospital's machine at the port between a site's processes",
+    "refused without the kit's certificate",
 )
 def test_ports_within_a_machine_need_a_certificate(federation, job):
     ports = [
@@ -296,9 +290,8 @@ def shows_certificate_first(port: int) -> bool:
 
 @pytest.mark.proves(
     "lead",
-    "optional packages that torch looks for, in the folder `custom` of a running job, whose "
-    "process is then restarted",
-    "the restarted process does not import them; the job goes on",
+    "packages in `custom` that torch, MONAI and FLARE look for, or a Python file in a kit or job",
+    "not imported, also by a restarted process",
 )
 def test_a_restarted_process_imports_nothing_from_the_job(federation, job):
     kit = federation.kit("hospital-b")
@@ -337,9 +330,8 @@ def test_the_owner_of_the_job_still_rules_it(federation, flare, job):
 
 @pytest.mark.proves(
     "site",
-    "every request and command that FLARE registers, to another hospital and to the server, with a "
-    "site's kit",
-    "no other hospital answers; the server's audit log names the site",
+    "every request and command of FLARE, to another hospital or the server",
+    "no hospital answers; the server's audit log names the site",
 )
 def test_a_site_reaches_no_other_hospital(federation):
     federation.stop_one("hospital-c")
@@ -358,8 +350,8 @@ def test_a_site_reaches_no_other_hospital(federation):
 
 @pytest.mark.proves(
     "server",
-    "a member's orders to a hospital, passed on by a server that lets everything pass",
-    "refused by the hospital itself; its audit log names the sender",
+    "own code, an unsigned job or a member's orders, from a server that lets everything pass",
+    "refused by every site; nothing is imported",
 )
 def test_a_hospital_refuses_what_a_careless_server_passes_on(federation):
     federation.start("hospital-c")
@@ -381,9 +373,8 @@ def test_a_hospital_refuses_what_a_careless_server_passes_on(federation):
 
 @pytest.mark.proves(
     "server",
-    "orders of the server itself that a site has no use for: a shell, the deletion of the site's "
-    "own folder",
-    "refused by the site; its audit log names the command",
+    "a shell, or the deletion of the site's own folder",
+    "refused; the site's audit log names the command",
 )
 def test_a_server_itself_has_no_shell_at_a_hospital(federation):
     with closing(new_secure_session(ADMIN, str(federation.kit(ADMIN)), timeout=10)) as admin:

@@ -69,8 +69,8 @@ OTHER = "lead@hospital-b.org"
 
 @pytest.mark.proves(
     "member",
-    "a person whom `fedward revoke` names goes on, with the key or with a session from before",
-    "every command is refused by the server once it was started again",
+    "a person whom `fedward revoke` names, with the key or an open session",
+    "refused once the server was restarted",
 )
 def test_a_revoked_person_is_refused_in_an_open_session(federation, job):
     with session(federation.kit(OTHER)) as before:

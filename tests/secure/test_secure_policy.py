@@ -76,9 +76,9 @@ def crafted(experiment: Experiment) -> dict[str, Tensor]:
 
 @pytest.mark.proves(
     "lead",
-    "a lead's job for one hospital: one image in one step of SGD, from crafted weights, "
-    "which gives back the image's label and what the classifier is shown of it",
-    "refused by the hospital before it reads data, by six of its rules, which the lead is told",
+    "settings that let few images, steps, replies or sites decide an update, hand on "
+    "one hospital's model, or never end",
+    "refused before data are read; the lead reads the rule",
 )
 def test_one_image_of_one_hospital_is_not_for_the_lead(federation, lead, tmp_path):
     settings = {
@@ -107,9 +107,9 @@ def test_one_image_of_one_hospital_is_not_for_the_lead(federation, lead, tmp_pat
 
 @pytest.mark.proves(
     "lead",
-    "a lead's job that would keep hospitals busy for ever, or fill their disks: "
-    "billions of images a round, a billion epochs, images of a thousand pixels",
-    "refused by every hospital; the lead is told the rule",
+    "settings that let few images, steps, replies or sites decide an update, hand on "
+    "one hospital's model, or never end",
+    "refused before data are read; the lead reads the rule",
 )
 @pytest.mark.parametrize(
     ("changes", "reason"),
@@ -142,10 +142,9 @@ def test_no_job_is_endless_work(federation, lead, tmp_path, changes, reason):
 
 @pytest.mark.proves(
     "lead",
-    "a lead's job whose distance_scale leaves the average of three hospitals to two, one of which "
-    "is its own",
-    "with fewer than three replies refused by every hospital; with three the average is worth two "
-    "and a half hospitals",
+    "sizes, distances or participations by which one or two sites are the average",
+    "levelled: no site has more than half of a mean of three, which is worth two and "
+    "a half equal ones; fewer replies are refused",
 )
 @pytest.mark.slow
 def test_no_average_of_three_is_one_of_two(federation, lead, tmp_path):
@@ -164,9 +163,9 @@ def test_no_average_of_three_is_one_of_two(federation, lead, tmp_path):
 
 @pytest.mark.proves(
     "lead",
-    "a lead's FedPerl job that hands one hospital's whole model to the others (no anonymity, or "
-    "one peer)",
-    "refused by every hospital; the run ends with its first exchange",
+    "settings that let few images, steps, replies or sites decide an update, hand on "
+    "one hospital's model, or never end",
+    "refused before data are read; the lead reads the rule",
 )
 @pytest.mark.parametrize(
     ("options", "setting"),
@@ -194,8 +193,8 @@ def test_no_hospitals_model_is_for_another(federation, tmp_path, capsys, options
 
 @pytest.mark.proves(
     "files",
-    "a policy file with a rule that its hospital's version does not know, or that is spoilt",
-    "that hospital refuses every job; its log tells why, the lead learns no more than that",
+    "a policy that is unreadable, wrong, ambiguous or open to everybody",
+    "every job is refused; only the site's log says why",
 )
 @pytest.mark.slow
 def test_a_hospital_whose_rules_cannot_be_read_is_shut(federation, lead, policy, tmp_path):
@@ -231,9 +230,9 @@ def test_a_hospital_that_requires_noise_takes_part_with_it(federation, lead, pol
 
 @pytest.mark.proves(
     "lead",
-    "a job at a hospital that asks for approval, whose administrator has approved another one",
-    "it waits, and everyone sees for whom, until this very job is approved; then the run goes on "
-    "with all",
+    "a job at a site that asks for approval, also if another job was approved, or "
+    "this one with another setting",
+    "waits without reading data, and goes on with all once it is approved",
 )
 @pytest.mark.slow
 def test_a_job_waits_for_a_hospitals_administrator(federation, lead, policy, tmp_path, capsys):

@@ -38,8 +38,9 @@ def file_of(folder: Path) -> Path:
 
 @pytest.mark.proves(
     "lead",
-    "a job runs at a site that asks for approval, before its administrator has looked at it",
-    "the site answers that the job waits, and reads no data",
+    "a job at a site that asks for approval, also if another job was approved, or "
+    "this one with another setting",
+    "waits without reading data, and goes on with all once it is approved",
 )
 def test_a_job_waits_until_approved_and_when_withdrawn(tmp_path):
     assert asked(tmp_path) == {"site": HERE, "round": 1, "waiting": JOB.digest}
@@ -77,8 +78,9 @@ def test_a_job_may_be_approved_in_advance(tmp_path):
 
 @pytest.mark.proves(
     "lead",
-    "an approved job is sent again with another value of one setting",
-    "another digest: it waits for an approval of its own",
+    "a job at a site that asks for approval, also if another job was approved, or "
+    "this one with another setting",
+    "waits without reading data, and goes on with all once it is approved",
 )
 @pytest.mark.parametrize(
     "changes",
@@ -97,8 +99,8 @@ def test_an_approval_is_of_one_job_to_the_last_setting(tmp_path, changes):
 
 @pytest.mark.proves(
     "files",
-    "an approval by part of a digest, or by a name that leads elsewhere",
-    "refused: all 64 digits, exactly",
+    "an approval by part of a digest, by another name, or forged",
+    "refused; the site's log names the file",
 )
 @pytest.mark.parametrize(
     "text",
@@ -179,9 +181,8 @@ FORGERIES += [a_pipe, no_entry]
 
 @pytest.mark.proves(
     "files",
-    "a forged approval: a link, a file or folder that others may write to, the entry of another "
-    "job, a pipe",
-    "not believed: the site refuses the job, and its log names the file",
+    "an approval by part of a digest, by another name, or forged",
+    "refused; the site's log names the file",
 )
 @pytest.mark.parametrize(
     "forge",

@@ -818,10 +818,8 @@ def test_a_site_decrypts_one_mean_for_each_exchange(site, second, decrypts):
 
 @pytest.mark.proves(
     "server",
-    "a server asks to decrypt a sum of three updates of which one counts for next to nothing, and "
-    "says so or lies",
-    "refused by each site: by the server's word, and where its own weight tells that the word "
-    "cannot be true",
+    "decryption of a sum of which one update counts for next to nothing",
+    "refused by each site, by the server's word or by its own weight",
 )
 @pytest.mark.parametrize(
     ("weights", "meta", "reason"),
@@ -848,8 +846,8 @@ def test_a_site_decrypts_no_sum_that_is_next_to_one_of_fewer(tmp_path, weights, 
 
 @pytest.mark.proves(
     "lead",
-    "an encrypted job whose weights, multiplied in by the sites, leave an average of three to two",
-    "the server does not have it decrypted: the round says so, and the model stays",
+    "an encrypted job whose weights leave an average of three to two",
+    "not decrypted; the model stays",
 )
 def test_the_server_has_no_unequal_sum_decrypted(tmp_path, monkeypatch):
     counts = {"site-1": 40, "site-2": 40, "site-9": 1}

@@ -79,9 +79,9 @@ def test_best_cosine_by_hand():
 
 @pytest.mark.proves(
     "lead",
-    "a proximal term or weight decay by which each step forgets the ones before it, and a last "
-    "batch of two images",
-    "refused by each site: maximum_forgetting, and maximum_clip",
+    "a proximal term or weight decay by which steps forget the ones before them, and "
+    "a last batch of two",
+    "refused: maximum_forgetting and maximum_clip",
 )
 @pytest.mark.parametrize("job", [by_proximal_term, by_weight_decay])
 def test_steps_that_forget_are_refused(job, tmp_path):
@@ -98,9 +98,8 @@ def test_steps_that_forget_are_refused(job, tmp_path):
 
 @pytest.mark.proves(
     "lead",
-    "settings that a search has found to make a round's update tell most of single images, within "
-    "all rules",
-    "no image or pair explains the update more than if it was that of sixteen",
+    "the worst settings that a search found, and each limit on steps used up in the smallest round",
+    "no image or pair explains the update better than as one of sixteen",
 )
 @pytest.mark.parametrize("number", range(len(WORST)))
 def test_no_image_or_pair_stands_out(number):
@@ -142,8 +141,8 @@ LIMITS = {
 
 @pytest.mark.proves(
     "lead",
-    "each limit of a site's policy on steps used up, in a round of the smallest size",
-    "no image or pair explains the update more than if it was that of sixteen",
+    "the worst settings that a search found, and each limit on steps used up in the smallest round",
+    "no image or pair explains the update better than as one of sixteen",
 )
 @pytest.mark.parametrize("name", LIMITS)
 def test_no_image_or_pair_stands_out_at_a_limit(name):

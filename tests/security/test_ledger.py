@@ -111,8 +111,7 @@ ABSURD_VALUES: dict[str, list[Any]] = {
 
 @pytest.mark.proves(
     "files",
-    "noise that hides nothing: a noise multiplier of 1e-6, a delta of 0.5, a budget or a clip "
-    "without bounds",
+    "noise that hides nothing: a multiplier of 1e-6, a delta of 0.5, no bounds",
     "no filter is built, and `fedward doctor` fails",
 )
 @pytest.mark.parametrize(
@@ -176,7 +175,9 @@ def _try(path: Path) -> bool:
 
 
 @pytest.mark.proves(
-    "lead", "two jobs at once, to take the last release of a site's budget twice", "one is refused"
+    "lead",
+    "several jobs, or a job's name that leads to another ledger, to spend a privacy budget twice",
+    "one budget covers all jobs",
 )
 def test_jobs_at_once_share_the_budget(path: Path) -> None:
     release(path, ALLOWED - 3)
@@ -230,9 +231,9 @@ def half_the_last(lines: list[bytes]) -> list[bytes]:
 
 @pytest.mark.proves(
     "files",
-    "lines of a site's privacy ledger are cut, edited, moved or taken out, to spend the budget "
-    "again",
-    "no update leaves until the ledger is restored",
+    "a privacy ledger is cut, edited, forked, deleted, linked or another site's, or "
+    "has a line that costs nothing",
+    "no update leaves: the ledger's end and the site's log of answers notice it",
 )
 @pytest.mark.parametrize(
     "change",
@@ -275,9 +276,9 @@ def test_without_a_fitting_end_nothing_is_released(five: Path, content: bytes | 
 
 @pytest.mark.proves(
     "files",
-    "a site's privacy ledger is deleted or an older copy put back, with the file that knows its "
-    "end",
-    "refused as long as the site's log of answers knows of a later release",
+    "a privacy ledger is cut, edited, forked, deleted, linked or another site's, or "
+    "has a line that costs nothing",
+    "no update leaves: the ledger's end and the site's log of answers notice it",
 )
 @pytest.mark.parametrize("older", [0, 3])
 def test_what_the_answers_know_must_be_in_the_ledger(path: Path, older: int) -> None:
@@ -299,9 +300,9 @@ def test_what_the_answers_know_must_be_in_the_ledger(path: Path, older: int) -> 
 
 @pytest.mark.proves(
     "files",
-    "a site's privacy ledger is forked: an older copy is put back, and others are released in its "
-    "place",
-    "refused: the site's log of answers knows of the first branch",
+    "a privacy ledger is cut, edited, forked, deleted, linked or another site's, or "
+    "has a line that costs nothing",
+    "no update leaves: the ledger's end and the site's log of answers notice it",
 )
 def test_a_forked_ledger_is_refused(path: Path) -> None:
     release(path, 3)
@@ -320,9 +321,9 @@ def test_a_forked_ledger_is_refused(path: Path) -> None:
 
 @pytest.mark.proves(
     "files",
-    "whoever may write to a site's folder writes the ledger, its end and the log of answers anew",
-    "**not covered**: nothing outside the site keeps its account; protect the folder, and keep "
-    "backups",
+    "ledger, its end and the log of answers are all forged",
+    "**not covered**: nothing outside the site keeps its account; protect the folder "
+    "and keep backups",
 )
 def test_a_site_can_lie_to_itself(five: Path) -> None:
     answer(five)
@@ -350,9 +351,9 @@ def test_a_log_of_answers_that_cannot_be_read_stops_it(five: Path) -> None:
 
 @pytest.mark.proves(
     "files",
-    "a line of a site's privacy ledger that costs nothing: NaN or infinite noise, with hashes that "
-    "fit",
-    "refused",
+    "a privacy ledger is cut, edited, forked, deleted, linked or another site's, or "
+    "has a line that costs nothing",
+    "no update leaves: the ledger's end and the site's log of answers notice it",
 )
 @pytest.mark.parametrize(
     "value", [math.nan, math.inf, -math.inf, 10**400, 0, -4.0, "4", None, True, [4.0]]
@@ -368,8 +369,9 @@ def test_a_line_that_is_no_release_is_refused(five: Path, value: Any) -> None:
 
 @pytest.mark.proves(
     "files",
-    "a link in place of a site's privacy ledger",
-    "refused; what it leads to is not written",
+    "a privacy ledger is cut, edited, forked, deleted, linked or another site's, or "
+    "has a line that costs nothing",
+    "no update leaves: the ledger's end and the site's log of answers notice it",
 )
 @pytest.mark.parametrize("at_its_end", [False, True])
 def test_a_link_is_refused(five: Path, tmp_path: Path, at_its_end: bool) -> None:
@@ -382,7 +384,12 @@ def test_a_link_is_refused(five: Path, tmp_path: Path, at_its_end: bool) -> None
     assert target.read_bytes() == before
 
 
-@pytest.mark.proves("files", "another site's privacy ledger in place of a site's own", "refused")
+@pytest.mark.proves(
+    "files",
+    "a privacy ledger is cut, edited, forked, deleted, linked or another site's, or "
+    "has a line that costs nothing",
+    "no update leaves: the ledger's end and the site's log of answers notice it",
+)
 def test_the_ledger_of_another_site_is_refused(five: Path, tmp_path: Path) -> None:
     other = ledger_file(tmp_path / "fedward", "hospital-c")
     shutil.copy(five, other)
@@ -411,8 +418,8 @@ def _release_until_killed(path: Path, sent: Any) -> None:
 
 @pytest.mark.proves(
     "faults",
-    "a site's process is killed between spending its privacy budget and sending an update",
-    "no release that left is missing from the ledger; the next one adds to them",
+    "a site's process is killed between spending privacy budget and sending an update",
+    "no release is missing from the ledger",
 )
 def test_a_killed_process_gives_no_budget_back(path: Path) -> None:
     spawn = multiprocessing.get_context("spawn")

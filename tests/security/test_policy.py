@@ -152,11 +152,9 @@ JOBS_REFUSED = [
 
 @pytest.mark.proves(
     "lead",
-    "a job for one image, one step, one reply, one participant, lone or named peers, other "
-    "networks, endless rounds, "
-    "billions of images in a round, or images of a size that fills disks",
-    "refused by each site before it reads data; the lead is told the rule, what it allows and what "
-    "the job says",
+    "settings that let few images, steps, replies or sites decide an update, hand on "
+    "one hospital's model, or never end",
+    "refused before data are read; the lead reads the rule",
 )
 @pytest.mark.parametrize(("changes", "reason"), JOBS_REFUSED)
 def test_a_job_that_breaks_a_rule_is_refused_by_name(tmp_path, changes, reason):
@@ -267,10 +265,9 @@ STEPS_REFUSED = [
 
 @pytest.mark.proves(
     "lead",
-    "learning rates, decays, pulls, clips, loss weights, class weights or steps of the server by "
-    "which a few images "
-    "outweigh all others of a round",
-    "refused by each site before it reads data, for every rate and weight that a method has",
+    "settings that let few images, steps, replies or sites decide an update, hand on "
+    "one hospital's model, or never end",
+    "refused before data are read; the lead reads the rule",
 )
 @pytest.mark.parametrize(("method", "options", "rule"), STEPS_REFUSED)
 def test_steps_that_outweigh_others_are_refused_by_name(method, options, rule):
@@ -316,9 +313,8 @@ def test_a_rate_that_a_method_does_not_declare_is_refused(tmp_path, monkeypatch)
 
 @pytest.mark.proves(
     "lead",
-    "a batch of twelve images at a site that holds eight, some of them twice, where its policy "
-    "admits so few images",
-    "refused by the site: minimum_batch counts different images, of each kind",
+    "few images in each batch, or few pseudo-labels that decide an update",
+    "refused or skipped: minimum_batch counts different images",
 )
 def test_a_batch_of_the_same_images_is_refused(tmp_path):
     experiment = hospital("ssfl", options={"batch": 12, "images_per_round": 48})
@@ -374,8 +370,8 @@ def test_no_peers_and_means_of_two_are_allowed():
 
 @pytest.mark.proves(
     "lead",
-    "a job without noise at a site that requires it",
-    "refused by the site: its own privacy scope is what counts",
+    "updates without noise, or in float16, at a site that adds noise",
+    "refused",
 )
 def test_noise_is_asked_of_the_sites_own_scope(tmp_path):
     experiment = hospital()
@@ -388,8 +384,8 @@ def test_noise_is_asked_of_the_sites_own_scope(tmp_path):
 
 @pytest.mark.proves(
     "lead",
-    "a job with updates in float16 at a site that adds noise",
-    "refused: noise is added to float32 alone",
+    "updates without noise, or in float16, at a site that adds noise",
+    "refused",
 )
 @pytest.mark.parametrize(
     ("rule", "noise"), [("required", True), ("required", False), ("optional", True)]
@@ -408,7 +404,10 @@ def test_updates_in_float16_need_no_permission_without_noise(tmp_path):
 
 @pytest.mark.parametrize("members", [1, 2])
 @pytest.mark.proves(
-    "lead", "a job that is sent to one or two hospitals alone", "refused by them: minimum_sites"
+    "lead",
+    "settings that let few images, steps, replies or sites decide an update, hand on "
+    "one hospital's model, or never end",
+    "refused before data are read; the lead reads the rule",
 )
 def test_a_run_of_too_few_sites_is_refused(tmp_path, members):
     experiment = hospital()
@@ -421,9 +420,8 @@ def test_a_run_of_too_few_sites_is_refused(tmp_path, members):
 
 @pytest.mark.proves(
     "server",
-    "a server sends peers in a job without peers, or several where the job has one mean",
-    "refused by the site: lone_peers. **Not covered**: whose models a mean is made of, a site "
-    "cannot see",
+    "peers in a job without peers, or several where the job has one mean",
+    "refused: lone_peers. **Not covered**: a site cannot see whose models a mean is made of",
 )
 @pytest.mark.parametrize(
     ("method", "roles"),
@@ -485,8 +483,8 @@ def test_a_run_above_the_label_limit_asks_for_none(tmp_path):
 
 @pytest.mark.proves(
     "server",
-    "a server puts settings of another job into a request",
-    "refused by the site: a request has no place for them",
+    "another job's settings in a request",
+    "refused",
 )
 def test_settings_in_a_request_are_refused(tmp_path):
     experiment = hospital()
@@ -515,9 +513,8 @@ def digest(model: State) -> str:
 
 @pytest.mark.proves(
     "server",
-    "a server sends crafted weights in the first round of a run that shall start from fresh ones",
-    "refused by the site, which makes the fresh ones itself. **Not covered**: weights it sends in "
-    "a later round",
+    "crafted weights in round 1 of a run that starts from fresh ones",
+    "refused: the site makes the fresh ones itself. **Not covered**: weights in a later round",
 )
 def test_crafted_weights_without_a_word_are_refused(tmp_path):
     experiment = hospital()
@@ -527,9 +524,8 @@ def test_crafted_weights_without_a_word_are_refused(tmp_path):
 
 @pytest.mark.proves(
     "lead",
-    "a lead's job starts from crafted weights (--init), also one that a site joins in a later "
-    "round",
-    "refused by the site in every round: starting_weights",
+    "crafted starting weights, or weights that are not on a site's list",
+    "refused in every round",
 )
 @pytest.mark.parametrize("round_", [1, 2])
 def test_given_weights_are_refused_in_every_round(tmp_path, round_):
@@ -542,8 +538,8 @@ def test_given_weights_are_refused_in_every_round(tmp_path, round_):
 
 @pytest.mark.proves(
     "lead",
-    "weights that are not on a site's list, or others under the SHA-256 of those that are",
-    "refused by the site",
+    "crafted starting weights, or weights that are not on a site's list",
+    "refused in every round",
 )
 def test_weights_on_the_list_are_used_and_no_others(tmp_path):
     experiment = hospital()
@@ -570,10 +566,9 @@ def test_weights_on_the_list_are_used_and_no_others(tmp_path):
 
 @pytest.mark.proves(
     "lead",
-    "a lead's own site answers round 1 so that the mean is crafted weights, where a run shall "
-    "start from fresh ones",
-    "**not covered**: the cap is on the site's share, not on its update; `robust = median` stops "
-    "one such site",
+    "crafted weights as the mean of round 1, by the answer of the lead's own site",
+    "**not covered**: the limit is on the site's share, not on its update; `robust = "
+    "median` stops one such site",
 )
 def test_one_site_can_set_weights_a_run_may_not_start_from(tmp_path):
     """It does not need to know what the others answer, who change the model a little."""
@@ -625,8 +620,8 @@ def test_another_processors_rounding_is_no_other_model(tmp_path):
 
 @pytest.mark.proves(
     "lead",
-    "a job with allowed numbers at a site that holds a few images, repeated in every batch",
-    "refused by the site once it has counted them; the text tells no count",
+    "few images in each batch, or few pseudo-labels that decide an update",
+    "refused or skipped: minimum_batch counts different images",
 )
 @pytest.mark.parametrize(
     ("method", "options", "kind"),
@@ -706,9 +701,8 @@ def test_a_threshold_that_leaves_few_steps_gets_no_update(tmp_path):
 
 @pytest.mark.proves(
     "lead",
-    "a threshold that keeps so few pseudo-labels that they are a few images of a site without "
-    "labels",
-    "a batch with fewer than minimum_batch of them is no step there",
+    "few images in each batch, or few pseudo-labels that decide an update",
+    "refused or skipped: minimum_batch counts different images",
 )
 def test_few_pseudo_labels_alone_are_no_step(tmp_path):
     """Of eight images in each of four batches some are kept, but not all."""
@@ -734,8 +728,8 @@ def test_few_pseudo_labels_alone_are_no_step(tmp_path):
 
 @pytest.mark.proves(
     "lead",
-    "a weight by which a few pseudo-labels are the whole update, whatever the labels of a site say",
-    "refused by each site: maximum_loss_weight",
+    "few images in each batch, or few pseudo-labels that decide an update",
+    "refused or skipped: minimum_batch counts different images",
 )
 def test_pseudo_labels_cannot_outweigh_labels(tmp_path):
     crafted = {"unlabelled_weight": 1e9, "optimizer": "sgd", "learning_rate": 1e-10}
@@ -750,10 +744,9 @@ ENDLESS = {"images_per_round": None, "images_at_most": None, "local_epochs": 10*
 
 @pytest.mark.proves(
     "lead",
-    "a job of a billion epochs, in any method and any phase of it, which keeps a site busy for "
-    "ever",
-    "refused by each site once it has counted its images: maximum_images, over all phases and "
-    "exchanges of a round",
+    "settings that let few images, steps, replies or sites decide an update, hand on "
+    "one hospital's model, or never end",
+    "refused before data are read; the lead reads the rule",
 )
 @pytest.mark.parametrize(
     ("method", "labelled", "changes"),
@@ -821,9 +814,8 @@ SPOILT = {
 
 @pytest.mark.proves(
     "files",
-    "a policy file that cannot be read, has an unknown or wrong rule or one twice, or that "
-    "everybody may change",
-    "the site refuses every job, says so to the lead, and the reason in its own log alone",
+    "a policy that is unreadable, wrong, ambiguous or open to everybody",
+    "every job is refused; only the site's log says why",
 )
 @pytest.mark.parametrize(
     "spoilt", [*SPOILT, "written by anybody", "a folder", "binary", "a link to nowhere"]

@@ -129,8 +129,8 @@ def test_runs_are_counted_over_all_jobs(path):
 
 @pytest.mark.proves(
     "files",
-    "a hospital's ledger of sums whose lines were changed, moved or taken out",
-    "no sums are told until it is restored; lines cut off its end, and a file that was removed, "
+    "lines of a ledger of sums are changed, moved or taken out",
+    "no sums leave until it is restored. Lines cut off its end, and a removed file, "
     "are not noticed",
 )
 @pytest.mark.parametrize(
@@ -240,11 +240,8 @@ def before_and_after(tmp_path: Path) -> tuple[Path, Path]:
 
 @pytest.mark.proves(
     "lead",
-    "a lead sends two oneshot jobs, between which a hospital has got one image more, and subtracts "
-    "the sums",
-    "the hospital answers the same images again, and no set that differs from one it told of in "
-    "fewer images than "
-    "minimum_images, also under other names or in another size",
+    "sums or surveys before and after one new image",
+    "the old answer or none, until the images differ in minimum_images",
 )
 def test_sums_before_and_after_one_image_are_not_told(tmp_path, before_and_after):
     """Without the rule, the difference is the features of the new image, up to float32 rounding."""
@@ -278,9 +275,8 @@ def test_sums_before_and_after_one_image_are_not_told(tmp_path, before_and_after
 
 @pytest.mark.proves(
     "lead",
-    "a lead asks for a survey before and after each new image of a hospital, until a count moves "
-    "on by five",
-    "refused by the hospital until its images differ in minimum_images or more",
+    "sums or surveys before and after one new image",
+    "the old answer or none, until the images differ in minimum_images",
 )
 def test_surveys_before_and_after_one_image_are_not_told(tmp_path, before_and_after):
     before, after = before_and_after

@@ -35,9 +35,8 @@ def distance(one: Mapping[str, Tensor], other: Mapping[str, Tensor]) -> float:
 
 @pytest.mark.proves(
     "lead",
-    "a lead sends one job twice, the second time without one hospital, and subtracts the results",
-    "**not covered**: equal runs give equal updates, so the difference is that hospital's update; "
-    "only noise bounds what it tells",
+    "one job twice, the second time without one hospital",
+    "**not covered**: the difference is that hospital's update; only noise limits it",
 )
 def test_two_jobs_differing_in_one_hospital_reveal_its_model(tmp_path):
     experiment = hospital(options={"rounds": 1})
@@ -52,9 +51,9 @@ def test_two_jobs_differing_in_one_hospital_reveal_its_model(tmp_path):
 
 @pytest.mark.proves(
     "lead",
-    "a lead's job weights sites by distance so that the mean is one hospital's model",
-    "no site counts for more than half of a mean of three, and each site refuses a larger "
-    "`largest_share`",
+    "sizes, distances or participations by which one or two sites are the average",
+    "levelled: no site has more than half of a mean of three, which is worth two and "
+    "a half equal ones; fewer replies are refused",
 )
 def test_a_huge_distance_scale_gives_back_no_hospitals_model(tmp_path):
     experiment = hospital("wfedavg", options={"rounds": 1, "distance_scale": 1e9})
@@ -80,11 +79,9 @@ def subtracted(
 
 @pytest.mark.proves(
     "lead",
-    "a lead scales distances so that the average is half its own hospital's and half another's, "
-    "and subtracts its own",
-    "the third hospital keeps 12 % of the average, a fifth of what is left; a job with fewer than "
-    "three replies, whose "
-    "averages are not levelled, is refused by each site",
+    "sizes, distances or participations by which one or two sites are the average",
+    "levelled: no site has more than half of a mean of three, which is worth two and "
+    "a half equal ones; fewer replies are refused",
 )
 def test_a_distance_scale_empties_no_average(tmp_path):
     """Without levelled weights, 2e-5 of the third model separate the result from the victim's."""

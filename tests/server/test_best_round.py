@@ -99,10 +99,9 @@ def test_the_report_describes_the_round_whose_model_is_kept(
 
 @pytest.mark.proves(
     "site",
-    "one site of four answers with false metrics, to choose which round is called the best",
-    "**not covered**: the round is chosen by a mean over sites, which one of few can move. "
-    "Every site's values stand "
-    "in metrics.jsonl; the last model does not depend on them",
+    "false metrics from one of four sites, to choose the best round",
+    "**not covered**: one of few sites can. metrics.jsonl has every site's values, "
+    "and the last model does not depend on them",
 )
 def test_one_of_few_sites_can_choose_the_best_round(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch

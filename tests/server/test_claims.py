@@ -167,8 +167,8 @@ class Lying(LocalTransport):
             "steps of site-6",
             marks=pytest.mark.proves(
                 "site",
-                "a site says it took more steps than the job has",
-                "refused by the server, each round, by name",
+                "more steps than the job has, or 2^40 images",
+                "refused by the server, by name",
             ),
         ),
         pytest.param(
@@ -178,7 +178,7 @@ class Lying(LocalTransport):
             "images of site-6",
             marks=pytest.mark.proves(
                 "lead",
-                "a site's number of images jumps between rounds, to gain weight",
+                "a number of images that jumps between rounds, to gain weight",
                 "refused by the server, by name",
             ),
         ),
@@ -189,8 +189,8 @@ class Lying(LocalTransport):
             "labelled",
             marks=pytest.mark.proves(
                 "site",
-                "a site says it holds 2^40 images",
-                "refused by the server: more than 10 million",
+                "more steps than the job has, or 2^40 images",
+                "refused by the server, by name",
             ),
         ),
     ],
@@ -210,9 +210,8 @@ def test_a_site_lying_about_counts_is_named_and_left_out(tmp_path, method, lies,
 
 @pytest.mark.proves(
     "site",
-    "a site holds more images than it has, from its first answer on",
-    "**not covered**: nobody can count a hospital's images from outside; it counts for half of an "
-    "average at most",
+    "more images than a site has, reported from its first answer on",
+    "**not covered**: nobody else can count them; the site counts for half of an average at most",
 )
 def test_a_lie_from_the_first_answer_on_is_believed(tmp_path):
     experiment = tiny("fedprox", options={"rounds": 1, "warm_up": 0})
@@ -226,8 +225,8 @@ def test_a_lie_from_the_first_answer_on_is_believed(tmp_path):
 
 @pytest.mark.proves(
     "site",
-    "a site reports the largest losses that pass the checks",
-    "they stand in its rows; the model, the best round and the report do not depend on them",
+    "the largest losses that pass the checks",
+    "model, best round and report do not depend on them",
 )
 def test_huge_losses_harm_nothing(tmp_path):
     experiment = tiny("ssfl", options={"rounds": 1, "participants": None})

@@ -71,7 +71,7 @@ def idle(answer: Message) -> Message:
     return Message({**answer.meta, "steps": 0, "train": {}, "labelled": 0, "unlabelled": 7})
 
 
-NAMED = "refused: the round names the site and goes on without it"
+NAMED = "the round names the site and goes on without it"
 
 
 class Tampering(LocalTransport):
@@ -182,8 +182,8 @@ def test_an_interrupted_run_resumes_bit_identically(tmp_path, method, interrupt_
 
 @pytest.mark.proves(
     "faults",
-    "a run in one process is killed in the middle of a round",
-    "`--resume` gives the weights and rows of an undisturbed run",
+    "a run in one process is killed within a round",
+    "`--resume` gives an undisturbed run's weights and rows",
 )
 def test_sigkill_in_the_middle_of_a_round_loses_nothing(tmp_path):
     """A real process gets a real SIGKILL while round 2 is under way.
@@ -268,9 +268,7 @@ def test_a_finished_run_holds_no_single_sites_model(tmp_path):
     assert list((tmp_path / "stopped" / "models").glob("*/*.safetensors"))
 
 
-@pytest.mark.proves(
-    "faults", "a site sends NaN", "refused: each round names the site and goes on without it"
-)
+@pytest.mark.proves("faults", "a site sends NaN", NAMED)
 def test_a_broken_site_is_named_and_the_others_go_on(tmp_path):
     def nan(site, answer):
         if site == "site-2":
@@ -393,7 +391,7 @@ def test_a_second_answer_changes_nothing(tmp_path):
 @pytest.mark.proves(
     "faults",
     "no site answers",
-    "after three exchanges in a row the run ends, says so, and can be resumed",
+    "after three exchanges the run ends, says so, and can be resumed",
 )
 def test_a_run_without_any_reply_gives_up_and_can_be_resumed(tmp_path):
     with pytest.raises(RunError, match="3 exchanges in a row"):
@@ -406,7 +404,7 @@ def test_a_run_without_any_reply_gives_up_and_can_be_resumed(tmp_path):
 @pytest.mark.proves(
     "faults",
     "fewer sites answer than `minimum_replies`",
-    "the model stays as it was, the round says so",
+    "the model stays as it was, and the round says so",
 )
 def test_fewer_than_the_minimum_leaves_the_model_as_it_was(tmp_path):
     folder = tmp_path / "run"
@@ -426,9 +424,8 @@ def test_fewer_than_the_minimum_leaves_the_model_as_it_was(tmp_path):
 
 @pytest.mark.proves(
     "lead",
-    "a lead's method in which sites reply and count for nothing",
-    "they are no replies of an average: with too few others the model stays as it was, the round "
-    "says so",
+    "a method in which sites reply and count for nothing",
+    "not counted as replies; with too few others the model stays",
 )
 def test_replies_without_weight_make_no_average_of_three(tmp_path, monkeypatch):
     """A method that weights by unlabelled images, of which two of the three sites have none."""

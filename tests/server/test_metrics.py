@@ -127,8 +127,8 @@ def test_the_files_of_old_jobs_are_removed_and_nothing_else(tmp_path, run):
 
 @pytest.mark.proves(
     "files",
-    "a link in the folder of metrics, put where the next file will lie",
-    "replaced by the file; what it points to stays as it is",
+    "a link in place of a file of metrics",
+    "replaced; its target stays",
 )
 def test_a_link_in_the_folder_is_replaced_and_not_followed(tmp_path, run):
     metrics = JobMetrics(tmp_path, "my job", "1-a")
@@ -142,8 +142,8 @@ def test_a_link_in_the_folder_is_replaced_and_not_followed(tmp_path, run):
 
 @pytest.mark.proves(
     "lead",
-    "a job name that would add samples of its own to the metrics",
-    "it stays one label's text",
+    "a job's name that adds samples to the metrics",
+    "one label's text",
 )
 def test_a_jobs_name_cannot_add_samples(tmp_path, run):
     name = 'x"} 1\nfedward_epsilon{site="hospital-a'

@@ -86,9 +86,8 @@ def test_the_sheet_shows_the_pixels_the_network_sees(hospital, tmp_path):
 
 @pytest.mark.proves(
     "files",
-    "another account of a site's machine reads images: the contact sheet or the decoded ones, "
-    "under umask 022",
-    "both are readable by their owner alone",
+    "images on disk, or single hospitals' models at the server, read by another account",
+    "readable by their owner alone",
 )
 @pytest.mark.usefixtures("open_umask")
 def test_images_on_disk_are_their_owners_alone(hospital, tmp_path):

@@ -229,9 +229,8 @@ def names(cache):
 
 @pytest.mark.proves(
     "lead",
-    "a lead sends job after job, each with another size of images, to fill a hospital's disk with "
-    "decoded ones",
-    "the three newest sizes stay; an older one is removed with its notes, once no process uses it",
+    "job after job with other image sizes, to fill a disk",
+    "decoded images of the three newest sizes stay",
 )
 def test_only_the_newest_caches_and_those_in_use_stay(files, tmp_path):
     cache = tmp_path / "cache"

@@ -122,7 +122,9 @@ def test_mending_an_image_moves_no_other(tmp_path, index):
 
 
 PICKLE = pytest.mark.proves(
-    "files", "pickled objects in a site's npz file", "refused; nothing in it is run"
+    "files",
+    "a PostScript program, a rare format or pickled objects under a usual name",
+    "refused; no other decoder starts, and nothing is run",
 )
 
 

@@ -182,13 +182,13 @@ BROKEN = {
 }
 LEAVING = pytest.mark.proves(
     "files",
-    "a link among the slices of a DICOM series that leaves its folder",
-    "the volume is refused",
+    "a DICOM series with slices of two, one too many or too few, or a link that leaves its folder",
+    "refused",
 )
 MIXED = pytest.mark.proves(
     "files",
-    "slices of two series, sizes or directions in one folder, or one slice too few or too many",
-    "the volume is refused, with the reason; none is made of parts",
+    "a DICOM series with slices of two, one too many or too few, or a link that leaves its folder",
+    "refused",
 )
 PROVES = {
     "link": [LEAVING],

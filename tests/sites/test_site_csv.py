@@ -228,7 +228,7 @@ def spoil_link(hospital):
 
 LEAVING = pytest.mark.proves(
     "files",
-    "a manifest's path, or a link, that leaves the data folder",
+    "a path or link of a manifest that leaves the data folder",
     "the row is rejected, with its line and the reason",
 )
 SPOILERS = [value for name, value in sorted(globals().items()) if name.startswith("spoil_")]

@@ -193,8 +193,8 @@ def test_who_is_refused_is_in_the_log_with_the_reason(tmp_path):
 
 @pytest.mark.proves(
     "site",
-    "a site answers with an error text of 5 MB, or with control characters in it",
-    "at most 500 printable characters of it reach the logs and the console",
+    "an error text of 5 MB or with control characters",
+    "at most 500 printable characters reach logs and console",
 )
 def test_error_texts_are_short_and_printable_in_all_logs(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr("fedward.lab.local.write_report", report)
@@ -526,9 +526,8 @@ def touch_in_new_folder(path: Path) -> None:
 
 @pytest.mark.proves(
     "server",
-    "a model, its class order, a log, the report, the experiment or the sites of a finished run "
-    "are changed afterwards",
-    "found by `fedward audit verify`, which names the file",
+    "files, run.json or audit log of a finished run are changed, cut or reordered",
+    "found by `fedward audit verify` with the run alone",
 )
 @pytest.mark.parametrize("case", CHANGES)
 def test_a_changed_result_is_named(folder, case):
@@ -593,9 +592,8 @@ LIES = {"summary": {"best_round": 1, "best_value": 0.99}, "synthetic": {}}
 
 @pytest.mark.proves(
     "server",
-    "a run.json that claims a better model and real images, and to know of fewer lines of the "
-    "audit log than there are",
-    "found by `fedward audit verify`: the closing line holds the hash of what it said",
+    "files, run.json or audit log of a finished run are changed, cut or reordered",
+    "found by `fedward audit verify` with the run alone",
 )
 @pytest.mark.parametrize(
     "end", [first_line, lambda folder: None, lambda folder: {"lines": 0, "last_hash": ""}]
@@ -607,10 +605,9 @@ def test_run_json_cannot_excuse_itself_from_the_check(folder, end):
 
 @pytest.mark.proves(
     "server",
-    "a run.json that claims a better model, and that the run has not ended yet",
-    "**not covered**: so it is after a crash at the end. `fedward audit verify` says that it is "
-    "not checked, and no "
-    "command uses the model of such a run",
+    "run.json claims a better model, and that the run goes on",
+    "**not covered**: it looks like a crash at the end. `fedward audit verify` says "
+    "that it is not checked, and no command uses its model",
 )
 def test_a_run_that_claims_to_go_on_is_told_as_such(folder):
     edit(folder, "run.json", **LIES, status="running", audit=first_line(folder))
@@ -677,10 +674,8 @@ def go_on_after_the_end_and_fail(folder: Path) -> None:
 
 @pytest.mark.proves(
     "server",
-    "an audit log that is cut at a line or within one, branches after a line, has lines in another "
-    "order or after its "
-    "closing line, or no closing line though the run has ended or failed",
-    "found by `fedward audit verify`, with the run alone",
+    "files, run.json or audit log of a finished run are changed, cut or reordered",
+    "found by `fedward audit verify` with the run alone",
 )
 @pytest.mark.parametrize(
     ("harm", "reason"),
@@ -722,8 +717,9 @@ def test_a_cut_or_forked_log_is_named(folder, harm, reason):
 
 @pytest.mark.proves(
     "server",
-    "lines of an audit log in another order, with all hashes computed again",
-    "found by `fedward audit verify` with the log of any one site, not with the run alone",
+    "models, metrics, counts, surveys or the order of lines are changed, with all "
+    "hashes computed again",
+    "found by `fedward audit verify` with the log of one site",
 )
 def test_another_order_with_all_hashes_fails_against_any_site(folder):
     rows = log_of(folder)
@@ -749,9 +745,8 @@ def test_lists_without_end_are_named_and_not_followed(folder, name):
 
 @pytest.mark.proves(
     "server",
-    "a pipe or a device in a run folder, so that whoever checks or lists the run never comes to an "
-    "end",
-    "refused, and named",
+    "a pipe or a device in a run folder",
+    "refused and named",
 )
 @pytest.mark.parametrize("name", ["zz.jsonl", "report.html", "model.safetensors", LOG, "run.json"])
 @pytest.mark.parametrize("kind", ["pipe", "device"])
@@ -790,9 +785,9 @@ def test_a_forged_history_fails_against_any_site(folder):
 
 @pytest.mark.proves(
     "server",
-    "whoever runs the server replaces the best and the last model, and writes the audit log and "
-    "run.json anew",
-    "found by `fedward audit verify` with the log of any one site",
+    "models, metrics, counts, surveys or the order of lines are changed, with all "
+    "hashes computed again",
+    "found by `fedward audit verify` with the log of one site",
 )
 def test_models_replaced_by_the_server_fail_against_any_site(folder):
     """All hashes of the log are right, so it passes alone; sites hold the hash of their request."""
@@ -817,9 +812,9 @@ def test_models_replaced_by_the_server_fail_against_any_site(folder):
 
 @pytest.mark.proves(
     "server",
-    "whoever runs the server cuts the end off the audit log, and makes run.json fit",
-    "**not covered**: it looks like a run that goes on; its states and models are still compared "
-    "with what was sent",
+    "the end of the audit log is cut off, and run.json made to fit",
+    "**not covered**: it looks like a run that goes on; states and models are still "
+    "compared with what was sent",
 )
 def test_a_model_is_checked_without_the_end_of_the_run(folder):
     rewrite(folder, log_of(folder)[:-2])
@@ -834,9 +829,8 @@ def test_a_model_is_checked_without_the_end_of_the_run(folder):
 
 @pytest.mark.proves(
     "server",
-    "whoever runs the server changes the report, and the line of the audit log that names it",
-    "**not covered**: no site knows of that line; models, metrics and settings it may contradict "
-    "are bound",
+    "the report and its line of the audit log are changed",
+    "**not covered**: no site knows that line; models, metrics and settings are bound",
 )
 def test_a_report_changed_with_its_line_passes(folder):
     (folder / "report.html").write_text("another")
@@ -848,9 +842,9 @@ def test_a_report_changed_with_its_line_passes(folder):
 
 @pytest.mark.proves(
     "server",
-    "whoever runs the server changes a site's metrics, and the lines of the audit log that name "
-    "them",
-    "found by `fedward audit verify` with that site's log",
+    "models, metrics, counts, surveys or the order of lines are changed, with all "
+    "hashes computed again",
+    "found by `fedward audit verify` with the log of one site",
 )
 def test_forged_metrics_fail_against_their_site(folder):
     """The lines after the last request, which no site knows, are rewritten too."""
@@ -875,9 +869,9 @@ def test_forged_metrics_fail_against_their_site(folder):
 
 @pytest.mark.proves(
     "server",
-    "whoever runs the server removes a site's metrics or counts of answers, and writes the audit "
-    "log and run.json anew",
-    "found by `fedward audit verify` with that site's log",
+    "models, metrics, counts, surveys or the order of lines are changed, with all "
+    "hashes computed again",
+    "found by `fedward audit verify` with the log of one site",
 )
 @pytest.mark.parametrize("log", ["metrics", "binned"])
 @pytest.mark.parametrize("only", [None, 2])
@@ -981,10 +975,8 @@ def mended(path: Path, rows: Rows) -> None:
 
 @pytest.mark.proves(
     "files",
-    "somebody deletes lines of a site's log, or changes what the site gave, and writes all its "
-    "hashes anew",
-    "found by `fedward audit verify` against the run, unless it is the end of the log that is "
-    "missing",
+    "a site's log is changed, with all its hashes",
+    "found against the run, unless only its end is missing",
 )
 def test_a_sites_log_written_anew_does_not_fit_the_run(folder):
     log = site_logs(folder)[2]
@@ -1017,9 +1009,9 @@ def test_a_concealed_request_fails_against_the_site(folder):
 
 @pytest.mark.proves(
     "files",
-    "somebody cuts lines off the end of a site's log",
-    "**not covered**: an earlier copy looks the same; `fedward audit verify` counts the answers "
-    "that are missing",
+    "the end of a site's log is cut off",
+    "**not covered**: an earlier copy looks the same; `fedward audit verify` counts "
+    "the missing answers",
 )
 def test_a_partial_site_log_is_checked_for_what_it_holds(folder):
     log = site_logs(folder)[0]

@@ -7,12 +7,13 @@ A test says what it proves: ``@pytest.mark.proves("faults", case, outcome)``. ``
 
 import re
 from collections.abc import Iterable
+from itertools import takewhile
 from pathlib import Path
 
 import pytest
 
 Row = tuple[str, str, str]
-"""Case, what happens, and the function that proves it."""
+"""Case, what happens, and the functions that prove it."""
 
 FRESH = pytest.StashKey[str]()
 """The page as it should be."""
@@ -20,16 +21,34 @@ FRESH = pytest.StashKey[str]()
 HEADER = "| case | what happens | proven by |\n|---|---|---|\n"
 
 
+def joined(cases: list[str]) -> str:
+    """Return cases as one text that says the words in common at their beginning once."""
+    if len(cases) == 1:
+        return cases[0]
+    columns = zip(*(case.split() for case in cases), strict=False)
+    common = "".join(f"{column[0]} " for column in takewhile(lambda c: len(set(c)) == 1, columns))
+    return common + "; ".join(case.removeprefix(common) for case in cases)
+
+
 def rows(items: Iterable[pytest.Item]) -> dict[str, list[Row]]:
-    """Return the rows of each table, in the order of the tests, once for each test function."""
-    tables: dict[str, list[Row]] = {}
+    """Return the rows of each table, in the order of the tests.
+
+    The cases of one test that end alike are one row, and so are the tests of one case.
+    """
+    cases: dict[tuple[str, str, str], list[str]] = {}
     for item in items:
         for mark in item.iter_markers("proves"):
             table, case, outcome = mark.args
             proof = f"`{Path(item.fspath).name}::{item.originalname}`"  # type: ignore[attr-defined]
-            row = (case, outcome, proof)
-            if row not in tables.setdefault(table, []):
-                tables[table].append(row)
+            found = cases.setdefault((table, proof, outcome), [])
+            if case not in found:
+                found.append(case)
+    proofs: dict[tuple[str, str, str], list[str]] = {}
+    for (table, proof, outcome), listed in cases.items():
+        proofs.setdefault((table, joined(listed), outcome), []).append(proof)
+    tables: dict[str, list[Row]] = {}
+    for (table, case, outcome), listed in proofs.items():
+        tables.setdefault(table, []).append((case, outcome, "<br>".join(listed)))
     return tables
 
 
