@@ -51,7 +51,7 @@ def check_page(page: Path, study: Path, results: Results) -> None:
 def block(study: Path, results: Results) -> str:
     """Return a study's part of a page: figure, values, and the link to further tables."""
     figure = f"![{results.study.title}]({study.stem}.svg)"
-    link = f"[Further tables of this study](tables/{study.stem}.md)"
+    link = f"[Differences of rows, and further tables](tables/{study.stem}.md)"
     return f"{figure}\n\n{value_tables(results)}\n\n{link}"
 
 

@@ -28,42 +28,31 @@ def tables(results: Results) -> str:
 def value_tables(results: Results) -> str:
     """Return the tables that a page shows: the value of each row.
 
-    A study of one variant also has the differences of its rows, folded. In a study of several, each
-    value has its difference from the first variant.
+    In a study of several variants, each value has its difference from the first variant.
     """
     study = results.study
     if len(study.variants) > 1:
         return "\n\n".join(_variant_table(results, metric) for metric in study.metrics)
-    parts = [_folded_if_long("All rows", _row_table(results))]
-    if study.compare:
-        parts.append(_folded("Differences of two rows, paired by seed", _pair_table(results)))
-    return "\n\n".join(part for part in parts if part)
+    return _folded_if_long("All rows", _row_table(results))
 
 
 def further_tables(results: Results) -> str:
     """Return the other tables: differences, sites, pseudo-labels, and the work of a run."""
-    study = results.study
     parts: list[str] = []
-    if study.compare and len(study.variants) > 1:
+    if results.study.compare:
         parts.append(_pair_table(results))
-    if study.compare:
         parts += _joining_tables(results)
     parts.append(_pseudo_label_table(results))
     parts.append(_work_table(results))
     return "\n\n".join(part for part in parts if part)
 
 
-def _folded(summary: str, table: str) -> str:
-    """Return a table that a click unfolds, on GitHub and on the site; empty without a table."""
-    if not table:
-        return ""
+def _folded_if_long(summary: str, table: str) -> str:
+    """Return a table, which a click unfolds on GitHub and on the site if it has many rows."""
+    if table.count("\n") - 1 <= LONGEST_TABLE:
+        return table
     summary_line = f'<details markdown="1"><summary>{summary}</summary>'
     return f"{summary_line}\n\n{table}\n\n</details>"
-
-
-def _folded_if_long(summary: str, table: str) -> str:
-    rows = table.count("\n") - 1
-    return _folded(summary, table) if rows > LONGEST_TABLE else table
 
 
 def metric_name(metric: str) -> str:
