@@ -333,7 +333,7 @@ def test_a_page_is_written_between_its_lines_and_checked(
     write_page(page, study_file, results)
     text = page.read_text()
     assert text.startswith("# Before\n\n<!-- study tiny -->\n\n![Tiny](tiny.svg)\n\n| method")
-    link = "[Differences of rows, and further tables](tables/tiny.md)"
+    link = "[Further metrics, differences of rows, work of a run](tables/tiny.md)"
     assert text.endswith(f"{link}\n\n<!-- end tiny -->\n\nAfter.\n")
     further = tmp_path / "tables" / "tiny.md"
     assert further.read_text().startswith(

@@ -8,7 +8,7 @@ from pathlib import Path
 from fedward.errors import ConfigError
 from fedward.lab.bench.pictures import draw
 from fedward.lab.bench.results import Results
-from fedward.lab.bench.tables import further_tables, value_tables
+from fedward.lab.bench.tables import further_tables, value_table
 
 
 def write_page(page: Path, study: Path, results: Results) -> None:
@@ -51,8 +51,8 @@ def check_page(page: Path, study: Path, results: Results) -> None:
 def block(study: Path, results: Results) -> str:
     """Return a study's part of a page: figure, values, and the link to further tables."""
     figure = f"![{results.study.title}]({study.stem}.svg)"
-    link = f"[Differences of rows, and further tables](tables/{study.stem}.md)"
-    return f"{figure}\n\n{value_tables(results)}\n\n{link}"
+    link = f"[Further metrics, differences of rows, work of a run](tables/{study.stem}.md)"
+    return f"{figure}\n\n{value_table(results)}\n\n{link}"
 
 
 def _further_page(page: Path, study: Path) -> Path:

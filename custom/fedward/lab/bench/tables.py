@@ -22,24 +22,28 @@ LONGEST_TABLE = 20
 
 def tables(results: Results) -> str:
     """Return all tables of a study."""
-    return f"{value_tables(results)}\n\n{further_tables(results)}"
+    return f"{value_table(results)}\n\n{further_tables(results)}"
 
 
-def value_tables(results: Results) -> str:
-    """Return the tables that a page shows: the value of each row.
+def value_table(results: Results) -> str:
+    """Return the table that a page shows: the value of each row.
 
-    In a study of several variants, each value has its difference from the first variant.
+    In a study of several variants it has the first metric, and each value has its difference from
+    the first variant.
     """
     study = results.study
     if len(study.variants) > 1:
-        return "\n\n".join(_variant_table(results, metric) for metric in study.metrics)
+        return _variant_table(results, study.metrics[0])
     return _folded_if_long("All rows", _row_table(results))
 
 
 def further_tables(results: Results) -> str:
-    """Return the other tables: differences, sites, pseudo-labels, and the work of a run."""
+    """Return the other tables: further metrics, differences, sites, pseudo-labels, work of a run."""
+    study = results.study
     parts: list[str] = []
-    if results.study.compare:
+    if len(study.variants) > 1:
+        parts += [_variant_table(results, metric) for metric in study.metrics[1:]]
+    if study.compare:
         parts.append(_pair_table(results))
         parts += _joining_tables(results)
     parts.append(_pseudo_label_table(results))
