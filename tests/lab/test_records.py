@@ -17,7 +17,7 @@ from fedward.lab.bench.records import Curve, Record, add_record, read_records
 from fedward.lab.bench.results import Results
 from fedward.lab.bench.runs import Bench
 from fedward.lab.bench.study import Cell, Study
-from fedward.lab.bench.tables import tables
+from fedward.lab.bench.tables import further_tables, tables, value_table
 from fedward.runs.run import Run
 
 STUDY = {
@@ -254,26 +254,21 @@ def rows_of(text: str) -> dict[str, list[str]]:
 
 
 def test_the_table_has_means_and_paired_differences(file: Path) -> None:
-    rows = rows_of(tables(results_of(file)))
-    assert rows["Lower"][1:] == [
-        "2 (few)",
-        "0.615 ± 0.007",
-        "0.615 ± 0.007",
-        "",
-        "",
-        "0.615 ± 0.007",
-    ]
+    rows = rows_of(value_table(results_of(file)))
+    assert rows["Lower"][1:] == ["2 (few)", "0.615 ± 0.007", "0.615 ± 0.007", ""]
     assert rows["**SSFL**"][4].startswith("+0.100 [")
-    assert rows["SSFL minus Lower"][1].startswith("+0.100 [")
     assert rows["Each site alone"][4].startswith("-0.100 [")
+    further = rows_of(further_tables(results_of(file)))
+    assert further["SSFL minus Lower"][1].startswith("+0.100 [")
+    assert further["Lower"][1:] == ["", "0.615 ± 0.007"]
+    assert further["**SSFL**"][1].startswith("+0.100 [")
+    assert further["**SSFL**"][2] == "0.715 ± 0.007"
 
 
 def test_a_row_that_has_not_converged_shows_no_number(file: Path) -> None:
     rows = rows_of(tables(results_of(file, ssfl=True)))
     assert rows["**SSFL**"][2:] == [
         "refused: not converged: validation still rises by 0.400",
-        "",
-        "",
         "",
         "",
     ]
@@ -283,9 +278,11 @@ def test_a_row_that_has_not_converged_shows_no_number(file: Path) -> None:
 
 
 def test_no_row_is_compared_with_a_bound_that_is_refused(file: Path) -> None:
-    rows = rows_of(tables(results_of(file, lower=True)))
+    results = results_of(file, lower=True)
+    rows = rows_of(value_table(results))
     assert rows["Lower"][2].startswith("refused")
-    assert rows["**SSFL**"][2:6] == ["0.715 ± 0.007", "0.715 ± 0.007", "", ""]
+    assert rows["**SSFL**"][2:] == ["0.715 ± 0.007", "0.715 ± 0.007", ""]
+    assert rows_of(further_tables(results))["**SSFL**"][1] == ""
 
 
 def test_a_row_of_few_evaluations_shows_no_number(file: Path) -> None:
@@ -315,7 +312,7 @@ def test_a_second_metric_is_refused_alone(file: Path) -> None:
     rows = rows_of(text)
     assert rows["Lower"][2:4] == ["0.615 ± 0.007", "refused"]
     assert rows["**SSFL**"][4].startswith("+0.100 [")
-    assert rows["**SSFL**"][5] == ""
+    assert rows_of(further_tables(Results(results.study, mixed)))["**SSFL**"][1] == ""
     assert "Macro F1, alone" not in text
 
 

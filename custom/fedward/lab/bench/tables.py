@@ -38,11 +38,13 @@ def value_table(results: Results) -> str:
 
 
 def further_tables(results: Results) -> str:
-    """Return the other tables: further metrics, differences, sites, pseudo-labels, work of a run."""
+    """Return the other tables: further metrics, differences, sites, pseudo-labels and work."""
     study = results.study
     parts: list[str] = []
     if len(study.variants) > 1:
         parts += [_variant_table(results, metric) for metric in study.metrics[1:]]
+    else:
+        parts.append(_further_row_table(results))
     if study.compare:
         parts.append(_pair_table(results))
         parts += _joining_tables(results)
@@ -71,26 +73,49 @@ def _title(results: Results, row: str) -> str:
 
 
 def _row_table(results: Results) -> str:
-    """Return the table of a study of one variant: values, and distances from the lower bound."""
+    """Return the table of a study of one variant: values, and distances from the lower bound.
+
+    Distances are in the first metric. :func:`_further_row_table` has those in the others.
+    """
     study = results.study
+    first = study.metrics[0]
     value_columns = [metric_name(metric) for metric in study.metrics]
     if study.lower:
-        value_columns += [f"{metric_name(name)} minus lower bound" for name in study.metrics]
-    columns = ["method", "seeds", *value_columns, "accuracy of all test images"]
-    table = Table(columns)
+        value_columns.append(f"{metric_name(first)} minus lower bound")
+    table = Table(["method", "seeds", *value_columns])
     for row in study.rows:
         records = results.by_seed(study.reference, row)
-        refusal = results.refusal(study.reference, row) or _first_bounds_refusal(results)
+        refusal = _row_refusal(results, row)
         if refusal:
-            blanks = [""] * len(value_columns)
+            blanks = [""] * (len(value_columns) - 1)
             table.add(_title(results, row), str(len(records)), f"refused: {refusal}", *blanks)
             continue
         cells = [_value(results, row, metric) for metric in study.metrics]
         if study.lower:
-            cells += [_above_lower_bound(results, row, metric) for metric in study.metrics]
-        pooled = mean_text([record.test["last"]["pooled"] for record in records.values()])
-        table.add(_title(results, row), _seeds(records), *cells, pooled)
+            cells.append(_above_lower_bound(results, row, first))
+        table.add(_title(results, row), _seeds(records), *cells)
     return table.markdown()
+
+
+def _further_row_table(results: Results) -> str:
+    """Return distances from the lower bound in further metrics, and the accuracy of all images."""
+    study = results.study
+    further_metrics = study.metrics[1:] if study.lower else ()
+    columns = [f"{metric_name(metric)} minus lower bound" for metric in further_metrics]
+    table = Table(["further values", *columns, "accuracy of all test images"])
+    for row in study.rows:
+        if _row_refusal(results, row):
+            continue
+        cells = [_above_lower_bound(results, row, metric) for metric in further_metrics]
+        records = results.by_seed(study.reference, row).values()
+        pooled = mean_text([record.test["last"]["pooled"] for record in records])
+        table.add(_title(results, row), *cells, pooled)
+    return table.markdown()
+
+
+def _row_refusal(results: Results, row: str) -> str:
+    """Return why a row of a study of one variant shows no number; empty if it shows some."""
+    return results.refusal(results.study.reference, row) or _first_bounds_refusal(results)
 
 
 def _first_bounds_refusal(results: Results) -> str:
