@@ -125,9 +125,9 @@ def site_log(federation: CrampedFederation, site: str, run: Path) -> Path:
             site,
             marks=pytest.mark.proves(
                 "faults",
-                f"in the middle of a round the disk is full that holds a site's {what}",
-                "rounds name the site and go on without it. They have it again without a restart, "
-                "once there is room, and its log or ledger counts every update that left",
+                f"a disk is full in the middle of a round, that of a site's {what}",
+                "rounds go on without the site and have it again once there is room; its log or "
+                "ledger counts every update that left",
             ),
         )
         for site, what in [

@@ -212,9 +212,7 @@ def argument(**changes: Any) -> Change:
 
 
 ATTACKS = [
-    Attack(
-        "a Python file alone", lambda fed, _: bring("config/evil.py", fed.code), "'config/evil.py'"
-    ),
+    Attack("a Python file", lambda fed, _: bring("config/evil.py", fed.code), "'config/evil.py'"),
     Attack(
         "one in a folder of its own",
         lambda fed, _: bring("x/y/evil.py", fed.code),
@@ -236,7 +234,7 @@ ATTACKS = [
         "'config/comm_config.json'",
     ),
     Attack(
-        "a second configuration in a folder below",
+        "a second configuration",
         lambda *_: bring("config/a/config_fed_client.json", "{}"),
         "'config/a'",
     ),
@@ -250,7 +248,7 @@ ATTACKS = [
         "'config/config_fed_client.conf'",
     ),
     Attack(
-        "a class of fedward that is not on the list",
+        "an unlisted class",
         lambda *_: component(CLIENT, "fedward.cli.main", arguments=["--help"]),
         "the class fedward.cli.main",
     ),
@@ -265,7 +263,7 @@ ATTACKS = [
         "MonaiTrainerExecutor.execute",
     ),
     Attack(
-        "a class of FLARE that writes files",
+        "a class that writes files",
         lambda *_: component(
             CLIENT, "nvflare.app_common.widgets.metrics_artifact_writer.MetricsArtifactWriter"
         ),
@@ -296,7 +294,7 @@ ATTACKS = [
         "other values of components",
     ),
     Attack(
-        "an environment variable (`{$NAME}`) in a setting",
+        "an environment variable (`{$NAME}`)",
         lambda *_: edit(
             SERVER,
             lambda content: args(SERVER)(content)["experiment"]["data"].update(name="{$PATH}"),
@@ -309,12 +307,12 @@ ATTACKS = [
         "a key that comes twice",
     ),
     Attack(
-        "a configuration of more than a megabyte",
+        "a configuration above a megabyte",
         lambda *_: rewritten(CLIENT, lambda text: text + " " * (1 << 20)),
         "at most 1048576 bytes",
     ),
     Attack(
-        "JSON that nests a hundred thousand deep",
+        "deeply nested JSON",
         lambda *_: rewritten(CLIENT, lambda _: '{"a":' * 100_000 + "1" + "}" * 100_000),
         "recursion",
     ),
