@@ -293,7 +293,7 @@ def test_tokens_that_are_nearly_right_are_refused(target: Target) -> None:
     "files",
     "a reader's messages with unknown images, keys, methods or types, endless numbers "
     "or absurd windows",
-    "refused in a sentence; nothing is stored",
+    "refused, or drawn within the page's limits; nothing is stored",
 )
 @pytest.mark.parametrize("sample_id", ["s06", "s07"])
 def test_what_nobody_asked_about_is_not_shown_and_not_answered(
@@ -314,7 +314,7 @@ def test_what_nobody_asked_about_is_not_shown_and_not_answered(
     "files",
     "a reader's messages with unknown images, keys, methods or types, endless numbers "
     "or absurd windows",
-    "refused in a sentence; nothing is stored",
+    "refused, or drawn within the page's limits; nothing is stored",
 )
 @pytest.mark.parametrize(
     "change", [{"sample_id": "s02"}, {"label": "NV"}, {"annotator": "somebody else"}]
@@ -335,7 +335,7 @@ def test_a_key_is_for_one_message(target: Target, change: dict[str, str]) -> Non
     "files",
     "a reader's messages with unknown images, keys, methods or types, endless numbers "
     "or absurd windows",
-    "refused in a sentence; nothing is stored",
+    "refused, or drawn within the page's limits; nothing is stored",
 )
 @pytest.mark.parametrize(
     ("method", "body", "headers"),
@@ -377,7 +377,7 @@ def test_strange_messages_change_nothing(
     "files",
     "a reader's messages with unknown images, keys, methods or types, endless numbers "
     "or absurd windows",
-    "refused in a sentence; nothing is stored",
+    "refused, or drawn within the page's limits; nothing is stored",
 )
 @pytest.mark.parametrize(
     "how",

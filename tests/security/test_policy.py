@@ -314,7 +314,7 @@ def test_a_rate_that_a_method_does_not_declare_is_refused(tmp_path, monkeypatch)
 @pytest.mark.proves(
     "lead",
     "few images in each batch, or few pseudo-labels that decide an update",
-    "refused or skipped: minimum_batch counts different images",
+    "refused or skipped, by number or weight: minimum_batch counts different images",
 )
 def test_a_batch_of_the_same_images_is_refused(tmp_path):
     experiment = hospital("ssfl", options={"batch": 12, "images_per_round": 48})
@@ -621,7 +621,7 @@ def test_another_processors_rounding_is_no_other_model(tmp_path):
 @pytest.mark.proves(
     "lead",
     "few images in each batch, or few pseudo-labels that decide an update",
-    "refused or skipped: minimum_batch counts different images",
+    "refused or skipped, by number or weight: minimum_batch counts different images",
 )
 @pytest.mark.parametrize(
     ("method", "options", "kind"),
@@ -702,7 +702,7 @@ def test_a_threshold_that_leaves_few_steps_gets_no_update(tmp_path):
 @pytest.mark.proves(
     "lead",
     "few images in each batch, or few pseudo-labels that decide an update",
-    "refused or skipped: minimum_batch counts different images",
+    "refused or skipped, by number or weight: minimum_batch counts different images",
 )
 def test_few_pseudo_labels_alone_are_no_step(tmp_path):
     """Of eight images in each of four batches some are kept, but not all."""
@@ -729,7 +729,7 @@ def test_few_pseudo_labels_alone_are_no_step(tmp_path):
 @pytest.mark.proves(
     "lead",
     "few images in each batch, or few pseudo-labels that decide an update",
-    "refused or skipped: minimum_batch counts different images",
+    "refused or skipped, by number or weight: minimum_batch counts different images",
 )
 def test_pseudo_labels_cannot_outweigh_labels(tmp_path):
     crafted = {"unlabelled_weight": 1e9, "optimizer": "sgd", "learning_rate": 1e-10}
