@@ -469,11 +469,15 @@ def test_the_hint_to_go_on_names_the_site_files(
     assert shlex.split(text.split("`")[1]) == resume
 
 
-@pytest.mark.parametrize("option", [["--sites", "5"], ["--sites", "0"], ["--out", "elsewhere"]])
+@pytest.mark.parametrize(
+    "option", [["--paper"], ["--sites", "5"], ["--sites", "0"], ["--out", "elsewhere"]]
+)
 def test_resume_ignores_no_option(
     option: list[str], finished: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert "a job, --sites, --out" in refused(capsys, 2, "run", "--resume", finished, *option)
+    assert "a job, --paper, --sites, --out" in refused(
+        capsys, 2, "run", "--resume", finished, *option
+    )
 
 
 def test_a_finished_run_is_left_as_it_is(
