@@ -20,9 +20,10 @@ from fedward.errors import ConfigError, did_you_mean
 from fedward.faults import explain, names_in
 from fedward.frozen import FrozenMapping, plain
 from fedward.label_kinds import LabelKind, kind_of_field
+from fedward.methods import settings_type
 from fedward.methods.requirements import Feature, Requirements
 from fedward.protocol.answer_rules import AnswerRules
-from fedward.registry import METHODS, METRICS, VIEWS, Extension, extensions, image_size
+from fedward.registry import METHODS, METRICS, SURVEY, VIEWS, Extension, extensions, image_size
 
 if TYPE_CHECKING:
     from fedward.methods.settings import Settings
@@ -194,11 +195,6 @@ class Experiment(_Frozen):
         return digest(self.model_dump(mode="json"))
 
     @property
-    def is_survey(self) -> bool:
-        """Whether sites are asked what their images are, and nothing is trained."""
-        return self.method == "survey"
-
-    @property
     def extensions(self) -> list[Extension]:
         """The names of other installed packages that the experiment uses, each with its package."""
         return extensions(self.model_dump(mode="json"))
@@ -268,21 +264,21 @@ class Experiment(_Frozen):
         method = info.data.get("method")
         data = info.data.get("data")
         threshold = None if data is None else data.label_kind.threshold
-        if threshold and method and "threshold" in METHODS[method].settings_type.model_fields:
+        if threshold and method and "threshold" in settings_type(method).model_fields:
             options = {"threshold": threshold, **options}
         return FrozenMapping(options)
 
     @model_validator(mode="after")
     def _supported_by_its_method(self) -> "Experiment":
         # Imported here, because a method imports torch.
-        from fedward.methods import method_of, methods_supporting
+        from fedward.methods import job_of, methods_supporting
 
-        algorithm = method_of(self)
+        job = job_of(self)
         if self.secure_aggregation:
-            self._check_encryption(algorithm.settings)
-        requests = _feature_requests(self, algorithm.settings, algorithm.requirements)
+            self._check_encryption(job.settings)
+        requests = _feature_requests(self, job.settings, job.requirements)
         for request in requests:
-            reason = algorithm.requirements.reason_against(request.feature)
+            reason = job.requirements.reason_against(request.feature)
             if reason:
                 supporting_methods = methods_supporting([asked.feature for asked in requests])
                 remedy = f"Set {request.instead}."
@@ -385,8 +381,8 @@ class Experiment(_Frozen):
             values = {**options, **raw}
         field_names = list(names_in(cls))
         method = raw.get("method")
-        if isinstance(method, str) and method in METHODS.builtin:
-            field_names += METHODS[method].settings_type.model_fields
+        if isinstance(method, str) and (method == SURVEY or method in METHODS.builtin):
+            field_names += settings_type(method).model_fields
         return values, field_names
 
 

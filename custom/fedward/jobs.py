@@ -9,6 +9,7 @@ from typing import Any
 from fedward.config import DataSpec, Experiment, SyntheticData
 from fedward.errors import ConfigError, did_you_mean, reason_of
 from fedward.label_kinds import SEVERAL_LABELS
+from fedward.methods import settings_of
 from fedward.paper_jobs import PAPER_JOBS, SUFFIX, PaperJob
 from fedward.registry import METHODS
 from fedward.yaml_text import read_yaml
@@ -210,7 +211,7 @@ def changed_experiment(job: str, changes: Mapping[str, Any], clinical: bool = Fa
     raw = _base(job).model_dump(mode="json")
     if clinical and is_shipped(job):
         raw["minimum_replies"] = _CLINICAL_REPLIES
-        settings = METHODS[raw["method"]].settings_type(**raw["options"])
+        settings = settings_of(raw["method"], raw["options"])
         if settings.step_sizes and settings.clip_gradient is None:
             raw["options"]["clip_gradient"] = _CLINICAL_CLIP
     for key, value in changes.items():

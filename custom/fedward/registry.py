@@ -50,6 +50,7 @@ class Registry(Mapping[str, T], Generic[T]):
         package: the package of the built-in objects.
         builtin: name -> ``module:object`` below the package.
         attributes: names of the attributes that every object of this kind has.
+        reserved: names that jobs use for something else, and that nothing of this kind may have.
     """
 
     def __init__(
@@ -58,10 +59,12 @@ class Registry(Mapping[str, T], Generic[T]):
         package: str,
         builtin: Mapping[str, str],
         attributes: Sequence[str] = ("__call__",),
+        reserved: Sequence[str] = (),
     ) -> None:
         self.kind = kind
         self.group = f"fedward.{kind}s"
         self._attributes = attributes
+        self._reserved = reserved
         self.builtin = {name: f"{package}.{target}" for name, target in builtin.items()}
         self.registered: dict[str, T] = {}
         """Name -> object, of this process alone."""
@@ -113,7 +116,7 @@ class Registry(Mapping[str, T], Generic[T]):
             if entry.dist is not None:  # an installed package has one
                 offers.append(Extension(self.kind, name, entry.dist.name, entry.dist.version))
         sources = [str(offer) for offer in offers]
-        if name in self.builtin:
+        if name in self.builtin or (offers and name in self._reserved):
             sources.insert(0, "fedward itself")
         if not sources:
             names = self.names()
@@ -144,8 +147,9 @@ class Registry(Mapping[str, T], Generic[T]):
             ConfigError: fedward or an installed package has the name, or ``thing`` lacks an
                 attribute of its kind.
         """
-        if name not in self.registered and name in self:
-            owner = self.extension(name) or "fedward itself"
+        is_reserved = name in self._reserved
+        if is_reserved or (name not in self.registered and name in self):
+            owner = "fedward itself" if is_reserved else self.extension(name) or "fedward itself"
             raise ConfigError(
                 f"{self.kind} {name}", "Choose another.", expected="a new name", found=str(owner)
             )
@@ -190,8 +194,9 @@ _METHODS = {
     "fedal": "fedal:FedAL",
     "selffed": "selffed:SelfFed",
     "oneshot": "oneshot:OneShot",
-    "survey": "survey:Survey",
 }
+SURVEY = "survey"
+"""Name of the job that is no method: it asks sites what their images are, and trains nothing."""
 _SWINS = {"28": 28, "32": 32, "32_patch4": 32, "64": 64, "224": 224}
 """End of a name after ``swin_`` -> height and width of the network's images in pixels."""
 _NETWORKS = {
@@ -223,6 +228,7 @@ METHODS: "Registry[type[Algorithm[Any]]]" = Registry(
     "fedward.methods",
     _METHODS,
     ("settings_type", "state_type", "start", "rounds", "phases"),
+    reserved=(SURVEY,),
 )
 NETWORKS: "Registry[Network]" = Registry("network", "fedward.nets", _NETWORKS)
 """Networks of this package. Those of timm, and MONAI's under ``monai:NAME``, have no row here."""

@@ -20,7 +20,7 @@ from fedward.flare.kits.approve import differences
 from fedward.flare.kits.doctor import policy
 from fedward.flare.kits.kit import open_kit
 from fedward.jobs import JOBS, load_experiment
-from fedward.methods import method_of
+from fedward.methods import job_of
 from fedward.security.approvals import Approvals
 from fedward.security.policy import FILE, Policy
 from fedward.starting_model import Weights, first_model
@@ -118,7 +118,7 @@ def test_the_sha256_an_export_prints_allows_its_weights(kit, tmp_path, capsys):
     ]
     assert main([*command, "--init", str(run)]) == 0
     printed = capsys.readouterr()
-    digest = first_model(experiment, method_of(experiment), Weights.of(run))
+    digest = first_model(experiment, job_of(experiment), Weights.of(run))
     assert f"starting_weights: [{digest}]\n" in printed.out
     assert f"starting_weights: none, the run starts from {digest}" in printed.err
     assert rows(kit, tmp_path / "jobs" / "fedavg")["starting_weights"].status == "failed"
@@ -334,8 +334,8 @@ def test_nothing_but_differences_is_shown_of_any_job(name):
     made = Experiment(
         method=experiment.method, synthetic=None, data=data, options=options, **fields
     )
-    whole = {**made.options, **method_of(made).settings.model_dump(mode="json")}
-    assert whole == method_of(experiment).settings.model_dump(mode="json")
+    whole = {**made.options, **job_of(made).settings.model_dump(mode="json")}
+    assert whole == job_of(experiment).settings.model_dump(mode="json")
     assert made.model_dump(exclude={"options"}) == experiment.model_dump(exclude={"options"})
 
 

@@ -20,7 +20,7 @@ from fedward.methods.workflow import QUERY
 from tiny import tiny
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", [*METHODS, "survey"])
 def test_every_method_has_an_admitted_controller(method):
     path, arguments = controller(tiny(method))
     assert path in ALLOWED["server"]

@@ -30,7 +30,7 @@ from fedward.methods.groups import GroupedState
 from fedward.storage.model_files import StoredState
 from fedward.storage.run_folder import RunFolder
 from starting import initial_model
-from tiny import TRAINING, tiny
+from tiny import tiny
 
 SITES = ["site-1", "site-6", "site-9"]
 """Two communities and a loner."""
@@ -180,10 +180,10 @@ def traces(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[dict[str,
     folder = tmp_path_factory.mktemp("golden")
     environment = {**os.environ, **PORTABLE, "PYTHONPATH": str(TRACES.parents[1] / "support")}
     subprocess.run([sys.executable, __file__, str(folder)], env=environment, check=True)
-    return {method: json.loads((folder / f"{method}.json").read_text()) for method in TRAINING}
+    return {method: json.loads((folder / f"{method}.json").read_text()) for method in METHODS}
 
 
-@pytest.mark.parametrize("method", TRAINING)
+@pytest.mark.parametrize("method", METHODS)
 def test_two_rounds_give_the_golden_numbers(
     method: str, traces: dict[str, list[dict[str, Any]]]
 ) -> None:
@@ -197,7 +197,7 @@ def test_two_rounds_give_the_golden_numbers(
 
 def test_every_golden_trace_is_checked_and_has_a_reason() -> None:
     content = json.loads(TRACES.read_text())
-    assert set(content) == set(TRAINING)
+    assert set(content) == set(METHODS)
     assert all(trace["reason"].strip() for trace in content.values())
 
 
@@ -274,6 +274,6 @@ def test_a_difference_is_found_and_named() -> None:
 
 if __name__ == "__main__":
     with mock.patch("fedward.lab.local.write_report"), mock.patch("os.fsync"):
-        for name in TRAINING:
+        for name in METHODS:
             round_traces = trace(name, Path(sys.argv[1]) / name)
             Path(sys.argv[1], f"{name}.json").write_text(json.dumps(round_traces))

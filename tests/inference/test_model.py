@@ -16,16 +16,16 @@ from fedward.config import Experiment
 from fedward.digests import file_digest
 from fedward.errors import ConfigError, RunError
 from fedward.inference.model import TrainedModel
-from fedward.methods import method_of
+from fedward.methods import METHODS, method_of
 from fedward.nets import build
 from fedward.training.networks import Networks
 from finished_run import finished_run, new_run
 from run_files import weights
 from starting import initial_model
-from tiny import TRAINING, tiny
+from tiny import tiny
 
 CASES: dict[str, Experiment] = {
-    **{method: tiny(method) for method in TRAINING},
+    **{method: tiny(method) for method in METHODS},
     "MCDAL's heads": tiny("fedal", options={"sampler": "mcdal"}),
     "MCDAL's heads behind a frozen encoder": tiny(
         "fedal", trainable="head", options={"sampler": "mcdal"}

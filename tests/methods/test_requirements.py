@@ -6,8 +6,11 @@ from pathlib import Path
 import pytest
 
 import fedward
-from fedward.methods import METHODS, methods_supporting
+from fedward.errors import ConfigError
+from fedward.methods import METHODS, job_of, method_of, methods_supporting
 from fedward.methods.requirements import UNSUPPORTED_BY_DEFAULT, Feature, Requirements
+from fedward.methods.survey import Survey
+from tiny import tiny
 
 PACKAGE = Path(fedward.__file__).parent
 SHARED = ("abilities", "algorithm", "local", "requirements", "settings", "steps", "workflow")
@@ -36,11 +39,17 @@ def test_methods_are_found_by_what_they_declare() -> None:
     assert "fedavg" in methods_supporting([Feature.SERVER_OPTIMIZER, Feature.SECURE_AGGREGATION])
     assert "fedprox" not in methods_supporting([Feature.SERVER_OPTIMIZER])
     whole_or_head = methods_supporting([Feature.TRAIN_ALL, Feature.TRAIN_HEAD])
-    assert set(METHODS) - set(whole_or_head) == {"oneshot", "selffed", "survey"}
+    assert set(METHODS) - set(whole_or_head) == {"oneshot", "selffed"}
 
 
-def test_a_survey_is_no_alternative_to_a_training() -> None:
-    assert "survey" not in methods_supporting([])
+def test_a_survey_is_a_job_but_no_method() -> None:
+    survey = tiny("survey")
+    assert isinstance(job_of(survey), Survey)
+    with pytest.raises(ConfigError, match="a survey trains nothing and has no model"):
+        method_of(survey)
+    assert "survey" not in METHODS
+    with pytest.raises(ConfigError, match="found fedward itself"):
+        METHODS.register("survey", METHODS["fedavg"])
 
 
 @pytest.mark.parametrize("module", SHARED)
@@ -54,7 +63,6 @@ def test_what_methods_share_imports_none_of_them(module: str) -> None:
 
 
 def test_the_check_of_an_experiment_names_no_method() -> None:
-    """But for the survey, which trains nothing."""
     tree = ast.parse((PACKAGE / "config.py").read_text(encoding="utf-8"))
     texts = {node.value for node in ast.walk(tree) if isinstance(node, ast.Constant)}
-    assert not texts & (set(METHODS) - {"survey"})
+    assert not texts & set(METHODS)

@@ -12,7 +12,6 @@ from fedward.errors import ConfigError
 from fedward.methods import METHODS, settings_of
 from fedward.methods.schedule import rate_of_round, scheduled_rate, warm_up_factor
 from fedward.methods.settings import Settings
-from tiny import TRAINING
 
 NAN = math.nan
 INF = math.inf
@@ -111,7 +110,7 @@ def test_a_constant_rate_is_that_of_the_papers() -> None:
     assert [rate_of_round(5e-5, round_, chosen) for round_ in (1, 2, 3)] == [5e-5] * 3
 
 
-@pytest.mark.parametrize("method", sorted({*TRAINING} - {"selffed", "oneshot"}))
+@pytest.mark.parametrize("method", sorted({*METHODS} - {"selffed", "oneshot"}))
 @pytest.mark.parametrize("schedule", ["constant", "cosine"])
 def test_every_phase_of_a_method_follows_the_schedule(method: str, schedule: str) -> None:
     """Rates relative to the first round; SelfFed has rates of its own, OneShot has none."""

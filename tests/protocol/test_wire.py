@@ -17,7 +17,7 @@ from pydantic import ValidationError
 
 from asking import NEEDS, facts, requests, rules_of
 from clients import new_client
-from fedward.client.client import public_text
+from fedward.client.respondent import public_text
 from fedward.errors import DataError, RunError, WireError, WorkError
 from fedward.evaluation.binned import binned_counts
 from fedward.evaluation.names import OVERALL

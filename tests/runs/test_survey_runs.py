@@ -14,7 +14,7 @@ from fedward.config import Experiment
 from fedward.digests import file_digest
 from fedward.errors import RunError
 from fedward.lab.local import LocalTransport, run_local
-from fedward.methods import method_of
+from fedward.methods import job_of
 from fedward.operation.audit_check import verify
 from fedward.protocol.transport import Deliver
 from fedward.protocol.wire import Message
@@ -150,7 +150,7 @@ def test_a_run_that_was_killed_asks_again(files: Path, tmp_path: Path, run: Path
 def client_of(
     folder: Path, files: Path, site: str, policy: Policy, job: Experiment
 ) -> Callable[[Message], Message]:
-    admission = Admission(site, job, method_of(job), folder, lambda: policy)
+    admission = Admission(site, job, job_of(job), folder, lambda: policy)
     client = new_client(site, job, folder, [files], admission=admission)
     handle: Callable[[Message], Message] = client.handle
     return handle
@@ -225,7 +225,7 @@ class Choosy(LocalTransport):
             job,
             folder / site,
             [files],
-            admission=Admission(site, job, method_of(job), folder / site, lambda: policy[site]),
+            admission=Admission(site, job, job_of(job), folder / site, lambda: policy[site]),
         )
 
 

@@ -18,7 +18,7 @@ from fedward.client.site_data import DataSource
 from fedward.client.survey import hashable, surveyed
 from fedward.config import DataSpec, Experiment
 from fedward.errors import DataError
-from fedward.methods import method_of
+from fedward.methods import job_of
 from fedward.methods.workflow import ClientTask, Exchange
 from fedward.protocol.wire import Message
 from fedward.security.policy import OPEN, Policy
@@ -207,7 +207,7 @@ def answer_of(
     experiment: Experiment, site_folder: Path, files: Path, run: str, policy: Policy
 ) -> Message:
     """Return what a site with its own folder answers in a run of a job."""
-    admission = Admission(SITE, experiment, method_of(experiment), site_folder, lambda: policy)
+    admission = Admission(SITE, experiment, job_of(experiment), site_folder, lambda: policy)
     client = new_client(SITE, experiment, site_folder, [files], admission=admission)
     if experiment.method == "survey":
         asked = survey_requests(experiment, [SITE], run=run)[SITE]

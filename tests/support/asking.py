@@ -6,6 +6,7 @@ from typing import Any
 from fedward.client.site_log import SiteLog
 from fedward.config import Experiment
 from fedward.label_kinds import ONE_LABEL, LabelKind
+from fedward.methods.algorithm import Weight
 from fedward.methods.fedperl import FedPerl, FedPerlSettings
 from fedward.methods.requirements import Requirements
 from fedward.methods.workflow import Exchange
@@ -70,6 +71,6 @@ class AdmitsAll(SiteLog):
         """Let it pass."""
         return read_request(message.meta)
 
-    def weight(self, request: DecryptRequest) -> int:
+    def weight(self, request: DecryptRequest, weight: Weight) -> int:
         """Take this site's update for one of weight 1."""
         return 1

@@ -5,12 +5,12 @@ from pathlib import Path
 from typing import Any
 
 from fedward.client.admission import Admission
-from fedward.client.client import Client
+from fedward.client.client import Client, client_of
 from fedward.client.site_data import DataSource
 from fedward.client.site_log import SiteLog
 from fedward.config import Experiment
 from fedward.lab.synthetic import SyntheticSites
-from fedward.methods import method_of
+from fedward.methods import job_of, method_of
 from fedward.security.encryption import SiteKey
 from fedward.server.public import PublicImages
 
@@ -25,13 +25,16 @@ def new_client(
     log: SiteLog | None = None,
     admission: Admission | None = None,
     device: str = "auto",
-    kind: type[Client] = Client,
+    kind: type[Client] | None = None,
 ) -> Any:
-    """Return the client of a site; its policy forbids nothing unless ``admission`` does."""
+    """Return the client of a site; its policy forbids nothing unless ``admission`` does.
+
+    ``kind`` is the class of a training's client, if not the package's own.
+    """
     source = DataSource(name, experiment, folder, site_folders, synthetic=SyntheticSites())
-    algorithm = method_of(experiment)
+    algorithm = job_of(experiment)
     log = log or SiteLog(folder, name, experiment, algorithm)
-    return kind(
+    return (kind or client_of)(
         source,
         algorithm,
         log,

@@ -6,7 +6,7 @@ from pathlib import Path
 from torch import Tensor
 
 from fedward.config import Experiment
-from fedward.methods import method_of
+from fedward.methods import job_of
 from fedward.protocol import wire
 from fedward.storage.info import Summary
 from fedward.storage.run_folder import RunFolder
@@ -17,7 +17,7 @@ def new_run(
 ) -> RunFolder:
     """Begin a run in a new folder."""
     return RunFolder.create(
-        folder, experiment, method_of(experiment).requirements, list(sites), engine, base=base
+        folder, experiment, job_of(experiment).requirements, list(sites), engine, base=base
     )
 
 

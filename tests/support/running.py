@@ -7,7 +7,7 @@ from fedward.config import Experiment
 from fedward.console.console import Console
 from fedward.lab import local
 from fedward.lab.synthetic import SyntheticSites
-from fedward.methods import method_of
+from fedward.methods import job_of
 from fedward.protocol.transport import Transport
 from fedward.server import loop
 
@@ -22,5 +22,5 @@ def run_experiment(
         "report": local.write_report,
         "synthetic": SyntheticSites(),
     }
-    algorithm = method_of(experiment)
+    algorithm = job_of(experiment)
     return loop.run_experiment(experiment, algorithm, folder, transport, **{**defaults, **options})

@@ -5,11 +5,8 @@ from typing import Any
 from torch import Tensor, nn
 
 from fedward.config import DataSpec, Experiment, SyntheticData
-from fedward.methods import METHODS
+from fedward.methods import settings_type
 from fedward.nets import build
-
-TRAINING = tuple(method for method in METHODS if method != "survey")
-"""The methods of which a model comes."""
 
 _OPTIONS = {"warm_up": 1, "committee": 2, "threshold": 0.0, "query_every": 1, "steps": 1}
 _OPTIONS |= {"pretraining_rounds": 1, "pretraining_warm_up": 0, "queue": 16}
@@ -23,7 +20,7 @@ _PASSES = {"images_at_most": 16}
 
 def tiny(method: str = "fedperl", **changes: Any) -> Experiment:
     """Return three rounds of two steps on a few synthetic images, with the method's ``options``."""
-    fields = METHODS[method].settings_type.model_fields
+    fields = settings_type(method).model_fields
     options: dict[str, Any] = {"rounds": 3, "batch": 8}
     options |= _PASSES if fields["images_per_round"].default is None else _VIRTUAL_CLIENTS
     options = {"batch": 8} if method in ("oneshot", "survey") else options
@@ -40,7 +37,7 @@ def tiny(method: str = "fedperl", **changes: Any) -> Experiment:
 
 def clinical(method: str = "fedavg", **changes: Any) -> Experiment:
     """Return such an experiment that a site's default policy allows, for sites with own data."""
-    passes = METHODS[method].settings_type.model_fields["images_per_round"].default is None
+    passes = settings_type(method).model_fields["images_per_round"].default is None
     allowed = {"images_at_most": None} if passes else {"images_per_round": 32}
     options = {
         "participants": None,

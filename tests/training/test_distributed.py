@@ -12,7 +12,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from fedward.client.client import public_text
+from fedward.client.respondent import public_text
 from fedward.errors import DataError, RunError
 from fedward.training.distributed import launch as launching
 from fedward.training.distributed import sharing

@@ -14,6 +14,7 @@ from fedward.methods.algorithm import Algorithm
 from fedward.methods.local import Measurement, Phase
 from fedward.methods.settings import StepSize
 from fedward.methods.steps import phase_images, step_count
+from fedward.methods.survey import Survey
 from fedward.protocol import wire
 from fedward.protocol.requests import DecryptRequest, Request, SurveyRequest, TaskRequest
 from fedward.protocol.wire import Message
@@ -59,7 +60,7 @@ class Admission:
     Args:
         site: the site's name.
         experiment: the job's settings.
-        algorithm: the job's method.
+        algorithm: the job's method, or its survey.
         folder: the site's own folder, with approvals and the ledgers of questions and sums.
         read: returns the policy; by default one that forbids nothing.
         noise: whether the job's privacy scope adds noise to updates here.
@@ -69,7 +70,7 @@ class Admission:
         self,
         site: str,
         experiment: Experiment,
-        algorithm: Algorithm[Any],
+        algorithm: Algorithm[Any] | Survey,
         folder: Path,
         read: Callable[[], Policy] = lambda: OPEN,
         noise: bool = False,
@@ -247,6 +248,7 @@ class Admission:
 
     def _is_fresh(self, arrays: Mapping[str, np.ndarray]) -> bool:
         """Return whether the model sent is the one that this site makes from the job's seed."""
+        assert not isinstance(self._algorithm, Survey), "a survey sends no model"
         first = initial_model(self._experiment, self._algorithm)
         fresh = wire.flatten("model", first.state)
         sent = {name: array for name, array in arrays.items() if name.startswith("model/")}

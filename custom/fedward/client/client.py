@@ -1,7 +1,4 @@
-"""A site's half of every run: it answers the server's requests.
-
-Both engines call :class:`Client`.
-"""
+"""A site's half of a training: it evaluates models, trains them and decrypts sums."""
 
 import logging
 from collections.abc import Mapping, MutableMapping, Sequence
@@ -14,25 +11,23 @@ import numpy as np
 from fedward.client.admission import Admission
 from fedward.client.memory import OWN, site_models
 from fedward.client.queries import Queries
+from fedward.client.respondent import Respondent, other_job_needed
 from fedward.client.site_data import DataSource
 from fedward.client.site_log import SiteLog
-from fedward.client.survey import answer_survey, hashable
-from fedward.errors import FedwardError, RunError, WireError, WorkError
+from fedward.client.survey import SurveyClient, hashable
 from fedward.evaluation.small_counts import withhold_small_counts
 from fedward.methods.algorithm import Algorithm
 from fedward.methods.local import Measurement
+from fedward.methods.survey import Survey
 from fedward.model_state import State
 from fedward.nets.trainable import HEAD
 from fedward.protocol import wire, wire_checks
-from fedward.protocol.fields import RefusedError
 from fedward.protocol.requests import DecryptRequest, Request, SurveyRequest, TaskRequest
 from fedward.protocol.wire import Message
 from fedward.security.encryption import SiteKey
 from fedward.security.encryption_site import open_sum, seal
-from fedward.security.policy import JobRefusedError
 from fedward.security.sums import image_set
 from fedward.sites import SiteData
-from fedward.terminal import reason, shown
 from fedward.training.device_data import DeviceData
 from fedward.training.features import stored_features
 from fedward.training.learner import Aborted, Learner, LocalUpdate
@@ -66,8 +61,8 @@ class TrainingObserver(Protocol):
         """Return something that trains as the learner does, and records what it observes."""
 
 
-class Client:
-    """Answers the requests of one site.
+class Client(Respondent):
+    """Answers the requests of a training at one site.
 
     Args:
         source: gives the site's data, which are read once a request has been admitted.
@@ -89,11 +84,7 @@ class Client:
         device: str = "auto",
         observer: TrainingObserver | None = None,
     ) -> None:
-        self.name = source.site
-        self.experiment = source.experiment
-        self.source = source
-        self.log = log
-        self.admission = admission
+        super().__init__(source, algorithm.requirements, log, admission)
         self.key = key
         self.algorithm = algorithm
         self._device = device
@@ -144,57 +135,10 @@ class Client:
         """The site's data as the source gives them, read at first use."""
         return self.source.read(class_totals=self.algorithm.requirements.sends.class_totals)
 
-    def handle(self, message: Message, aborted: Aborted = lambda: False) -> Message:
-        """Answer a request and write the answer into the site's log; see :meth:`answer`."""
-        answer = self.answer(message, aborted)
-        try:
-            self.log.add(answer)
-        except Exception as error:
-            # What is not in the log may not leave the site.
-            return self._error(message, error)
-        return answer
-
-    def answer(self, message: Message, aborted: Aborted = lambda: False) -> Message:
-        """Do what the server asks and return the answer, which may report an error.
-
-        Such an answer says only what kind of error it was; paths and rows stay in the site's own
-        log. The caller must add an answer to :attr:`log` before it leaves the site.
-
-        Args:
-            message: the server's request, not yet checked.
-            aborted: called before every step of a training; True ends it.
-        """
-        try:
-            request = self.log.admit(message)
-            waiting_answer = self.admission.waiting_answer(request, message.arrays)
-            if waiting_answer:
-                return waiting_answer
-            return self._work(request, message, aborted)
-        except Exception as error:
-            return self._error(message, error)
-
-    def _error(self, message: Message, error: Exception) -> Message:
-        """Log an error and return the answer that reports it."""
-        round_ = message.meta.get("round")
-        # The log has the traceback of an unexpected error, too.
-        log = _log.error if isinstance(error, FedwardError) else _log.exception
-        log("site %s, round %s: %s", self.name, shown(round_), error)
-        meta = {"site": self.name, "round": round_, "error": public_text(error)}
-        if isinstance(error, JobRefusedError):
-            meta["refused"] = True
-        return Message(meta)
-
     def _work(self, request: Request, message: Message, aborted: Aborted) -> Message:
         """Return the answer to a request that the site's policy admits."""
-        if isinstance(request, SurveyRequest) != self.experiment.is_survey:
-            raise WireError(
-                f"task {shown(request.task)}",
-                "Send a separate job for each.",
-                expected="a survey in a job that is a survey, and no survey in any other job",
-                found="another task",
-            )
         if isinstance(request, SurveyRequest):
-            return answer_survey(request, message, self.source, self.admission)
+            raise other_job_needed(request)
         if isinstance(request, DecryptRequest):
             return self._decrypt(request, message.arrays)
         self.source.require_same(request.run)
@@ -353,25 +297,23 @@ class Client:
             self.key,
             model={name: tuple(template[name].shape) for name in tensor_names},
             folder=self.source.folder / "decrypted",
-            own=self.log.weight(request),
+            own=self.log.weight(request, self.algorithm.weight),
         )
 
 
-def public_text(error: BaseException) -> str:
-    """Return what the server may know of a site's error.
+def client_of(
+    source: DataSource,
+    algorithm: Algorithm[Any] | Survey,
+    log: SiteLog,
+    admission: Admission,
+    key: SiteKey | None = None,
+    device: str = "auto",
+    observer: TrainingObserver | None = None,
+) -> Client | SurveyClient:
+    """Return the client of a site for the kind of job that it works on.
 
-    Texts written for the server hold no data and no path, and pass as they are. If the wire list
-    refused the site's own answer, the text says where and what was expected; what was found may be
-    data. Of any other error only the kind passes.
+    The arguments are those of :class:`Client`; a survey needs the first four.
     """
-    if isinstance(error, RefusedError):
-        expected = f"{error.problem}: expected {error.expected}"
-        return reason(f"{expected}; what was found is in the site's own log")
-    if isinstance(error, WireError | WorkError):
-        return reason(str(error))
-    kind = "an unexpected error"
-    if isinstance(error, RunError):
-        kind = "what it keeps of the run"
-    elif isinstance(error, FedwardError):
-        kind = "the site's data or settings"
-    return f"{type(error).__name__}: {kind}; the details are in the site's own log"
+    if isinstance(algorithm, Survey):
+        return SurveyClient(source, algorithm.requirements, log, admission)
+    return Client(source, algorithm, log, admission, key, device, observer)

@@ -36,7 +36,8 @@ import numpy as np
 from fedward.config import Experiment
 from fedward.digests import arrays_digest, canonical, digest
 from fedward.errors import WireError
-from fedward.methods.algorithm import Algorithm
+from fedward.methods.algorithm import Algorithm, Weight
+from fedward.methods.survey import Survey
 from fedward.protocol import wire
 from fedward.protocol.requests import DECRYPT, DecryptRequest, Request, read_request, readable
 from fedward.protocol.versions import versions
@@ -70,7 +71,7 @@ class SiteLog:
         folder: the site's own.
         site: its name.
         experiment: the job's.
-        algorithm: its method.
+        algorithm: its method, or its survey.
         job: FLARE's id of the job, which works on one run; empty in one process.
     """
 
@@ -79,7 +80,7 @@ class SiteLog:
         folder: Path,
         site: str,
         experiment: Experiment,
-        algorithm: Algorithm[Any],
+        algorithm: Algorithm[Any] | Survey,
         job: str = "",
     ) -> None:
         self._folder = folder / FOLDER
@@ -147,13 +148,18 @@ class SiteLog:
         self._admitted = True
         return request
 
-    def weight(self, request: DecryptRequest) -> int:
-        """Return the weight of this site's update in the sum that a request wants decrypted."""
+    def weight(self, request: DecryptRequest, weight: Weight) -> int:
+        """Return what this site's update counts for in the sum that a request wants decrypted.
+
+        Args:
+            request: the request.
+            weight: the method's rule for what a site counts for.
+        """
         exchange = (request.round, request.part, request.trained)
         for row in self._answered(request.run):
             if (row["round"], row["part"], row["task"]) == exchange and row["gave"]:
                 counts = (row[name] for name in _COUNTS)
-                return self._algorithm.weight(row["task"], *counts)
+                return weight(row["task"], *counts)
         raise _refused(
             f"round {request.round}, part {request.part}",
             f"a sum with an update of this site for {request.trained}",

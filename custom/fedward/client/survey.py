@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedward.client.admission import Admission
+from fedward.client.respondent import Respondent, other_job_needed
 from fedward.client.site_data import DataSource
 from fedward.errors import WireError
 from fedward.evaluation.in_fives import (
@@ -28,7 +28,7 @@ from fedward.evaluation.in_fives import (
 )
 from fedward.label_kinds import kind_of_labels
 from fedward.protocol import wire_checks
-from fedward.protocol.requests import SurveyRequest
+from fedward.protocol.requests import Request, SurveyRequest
 from fedward.protocol.wire import Message
 from fedward.security.sums import ImageSet, image_set
 from fedward.seeds import numpy_generator
@@ -36,6 +36,7 @@ from fedward.sites.data import Images, SiteData
 from fedward.sites.facts import Fact, Size, read_facts
 from fedward.sites.site_file import ManifestSite, NpzSite, read_site_file
 from fedward.sites.split import labelled_share
+from fedward.training.learner import Aborted
 
 _LUMA = np.array([0.299, 0.587, 0.114], np.float32)
 """Weights of red, green and blue in a grey value, by ITU-R 601."""
@@ -43,36 +44,35 @@ _IMAGES_AT_ONCE = 1024
 """Images whose brightness is computed together."""
 
 
-def answer_survey(
-    asked: SurveyRequest, request: Message, source: DataSource, admission: Admission
-) -> Message:
-    """Return the answer to a request for a survey, checked as it may leave the site.
+class SurveyClient(Respondent):
+    """Answers the request of a survey at one site."""
 
-    Args:
-        asked: what the request says; the site's policy has admitted it.
-        request: the message, which must carry no arrays.
-        source: of the site's images, which are read now.
-        admission: notes that counts of these images are reported.
+    def _work(self, request: Request, message: Message, aborted: Aborted) -> Message:
+        """Return the answer to a request for a survey, checked as it may leave the site.
 
-    Raises:
-        WireError: the request carries a model, or the answer is not what may leave.
-        PolicyError: counts of nearly the same images were reported before.
-        DataError: the site's files cannot be used.
-    """
-    if request.arrays:
-        raise WireError(
-            "request for a survey",
-            "Server and sites must run the same version of fedward.",
-            expected="no arrays",
-            found=f"{len(request.arrays)}",
-        )
-    admission.grant_sums(asked.run, "survey", surveyed(source))
-    meta = {"site": source.site, "round": asked.round, "survey": survey_at(source)}
-    if source.file is None:
-        meta["synthetic"] = True
-    answer = Message(meta)
-    wire_checks.check_survey_answer(answer, source.site, source.experiment.data.classes)
-    return answer
+        Raises:
+            WireError: the request is of a training or carries a model, or the answer is not what
+                may leave.
+            PolicyError: counts of nearly the same images were reported before.
+            DataError: the site's files cannot be used.
+        """
+        if not isinstance(request, SurveyRequest):
+            raise other_job_needed(request)
+        if message.arrays:
+            raise WireError(
+                "request for a survey",
+                "Server and sites must run the same version of fedward.",
+                expected="no arrays",
+                found=f"{len(message.arrays)}",
+            )
+        source = self.source
+        self.admission.grant_sums(request.run, "survey", surveyed(source))
+        meta = {"site": source.site, "round": request.round, "survey": survey_at(source)}
+        if source.file is None:
+            meta["synthetic"] = True
+        answer = Message(meta)
+        wire_checks.check_survey_answer(answer, source.site, source.experiment.data.classes)
+        return answer
 
 
 def survey_at(source: DataSource) -> dict[str, Any]:

@@ -27,8 +27,9 @@ from fedward.flare.places import (
     site_folders,
 )
 from fedward.flare.transport import FlareTransport
-from fedward.methods import method_of, settings_of
+from fedward.methods import job_of, settings_of
 from fedward.methods.settings import Settings
+from fedward.methods.survey import Survey
 from fedward.protocol.transport import Transport
 from fedward.report import write_report
 from fedward.security.encryption import Adder
@@ -80,7 +81,7 @@ class ExperimentController(ModelController):  # type: ignore[misc]
         where = f"arguments of {type(self).__name__}"
         arguments = {**settings, "experiment": experiment or {}}
         self.experiment = Experiment.parse(described(self.method, arguments, where), where)
-        self.algorithm = method_of(self.experiment)
+        self.algorithm = job_of(self.experiment)
         self.settings = self.algorithm.settings
         self.init = init
         self.folder: Path | None = None
@@ -158,6 +159,7 @@ class ExperimentController(ModelController):  # type: ignore[misc]
         transport = FlareTransport(self)
         if not self.experiment.secure_aggregation:
             return transport
+        assert not isinstance(self.algorithm, Survey), "a survey cannot be combined with encryption"
         adder = Adder(context_of(SERVER, self.fl_ctx))
         return EncryptedTransport(transport, self.experiment, self.algorithm, adder, folder)
 

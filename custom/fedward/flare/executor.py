@@ -36,7 +36,7 @@ from fedward.terminal import reason
 from fedward.tracking import scalars
 
 if TYPE_CHECKING:
-    from fedward.client.client import Client
+    from fedward.client.respondent import Respondent
     from fedward.security.policy import Policy
 
 
@@ -74,7 +74,7 @@ class MonaiTrainerExecutor(Executor):  # type: ignore[misc]
                 found=f"{device!r:.80}",
             )
         self._device = device
-        self._client: Client | None = None
+        self._client: Respondent | None = None
         self._part = 0
         """Number, within its round, of the exchange that is answered or was answered last."""
         self._memory = Memory()
@@ -113,7 +113,7 @@ class MonaiTrainerExecutor(Executor):  # type: ignore[misc]
         elif event_type == EventType.AFTER_SEND_TASK_RESULT:
             self._memory.trim()
 
-    def _log(self, client: "Client", fl_ctx: FLContext) -> None:
+    def _log(self, client: "Respondent", fl_ctx: FLContext) -> None:
         """Write an answer into the site's log, then send its scalars for tracking.
 
         An answer that cannot be logged does not leave the site.
@@ -129,20 +129,20 @@ class MonaiTrainerExecutor(Executor):  # type: ignore[misc]
             task_result.clear()
             task_result.set_return_code(ReturnCode.EXECUTION_EXCEPTION)
             return
-        exchanges = client.algorithm.requirements.server.exchanges
+        exchanges = client.requirements.server.exchanges
         for tag, step, value in scalars(answer.meta, self._part, exchanges):
             dxo = create_analytic_dxo(tag, value, AnalyticsDataType.SCALAR, global_step=step)
             send_analytic_dxo(self, dxo, fl_ctx)
 
 
-def _new_client(fl_ctx: FLContext, device: Device) -> "Client":
+def _new_client(fl_ctx: FLContext, device: Device) -> "Respondent":
     """Return the client that answers the requests of this job at this site."""
     from fedward.client.admission import Admission, admit_extensions
-    from fedward.client.client import Client
+    from fedward.client.client import client_of
     from fedward.client.site_data import DataSource
     from fedward.client.site_log import SiteLog
     from fedward.flare.encryption import SITE, context_of
-    from fedward.methods import method_of
+    from fedward.methods import job_of
     from fedward.security.encryption import SiteKey
 
     workspace = fl_ctx.get_engine().get_workspace()
@@ -161,7 +161,7 @@ def _new_client(fl_ctx: FLContext, device: Device) -> "Client":
         admit_extensions(site_name, policy_reader, described_in(config_folder))
     experiment = experiment_in(config_folder)
     key = SiteKey(context_of(SITE, fl_ctx)) if experiment.secure_aggregation else None
-    algorithm = method_of(experiment)
+    algorithm = job_of(experiment)
     log = SiteLog(site_state, site_name, experiment, algorithm, job_id)
     source = DataSource(
         site_name,
@@ -171,7 +171,7 @@ def _new_client(fl_ctx: FLContext, device: Device) -> "Client":
         synthetic=fl_ctx.get_engine().get_component(SYNTHETIC),
     )
     admission = Admission(site_name, experiment, algorithm, site_state, *rules)
-    return Client(source, algorithm, log, admission, key, device=device)
+    return client_of(source, algorithm, log, admission, key, device=device)
 
 
 def _rules(fl_ctx: FLContext) -> "tuple[Callable[[], Policy], bool]":

@@ -168,14 +168,14 @@ def _check_jobs(options: argparse.Namespace) -> int:
 
 def _report_needs(name: str, experiment: Experiment, options: argparse.Namespace) -> None:
     """Print what participants need for a clinical job: rules that allow it, weights, images."""
-    from fedward.methods import method_of
+    from fedward.methods import job_of, method_of
     from fedward.security.policy import refused_by_default
     from fedward.starting_model import Weights, first_model
 
-    algorithm = method_of(experiment)
+    algorithm = job_of(experiment)
     weights = None
     if options.init:
-        weights = first_model(experiment, algorithm, Weights.of(options.init))
+        weights = first_model(experiment, method_of(experiment), Weights.of(options.init))
         print(f"starting_weights: [{weights}]")
     for finding in refused_by_default(experiment, algorithm, options.sites, weights):
         complain(f"warning: {name}: sites with the default policy refuse it; {finding}")

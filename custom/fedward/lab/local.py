@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from fedward.client.admission import Admission
-from fedward.client.client import Client
+from fedward.client.client import client_of
+from fedward.client.respondent import Respondent
 from fedward.client.site_data import DataSource
 from fedward.client.site_log import SiteLog
 from fedward.config import Experiment
@@ -21,8 +22,9 @@ from fedward.errors import ConfigError
 from fedward.lab.pseudo_labels import PseudoLabelObserver
 from fedward.lab.synthetic import SyntheticSites
 from fedward.lab.workers import Workers
-from fedward.methods import method_of
+from fedward.methods import job_of
 from fedward.methods.algorithm import Algorithm
+from fedward.methods.survey import Survey
 from fedward.protocol.transport import Deliver, Transport
 from fedward.protocol.wire import Message
 from fedward.registry import registered
@@ -61,7 +63,9 @@ class Sites:
     In a multi-label job none are judged.
     """
 
-    def client(self, name: str, algorithm: Algorithm[Any], key: SiteKey | None) -> Client:
+    def client(
+        self, name: str, algorithm: Algorithm[Any] | Survey, key: SiteKey | None
+    ) -> Respondent:
         """Return a site by its name; ``key`` encrypts its updates, if given."""
         experiment = self.experiment
         folder = self.folder / name
@@ -71,7 +75,7 @@ class Sites:
             features = Cache(self.cache / "features", kept=None)
             source = replace(source, cache=self.cache / "images" / name, shared=features)
         is_judged = self.judged and experiment.data.label_kind.exclusive
-        return Client(
+        return client_of(
             source,
             algorithm,
             SiteLog(folder, name, experiment, algorithm),
@@ -96,7 +100,7 @@ class LocalTransport:
     ) -> None:
         sites = Sites(experiment, folder, site_folders, cache, judged)
         self._names = sorted(names)
-        algorithm = method_of(experiment)
+        algorithm = job_of(experiment)
         self.client = lru_cache(MOST_HELD)(lambda name: sites.client(name, algorithm, key))
         """Returns a site by its name; the sites that worked last stay in memory."""
 
@@ -160,7 +164,7 @@ def run_local(  # noqa: PLR0913 - named choices of one run
             source.require_same(run.info.id)
     assert experiment is not None, "a new run has an experiment"
     refuse_sites_file(sites, site_folders)
-    algorithm = method_of(experiment)
+    algorithm = job_of(experiment)
     with local_transport(
         experiment, algorithm, sites, folder, site_folders, cache, workers, judged
     ) as transport:
@@ -182,7 +186,7 @@ def run_local(  # noqa: PLR0913 - named choices of one run
 @contextmanager
 def local_transport(
     experiment: Experiment,
-    algorithm: Algorithm[Any],
+    algorithm: Algorithm[Any] | Survey,
     names: Sequence[str],
     folder: Path,
     site_folders: Sequence[Path] = (),
@@ -199,6 +203,7 @@ def local_transport(
         with closing(_plain_transport(sites, names, b"", workers)) as transport:
             yield transport
         return
+    assert not isinstance(algorithm, Survey), "a survey cannot be combined with encryption"
     server_context, site_context = new_contexts()
     with closing(_plain_transport(sites, names, site_context, workers)) as transport:
         yield EncryptedTransport(transport, experiment, algorithm, Adder(server_context), folder)

@@ -20,14 +20,14 @@ import numpy as np
 
 from fedward.errors import WorkError
 from fedward.lab.processes import begin_process, fork_server
-from fedward.methods import method_of
+from fedward.methods import job_of
 from fedward.protocol.transport import Deliver
 from fedward.protocol.wire import Message
 from fedward.security.encryption import SiteKey
 from fedward.terminal import reason
 
 if TYPE_CHECKING:
-    from fedward.client.client import Client
+    from fedward.client.respondent import Respondent
     from fedward.lab.local import Sites
 
 _PRELOADED = ("fedward.lab.local", "fedward.training.trainer")
@@ -273,8 +273,8 @@ def _work(connection: Connection, start: _Start) -> None:
     log = _LogLines()
     logging.basicConfig(level=start.log_level, handlers=[log], format="%(message)s")
     key = SiteKey(start.key) if start.key else None
-    algorithm = method_of(start.sites.experiment)
-    clients: dict[str, Client] = {}
+    algorithm = job_of(start.sites.experiment)
+    clients: dict[str, Respondent] = {}
     """The sites that this process holds in memory."""
     with suppress(*_GONE):
         while True:

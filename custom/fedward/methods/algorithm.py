@@ -8,6 +8,7 @@ from fedward.methods.abilities import LabelPurchases, NetworkExtension, PictureM
 from fedward.methods.local import Phase
 from fedward.methods.requirements import Requirements
 from fedward.methods.settings import Settings
+from fedward.methods.survey import Survey
 from fedward.methods.workflow import Federation, Rounds
 from fedward.model_state import State
 
@@ -88,7 +89,7 @@ class Algorithm(Protocol[StateT]):
         ...
 
 
-def evaluation_turn(algorithm: Algorithm[Any], round_: int) -> tuple[int, int]:
+def evaluation_turn(algorithm: Algorithm[Any] | Survey, round_: int) -> tuple[int, int]:
     """Return the exchange that evaluates the model after ``round_`` rounds, as round and part.
 
     It is the first exchange of the next round, which begins with this model. No round begins with

@@ -143,8 +143,6 @@ class Requirements:
     """
     plain_images: bool = False
     """Whether sites look at their labelled images as they are: at no views and no other images."""
-    survey: bool = False
-    """Whether sites are asked what their images are, and nothing is trained."""
 
     def reason_against(self, feature: Feature) -> str:
         """Return why the method cannot work with a feature; :data:`SUPPORTED` where it can."""

@@ -1,14 +1,13 @@
-"""Settings of a survey, in which sites count what their images are.
+"""What a survey declares: a job in which sites count what their images are.
 
-Nothing is trained: the server's half is :mod:`fedward.server.survey`, and the site's half
-:mod:`fedward.client.survey`.
+It is no method, because nothing is trained. The server's half is :mod:`fedward.server.survey`, and
+the site's half :mod:`fedward.client.survey`.
 """
 
 from collections.abc import Sequence
 
 from pydantic import Field
 
-from fedward.methods.algorithm import Algorithm, ServerState
 from fedward.methods.requirements import Feature, Requirements, Sends
 from fedward.methods.settings import AllImages, StepSize
 
@@ -27,11 +26,8 @@ class SurveySettings(AllImages):
         return ()
 
 
-class Survey(Algorithm[ServerState]):
-    """Declares what a survey may write and cannot be combined with."""
-
-    settings_type = SurveySettings
-    state_type = ServerState
+class Survey:
+    """The settings of a survey, what it may write, and what it cannot be combined with."""
 
     def __init__(self, settings: SurveySettings) -> None:
         self.settings = settings
@@ -45,5 +41,4 @@ class Survey(Algorithm[ServerState]):
                 Feature.TRAIN_ADAPTERS: _NO_MODEL,
                 Feature.FLOAT16_UPDATES: _NO_MODEL,
             },
-            survey=True,
         )

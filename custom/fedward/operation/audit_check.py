@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from fedward.digests import arrays_digest, digest, file_digest
-from fedward.methods import method_of
+from fedward.methods import job_of
 from fedward.methods.algorithm import Algorithm, evaluation_turn
+from fedward.methods.survey import Survey
 from fedward.operation.site_check import check_against, read_site_log
 from fedward.protocol import wire
 from fedward.storage.audit import LOG, check_chain, fault
@@ -87,7 +88,7 @@ def verify(folder: Path, sites: Sequence[Path] = ()) -> Verified:
         _check_beginning(run.info, rows)
         _check_turns(rows)
         _check_states(folder, rows)
-        algorithm = method_of(run.experiment)
+        algorithm = job_of(run.experiment)
         files = _check_end_of_run(folder, run, rows)
         for name in ("model", "best"):
             if (folder / f"{name}.safetensors").exists():
@@ -197,7 +198,7 @@ def _check_pages(folder: Path, row: Row) -> None:
 
 
 def _check_model(
-    folder: Path, run: RunFolder, algorithm: Algorithm[Any], rows: Sequence[Row], name: str
+    folder: Path, run: RunFolder, algorithm: Algorithm[Any] | Survey, rows: Sequence[Row], name: str
 ) -> None:
     """Compare a model with the one that sites were sent, and its sidecar with the experiment."""
     about = json.loads((folder / f"{name}.json").read_text(encoding="utf-8"))

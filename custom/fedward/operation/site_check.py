@@ -13,6 +13,7 @@ from fedward.client.site_log import check_turn
 from fedward.digests import digest
 from fedward.errors import RunError, WireError
 from fedward.methods.algorithm import Algorithm, evaluation_turn
+from fedward.methods.survey import Survey
 from fedward.protocol.messages import Split
 from fedward.protocol.requests import DECRYPT
 from fedward.storage import chain
@@ -94,7 +95,7 @@ def read_site_log(file: Path, run: str | None = None) -> SiteRecord:
 
 
 def check_against(
-    folder: Path, audit_rows: Sequence[Row], record: SiteRecord, algorithm: Algorithm[Any]
+    folder: Path, audit_rows: Sequence[Row], record: SiteRecord, algorithm: Algorithm[Any] | Survey
 ) -> int:
     """Compare a site's log with the server's log of the run.
 
@@ -200,7 +201,7 @@ def _check_numbers(
     folder: Path,
     audit_rows: Sequence[Row],
     record: SiteRecord,
-    algorithm: Algorithm[Any],
+    algorithm: Algorithm[Any] | Survey,
     last_exchanges: Mapping[str, tuple[int, int]],
 ) -> None:
     """Check that metrics.jsonl and binned.jsonl hold exactly the numbers that a site gave.
@@ -252,7 +253,7 @@ def _given_digests(record: SiteRecord, site: str, turn: tuple[int, int], log: st
 
 
 def _committed_evaluations(
-    audit_rows: Sequence[Row], algorithm: Algorithm[Any]
+    audit_rows: Sequence[Row], algorithm: Algorithm[Any] | Survey
 ) -> set[tuple[str, int]]:
     """Return (site, round) of each evaluation whose numbers the run must hold, by its audit log.
 
@@ -279,7 +280,7 @@ def _committed_evaluations(
     return set(committed)
 
 
-def _model_round(algorithm: Algorithm[Any], asked_round: int, part: int) -> int:
+def _model_round(algorithm: Algorithm[Any] | Survey, asked_round: int, part: int) -> int:
     """Return how many rounds had trained the model that an exchange evaluates."""
     round_, first_part = evaluation_turn(algorithm, asked_round)
     is_evaluation_of_round = round_ == asked_round and first_part <= part

@@ -8,7 +8,7 @@ from fedward.evaluation.small_counts import SMALLEST_COUNT
 from fedward.evaluation.units import reportable
 from fedward.flare.jobs.configurations import experiment_in
 from fedward.jobs import is_shipped, load_experiment
-from fedward.methods import method_of
+from fedward.methods import job_of
 from fedward.methods.fedal.queries import ActiveSettings
 from fedward.sites import Images, SiteData
 from fedward.sites.data_file import read_data_file
@@ -44,7 +44,7 @@ def job_at(job: str, site_file: Path) -> Experiment:
 
 def job_notes(experiment: Experiment, data: SiteData) -> Sequence[str]:
     """Return sentences about what the job would train on, ask for and omit at a site."""
-    algorithm = method_of(experiment)
+    algorithm = job_of(experiment)
     train = len(data.labelled) + len(data.unlabelled)
     counts = [_used("val", data.val), _used("test", data.test)]
     if algorithm.requirements.sends.class_totals:

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from pathlib import Path
 
+from fedward.registry import SURVEY
 from fedward.runs.run import Run
 from fedward.storage.outputs import REPORT, SHEET
 
@@ -30,7 +31,7 @@ def write_report(folder: Path, compare: Sequence[Path] = ()) -> Path:
     from fedward.report.survey import of_run, render_survey
 
     run = Run.load(folder)
-    if run.info.method == "survey":
+    if run.info.method == SURVEY:
         pages = {REPORT: render_survey(of_run(run))}
     else:
         others = [Run.load(other) for other in compare]

@@ -19,6 +19,7 @@ from fedward.methods.algorithm import Algorithm
 from fedward.methods.class_weights import LARGEST_RATIO
 from fedward.methods.settings import Settings, StepSize
 from fedward.methods.steps import step_count
+from fedward.methods.survey import Survey
 from fedward.registry import METHODS, NETWORKS, Extension
 from fedward.yaml_text import read_yaml_file
 
@@ -55,7 +56,7 @@ class Policy(BaseModel):
     # Strict, because `true` would otherwise be the limit 1.
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
-    methods: Names = tuple(name for name in METHODS.builtin if name != "survey")
+    methods: Names = tuple(METHODS.builtin)
     """Methods that may train; ``any``: all methods of fedward."""
     nets: Names = (*NETWORKS.builtin, *_LITE, "resnet18", "resnet50")
     """Networks that may be trained; ``any``: all networks of fedward, timm and MONAI."""
@@ -255,21 +256,27 @@ class Circumstances:
 
 
 def findings(
-    policy: Policy, experiment: Experiment, algorithm: Algorithm[Any], circumstances: Circumstances
+    policy: Policy,
+    experiment: Experiment,
+    algorithm: Algorithm[Any] | Survey,
+    circumstances: Circumstances,
 ) -> list[Finding]:
     """Apply each rule to a job and return what it says, in the order of the rules.
 
     While a site works, it checks some of the rules again, on its own images.
     """
     settings = algorithm.settings
+    of_kind = _of_training(policy, experiment)
+    if isinstance(algorithm, Survey):
+        of_kind = _of_survey(policy)
     rows = [
-        _methods(policy, experiment),
+        of_kind.methods,
         _nets(policy, experiment),
-        _surveys(policy, experiment),
+        of_kind.surveys,
         extension_finding(policy, experiment.extensions),
         _minimum_sites(policy, circumstances),
         _at_least("minimum_replies", policy.minimum_replies, experiment.minimum_replies),
-        _effective_replies(policy, experiment),
+        of_kind.effective_replies,
         _minimum_participants(policy, settings),
         Finding("maximum_share", *at_most(policy.maximum_share, settings.largest_share)),
         _minimum_images(policy, settings),
@@ -294,7 +301,7 @@ def findings(
 
 def refused_by_default(
     experiment: Experiment,
-    algorithm: Algorithm[Any],
+    algorithm: Algorithm[Any] | Survey,
     sites: Sequence[str] = (),
     weights: str | None = None,
 ) -> list[Finding]:
@@ -355,12 +362,46 @@ def _listed(names: Names) -> str:
     return "any" if names == "any" else ", ".join(names) or "none"
 
 
+class _OfKind(NamedTuple):
+    """Findings of the rules that ask of a survey something else than of a training."""
+
+    methods: Finding
+    surveys: Finding
+    effective_replies: Finding
+
+
+def _of_training(policy: Policy, experiment: Experiment) -> _OfKind:
+    """Apply these rules to a training."""
+    asked = "the job does not ask what this site's images are"
+    return _OfKind(
+        methods=_methods(policy, experiment),
+        surveys=Finding("surveys", _surveys_allowed(policy), asked, kept=True),
+        effective_replies=_effective_replies(policy, experiment),
+    )
+
+
+def _of_survey(policy: Policy) -> _OfKind:
+    """Apply these rules to a survey, which has no method and averages nothing."""
+    asked = "the job asks what this site's images are"
+    allowed = f"at least {policy.minimum_effective_replies:g}"
+    return _OfKind(
+        methods=Finding(
+            "methods", _listed(policy.methods), "survey trains nothing, see surveys", kept=True
+        ),
+        surveys=Finding("surveys", _surveys_allowed(policy), asked, kept=policy.surveys),
+        effective_replies=Finding(
+            "minimum_effective_replies", allowed, "the job averages nothing", kept=True
+        ),
+    )
+
+
+def _surveys_allowed(policy: Policy) -> str:
+    return "allowed" if policy.surveys else "none"
+
+
 def _methods(policy: Policy, experiment: Experiment) -> Finding:
-    """Apply the rule to the method, if it is built in. Surveys have a rule of their own."""
+    """Apply the rule to the method, if it is built in."""
     name = experiment.method
-    if experiment.is_survey:
-        asked = f"{name} trains nothing, see surveys"
-        return Finding("methods", _listed(policy.methods), asked, kept=True)
     if _is_extension(experiment, "method"):
         return _of_another_package("methods", policy.methods, name)
     return _named("methods", policy.methods, name)
@@ -389,16 +430,6 @@ def _named(rule: str, names: Names, name: str) -> Finding:
     is_allowed = names == "any" or name in names
     # The name is the job's, so its length is limited before it is shown or logged.
     return Finding(rule, _listed(names), f"the job says {name[:100]}", is_allowed)
-
-
-def _surveys(policy: Policy, experiment: Experiment) -> Finding:
-    verb = "asks" if experiment.is_survey else "does not ask"
-    return Finding(
-        "surveys",
-        "allowed" if policy.surveys else "none",
-        f"the job {verb} what this site's images are",
-        policy.surveys or not experiment.is_survey,
-    )
 
 
 def _at_least(rule: str, limit: int, number: int) -> Finding:
@@ -452,15 +483,11 @@ def _effective_replies(policy: Policy, experiment: Experiment) -> Finding:
     rule counts as kept, so that one cause is reported once.
     """
     limit = policy.minimum_effective_replies
-    allowed = f"at least {limit:g}"
-    if experiment.is_survey:
-        asked = "the job averages nothing"
-        return Finding("minimum_effective_replies", allowed, asked, kept=True)
     effective = experiment.effective_replies
     replies = experiment.minimum_replies
     asked = f"the job's minimum_replies of {replies} make {effective:.3g}"
     kept = effective >= limit or replies < policy.minimum_replies
-    return Finding("minimum_effective_replies", allowed, asked, kept)
+    return Finding("minimum_effective_replies", f"at least {limit:g}", asked, kept)
 
 
 def step_findings(policy: Policy, settings: Settings, steps: Sequence[StepSize]) -> list[Finding]:
@@ -567,7 +594,7 @@ def _server_rate(policy: Policy, settings: Settings) -> Finding:
     return _largest("maximum_server_rate", policy.maximum_server_rate, {"server_momentum": rate})
 
 
-def _lone_peers(policy: Policy, algorithm: Algorithm[Any]) -> Finding:
+def _lone_peers(policy: Policy, algorithm: Algorithm[Any] | Survey) -> Finding:
     """Apply the rule to methods that send one site's model to another site."""
     lone_peers = algorithm.requirements.server.lone_peers
     return Finding(
@@ -578,7 +605,7 @@ def _lone_peers(policy: Policy, algorithm: Algorithm[Any]) -> Finding:
     )
 
 
-def _most_images(policy: Policy, algorithm: Algorithm[Any]) -> Finding:
+def _most_images(policy: Policy, algorithm: Algorithm[Any] | Survey) -> Finding:
     """Apply the rule to a fixed number of images, which each exchange of a round goes through."""
     images = algorithm.settings.images_per_round
     if not images:

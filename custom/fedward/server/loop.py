@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from statistics import fmean
-from typing import Any
+from typing import Any, Protocol
 
 from fedward.client.site_data import SyntheticSource
 from fedward.config import Experiment
@@ -18,6 +18,7 @@ from fedward.console.listener import Listener, Start
 from fedward.errors import ConfigError, RunError
 from fedward.methods.aggregation import moving_average
 from fedward.methods.algorithm import Algorithm, evaluation_turn
+from fedward.methods.survey import Survey
 from fedward.methods.workflow import ClientUpdate, Exchange, Rounds
 from fedward.model_state import State
 from fedward.protocol import wire
@@ -28,7 +29,7 @@ from fedward.server.federation import federation_of
 from fedward.server.public import PublicImages
 from fedward.server.questions import enough_labels
 from fedward.server.record import keep_best, key_values, record_round, record_sites
-from fedward.server.survey import carry_out_survey
+from fedward.server.survey import SurveyCourse
 from fedward.starting_model import FirstModel, Source, Weights, described, initial_model
 from fedward.storage.info import Summary
 from fedward.storage.lock import sole_writer
@@ -44,7 +45,7 @@ _log = logging.getLogger(__name__)
 
 def run_experiment(  # noqa: PLR0913 - each is a choice of its own, most are keywords
     experiment: Experiment,
-    algorithm: Algorithm[Any],
+    algorithm: Algorithm[Any] | Survey,
     folder: Path,
     transport: Transport,
     *,
@@ -62,7 +63,7 @@ def run_experiment(  # noqa: PLR0913 - each is a choice of its own, most are key
 
     Args:
         experiment: what to run.
-        algorithm: the experiment's method.
+        algorithm: the experiment's method, or its survey.
         folder: the run folder: a new one, or with ``resume`` that of an interrupted run.
         transport: how messages reach the sites.
         engine: the name of the engine that runs it, which the folder records.
@@ -88,12 +89,16 @@ def run_experiment(  # noqa: PLR0913 - each is a choice of its own, most are key
             used.
     """
     limit_threads(1)  # With more threads, sums would round differently from machine to machine.
-    images = PublicImages(experiment, algorithm, folder / "server", site_folders, synthetic)
+    course: _Course
+    if isinstance(algorithm, Survey):
+        course = SurveyCourse(algorithm)
+    else:
+        images = PublicImages(experiment, algorithm, folder / "server", site_folders, synthetic)
+        course = _TrainingCourse(experiment, algorithm, images, init)
     first = None
     if not resume:
         _check_enough_sites(experiment, transport.sites())
-        if not experiment.is_survey:
-            first = _first_model(experiment, algorithm, images, init)
+        first = course.prepare()
     with sole_writer(folder):
         if resume:
             run = _reopened(experiment, algorithm, folder, transport.sites(), init)
@@ -109,36 +114,57 @@ def run_experiment(  # noqa: PLR0913 - each is a choice of its own, most are key
                 run_id=run_id,
             )
         run.watch = watch or run.watch
-        if run.finished:
-            if not run.reported:  # The process was killed between the last round and the report.
-                run.report(report)
-            return run.path
-        if resume:
-            _check_base(run, algorithm)
-        consent = Consent(run, console)
-        run.set_status("running", Summary())
-        try:
-            if experiment.is_survey:
-                participants = algorithm.settings.participants
-                summary = carry_out_survey(run, participants, transport, consent, console)
-            else:
-                loop = _Loop(algorithm, run, transport, consent, console)
-                state = loop.first_state(first and first.state, init)
-                federation = federation_of(algorithm, run, images)
-                loop.go_through(state, algorithm.rounds(state, federation))
-                summary = loop.finish(state)
+        if not run.finished:
+            if resume:
+                course.check_resumed(run)
+            _go_on(run, course, algorithm, transport, console, report)
+        elif not run.reported:  # The process was killed between the last round and the report.
             run.report(report)
-            console.closing(run.path, summary, algorithm.requirements.tensors.untrained)
-        except BaseException as error:
-            # Ctrl-C and an abort count too: the folder must not claim that the run still goes on.
-            _record_failure(run, error, consent, report, console)
-            raise
         return run.path
+
+
+class _Course(Protocol):
+    """What a run does from its beginning to its summary, by the kind of its job."""
+
+    def prepare(self) -> FirstModel | None:
+        """Return the model that a new run starts from; None where the job has no model.
+
+        It is called before there is a run folder, so that a ConfigError leaves none behind.
+        """
+
+    def check_resumed(self, run: RunFolder) -> None:
+        """Raise RunError if a run cannot go on as it began."""
+
+    def carry_out(
+        self, run: RunFolder, transport: Transport, consent: Consent, listener: Listener
+    ) -> Summary:
+        """Do the work that is left of a run, finish it, and return its summary."""
+
+
+def _go_on(
+    run: RunFolder,
+    course: _Course,
+    algorithm: Algorithm[Any] | Survey,
+    transport: Transport,
+    console: Listener,
+    report: Callable[[Path], object],
+) -> None:
+    """Carry out a run that has not finished, and write its report, also if it fails."""
+    consent = Consent(run, console)
+    run.set_status("running", Summary())
+    try:
+        summary = course.carry_out(run, transport, consent, console)
+        run.report(report)
+        console.closing(run.path, summary, algorithm.requirements.tensors.untrained)
+    except BaseException as error:
+        # Ctrl-C and an abort count too: the folder must not claim that the run still goes on.
+        _record_failure(run, error, consent, report, console)
+        raise
 
 
 def _reopened(
     experiment: Experiment,
-    algorithm: Algorithm[Any],
+    algorithm: Algorithm[Any] | Survey,
     folder: Path,
     sites: Sequence[str],
     init: Source | None,
@@ -185,34 +211,55 @@ def _check_enough_sites(experiment: Experiment, sites: Sequence[str]) -> None:
         )
 
 
-def _first_model(
-    experiment: Experiment,
-    algorithm: Algorithm[Any],
-    images: PublicImages,
-    init: Source | None,
-) -> FirstModel:
-    """Return the model that a new run starts from.
+class _TrainingCourse:
+    """The course of a run that trains a model."""
 
-    It is made before the run folder, so that a ConfigError leaves no folder behind.
-    """
-    if not images.there:
-        images.require(algorithm.requirements.server.images)
-    weights = Weights.of(init.files, init.facts) if init else None
-    return initial_model(experiment, algorithm, weights)
+    def __init__(
+        self,
+        experiment: Experiment,
+        algorithm: Algorithm[Any],
+        images: PublicImages,
+        init: Source | None,
+    ) -> None:
+        self._experiment = experiment
+        self._algorithm = algorithm
+        self._images = images
+        self._init = init
+        self._first: State | None = None
+        """The first model of a new run; None in a resumed run."""
 
+    def prepare(self) -> FirstModel:
+        """Return the model that a new run starts from."""
+        if not self._images.there:
+            self._images.require(self._algorithm.requirements.server.images)
+        weights = Weights.of(self._init.files, self._init.facts) if self._init else None
+        first = initial_model(self._experiment, self._algorithm, weights)
+        self._first = first.state
+        return first
 
-def _check_base(run: RunFolder, algorithm: Algorithm[Any]) -> None:
-    """Raise RunError if the frozen part of the network is not the one the run began with."""
-    if not run.info.base:
-        return
-    base = initial_model(run.experiment, algorithm).base
-    if base != run.info.base:
-        raise RunError(
-            f"run folder {run.path}, frozen part",
-            "Continue it with the weights and packages it began with, or start a new run.",
-            expected=f"SHA-256 {run.info.base}",
-            found=f"{base}",
-        )
+    def check_resumed(self, run: RunFolder) -> None:
+        """Raise RunError if the frozen part of the network is not the one the run began with."""
+        if not run.info.base:
+            return
+        base = initial_model(run.experiment, self._algorithm).base
+        if base != run.info.base:
+            raise RunError(
+                f"run folder {run.path}, frozen part",
+                "Continue it with the weights and packages it began with, or start a new run.",
+                expected=f"SHA-256 {run.info.base}",
+                found=f"{base}",
+            )
+
+    def carry_out(
+        self, run: RunFolder, transport: Transport, consent: Consent, listener: Listener
+    ) -> Summary:
+        """Go through the rounds that are left, and save the last model."""
+        loop = _Loop(self._algorithm, run, transport, consent, listener)
+        state = loop.first_state(self._first, self._init)
+        self._first = None  # The state has it, or a newer one.
+        federation = federation_of(self._algorithm, run, self._images)
+        loop.go_through(state, self._algorithm.rounds(state, federation))
+        return loop.finish(state)
 
 
 class _Loop:

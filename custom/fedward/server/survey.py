@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from fedward.console.listener import Listener, Start
 from fedward.errors import RunError
 from fedward.methods.fedavg import draw_participants
+from fedward.methods.survey import Survey
 from fedward.protocol import wire_checks
 from fedward.protocol.messages import SurveyAnswer
 from fedward.protocol.transport import Transport
@@ -47,37 +48,50 @@ class SurveyReplies(Replies):
         return set(self.answers)
 
 
-def carry_out_survey(
-    run: RunFolder,
-    participants: int | None,
-    transport: Transport,
-    consent: Consent,
-    listener: Listener,
-) -> Summary:
-    """Ask the sites, write what they answer into ``surveys.jsonl``, and finish the run.
+class SurveyCourse:
+    """The course of a run that asks sites what their images are."""
 
-    Args:
-        run: its folder. A survey that was interrupted before its answers were written is repeated.
-        participants: how many sites to ask, drawn by the job's seed; None: all of them.
-        transport: how messages reach the sites.
-        consent: keeps account of sites that refuse the job or wait for approval.
-        listener: receives the events of the survey.
+    def __init__(self, survey: Survey) -> None:
+        self._survey = survey
 
-    Raises:
-        RunRefusedError: too few sites' policies allow the survey.
-        RunError: fewer sites have answered than ``minimum_replies``.
-    """
-    state = run.restore(SurveyState)
-    finished_rounds = state.round if state else 0
-    listener.header(Start(run.experiment, run.sites, _ROUND, finished_rounds))
-    if state is None:
-        run.commit(0, SurveyState(0))
-    if finished_rounds == 0:
-        _ask(run, participants, transport, consent, listener)
-        run.commit(_ROUND, SurveyState(_ROUND))
-    summary = Summary(rounds=_ROUND)
-    run.set_status("finished", summary)
-    return summary
+    def prepare(self) -> None:
+        """Return no first model: a survey has none."""
+
+    def check_resumed(self, run: RunFolder) -> None:
+        """Check nothing: a survey has no weights that a resumed run could lack."""
+
+    def carry_out(
+        self,
+        run: RunFolder,
+        transport: Transport,
+        consent: Consent,
+        listener: Listener,
+    ) -> Summary:
+        """Ask the sites, write what they answer into ``surveys.jsonl``, and finish the run.
+
+        Args:
+            run: its folder. A survey that was interrupted before its answers were written is
+                repeated.
+            transport: how messages reach the sites.
+            consent: keeps account of sites that refuse the job or wait for approval.
+            listener: receives the events of the survey.
+
+        Raises:
+            RunRefusedError: too few sites' policies allow the survey.
+            RunError: fewer sites have answered than ``minimum_replies``.
+        """
+        state = run.restore(SurveyState)
+        finished_rounds = state.round if state else 0
+        listener.header(Start(run.experiment, run.sites, _ROUND, finished_rounds))
+        if state is None:
+            run.commit(0, SurveyState(0))
+        if finished_rounds == 0:
+            participants = self._survey.settings.participants
+            _ask(run, participants, transport, consent, listener)
+            run.commit(_ROUND, SurveyState(_ROUND))
+        summary = Summary(rounds=_ROUND)
+        run.set_status("finished", summary)
+        return summary
 
 
 def _ask(

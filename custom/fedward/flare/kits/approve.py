@@ -10,7 +10,7 @@ from typing import Any
 from fedward.config import DataSpec, Experiment
 from fedward.flare.kits.doctor.policy import approvals, row_of
 from fedward.flare.kits.kit import open_kit
-from fedward.methods import method_of, settings_of
+from fedward.methods import job_of, settings_of
 from fedward.security.approvals import FOLDER, Entry
 from fedward.security.policy import FILE, Circumstances, Policy, findings, read_policy
 from fedward.terminal import printable
@@ -62,7 +62,7 @@ def _lines(entry: Entry, policy: Policy) -> Iterator[str]:
     yield f"  method {experiment.method}, and what is not as by default:"
     yield from _table(differences(experiment))
     yield f"  all settings: {FOLDER}/{entry.digest}.json, in the site's own folder"
-    for finding in findings(policy, experiment, method_of(experiment), Circumstances()):
+    for finding in findings(policy, experiment, job_of(experiment), Circumstances()):
         if finding.rule not in _RULES_OF_A_REQUEST:
             yield from row_of(finding).lines()
 

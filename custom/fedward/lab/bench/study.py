@@ -13,7 +13,7 @@ from fedward.config import Experiment
 from fedward.errors import ConfigError, reason_of
 from fedward.faults import explain, names_in
 from fedward.jobs import changed_experiment
-from fedward.methods import METHODS
+from fedward.methods import settings_type
 
 Settings: TypeAlias = dict[str, Any]
 """Key, as of ``fedward run --set`` -> value."""
@@ -227,7 +227,7 @@ class Study(_Part):
 def _options_of(job: str) -> frozenset[str]:
     """Return the names of the settings that a job's method has."""
     method = changed_experiment(job, {}).method
-    return frozenset(METHODS[method].settings_type.model_fields)
+    return frozenset(settings_type(method).model_fields)
 
 
 def _applies(key: str, options: frozenset[str]) -> bool:

@@ -14,8 +14,7 @@ from fedward.flare.kits.doctor.rows import Row, broken, done, failed, skipped, w
 from fedward.flare.kits.kit import Kit, read_json, reading
 from fedward.flare.kits.scopes import read_scopes
 from fedward.flare.privacy import adds_noise
-from fedward.methods import method_of
-from fedward.methods.algorithm import Algorithm
+from fedward.methods import job_of, method_of
 from fedward.nets.weights import find_file
 from fedward.registry import extensions
 from fedward.security.approvals import FOLDER, Approvals
@@ -135,10 +134,11 @@ def _job(kit: Kit, policy: Policy, folder: Path) -> list[Row]:
         experiment = experiment_in(config)
         named = {str(site) for places in meta["deploy_map"].values() for site in places}
         site_count = None if ALL_SITES in named else len(named - {"server"})
-        algorithm = method_of(experiment)
-        weights = _weights_digest(folder, meta, experiment, algorithm)
+        weights = _weights_digest(folder, meta, experiment)
         circumstances = Circumstances(site_count, noise, weights)
-    rows = [row_of(finding) for finding in findings(policy, experiment, algorithm, circumstances)]
+    rows = []
+    for finding in findings(policy, experiment, job_of(experiment), circumstances):
+        rows.append(row_of(finding))
     rows += _pretrained_weights(experiment)
     rows.append(_approval(kit, policy, experiment))
     return rows
@@ -171,9 +171,7 @@ def _pretrained_weights(experiment: Experiment) -> list[Row]:
     return [done("weights", f"{path}, as the job means it")]
 
 
-def _weights_digest(
-    folder: Path, meta: dict[str, Any], experiment: Experiment, algorithm: Algorithm[Any]
-) -> str | None:
+def _weights_digest(folder: Path, meta: dict[str, Any], experiment: Experiment) -> str | None:
     """Return the SHA-256 of the model that a job starts from; None where it brings no weights."""
     for app in meta["deploy_map"]:
         file = folder / str(app) / "config" / SERVER
@@ -181,5 +179,5 @@ def _weights_digest(
             continue
         init = read_json(file)["workflows"][0]["args"].get("init")
         if init:
-            return first_model(experiment, algorithm, Weights.of(file.parent, init))
+            return first_model(experiment, method_of(experiment), Weights.of(file.parent, init))
     return None
