@@ -119,6 +119,15 @@ def test_a_model_that_is_none_of_the_run_is_refused(attack: str, tmp_path: Path)
         fedward.load_model(run)
 
 
+@pytest.mark.parametrize("images", [[torch.rand(1, 16, 16)], ["lesion.jpg"], None])
+def test_anything_but_a_tensor_of_images_is_refused_with_what_to_do(
+    images: Any, finished: Finished
+) -> None:
+    with pytest.raises(ConfigError, match=r"found a (list|NoneType)") as caught:
+        fedward.load_model(finished.run)(images)
+    assert "model.read(files)" in str(caught.value)
+
+
 def test_a_temperature_divides_the_logits(finished: Finished, tmp_path: Path) -> None:
     model = fedward.load_model(finished.run)
     images = torch.rand(4, 1, 16, 16)

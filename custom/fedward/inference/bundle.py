@@ -116,7 +116,7 @@ def metadata(model: TrainedModel, card: ModelCard) -> dict[str, Any]:
 def inference(model: TrainedModel) -> dict[str, Any]:
     """Return ``inference.json``, which writes a CSV of path and probabilities of each image."""
     channels, size, _ = model.image_shape
-    pixels = f"torch.from_numpy(decode(Path(file), {size}, {channels}).copy())"
+    pixels = f"torch.from_numpy(decode(Path(file), {size}, {channels}, @fit).copy())"
     return {
         "imports": [
             "$import torch",
@@ -127,6 +127,7 @@ def inference(model: TrainedModel) -> dict[str, Any]:
         "dataset_dir": "$@bundle_root + '/images'",
         "output_dir": "$@bundle_root + '/output'",
         "device": "$torch.device('cuda:0' if torch.cuda.is_available() else 'cpu')",
+        "fit": "squash",
         "endings": sorted(decoding.ENDINGS),
         "files": "$sorted(str(file) for file in Path(@dataset_dir).rglob('*') "
         "if file.suffix.lower() in @endings)",

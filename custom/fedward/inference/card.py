@@ -40,7 +40,8 @@ The run stops at an image that cannot be read, is blank, is DICOM, or has colour
 
 | | |
 |---|---|
-| input | {channels} x {size} x {size}, float32 in [0, 1]; larger images are squashed to this size |
+| input | {channels} x {size} x {size}, float32 in [0, 1]; pictures are squashed to this size |
+| sites with `fit: crop` in their file | cut out the central square first: `--fit crop` |
 | output | probabilities of {number} classes: {classes} |
 | network | {net}, with its input normalisation and {output} inside |
 | temperature | {temperature} |

@@ -187,7 +187,7 @@ def _predict(options: argparse.Namespace) -> int:
     from fedward.inference.prediction import write_predictions
     from fedward.inference.whole import require_own_place
     from fedward.sites.rendering import PLAIN
-    from fedward.sites.site_file import ManifestSite, read_site_file
+    from fedward.sites.site_file import read_site_file
 
     folder = options.folder or options.images.parent
     read = [options.images, folder, options.site_file, options.calibration]
@@ -195,9 +195,7 @@ def _predict(options: argparse.Namespace) -> int:
     model = _model(options)
     rendering = PLAIN
     if options.site_file:
-        site = read_site_file(options.site_file)
-        if isinstance(site, ManifestSite):
-            rendering = site.rendering
+        rendering = read_site_file(options.site_file).rendering
     asked = images_at(
         options.images, model.experiment.data, dict(options.columns), options.folder, rendering
     )

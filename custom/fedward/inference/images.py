@@ -11,7 +11,7 @@ from fedward.config import DataSpec
 from fedward.errors import DataError, reason_of
 from fedward.sites.any_csv import ImageFinder, columns_by_purpose, read_image_list
 from fedward.sites.data import SPLITS
-from fedward.sites.decoding import BadRow, Pixels
+from fedward.sites.decoding import BadRow, Fit, Pixels
 from fedward.sites.files import files_below, is_image, locate, volumes_in
 from fedward.sites.images import decode_files
 from fedward.sites.npz import are_pictures, fitted
@@ -80,7 +80,7 @@ def images_at(
         ConfigError: the CSV does not have a named column.
     """
     if source.suffix.lower() == ".npz":
-        return Asked(_of_arrays(_arrays(source), spec), 0)
+        return Asked(_of_arrays(_arrays(source), spec, rendering.fit), 0)
     others = 0
     listed: list[_Listed] = []
     if source.is_dir():
@@ -175,7 +175,7 @@ def _arrays(path: Path) -> dict[str, npt.NDArray[Any]]:
     return arrays
 
 
-def _of_arrays(arrays: Mapping[str, npt.NDArray[Any]], spec: DataSpec) -> Iterator[Block]:
+def _of_arrays(arrays: Mapping[str, npt.NDArray[Any]], spec: DataSpec, how: Fit) -> Iterator[Block]:
     """Yield images of arrays block by block."""
     for split, images in arrays.items():
         for start in range(0, len(images), _BLOCK):
@@ -186,7 +186,7 @@ def _of_arrays(arrays: Mapping[str, npt.NDArray[Any]], spec: DataSpec) -> Iterat
             for place, image in enumerate(images[start : start + _BLOCK]):
                 names.append(f"{split}-{start + place}")
                 try:
-                    usable.append(fitted(image, spec))
+                    usable.append(fitted(image, spec, how))
                     counts.append(1)
                 except BadRow as problem:
                     failed[place] = str(problem)

@@ -15,8 +15,9 @@ from fedward.inference.calibration import temperature_of
 from fedward.label_kinds import LabelKind
 from fedward.methods import method_of
 from fedward.nets.trainable import TrainablePart
-from fedward.sites.decoding import BadRow, Pixels, check_not_blank, fit
+from fedward.sites.decoding import BadRow, Fit, Pixels, check_not_blank, fit
 from fedward.sites.images import decode_file
+from fedward.sites.rendering import Rendering
 from fedward.starting_model import network_of
 from fedward.storage import audit
 from fedward.storage.info import RunInfo, read_info
@@ -83,11 +84,12 @@ class TrainedModel(nn.Module):
         data = self.experiment.data
         return data.channels, data.image_size, data.image_size
 
-    def read(self, files: Sequence[Path | str | Image.Image]) -> Tensor:
+    def read(self, files: Sequence[Path | str | Image.Image], fit: Fit = "squash") -> Tensor:
         """Return images prepared as at a site: (N, channels, size, size) float32 in [0, 1].
 
         Args:
             files: paths of image files, or Pillow's images.
+            fit: how pictures become squares; choose what the site's file says.
 
         Raises:
             ConfigError: a single file instead of a list.
@@ -100,18 +102,20 @@ class TrainedModel(nn.Module):
                 expected="a list of files",
                 found=f"{files}",
             )
-        images = [torch.from_numpy(self._pixels(file)).permute(2, 0, 1) / 255 for file in files]
+        images = [
+            torch.from_numpy(self._pixels(file, fit)).permute(2, 0, 1) / 255 for file in files
+        ]
         return torch.stack(images) if images else torch.empty(0, *self.image_shape)
 
-    def _pixels(self, file: Path | str | Image.Image) -> Pixels:
+    def _pixels(self, file: Path | str | Image.Image, how: Fit) -> Pixels:
         size = self.experiment.data.image_size
         channels = self.experiment.data.channels
         try:
             if not isinstance(file, Image.Image):
                 # A file of several frames or slices is refused, so the only suffix is the empty
                 # one. The copy is writable, as torch requires.
-                return decode_file(Path(file), size, channels)[""].copy()
-            pixels = fit(file, size, channels).copy()
+                return decode_file(Path(file), size, channels, Rendering(fit=how))[""].copy()
+            pixels = fit(file, size, channels, how).copy()
             check_not_blank(pixels)
         except BadRow as problem:
             raise DataError(
@@ -131,7 +135,7 @@ class TrainedModel(nn.Module):
                 go through the network at once, so memory limits their number.
 
         Raises:
-            ConfigError: images of another shape or type, or outside [0, 1].
+            ConfigError: images of another shape or type, or outside [0, 1]; a list of images.
         """
         self._check(images)
         # Many networks fail without any image.
@@ -140,18 +144,19 @@ class TrainedModel(nn.Module):
         logits = self.tempered(images)
         return self.label_kind.outputs.probabilities(logits)
 
-    def _check(self, images: Tensor) -> None:
+    def _check(self, images: object) -> None:
         """Raise ConfigError for images that :meth:`forward` does not accept."""
         found = ""
-        has_shape = isinstance(images, Tensor) and images.shape[1:] == self.image_shape
-        if not has_shape or not images.is_floating_point():
+        if not isinstance(images, Tensor):
+            found = f"a {type(images).__name__}"
+        elif images.shape[1:] != self.image_shape or not images.is_floating_point():
             found = f"{type(images).__name__} {images.dtype} of {tuple(images.shape)}"
         elif len(images) and not 0 <= float(images.min()) <= float(images.max()) <= 1:
             found = "values outside"
         if found:
             raise ConfigError(
                 "images for a trained model",
-                "Read files with model.read(files).",
+                "Read files with model.read(files), or stack tensors with torch.stack(images).",
                 expected=f"float (N, {', '.join(map(str, self.image_shape))}) in [0, 1]",
                 found=found,
             )

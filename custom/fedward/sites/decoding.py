@@ -8,7 +8,7 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TypeAlias
+from typing import Literal, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -17,6 +17,8 @@ from PIL.Image import Transpose
 from PIL.TiffImagePlugin import BITSPERSAMPLE, TiffImageFile
 
 Pixels: TypeAlias = npt.NDArray[np.uint8]
+Fit: TypeAlias = Literal["squash", "crop"]
+"""How a picture becomes a square: all of it is squashed, or its central square is cut out."""
 
 FORMATS = ("PNG", "JPEG", "TIFF", "BMP", "PPM")
 """Formats that are read, recognised by the first bytes of a file and not by its name.
@@ -90,17 +92,17 @@ def _kind(error: Exception) -> type[BadRow]:
     return BadRow
 
 
-def decode(path: Path, size: int, channels: int) -> Pixels:
+def decode(path: Path, size: int, channels: int, how: Fit = "squash") -> Pixels:
     """Read one image file as uint8 (size, size, channels).
 
-    Grey becomes RGB or RGB becomes grey (ITU-R 601 luma). The picture is squashed to a square with
-    an antialiased bilinear filter.
+    Grey becomes RGB or RGB becomes grey (ITU-R 601 luma). See :func:`fit` for how the picture
+    becomes a square.
 
     Raises:
         Unreadable: as :func:`open_image`.
         BadRow: as :func:`open_image`, or the image shows one constant value.
     """
-    pixels = fit(open_image(path, smallest=2 * size), size, channels)
+    pixels = fit(open_image(path, smallest=2 * size), size, channels, how)
     check_not_blank(pixels)
     return pixels
 
@@ -184,8 +186,17 @@ def check_not_blank(pixels: Pixels) -> None:
         raise BadRow("expected an image, found a blank one: every pixel is the same")
 
 
-def fit(image: Image.Image, size: int, channels: int) -> Pixels:
-    """Return an 8-bit Pillow image as uint8 (size, size, channels), squashed to the square."""
+def fit(image: Image.Image, size: int, channels: int, how: Fit = "squash") -> Pixels:
+    """Return an 8-bit Pillow image as uint8 (size, size, channels).
+
+    The picture, or with ``crop`` the central square of its shorter side, is resized with an
+    antialiased bilinear filter.
+    """
+    if how == "crop":
+        side = min(image.size)
+        left = (image.width - side) // 2
+        top = (image.height - side) // 2
+        image = image.crop((left, top, left + side, top + side))
     converted = image.convert("L" if channels == 1 else "RGB")
     if converted.size != (size, size):
         converted = converted.resize((size, size), Image.Resampling.BILINEAR)

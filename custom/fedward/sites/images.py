@@ -94,10 +94,10 @@ def decode_file(
         BadRow: for a reason of :func:`open_parts`, or because all pixels of each image are equal.
     """
     if not is_volume(path) and not is_dicom(path):
-        return {"": decode(path, size, channels)}
+        return {"": decode(path, size, channels, rendering.fit)}
     decoded = {}
     for part, image in open_parts(path, rendering, neighbours=channels == 3):
-        pixels = fit(image, size, channels)
+        pixels = fit(image, size, channels, rendering.fit)
         if not is_blank(pixels):
             decoded[part] = pixels
     if not decoded:

@@ -10,7 +10,7 @@ import numpy.typing as npt
 from fedward.errors import DataError, reason_of
 from fedward.labels import Labels, strata
 from fedward.sites.data import NO_LABEL_TO_EVALUATE, SPLITS, Listed, Rejected, Row
-from fedward.sites.decoding import BadRow, Pixels, as_image, check_not_blank, fit
+from fedward.sites.decoding import BadRow, Fit, Pixels, as_image, check_not_blank, fit
 from fedward.sites.site_file import NpzSite, check_places
 from fedward.sites.split import even_parts
 
@@ -47,7 +47,7 @@ def load_npz(file: NpzSite, spec: "DataSpec") -> Listed:
                 continue
             row = Row(sample_id, label, split)
             try:
-                image = fitted(images[index], spec)
+                image = fitted(images[index], spec, file.fit)
             except BadRow as problem:
                 rejected.append(Rejected(index, sample_id, str(problem)))
                 rows.append(row._replace(parts=()))
@@ -65,17 +65,18 @@ def used_splits(file: NpzSite) -> list[str]:
     return [name for name in SPLITS if file.indices.get(name)]
 
 
-def fitted(image: Pixels, spec: "DataSpec") -> Pixels:
+def fitted(image: Pixels, spec: "DataSpec", how: Fit) -> Pixels:
     """Return an image of a file as the network sees it.
 
     Args:
         image: uint8 (H, W) or (H, W, C).
         spec: what the job says of its images.
+        how: how a picture becomes a square.
 
     Raises:
         BadRow: the image is blank.
     """
-    pixels = fit(as_image(image), spec.image_size, spec.channels)
+    pixels = fit(as_image(image), spec.image_size, spec.channels, how)
     check_not_blank(pixels)
     return pixels
 

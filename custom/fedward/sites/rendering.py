@@ -7,6 +7,8 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from fedward.sites.decoding import Fit
+
 Window: TypeAlias = tuple[float, float]
 """Centre and width of the values that are shown, after the modality rescale: Hounsfield for CT."""
 Values: TypeAlias = npt.NDArray[np.float32]
@@ -56,6 +58,8 @@ class Rendering(NamedTuple):
     """None: DICOM files of several frames are refused."""
     slices: Slices | None = None
     """None: volumes are refused."""
+    fit: Fit = "squash"
+    """How a picture becomes a square."""
 
     @property
     def several(self) -> bool:
@@ -68,6 +72,7 @@ class Rendering(NamedTuple):
             "window": self.window and list(self.window),
             "frames": self.frames and self.frames.model_dump(exclude_defaults=True),
             "slices": self.slices and self.slices.model_dump(mode="json"),
+            "fit": None if self.fit == "squash" else self.fit,
         }
         return {name: value for name, value in fields.items() if value is not None}
 

@@ -20,6 +20,7 @@ from pydantic import (
 from fedward.errors import ConfigError, DataError, did_you_mean, did_you_mean_file, reason_of
 from fedward.faults import faults, names_in
 from fedward.sites.data import SPLITS, Annotation
+from fedward.sites.decoding import Fit
 from fedward.sites.rendering import Frames, Rendering, Slices
 from fedward.yaml_text import read_yaml_file
 
@@ -161,6 +162,8 @@ class _SiteFile(_Fields):
     """
     processes: int = Field(1, ge=1)
     """Processes that train here together, one for each GPU; each uses the job's batch size."""
+    fit: Fit = "squash"
+    """How a picture becomes a square: squashed, or its central square cut out (``crop``)."""
     annotation: Annotation = "none"
     """Who answers a job that asks for labels."""
     minutes_per_label: float | None = Field(None, ge=0.0)
@@ -171,6 +174,11 @@ class _SiteFile(_Fields):
     Labels that arrive later are used from the next round on.
     """
     reading: Reading = Reading()
+
+    @property
+    def rendering(self) -> Rendering:
+        """How its files become images."""
+        return Rendering(fit=self.fit)
 
     @model_validator(mode="after")
     def _share_in_range(self) -> "_SiteFile":
@@ -218,7 +226,7 @@ class ManifestSite(_SiteFile):
     @property
     def rendering(self) -> Rendering:
         """How its files become images."""
-        return Rendering(self.window, self.frames, self.slices)
+        return Rendering(self.window, self.frames, self.slices, self.fit)
 
     @model_validator(mode="after")
     def _no_lesions_of_slices(self) -> "ManifestSite":

@@ -105,6 +105,12 @@ def add_partition(parser: argparse.ArgumentParser) -> None:
         help="centre and width of grey DICOM files and volumes, as 40 400 for Hounsfield units "
         "(default: the files')",
     )
+    add(
+        "--fit",
+        choices=("squash", "crop"),
+        help="make pictures square by squashing them, or by cutting out the central square "
+        "(default: squash)",
+    )
     add("--seed", type=int, default=0, help="of all that is drawn (default: 0)")
 
 
@@ -177,7 +183,7 @@ def _rendering(options: argparse.Namespace) -> "Rendering":
     slices = None
     if options.slices:
         slices = Slices(axis=options.axis or "axial", at_most=options.slices)
-    return Rendering(window=window, frames=frames, slices=slices)
+    return Rendering(window=window, frames=frames, slices=slices, fit=options.fit or "squash")
 
 
 def _fedperl(options: argparse.Namespace) -> int:
@@ -196,6 +202,7 @@ def _fedperl(options: argparse.Namespace) -> int:
         "slices",
         "axis",
         "window",
+        "fit",
     )
     given = [f"--{name.replace('_', '-')}" for name in needs_sites if getattr(options, name)]
     manifest = options.source / "manifest.csv"

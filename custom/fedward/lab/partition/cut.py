@@ -111,7 +111,7 @@ def _read(source: Path, wanted: Wanted) -> Pool:
         return read_folder(source, wanted.classes, wanted.rendering)
     if wanted.rendering != PLAIN:
         raise ConfigError(
-            "--frames, --slices, --window",
+            "--frames, --slices, --window, --fit",
             "Remove these options.",
             expected="image files",
             found=f"{source}",
