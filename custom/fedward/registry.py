@@ -218,7 +218,10 @@ _SAMPLERS = {
     "core_set": "core_set:CoreSet",
     "feal": "feal:FEAL",
 }
-_VIEWS = {name: f"recipes:{name.upper()}" for name in ("rotation_invariant", "mirrored", "upright")}
+_VIEWS = {
+    name: f"recipes:{name.upper()}"
+    for name in ("rotation_invariant", "mirrored", "upright", "filtered")
+}
 _METRICS = dict.fromkeys(MULTI_LABEL, "multi_label:multi_label_metrics")
 _METRICS |= dict.fromkeys(OVERALL, "classification:classification_metrics")
 

@@ -238,7 +238,7 @@ def test_without_a_turn_strong_turns_all_the_way_round() -> None:
 
 
 def test_recipes_are_what_they_are_called() -> None:
-    assert list(VIEWS) == ["rotation_invariant", "mirrored", "upright"]
+    assert list(VIEWS) == ["rotation_invariant", "mirrored", "upright", "filtered"]
     assert VIEWS["rotation_invariant"] == (weak, strong)
     images = photo(32)
     for name, flip in (("mirrored", True), ("upright", False)):

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from fedward.views.crop import crop
+from fedward.views.filtered import filtered
 from fedward.views.strong import strong
 from fedward.views.types import Views
 from fedward.views.weak import weak
@@ -41,3 +42,5 @@ UPRIGHT = _cropped(flip=False)
 They show on which side the heart or the liver is. Nothing is flipped. Here and in ``MIRRORED``,
 a strong view's rotation is at most 30 degrees. One image in 169 draws a rotation twice.
 """
+FILTERED = Views(filtered, strong)
+"""As ``ROTATION_INVARIANT``, with FedAL's weak view: also scaled, blurred, noisy or smoothed."""

@@ -36,16 +36,31 @@ def weak(images: Tensor, generator: torch.Generator) -> Tensor:
     not mention.
     """
     check(images)
-    turn, shift_x, shift_y, flip_x, flip_y = torch.rand(5, len(images), generator=generator)
-    no_shear = torch.zeros(len(images))
+    return warp(images, moves(torch.rand(5, len(images), generator=generator), TURN, SHIFT))
+
+
+def moves(drawn: Tensor, largest_turn: float, largest_shift: float) -> Tensor:
+    """Return the matrices (N, 3, 3) of flips, turns and shifts, for :func:`warp`.
+
+    Args:
+        drawn: (5, N) in [0, 1): of the turn, the shifts along x and y, and the flips along them.
+        largest_turn: in radians.
+        largest_shift: as a share of the side.
+    """
+    turn, shift_x, shift_y, flip_x, flip_y = drawn
+    no_shear = torch.zeros_like(turn)
     matrices = affine(
-        _signed(turn) * TURN, no_shear, no_shear, _signed(shift_x) * SHIFT, _signed(shift_y) * SHIFT
+        signed(turn) * largest_turn,
+        no_shear,
+        no_shear,
+        signed(shift_x) * largest_shift,
+        signed(shift_y) * largest_shift,
     )
     matrices[:, 0] *= torch.where(flip_x < 0.5, -1, 1)[:, None]
     matrices[:, 1] *= torch.where(flip_y < 0.5, -1, 1)[:, None]
-    return warp(images, matrices)
+    return matrices
 
 
-def _signed(unit: Tensor) -> Tensor:
+def signed(unit: Tensor) -> Tensor:
     """Map [0, 1) to [-1, 1)."""
     return 2 * unit - 1
