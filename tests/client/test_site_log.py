@@ -24,6 +24,7 @@ from fedward.protocol import wire
 from fedward.protocol.requests import DECRYPT
 from fedward.protocol.versions import versions
 from fedward.protocol.wire import Message
+from fedward.storage import chain
 from fedward.terminal import LONGEST_REASON
 from tiny import tiny
 
@@ -176,6 +177,33 @@ def test_a_log_that_somebody_changed_ends_the_answers(site):
     path.with_suffix(".kept").rename(path)
     with pytest.raises(RunError, match=r"line 1: .* the line was changed"):
         read_site_log(path)
+
+
+def test_reading_a_log_looks_at_each_line_a_few_times_however_long_it_is(site, monkeypatch):
+    site.handle(request(1))
+    path = site.source.folder / "answers" / f"{RUN}.jsonl"
+    (row,) = lines(site)
+    content = {name: row[name] for name in row if name not in ("seq", "previous", "hash")}
+    log = chain.Chain(path, RUN)
+    for round_ in range(2, 41):
+        log.add({**content, "round": round_})
+    looks = []
+
+    class Line(dict):
+        def __getitem__(self, name):
+            looks.append(name)
+            return super().__getitem__(name)
+
+    original = chain.checked
+    monkeypatch.setattr(chain, "checked", lambda *given: map(Line, original(*given)))
+    whole = path.read_text().splitlines(keepends=True)
+    work = {}
+    for length in (20, 40):
+        path.write_text("".join(whole[:length]))
+        looks.clear()
+        assert len(read_site_log(path).rows) == length
+        work[length] = len(looks)
+    assert work[40] == 2 * work[20]
 
 
 def test_half_a_line_costs_no_answer(site):

@@ -23,13 +23,13 @@ nothing but what the server was sent, and hashes of that: it may be given away. 
 - ``ledger``, ``questions``: last hashes of the site's privacy ledger and of its ledger of
   questions, where it has them.
 
-A site answers each exchange for one request only (:func:`check_turn`). What the server asks beyond
+A site answers each exchange for one request only (:class:`Turns`). What the server asks beyond
 that is refused before any data are read.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -57,6 +57,9 @@ _MOST_ERRORS = 1000
 
 _MOST_RUNS = 3
 """Runs that one job may name at a site, in one process. The log of each is a file."""
+
+_Exchange: TypeAlias = tuple[Any, Any]
+"""Round and part."""
 
 _ANSWERED = '"event":"answered"'
 _WORK = ("task", "labels", "peers")
@@ -144,7 +147,7 @@ class SiteLog:
             )
         self._check_exchange(request)
         self._check_job(run, answered)
-        check_turn(answered, self._asked)
+        Turns(answered).check(self._asked)
         self._admitted = True
         return request
 
@@ -196,7 +199,7 @@ class SiteLog:
         path = self._path(run)
         with locked(path):
             if event == "answered":
-                check_turn(self._answered(run), self._asked)
+                Turns(self._answered(run)).check(self._asked)
             elif _errors_in(path) >= _MOST_ERRORS:
                 return
             row["ledger"] = last_hash(self._ledger) or None
@@ -288,8 +291,8 @@ def _errors_in(path: Path) -> int:
     return errors
 
 
-def check_turn(answered: Sequence[Mapping[str, Any]], asked: Mapping[str, Any]) -> None:
-    """Raise WireError unless an exchange may be answered.
+class Turns:
+    """Whether a site may answer an exchange, after those that it has answered in a run.
 
     Each exchange is answered for one request only, and rounds go forward.
 
@@ -300,33 +303,62 @@ def check_turn(answered: Sequence[Mapping[str, Any]], asked: Mapping[str, Any]) 
 
     Args:
         answered: lines of the answers that the site has given in the run.
-        asked: what a line says of the request.
     """
-    where = f"round {asked['round']}, part {asked['part']}"
-    newest = max((row["round"] for row in answered), default=0)
-    if asked["round"] < newest - 1:
-        expected = f"round {newest - 1} or later: round {newest} is answered"
-        raise _refused(where, expected, "an earlier one")
-    exchange = (asked["round"], asked["part"])
-    in_exchange = [row for row in answered if (row["round"], row["part"]) == exchange]
-    worked = [row for row in in_exchange if row["task"] != DECRYPT]
-    if asked["task"] == DECRYPT:
-        if not any(row["gave"] for row in worked):
-            found = "a round in which it gave none"
-            raise _refused(where, "a sum with an update of this site", found)
-        return
-    for row in worked:
-        if row["model"] != asked["model"]:
+
+    def __init__(self, answered: Iterable[Mapping[str, Any]] = ()) -> None:
+        self._newest_round = 0
+        self._gave: set[_Exchange] = set()
+        """Exchanges in which the site gave an update."""
+        self._models: dict[_Exchange, Any] = {}
+        """Exchange -> SHA-256 of the model that it was answered for."""
+        self._work: dict[_Exchange, Mapping[str, Any]] = {}
+        """Exchange -> the line of the first answer that did more than evaluate."""
+        for row in answered:
+            self.add(row)
+
+    def add(self, row: Mapping[str, Any]) -> None:
+        """Note the line of an answer, which :meth:`check` has admitted."""
+        self._newest_round = max(self._newest_round, row["round"])
+        if row["task"] == DECRYPT:
+            return
+        exchange = (row["round"], row["part"])
+        self._models.setdefault(exchange, row["model"])
+        if row["task"] != "idle":
+            self._work.setdefault(exchange, row)
+        if row["gave"]:
+            self._gave.add(exchange)
+
+    def check(self, asked: Mapping[str, Any]) -> None:
+        """Raise WireError unless the exchange of a request may be answered.
+
+        Args:
+            asked: what a line says of the request.
+        """
+        where = f"round {asked['round']}, part {asked['part']}"
+        newest = self._newest_round
+        if asked["round"] < newest - 1:
+            expected = f"round {newest - 1} or later: round {newest} is answered"
+            raise _refused(where, expected, "an earlier one")
+        exchange = (asked["round"], asked["part"])
+        if asked["task"] == DECRYPT:
+            if exchange not in self._gave:
+                found = "a round in which it gave none"
+                raise _refused(where, "a sum with an update of this site", found)
+            return
+        model = self._models.get(exchange, asked["model"])
+        if model != asked["model"]:
             raise _refused(
                 where,
-                f"the model of the request that this site has answered, SHA-256 {row['model']}",
+                f"the model of the request that this site has answered, SHA-256 {model}",
                 f"another, {asked['model']}",
             )
-        only_evaluates = "idle" in (row["task"], asked["task"])
-        if not only_evaluates and any(row[name] != asked[name] for name in _WORK):
+        work = self._work.get(exchange)
+        if work is None or asked["task"] == "idle":
+            return
+        if any(work[name] != asked[name] for name in _WORK):
             raise _refused(
                 where,
-                f"the work of the request that this site has answered, {row['task']}",
+                f"the work of the request that this site has answered, {work['task']}",
                 f"{asked['task']} with other peers or labels",
             )
 

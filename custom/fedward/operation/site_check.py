@@ -9,7 +9,7 @@ from operator import itemgetter
 from pathlib import Path
 from typing import Any, get_args
 
-from fedward.client.site_log import check_turn
+from fedward.client.site_log import Turns
 from fedward.digests import digest
 from fedward.errors import RunError, WireError
 from fedward.methods.algorithm import Algorithm, evaluation_turn
@@ -71,18 +71,15 @@ def read_site_log(file: Path, run: str | None = None) -> SiteRecord:
     if run and run_id != run:
         raise _not_a_site_log(file, f"one of run {run_id}")
     rows: list[Row] = []
+    turns_of_site: dict[Any, Turns] = {}
     for row in chain.checked(lines, run_id, str(file)):
         if "torn" in row:  # It quotes the half line that a crash left.
             continue
         try:
             if row["event"] == "answered":
-                site = row.get("site")
-                earlier_answers = [
-                    earlier
-                    for earlier in rows
-                    if earlier["event"] == "answered" and earlier["site"] == site
-                ]
-                check_turn(earlier_answers, row)
+                turns = turns_of_site.setdefault(row["site"], Turns())
+                turns.check(row)
+                turns.add(row)
         except WireError as error:
             expected = f"answers in turn: {error.expected}"
             raise chain.fault(str(file), row["seq"], expected, error.found) from error
