@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedward import __version__
+from fedward.config import DataSpec
 from fedward.errors import ConfigError, DataError
 from fedward.evaluation.calibration import fit_temperature, log_loss, tempered
 from fedward.evaluation.clinical import calibration_error
@@ -25,6 +26,7 @@ from fedward.evaluation.small_counts import SMALLEST_COUNT
 from fedward.evaluation.units import reportable, unit_answers
 from fedward.inference.model import TrainedModel
 from fedward.inference.prediction import answers_of, probabilities_of
+from fedward.label_kinds import LabelKind
 from fedward.seeds import numpy_generator
 from fedward.sites import Images, SiteData, load_site
 from fedward.sites.assemble import require_one_label
@@ -71,40 +73,18 @@ def evaluate(
     classes = model.classes
     label_kind = model.label_kind
     unit = unit or model.experiment.data.evaluate_by
-    # In a multi-label job each class, at each image, is evaluated as a question of its own.
-    if not label_kind.exclusive and (groups or unit != "image"):
-        option = "--groups" if groups else f"--by {unit}"
-        raise ConfigError(
-            f"{option} is not for a multi-label model",
-            f"Remove {option}: each class and each image is a question of its own.",
-        )
-    spec = model.experiment.data.model_copy(update={"evaluate_by": unit})
+    if not label_kind.exclusive:
+        _refuse_groups_and_patients(groups, unit)
     # Index of each class's group; without groups each class is one.
     group_of_class = group_places(groups, classes) if groups else list(range(len(classes)))
     names = list(groups) if groups else list(classes)
+    spec = model.experiment.data.model_copy(update={"evaluate_by": unit})
     with tempfile.TemporaryDirectory(prefix="fedward-") as cache:
-        data = load_site(site_file, spec, Path(cache))
-        unused_rows = sum(row.counted for row in data.rejected)
-        if unused_rows:
-            _log.warning(
-                "site %s: %d rows cannot be used and are in no number; "
-                "`fedward doctor SITE_FILE` lists them",
-                data.site,
-                unused_rows,
-            )
-        images = data.labelled if split == "train" else getattr(data, split)
-        require_one_label(data.site, images)
-        images = reportable(images)
+        data = _site_data(site_file, spec, Path(cache))
+        images = _evaluated_images(data, split)
         evaluated_classes = label_kind.evaluated_classes(images.labels, len(classes))
         if not evaluated_classes.any():
-            wanted = f"a class with at least {SMALLEST_COUNT} labelled {unit}s"
-            if label_kind.fewest_others:
-                wanted += f", and {label_kind.fewest_others} without it,"
-            raise DataError(
-                f"site {data.site} does not have {wanted} in its {split} split",
-                "Name another split with --split, or set more images apart in the site file "
-                "(split).",
-            )
+            raise _too_few_images(data.site, split, unit, label_kind)
         probabilities = _predicted(model, data, images)
         temperature = None
         if split == "test" and label_kind.exclusive:
@@ -139,6 +119,52 @@ def evaluate(
         "log_loss": log_loss(scores, labels) if label_kind.exclusive else None,
         "temperature": temperature,
     }
+
+
+def _refuse_groups_and_patients(groups: Mapping[str, Sequence[str]] | None, unit: str) -> None:
+    """Raise ConfigError if classes are grouped, or patients counted, for a multi-label model.
+
+    There each class, at each image, is evaluated as a question of its own.
+    """
+    if not groups and unit == "image":
+        return
+    option = "--groups" if groups else f"--by {unit}"
+    raise ConfigError(
+        f"{option} is not for a multi-label model",
+        f"Remove {option}: each class and each image is a question of its own.",
+    )
+
+
+def _site_data(site_file: Path, spec: DataSpec, cache: Path) -> SiteData:
+    """Return a site's images, and log a warning about rows that cannot be used."""
+    data = load_site(site_file, spec, cache)
+    unused_rows = sum(row.counted for row in data.rejected)
+    if unused_rows:
+        _log.warning(
+            "site %s: %d rows cannot be used and are in no number; "
+            "`fedward doctor SITE_FILE` lists them",
+            data.site,
+            unused_rows,
+        )
+    return data
+
+
+def _evaluated_images(data: SiteData, split: Split) -> Images:
+    """Return the images of a split that are evaluated: of ``train`` those with a label."""
+    images: Images = data.labelled if split == "train" else getattr(data, split)
+    require_one_label(data.site, images)
+    return reportable(images)
+
+
+def _too_few_images(site: str, split: Split, unit: str, label_kind: LabelKind) -> DataError:
+    """Return the error for a split in which no class has enough images."""
+    wanted = f"a class with at least {SMALLEST_COUNT} labelled {unit}s"
+    if label_kind.fewest_others:
+        wanted += f", and {label_kind.fewest_others} without it,"
+    return DataError(
+        f"site {site} does not have {wanted} in its {split} split",
+        "Name another split with --split, or set more images apart in the site file (split).",
+    )
 
 
 def _predicted(model: TrainedModel, data: SiteData, images: Images) -> NDArray[np.float32]:
