@@ -832,7 +832,7 @@ def test_an_error_of_no_file_is_not_told_as_one(
     def lost(path: Path) -> None:
         raise ConnectionResetError(errno.ECONNRESET, "Connection reset by peer")
 
-    monkeypatch.setattr("fedward.server.progress.progress", lost)
+    monkeypatch.setattr("fedward.server.run_status.progress", lost)
     with pytest.raises(ConnectionResetError):
         run("status", tmp_path)
 

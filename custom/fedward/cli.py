@@ -18,7 +18,7 @@ from fedward.terminal import complain, printing_safely
 
 _COMMANDS = {
     "run": (
-        "lab.run_command:add_run",
+        "lab.fedward_run:add_run",
         "run a job in this process or in the FLARE simulator, or resume a run",
     ),
     "settings": (
@@ -156,14 +156,14 @@ def _is_of_files(error: OSError | SafetensorError) -> bool:
 
 def _explained(error: OSError | SafetensorError, options: argparse.Namespace) -> FedwardError:
     """Return an error that names the file, or the folder or stream that the command writes."""
-    place = getattr(error, "filename", None) or getattr(options, "out", None) or "standard output"
+    place = getattr(error, "filename", None) or getattr(options, options.written, None)
     try:
         sys.stdout.flush()
     except OSError:
         place = "standard output"
         _drop_output()
     return FedwardError(
-        str(place),
+        str(place or "standard output"),
         expected="a place that can be read and written",
         found=getattr(error, "strerror", None) or str(error),
         remedy="Make room there, or name another folder.",
@@ -191,7 +191,8 @@ def _parser(words: Sequence[str]) -> argparse.ArgumentParser:
     parser = _Parser(
         "fedward", description="Federated learning for hospitals that are short of labels."
     )
-    parser.set_defaults(hint="")
+    # ``written``: the argument that says where a command writes, for errors that name no file.
+    parser.set_defaults(hint="", written="out")
     parser.add_argument("--version", action="version", version=f"fedward {__version__}")
     called = next((word for word in words if not word.startswith("-")), "")
     _add_commands(parser, called)

@@ -20,7 +20,7 @@ from fedward.flare.controller import ExperimentController
 from fedward.flare.jobs.status import STATS, describe, job_progress
 from fedward.flare.places import METRICS, named_folder
 from fedward.flare.workflows import FedPerlController
-from fedward.server.progress import lines, progress
+from fedward.server.run_status import lines, progress
 from fedward.storage.lock import sole_writer
 from finished_run import new_run
 from tiny import tiny

@@ -9,7 +9,7 @@ from nvflare.fuel.flare_api.api_spec import ClientInfo, JobInfo, ServerInfo, Sys
 from fedward.flare.jobs import reporter as module
 from fedward.flare.jobs.reporter import Reporter
 from fedward.flare.jobs.status import STATS
-from fedward.server.progress import round_lines
+from fedward.server.run_status import round_lines
 
 
 class Federation:

@@ -17,7 +17,7 @@ from fedward.lab.local import run_local
 from fedward.methods.aggregation import moving_average
 from fedward.methods.settings import Settings
 from fedward.operation.audit_check import verify
-from fedward.server.progress import progress
+from fedward.server.run_status import progress
 from fedward.storage.model_files import StoredState
 from fedward.storage.run_folder import RunFolder
 from interrupted import interrupted

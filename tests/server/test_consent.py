@@ -20,7 +20,7 @@ from fedward.security.approvals import Approvals
 from fedward.security.policy import Policy
 from fedward.server import consent
 from fedward.server.consent import Consent, RunRefusedError
-from fedward.server.progress import lines, progress
+from fedward.server.run_status import lines, progress
 from hospital import hospital, request
 from run_files import rows
 from running import run_experiment

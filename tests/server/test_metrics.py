@@ -13,7 +13,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from fedward.errors import ConfigError
 from fedward.lab.local import LocalTransport
 from fedward.server.job_metrics import JobMetrics
-from fedward.server.progress import progress
+from fedward.server.run_status import progress
 from finished_run import new_run
 from running import run_experiment
 from tiny import tiny

@@ -12,8 +12,8 @@ from fedward.config import DataSpec
 from fedward.console.console import Console
 from fedward.lab.local import run_local
 from fedward.runs.sentences import nobody_asked
-from fedward.server.progress import lines, progress
 from fedward.server.questions import enough_labels
+from fedward.server.run_status import lines, progress
 from tiny import tiny
 
 pytestmark = pytest.mark.usefixtures("without_report")

@@ -12,7 +12,7 @@ import pytest
 from fedward.cli import main
 from fedward.errors import RunError
 from fedward.lab.local import LocalTransport, run_local
-from fedward.server.progress import WIDTH, lines, progress
+from fedward.server.run_status import WIDTH, lines, progress
 from fedward.storage.lock import sole_writer
 from fedward.storage.run_folder import RunFolder
 from finished_run import new_run

@@ -36,7 +36,7 @@ from fedward.security.encryption import Adder
 from fedward.server.encrypted_transport import EncryptedTransport
 from fedward.server.job_metrics import JobMetrics
 from fedward.server.loop import run_experiment
-from fedward.server.progress import progress
+from fedward.server.run_status import progress
 from fedward.starting_model import Source
 
 

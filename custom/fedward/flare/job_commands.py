@@ -16,7 +16,7 @@ _PATIENCE = 600.0
 
 def add_jobs(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of ``jobs``."""
-    parser.set_defaults(command=_jobs)
+    parser.set_defaults(command=_jobs, written="folder")
     parser.add_argument(
         "folder",
         type=Path,
@@ -127,7 +127,7 @@ def _run_id(text: str) -> str:
 def _jobs(options: argparse.Namespace) -> int:
     from fedward.flare.jobs.export import export_job
 
-    folder = options.out = options.folder
+    folder = options.folder
     if options.check:
         return _check_jobs(options)
     if options.init and not options.only:

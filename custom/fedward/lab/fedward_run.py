@@ -214,7 +214,7 @@ def _run_here(options: argparse.Namespace, simulation: "Simulation", resume: boo
         return 0
     from fedward.console.console import Console
     from fedward.console.live_line import live_line
-    from fedward.console.progress import Progress
+    from fedward.console.time_left import Progress
 
     progress = Progress(options.workers)
     with live_line(progress):

@@ -53,7 +53,9 @@ class FedProxSettings(WFedAvgSettings):
     proximal_weight: float = Field(0.01, ge=0.0)
     """μ, weight of the proximal term. Paper: the best of 0.001, 0.01, 0.1 and 1."""
     distance_scale: float = Field(0.0, ge=0.0)
-    """λ_c of :func:`distance_weights`. Paper: 0, as sites are weighted by their images alone."""
+    """λ_c of :func:`fedward.methods.distances.distance_weights`.
+
+    Paper: 0, as sites are weighted by their images alone."""
 
     @property
     def pull(self) -> float:

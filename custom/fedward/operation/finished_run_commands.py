@@ -33,7 +33,7 @@ def add_status(parser: argparse.ArgumentParser) -> None:
 
 def add_report(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of ``report``."""
-    parser.set_defaults(command=_report)
+    parser.set_defaults(command=_report, written="run")
     parser.add_argument(
         "run",
         type=Path,
@@ -160,9 +160,9 @@ def _status(options: argparse.Namespace) -> int:
             remedy="Name the kit, or remove the job's id.",
         )
     else:
-        from fedward.server import progress
+        from fedward.server import run_status
 
-        lines = progress.lines(progress.progress(options.subject))
+        lines = run_status.lines(run_status.progress(options.subject))
     print("\n".join(lines))
     return 0
 
@@ -170,7 +170,6 @@ def _status(options: argparse.Namespace) -> int:
 def _report(options: argparse.Namespace) -> int:
     from fedward.operation.reports import rewrite_report
 
-    options.out = options.run
     print(rewrite_report(options.run, options.compare))
     return 0
 

@@ -9,7 +9,7 @@ from fedward.digests import file_digest
 from fedward.errors import ConfigError, FedwardError
 from fedward.operation.audit_check import verify
 from fedward.operation.folders import run_folders
-from fedward.server.progress import progress
+from fedward.server.run_status import progress
 from fedward.storage.run_folder import RunFolder
 from fedward.terminal import one_line
 
@@ -36,7 +36,7 @@ def runs(folders: Sequence[Path]) -> list[dict[str, Any]]:
 
     ``started``, ``status``, ``reason``, ``method``, ``round``, ``rounds``, ``metric``, ``best``,
     ``last``
-        as in :func:`fedward.server.progress.progress`.
+        as in :func:`fedward.server.run_status.progress`.
     ``folder``, ``job``
         the run folder, and its name.
     ``ended``, ``id``, ``engine``, ``net``, ``seed``, ``sites``, ``versions``

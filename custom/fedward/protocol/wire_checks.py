@@ -144,7 +144,7 @@ def _content(kind: type[ReplyT], answer: Message, site: str, round_: int) -> Rep
 
 
 def _content_without_arrays(kind: type[ReplyT], answer: Message, site: str, round_: int) -> ReplyT:
-    _check_arrays(answer, site, "", {})
+    _check_names(f"arrays of {site}", answer.arrays, allowed=())
     return _content(kind, answer, site, round_)
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from fedward.server.metrics import Family, MetricsFolder, Values
-from fedward.server.progress import progress
+from fedward.server.run_status import progress
 
 _STATUSES = ("running", "finished", "failed")
 

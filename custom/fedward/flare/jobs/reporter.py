@@ -10,7 +10,7 @@ from nvflare.fuel.flare_api.api_spec import SystemInfo
 
 from fedward.flare.jobs.remote import RemoteSession
 from fedward.flare.jobs.status import job_progress
-from fedward.server.progress import round_lines
+from fedward.server.run_status import round_lines
 from fedward.terminal import one_line
 
 _SILENT = 30.0

@@ -13,7 +13,7 @@ from nvflare.fuel.flare_api.api_spec import JobNotFound, JobNotRunning, TargetTy
 from fedward.errors import RunError
 from fedward.flare.jobs.remote import RemoteSession
 from fedward.flare.places import RUN
-from fedward.server import progress
+from fedward.server import run_status
 from fedward.terminal import one_line
 
 LOST = RunStatus.ABANDONED.value
@@ -39,7 +39,7 @@ _NOT_RUNNING_YET = (
 def job_progress(flare: RemoteSession, job_id: str) -> dict[str, Any] | None:
     """Return the progress of a running job, None before it begins.
 
-    See :func:`fedward.server.progress.progress` for the content.
+    See :func:`fedward.server.run_status.progress` for the content.
 
     Raises:
         RunError: no such job, one that does not run, one that is not of this package, or a run
@@ -159,5 +159,5 @@ def _progress_lines(flare: RemoteSession, job_id: str) -> list[str]:
     state = None
     if meta["status"] not in _NOT_RUNNING_YET:
         state = job_progress(flare, job_id)
-    lines += progress.lines(state) if state else [f"  {_STARTING}"]
+    lines += run_status.lines(state) if state else [f"  {_STARTING}"]
     return lines

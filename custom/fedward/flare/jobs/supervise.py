@@ -24,7 +24,7 @@ from fedward.flare.jobs.stopped_jobs import StoppedJobs
 from fedward.flare.jobs.submit import POLL
 from fedward.flare.jobs.watch import STOPPED, Watch
 from fedward.flare.kits.kit import open_kit
-from fedward.server.progress import progress
+from fedward.server.run_status import progress
 
 _FRUITLESS_LIMIT = 3
 """Attempts in a row that finish no further round, after which a run is given up."""

@@ -9,7 +9,7 @@ the entropy of the mean of two predictions, those of its own model φ_m and of t
 
 from fedward.methods.fedal.algorithm import FedAL
 from fedward.methods.fedal.queries import ActiveLearning, ActiveSettings
-from fedward.methods.samplers.equations import (
+from fedward.methods.samplers.entropy_and_budget import (
     annotation_budget,
     ensemble_entropy,
     mean_over_models,

@@ -6,7 +6,7 @@ from typing import Any, Literal
 from pydantic import Field, model_validator
 
 from fedward.methods.samplers import Sampler, sampler_of
-from fedward.methods.samplers.equations import annotation_budget
+from fedward.methods.samplers.entropy_and_budget import annotation_budget
 from fedward.methods.settings import AllImages, Positive, Schedule, Share, StepSize, changed
 from fedward.methods.workflow import QUERY
 

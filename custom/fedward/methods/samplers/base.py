@@ -8,7 +8,7 @@ from pydantic import BaseModel, ConfigDict
 from torch import Tensor
 
 from fedward.errors import ConfigError
-from fedward.methods.samplers.equations import select
+from fedward.methods.samplers.entropy_and_budget import select
 from fedward.methods.samplers.pool import Pool, Uses, checked
 
 T = TypeVar("T")

@@ -14,7 +14,7 @@ from pydantic import Field
 from torch import Tensor
 
 from fedward.methods.samplers.base import Sampler, SamplerSettings, shuffled
-from fedward.methods.samplers.equations import select
+from fedward.methods.samplers.entropy_and_budget import select
 from fedward.methods.samplers.pool import Pool, Uses
 
 _IMAGES_AT_ONCE = 64

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from fedward.methods.samplers.base import ScoreSampler
-from fedward.methods.samplers.equations import ensemble_entropy, mean_over_models
+from fedward.methods.samplers.entropy_and_budget import ensemble_entropy, mean_over_models
 from fedward.methods.samplers.pool import Uses
 
 
