@@ -111,6 +111,12 @@ def add_partition(parser: argparse.ArgumentParser) -> None:
         help="make pictures square by squashing them, or by cutting out the central square "
         "(default: squash)",
     )
+    add(
+        "--pooled",
+        action="store_true",
+        help="one site with the images of all sites, in the splits that they have there: "
+        "what a centralised training sees",
+    )
     add("--seed", type=int, default=0, help="of all that is drawn (default: 0)")
 
 
@@ -140,6 +146,7 @@ def _partition(options: argparse.Namespace) -> int:
         findings=labels if len(labels) > 1 else (),
         images=options.images,
         rendering=_rendering(options),
+        pooled=options.pooled,
     )
     print(partition(options.source, options.out, wanted))
     return 0
@@ -203,6 +210,7 @@ def _fedperl(options: argparse.Namespace) -> int:
         "axis",
         "window",
         "fit",
+        "pooled",
     )
     given = [f"--{name.replace('_', '-')}" for name in needs_sites if getattr(options, name)]
     manifest = options.source / "manifest.csv"

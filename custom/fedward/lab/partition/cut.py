@@ -5,17 +5,23 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import numpy as np
+
 from fedward.errors import ConfigError, did_you_mean_file
 from fedward.lab.partition.csv_pool import read_csv
 from fedward.lab.partition.divide import divide, divide_by
 from fedward.lab.partition.folder_pool import read_folder
 from fedward.lab.partition.npz_pool import read_npz
-from fedward.lab.partition.pool import Cut, Pool
+from fedward.lab.partition.pool import Cut, Pool, Rows
 from fedward.lab.partition.summary import summary
 from fedward.lab.partition.write import site_texts, write_files
+from fedward.sites.data import SPLITS
 from fedward.sites.data_file import DATA_FILE
 from fedward.sites.rendering import PLAIN, Rendering
 from fedward.sites.site_file import site_files
+
+POOLED = "pooled"
+"""Name of the site that has the images of all."""
 
 
 @dataclass(frozen=True)
@@ -43,6 +49,8 @@ class Wanted:
     """Folder of the images that a CSV lists; None: the CSV's own."""
     rendering: Rendering = PLAIN
     """How files become images."""
+    pooled: bool = False
+    """Whether one site has the images of all."""
 
 
 def partition(source: Path, out: Path, wanted: Wanted) -> str:
@@ -57,6 +65,8 @@ def partition(source: Path, out: Path, wanted: Wanted) -> str:
     """
     pool = _read(source, wanted)
     cut = _divided(pool, wanted)
+    if wanted.pooled:
+        cut = {POOLED: _together(cut)}
     sites_with_labels = len(cut) if wanted.labelled_sites is None else wanted.labelled_sites
     if not 0 <= sites_with_labels <= len(cut):
         raise ConfigError(
@@ -117,6 +127,12 @@ def _read(source: Path, wanted: Wanted) -> Pool:
             found=f"{source}",
         )
     return read_npz(source, wanted.classes)
+
+
+def _together(cut: Cut) -> dict[str, Rows]:
+    """Return the rows of all sites, each in the split that it has at its site."""
+    sites = list(cut.values())
+    return {split: np.sort(np.concatenate([rows[split] for rows in sites])) for split in SPLITS}
 
 
 def _divided(pool: Pool, wanted: Wanted) -> Cut:
