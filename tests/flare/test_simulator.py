@@ -34,7 +34,9 @@ pytestmark = [pytest.mark.simulator, pytest.mark.slow, pytest.mark.usefixtures("
 def test_the_simulator_equals_the_in_process_engine(tmp_path, method, threads):
     server = {"server_optimizer": "momentum", "server_momentum": 0.5, "average_decay": 0.5}
     # What sites keep needs a process that remembers.
-    options = {"selffed": {"upload": "encoder"}, "fedavg": server}.get(method, {})
+    # In the second phase the server contrasts, and the sites that take part change.
+    selffed = {"upload": "encoder", "participants": 2, "predicted_pixels": "raw"}
+    options = {"selffed": selffed, "fedavg": server}.get(method, {})
     synthetic = SyntheticData(images=40, labelled=0.5, isolated=method == "rscfed")
     dtype = "float16" if method == "fedperl" else "float32"
     experiment = tiny(method, synthetic=synthetic, options=options, update_dtype=dtype)

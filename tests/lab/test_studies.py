@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+import timm
 
 from fedward.cli import main
 from fedward.lab.bench.bench import verified
@@ -46,6 +47,15 @@ def test_rows_of_selffed_do_equal_work_and_can_be_judged() -> None:
             sum(round_ > before for round_ in evaluated(settings.rounds, experiment.evaluate_every))
             >= FEWEST
         )
+
+
+def test_networks_that_start_from_imagenet_have_weights_in_timm() -> None:
+    study = read_study(ROOT / "benchmarks" / "studies" / "selffed_imagenet.json")
+    experiments = [study.experiment(cell) for cell in study.cells() if "imagenet" in cell.row]
+    names = {experiment.net for experiment in experiments if experiment.net != "swin_224"}
+    assert len(names) == 3
+    assert names <= set(timm.list_pretrained())
+    assert all(experiment.pretrained is True for experiment in experiments)
 
 
 def evaluated(rounds: int, every: int) -> set[int]:

@@ -39,6 +39,7 @@ CLASSES = 5
 SETTINGS = SelfFedSettings(
     rounds=4, pretraining_rounds=2, pretraining_warm_up=0, warm_up=0, queue=9, batch=IMAGES
 )
+RAW = SETTINGS.model_copy(update={"predicted_pixels": "raw"})
 PARTS = {"encoder", "mask_token", "decoder", "classifier", "projection"}
 TRAINS = {
     "masked": {"encoder", "mask_token", "decoder"},
@@ -179,6 +180,37 @@ def test_the_reconstruction_loss_equals_its_equations() -> None:
     torch.testing.assert_close(terms["loss_reconstruction"], expected, rtol=0, atol=0)
 
 
+def test_the_loss_of_raw_pixels_equals_a_slow_loop() -> None:
+    """As in eq. (3): the pixels themselves, here with their mean over a unit."""
+    net = make_net()
+    losses = Stepping(objective("masked", RAW), net, inputs_of(7)).losses(batch_for("masked"))
+    images = pictures(0)
+    mask = mask_units(IMAGES, 7, 0.6, torch_generator(7, "mask"))
+    predicted = net.reconstruct(images, mask).detach().double().numpy()
+    errors = []
+    for image, row, column in mask.nonzero().tolist():
+        total = 0.0
+        for channel in range(3):
+            for y in range(4 * row, 4 * row + 4):
+                for x in range(4 * column, 4 * column + 4):
+                    pixel = float(images[image, channel, y, x])
+                    total += (pixel - predicted[image, channel, y, x]) ** 2
+        errors.append(total / (3 * 4 * 4))
+    assert len(errors) == IMAGES * 30
+    loss = float(losses.terms["loss_reconstruction"])
+    assert loss == pytest.approx(sum(errors) / len(errors), rel=1e-5)
+
+
+def test_a_raw_prediction_is_shown_as_it_is() -> None:
+    net = make_net().eval()
+    images = pictures(0, 2)
+    net.reconstruct = lambda images, mask: 1.5 - images
+    shown = reconstructions(net, images, RAW, torch_generator(5))
+    hidden = shown["masked"] != images
+    expected = torch.where(hidden, (1.5 - images).clamp(0, 1), images)
+    assert torch.equal(shown["reconstruction"], expected)
+
+
 def test_hidden_units_are_new_each_step_and_follow_the_draw() -> None:
     net = make_net()
     inputs = inputs_of(7)
@@ -197,7 +229,7 @@ def test_a_perfect_prediction_shows_the_image() -> None:
     hidden = hidden[:, None].expand(-1, 3, -1, -1)
     perfect = torch.where(hidden, normalise_units(images, 7), 99.0)
     net.reconstruct = lambda images, mask: perfect
-    shown = reconstructions(net, images, 0.6, torch_generator(5))
+    shown = reconstructions(net, images, SETTINGS, torch_generator(5))
     assert list(shown) == ["original", "masked", "reconstruction"]
     assert torch.equal(shown["original"], images)
     assert torch.equal(shown["masked"], torch.where(hidden, 0.5, images))
@@ -208,9 +240,10 @@ def test_a_perfect_prediction_shows_the_image() -> None:
 def test_a_shown_prediction_is_clipped_to_the_pixel_range() -> None:
     net = make_net().eval()
     images = pictures(0, 2)
+    all_hidden = SETTINGS.model_copy(update={"mask_ratio": 1.0})
     for parameter in net.decoder.parameters():
         parameter.data.mul_(20)
-    picture = reconstructions(net, images, 1.0, torch_generator(5))["reconstruction"]
+    picture = reconstructions(net, images, all_hidden, torch_generator(5))["reconstruction"]
     predicted = net.reconstruct(images, torch.ones(2, 7, 7, dtype=torch.bool))
     expected = denormalise_units(predicted, images, 7)
     assert expected.max() > 1

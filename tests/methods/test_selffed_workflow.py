@@ -12,7 +12,8 @@ from torch import Tensor
 
 from fedward.config import Experiment
 from fedward.errors import ConfigError
-from fedward.methods import METHODS, settings_of
+from fedward.jobs import JOBS, simulated_sites
+from fedward.methods import METHODS, method_of, settings_of
 from fedward.methods.aggregation import weighted_average
 from fedward.methods.fedavg import draw_participants
 from fedward.methods.requirements import Feature
@@ -314,6 +315,27 @@ def test_weights_are_those_of_participations_before_the_round() -> None:
     assert_close(server.models[3], mean(4, SITES, [9, 27, 60]))
     assert_close(server.models[3], mean(4, SITES, weights.tolist()))
     assert_close(server.models[4], mean(5, SITES, [9, 27, 60]))
+
+
+def test_in_a_shipped_job_the_servers_contrast_and_the_gain_recession_act() -> None:
+    experiment = JOBS["selffed_partial"]()
+    method = method_of(experiment)
+    settings = method.settings
+    assert "training" in method.requirements.server.images
+    times = dict.fromkeys(simulated_sites(experiment), 0)
+    rounds_with_other_weights = 0
+    for round_ in range(settings.pretraining_rounds + 1, settings.rounds + 1):
+        sites = draw_participants([*times], settings.participants, experiment.seed, round_)
+        factors = [settings.beta ** times[site] for site in sites]
+        expected = [factor / sum(factors) for factor in factors]
+        weights = gain_recession_weights(
+            torch.ones(3), torch.tensor([times[site] for site in sites]), settings.beta
+        )
+        assert weights.tolist() == pytest.approx(expected)
+        rounds_with_other_weights += len(set(factors)) > 1
+        for site in sites:
+            times[site] += 1
+    assert rounds_with_other_weights >= 4
 
 
 def test_updates_of_a_site_that_came_less_weigh_more() -> None:

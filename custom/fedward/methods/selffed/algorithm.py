@@ -243,7 +243,7 @@ class SelfFed(Algorithm[SelfFedState]):
     def _pictures(self, net: nn.Module, images: Tensor) -> Mapping[str, Tensor]:
         """Return the reconstructions of the server's images; the masks are equal in all runs."""
         generator = torch_generator(0, "reconstructions")
-        return reconstructions(net, images, self.settings.mask_ratio, generator)
+        return reconstructions(net, images, self.settings, generator)
 
 
 def _requirements(settings: SelfFedSettings) -> Requirements:

@@ -80,13 +80,14 @@ class MaskedModelling(Stateless):
     """Phase 1: predict hidden units of all images of the site, labelled or not, by eq. (3).
 
     Masks are drawn for each image and step. The pixels to be predicted are relative to their own
-    unit, as in Fed-MAE.
+    unit, as in Fed-MAE, unless the setting ``predicted_pixels`` asks for raw ones.
     """
 
     uses = Uses(labelled=False, unlabelled="all")
 
     def __init__(self, settings: SelfFedSettings) -> None:
         self._ratio = settings.mask_ratio
+        self._relative = settings.predicted_pixels == "normalised"
 
     def losses(
         self, net: nn.Module, batch: Batch, inputs: RoundInputs, state: None = None
@@ -99,23 +100,24 @@ class MaskedModelling(Stateless):
         grid = masked_net.preset.grid
         mask = mask_units(len(images), grid, self._ratio, inputs.generator).to(images.device)
         prediction = masked_net.reconstruct(images, mask)  # (B, C, H, W)
-        loss = masked_loss(prediction, normalise_units(images, grid), mask)
+        target = normalise_units(images, grid) if self._relative else images
+        loss = masked_loss(prediction, target, mask)
         return Losses({"loss_reconstruction": loss})
 
 
 @torch.no_grad()
 def reconstructions(
-    net: nn.Module, images: Tensor, ratio: float, generator: torch.Generator
+    net: nn.Module, images: Tensor, settings: SelfFedSettings, generator: torch.Generator
 ) -> dict[str, Tensor]:
     """Return pictures of what a network makes of hidden units.
 
-    A prediction is relative to the mean and deviation of its unit; those of the true unit are put
-    back. Visible units are shown as they are.
+    A normalised prediction is relative to the mean and deviation of its unit; those of the true
+    unit are put back. A raw one is shown as it is, and so are visible units.
 
     Args:
         net: a masked network in evaluation mode.
         images: (N, C, H, W) float32 in [0, 1], on the network's device.
-        ratio: share of each image that is hidden, in [0, 1].
+        settings: of the run, which say how much is hidden and what is predicted.
         generator: on the CPU, draws the masks.
 
     Returns:
@@ -124,8 +126,12 @@ def reconstructions(
     masked_net = cast("MaskedSwin", net)
     grid = masked_net.preset.grid
     unit = masked_net.preset.unit  # pixels along the side of a unit
-    mask = mask_units(len(images), grid, ratio, generator).to(images.device)  # (N, g, g)
-    predicted = denormalise_units(masked_net.reconstruct(images, mask), images, grid).clamp(0, 1)
+    # (N, g, g)
+    mask = mask_units(len(images), grid, settings.mask_ratio, generator).to(images.device)
+    predicted = masked_net.reconstruct(images, mask)
+    if settings.predicted_pixels == "normalised":
+        predicted = denormalise_units(predicted, images, grid)
+    predicted = predicted.float().clamp(0, 1)
     hidden = mask.repeat_interleave(unit, dim=1).repeat_interleave(unit, dim=2)  # (N, H, W)
     hidden = hidden.unsqueeze(1)  # (N, 1, H, W)
     return {

@@ -37,6 +37,9 @@ class SelfFedSettings(AllImages):
     """Rounds over which the rate of phase 1 rises. Fed-MAE: 40; the paper says 5 epochs."""
     mask_ratio: float = Field(0.6, gt=0.0, le=1.0)
     """ψ: share of an image that is hidden. Paper: 0.6."""
+    predicted_pixels: Literal["normalised", "raw"] = "normalised"
+    """What is predicted of a hidden unit: its pixels relative to their mean and deviation, as in
+    Fed-MAE's scripts; or the pixels themselves, as eq. (3) prints."""
     learning_rate: Positive = 7.5e-4
     """Largest learning rate of phase 2. Fed-MAE: 7.5e-4 for batches of 64; the paper prints its
     rate for 256, 3e-3."""
