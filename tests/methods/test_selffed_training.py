@@ -187,14 +187,15 @@ def test_the_loss_of_raw_pixels_equals_a_slow_loop() -> None:
     images = pictures(0)
     mask = mask_units(IMAGES, 7, 0.6, torch_generator(7, "mask"))
     predicted = net.reconstruct(images, mask).detach().double().numpy()
+    pixels = images.double().numpy()
     errors = []
     for image, row, column in mask.nonzero().tolist():
         total = 0.0
         for channel in range(3):
             for y in range(4 * row, 4 * row + 4):
                 for x in range(4 * column, 4 * column + 4):
-                    pixel = float(images[image, channel, y, x])
-                    total += (pixel - predicted[image, channel, y, x]) ** 2
+                    error = pixels[image, channel, y, x] - predicted[image, channel, y, x]
+                    total += error**2
         errors.append(total / (3 * 4 * 4))
     assert len(errors) == IMAGES * 30
     loss = float(losses.terms["loss_reconstruction"])
