@@ -198,7 +198,7 @@ def test_the_loss_of_raw_pixels_equals_a_slow_loop() -> None:
                     total += error**2
         errors.append(total / (3 * 4 * 4))
     assert len(errors) == IMAGES * 30
-    loss = float(losses.terms["loss_reconstruction"])
+    loss = losses.terms["loss_reconstruction"].item()
     assert loss == pytest.approx(sum(errors) / len(errors), rel=1e-5)
 
 

@@ -375,6 +375,10 @@ def test_recipes_differ_and_rotation_invariant_is_the_default() -> None:
         for name, recipe in VIEWS.items()
     }
     assert same(make(pictures(20), pictures(30, 1), settings), found["rotation_invariant"])
+    filtered = found.pop("filtered")
+    assert same(filtered, found["rotation_invariant"], "strong"), "its weak view alone differs"
+    assert not same(filtered, found["rotation_invariant"], "weak")
+    assert not same(filtered, found["rotation_invariant"], "labelled")
     for one, other in pairwise([*found.values(), found["rotation_invariant"]]):
         assert not any(same(one, other, name) for name in ("labelled", "weak", "strong"))
         assert same(one, other, "labels")

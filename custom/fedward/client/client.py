@@ -11,7 +11,7 @@ import numpy as np
 from fedward.client.admission import Admission
 from fedward.client.memory import OWN, site_models
 from fedward.client.queries import Queries
-from fedward.client.respondent import Respondent, other_job_needed
+from fedward.client.respondent import Respondent
 from fedward.client.site_data import DataSource
 from fedward.client.site_log import SiteLog
 from fedward.client.survey import SurveyClient, hashable
@@ -22,7 +22,7 @@ from fedward.methods.survey import Survey
 from fedward.model_state import State
 from fedward.nets.trainable import HEAD
 from fedward.protocol import wire, wire_checks
-from fedward.protocol.requests import DecryptRequest, Request, SurveyRequest, TaskRequest
+from fedward.protocol.requests import DecryptRequest, Request, TaskRequest
 from fedward.protocol.wire import Message
 from fedward.security.encryption import SiteKey
 from fedward.security.encryption_site import open_sum, seal
@@ -73,6 +73,8 @@ class Client(Respondent):
         device: where the site computes if its own file says ``auto``.
         observer: observes the training, if it runs in a single process.
     """
+
+    answers = (TaskRequest, DecryptRequest)
 
     def __init__(
         self,
@@ -137,10 +139,9 @@ class Client(Respondent):
 
     def _work(self, request: Request, message: Message, aborted: Aborted) -> Message:
         """Return the answer to a request that the site's policy admits."""
-        if isinstance(request, SurveyRequest):
-            raise other_job_needed(request)
         if isinstance(request, DecryptRequest):
             return self._decrypt(request, message.arrays)
+        assert isinstance(request, TaskRequest)
         self.source.require_same(request.run)
         self.source.record(request.run, described(self._networks.device))
         with threads_limited(self.data.threads):

@@ -1,6 +1,7 @@
 """What the client of a training and that of a survey have in common: how a request is answered."""
 
 import logging
+from typing import ClassVar
 
 from fedward.client.admission import Admission
 from fedward.client.site_data import DataSource
@@ -26,6 +27,9 @@ class Respondent:
         log: the site's log of requests and answers.
         admission: decides whether a request is answered.
     """
+
+    answers: ClassVar[tuple[type[Request], ...]]
+    """Kinds of requests that a job of this kind has; all others are refused."""
 
     def __init__(
         self,
@@ -63,6 +67,8 @@ class Respondent:
         """
         try:
             request = self.log.admit(message)
+            if not isinstance(request, self.answers):
+                raise _of_another_job(request)
             waiting_answer = self.admission.waiting_answer(request, message.arrays)
             if waiting_answer:
                 return waiting_answer
@@ -82,15 +88,11 @@ class Respondent:
         return Message(meta)
 
     def _work(self, request: Request, message: Message, aborted: Aborted) -> Message:
-        """Return the answer to a request that the site's policy admits.
-
-        Raises:
-            WireError: the request is not of this kind of job.
-        """
+        """Return the answer to a request of this kind of job that the site's policy admits."""
         raise NotImplementedError
 
 
-def other_job_needed(request: Request) -> WireError:
+def _of_another_job(request: Request) -> WireError:
     """Return the error for a survey in a job that trains, or a training in a survey."""
     return WireError(
         f"task {shown(request.task)}",

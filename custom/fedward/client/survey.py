@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedward.client.respondent import Respondent, other_job_needed
+from fedward.client.respondent import Respondent
 from fedward.client.site_data import DataSource
 from fedward.errors import WireError
 from fedward.evaluation.in_fives import (
@@ -47,17 +47,17 @@ _IMAGES_AT_ONCE = 1024
 class SurveyClient(Respondent):
     """Answers the request of a survey at one site."""
 
+    answers = (SurveyRequest,)
+
     def _work(self, request: Request, message: Message, aborted: Aborted) -> Message:
         """Return the answer to a request for a survey, checked as it may leave the site.
 
         Raises:
-            WireError: the request is of a training or carries a model, or the answer is not what
-                may leave.
+            WireError: the request carries a model, or the answer is not what may leave.
             PolicyError: counts of nearly the same images were reported before.
             DataError: the site's files cannot be used.
         """
-        if not isinstance(request, SurveyRequest):
-            raise other_job_needed(request)
+        assert isinstance(request, SurveyRequest)
         if message.arrays:
             raise WireError(
                 "request for a survey",

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
 
+import numpy as np
 import torch
 from PIL import Image
 from torch import Tensor, nn
@@ -147,7 +148,9 @@ class TrainedModel(nn.Module):
     def _check(self, images: object) -> None:
         """Raise ConfigError for images that :meth:`forward` does not accept."""
         found = ""
-        if not isinstance(images, Tensor):
+        if isinstance(images, np.ndarray):
+            found = f"ndarray {images.dtype} of {images.shape}"
+        elif not isinstance(images, Tensor):
             found = f"a {type(images).__name__}"
         elif images.shape[1:] != self.image_shape or not images.is_floating_point():
             found = f"{type(images).__name__} {images.dtype} of {tuple(images.shape)}"
