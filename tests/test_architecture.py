@@ -62,7 +62,7 @@ MAY_USE: dict[str, set[str]] = {
         "spreadsheet",
         "terminal",
     },
-    "jobs": {"config", "errors", "label_kinds", "paper_jobs", "registry", "yaml_text"},
+    "jobs": {"config", "errors", "label_kinds", "methods", "paper_jobs", "registry", "yaml_text"},
     "storage": {
         "config",
         "digests",
@@ -161,6 +161,7 @@ MAY_USE: dict[str, set[str]] = {
         "errors",
         "evaluation",
         "label_kinds",
+        "registry",
         "runs",
         "storage",
         "terminal",

@@ -60,11 +60,11 @@ def _columns(job: str) -> dict[str, dict[str, Any]]:
 
 def _values(experiment: Experiment) -> dict[str, Any]:
     """Return all settings, named as ``--set`` takes them."""
-    from fedward.methods import method_of
+    from fedward.methods import settings_of
 
     fields = experiment.model_dump(mode="json", exclude={"options"})
     values = dict(_flat(fields))
-    values |= method_of(experiment).settings.model_dump(mode="json")
+    values |= settings_of(experiment.method, experiment.options).model_dump(mode="json")
     return values
 
 
