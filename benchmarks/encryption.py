@@ -16,7 +16,7 @@ import time
 import numpy as np
 import torch
 
-from fedward.methods.aggregation import weighted_average
+from fedward.methods.averages import weighted_average
 from fedward.methods.workflow import ClientTask, Exchange
 from fedward.model_state import State
 from fedward.nets import build

@@ -9,9 +9,10 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
+from fedward.methods.aggregation import mean_of
 from fedward.methods.algorithm import Algorithm, ServerState
-from fedward.methods.fedavg import draw_participants, mean_of
 from fedward.methods.local import Batch, Losses, Objective, Phase, RoundInputs
+from fedward.methods.participants import draw_participants
 from fedward.methods.requirements import Feature, Requirements, Sends, TensorRules
 from fedward.methods.settings import Settings
 from fedward.methods.supervised import supervised_loss

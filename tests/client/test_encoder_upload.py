@@ -16,7 +16,7 @@ from fedward.client.memory import OWN, site_models
 from fedward.config import Experiment
 from fedward.lab.local import LocalTransport, run_local
 from fedward.methods import METHODS, method_of, settings_of
-from fedward.methods.aggregation import weighted_average
+from fedward.methods.averages import weighted_average
 from fedward.methods.selffed.algorithm import FINE_TUNE, PRETRAIN
 from fedward.methods.workflow import Exchange
 from fedward.protocol.transport import Deliver

@@ -15,17 +15,13 @@ from torch import Tensor
 from fedward.config import Experiment
 from fedward.errors import ConfigError
 from fedward.methods import METHODS, settings_of
-from fedward.methods.aggregation import (
-    aggregate,
-    capped_counts,
-    capped_weights,
-    trimmed_mean,
-    weighted_average,
-)
+from fedward.methods.aggregation import aggregate, mean_of
 from fedward.methods.algorithm import Algorithm
+from fedward.methods.averages import trimmed_mean, weighted_average
 from fedward.methods.distances import distance_weights, measure
-from fedward.methods.fedavg import FedAvg, mean_of
+from fedward.methods.fedavg import FedAvg
 from fedward.methods.settings import Settings
+from fedward.methods.weight_limits import capped_counts, capped_weights
 from fedward.methods.workflow import ClientUpdate
 
 grid = settings(deadline=None, max_examples=60)

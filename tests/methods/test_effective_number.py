@@ -10,18 +10,19 @@ from hypothesis import strategies as st
 
 from fedward.errors import ConfigError
 from fedward.methods import METHODS, settings_of
-from fedward.methods.aggregation import (
+from fedward.methods.aggregation import mean_of
+from fedward.methods.distances import distance_weights
+from fedward.methods.fedperl import FedPerl, FedPerlSettings
+from fedward.methods.rscfed import RSCFed, RSCFedSettings
+from fedward.methods.selffed import gain_recession_weights
+from fedward.methods.settings import Settings
+from fedward.methods.weight_limits import (
+    WeightLimits,
     capped_counts,
     capped_weights,
     effective_number,
     levelled_weights,
 )
-from fedward.methods.distances import distance_weights
-from fedward.methods.fedavg import mean_of
-from fedward.methods.fedperl import FedPerl, FedPerlSettings
-from fedward.methods.rscfed import RSCFed, RSCFedSettings
-from fedward.methods.selffed import gain_recession_weights
-from fedward.methods.settings import Settings
 from fedward.methods.workflow import ClientUpdate, Federation
 from tiny import tiny
 
@@ -184,6 +185,39 @@ def test_too_few_sites_have_no_weights_that_would_do():
 
 def update(site, value, labelled, unlabelled=0, steps=4):
     return ClientUpdate(site, {"w": torch.tensor([float(value)])}, labelled, unlabelled, steps)
+
+
+# --- both limits
+
+
+def test_both_limits_worked_by_hand():
+    """A cap of a half lowers 100 to 20; [20, 10, 10] are worth 8/3 sites, and 2.8 need more."""
+    capped = [20.0, 10.0, 10.0]
+    assert WeightLimits(0.5, 2.5).limited_counts([100.0, 10.0, 10.0]) == capped
+    # 1 - a = √((1/2.8 - 1/3) / (3/8 - 1/3)) = √(4/7)
+    scale = math.sqrt(4 / 7)
+    levelled = [scale * weight + (1 - scale) * 40 / 3 for weight in capped]
+    limits = WeightLimits(0.5, 2.8)
+    assert limits.limited_counts([100.0, 10.0, 10.0]) == pytest.approx(levelled, rel=1e-12)
+
+
+def test_a_weight_rounded_to_zero_gets_its_part_and_a_count_of_zero_gets_none():
+    limits = WeightLimits(0.5, 1.0)
+    weights, sizes = torch.tensor([[1.0, 0.0, 0.0], [5.0, 1.0, 3.0]], dtype=torch.float64)
+    assert limits.limited_weights(weights, sizes) == pytest.approx([0.5, 0.125, 0.375], rel=1e-10)
+    assert limits.limited_counts([1.0, 0.0, 0.0]) == [1.0, 0.0, 0.0]
+
+
+@grid
+@given(sizes=SIZES, distances=DISTANCES, share=st.floats(0.34, 1.0), least=st.floats(1.0, 3.0))
+def test_weights_of_every_kind_keep_to_both_limits(sizes, distances, share, least):
+    limits = WeightLimits(share, least)
+    n = torch.tensor(sizes, dtype=torch.float64)
+    d = torch.tensor(distances[: len(sizes)], dtype=torch.float64)
+    weights = distance_weights(n, d, 100.0)
+    for limited in (limits.limited_counts(sizes), limits.limited_weights(weights, n)):
+        assert max(shares(limited)) <= share * (1 + 1e-9)
+        assert effective_number(limited) >= least * (1 - 1e-9)
 
 
 def found_weights(aggregate, counts):

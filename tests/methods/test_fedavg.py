@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from fedward.errors import ConfigError
-from fedward.methods.aggregation import weighted_average
+from fedward.methods.averages import weighted_average
 from fedward.methods.class_weights import class_weights
 
 FLOATS = [torch.float16, torch.bfloat16, torch.float32, torch.float64]

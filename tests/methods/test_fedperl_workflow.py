@@ -12,9 +12,11 @@ from torch import Tensor
 from fedward.config import Experiment
 from fedward.errors import ConfigError
 from fedward.methods import METHODS, settings_of
+from fedward.methods.aggregation import mean_of
 from fedward.methods.fedal import ActiveSettings, FedAL
-from fedward.methods.fedavg import FedAvg, draw_participants, mean_of
+from fedward.methods.fedavg import FedAvg
 from fedward.methods.fedperl import FedPerl, FedPerlState, layer_moments, similarity, top_peers
+from fedward.methods.participants import draw_participants
 from fedward.methods.settings import Settings
 from fedward.methods.workflow import ClientUpdate, Exchange, Federation
 from fedward.model_state import State

@@ -7,7 +7,7 @@ import pytest
 import torch
 from grouped import FOUR, Server, assert_close, assert_same, model, moved, plain_mean, plain_weights
 
-from fedward.methods.aggregation import weighted_average
+from fedward.methods.averages import weighted_average
 from fedward.methods.distances import distance_weights, measure
 from fedward.methods.rscfed import RSCFed, RSCFedSettings
 from fedward.methods.workflow import ClientUpdate, Exchange

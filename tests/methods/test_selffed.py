@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from fedward.errors import ConfigError
 from fedward.methods import selffed
-from fedward.methods.aggregation import weighted_average
+from fedward.methods.averages import weighted_average
 from fedward.methods.selffed import (
     denormalise_units,
     enqueue,

@@ -14,8 +14,8 @@ from fedward.config import Experiment
 from fedward.errors import ConfigError
 from fedward.jobs import JOBS, simulated_sites
 from fedward.methods import METHODS, method_of, settings_of
-from fedward.methods.aggregation import weighted_average
-from fedward.methods.fedavg import draw_participants
+from fedward.methods.averages import weighted_average
+from fedward.methods.participants import draw_participants
 from fedward.methods.requirements import Feature
 from fedward.methods.schedule import scheduled_rate
 from fedward.methods.selffed import gain_recession_weights

@@ -14,7 +14,7 @@ from torch import Tensor
 from fedward.config import Experiment
 from fedward.errors import ConfigError, RunError
 from fedward.methods import settings_of
-from fedward.methods.aggregation import weighted_average
+from fedward.methods.averages import weighted_average
 from fedward.methods.distances import distance_weights, measure, model_distance
 from fedward.methods.workflow import ClientUpdate, Exchange
 

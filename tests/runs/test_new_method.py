@@ -15,9 +15,10 @@ from torch.nn import functional as F
 from fedward.errors import ConfigError, RunError
 from fedward.lab.local import run_local
 from fedward.methods import METHODS
+from fedward.methods.aggregation import mean_of
 from fedward.methods.algorithm import Algorithm, ServerState
-from fedward.methods.fedavg import draw_participants, mean_of
 from fedward.methods.local import Batch, Losses, Objective, Phase, RoundInputs
+from fedward.methods.participants import draw_participants
 from fedward.methods.requirements import Requirements, Sends, TensorRules
 from fedward.methods.settings import Settings
 from fedward.methods.workflow import ClientTask, Exchange, Federation, Rounds

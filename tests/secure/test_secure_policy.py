@@ -15,7 +15,7 @@ from fedward.errors import RunError
 from fedward.flare.jobs.configurations import experiment_in
 from fedward.flare.jobs.export import export_job
 from fedward.flare.jobs.submit import fetch, session, submit, wait
-from fedward.methods.aggregation import effective_number
+from fedward.methods.weight_limits import effective_number
 from fedward.security.policy import FILE
 from finished_run import finished_run
 from local_federation import HOSPITALS, LEAD, Federation

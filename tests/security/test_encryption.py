@@ -31,9 +31,9 @@ from fedward.flare.shareables import TASK, pack_request, unpack
 from fedward.lab.local import LocalTransport, run_local
 from fedward.lab.synthetic import SyntheticSites
 from fedward.methods import method_of
-from fedward.methods.aggregation import effective_number
-from fedward.methods.fedavg import mean_of as plain_mean
+from fedward.methods.aggregation import mean_of as plain_mean
 from fedward.methods.requirements import Requirements, TensorRules
+from fedward.methods.weight_limits import effective_number
 from fedward.methods.workflow import ClientTask, ClientUpdate, Exchange
 from fedward.protocol import wire, wire_checks
 from fedward.protocol.requests import DECRYPT

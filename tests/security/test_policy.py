@@ -17,7 +17,7 @@ from fedward.config import DataSpec, Experiment, SyntheticData
 from fedward.errors import ConfigError
 from fedward.jobs import JOBS, load_experiment
 from fedward.methods import METHODS, method_of
-from fedward.methods.fedavg import mean_of
+from fedward.methods.aggregation import mean_of
 from fedward.methods.steps import batch_sizes, step_count
 from fedward.methods.workflow import ClientUpdate
 from fedward.model_state import State

@@ -10,7 +10,7 @@ from torch import Tensor
 from broken_rules import refused_by_default
 from fedward.config import Experiment
 from fedward.lab.local import run_local
-from fedward.methods.aggregation import effective_number
+from fedward.methods.weight_limits import effective_number
 from fedward.storage.model_files import StoredState
 from hospital import hospital
 from run_files import rows

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from fedward.config import Experiment
 from fedward.lab.local import run_local
-from fedward.methods.aggregation import moving_average
+from fedward.methods.averages import moving_average
 from fedward.methods.settings import Settings
 from fedward.operation.audit_check import verify
 from fedward.server.run_status import progress

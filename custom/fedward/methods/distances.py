@@ -12,7 +12,8 @@ import torch
 from torch import Tensor
 
 from fedward.errors import ConfigError
-from fedward.methods.aggregation import capped_counts, weighted_average
+from fedward.methods.averages import weighted_average
+from fedward.methods.weight_limits import capped_counts
 from fedward.methods.workflow import ClientUpdate
 from fedward.model_state import State
 

@@ -8,12 +8,13 @@ from pydantic import Field
 from torch import Tensor
 
 from fedward.errors import RunError
-from fedward.methods.aggregation import aggregate, capped_weights, levelled_weights
+from fedward.methods.aggregation import aggregate
 from fedward.methods.algorithm import ServerState
 from fedward.methods.distances import distance_weights, measure
-from fedward.methods.fedavg import draw_participants
+from fedward.methods.participants import draw_participants
 from fedward.methods.requirements import Feature, Requirements, Sends, ServerNeeds
 from fedward.methods.settings import AllImages, Positive
+from fedward.methods.weight_limits import WeightLimits
 from fedward.methods.workflow import ClientTask, ClientUpdate, Exchange, Federation, Rounds
 from fedward.model_state import State
 
@@ -155,7 +156,7 @@ class Groups:
 
     Args:
         settings: the job's settings.
-        weighting: computes the weights of one mean, before they are capped and levelled; by default
+        weighting: computes the weights of one mean, before their limits; by default
             :func:`distance_weights`.
     """
 
@@ -241,8 +242,8 @@ class Groups:
         settings = self._settings
         sizes, distances = measure(updates, settings.distance_norm, settings.largest_share)
         weights = self._weighting(updates, sizes, distances)
-        capped = capped_weights(weights, sizes, settings.largest_share)
-        levelled = levelled_weights(capped.tolist(), sizes.tolist(), federation.effective_replies)
+        limits = WeightLimits(settings.largest_share, federation.effective_replies)
+        limited = limits.limited_weights(weights, sizes)
         federation.record(
             "groups",
             {
@@ -250,11 +251,11 @@ class Groups:
                 "part": part,
                 "group": group,
                 "sites": [update.site for update in updates],
-                "weights": levelled,
+                "weights": limited,
                 "distances": distances.tolist(),
             },
         )
-        return aggregate([update.state for update in updates], levelled, settings)
+        return aggregate([update.state for update in updates], limited, settings)
 
     def _weights_by_distance(
         self, updates: Sequence[ClientUpdate], sizes: Tensor, distances: Tensor

@@ -2,8 +2,9 @@
 
 from collections.abc import Sequence
 
+from fedward.methods.aggregation import steps_taken
 from fedward.methods.algorithm import Algorithm, ServerState
-from fedward.methods.fedavg import federated_averaging, steps_taken
+from fedward.methods.fedavg import federated_averaging
 from fedward.methods.fixmatch import FixMatchObjective, FixMatchSettings
 from fedward.methods.local import Phase
 from fedward.methods.requirements import SUPPORTED, Feature, Requirements, Sends

@@ -99,7 +99,7 @@ class Federation:
     effective_replies: float = 1.0
     """Effective number of replies that each average must be worth.
 
-    It is the last argument of :func:`~fedward.methods.aggregation.levelled_weights`."""
+    See :attr:`fedward.methods.weight_limits.WeightLimits.effective_replies`."""
     parameters: Collection[str] = ()
     """Names of the parameters, which a server's optimiser steps. Other tensors are averaged."""
 

@@ -15,9 +15,9 @@ import numpy as np
 from fedward.config import Experiment
 from fedward.digests import arrays_digest
 from fedward.errors import RunError, WireError
-from fedward.methods.aggregation import effective_number
 from fedward.methods.algorithm import Algorithm
 from fedward.methods.requirements import Requirements
+from fedward.methods.weight_limits import effective_number
 from fedward.protocol import wire, wire_checks
 from fedward.protocol.messages import Answer, ErrorAnswer
 from fedward.protocol.requests import DECRYPT, DecryptRequest

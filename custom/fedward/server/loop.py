@@ -16,8 +16,8 @@ from fedward.client.site_data import SyntheticSource
 from fedward.config import Experiment
 from fedward.console.listener import Listener, Start
 from fedward.errors import ConfigError, RunError
-from fedward.methods.aggregation import moving_average
 from fedward.methods.algorithm import Algorithm, evaluation_turn
+from fedward.methods.averages import moving_average
 from fedward.methods.survey import Survey
 from fedward.methods.workflow import ClientUpdate, Exchange, Rounds
 from fedward.model_state import State

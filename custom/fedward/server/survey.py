@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from fedward.console.listener import Listener, Start
 from fedward.errors import RunError
-from fedward.methods.fedavg import draw_participants
+from fedward.methods.participants import draw_participants
 from fedward.methods.survey import Survey
 from fedward.protocol import wire_checks
 from fedward.protocol.messages import SurveyAnswer

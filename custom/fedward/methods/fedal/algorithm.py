@@ -6,12 +6,13 @@ Deng et al., arXiv 2406.11310, Alg. 1.
 from collections.abc import Sequence
 from typing import Any
 
+from fedward.methods.aggregation import mean_of
 from fedward.methods.algorithm import Algorithm, ServerState
 from fedward.methods.auxiliary import HEADS, SupervisedWithHeads, add_heads
 from fedward.methods.evidential import Evidential, annealing
 from fedward.methods.fedal.queries import ActiveLearning, ActiveSettings
-from fedward.methods.fedavg import draw_participants, mean_of
 from fedward.methods.local import Objective, Phase
+from fedward.methods.participants import draw_participants
 from fedward.methods.requirements import SUPPORTED, Feature, Requirements, Sends, TensorRules
 from fedward.methods.schedule import rate_of_round
 from fedward.methods.server_optimizer import advance

@@ -7,8 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from fedward.methods.aggregation import mean_of, steps_taken
 from fedward.methods.algorithm import Algorithm, ServerState
-from fedward.methods.fedavg import draw_participants, mean_of, steps_taken
 from fedward.methods.fedperl.peers import anonymise, random_peers, top_peers
 from fedward.methods.fedperl.policies import (
     gated_similarity_policy,
@@ -19,6 +19,7 @@ from fedward.methods.fedperl.pseudo_labels import FedPerlObjective
 from fedward.methods.fedperl.settings import FedPerlSettings
 from fedward.methods.fedperl.similarity import layer_moments, similarity
 from fedward.methods.local import Phase
+from fedward.methods.participants import draw_participants
 from fedward.methods.requirements import SUPPORTED, Feature, Requirements, Sends, ServerNeeds
 from fedward.methods.schedule import rate_of_round
 from fedward.methods.server_optimizer import advance

@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 
 from fedward.errors import ConfigError
-from fedward.methods.aggregation import require_keys, weighted_average
+from fedward.methods.averages import weighted_average
+from fedward.methods.model_checks import require_keys
 from fedward.model_state import State
 
 

@@ -4,11 +4,12 @@ from collections.abc import Sequence
 
 from pydantic import Field
 
+from fedward.methods.aggregation import mean_of
 from fedward.methods.algorithm import Algorithm, ServerState
-from fedward.methods.fedavg import draw_participants, mean_of
 from fedward.methods.local import Phase
 from fedward.methods.oneshot.discriminant import discriminant
 from fedward.methods.oneshot.moments import NAME, Measured, add_moments, unpacked
+from fedward.methods.participants import draw_participants
 from fedward.methods.requirements import Feature, Requirements, Sends
 from fedward.methods.settings import AllImages, StepSize
 from fedward.methods.workflow import ClientTask, Exchange, Federation, Rounds

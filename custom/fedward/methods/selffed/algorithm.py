@@ -10,15 +10,11 @@ import torch
 from torch import Tensor, nn
 
 from fedward.errors import RunError
-from fedward.methods.aggregation import (
-    capped_counts,
-    capped_weights,
-    levelled_weights,
-    weighted_average,
-)
+from fedward.methods.aggregation import mean_of
 from fedward.methods.algorithm import Algorithm, ServerState
-from fedward.methods.fedavg import draw_participants, mean_of
+from fedward.methods.averages import weighted_average
 from fedward.methods.local import Phase
+from fedward.methods.participants import draw_participants
 from fedward.methods.requirements import (
     Feature,
     Requirements,
@@ -39,6 +35,7 @@ from fedward.methods.selffed.objectives import (
 from fedward.methods.selffed.participation import gain_recession_weights
 from fedward.methods.selffed.settings import SelfFedSettings
 from fedward.methods.supervised import Supervised
+from fedward.methods.weight_limits import WeightLimits, capped_counts
 from fedward.methods.workflow import ClientTask, ClientUpdate, Exchange, Federation, Rounds
 from fedward.model_state import State
 from fedward.seeds import torch_generator
@@ -203,9 +200,9 @@ class SelfFed(Algorithm[SelfFedState]):
         """Return the mean of the replies by labelled images and participations, and count these.
 
         ``W = Σ_k w_k W_k`` with ``w_k`` of :func:`gain_recession_weights`; or, where updates are
-        weighted, ``W <- W + Σ_k (n_k / n) β^F_k (W_k - W)``. In the latter the weights of the
-        replies are capped and levelled by themselves: the part of ``W`` is known to all sites, and
-        hides no reply.
+        weighted, ``W <- W + Σ_k (n_k / n) β^F_k (W_k - W)``. In the latter the limits are those
+        of the replies' weights among themselves: the part of ``W`` is known to all sites, and hides
+        no reply.
 
         Args:
             state: the server's; participations are counted in it.
@@ -220,14 +217,15 @@ class SelfFed(Algorithm[SelfFedState]):
             state.participations[update.site] = times + 1
         n = torch.tensor(counts, dtype=torch.float64)  # (K,)
         f = torch.tensor(participations, dtype=torch.float64)  # (K,)
+        limits = WeightLimits(settings.largest_share, least)
         if settings.aggregation == "normalised":
             weights = gain_recession_weights(n, f, settings.beta)
-            capped = capped_weights(weights, n, settings.largest_share)
-            return weighted_average(models, levelled_weights(capped.tolist(), counts, least))
-        shares = capped_weights(n / n.sum() * settings.beta**f, n, settings.largest_share)
+            return weighted_average(models, limits.limited_weights(weights, n))
+        shares = n / n.sum() * settings.beta**f
+        # The limits keep the sum of the shares, so that this share does not depend on them.
         share_of_the_model = max(1 - float(shares.sum()), 0.0)
-        levelled_shares = levelled_weights(shares.tolist(), counts, least)
-        return weighted_average([state.model, *models], [share_of_the_model, *levelled_shares])
+        limited_shares = limits.limited_weights(shares, n)
+        return weighted_average([state.model, *models], [share_of_the_model, *limited_shares])
 
     def contrast(self, state: SelfFedState, federation: Federation) -> None:
         """Train the model on the server's own images, where the method uses them."""
