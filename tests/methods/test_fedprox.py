@@ -1,5 +1,7 @@
 """FedProx: the proximal term, its objective, and its equality to federated averaging without it."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from grouped import Server, assert_same
@@ -10,8 +12,10 @@ from torch import Tensor, nn
 
 from fedward.lab.local import run_local
 from fedward.methods import METHODS, settings_of
-from fedward.methods.fedprox import FedProx, FedProxSettings, ProximalSupervised, proximal
+from fedward.methods.fedprox import FedProx, FedProxSettings
+from fedward.methods.fixmatch import FixMatchObjective, FixMatchSettings, fixmatch
 from fedward.methods.local import Batch, RoundInputs
+from fedward.methods.proximal import Proximal, proximal
 from fedward.methods.supervised import Supervised
 from fedward.storage.model_files import StoredState
 from tiny import tiny
@@ -106,7 +110,7 @@ def shift(net: nn.Module) -> None:
 def test_the_terms_are_cross_entropy_and_squared_distance(weight: float) -> None:
     net = make_net()
     twin = make_net()
-    objective = ProximalSupervised(weight)
+    objective = Proximal(Supervised(), weight)
     phase = Stepping(objective, net, INPUTS)
     shift(net)
     shift(twin)
@@ -129,7 +133,7 @@ def test_the_terms_are_cross_entropy_and_squared_distance(weight: float) -> None
 
 def test_the_anchor_is_where_it_began_not_where_the_net_went() -> None:
     net = make_net()
-    objective = ProximalSupervised(1.0)
+    objective = Proximal(Supervised(), 1.0)
     phase = Stepping(objective, net, INPUTS)
     values = []
     for _ in range(3):
@@ -142,7 +146,7 @@ def test_the_anchor_is_where_it_began_not_where_the_net_went() -> None:
 
 def test_buffers_are_not_held_back() -> None:
     net = make_net()
-    objective = ProximalSupervised(1.0)
+    objective = Proximal(Supervised(), 1.0)
     phase = Stepping(objective, net, INPUTS)
     for buffer in net.buffers():
         buffer.add_(5)
@@ -160,6 +164,74 @@ def test_the_method_passes_its_weight_on() -> None:
     term = stepping.losses(make_batch()).terms["loss_proximal"]
     torch.testing.assert_close(term, 2.5 * proximal(list(net.parameters()), anchors))
     assert FedProxSettings().proximal_weight == 0.01
+
+
+# --- the term beside FixMatch
+
+
+def semi_supervised(labelled: bool = True) -> Batch:
+    """Return a batch with unlabelled images, of which some are kept at a threshold of 0.4."""
+    draw = torch.Generator().manual_seed(2)
+    weak, strong = (torch.rand(6, 3, 2, 2, generator=draw) for _ in range(2))
+    known = make_batch() if labelled else Batch()
+    return replace(known, weak=weak, strong=strong)
+
+
+def test_fixmatch_and_its_distance_from_the_start_are_added() -> None:
+    net = make_net()
+    twin = make_net()
+    settings = FixMatchSettings(threshold=0.4, proximal_weight=3.0)
+    held = Stepping(fixmatch(settings), net, INPUTS)
+    free = Stepping(FixMatchObjective(settings), twin, INPUTS)
+    shift(net)
+    shift(twin)
+    losses = held.losses(semi_supervised())
+    alone = free.losses(semi_supervised())
+    assert set(losses.terms) == {*alone.terms, "loss_proximal"}
+    for name, term in alone.terms.items():
+        assert torch.equal(losses.terms[name], term)
+    assert torch.equal(losses.logs["kept"], alone.logs["kept"])
+    assert 0 < alone.logs["kept"] < 1
+    parameters = list(net.parameters())
+    gradients = torch.autograd.grad(torch.stack(list(losses.terms.values())).sum(), parameters)
+    expected = torch.autograd.grad(
+        torch.stack(list(alone.terms.values())).sum(), list(twin.parameters())
+    )
+    for index, (a, b) in enumerate(zip(gradients, expected, strict=True)):
+        torch.testing.assert_close(a, b + 3.0 * 0.1 * (index + 1), rtol=1e-4, atol=1e-5)
+
+
+def test_the_inner_objective_keeps_its_state_and_memory() -> None:
+    settings = FixMatchSettings(threshold=0.4, pseudo_labels="balanced")
+    inputs = RoundInputs(torch.ones(CLASSES), class_counts=torch.tensor([5, 1, 2]))
+    held = Stepping(Proximal(FixMatchObjective(settings), 1.0), make_net(), inputs)
+    free = Stepping(FixMatchObjective(settings), make_net(), inputs)
+    for phase in (held, free):
+        phase.losses(semi_supervised())
+        phase.follow()
+    (role,) = free.memory
+    assert set(held.memory) == {role}
+    for name, value in free.memory[role].items():
+        assert torch.equal(held.memory[role][name], value)
+
+
+def test_where_nothing_is_learned_the_term_alone_takes_no_step() -> None:
+    objective = fixmatch(FixMatchSettings(threshold=1.0, proximal_weight=3.0))
+    phase = Stepping(objective, make_net(), INPUTS)
+    shift(phase.net)
+    assert not phase.losses(semi_supervised(labelled=False)).learns
+    assert phase.losses(Batch()).terms == {}
+
+
+@pytest.mark.parametrize("method", ["ssfl", "fedperl"])
+def test_only_a_job_with_the_term_reports_it(method: str) -> None:
+    """Its weight counts in the rule of a site's policy on what a step may take back."""
+    for weight, names in ((0.0, set()), (0.5, {"loss_proximal"})):
+        algorithm = METHODS[method](settings_of(method, {"proximal_weight": weight}))
+        assert algorithm.requirements.sends.losses & {"loss_proximal"} == names
+        assert algorithm.settings.pull == weight
+        (phase,) = algorithm.phases("train", 1, 5)
+        assert isinstance(phase.objective, Proximal) == bool(weight)
 
 
 # --- the whole method

@@ -8,6 +8,7 @@ Its equations, and other ways to make pseudo-labels, are in :mod:`fedward.method
 """
 
 from collections.abc import Mapping
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -22,15 +23,36 @@ from fedward.methods.local import (
     strong_pass,
 )
 from fedward.methods.outputs import SIGMOID, SOFTMAX, Outputs
+from fedward.methods.proximal import LOSS, held_back
 from fedward.methods.pseudo_labels import Labeller, PerClass, PseudoLabels, Statistics, labeller_of
 from fedward.methods.pseudo_labels.labeller import pseudo_label, pseudo_label_loss
 from fedward.methods.pseudo_labels.settings import FixMatchSettings
 from fedward.methods.supervised import Supervised
 
-__all__ = ["FixMatchObjective", "FixMatchSettings", "pseudo_label", "pseudo_label_loss"]
+__all__ = [
+    "FixMatchObjective",
+    "FixMatchSettings",
+    "fixmatch",
+    "fixmatch_losses",
+    "pseudo_label",
+    "pseudo_label_loss",
+]
 
 NO_STATISTICS: Statistics = {}
 """The statistics of a labeller that keeps none."""
+
+
+def fixmatch(settings: FixMatchSettings) -> Objective[Any]:
+    """Return FixMatch with the proximal term that the settings ask for."""
+    return held_back(FixMatchObjective(settings), settings.proximal_weight)
+
+
+def fixmatch_losses(settings: FixMatchSettings) -> frozenset[str]:
+    """Return the names of the loss terms of :func:`fixmatch`."""
+    names = {"loss_supervised", "loss_pseudo"}
+    if settings.proximal_weight:
+        names.add(LOSS)
+    return frozenset(names)
 
 
 class FixMatchObjective(Objective[Statistics]):
@@ -44,7 +66,7 @@ class FixMatchObjective(Objective[Statistics]):
 
     def __init__(self, settings: FixMatchSettings) -> None:
         self.settings = settings
-        self.labeller = labeller_of(settings.pseudo_labels, settings.threshold)
+        self.labeller = labeller_of(settings)
         self._labellers: dict[Outputs, Labeller] = {
             SOFTMAX: self.labeller,
             SIGMOID: PerClass(settings.threshold),

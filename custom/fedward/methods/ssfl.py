@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from fedward.methods.aggregation import steps_taken
 from fedward.methods.algorithm import Algorithm, ServerState
 from fedward.methods.fedavg import federated_averaging
-from fedward.methods.fixmatch import FixMatchObjective, FixMatchSettings
+from fedward.methods.fixmatch import FixMatchSettings, fixmatch, fixmatch_losses
 from fedward.methods.local import Phase
 from fedward.methods.requirements import SUPPORTED, Feature, Requirements, Sends
 from fedward.methods.schedule import rate_of_round
@@ -26,9 +26,7 @@ class SSFL(Algorithm[ServerState]):
         self.settings = settings
         self.weight = steps_taken
         self.requirements = Requirements(
-            sends=Sends(
-                losses=frozenset({"loss_supervised", "loss_pseudo"}), logs=frozenset({"kept"})
-            ),
+            sends=Sends(losses=fixmatch_losses(settings), logs=frozenset({"kept"})),
             unsupported={
                 Feature.SERVER_OPTIMIZER: SUPPORTED,
                 Feature.SEVERAL_LABELS: settings.one_label,
@@ -36,9 +34,9 @@ class SSFL(Algorithm[ServerState]):
         )
 
     def phases(self, task: str, round_: int, labelled: int) -> Sequence[Phase]:
-        """Return FixMatch."""
+        """Return FixMatch, with a proximal term where the settings ask for it."""
         rate = rate_of_round(self.settings.learning_rate, round_, self.settings)
-        return [Phase(FixMatchObjective(self.settings), rate)]
+        return [Phase(fixmatch(self.settings), rate)]
 
     def rounds(self, state: ServerState, federation: Federation) -> Rounds:
         """Average, as FedAvg does."""

@@ -18,8 +18,10 @@ from fedward.methods.fedperl.policies import (
 from fedward.methods.fedperl.pseudo_labels import FedPerlObjective
 from fedward.methods.fedperl.settings import FedPerlSettings
 from fedward.methods.fedperl.similarity import layer_moments, similarity
+from fedward.methods.fixmatch import fixmatch_losses
 from fedward.methods.local import Phase
 from fedward.methods.participants import draw_participants
+from fedward.methods.proximal import held_back
 from fedward.methods.requirements import SUPPORTED, Feature, Requirements, Sends, ServerNeeds
 from fedward.methods.schedule import rate_of_round
 from fedward.methods.server_optimizer import advance
@@ -87,7 +89,7 @@ class FedPerl(Algorithm[FedPerlState]):
             largest_number_sent = min(1, settings.committee)
         self.requirements = Requirements(
             sends=Sends(
-                losses=frozenset({"loss_supervised", "loss_pseudo", "loss_consistency"}),
+                losses=fixmatch_losses(settings) | {"loss_consistency"},
                 logs=frozenset({"kept"}),
                 records=frozenset({"peers"}),
             ),
@@ -109,7 +111,8 @@ class FedPerl(Algorithm[FedPerlState]):
     def phases(self, task: str, round_: int, labelled: int) -> Sequence[Phase]:
         """Return one phase of FixMatch together with the peers."""
         rate = rate_of_round(self.settings.learning_rate, round_, self.settings)
-        return [Phase(FedPerlObjective(self.settings), rate)]
+        objective = held_back(FedPerlObjective(self.settings), self.settings.proximal_weight)
+        return [Phase(objective, rate)]
 
     def rounds(self, state: FedPerlState, federation: Federation) -> Rounds:
         """Run the rounds of Bdair et al., MELBA 2022, Algorithm 1."""

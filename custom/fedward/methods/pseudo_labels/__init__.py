@@ -5,17 +5,20 @@ from fedward.methods.pseudo_labels.balanced import Balanced
 from fedward.methods.pseudo_labels.freematch import FreeMatch
 from fedward.methods.pseudo_labels.labeller import Fixed, Labeller, PseudoLabels, Statistics
 from fedward.methods.pseudo_labels.per_class import PerClass
-from fedward.methods.pseudo_labels.settings import LabellerName
+from fedward.methods.pseudo_labels.settings import FixMatchSettings, LabellerName
+from fedward.methods.pseudo_labels.soft import Soft
 
 __all__ = ["Labeller", "LabellerName", "PerClass", "PseudoLabels", "Statistics", "labeller_of"]
 
 
-def labeller_of(name: LabellerName, threshold: float) -> Labeller:
-    """Return the labeller of a name; ``threshold`` is τ, which FreeMatch does not use."""
-    if name == "fixed":
-        return Fixed(threshold)
-    if name == "freematch":
+def labeller_of(settings: FixMatchSettings) -> Labeller:
+    """Return the labeller that the settings name; FreeMatch does not use their threshold τ."""
+    if settings.pseudo_labels == "fixed":
+        return Fixed(settings.threshold)
+    if settings.pseudo_labels == "freematch":
         return FreeMatch()
-    if name == "aligned":
-        return Aligned(threshold)
-    return Balanced(threshold)
+    if settings.pseudo_labels == "aligned":
+        return Aligned(settings.threshold)
+    if settings.pseudo_labels == "soft":
+        return Soft(settings.threshold, settings.temperature)
+    return Balanced(settings.threshold)

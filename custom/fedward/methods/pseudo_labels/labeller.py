@@ -33,6 +33,8 @@ class PseudoLabels:
     """Bool, in the shape of ``labels``: whether the loss sees the label."""
     statistics: Statistics = field(default_factory=dict)
     """The statistics after this batch, under the names that :meth:`Labeller.init` gave."""
+    targets: Tensor | None = None
+    """(N, K) probabilities that the loss is taken against; None: against ``labels``."""
 
 
 class Labeller(Protocol):

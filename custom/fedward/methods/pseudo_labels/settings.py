@@ -5,9 +5,9 @@ from typing import Literal, TypeAlias
 
 from pydantic import Field
 
-from fedward.methods.settings import Settings, Share, changed
+from fedward.methods.settings import Positive, Settings, Share, changed
 
-LabellerName: TypeAlias = Literal["fixed", "freematch", "aligned", "balanced"]
+LabellerName: TypeAlias = Literal["fixed", "freematch", "aligned", "balanced", "soft"]
 
 
 class FixMatchSettings(Settings):
@@ -19,14 +19,25 @@ class FixMatchSettings(Settings):
     pseudo_labels: LabellerName = "fixed"
     """How pseudo-labels are made: with this threshold for all classes; with thresholds that follow
     the network's confidence (``freematch``, which has no τ); from predictions that are aligned to
-    the site's labels (``aligned``); or with thresholds around τ that follow the site's numbers of
-    labels of each class (``balanced``, as in CBAFed)."""
+    the site's labels (``aligned``); with thresholds around τ that follow the site's numbers of
+    labels of each class (``balanced``, as in CBAFed); or as sharpened probabilities (``soft``, as
+    in UDA)."""
+    temperature: Positive = 0.4
+    """Temperature of ``pseudo_labels=soft``; below 1 it sharpens. UDA: 0.4."""
     unlabelled_weight: float = Field(0.5, ge=0.0)
     """β: weight of the pseudo-label loss; 0 is supervised training. Paper: 0.5."""
     pseudo_label_mean: Literal["kept", "all"] = "kept"
     """What the pseudo-label loss is averaged over. ``kept``: the images whose labels are kept, as
     in FedPerl's code, so that a single one has all the weight. ``all``: all unlabelled images of
     the batch, as in FixMatch."""
+    proximal_weight: float = Field(0.0, ge=0.0)
+    """μ, weight of FedProx's proximal term; 0: none. FedPerl's code: 0.01 where it is switched
+    on."""
+
+    @property
+    def pull(self) -> float:
+        """μ; see :attr:`fedward.methods.settings.Settings.pull`."""
+        return self.proximal_weight
 
     @property
     def loss_weights(self) -> Mapping[str, float]:
