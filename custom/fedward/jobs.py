@@ -112,6 +112,18 @@ It is above the gradients of the shipped jobs, whose training it does not change
 _TEACHER = {"unlabelled_learning_rate": 1.4e-3, "unlabelled_weight": 1.0}
 """Settings of sites without labels in the jobs with a mean teacher."""
 
+_PROXIMAL: dict[str, Any] = {"proximal_weight": 0.01}
+"""FedProx's term beside FixMatch, with the weight of FedPerl's code."""
+
+_UDA: dict[str, Any] = {
+    "pseudo_labels": "soft",
+    "threshold": 0.8,
+    "temperature": 0.4,
+    "unlabelled_weight": 1.0,
+    "pseudo_label_mean": "all",
+}
+"""UDA as its paper has it for CIFAR-10. FedPerl quotes results of UDA and names no value."""
+
 JOBS: dict[str, Callable[[], Experiment]] = {
     "fedperl": partial(_synthetic, "fedperl", warm_up=3),
     # As in fedperl, a site trains 40 steps a round, each of 16 labelled images, and of a weak and a
@@ -125,6 +137,16 @@ JOBS: dict[str, Callable[[], Experiment]] = {
     "fedavg_full": partial(
         _synthetic, "fedavg", rounds=16, labelled=1.0, batch=32, images_per_round=1280
     ),
+    # Baselines of FedPerl's Table 1 besides ssfl: UDA at the sites, and FedProx's term with either.
+    "fedprox_fixmatch": partial(_synthetic, "ssfl", **_PROXIMAL),
+    "uda": partial(_synthetic, "ssfl", **_UDA),
+    "fedprox_uda": partial(_synthetic, "ssfl", **_UDA, **_PROXIMAL),
+    # Each site alone, and nothing but metrics leaves it.
+    "local_lower": partial(_synthetic, "alone"),
+    "local_upper": partial(
+        _synthetic, "alone", rounds=16, labelled=1.0, batch=32, images_per_round=1280
+    ),
+    "local_fixmatch": partial(_synthetic, "alone", learns_from="all_images"),
     "isofed": partial(_isolated, "isofed", **_TEACHER),
     "rscfed": partial(_isolated, "rscfed", **_TEACHER),
     "mt_wfedavg": partial(_isolated, "mt_wfedavg", **_TEACHER),

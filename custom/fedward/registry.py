@@ -186,6 +186,7 @@ _METHODS = {
     "fedavg": "fedavg:FedAvg",
     "ssfl": "ssfl:SSFL",
     "fedperl": "fedperl:FedPerl",
+    "alone": "alone:Alone",
     "wfedavg": "wfedavg:WFedAvg",
     "fedprox": "fedprox:FedProx",
     "mt_wfedavg": "mt_wfedavg:MTWFedAvg",

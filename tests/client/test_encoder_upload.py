@@ -243,7 +243,7 @@ def test_files_and_report_say_that_the_classifier_is_untrained(run: Path) -> Non
 
 
 def test_by_default_and_in_all_other_methods_nothing_stays() -> None:
-    for method in METHODS:
+    for method in set(METHODS) - {"alone"}:
         assert method_of(tiny(method)).requirements.tensors.private == ()
         if method != "selffed":
             assert method_of(tiny(method)).requirements.tensors.withheld("train") == ()

@@ -54,3 +54,15 @@ def assert_same_run(flare: Path, local: Path) -> None:
             for folder in (flare, local)
         ]
         assert rows[0] == rows[1]
+
+
+def assert_same_memory(flare: Path, local: Path) -> None:
+    """Compare the newest models that a site keeps for itself, in its folders of both runs."""
+    newest = []
+    for folder in (flare, local):
+        files = sorted(folder.glob("memory/*/*.safetensors"), key=lambda file: file.name)
+        newest.append(load_file(files[-1]))
+    theirs, ours = newest
+    assert list(ours) == list(theirs)
+    for key in ours:
+        torch.testing.assert_close(theirs[key], ours[key], rtol=0, atol=1e-6, msg=key)

@@ -7,7 +7,7 @@ another package.
 import json
 
 import pytest
-from simulator import SITES, assert_same_run, start
+from simulator import SITES, assert_same_memory, assert_same_run, start
 
 from fedward.config import SyntheticData
 from fedward.flare.jobs.export import export_job
@@ -29,14 +29,20 @@ pytestmark = [pytest.mark.simulator, pytest.mark.slow, pytest.mark.usefixtures("
         ("fedavg", 3),
         ("rscfed", 3),
         ("fedal", 3),
+        ("ssfl", 3),
+        ("alone", 3),
     ],
 )
 def test_the_simulator_equals_the_in_process_engine(tmp_path, method, threads):
     server = {"server_optimizer": "momentum", "server_momentum": 0.5, "average_decay": 0.5}
     # What sites keep needs a process that remembers.
     # In the second phase the server contrasts, and the sites that take part change.
-    selffed = {"upload": "encoder", "participants": 2, "predicted_pixels": "raw"}
-    options = {"selffed": selffed, "fedavg": server}.get(method, {})
+    options = {
+        "selffed": {"upload": "encoder", "participants": 2, "predicted_pixels": "raw"},
+        "alone": {"learns_from": "all_images", "participants": None},
+        "fedavg": server,
+        "ssfl": {"pseudo_labels": "soft", "temperature": 0.4, "proximal_weight": 0.01},
+    }.get(method, {})
     synthetic = SyntheticData(images=40, labelled=0.5, isolated=method == "rscfed")
     dtype = "float16" if method == "fedperl" else "float32"
     experiment = tiny(method, synthetic=synthetic, options=options, update_dtype=dtype)
@@ -46,6 +52,9 @@ def test_the_simulator_equals_the_in_process_engine(tmp_path, method, threads):
     assert process.wait() == 0
     results = tmp_path / "workspace" / "server" / "simulate_job"
     assert_same_run(results / "fedward", local)
+    if method == "alone":
+        for site in SITES:
+            assert_same_memory(tmp_path / "workspace" / site / "fedward", local / "sites" / site)
     assert json.loads((results / "fedward" / "run.json").read_text())["engine"] == "flare"
     # With fewer threads, a site's process may end before FLARE has sent its scalars.
     if threads == len(SITES):

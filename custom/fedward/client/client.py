@@ -267,7 +267,7 @@ class Client(Respondent):
                 "tensors are used",
                 self.name,
                 round_,
-                ", ".join(name.rstrip(".") for name in private),
+                ", ".join(name.rstrip(".") or "model" for name in private),
             )
         return kept_models.get(OWN, {})
 

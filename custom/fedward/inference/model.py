@@ -257,6 +257,9 @@ def _require_usable(folder: Path, file: Path, info: RunInfo) -> None:
     elif info.untrained:
         found = "one that only pre-trained: no round trained its classifier"
         remedy = "Fine-tune it with --init."
+    elif info.models_stay_at_sites:
+        found = "one in which each site trained alone and kept its model"
+        remedy = "Name another run."
     elif info.private:
         found = "one in which each site kept its own classifier, so that no model is whole"
         remedy = "Let classifiers travel (SelfFed: upload=model), or name another run."

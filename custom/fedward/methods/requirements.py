@@ -17,6 +17,9 @@ COMMON_LOGS = frozenset({"loss", "seconds"})
 """Numbers that every site reports of its training: the mean total loss, and the duration."""
 _NAME = re.compile(r"[a-z][a-z0-9_]*")
 
+EVERY_TENSOR = ""
+"""The prefix of every tensor's name, for :class:`TensorRules`."""
+
 ServerImages: TypeAlias = Literal["validation", "training", "pictures"]
 """A use of the server's own images: :attr:`Federation.validate`, ``learn`` or ``show``."""
 
@@ -123,6 +126,11 @@ class TensorRules:
     """
     per_class: tuple[str, ...] = ()
     """Prefixes of added tensors whose rows belong to classes, as those of a classifier do."""
+
+    @property
+    def none_travels(self) -> bool:
+        """Whether sites keep all that they train, so that the server's model never changes."""
+        return EVERY_TENSOR in self.private
 
     def withheld(self, task: str) -> tuple[str, ...]:
         """Return prefixes of tensors that do not go up after a task: the server keeps its own."""

@@ -96,6 +96,11 @@ def kept_at_sites(run: Run) -> str | None:
     """Return sentences on the tensors that each site trained for itself; None without any."""
     if not run.info.private or run.info.untrained:
         return None
+    if run.info.models_stay_at_sites:
+        return (
+            "Each site trained a model of its own and kept it: all numbers are of the sites' own "
+            "models. model.safetensors and best.safetensors are the model before training."
+        )
     parts = network_parts(run.info.private)
     return (
         f"Each site trained a {parts} of its own and kept it: all numbers are of the common model "

@@ -45,5 +45,8 @@ def nothing_to_judge(untrained: Sequence[str]) -> str | None:
 
 
 def network_parts(prefixes: Sequence[str]) -> str:
-    """Return prefixes of tensors, such as ``head.``, as names of a network's parts."""
-    return ", ".join(prefix.rstrip(".") for prefix in prefixes)
+    """Return prefixes of tensors, such as ``head.``, as names of a network's parts.
+
+    The prefix of every tensor, which is empty, stands for the whole model.
+    """
+    return ", ".join(prefix.rstrip(".") or "model" for prefix in prefixes)

@@ -354,7 +354,8 @@ class _Loop:
         run.save_global("model", state.evaluated, {"round": state.round})
         run.models.clear()
         last_model = wire.model_digest(wire.flatten("model", state.evaluated))
-        if last_model == run.first_model:
+        unchanged = last_model == run.first_model
+        if unchanged and not self._algorithm.requirements.tensors.none_travels:
             raise RunError(
                 f"run {run.path}",
                 f"See in rounds.jsonl why; {_FIX_SITES}, and start a new run in another folder.",

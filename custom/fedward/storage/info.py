@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal, TypeAlias
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from fedward.errors import RunError, reason_of
+from fedward.methods.requirements import EVERY_TENSOR
 
 FORMAT = 3
 """Version of the format of a run folder; any other is refused."""
@@ -79,6 +80,11 @@ class RunInfo(_Closed):
     """Time of the end, ISO 8601 in UTC."""
     audit: dict[str, Any] | None = None
     """Number of lines and last hash of the audit log."""
+
+    @property
+    def models_stay_at_sites(self) -> bool:
+        """Whether each site kept all that it trained, so that the run has the first model alone."""
+        return EVERY_TENSOR in self.private
 
     def dumped(self) -> dict[str, Any]:
         """Return the fields that were set for this run, as JSON values."""
