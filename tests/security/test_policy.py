@@ -217,6 +217,11 @@ STEPS_REFUSED = [
         "forgetting: at most 0.1, {} learning_rate makes 0.2",
     ),
     pytest.param(
+        "fedperl",
+        {"optimizer": "adam", "learning_rate": 1e-3, "proximal_weight": 0.2},
+        "forgetting: at most 0.1, {} learning_rate makes 0.2",
+    ),
+    pytest.param(
         "fedavg",
         {**SGD, "learning_rate": 0.1, "weight_decay": 1.0},
         "forgetting: at most 0.1, {} learning_rate makes 0.2",

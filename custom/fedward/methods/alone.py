@@ -67,7 +67,6 @@ class Alone(Algorithm[ServerState]):
             unsupported={
                 Feature.SECURE_AGGREGATION: no_mean,
                 Feature.ROBUST_MEAN: no_mean,
-                Feature.SERVER_OPTIMIZER: no_mean,
                 Feature.FLOAT16_UPDATES: "its sites send no update",
                 Feature.SEVERAL_LABELS: settings.one_label,
             },
