@@ -48,6 +48,14 @@ def test_fedperl_is_the_papers() -> None:
     assert {name: getattr(settings, name) for name in printed} == printed
 
 
+def test_local_fixmatch_is_the_papers() -> None:
+    settings = method_of(load_experiment("local_fixmatch_paper")).settings.model_dump()
+    # MELBA 2022, Implementation Details: τ 0.9 for the local models, 500 rounds, rate 0.00005.
+    printed = {"rounds": 500, "learning_rate": 5e-5, "threshold": 0.9, "learns_from": "all_images"}
+    assert {name: settings[name] for name in printed} == printed
+    assert (settings["participants"], settings["images_per_round"]) == (None, None)
+
+
 def test_selffed_is_the_papers() -> None:
     settings = method_of(load_experiment("selffed_paper")).settings.model_dump()
     # Section IV: 1,600 rounds of pre-training with a rate of 0.000375 and a warm-up of five epochs,

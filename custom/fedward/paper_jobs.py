@@ -146,6 +146,12 @@ _FIXMATCH = Work(_IMAGES_OF_FEDPERL, training=2, forward=1)
 _PEERS = Work(_IMAGES_OF_FEDPERL, training=3, forward=1)
 """As FixMatch; the weak view is learned from, too, and passes through the peers' average."""
 
+_LABELLED_IN_FEDPERL = 4_085
+_UNLABELLED_IN_FEDPERL = 12_175
+"""About how many training images of each kind the paper's ten sites have together."""
+_ALONE: dict[str, Any] = {"images_per_round": None}
+"""A site alone passes through all its images, as in the authors' code. All ten train."""
+
 _BLOOD_TRAINING = 11_959
 """Training images of BloodMNIST, at all sites together."""
 _MEAN_TEACHER = Work(_BLOOD_TRAINING, training=1, forward=0.5)
@@ -162,6 +168,19 @@ PAPER_JOBS: dict[str, PaperJob] = {
     "ssfl": PaperJob("ssfl", FEDPERL, _FIXMATCH),
     "fedavg": PaperJob("fedavg", FEDPERL, _SUPERVISED),
     "fedavg_full": PaperJob("fedavg", FEDPERL, _SUPERVISED, {"synthetic.labelled": 1.0}),
+    "local_lower": PaperJob("alone", FEDPERL, Work(_LABELLED_IN_FEDPERL, training=1), _ALONE),
+    "local_upper": PaperJob(
+        "alone",
+        FEDPERL,
+        Work(_LABELLED_IN_FEDPERL + _UNLABELLED_IN_FEDPERL, training=1),
+        {**_ALONE, "synthetic.labelled": 1.0},
+    ),
+    "local_fixmatch": PaperJob(
+        "alone",
+        FEDPERL,
+        Work(_UNLABELLED_IN_FEDPERL, training=2, forward=1),
+        {**_ALONE, "learns_from": "all_images"},
+    ),
     "isofed": PaperJob("isofed", ISOFED, _MEAN_TEACHER),
     "rscfed": PaperJob("rscfed", ISOFED, _MEAN_TEACHER),
     "mt_wfedavg": PaperJob("mt_wfedavg", ISOFED, _MEAN_TEACHER),
