@@ -14,7 +14,7 @@ from fedward.errors import ConfigError, did_you_mean
 from fedward.evaluation.names import MULTI_LABEL, OVERALL
 
 if TYPE_CHECKING:
-    from fedward.evaluation.classification import MetricFunction
+    from fedward.evaluation.metric_rows import MetricFunction
     from fedward.methods.algorithm import Algorithm
     from fedward.methods.samplers.base import Sampler
     from fedward.nets.build import Network
@@ -223,8 +223,8 @@ _VIEWS = {
     name: f"recipes:{name.upper()}"
     for name in ("rotation_invariant", "mirrored", "upright", "filtered")
 }
-_METRICS = dict.fromkeys(MULTI_LABEL, "multi_label:multi_label_metrics")
-_METRICS |= dict.fromkeys(OVERALL, "classification:classification_metrics")
+_METRICS = dict.fromkeys(MULTI_LABEL, "several_labels:multi_label_metrics")
+_METRICS |= dict.fromkeys(OVERALL, "one_label:classification_metrics")
 
 
 METHODS: "Registry[type[Algorithm[Any]]]" = Registry(

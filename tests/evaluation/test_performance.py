@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 from fedward.errors import ConfigError
-from fedward.evaluation.classification import classification_metrics
-from fedward.evaluation.clinical import calibration_error
+from fedward.evaluation.class_groups import fold, group_places
 from fedward.evaluation.intervals import bootstrap_intervals, proportion_interval
-from fedward.evaluation.performance import counted, fold, group_places, performance
+from fedward.evaluation.one_label import classification_metrics
+from fedward.evaluation.performance import counted, performance
 
 CLASSES = ("MEL", "NV", "BCC")
 
@@ -70,7 +70,7 @@ def test_numbers_are_those_of_a_runs_metrics() -> None:
             pytest.approx(known[f"auroc/{name}"]),
         )
         assert of["auroc"]["low"] < of["auroc"]["value"] < of["auroc"]["high"]
-    assert found["calibration_error"] == calibration_error(counted(probabilities, labels))
+    assert found["calibration_error"] == counted(probabilities, labels).confidence.calibration_error
     assert json.loads(json.dumps(found)) == found
 
 

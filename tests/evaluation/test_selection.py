@@ -19,7 +19,7 @@ from fedward.evaluation import (
     mean_over_sites,
     paired_difference,
 )
-from fedward.evaluation.selection import evaluated, kept_round, latest_best
+from fedward.evaluation.selection import judged_by_most, kept_round, latest_best
 
 
 def rows(table, metric="accuracy"):
@@ -202,7 +202,7 @@ def test_sites_with_nothing_to_evaluate_have_no_say():
     ],
 )
 def test_more_than_half_of_the_judging_sites_need_a_value(values, sites, may):
-    assert evaluated(values, sites) is may
+    assert judged_by_most(values, sites) is may
     told = [MetricRow(0, site, "val", "accuracy", value) for site, value in values.items()]
     assert best_global(told, "accuracy", sites).round == (0 if may else None)
 

@@ -18,8 +18,11 @@ from clients import new_client
 from fedward.client.site_data import DataSource
 from fedward.config import DataSpec, Experiment
 from fedward.errors import DataError
-from fedward.evaluation.small_counts import SMALLEST_COUNT, withhold_small_counts
-from fedward.evaluation.units import reportable
+from fedward.evaluation.small_counts import (
+    SMALLEST_COUNT,
+    images_of_common_classes,
+    withhold_small_counts,
+)
 from fedward.methods.workflow import Exchange
 from fedward.nets import build
 from fedward.sites import SERVER, Images, load_site
@@ -274,13 +277,13 @@ def test_a_class_needs_five_images_and_order_is_kept():
     images = Images(
         tuple("abcdefghijk"), np.arange(11, dtype=np.uint8).reshape(11, 1, 1, 1), labels
     )
-    kept = reportable(images)
+    kept = images_of_common_classes(images)
     assert kept.ids == ("b", "d", "f", "h", "j")
     assert kept.labels.tolist() == [0] * 5
     assert kept.pixels.ravel().tolist() == [1, 3, 5, 7, 9]
-    assert reportable(kept) is kept
-    assert len(reportable(images.named(["a"]))) == 0
-    assert len(reportable(images.named([]))) == 0
+    assert images_of_common_classes(kept) is kept
+    assert len(images_of_common_classes(images.named(["a"]))) == 0
+    assert len(images_of_common_classes(images.named([]))) == 0
 
 
 def test_training_images_and_the_servers_own_are_all_used(tmp_path, caplog):

@@ -3,9 +3,8 @@
 import numpy as np
 import pytest
 
-from fedward.evaluation.binned import EDGES, Binned
-from fedward.evaluation.clinical import accuracy, of_finding, referred_for, reliability_of
-from fedward.evaluation.multi_label import one_versus_rest
+from fedward.evaluation.answer_counts import AnswerCounts
+from fedward.evaluation.histograms import EDGES
 from fedward.evaluation.performance import answered
 
 HALF = EDGES.index(0.5)
@@ -17,34 +16,34 @@ def drawn(images: int = 4000) -> tuple[np.ndarray, np.ndarray]:
     return rng.beta(1 + 2 * truth, 3 - 2 * truth), truth
 
 
-def sent(scores: np.ndarray, truth: np.ndarray) -> Binned:
-    counts = one_versus_rest(scores, truth)
+def sent(scores: np.ndarray, truth: np.ndarray) -> AnswerCounts:
+    counts = AnswerCounts.of_each_class(scores, truth)
     assert counts is not None
-    return Binned.read(counts)
+    return counts
 
 
 def test_an_answer_is_as_sure_as_yes_or_no() -> None:
     scores, truth = drawn()
     for place in (0, 1):
-        found = of_finding(sent(scores, truth), place)
+        counts = sent(scores, truth)
+        found = counts.scores.answers(place)
         sure = np.maximum(scores, 1 - scores)[:, place]
         right = (scores >= 0.5)[:, place] == (truth[:, place] == 1)
         for index in range(
             HALF, len(EDGES) - 3
         ):  # above, intervals have too few images and are merged
             above = sure >= EDGES[index]
-            assert found.sure[index:].sum() == above.sum()
+            assert found.images[index:].sum() == above.sum()
             assert found.right[index:].sum() == right[above].sum()
-        assert not found.sure[:HALF].any()
-        assert found.images.tolist() == [truth[:, place].sum(), (1 - truth[:, place]).sum()]
-        told = accuracy(found)
+        assert not found.images[:HALF].any()
+        told = counts.confusion.accuracy_of(place)
         assert told is not None
         assert (told.value, told.n) == (pytest.approx(right.mean()), len(truth))
 
 
 def test_a_probability_is_set_against_what_images_show() -> None:
     scores, truth = drawn()
-    points = reliability_of(sent(scores, truth), 0)
+    points = sent(scores, truth).scores.reliability(0)
     within = (scores[:, 0] >= 0.3) & (scores[:, 0] < 0.4)
     share = next(share for at, share in points if at == pytest.approx(0.35))
     assert (share.value, share.n) == (pytest.approx(truth[within, 0].mean()), within.sum())
@@ -53,14 +52,14 @@ def test_a_probability_is_set_against_what_images_show() -> None:
 
 def test_what_to_refer_reaches_what_is_wanted() -> None:
     scores, truth = drawn()
-    counts = of_finding(sent(scores, truth), 0)
-    part = referred_for(counts, 0.95)
+    answers = sent(scores, truth).scores.answers(0)
+    part = answers.referred_for(0.95)
     assert part is not None
     sure = np.maximum(scores, 1 - scores)[:, 0]
     right = (scores >= 0.5)[:, 0] == (truth[:, 0] == 1)
     kept = sure >= np.quantile(sure, part)
     assert right[kept].mean() >= 0.95
-    assert referred_for(counts, 0.5) == 0
+    assert answers.referred_for(0.5) == 0
 
 
 def test_calibration_of_yes_and_no_by_hand() -> None:
@@ -81,6 +80,6 @@ def test_counts_of_a_finding_tell_no_few_images() -> None:
     for images in range(10, 60, 3):
         scores = rng.random((images, 1))
         truth = (np.arange(images)[:, None] % 2).astype(int)
-        found = of_finding(sent(scores, truth), 0)
-        assert found.sure[found.sure > 0].min() >= 5
-        assert found.sure.sum() == images
+        found = sent(scores, truth).scores.answers(0)
+        assert found.images[found.images > 0].min() >= 5
+        assert found.images.sum() == images

@@ -17,7 +17,7 @@ import fedward
 from fedward import cli
 from fedward.config import DataSpec
 from fedward.errors import DataError
-from fedward.evaluation.calibration import fit_temperature, tempered
+from fedward.evaluation.temperature import fit_temperature, tempered
 from fedward.inference.evaluation import evaluate
 from fedward.inference.model import TrainedModel
 from fedward.inference.prediction import answers_of

@@ -19,7 +19,7 @@ from asking import NEEDS, facts, requests, rules_of
 from clients import new_client
 from fedward.client.respondent import public_text
 from fedward.errors import DataError, RunError, WireError, WorkError
-from fedward.evaluation.binned import binned_counts
+from fedward.evaluation.answer_counts import AnswerCounts
 from fedward.evaluation.names import OVERALL
 from fedward.evaluation.selection import MetricRow
 from fedward.methods.workflow import ClientTask, Exchange
@@ -584,7 +584,7 @@ def test_whatever_stands_in_counts_is_used_or_refused():
     """Each value by itself is replaced by each word, and removed."""
     draw = np.random.default_rng(0)
     labels = np.repeat([0, 1], [30, 20])
-    binned = binned_counts(draw.dirichlet([1, 1], 50), labels)
+    binned = AnswerCounts.of_one_answer(draw.dirichlet([1, 1], 50), labels).to_wire()
     rows = [row(split="test", n=50)]
     accepted = 0
     check(answer(metrics=rows, binned=copy.deepcopy(binned)), "s", request())
@@ -602,7 +602,7 @@ def test_whatever_stands_in_counts_is_used_or_refused():
 
 def test_counts_go_with_an_evaluation_alone():
     labels = np.repeat([0, 1], [30, 20])
-    binned = binned_counts(np.eye(2)[labels], labels)
+    binned = AnswerCounts.of_one_answer(np.eye(2)[labels], labels).to_wire()
     with pytest.raises(WireError, match="no more images than the 0 of the metrics"):
         check(answer(binned=binned), "s", request())
 

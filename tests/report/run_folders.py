@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from fedward.evaluation.binned import binned_counts
+from fedward.evaluation.answer_counts import AnswerCounts
 
 CLASSES = ("MEL", "NV", "BCC", "AK", "BKL", "DF", "VASC", "SCC")
 SITES = tuple(f"site-{number}" for number in range(1, 11))
@@ -170,7 +170,8 @@ def add_answers(
                 logits[:, never] -= 9
                 odds = np.exp(logits)
                 answers[site] = odds / odds.sum(axis=1, keepdims=True), labels
-                row = {"round": round_, "site": site, **(binned_counts(*answers[site]) or {})}
+                counts = AnswerCounts.of_one_answer(*answers[site])
+                row = {"round": round_, "site": site, **counts.to_wire()}
                 file.write(json.dumps(row) + "\n")
     return answers
 

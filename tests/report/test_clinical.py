@@ -10,7 +10,8 @@ from pages import report
 from run_folders import CLASSES, SITES, add_answers, write_run
 
 from fedward.evaluation import best_global
-from fedward.evaluation.binned import INTERVALS, Binned, binned_counts
+from fedward.evaluation.answer_counts import AnswerCounts
+from fedward.evaluation.histograms import INTERVALS
 from fedward.evaluation.intervals import proportion_interval
 from fedward.evaluation.small_counts import SMALLEST_COUNT
 from fedward.report import Run, clinical_figures, write_report
@@ -167,8 +168,9 @@ def test_counts_of_other_classes_are_not_shown(tmp_path):
 
 def test_a_model_whose_surest_answers_are_wrong_is_said(tmp_path):
     folder = write_run(tmp_path / "run", rounds=1)
-    counts = binned_counts(np.repeat([[0.95, 0.05]], 20, axis=0), np.repeat([0, 1], [12, 8]))
-    answers = Answers("a", ("A", "B"), Binned.read(counts))
+    probabilities = np.repeat([[0.95, 0.05]], 20, axis=0)
+    counts = AnswerCounts.of_one_answer(probabilities, np.repeat([0, 1], [12, 8]))
+    answers = Answers("a", ("A", "B"), counts)
     assert answers.referred == [(0.9, None), (0.95, None)]
     assert len(counts["sure"]) == INTERVALS
     assert answers.never == ["B"]

@@ -11,9 +11,8 @@ from pages import Page
 from run_folders import CLASSES, SITES, add_answers, write_run
 
 from chromium import start_browser
-from fedward.evaluation.binned import binned_counts
+from fedward.evaluation.answer_counts import AnswerCounts
 from fedward.evaluation.intervals import mean_and_interval
-from fedward.evaluation.multi_label import one_versus_rest
 from fedward.evaluation.small_counts import SMALLEST_COUNT
 from fedward.report import Run, write_report
 from fedward.report.clinical import Clinical
@@ -174,7 +173,7 @@ def add_many_classes(folder: Path, classes: int) -> None:
     labels = np.repeat(np.arange(classes), 2 * SMALLEST_COUNT)
     scores = np.random.default_rng(0).dirichlet(np.ones(classes), len(labels))
     rows = [
-        {"round": round_, "site": "site-1", **(binned_counts(scores, labels) or {})}
+        {"round": round_, "site": "site-1", **AnswerCounts.of_one_answer(scores, labels).to_wire()}
         for round_ in (0, 1)
     ]
     (folder / "binned.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
@@ -196,7 +195,7 @@ def write_findings_run(folder: Path, classes: list[str]) -> Path:
     guess = rng.random(truth.shape)
     half = np.where(rng.random(truth.shape) < 0.6, np.abs(truth - 0.01), 0.3 + 0.4 * guess)
     scores = np.where(kind == 0, sure, np.where(kind == 1, half, guess))
-    row = {"round": 1, "site": "site-1", **(one_versus_rest(scores, truth) or {})}
+    row = {"round": 1, "site": "site-1", **AnswerCounts.of_each_class(scores, truth).to_wire()}
     (folder / "binned.jsonl").write_text(json.dumps(row) + "\n")
     write_report(folder)
     return folder

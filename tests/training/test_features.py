@@ -20,7 +20,7 @@ from clients import new_client
 from fedward.client.queries import _pool
 from fedward.config import DataSpec, Experiment
 from fedward.errors import ConfigError, DataError, WorkError
-from fedward.evaluation.classification import classification_metrics
+from fedward.evaluation.one_label import classification_metrics
 from fedward.lab.local import Sites
 from fedward.methods import method_of
 from fedward.methods.local import logits_and_features

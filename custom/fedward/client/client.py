@@ -185,8 +185,8 @@ class Client(Respondent):
         """
         evaluation = self.learner.evaluate(model)
         fields: dict[str, Any] = {"metrics": withhold_small_counts(evaluation.metrics)}
-        if evaluation.binned is not None:
-            fields["binned"] = evaluation.binned
+        if evaluation.counts is not None:
+            fields["binned"] = evaluation.counts.to_wire()
         return fields
 
     def _train(

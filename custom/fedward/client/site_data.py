@@ -11,8 +11,7 @@ from pydantic import ConfigDict
 
 from fedward.config import Experiment
 from fedward.errors import ConfigError, DataError
-from fedward.evaluation.small_counts import SMALLEST_COUNT
-from fedward.evaluation.units import reportable
+from fedward.evaluation.small_counts import SMALLEST_COUNT, images_of_common_classes
 from fedward.sites import SERVER, SiteData, find_site_file, load_site, site_files
 from fedward.sites.caches import Cache
 from fedward.storage.model_files import save_json
@@ -181,7 +180,7 @@ def _without_rare_classes(data: SiteData, parts: Sequence[str]) -> SiteData:
 
     ``parts``: names of fields such as ``val``.
     """
-    kept: dict[str, Any] = {part: reportable(getattr(data, part)) for part in parts}
+    kept: dict[str, Any] = {part: images_of_common_classes(getattr(data, part)) for part in parts}
     for part in parts:
         images = len(getattr(data, part))
         removed = images - len(kept[part])

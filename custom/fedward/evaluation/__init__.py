@@ -1,7 +1,8 @@
 """Numbers of one site: metrics of one model, and the choice of a round to report."""
 
-from fedward.evaluation.classification import Metric, classification_metrics
 from fedward.evaluation.intervals import Interval, mean_and_interval, paired_difference
+from fedward.evaluation.metric_rows import Metric
+from fedward.evaluation.one_label import classification_metrics
 from fedward.evaluation.selection import (
     MetricRow,
     Selection,

@@ -3,20 +3,21 @@
 Each number has its 95 % interval.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fedward.errors import ConfigError, did_you_mean, listed
-from fedward.evaluation.binned import EDGES, Binned, binned_counts
-from fedward.evaluation.classification import Array, per_class_values
-from fedward.evaluation.clinical import Share, accuracy, balanced_accuracy, calibration_error, rates
+from fedward.evaluation.answer_counts import AnswerCounts
+from fedward.evaluation.arrays import Values
+from fedward.evaluation.histograms import AnswerHistogram
 from fedward.evaluation.intervals import bootstrap_intervals
-from fedward.evaluation.multi_label import THRESHOLD, evaluated, one_versus_rest, per_class
-from fedward.evaluation.small_counts import SMALLEST_COUNT
+from fedward.evaluation.one_label import OneLabelMetrics
+from fedward.evaluation.several_labels import SeveralLabelsMetrics
+from fedward.evaluation.shares import Share
+from fedward.evaluation.small_counts import SMALLEST_COUNT, common_findings
 from fedward.labels import strata
 
 THRESHOLDS = (0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99)
@@ -47,8 +48,8 @@ def performance(
     """Return numbers about N images of one class each, as plain JSON values.
 
     Images are taken to be independent. Numbers from counts are those of the report
-    (:mod:`fedward.evaluation.clinical`), under the small-count rule. F1 and AUROC have intervals
-    by a bootstrap.
+    (:class:`~fedward.evaluation.answer_counts.AnswerCounts`), under the small-count rule. F1 and
+    AUROC have intervals by a bootstrap.
 
     Args:
         probabilities: (N, K) in [0, 1]; the predicted class is the first largest one of a row.
@@ -67,11 +68,12 @@ def performance(
     scores = np.asarray(probabilities, np.float64)
     true_class = np.asarray(labels, np.int64)
     counts = counted(scores, true_class)
-    present = np.flatnonzero(counts.images).tolist()
-    f1, mean_auroc, *auroc_of_class = _bootstrapped(scores, true_class, counts.images, present, rng)
+    confusion = counts.confusion
+    present = np.flatnonzero(confusion.present).tolist()
+    f1, mean_auroc, *auroc_of_class = _bootstrapped(scores, true_class, present, rng)
     overall: dict[str, Share | Estimate | None] = {
-        "accuracy": accuracy(counts),
-        "balanced_accuracy": balanced_accuracy(counts),
+        "accuracy": confusion.accuracy,
+        "balanced_accuracy": confusion.balanced_accuracy,
         "f1_macro": f1,
         "auroc_macro": mean_auroc,
     }
@@ -83,8 +85,8 @@ def performance(
         "overall": {name: _json(value) for name, value in overall.items()},
         "classes": numbers_of_class,
         "confusion": {classes[place]: _cells(counts, place) for place in present},
-        "calibration_error": calibration_error(counts),
-        "referral": referral(counts),
+        "calibration_error": counts.confidence.calibration_error,
+        "referral": referral(counts.confidence),
     }
 
 
@@ -104,39 +106,42 @@ def multi_label_performance(
 
     Returns:
         As :func:`performance`, but ``overall`` has the numbers of
-        :func:`~fedward.evaluation.multi_label.multi_label_metrics`, and ``classes`` are those that
-        are evaluated, each with a ``calibration_error`` and a ``referral`` of its own
+        :func:`~fedward.evaluation.several_labels.multi_label_metrics`, and ``classes`` are those
+        that are evaluated, each with a ``calibration_error`` and a ``referral`` of its own
         (:func:`answered`). ``confusion`` and those of all images are None.
     """
     scores = np.asarray(probabilities, np.float64)
     truth = np.asarray(labels, np.int64)
-    sent = one_versus_rest(scores, truth)
-    if sent is None:
+    counts = AnswerCounts.of_each_class(scores, truth)
+    if counts is None:
         raise ValueError(f"no class has {SMALLEST_COUNT} images on both sides")
-    counts = Binned.read(sent)
-    places = np.flatnonzero(evaluated(truth)).tolist()
-    is_right = (scores >= THRESHOLD)[:, places] == truth[:, places]
-    kinds = ("auroc", "auprc", "f1")
+    used = common_findings(truth)
+    places = np.flatnonzero(used).tolist()
+    shown = truth == 1
 
-    def measure(index: NDArray[np.int64]) -> Array:
+    whole = SeveralLabelsMetrics.of_answers(scores, shown, used)
+    means = ("auroc_macro", "auprc_macro", "f1_macro")
+
+    def measure(index: NDArray[np.int64]) -> Values:
         """Return the macro means, the Hamming accuracy, and the AUROC of each class."""
-        drawn = truth[index][:, places]
-        has_both_answers = (drawn.min(axis=0) == 0) & (drawn.max(axis=0) == 1)
-        values = per_class(scores[index][:, places], drawn, has_both_answers)
-        means = [np.nanmean(values[kind]) for kind in kinds]
-        return np.array([*means, is_right[index].mean(), *values["auroc"]])
+        drawn = shown[index]
+        has_both_answers = used & drawn.any(axis=0) & ~drawn.all(axis=0)
+        metrics = SeveralLabelsMetrics.of_answers(scores[index], drawn, has_both_answers)
+        values = [getattr(metrics, name) for name in means]
+        hamming_accuracy = whole.is_right[index].mean()
+        return np.array([*values, hamming_accuracy, *metrics.auroc[places]], np.float64)
 
     estimates = _estimates(measure, strata(truth), rng)
-    overall: dict[str, Share | Estimate | None] = {}
-    for place, kind in enumerate(kinds):
-        overall[f"{kind}_macro"] = estimates[place]
-    overall["hamming_accuracy"] = estimates[len(kinds)]
-    exact_matches = int(is_right.all(axis=1).sum())
-    overall["exact_match"] = (
-        Share.of(exact_matches, len(truth)) if exact_matches >= SMALLEST_COUNT else None
+    numbers_of_all = (*means, "hamming_accuracy")
+    overall: dict[str, Share | Estimate | None] = dict(
+        zip(numbers_of_all, estimates[: len(numbers_of_all)], strict=True)
     )
+    overall["exact_match"] = None
+    if whole.exact_matches >= SMALLEST_COUNT:
+        overall["exact_match"] = Share.of(whole.exact_matches, len(truth))
+    auroc_of_class = estimates[len(numbers_of_all) :]
     numbers_of_class = {}
-    for place, auroc in zip(places, estimates[len(kinds) + 1 :], strict=True):
+    for place, auroc in zip(places, auroc_of_class, strict=True):
         numbers_of_class[classes[place]] = {
             **_numbers_of_class(counts, place, auroc),
             **answered(scores[:, place], truth[:, place]),
@@ -151,10 +156,10 @@ def multi_label_performance(
     }
 
 
-def _numbers_of_class(counts: Binned, place: int, auroc: Estimate | None) -> dict[str, Any]:
+def _numbers_of_class(counts: AnswerCounts, place: int, auroc: Estimate | None) -> dict[str, Any]:
     return {
-        "images": int(counts.images[place]),
-        **asdict(rates(counts, place)),
+        "images": int(counts.confusion.images[place]),
+        **asdict(counts.confusion.rates(place)),
         "auroc": _json(auroc),
     }
 
@@ -170,8 +175,11 @@ def answered(probabilities: NDArray[np.floating], shown: NDArray[np.integer]) ->
         ``calibration_error`` and ``referral``, by the probability of the answer: p for yes, 1 - p
         for no.
     """
-    counts = counted(two_answers(probabilities), 1 - shown)
-    return {"calibration_error": calibration_error(counts), "referral": referral(counts)}
+    confidence = counted(two_answers(probabilities), 1 - shown).confidence
+    return {
+        "calibration_error": confidence.calibration_error,
+        "referral": referral(confidence),
+    }
 
 
 def two_answers(probabilities: NDArray[np.floating]) -> NDArray[np.floating]:
@@ -179,7 +187,7 @@ def two_answers(probabilities: NDArray[np.floating]) -> NDArray[np.floating]:
     return np.stack([probabilities, 1 - probabilities], axis=1)
 
 
-def referral(counts: Binned) -> list[dict[str, Any]]:
+def referral(answers: AnswerHistogram) -> list[dict[str, Any]]:
     """Return the effect of referring the images below each of :data:`THRESHOLDS` of confidence.
 
     Returns:
@@ -190,78 +198,27 @@ def referral(counts: Binned) -> list[dict[str, Any]]:
     """
     rows = []
     for threshold in THRESHOLDS:
-        first_interval = EDGES.index(threshold)
-        not_referred = int(counts.sure[first_interval:].sum())
-        right = int(counts.right[first_interval:].sum())
+        not_referred, right = answers.at_least(threshold)
         row = {
             "below": threshold,
-            "referred": 1 - not_referred / counts.total,
+            "referred": 1 - not_referred / answers.total,
             "accuracy": _json(Share.of(right, not_referred)),
         }
         rows.append(row)
     return rows
 
 
-def counted(probabilities: NDArray[np.floating], labels: NDArray[np.integer]) -> Binned:
-    """Return the counts of N images as a site sends them; each class has five images or more."""
-    sent = binned_counts(probabilities, labels)
-    if sent is None:
+def counted(probabilities: NDArray[np.floating], labels: NDArray[np.integer]) -> AnswerCounts:
+    """Return the counts of N images of one class each; each class has five images or more."""
+    counts = AnswerCounts.of_one_answer(probabilities, labels)
+    if counts is None:
         raise ValueError(f"no class has {SMALLEST_COUNT} images")
-    return Binned.read(sent)
-
-
-def fold(
-    probabilities: NDArray[np.floating], labels: NDArray[np.integer], places: Sequence[int]
-) -> tuple[Array, NDArray[np.int64]]:
-    """Return the probabilities (N, G) and labels (N,) of groups of classes.
-
-    A group's probability is the sum of its classes' probabilities. The group with the largest one
-    is predicted, which need not be that of the predicted class.
-
-    Args:
-        probabilities: (N, K).
-        labels: (N,) in 0..K-1.
-        places: for each class the number of its group, 0..G-1.
-    """
-    groups = max(places) + 1
-    of_group = np.zeros((len(probabilities), groups))
-    np.add.at(of_group.T, list(places), np.asarray(probabilities, np.float64).T)
-    group_of_class = np.asarray(places, np.int64)
-    return of_group, group_of_class[np.asarray(labels, np.int64)]
-
-
-def group_places(groups: Mapping[str, Sequence[str]], classes: Sequence[str]) -> list[int]:
-    """Return for each class the number of its group.
-
-    Raises ConfigError: a class is not in exactly one group, a member is not a class, or there is a
-    single group.
-    """
-    members = [name for group in groups.values() for name in group]
-    problems = []
-    for name in members:
-        if name not in classes:
-            problems.append(f"{name}, which is no class{did_you_mean(name, classes)}")
-    for name in classes:
-        if members.count(name) != 1:
-            problems.append(f"{name} {members.count(name)} times")
-    if len(groups) == 1:
-        problems.append("one group alone")
-    if problems:
-        raise ConfigError(
-            "--groups",
-            "Write for example --groups malignant=MEL,BCC benign=NV,BKL, "
-            "with all classes of the model.",
-            expected=f"two groups or more, with each of {listed(classes)} in one",
-            found="; ".join(problems),
-        )
-    group_of = {name: place for place, group in enumerate(groups.values()) for name in group}
-    return [group_of[name] for name in classes]
+    return counts
 
 
 def _bootstrapped(
-    scores: Array,
+    scores: Values,
     true_class: NDArray[np.int64],
-    support: NDArray[np.int64],
     present: Sequence[int],
     rng: np.random.Generator,
 ) -> list[Estimate | None]:
@@ -270,17 +227,17 @@ def _bootstrapped(
     AUROCs are None where there is a single class.
     """
 
-    def measure(index: NDArray[np.int64]) -> Array:
-        values = per_class_values(scores[index], true_class[index], support)
-        f1 = values["f1"][present]
-        auroc = values["auroc"][present]
+    def measure(index: NDArray[np.int64]) -> Values:
+        metrics = OneLabelMetrics.of_answers(scores[index], true_class[index], scores.shape[1])
+        f1 = metrics.confusion.f1[present]
+        auroc = metrics.auroc[present]
         return np.array([f1.mean(), auroc.mean(), *auroc])
 
     return _estimates(measure, true_class, rng)
 
 
 def _estimates(
-    measure: Callable[[NDArray[np.int64]], Array],
+    measure: Callable[[NDArray[np.int64]], Values],
     labels: NDArray[np.int64],
     rng: np.random.Generator,
 ) -> list[Estimate | None]:
@@ -300,10 +257,10 @@ def _estimates(
     return estimates
 
 
-def _cells(counts: Binned, place: int) -> list[int | None]:
+def _cells(counts: AnswerCounts, place: int) -> list[int | None]:
     """Return a row of the confusion matrix; None for a withheld cell."""
     row = [int(count) or None for count in counts.cells[place]]
-    row[place] = int(counts.found[place])
+    row[place] = int(counts.confusion.true_positives[place])
     return row
 
 

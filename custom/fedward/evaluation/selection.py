@@ -138,7 +138,7 @@ def best_per_site(rows: Iterable[MetricRow], metric: str) -> Selection:
     return Selection("best_per_site", metric, (), _choices(rows, metric, chosen))
 
 
-def evaluated(values: Mapping[str, float | None], sites: Collection[str]) -> bool:
+def judged_by_most(values: Mapping[str, float | None], sites: Collection[str]) -> bool:
     """Return whether a round may be chosen, by more than half of the sites that can judge it.
 
     A round seen by two easy sites must not win against one seen by all ten.
@@ -158,8 +158,8 @@ def best_global(
 ) -> Selection:
     """Choose the one round of highest mean validation ``metric`` over sites, the latest on ties.
 
-    Sites have equal weights. Only rounds count that are :func:`evaluated` by ``sites``, by default
-    those that rows name.
+    Sites have equal weights. Only rounds count that are :func:`judged_by_most` of ``sites``, by
+    default those that rows name.
     """
     rows = list(rows)
     all_sites = _sites(rows) if sites is None else sites
@@ -169,7 +169,9 @@ def best_global(
             heard[row.round][row.site] = row.value
     means = mean_over_sites(rows, metric)
     eligible = {
-        round_: means[round_] for round_, values in heard.items() if evaluated(values, all_sites)
+        round_: means[round_]
+        for round_, values in heard.items()
+        if judged_by_most(values, all_sites)
     }
     return kept_round(rows, metric, latest_best(eligible))
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from fedward.errors import ConfigError, reason_of
-from fedward.evaluation.calibration import COLDEST, HOTTEST
+from fedward.evaluation.temperature import COLDEST, HOTTEST
 from fedward.label_kinds import LabelKind
 
 

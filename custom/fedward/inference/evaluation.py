@@ -12,18 +12,15 @@ from numpy.typing import NDArray
 from fedward import __version__
 from fedward.config import DataSpec
 from fedward.errors import ConfigError, DataError
-from fedward.evaluation.calibration import fit_temperature, log_loss, tempered
-from fedward.evaluation.clinical import calibration_error
-from fedward.evaluation.multi_label import evaluated
-from fedward.evaluation.performance import (
-    answered,
-    counted,
-    fold,
-    group_places,
-    referral,
+from fedward.evaluation.class_groups import fold, group_places
+from fedward.evaluation.patients import unit_answers
+from fedward.evaluation.performance import answered, counted, referral
+from fedward.evaluation.small_counts import (
+    SMALLEST_COUNT,
+    common_findings,
+    images_of_common_classes,
 )
-from fedward.evaluation.small_counts import SMALLEST_COUNT
-from fedward.evaluation.units import reportable, unit_answers
+from fedward.evaluation.temperature import fit_temperature, log_loss, tempered
 from fedward.inference.model import TrainedModel
 from fedward.inference.prediction import answers_of, probabilities_of
 from fedward.label_kinds import LabelKind
@@ -62,8 +59,8 @@ def evaluate(
         split: which images are evaluated; of ``train`` those with a label.
         groups: name -> classes that count as one; by default each class counts on its own.
         unit: whether images or patients are counted; a patient's answer is the mean of the
-            probabilities of the patient's images (:mod:`fedward.evaluation.units`). By default the
-            job decides.
+            probabilities of the patient's images (:mod:`fedward.evaluation.patients`). By default
+            the job decides.
 
     Raises:
         ConfigError: the groups are not made of all classes; or there are groups, or patients are
@@ -153,7 +150,7 @@ def _evaluated_images(data: SiteData, split: Split) -> Images:
     """Return the images of a split that are evaluated: of ``train`` those with a label."""
     images: Images = data.labelled if split == "train" else getattr(data, split)
     require_one_label(data.site, images)
-    return reportable(images)
+    return images_of_common_classes(images)
 
 
 def _too_few_images(site: str, split: Split, unit: str, label_kind: LabelKind) -> DataError:
@@ -194,19 +191,19 @@ def _temperature(
     Returns:
         Plain JSON values; None if the validation images determine no temperature.
     """
-    held_out = reportable(data.val)
+    held_out = images_of_common_classes(data.val)
     value = fit_temperature(_predicted(model, data, held_out), held_out.labels)
     if value is None:
         return None
     scores, labels = fold(*unit_answers(tempered(probabilities, value), images), group_of_class)
-    counts = counted(scores, labels)
+    confidence = counted(scores, labels).confidence
     return {
         "value": value,
         "split": "val",
         "images": len(held_out),
-        "calibration_error": calibration_error(counts),
+        "calibration_error": confidence.calibration_error,
         "log_loss": log_loss(scores, labels),
-        "referral": referral(counts),
+        "referral": referral(confidence),
     }
 
 
@@ -220,7 +217,7 @@ def _temperatures(
     """
     held_out = _predicted(model, data, data.val)
     by_class: dict[str, Any] = {}
-    for place in np.flatnonzero(evaluated(data.val.labels) & evaluated(images.labels)):
+    for place in np.flatnonzero(common_findings(data.val.labels) & common_findings(images.labels)):
         # Answers are (yes, no), so the index of the right answer is 0 for a class that is shown.
         right_answers = 1 - data.val.labels[:, place]
         value = fit_temperature(held_out[:, place], right_answers)

@@ -8,7 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedward.errors import listed
-from fedward.evaluation.classification import Metric, MetricFunction
+from fedward.evaluation.answer_counts import AnswerCounts
+from fedward.evaluation.metric_rows import Metric, MetricFunction
 from fedward.labels import SEPARATOR, Label, Labels
 
 if TYPE_CHECKING:
@@ -165,11 +166,8 @@ class LabelKind(ABC):
     @abstractmethod
     def counts(
         self, probabilities: NDArray[np.floating], labels: NDArray[np.integer]
-    ) -> dict[str, Any] | None:
-        """Return the counts of a model's answers that may leave a site; None where there are none.
-
-        They are the fields of :class:`fedward.evaluation.binned.Binned`.
-        """
+    ) -> AnswerCounts | None:
+        """Return the counts of a model's answers that may leave a site; None without any."""
 
     @abstractmethod
     def performance(
@@ -189,7 +187,7 @@ class LabelKind(ABC):
         """Return of which classes (K,) numbers may be given.
 
         ``labels``: of the images of one split that
-        :func:`fedward.evaluation.units.reportable` leaves.
+        :func:`fedward.evaluation.small_counts.images_of_common_classes` leaves.
         """
 
     # A model's answer about one image.

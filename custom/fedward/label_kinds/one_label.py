@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedward.evaluation.binned import binned_counts
-from fedward.evaluation.classification import Metric, MetricFunction, classification_metrics
+from fedward.evaluation.answer_counts import AnswerCounts
+from fedward.evaluation.metric_rows import Metric, MetricFunction
 from fedward.evaluation.names import OVERALL
+from fedward.evaluation.one_label import classification_metrics
 from fedward.label_kinds.kind import LabelKind, unusable_label
 from fedward.labels import Label, Labels, class_counts
 
@@ -85,14 +86,14 @@ class OneLabel(LabelKind):
         classes: Sequence[str],
         extra: Mapping[str, MetricFunction],
     ) -> list[Metric]:
-        """Return :func:`~fedward.evaluation.classification.classification_metrics`."""
+        """Return :func:`~fedward.evaluation.one_label.classification_metrics`."""
         return classification_metrics(probabilities, labels, classes, extra)
 
     def counts(
         self, probabilities: NDArray[np.floating], labels: NDArray[np.integer]
-    ) -> dict[str, Any] | None:
-        """Return :func:`~fedward.evaluation.binned.binned_counts`."""
-        return binned_counts(probabilities, labels)
+    ) -> AnswerCounts | None:
+        """Return the counts of images that each have one answer."""
+        return AnswerCounts.of_one_answer(probabilities, labels)
 
     def performance(
         self,

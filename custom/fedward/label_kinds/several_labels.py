@@ -6,15 +6,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedward.evaluation.classification import Metric, MetricFunction
-from fedward.evaluation.multi_label import (
-    THRESHOLD,
-    evaluated,
-    multi_label_metrics,
-    one_versus_rest,
-)
+from fedward.evaluation.answer_counts import THRESHOLD, AnswerCounts
+from fedward.evaluation.metric_rows import Metric, MetricFunction
 from fedward.evaluation.names import MULTI_LABEL
-from fedward.evaluation.small_counts import SMALLEST_COUNT
+from fedward.evaluation.several_labels import multi_label_metrics
+from fedward.evaluation.small_counts import SMALLEST_COUNT, common_findings
 from fedward.label_kinds.kind import LabelKind, unusable_label
 from fedward.labels import NO_FINDING, SEPARATOR, Label, Labels
 
@@ -100,7 +96,7 @@ class SeveralLabels(LabelKind):
         classes: Sequence[str],
         extra: Mapping[str, MetricFunction],
     ) -> list[Metric]:
-        """Return :func:`~fedward.evaluation.multi_label.multi_label_metrics`.
+        """Return :func:`~fedward.evaluation.several_labels.multi_label_metrics`.
 
         A job with several labels names no metrics of other packages, so ``extra`` is empty.
         """
@@ -108,9 +104,9 @@ class SeveralLabels(LabelKind):
 
     def counts(
         self, probabilities: NDArray[np.floating], labels: NDArray[np.integer]
-    ) -> dict[str, Any] | None:
-        """Return :func:`~fedward.evaluation.multi_label.one_versus_rest`."""
-        return one_versus_rest(probabilities, labels)
+    ) -> AnswerCounts | None:
+        """Return the counts of each class against its rest."""
+        return AnswerCounts.of_each_class(probabilities, labels)
 
     def performance(
         self,
@@ -126,7 +122,7 @@ class SeveralLabels(LabelKind):
 
     def evaluated_classes(self, labels: Labels, classes: int) -> NDArray[np.bool_]:
         """Return which classes have enough images on both sides."""
-        return evaluated(labels)
+        return common_findings(labels)
 
     def answer(self, probabilities: NDArray[np.floating], classes: Sequence[str]) -> str:
         """Return the classes with a probability of 0.5 or more, or ``No Finding``."""

@@ -4,8 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from fedward.config import Experiment
-from fedward.evaluation.small_counts import SMALLEST_COUNT
-from fedward.evaluation.units import reportable
+from fedward.evaluation.small_counts import SMALLEST_COUNT, images_of_common_classes
 from fedward.flare.jobs.configurations import experiment_in
 from fedward.jobs import is_shipped, load_experiment
 from fedward.methods import job_of
@@ -66,4 +65,4 @@ def job_notes(experiment: Experiment, data: SiteData) -> Sequence[str]:
 
 
 def _used(split: str, images: Images) -> str:
-    return f"{len(reportable(images))} of {len(images)} {split} images"
+    return f"{len(images_of_common_classes(images))} of {len(images)} {split} images"

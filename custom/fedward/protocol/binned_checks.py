@@ -6,10 +6,9 @@ The counts must obey the small-count rule and fit together.
 from collections.abc import Mapping, Sequence
 from typing import NoReturn
 
-import numpy as np
-from numpy.typing import NDArray
-
-from fedward.evaluation.binned import INTERVALS, Binned
+from fedward.evaluation.answer_counts import AnswerCounts
+from fedward.evaluation.arrays import Counts
+from fedward.evaluation.histograms import INTERVALS
 from fedward.evaluation.small_counts import SMALLEST_COUNT
 from fedward.protocol.answer_rules import AnswerRules
 from fedward.protocol.fields import refusal
@@ -31,7 +30,7 @@ def check_binned(
         rules: what answers of the job may hold.
     """
     _check_form(where, sent, len(rules.classes))
-    counts = Binned.read(sent.model_dump())
+    counts = AnswerCounts.from_wire(sent.model_dump())
     test_images = max((row.n for row in metrics if row.split == "test"), default=0)
     if rules.exclusive:
         _check_one_answer_an_image(where, sent, counts, test_images)
@@ -40,14 +39,17 @@ def check_binned(
 
 
 def _check_one_answer_an_image(
-    where: str, sent: BinnedCounts, counts: Binned, test_images: int
+    where: str, sent: BinnedCounts, counts: AnswerCounts, test_images: int
 ) -> None:
     """Refuse counts of images that each have one class and one answer."""
-    total = counts.total
-    wrong = counts.images - counts.found
+    confusion = counts.confusion
+    confidence = counts.confidence
+    total = int(confusion.images.sum())
+    wrong = confusion.images - confusion.true_positives
     _require(where, total <= test_images, f"no more images than the {test_images} of the metrics")
-    for name in ("images", "scores", "sure"):
-        _require_no_small_count(f"{where}, {name}", getattr(counts, name))
+    _require_no_small_count(f"{where}, images", confusion.images)
+    _require_no_small_count(f"{where}, scores", counts.scores.images)
+    _require_no_small_count(f"{where}, sure", confidence.images)
     images_of_cells = [cell[2] for cell in sent.cells]
     smallest_cell = min(images_of_cells, default=SMALLEST_COUNT)
     _require(f"{where}, cells", smallest_cell >= SMALLEST_COUNT, "five images or more")
@@ -55,16 +57,16 @@ def _check_one_answer_an_image(
     cells_of_class = counts.cells.sum(axis=1)
     cells_of_answer = counts.cells.sum(axis=0)
     cells_fit_classes = (cells_of_class <= wrong).all()
-    cells_fit_answers = (cells_of_answer <= counts.mistaken).all()
-    right_fits_sure = (counts.right <= counts.sure).all()
-    right_fits_found = counts.right.sum() == counts.found.sum()
+    cells_fit_answers = (cells_of_answer <= confusion.false_positives).all()
+    right_fits_sure = (confidence.right <= confidence.images).all()
+    right_fits_found = confidence.right.sum() == confusion.true_positives.sum()
     fits = {
         "found": (wrong >= 0).all(),
-        "mistaken": counts.mistaken.sum() == wrong.sum(),
+        "mistaken": confusion.false_positives.sum() == wrong.sum(),
         "cells": cells_fit_classes and cells_fit_answers,
-        "scores": (counts.scores.sum(axis=1) == total).all(),
+        "scores": (confusion.total == total).all(),
         "inside": _inside_fits(counts),
-        "sure": counts.sure.sum() == total,
+        "sure": confidence.total == total,
         "right": right_fits_sure and right_fits_found,
     }
     _require_all(where, fits)
@@ -72,24 +74,26 @@ def _check_one_answer_an_image(
     _require(f"{where}, confidence", are_shares, "numbers from 0 to 1")
 
 
-def _check_each_class(where: str, sent: BinnedCounts, counts: Binned, test_images: int) -> None:
+def _check_each_class(
+    where: str, sent: BinnedCounts, counts: AnswerCounts, test_images: int
+) -> None:
     """Refuse counts of images that may have several classes.
 
     Each class is counted against its rest, on all test images or on none.
     """
-    total = counts.scores.sum(axis=1)
-    others = total - counts.images
-    is_counted = total > 0
-    for name, images in (("images", counts.images), ("others", others)):
+    confusion = counts.confusion
+    others = confusion.total - confusion.images
+    is_counted = confusion.total > 0
+    for name, images in (("images", confusion.images), ("others", others)):
         is_large = (images[is_counted] >= SMALLEST_COUNT).all()
         is_empty_elsewhere = not images[~is_counted].any()
         expected = f"{SMALLEST_COUNT} images or more of each class that is counted"
         _require(f"{where}, {name}", bool(is_large and is_empty_elsewhere), expected)
-    _require_no_small_count(f"{where}, scores", counts.scores)
+    _require_no_small_count(f"{where}, scores", counts.scores.images)
     fits = {
-        "scores": (total[is_counted] == test_images).all(),
-        "found": (counts.found <= counts.images).all(),
-        "mistaken": (counts.mistaken <= others).all(),
+        "scores": (confusion.total[is_counted] == test_images).all(),
+        "found": (confusion.true_positives <= confusion.images).all(),
+        "mistaken": (confusion.false_positives <= others).all(),
         "inside": _inside_fits(counts),
     }
     _require_all(where, fits)
@@ -98,10 +102,10 @@ def _check_each_class(where: str, sent: BinnedCounts, counts: Binned, test_image
         _require(f"{where}, {name}", not any(getattr(sent, name)), "none in a multi-label job")
 
 
-def _inside_fits(counts: Binned) -> bool:
+def _inside_fits(counts: AnswerCounts) -> bool:
     """Return whether the images of a class in each interval fit the class and the interval."""
-    fits_intervals = (counts.inside <= counts.scores).all()
-    fits_classes = (counts.inside.sum(axis=1) == counts.images).all()
+    fits_intervals = (counts.scores.inside <= counts.scores.images).all()
+    fits_classes = (counts.scores.inside.sum(axis=1) == counts.confusion.images).all()
     return bool(fits_intervals and fits_classes)
 
 
@@ -120,7 +124,7 @@ def _check_form(where: str, sent: BinnedCounts, class_count: int) -> None:
     _require(f"{where}, cells", are_possible and are_distinct, expected)
 
 
-def _require_no_small_count(where: str, counts: NDArray[np.int64]) -> None:
+def _require_no_small_count(where: str, counts: Counts) -> None:
     is_small = (counts > 0) & (counts < SMALLEST_COUNT)
     _require(where, not is_small.any(), f"0, or {SMALLEST_COUNT} images or more")
 

@@ -36,8 +36,8 @@ class Metric(Part):
 class BinnedCounts(Part):
     """Counts of a model's predictions on a site's test images.
 
-    :class:`~fedward.evaluation.binned.Binned` describes each field. Lists by class are in the job's
-    order. An interval or cell has no images, or five and more.
+    :meth:`fedward.evaluation.answer_counts.AnswerCounts.to_wire` describes each field. Lists by
+    class are in the job's order. An interval or cell has no images, or five and more.
     """
 
     images: _Counts

@@ -7,9 +7,9 @@ from typing import NamedTuple
 
 from markupsafe import Markup
 
-from fedward.evaluation import clinical
-from fedward.evaluation.binned import Binned
-from fedward.evaluation.clinical import Rates, Share
+from fedward.evaluation.answer_counts import AnswerCounts
+from fedward.evaluation.confusion import Rates
+from fedward.evaluation.shares import Share
 from fedward.label_kinds import LabelKind
 from fedward.report import clinical_figures as figures
 from fedward.runs.run import Run
@@ -76,12 +76,12 @@ class Answers:
 
     name: str
     classes: tuple[str, ...]
-    counts: Binned
+    counts: AnswerCounts
 
     @cached_property
     def lines(self) -> list[ClassRates]:
         """A line for each class with test images."""
-        places = [place for place, images in enumerate(self.counts.images) if images]
+        places = [place for place, images in enumerate(self.counts.confusion.images) if images]
         return [self._line(place) for place in places]
 
     def most_frequent(self, most: int) -> list[str]:
@@ -102,22 +102,22 @@ class Answers:
     @property
     def accuracy(self) -> Share | None:
         """Share of right answers."""
-        return clinical.accuracy(self.counts)
+        return self.counts.confusion.accuracy
 
     @property
     def balanced(self) -> Share | None:
         """Mean sensitivity of the classes."""
-        return clinical.balanced_accuracy(self.counts)
+        return self.counts.confusion.balanced_accuracy
 
     @property
     def calibration_error(self) -> float | None:
         """Expected calibration error."""
-        return clinical.calibration_error(self.counts)
+        return self.counts.confidence.calibration_error
 
     @property
     def confidence(self) -> float:
         """Mean of the highest probabilities."""
-        return float(self.counts.confidence.sum() / self.counts.total)
+        return self.counts.confidence.mean
 
     @property
     def referred(self) -> list[Referral]:
@@ -126,7 +126,7 @@ class Answers:
         if accuracy is None:
             return []
         return [
-            Referral(wanted, clinical.referred_for(self.counts, wanted))
+            Referral(wanted, self.counts.confidence.referred_for(wanted))
             for wanted in WANTED
             if accuracy.value < wanted
         ]
@@ -136,25 +136,27 @@ class Answers:
         """A line for each class of a multi-label model with test images."""
         lines = []
         for line in self.lines:
-            counts = clinical.of_finding(self.counts, self.classes.index(line.name))
-            refer = tuple(clinical.referred_for(counts, wanted) for wanted in WANTED)
-            lines.append(Trust(line.name, clinical.accuracy(counts), refer))
+            place = self.classes.index(line.name)
+            answers = self.counts.scores.answers(place)
+            refer = tuple(answers.referred_for(wanted) for wanted in WANTED)
+            lines.append(Trust(line.name, self.counts.confusion.accuracy_of(place), refer))
         return lines
 
     @property
     def never(self) -> list[str]:
         """Classes with test images that the model never predicts."""
-        predicted = self.counts.found + self.counts.mistaken
+        confusion = self.counts.confusion
+        predicted = confusion.true_positives + confusion.false_positives
         return [line.name for line in self.lines if not predicted[self.classes.index(line.name)]]
 
     def _line(self, place: int) -> ClassRates:
-        images = int(self.counts.images[place])
-        return ClassRates(self.classes[place], images, clinical.rates(self.counts, place))
+        confusion = self.counts.confusion
+        return ClassRates(self.classes[place], int(confusion.images[place]), confusion.rates(place))
 
     def _row(self, place: int) -> MatrixRow:
-        images = int(self.counts.images[place])
+        images = int(self.counts.confusion.images[place])
         cells: list[int | None] = [int(number) or None for number in self.counts.cells[place]]
-        cells[place] = int(self.counts.found[place])
+        cells[place] = int(self.counts.confusion.true_positives[place])
         return MatrixRow(
             name=self.classes[place],
             images=images,
@@ -186,18 +188,19 @@ class Figures:
         calibration = {}
         for name in answers.most_frequent(_CURVES):
             place = answers.classes.index(name)
-            roc_curve = clinical.roc(counts, place)
+            ranking = counts.scores.ranking(place)
+            roc_curve = ranking.roc()
             if roc_curve:
                 roc[name] = roc_curve
-            recall_curve = clinical.precision_recall(counts, place)
+            recall_curve = ranking.precision_recall()
             if recall_curve:
                 recall[name] = recall_curve
             if not label_kind.exclusive:
-                calibration[name] = clinical.reliability_of(counts, place)
+                calibration[name] = counts.scores.reliability(place)
         reliability: Markup | Mapping[str, Markup]
         if label_kind.exclusive:
-            reliability = figures.reliability(clinical.reliability(counts))
-            referral = figures.referral(*clinical.risk_coverage(counts))
+            reliability = figures.reliability(counts.confidence.reliability())
+            referral = figures.referral(*counts.confidence.risk_coverage())
         else:
             reliability = figures.reliabilities(calibration)
             referral = None
@@ -220,10 +223,10 @@ class Clinical:
         counts = {}
         for row in run.binned(round_):
             if len(row.images) == len(run.classes):
-                counts[row.site] = Binned.read(vars(row))
+                counts[row.site] = AnswerCounts.from_wire(vars(row))
         if not counts:
             return None
-        pooled = Answers("All sites", run.classes, Binned.added(list(counts.values())))
+        pooled = Answers("All sites", run.classes, AnswerCounts.merged(list(counts.values())))
         sites = [
             Answers(site, run.classes, counts[site]) for site in run.info.sites if site in counts
         ]

@@ -7,7 +7,8 @@ import numpy as np
 from markupsafe import Markup
 from matplotlib.figure import Figure
 
-from fedward.evaluation.clinical import Share, Values
+from fedward.evaluation.arrays import Values
+from fedward.evaluation.shares import Share
 from fedward.report.drawing import FAINT, INK, SERIES, axes_of, svg
 from fedward.report.multiples import pictures
 

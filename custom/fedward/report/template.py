@@ -9,7 +9,7 @@ from importlib.resources import files
 from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 from markupsafe import Markup
 
-from fedward.evaluation.binned import INTERVALS
+from fedward.evaluation.histograms import INTERVALS
 from fedward.evaluation.selection import mean
 from fedward.runs.site_lines import FEW
 

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from statistics import fmean
 
-from fedward.evaluation.selection import MetricRow, evaluated, latest_best
+from fedward.evaluation.selection import MetricRow, judged_by_most, latest_best
 from fedward.methods.workflow import Exchange
 from fedward.protocol import wire
 from fedward.protocol.messages import Answer
@@ -103,7 +103,7 @@ def keep_best(
 
     ``values``: of :func:`key_values`.
     """
-    if not evaluated(values, run.sites):
+    if not judged_by_most(values, run.sites):
         return
     round_ = exchange.model_round
     mean = fmean(value for value in values.values() if value is not None)

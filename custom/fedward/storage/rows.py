@@ -23,7 +23,7 @@ _CountsByClass: TypeAlias = Annotated[tuple[_Counts, ...], Field(strict=False)]
 class BinnedRow:
     """One row of binned.jsonl: a site's counts of a model's answers.
 
-    :class:`~fedward.evaluation.binned.Binned` says what each field counts.
+    :meth:`fedward.evaluation.answer_counts.AnswerCounts.to_wire` says what each field counts.
     """
 
     round: int

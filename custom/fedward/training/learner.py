@@ -12,7 +12,8 @@ import torch
 from torch import nn
 
 from fedward.config import Experiment
-from fedward.evaluation.units import unit_answers
+from fedward.evaluation.answer_counts import AnswerCounts
+from fedward.evaluation.patients import unit_answers
 from fedward.methods.algorithm import Algorithm
 from fedward.methods.local import Phase, RoundInputs
 from fedward.methods.missing_classes import rule_of
@@ -39,11 +40,11 @@ class Evaluation(NamedTuple):
     """How good a model is on some splits of the images."""
 
     metrics: list[dict[str, Any]]
-    """Rows of :func:`~fedward.evaluation.classification.classification_metrics`, with their split.
+    """Rows of :func:`~fedward.evaluation.one_label.classification_metrics`, with their split.
 
     Where the job evaluates by patient, all numbers here are of patients.
     """
-    binned: dict[str, Any] | None
+    counts: AnswerCounts | None
     """Counts of the model's answers on the test images; None if that split was not asked for."""
 
 
@@ -201,15 +202,15 @@ class Learner:
         label_kind = self.experiment.data.label_kind
         extra_metrics = {name: METRICS[name] for name in self.experiment.metrics}
         rows: list[dict[str, Any]] = []
-        binned = None
+        counts = None
         for split in splits:
             probabilities = predict(net, self.images[split]).numpy()
             outputs, labels = unit_answers(probabilities, getattr(data, split))
             for row in label_kind.metrics(outputs, labels, data.classes, extra_metrics):
                 rows.append({"split": split, **row})
             if split == "test":
-                binned = label_kind.counts(outputs, labels)
-        return Evaluation(rows, binned)
+                counts = label_kind.counts(outputs, labels)
+        return Evaluation(rows, counts)
 
     def _inputs(
         self,

@@ -4,7 +4,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import minimize_scalar  # type: ignore[import-untyped,unused-ignore]
 
-from fedward.evaluation.classification import Array
+from fedward.evaluation.arrays import Values
 
 _SMALLEST = float(np.finfo(np.float32).tiny)
 """Smaller probabilities of a float32 network carry no information."""
@@ -33,14 +33,14 @@ def log_loss(
     return float((normalisers - logits[np.arange(len(labels)), labels]).mean())
 
 
-def tempered(probabilities: NDArray[np.floating], temperature: float) -> Array:
+def tempered(probabilities: NDArray[np.floating], temperature: float) -> Values:
     """Return ``softmax(log p / temperature)``, (N, K).
 
     That is the softmax of the network's logits divided by the temperature.
     """
     logits = _log(probabilities) / temperature
     powers = np.exp(logits - logits.max(axis=1, keepdims=True))
-    softmax: Array = powers / powers.sum(axis=1, keepdims=True)
+    softmax: Values = powers / powers.sum(axis=1, keepdims=True)
     return softmax
 
 
@@ -73,7 +73,7 @@ def fit_temperature(
     return None if is_at_a_bound else float(np.exp(best.x))
 
 
-def _log(probabilities: NDArray[np.floating]) -> Array:
+def _log(probabilities: NDArray[np.floating]) -> Values:
     """Return logarithms, of probabilities below float32's range those of its smallest number."""
-    logarithms: Array = np.log(np.maximum(np.asarray(probabilities, np.float64), _SMALLEST))
+    logarithms: Values = np.log(np.maximum(np.asarray(probabilities, np.float64), _SMALLEST))
     return logarithms

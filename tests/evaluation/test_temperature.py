@@ -5,9 +5,8 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from fedward.evaluation.calibration import fit_temperature, log_loss, tempered
-from fedward.evaluation.clinical import calibration_error
 from fedward.evaluation.performance import counted
+from fedward.evaluation.temperature import fit_temperature, log_loss, tempered
 
 RNG = np.random.default_rng(0)
 
@@ -25,7 +24,7 @@ def test_the_temperature_of_drawn_labels_is_found(temperature: float) -> None:
     _, probabilities, labels = drawn(temperature)
     found = fit_temperature(probabilities, labels)
     assert found == pytest.approx(temperature, rel=0.05)
-    assert calibration_error(counted(tempered(probabilities, found), labels)) < 0.02
+    assert counted(tempered(probabilities, found), labels).confidence.calibration_error < 0.02
 
 
 def test_no_other_temperature_is_better() -> None:

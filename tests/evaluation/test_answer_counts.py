@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 
 from asking import rules_of
 from fedward.errors import WireError
-from fedward.evaluation import classification_metrics, clinical
-from fedward.evaluation.binned import EDGES, INTERVALS, Binned, binned_counts
+from fedward.evaluation import classification_metrics
+from fedward.evaluation.answer_counts import AnswerCounts
+from fedward.evaluation.histograms import EDGES, INTERVALS
 from fedward.evaluation.intervals import proportion_interval
 from fedward.evaluation.small_counts import SMALLEST_COUNT
 from fedward.protocol.binned_checks import check_binned
@@ -32,9 +33,9 @@ def drawn(counts, seed=0, sharp=2.0):
 
 def counted(counts, seed=0, sharp=2.0):
     probabilities, labels = drawn(counts, seed, sharp)
-    told = binned_counts(probabilities, labels)
-    assert told is not None
-    return probabilities, labels, Binned.read(told)
+    found = AnswerCounts.of_one_answer(probabilities, labels)
+    assert found is not None
+    return probabilities, labels, found
 
 
 SPLITS = st.lists(st.integers(0, 30), min_size=2, max_size=5).filter(
@@ -45,13 +46,20 @@ SPLITS = st.lists(st.integers(0, 30), min_size=2, max_size=5).filter(
 @given(SPLITS, st.integers(0, 9), st.floats(-1, 5))
 def test_what_is_told_passes_the_wire_and_hides_small_counts(counts, seed, sharp):
     probabilities, labels = drawn(counts, seed, sharp)
-    told = json.loads(json.dumps(binned_counts(probabilities, labels)))
-    found = Binned.read(told)
+    told = json.loads(json.dumps(AnswerCounts.of_one_answer(probabilities, labels).to_wire()))
+    found = AnswerCounts.from_wire(told)
+    assert found.to_wire() == told
     common = [count for count in counts if count >= SMALLEST_COUNT]
-    assert found.images.tolist() == [count if count >= SMALLEST_COUNT else 0 for count in counts]
-    for name in ("images", "cells", "scores", "sure"):
-        values = getattr(found, name)
-        assert not ((values > 0) & (values < SMALLEST_COUNT)).any(), name
+    assert found.confusion.images.tolist() == [
+        count if count >= SMALLEST_COUNT else 0 for count in counts
+    ]
+    for values in (
+        found.confusion.images,
+        found.cells,
+        found.scores.images,
+        found.confidence.images,
+    ):
+        assert not ((values > 0) & (values < SMALLEST_COUNT)).any()
     row = Metric(split="test", name="accuracy", value=0.5, n=sum(common), classes=[])
     check_binned(
         "counts", BinnedCounts.model_validate(told), [row], rules_of(classes=range(len(counts)))
@@ -63,14 +71,14 @@ def test_images_of_rare_classes_are_in_no_count(counts, seed):
     """The answer is the same without them, whatever the model says of them."""
     probabilities, labels = drawn(counts, seed)
     common = np.bincount(labels, minlength=len(counts))[labels] >= SMALLEST_COUNT
-    assert binned_counts(probabilities, labels) == binned_counts(
-        probabilities[common], labels[common]
-    )
+    of_all = AnswerCounts.of_one_answer(probabilities, labels)
+    of_common = AnswerCounts.of_one_answer(probabilities[common], labels[common])
+    assert of_all.to_wire() == of_common.to_wire()
 
 
 def test_nothing_is_told_where_all_classes_are_rare():
-    assert binned_counts(*drawn([4, 4, 0])) is None
-    assert binned_counts(np.zeros((0, 3)), np.zeros(0, np.int64)) is None
+    assert AnswerCounts.of_one_answer(*drawn([4, 4, 0])) is None
+    assert AnswerCounts.of_one_answer(np.zeros((0, 3)), np.zeros(0, np.int64)) is None
 
 
 def test_rates_and_matrix_are_those_of_the_answers():
@@ -79,7 +87,7 @@ def test_rates_and_matrix_are_those_of_the_answers():
     for place in range(3):
         inside = labels == place
         said = given_class == place
-        found = clinical.rates(counts, place)
+        found = counts.confusion.rates(place)
         for share, hits, of in (
             (found.sensitivity, said, inside),
             (found.specificity, ~said, ~inside),
@@ -92,18 +100,18 @@ def test_rates_and_matrix_are_those_of_the_answers():
         for other in set(range(3)) - {place}:
             number = int((inside & (given_class == other)).sum())
             assert counts.cells[place, other] == (number if number >= SMALLEST_COUNT else 0)
-    assert clinical.accuracy(counts).value == pytest.approx((given_class == labels).mean())
+    assert counts.confusion.accuracy.value == pytest.approx((given_class == labels).mean())
     rows = {
         row["name"]: row["value"] for row in classification_metrics(probabilities, labels, "abc")
     }
-    assert clinical.balanced_accuracy(counts).value == pytest.approx(rows["balanced_accuracy"])
+    assert counts.confusion.balanced_accuracy.value == pytest.approx(rows["balanced_accuracy"])
 
 
-def answered(right: list[int], images: int) -> Binned:
+def answered(right: list[int], images: int) -> AnswerCounts:
     """Return the counts of so many right answers of each class; others are given the next class."""
     labels = np.repeat(range(len(right)), images)
     wrong = np.concatenate([np.arange(images) >= each for each in right])
-    return Binned.read(binned_counts(np.eye(len(right))[(labels + wrong) % len(right)], labels))
+    return AnswerCounts.of_one_answer(np.eye(len(right))[(labels + wrong) % len(right)], labels)
 
 
 def test_balanced_accuracy_covers_the_truth_of_few_images():
@@ -112,16 +120,16 @@ def test_balanced_accuracy_covers_the_truth_of_few_images():
     A normal interval covers that in 79 % of the cases.
     """
     right = np.random.default_rng(5).binomial(10, 0.95, (1000, 3)).tolist()
-    found = [clinical.balanced_accuracy(answered(each, 10)) for each in right]
+    found = [answered(each, 10).confusion.balanced_accuracy for each in right]
     assert np.mean([share.low <= 0.95 <= share.high for share in found]) > 0.9
-    whole = clinical.balanced_accuracy(answered([5, 5], 5))
+    whole = answered([5, 5], 5).confusion.balanced_accuracy
     low = proportion_interval(1.0, 5)[0]
     assert (whole.value, whole.low, whole.high) == (
         1.0,
         pytest.approx(1 - (1 - low) / np.sqrt(2)),
         1.0,
     )
-    even = clinical.balanced_accuracy(answered([8, 8], 10))
+    even = answered([8, 8], 10).confusion.balanced_accuracy
     share = proportion_interval(0.8, 10)
     assert (even.high - even.low) == pytest.approx((share[1] - share[0]) / np.sqrt(2))
 
@@ -130,7 +138,8 @@ def test_a_rate_of_fewer_than_five_images_is_not_told():
     """Three answers are given the second class: what share of them is right, is not said."""
     probabilities = np.tile([0.9, 0.1], (20, 1))
     probabilities[:3] = [0.1, 0.9]
-    found = clinical.rates(Binned.read(binned_counts(probabilities, np.repeat([1, 0], 10))), 1)
+    counts = AnswerCounts.of_one_answer(probabilities, np.repeat([1, 0], 10))
+    found = counts.confusion.rates(1)
     assert found.positive is None
     assert found.sensitivity.value == pytest.approx(0.3)
 
@@ -142,10 +151,10 @@ def test_curves_have_the_area_of_the_exact_scores():
         row["name"]: row["value"] for row in classification_metrics(probabilities, labels, "abc")
     }
     for place, name in enumerate("abc"):
-        x, y = clinical.roc(counts, place)
+        x, y = counts.scores.ranking(place).roc()
         assert ((x[0], y[0]), (x[-1], y[-1])) == ((0, 0), (1, 1))
         assert np.trapezoid(y, x) == pytest.approx(rows[f"auroc/{name}"], abs=0.01)
-        recall, precision = clinical.precision_recall(counts, place)
+        recall, precision = counts.scores.ranking(place).precision_recall()
         assert np.diff(recall, prepend=0) @ precision == pytest.approx(
             rows[f"auprc/{name}"], abs=0.03
         )
@@ -153,9 +162,9 @@ def test_curves_have_the_area_of_the_exact_scores():
 
 def test_curves_need_images_of_the_class_and_others():
     _, _, counts = counted([20, 0])
-    assert clinical.roc(counts, 0) is None
-    assert clinical.roc(counts, 1) is None
-    assert clinical.precision_recall(counts, 1) is None
+    assert counts.scores.ranking(0).roc() is None
+    assert counts.scores.ranking(1).roc() is None
+    assert counts.scores.ranking(1).precision_recall() is None
 
 
 def test_calibration_is_worked_by_hand():
@@ -165,42 +174,50 @@ def test_calibration_is_worked_by_hand():
     """
     sure = np.repeat([0.85, 0.65], 10)
     labels = np.array([0] * 6 + [1] * 4 + [0] * 8 + [1] * 2)
-    counts = Binned.read(binned_counts(np.stack([sure, 1 - sure], axis=1), labels))
-    assert clinical.calibration_error(counts) == pytest.approx((0.25 + 0.15) / 2)
-    assert [(round(at, 4), share.value, share.n) for at, share in clinical.reliability(counts)] == [
+    counts = AnswerCounts.of_one_answer(np.stack([sure, 1 - sure], axis=1), labels)
+    assert counts.confidence.calibration_error == pytest.approx((0.25 + 0.15) / 2)
+    assert [
+        (round(at, 4), share.value, share.n) for at, share in counts.confidence.reliability()
+    ] == [
         (0.65, 0.8, 10),
         (0.85, 0.6, 10),
     ]
-    coverage, right = clinical.risk_coverage(counts)
+    coverage, right = counts.confidence.risk_coverage()
     assert coverage.tolist() == [0.5, 1.0]
     assert right.tolist() == [0.6, 0.7]
-    assert clinical.referred_for(counts, 0.65) == 0.0
-    assert clinical.referred_for(counts, 0.9) is None
+    assert counts.confidence.referred_for(0.65) == 0.0
+    assert counts.confidence.referred_for(0.9) is None
 
 
 def test_referring_the_least_sure_leaves_better_answers():
     _, _, counts = counted([300, 300], sharp=1.0)
-    coverage, right = clinical.risk_coverage(counts)
+    coverage, right = counts.confidence.risk_coverage()
     assert (np.diff(coverage) > 0).all()
     assert coverage[-1] == 1.0
-    referred = clinical.referred_for(counts, right[-1] + 0.05)
+    referred = counts.confidence.referred_for(right[-1] + 0.05)
     assert 0 < referred < 1
     assert right[np.isclose(coverage, 1 - referred)] >= right[-1] + 0.05
 
 
 def test_sites_add_up_to_all_images():
     sites = [counted([30, 40, 8], seed)[2] for seed in range(3)]
-    whole = Binned.added(sites)
-    assert whole.total == 3 * 78
-    for name in ("images", "found", "mistaken", "sure", "right", "confidence"):
-        assert getattr(whole, name) == pytest.approx(sum(getattr(site, name) for site in sites))
-    assert Binned.added(sites[:1]).cells.tolist() == sites[0].cells.tolist()
+    whole = AnswerCounts.merged(sites)
+    assert whole.confidence.total == 3 * 78
+    for part, names in (
+        ("confusion", ("total", "images", "true_positives", "false_positives")),
+        ("scores", ("images", "inside")),
+        ("confidence", ("images", "right", "confidence")),
+    ):
+        for name in names:
+            of_sites = [getattr(getattr(site, part), name) for site in sites]
+            assert getattr(getattr(whole, part), name) == pytest.approx(sum(of_sites))
+    assert AnswerCounts.merged(sites[:1]).cells.tolist() == sites[0].cells.tolist()
 
 
 def test_intervals_begin_at_their_lower_end():
     assert len(EDGES) == INTERVALS + 1
     probabilities = np.repeat([[0.9, 0.1], [0.5, 0.5], [1.0, 0.0]], 5, axis=0)
-    told = binned_counts(probabilities, np.zeros(15, np.int64))
+    told = AnswerCounts.of_one_answer(probabilities, np.zeros(15, np.int64)).to_wire()
     assert {EDGES[place]: n for place, n in enumerate(told["sure"]) if n} == {
         0.5: 5,
         0.9: 5,
@@ -208,7 +225,7 @@ def test_intervals_begin_at_their_lower_end():
     }
 
 
-TOLD = binned_counts(*drawn([40, 25, 60], sharp=0.5)) or {}
+TOLD = AnswerCounts.of_one_answer(*drawn([40, 25, 60], sharp=0.5)).to_wire()
 
 
 @pytest.mark.proves(

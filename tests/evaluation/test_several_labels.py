@@ -10,11 +10,10 @@ from sklearn import metrics as sk
 
 from asking import rules_of
 from fedward.errors import DataError, WireError
-from fedward.evaluation.binned import Binned, binned_counts
-from fedward.evaluation.clinical import rates, roc
-from fedward.evaluation.multi_label import multi_label_metrics, one_versus_rest
+from fedward.evaluation.answer_counts import AnswerCounts
 from fedward.evaluation.names import MULTI_LABEL
 from fedward.evaluation.performance import multi_label_performance
+from fedward.evaluation.several_labels import multi_label_metrics
 from fedward.evaluation.small_counts import withhold_small_counts
 from fedward.label_kinds import SEVERAL_LABELS, kind_of_field
 from fedward.protocol.binned_checks import check_binned
@@ -98,7 +97,8 @@ def test_a_rare_answer_is_in_no_number(flipped):
         rows = withhold_small_counts(
             [{"split": "test", **row} for row in multi_label_metrics(scores, labels, CLASSES)]
         )
-        told.append(json.dumps([rows, one_versus_rest(scores, labels)]))
+        counts = AnswerCounts.of_each_class(scores, labels)
+        told.append(json.dumps([rows, counts.to_wire()]))
         assert {row["name"] for row in rows if row["value"] is None} == {f"{k}/D" for k in KINDS}
         assert all(row["classes"] == ["A", "B", "C"] for row in rows)
     assert len(set(told)) == 1
@@ -154,7 +154,7 @@ def test_too_few_images_are_none(images):
     rows = multi_label_metrics(np.full((images, 4), 0.5), labels, CLASSES)
     assert [row["name"] for row in rows[: len(MULTI_LABEL)]] == list(MULTI_LABEL)
     assert all((row["value"], row["n"], row["classes"]) == (None, 0, []) for row in rows)
-    assert one_versus_rest(np.full((images, 4), 0.5), labels) is None
+    assert AnswerCounts.of_each_class(np.full((images, 4), 0.5), labels) is None
 
 
 @pytest.mark.parametrize(
@@ -174,34 +174,34 @@ def test_other_input_is_refused(scores, labels):
 
 def test_counts_are_those_of_each_class_against_its_rest():
     scores, truth = answered(90, 3, rare=3)
-    counts = Binned.read(one_versus_rest(scores, truth))
+    counts = AnswerCounts.of_each_class(scores, truth)
     for place in range(3):
         said = scores[:, place] >= 0.5
         there = truth[:, place] == 1
-        found = rates(counts, place)
+        found = counts.confusion.rates(place)
         assert found.sensitivity.value == pytest.approx(said[there].mean())
         assert found.specificity.value == pytest.approx(1 - said[~there].mean())
         assert found.positive.value == pytest.approx(there[said].mean())
         assert found.negative.value == pytest.approx(1 - there[~said].mean())
-        x, y = roc(counts, place)
+        x, y = counts.scores.ranking(place).roc()
         assert np.trapezoid(y, x) == pytest.approx(
             sk.roc_auc_score(there, scores[:, place]), abs=0.05
         )
-    assert not counts.scores[3].any()
-    assert roc(counts, 3) is None
+    assert not counts.scores.images[3].any()
+    assert counts.scores.ranking(3).roc() is None
 
 
 def test_two_sites_add_up_where_one_withholds_a_class():
     first = answered(60, 1, rare=3)
     second = answered(60, 2, rare=20)
-    counts = Binned.added([Binned.read(one_versus_rest(*site)) for site in (first, second)])
-    assert counts.images[3] == 20
-    assert counts.scores[3].sum() == 60, "those of the second site alone"
-    assert rates(counts, 3).specificity.n == 40
-    assert rates(counts, 0).specificity.n == 120 - counts.images[0]
+    counts = AnswerCounts.merged([AnswerCounts.of_each_class(*site) for site in (first, second)])
+    assert counts.confusion.images[3] == 20
+    assert counts.scores.images[3].sum() == 60, "those of the second site alone"
+    assert counts.confusion.rates(3).specificity.n == 40
+    assert counts.confusion.rates(0).specificity.n == 120 - counts.confusion.images[0]
 
 
-SENT = one_versus_rest(*answered(60, 4, rare=3))
+SENT = AnswerCounts.of_each_class(*answered(60, 4, rare=3)).to_wire()
 RULES = rules_of(classes="ABCD", kind=SEVERAL_LABELS)
 ROW = [Metric(split="test", name="auroc_macro", value=0.5, n=60, classes=["A", "B", "C"])]
 
@@ -238,7 +238,8 @@ def test_other_counts_are_refused(changed, where):
 
 def test_counts_of_one_kind_are_not_those_of_the_other():
     scores, truth = answered(60, 4, rare=3)
-    single = binned_counts(scores / scores.sum(axis=1, keepdims=True), truth.argmax(axis=1))
+    softmax = scores / scores.sum(axis=1, keepdims=True)
+    single = AnswerCounts.of_one_answer(softmax, truth.argmax(axis=1)).to_wire()
     for sent, several in ((SENT, False), (single, True)):
         with pytest.raises(WireError):
             check_binned(

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from fedward.errors import DataError
-from fedward.evaluation.units import reportable, unit_answers, unit_labels
+from fedward.evaluation.patients import unit_answers, unit_labels
+from fedward.evaluation.small_counts import images_of_common_classes
 from fedward.sites.assemble import divide, require_one_label
 from fedward.sites.data import Images, Row
 
@@ -54,13 +55,13 @@ def test_without_groups_each_image_is_one():
 
 def test_a_class_needs_five_patients_however_many_images():
     four = images("aaaabbbbccccddddvwxyz", [0] * 16 + [1] * 5)
-    kept = reportable(four)
+    kept = images_of_common_classes(four)
     assert (kept.groups, kept.labels.tolist()) == (tuple("vwxyz"), [1] * 5)
     assert kept.ids == tuple(f"i{index}" for index in range(16, 21))
     assert kept.pixels.ravel().tolist() == [16, 17, 18, 19, 20]
     five = images("aaaabbbbccccddddevwxyz", [0] * 17 + [1] * 5)
-    assert reportable(five) is five
-    assert len(unit_labels(reportable(images("abcd", [0] * 4)))[1]) == 0
+    assert images_of_common_classes(five) is five
+    assert len(unit_labels(images_of_common_classes(images("abcd", [0] * 4)))[1]) == 0
 
 
 def test_a_group_of_two_labels_is_no_patient():

@@ -1,0 +1,161 @@
+"""Counts of a model's answers on one site's test images, which add up over sites.
+
+Sensitivity, confusion matrix, ROC curve and calibration of several hospitals together need counts,
+not averages. A site sends these counts under the small-count rule
+(:mod:`fedward.evaluation.small_counts`):
+
+- Images of a class with fewer than five images are in no count, as they are in no metric.
+- An interval of scores with fewer than five images is merged with its neighbours below it.
+- A cell of the confusion matrix with fewer than five images is withheld.
+
+Where an image may show several classes, each class is counted against its rest, and a class with
+fewer than five images on either side is in no count. There are no cells then, and no highest
+probability.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import reduce
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedward.evaluation.arrays import Counts
+from fedward.evaluation.confusion import ConfusionCounts
+from fedward.evaluation.histograms import ConfidenceHistogram, ScoreHistogram
+from fedward.evaluation.small_counts import SMALLEST_COUNT, common_classes, common_findings
+
+THRESHOLD = 0.5
+"""Probability from which the model's answer is that an image shows a class of several."""
+
+
+@dataclass(frozen=True)
+class AnswerCounts:
+    """What a site may say of a model's answers about K classes, or the sum over sites."""
+
+    confusion: ConfusionCounts
+    """Right and wrong answers by class."""
+    cells: Counts
+    """(K, K) images of a class (row) that were given another one (column).
+
+    0 where a site withholds the cell.
+    """
+    scores: ScoreHistogram
+    """Images by their probability of each class."""
+    confidence: ConfidenceHistogram
+    """Images by their highest probability."""
+
+    @classmethod
+    def of_one_answer(
+        cls, probabilities: NDArray[np.floating], labels: NDArray[np.integer]
+    ) -> "AnswerCounts | None":
+        """Count images that each show one class; None where no class has five images.
+
+        Args:
+            probabilities: (N, K) float in [0, 1]; the predicted class is the first largest one of a
+                row.
+            labels: (N,) int, the true class as 0..K-1.
+        """
+        classes = probabilities.shape[1]
+        is_common = common_classes(labels, classes)
+        if not is_common.any():
+            return None
+        used = is_common[labels]
+        scores = np.asarray(probabilities, float)[used]
+        true_class = np.asarray(labels, np.int64)[used]
+        given_class = scores.argmax(axis=1)
+        cells = np.zeros((classes, classes), np.int64)
+        np.add.at(cells, (true_class, given_class), 1)
+        np.fill_diagonal(cells, 0)
+        cells[cells < SMALLEST_COUNT] = 0
+        inside = true_class[:, None] == np.arange(classes)
+        return cls(
+            ConfusionCounts.of_one_answer(true_class, given_class, classes),
+            cells,
+            ScoreHistogram.of_scores(scores, inside, np.ones(classes, bool)),
+            ConfidenceHistogram.of_answers(scores.max(axis=1), given_class == true_class),
+        )
+
+    @classmethod
+    def of_each_class(
+        cls, probabilities: NDArray[np.floating], labels: NDArray[np.integer]
+    ) -> "AnswerCounts | None":
+        """Count each class against its rest; None where no class may be evaluated.
+
+        Args:
+            probabilities: (N, K) float in [0, 1]; from 0.5 on the answer is that the image shows
+                the class.
+            labels: (N, K) int, 1 where the image shows the class, else 0.
+        """
+        used = common_findings(labels)
+        if not used.any():
+            return None
+        scores = np.asarray(probabilities, float)
+        shown = labels == 1
+        return cls(
+            ConfusionCounts.of_each_class(shown, scores >= THRESHOLD, used),
+            np.zeros((len(used), len(used)), np.int64),
+            ScoreHistogram.of_scores(scores, shown, used),
+            ConfidenceHistogram.empty(),
+        )
+
+    @classmethod
+    def from_wire(cls, sent: Mapping[str, Any]) -> "AnswerCounts":
+        """Return the counts that :meth:`to_wire` wrote at one site."""
+
+        def counts(name: str) -> Counts:
+            return np.asarray(sent[name], np.int64)
+
+        images = counts("images")
+        cells = np.zeros((len(images), len(images)), np.int64)
+        for true_class, given_class, number in sent["cells"]:
+            cells[true_class, given_class] = number
+        scores = ScoreHistogram(counts("scores"), counts("inside"))
+        total = scores.images.sum(axis=1)
+        sure = counts("sure")
+        return cls(
+            ConfusionCounts(total, images, counts("found"), counts("mistaken")),
+            cells,
+            scores,
+            ConfidenceHistogram(
+                sure, counts("right"), np.asarray(sent["confidence"], float) * sure
+            ),
+        )
+
+    def to_wire(self) -> dict[str, Any]:
+        """Return the counts as plain JSON values, by the names of the wire.
+
+        ``images``, ``found`` and ``mistaken`` are those of :attr:`confusion`, ``scores`` and
+        ``inside`` those of :attr:`scores`, ``sure`` and ``right`` those of :attr:`confidence`.
+        ``cells`` are rows of true class, other class given, and number of images, five or more.
+        ``confidence`` is the mean highest probability of an interval, 0 where it has no image.
+        """
+        cells = []
+        for true_class, given_class in np.argwhere(self.cells).tolist():
+            cells.append([true_class, given_class, int(self.cells[true_class, given_class])])
+        return {
+            "images": self.confusion.images.tolist(),
+            "found": self.confusion.true_positives.tolist(),
+            "mistaken": self.confusion.false_positives.tolist(),
+            "cells": cells,
+            "scores": self.scores.images.tolist(),
+            "inside": self.scores.inside.tolist(),
+            "sure": self.confidence.images.tolist(),
+            "right": self.confidence.right.tolist(),
+            "confidence": self.confidence.means.tolist(),
+        }
+
+    def merge(self, other: "AnswerCounts") -> "AnswerCounts":
+        """Return the counts of the images of both."""
+        return AnswerCounts(
+            self.confusion.merge(other.confusion),
+            self.cells + other.cells,
+            self.scores.merge(other.scores),
+            self.confidence.merge(other.confidence),
+        )
+
+    @classmethod
+    def merged(cls, parts: Sequence["AnswerCounts"]) -> "AnswerCounts":
+        """Return the sum of the counts of one site or more."""
+        return reduce(cls.merge, parts)

@@ -1,0 +1,159 @@
+"""Right and wrong answers by class, which add up over sites, and the rates that follow."""
+
+from dataclasses import dataclass, fields
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedward.evaluation.arrays import Counts, Values
+from fedward.evaluation.intervals import proportion_interval
+from fedward.evaluation.shares import Share
+
+
+@dataclass(frozen=True)
+class Rates:
+    """One class against all others; None where fewer than five images would decide."""
+
+    sensitivity: Share | None
+    """Share of the images of the class that are given it."""
+    specificity: Share | None
+    """Share of the other images that are not given it."""
+    positive: Share | None
+    """Positive predictive value: share of the images given the class that are of it."""
+    negative: Share | None
+    """Negative predictive value: share of the images not given the class that are not of it."""
+
+
+@dataclass(frozen=True)
+class ConfusionCounts:
+    """A model's answers about each of K classes, each class against all others.
+
+    Where an image has one label, all classes are counted on the same images. Where it may have
+    several, a class that the small-count rule leaves out has 0 everywhere.
+    """
+
+    total: Counts
+    """(K,) images on which the class is counted."""
+    images: Counts
+    """(K,) images of the class."""
+    true_positives: Counts
+    """(K,) images of the class that were given it."""
+    false_positives: Counts
+    """(K,) other images that were given the class."""
+
+    @classmethod
+    def of_one_answer(
+        cls, true_class: NDArray[np.int64], given_class: NDArray[np.int64], classes: int
+    ) -> "ConfusionCounts":
+        """Count images that each show one class and are given one.
+
+        Args:
+            true_class: (N,) in 0..K-1.
+            given_class: (N,) in 0..K-1.
+            classes: K.
+        """
+        images = np.bincount(true_class, minlength=classes)
+        answers = np.bincount(given_class, minlength=classes)
+        right = np.bincount(true_class[given_class == true_class], minlength=classes)
+        return cls(np.full(classes, len(true_class)), images, right, answers - right)
+
+    @classmethod
+    def of_each_class(
+        cls, shown: NDArray[np.bool_], answered_yes: NDArray[np.bool_], used: NDArray[np.bool_]
+    ) -> "ConfusionCounts":
+        """Count images of which each shows, and is given, any number of classes.
+
+        Args:
+            shown: (N, K).
+            answered_yes: (N, K).
+            used: (K,) classes to count.
+        """
+        return cls(
+            total=np.where(used, len(shown), 0),
+            images=(shown & used).sum(axis=0),
+            true_positives=(shown & answered_yes & used).sum(axis=0),
+            false_positives=(~shown & answered_yes & used).sum(axis=0),
+        )
+
+    def merge(self, other: "ConfusionCounts") -> "ConfusionCounts":
+        """Return the counts of the images of both."""
+        return ConfusionCounts(
+            *(getattr(self, field.name) + getattr(other, field.name) for field in fields(self))
+        )
+
+    @property
+    def present(self) -> NDArray[np.bool_]:
+        """Which classes have images, (K,)."""
+        return self.images > 0
+
+    @property
+    def precision(self) -> Values:
+        """TP / (TP + FP), (K,): 0 for a class that is never given, NaN for one without images."""
+        answers = self.true_positives + self.false_positives
+        return self._where_present(self.true_positives / np.maximum(answers, 1))
+
+    @property
+    def recall(self) -> Values:
+        """TP / (TP + FN), (K,), which is the sensitivity; NaN for a class without images."""
+        return self._where_present(self.true_positives / np.maximum(self.images, 1))
+
+    @property
+    def f1(self) -> Values:
+        """2 TP / (2 TP + FP + FN), (K,); NaN for a class without images."""
+        images_and_answers = self.images + self.true_positives + self.false_positives
+        return self._where_present(2 * self.true_positives / np.maximum(images_and_answers, 1))
+
+    @property
+    def accuracy(self) -> Share | None:
+        """Share of right answers where each image has one."""
+        return Share.of(int(self.true_positives.sum()), int(self.images.sum()))
+
+    def accuracy_of(self, place: int) -> Share | None:
+        """Return the share of right answers yes and no to the class at this place."""
+        true_negatives = self._negatives(place) - int(self.false_positives[place])
+        return Share.of(int(self.true_positives[place]) + true_negatives, int(self.total[place]))
+
+    @property
+    def balanced_accuracy(self) -> Share | None:
+        """Mean sensitivity of the classes with images, with its 95 % interval; None without images.
+
+        With Wilson's interval (l_k, u_k) of the sensitivity p_k of each of K classes, and their
+        mean p, its ends are ``p - sqrt(sum_k (p_k - l_k)²) / K`` and
+        ``p + sqrt(sum_k (u_k - p_k)²) / K``. Images are taken to be independent. The interval has a
+        width also where all images are right. Source: Zou and Donner, *Construction of confidence
+        limits about effect measures: a general approach*, Statistics in Medicine 2008.
+        """
+        if not self.present.any():
+            return None
+        images = self.images[self.present]
+        sensitivities = self.true_positives[self.present] / images
+        intervals = []
+        for sensitivity, n in zip(sensitivities.tolist(), images.tolist(), strict=True):
+            intervals.append(proportion_interval(sensitivity, n))
+        squared_distances = (np.array(intervals) - sensitivities[:, None]) ** 2
+        below, above = np.sqrt(squared_distances.sum(axis=0)) / len(images)
+        mean = float(sensitivities.mean())
+        low = max(mean - float(below), 0.0)
+        high = min(mean + float(above), 1.0)
+        return Share(mean, low, high, int(self.images.sum()))
+
+    def rates(self, place: int) -> Rates:
+        """Return the rates of the class at this place."""
+        positives = int(self.images[place])
+        true_positives = int(self.true_positives[place])
+        false_positives = int(self.false_positives[place])
+        negatives = self._negatives(place)
+        true_negatives = negatives - false_positives
+        false_negatives = positives - true_positives
+        return Rates(
+            sensitivity=Share.of(true_positives, positives),
+            specificity=Share.of(true_negatives, negatives),
+            positive=Share.of(true_positives, true_positives + false_positives),
+            negative=Share.of(true_negatives, true_negatives + false_negatives),
+        )
+
+    def _negatives(self, place: int) -> int:
+        return int(self.total[place] - self.images[place])
+
+    def _where_present(self, values: Values) -> Values:
+        return np.where(self.present, values, np.nan)
