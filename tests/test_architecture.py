@@ -13,7 +13,7 @@ import fedward
 
 ROOT = Path(fedward.__file__).parent
 MODULES = sorted(ROOT.rglob("*.py"))
-LONGEST_CHAIN = 19
+LONGEST_CHAIN = 21
 """Imports from one module to the next, counted along the longest way down."""
 
 MAY_USE: dict[str, set[str]] = {

@@ -225,7 +225,7 @@ class Experiment(_Frozen):
         kind = self.data.label_kind
         return AnswerRules(
             classes=self.data.classes,
-            metric_names=(*kind.metric_names, *self.metrics),
+            metric_names=(*kind.metric_names, *kind.error_names, *self.metrics),
             training_numbers=requirements.sends.reported,
             withheld=requirements.tensors.withheld,
             exclusive=kind.exclusive,

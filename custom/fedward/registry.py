@@ -11,7 +11,7 @@ from importlib.metadata import EntryPoint, EntryPoints, entry_points
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 from fedward.errors import ConfigError, did_you_mean
-from fedward.evaluation.names import MULTI_LABEL, OVERALL
+from fedward.evaluation.names import ERRORS, MULTI_LABEL, OVERALL
 
 if TYPE_CHECKING:
     from fedward.evaluation.metric_rows import MetricFunction
@@ -224,7 +224,7 @@ _VIEWS = {
     for name in ("rotation_invariant", "mirrored", "upright", "filtered")
 }
 _METRICS = dict.fromkeys(MULTI_LABEL, "several_labels:multi_label_metrics")
-_METRICS |= dict.fromkeys(OVERALL, "one_label:classification_metrics")
+_METRICS |= dict.fromkeys((*OVERALL, *ERRORS), "one_label:classification_metrics")
 
 
 METHODS: "Registry[type[Algorithm[Any]]]" = Registry(

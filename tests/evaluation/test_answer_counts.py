@@ -189,6 +189,36 @@ def test_calibration_is_worked_by_hand():
     assert counts.confidence.referred_for(0.9) is None
 
 
+def test_calibration_errors_are_those_of_netcal():
+    """240 answers surer than 0.41 and less sure than 0.89, where intervals are tenths.
+
+    The numbers are those of ``netcal.metrics.ECE(bins=10)`` and ``MCE(bins=10)``, netcal 1.4.0.
+    """
+    place = np.arange(240)
+    sure = 0.41 + 0.48 * (37 * place % 240) / 240
+    probabilities = np.stack([sure, (1 - sure) * 0.6, (1 - sure) * 0.4], axis=1)
+    labels = np.where(7 * place % 10 < 9 * sure, 0, 1 + place % 2)
+    turned = (np.arange(3) - place[:, None]) % 3
+    counts = AnswerCounts.of_one_answer(
+        np.take_along_axis(probabilities, turned, axis=1), (labels + place) % 3
+    )
+    assert counts.confidence.calibration_error == pytest.approx(0.03708333333333331, abs=1e-4)
+    assert counts.confidence.largest_calibration_error == pytest.approx(0.072272727272727, abs=1e-4)
+
+
+def test_the_largest_calibration_error_is_that_of_the_worst_interval():
+    """Ten answers of 0.85, six of them right, and thirty of 0.65, all of them right."""
+    sure = np.repeat([0.85, 0.65], [10, 30])
+    labels = np.repeat([0, 1, 0], [6, 4, 30])
+    # A fifth image of class 1 lets it be counted; its answer is among those of 0.65.
+    labels[-1] = 1
+    counts = AnswerCounts.of_one_answer(np.stack([sure, 1 - sure], axis=1), labels)
+    assert counts.confidence.largest_calibration_error == pytest.approx(29 / 30 - 0.65)
+    assert counts.confidence.calibration_error == pytest.approx(
+        0.25 * 0.25 + 0.75 * (29 / 30 - 0.65)
+    )
+
+
 def test_referring_the_least_sure_leaves_better_answers():
     _, _, counts = counted([300, 300], sharp=1.0)
     coverage, right = counts.confidence.risk_coverage()

@@ -49,6 +49,7 @@ def test_overall_metrics_worked_by_hand():
     assert found["f1_macro"] == pytest.approx((3 / 4 + 2 / 3) / 3)
     assert found["f1_weighted"] == pytest.approx(3 / 4 * 4 / 6 + 2 / 3 / 6)
     assert found["precision_weighted"] == pytest.approx(3 / 4 * 4 / 6 + 1 / 2 / 6)
+    assert found["precision_macro"] == pytest.approx((3 / 4 + 1 / 2) / 3)
     assert found["recall_weighted"] == pytest.approx(4 / 6)
     assert [found[f"f1/{name}"] for name in NAMES] == pytest.approx([3 / 4, 2 / 3, 0])
     assert [found[f"support/{name}"] for name in NAMES] == [4, 1, 1]
@@ -157,6 +158,7 @@ def naive(scores, truth, k):
         "f1_weighted": weighted(2),
         "f1_macro": macro(2),
         "precision_weighted": weighted(0),
+        "precision_macro": macro(0),
         "recall_weighted": weighted(1),
         "auroc_macro": macro(3),
         "auprc_macro": macro(4),
@@ -270,6 +272,7 @@ def test_equal_to_scikit_learn(problem):
     for kind, column in zip(("precision", "recall", "f1"), table[:3], strict=True):
         expected = np.average(column, weights=table[3])
         assert found[f"{kind}_weighted"] == pytest.approx(expected, abs=1e-14), kind
+    assert found["precision_macro"] == pytest.approx(table[0].mean(), abs=1e-14)
     for index, f1 in zip(present, table[2], strict=True):
         assert found[f"f1/c{index}"] == pytest.approx(f1, abs=1e-14)
         one = np.array(truth) == index

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from fedward.errors import DataError
+from fedward.evaluation.image_filter import images_of_common_classes
 from fedward.evaluation.patients import unit_answers, unit_labels
-from fedward.evaluation.small_counts import images_of_common_classes
 from fedward.sites.assemble import divide, require_one_label
 from fedward.sites.data import Images, Row
 

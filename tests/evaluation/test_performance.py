@@ -51,6 +51,10 @@ def test_one_class_against_the_others_by_hand() -> None:
     assert (mel["positive"], mel["negative"]) == (share(8, 13), share(15, 17))
     assert found["overall"]["accuracy"] == share(23, 30)
     assert list(found["classes"]) == ["MEL", "NV"], "BCC has no image"
+    assert mel["auroc_from_answers"] == pytest.approx((8 / 10 + 15 / 20) / 2)
+    # Lines from (0, 1) over recall 8/10 at precision 8/13 to (1, 10/30).
+    expected = 0.8 * (1 + 8 / 13) / 2 + 0.2 * (8 / 13 + 10 / 30) / 2
+    assert mel["auprc_from_answers"] == pytest.approx(expected)
     assert found["confusion"] == {"MEL": [8, None, None], "NV": [5, 15, None]}
 
 
@@ -60,7 +64,7 @@ def test_numbers_are_those_of_a_runs_metrics() -> None:
     known = {
         row["name"]: row["value"] for row in classification_metrics(probabilities, labels, CLASSES)
     }
-    assert len(found["overall"]) == 4
+    assert len(found["overall"]) == 5
     for name, estimate in found["overall"].items():
         assert estimate["value"] == pytest.approx(known[name])
         assert estimate["low"] < estimate["value"] < estimate["high"]
@@ -70,6 +74,11 @@ def test_numbers_are_those_of_a_runs_metrics() -> None:
             pytest.approx(known[f"auroc/{name}"]),
         )
         assert of["auroc"]["low"] < of["auroc"]["value"] < of["auroc"]["high"]
+        assert of["auprc"]["value"] == pytest.approx(known[f"auprc/{name}"])
+    adaptive = found["adaptive_bins"]
+    assert round(adaptive["calibration_error"], 4) == known["ece_adaptive"]
+    assert round(adaptive["largest_calibration_error"], 4) == known["mce_adaptive"]
+    assert round(found["risk_coverage_area"], 4) == known["aurc"]
     assert found["calibration_error"] == counted(probabilities, labels).confidence.calibration_error
     assert json.loads(json.dumps(found)) == found
 

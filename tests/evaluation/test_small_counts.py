@@ -18,9 +18,9 @@ from clients import new_client
 from fedward.client.site_data import DataSource
 from fedward.config import DataSpec, Experiment
 from fedward.errors import DataError
+from fedward.evaluation.image_filter import images_of_common_classes
 from fedward.evaluation.small_counts import (
     SMALLEST_COUNT,
-    images_of_common_classes,
     withhold_small_counts,
 )
 from fedward.methods.workflow import Exchange

@@ -20,7 +20,7 @@ from clients import new_client
 from fedward.client.respondent import public_text
 from fedward.errors import DataError, RunError, WireError, WorkError
 from fedward.evaluation.answer_counts import AnswerCounts
-from fedward.evaluation.names import OVERALL
+from fedward.evaluation.names import ERRORS, OVERALL
 from fedward.evaluation.selection import MetricRow
 from fedward.methods.workflow import ClientTask, Exchange
 from fedward.nets import build
@@ -249,6 +249,8 @@ COUNTS = {"asked": 1, "bought": 2, "waiting": 0, "cannot_tell": 0, "unusable": 0
             for split in ("train", "v", "patient Mueller", None, ["val"])
         ],
         ({"metrics": [row(name="patient")]}, "name"),
+        ({"metrics": [row(name="aurc/MEL")]}, "name"),
+        ({"metrics": [row(name="mce_adaptive", value=-0.5)]}, "mce_adaptive: expected a number"),
         ({"metrics": [row(name="f1/image_0042.png")]}, "name"),
         ({"metrics": [row(name="accuracy/MEL")]}, "name"),
         ({"metrics": [row(name="f1/MEL/0042")]}, "name"),
@@ -548,7 +550,7 @@ def use(message: Message) -> None:
     for found in meta["metrics"]:
         row_of(MetricRow, json.dumps({"round": 1, "site": "s", **found}))
         assert found["split"] in ("val", "test")
-        assert found["name"].rpartition("/")[2] in (*CLASSES, *OVERALL)
+        assert found["name"].rpartition("/")[2] in (*CLASSES, *OVERALL, *ERRORS)
         assert set(found["classes"]) <= set(CLASSES)
     if "label_counts" in meta:
         counts = {**meta["label_counts"], "labelled": 1, "unlabelled": 1}

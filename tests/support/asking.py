@@ -56,7 +56,7 @@ def rules_of(
     """Return what answers may hold that send what ``needs`` declares, about these classes."""
     return AnswerRules(
         classes=tuple(classes),
-        metric_names=kind.metric_names,
+        metric_names=(*kind.metric_names, *kind.error_names),
         training_numbers=needs.sends.reported,
         withheld=needs.tensors.withheld,
         exclusive=kind.exclusive,

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from fedward.evaluation.arrays import Values
+from fedward.evaluation.arrays import Values, mean_defined
 from fedward.evaluation.confusion import ConfusionCounts
 from fedward.evaluation.ranking import Ranking
 
@@ -65,9 +65,3 @@ def rank_classes(
         Ranking.of_scores(scores[:, place], inside[:, place]) if used[place] else None
         for place in range(len(used))
     ]
-
-
-def mean_defined(values: Values) -> float | None:
-    """Return the mean of the values that are not NaN; None where all are."""
-    defined = values[~np.isnan(values)]
-    return float(defined.mean()) if len(defined) else None

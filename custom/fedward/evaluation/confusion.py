@@ -6,8 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedward.evaluation.arrays import Counts, Values
-from fedward.evaluation.intervals import proportion_interval
-from fedward.evaluation.shares import Share
+from fedward.evaluation.intervals import Share, proportion_interval
 
 
 @dataclass(frozen=True)
@@ -102,6 +101,33 @@ class ConfusionCounts:
         """2 TP / (2 TP + FP + FN), (K,); NaN for a class without images."""
         images_and_answers = self.images + self.true_positives + self.false_positives
         return self._where_present(2 * self.true_positives / np.maximum(images_and_answers, 1))
+
+    @property
+    def auroc_from_answers(self) -> Values:
+        """Area under the ROC curve of the answers alone, (sensitivity + specificity) / 2, (K,).
+
+        It takes an answer for a score of 0 or 1, and is not the AUROC of the probabilities. NaN
+        unless there are images of the class and others.
+        """
+        negatives = self.total - self.images
+        specificity = 1 - self.false_positives / np.maximum(negatives, 1)
+        return np.where(negatives > 0, (self.recall + specificity) / 2, np.nan)
+
+    @property
+    def auprc_from_answers(self) -> Values:
+        """Area under the precision-recall curve of the answers alone, by trapezoids, (K,).
+
+        ``r (1 + p) / 2 + (1 - r) (p + q) / 2`` with precision p, recall r and the class's share q
+        of the images: lines from (0, 1) over (r, p) to (1, q). For a class never given it is
+        ``(1 + q) / 2``. It is far above the average precision of a poor classifier. NaN unless
+        there are images of the class and others.
+        """
+        prevalence = self.images / np.maximum(self.total, 1)
+        rise = self.recall * (1 + self.precision) / 2
+        fall = (1 - self.recall) * (self.precision + prevalence) / 2
+        is_given = self.true_positives + self.false_positives > 0
+        areas = np.where(is_given, rise + fall, (1 + prevalence) / 2)
+        return np.where(self.present & (self.images < self.total), areas, np.nan)
 
     @property
     def accuracy(self) -> Share | None:

@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedward.evaluation.arrays import Counts, Values
+from fedward.evaluation.intervals import Share
 from fedward.evaluation.ranking import Ranking
-from fedward.evaluation.shares import Share
 from fedward.evaluation.small_counts import SMALLEST_COUNT
 
 EDGES = (
@@ -203,6 +203,19 @@ class ConfidenceHistogram(AnswerHistogram):
         if not self.total:
             return None
         return float(np.abs(self.right - self.confidence).sum() / self.total)
+
+    @property
+    def largest_calibration_error(self) -> float | None:
+        """The maximum calibration error ``max_b |right_b - confidence_b| / n_b`` over intervals.
+
+        None without an image. Source: Bdair et al., MELBA 2022, Eq. 14, with the intervals of
+        :data:`EDGES`.
+        """
+        if not self.total:
+            return None
+        has_images = self.images > 0
+        gaps = np.abs(self.right - self.confidence)[has_images] / self.images[has_images]
+        return float(gaps.max())
 
     def reliability(self) -> list[tuple[float, Share]]:
         """Return mean confidence and share of right answers of each interval, rising."""

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from fedward.errors import ConfigError
 from fedward.evaluation.names import SCORES
+from fedward.evaluation.small_counts import SMALLEST_COUNT
 
 RESAMPLES = 1000
 """Number of resamples of a bootstrap."""
@@ -39,6 +40,27 @@ class Interval:
         if self.low is None or self.high is None or metric not in SCORES:
             return self
         return replace(self, low=max(self.low, 0.0), high=min(self.high, 1.0))
+
+
+@dataclass(frozen=True)
+class Share:
+    """A share of n images, with Wilson's 95 % interval."""
+
+    value: float
+    low: float
+    """Lower end of the interval."""
+    high: float
+    """Upper end of the interval."""
+    n: int
+    """Number of images, at least five."""
+
+    @classmethod
+    def of(cls, part: int, whole: int) -> "Share | None":
+        """Return the share ``part / whole``; None for fewer than five images."""
+        if whole < SMALLEST_COUNT:
+            return None
+        low, high = proportion_interval(part / whole, whole)
+        return cls(part / whole, low, high, whole)
 
 
 def mean_and_interval(values: Sequence[float]) -> Interval:
@@ -84,6 +106,18 @@ def paired_difference(a: Sequence[float], b: Sequence[float]) -> Interval:
             found=f"{len(a)} and {len(b)}",
         )
     return mean_and_interval([x - y for x, y in zip(a, b, strict=True)])
+
+
+def percent_more(ours: Sequence[float], theirs: Sequence[float]) -> float | None:
+    """Return by how many percent the mean of ``ours`` is above that of ``theirs``: (a - b) / b.
+
+    Of a metric it is the relative improvement, of traffic the additional cost of FedPerl's Table 2
+    (Bdair et al., MELBA 2022). None without values, or if the mean of ``theirs`` is 0.
+    """
+    if not ours or not theirs:
+        return None
+    base = statistics.fmean(theirs)
+    return 100 * (statistics.fmean(ours) - base) / base if base else None
 
 
 def proportion_interval(share: float, n: int) -> tuple[float, float]:

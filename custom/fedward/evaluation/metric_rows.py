@@ -1,14 +1,16 @@
 """Rows of metrics, as they leave a site and stand in metrics.jsonl."""
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TypedDict
+from typing import TYPE_CHECKING, TypedDict
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fedward.errors import DataError
-from fedward.evaluation.arrays import Values
-from fedward.evaluation.class_metrics import ClassMetrics, mean_defined
+from fedward.evaluation.arrays import Values, mean_defined
+
+if TYPE_CHECKING:
+    from fedward.evaluation.class_metrics import ClassMetrics
 
 MetricFunction = Callable[[Values, NDArray[np.int64]], float | None]
 """A metric of another package.
@@ -35,7 +37,7 @@ class Metric(TypedDict):
 
 def metric_rows(
     overall: Mapping[str, float | None],
-    metrics: ClassMetrics,
+    metrics: "ClassMetrics",
     support: Sequence[float | None],
     classes: Sequence[str],
     images: int,

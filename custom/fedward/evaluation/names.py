@@ -9,11 +9,15 @@ OVERALL = (
     "f1_weighted",
     "f1_macro",
     "precision_weighted",
+    "precision_macro",
     "recall_weighted",
     "auroc_macro",
     "auprc_macro",
 )
 """Names where an image has one label, in the order of the rows. Each may choose the best round."""
+
+ERRORS = ("ece_adaptive", "mce_adaptive", "aurc")
+"""Names of errors where an image has one label. Lower is better, and none chooses a round."""
 
 MULTI_LABEL = (
     "auroc_macro",
@@ -24,5 +28,5 @@ MULTI_LABEL = (
 )
 """Names where an image may have several labels."""
 
-SCORES = frozenset((*OVERALL, *MULTI_LABEL))
+SCORES = frozenset((*OVERALL, *ERRORS, *MULTI_LABEL))
 """All of these metrics. Each is between 0 and 1."""

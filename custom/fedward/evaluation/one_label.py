@@ -5,13 +5,15 @@ absent, not zero.
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fedward.errors import DataError
-from fedward.evaluation.arrays import Values
-from fedward.evaluation.class_metrics import ClassMetrics, mean_defined, rank_classes
+from fedward.evaluation.answer_confidences import AnswerConfidences
+from fedward.evaluation.arrays import Values, mean_defined
+from fedward.evaluation.class_metrics import ClassMetrics, rank_classes
 from fedward.evaluation.confusion import ConfusionCounts
 from fedward.evaluation.metric_rows import (
     Metric,
@@ -19,9 +21,13 @@ from fedward.evaluation.metric_rows import (
     metric_rows,
     require_probabilities,
 )
-from fedward.evaluation.names import OVERALL
+from fedward.evaluation.names import ERRORS, OVERALL
+
+_ERROR_DECIMALS = 4
+"""Decimal places of errors, as of the mean confidences among a site's counts."""
 
 
+@dataclass(frozen=True)
 class OneLabelMetrics(ClassMetrics):
     """Metrics of N images of K classes, each image of one class and with one answer.
 
@@ -29,6 +35,10 @@ class OneLabelMetrics(ClassMetrics):
     the number is not defined. Macro means and balanced accuracy run over the classes PRESENT among
     the labels, each counting once; weighted means weight a class by its number of images.
     """
+
+    confidences: AnswerConfidences
+    """Its answers by confidence, with an attribute for each of
+    :data:`~fedward.evaluation.names.ERRORS`."""
 
     @classmethod
     def of_answers(
@@ -42,7 +52,8 @@ class OneLabelMetrics(ClassMetrics):
         confusion = ConfusionCounts.of_one_answer(true_class, given_class, classes)
         has_others = confusion.present & (confusion.images < len(true_class))
         inside = true_class[:, None] == np.arange(classes)
-        return cls(confusion, rank_classes(scores, inside, has_others))
+        confidences = AnswerConfidences.of_answers(scores.max(axis=1), given_class == true_class)
+        return cls(confusion, rank_classes(scores, inside, has_others), confidences)
 
     @property
     def accuracy(self) -> float | None:
@@ -64,6 +75,11 @@ class OneLabelMetrics(ClassMetrics):
     def precision_weighted(self) -> float | None:
         """Mean precision, weighted by images."""
         return self._weighted(self.confusion.precision)
+
+    @property
+    def precision_macro(self) -> float | None:
+        """Mean precision."""
+        return mean_defined(self.confusion.precision)
 
     @property
     def recall_weighted(self) -> float | None:
@@ -94,9 +110,10 @@ def classification_metrics(
         extra: further metrics by name.
 
     Returns:
-        Rows of :data:`~fedward.evaluation.names.OVERALL` (:class:`OneLabelMetrics`) and of
-        ``extra``, then ``f1/<class>``, ``auroc/<class>``, ``auprc/<class>`` and
-        ``support/<class>`` for each class, present or not.
+        Rows of :data:`~fedward.evaluation.names.OVERALL` (:class:`OneLabelMetrics`), of
+        :data:`~fedward.evaluation.names.ERRORS` to four decimals, and of ``extra``, then
+        ``f1/<class>``, ``auroc/<class>``, ``auprc/<class>`` and ``support/<class>`` for each class,
+        present or not.
 
     AUROC and AUPRC are one-vs-rest on the probabilities; AUPRC is the average precision (a
     step-wise sum, no interpolation). A class never predicted has precision 0.
@@ -111,6 +128,9 @@ def classification_metrics(
     scores, true_class = _checked(probabilities, labels, classes)
     metrics = OneLabelMetrics.of_answers(scores, true_class, len(classes))
     overall: dict[str, float | None] = {name: getattr(metrics, name) for name in OVERALL}
+    for name in ERRORS:
+        error: float | None = getattr(metrics.confidences, name)
+        overall[name] = None if error is None else round(error, _ERROR_DECIMALS)
     for name, metric in (extra or {}).items():
         overall[name] = _value_of(name, metric, scores, true_class)
     support = [float(count) for count in metrics.confusion.images]

@@ -3,19 +3,15 @@
 A patient's answer is the mean of the probabilities of its images.
 """
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 from numpy.typing import NDArray
 
 from fedward.evaluation.arrays import Values
 from fedward.labels import Labels
-
-if TYPE_CHECKING:
-    from fedward.sites.data import Images
+from fedward.sites.data import Images
 
 
-def unit_labels(images: "Images") -> tuple[NDArray[np.intp], Labels]:
+def unit_labels(images: Images) -> tuple[NDArray[np.intp], Labels]:
     """Return which unit each image belongs to, and the label of each unit.
 
     Units are the images' groups, each of one label. Without groups, each image is a unit.
@@ -29,7 +25,7 @@ def unit_labels(images: "Images") -> tuple[NDArray[np.intp], Labels]:
     return unit_of_image, images.labels[first_image]
 
 
-def unit_answers(probabilities: NDArray[np.floating], images: "Images") -> tuple[Values, Labels]:
+def unit_answers(probabilities: NDArray[np.floating], images: Images) -> tuple[Values, Labels]:
     """Return the mean probabilities (U, K) of each unit, and its label (U,).
 
     Args:

@@ -11,12 +11,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedward.evaluation.answer_counts import AnswerCounts
-from fedward.evaluation.arrays import Values
+from fedward.evaluation.arrays import Values, mean_defined
 from fedward.evaluation.histograms import AnswerHistogram
-from fedward.evaluation.intervals import bootstrap_intervals
+from fedward.evaluation.intervals import Share, bootstrap_intervals
 from fedward.evaluation.one_label import OneLabelMetrics
 from fedward.evaluation.several_labels import SeveralLabelsMetrics
-from fedward.evaluation.shares import Share
 from fedward.evaluation.small_counts import SMALLEST_COUNT, common_findings
 from fedward.labels import strata
 
@@ -48,8 +47,8 @@ def performance(
     """Return numbers about N images of one class each, as plain JSON values.
 
     Images are taken to be independent. Numbers from counts are those of the report
-    (:class:`~fedward.evaluation.answer_counts.AnswerCounts`), under the small-count rule. F1 and
-    AUROC have intervals by a bootstrap.
+    (:class:`~fedward.evaluation.answer_counts.AnswerCounts`), under the small-count rule. F1,
+    precision, AUROC and AUPRC have intervals by a bootstrap.
 
     Args:
         probabilities: (N, K) in [0, 1]; the predicted class is the first largest one of a row.
@@ -58,34 +57,47 @@ def performance(
         rng: draws the resamples of the bootstrap.
 
     Returns:
-        ``images``: N. ``overall``: ``accuracy``, ``balanced_accuracy``, ``f1_macro`` and
-        ``auroc_macro``, means over the classes present. ``classes``: for each class present
-        ``images``, ``sensitivity``, ``specificity``, ``positive`` and ``negative`` predictive
-        value, and ``auroc``. ``confusion``: true class -> images by predicted class, a column for
-        each of K, None for a withheld cell. ``calibration_error``. ``referral``: see
-        :func:`referral`. A number that is not defined is None.
+        ``images``: N. ``overall``: ``accuracy``, ``balanced_accuracy``, ``f1_macro``,
+        ``precision_macro`` and ``auroc_macro``, means over the classes present. ``classes``: for
+        each class present ``images``, ``sensitivity``, ``specificity``, ``positive`` and
+        ``negative`` predictive value, ``auroc`` and ``auprc`` of the probabilities, and
+        ``auroc_from_answers`` and ``auprc_from_answers``. ``confusion``: true class -> images by
+        predicted class, a column for each of K, None for a withheld cell. ``calibration_error`` and
+        ``largest_calibration_error`` over fixed intervals; ``adaptive_bins``: the same over
+        adaptive ones. ``risk_coverage_area``. ``referral``: see :func:`referral`. A number that is
+        not defined is None.
     """
     scores = np.asarray(probabilities, np.float64)
     true_class = np.asarray(labels, np.int64)
     counts = counted(scores, true_class)
     confusion = counts.confusion
     present = np.flatnonzero(confusion.present).tolist()
-    f1, mean_auroc, *auroc_of_class = _bootstrapped(scores, true_class, present, rng)
+    f1, precision, mean_auroc, *of_class = _bootstrapped(scores, true_class, present, rng)
+    confidences = OneLabelMetrics.of_answers(scores, true_class, len(classes)).confidences
     overall: dict[str, Share | Estimate | None] = {
         "accuracy": confusion.accuracy,
         "balanced_accuracy": confusion.balanced_accuracy,
         "f1_macro": f1,
+        "precision_macro": precision,
         "auroc_macro": mean_auroc,
     }
     numbers_of_class = {}
-    for place, auroc in zip(present, auroc_of_class, strict=True):
-        numbers_of_class[classes[place]] = _numbers_of_class(counts, place, auroc)
+    auroc_of_class = of_class[: len(present)]
+    auprc_of_class = of_class[len(present) :]
+    for place, auroc, auprc in zip(present, auroc_of_class, auprc_of_class, strict=True):
+        numbers_of_class[classes[place]] = _numbers_of_class(counts, place, auroc, auprc)
     return {
         "images": len(true_class),
         "overall": {name: _json(value) for name, value in overall.items()},
         "classes": numbers_of_class,
         "confusion": {classes[place]: _cells(counts, place) for place in present},
         "calibration_error": counts.confidence.calibration_error,
+        "largest_calibration_error": counts.confidence.largest_calibration_error,
+        "adaptive_bins": {
+            "calibration_error": confidences.ece_adaptive,
+            "largest_calibration_error": confidences.mce_adaptive,
+        },
+        "risk_coverage_area": confidences.aurc,
         "referral": referral(counts.confidence),
     }
 
@@ -123,13 +135,14 @@ def multi_label_performance(
     means = ("auroc_macro", "auprc_macro", "f1_macro")
 
     def measure(index: NDArray[np.int64]) -> Values:
-        """Return the macro means, the Hamming accuracy, and the AUROC of each class."""
+        """Return the macro means, the Hamming accuracy, and both areas of each class."""
         drawn = shown[index]
         has_both_answers = used & drawn.any(axis=0) & ~drawn.all(axis=0)
         metrics = SeveralLabelsMetrics.of_answers(scores[index], drawn, has_both_answers)
         values = [getattr(metrics, name) for name in means]
         hamming_accuracy = whole.is_right[index].mean()
-        return np.array([*values, hamming_accuracy, *metrics.auroc[places]], np.float64)
+        areas = [*metrics.auroc[places], *metrics.auprc[places]]
+        return np.array([*values, hamming_accuracy, *areas], np.float64)
 
     estimates = _estimates(measure, strata(truth), rng)
     numbers_of_all = (*means, "hamming_accuracy")
@@ -139,11 +152,13 @@ def multi_label_performance(
     overall["exact_match"] = None
     if whole.exact_matches >= SMALLEST_COUNT:
         overall["exact_match"] = Share.of(whole.exact_matches, len(truth))
-    auroc_of_class = estimates[len(numbers_of_all) :]
+    of_class = estimates[len(numbers_of_all) :]
+    auroc_of_class = of_class[: len(places)]
+    auprc_of_class = of_class[len(places) :]
     numbers_of_class = {}
-    for place, auroc in zip(places, auroc_of_class, strict=True):
+    for place, auroc, auprc in zip(places, auroc_of_class, auprc_of_class, strict=True):
         numbers_of_class[classes[place]] = {
-            **_numbers_of_class(counts, place, auroc),
+            **_numbers_of_class(counts, place, auroc, auprc),
             **answered(scores[:, place], truth[:, place]),
         }
     return {
@@ -152,15 +167,24 @@ def multi_label_performance(
         "classes": numbers_of_class,
         "confusion": None,
         "calibration_error": None,
+        "largest_calibration_error": None,
+        "adaptive_bins": None,
+        "risk_coverage_area": None,
         "referral": None,
     }
 
 
-def _numbers_of_class(counts: AnswerCounts, place: int, auroc: Estimate | None) -> dict[str, Any]:
+def _numbers_of_class(
+    counts: AnswerCounts, place: int, auroc: Estimate | None, auprc: Estimate | None
+) -> dict[str, Any]:
+    confusion = counts.confusion
     return {
-        "images": int(counts.confusion.images[place]),
-        **asdict(counts.confusion.rates(place)),
+        "images": int(confusion.images[place]),
+        **asdict(confusion.rates(place)),
         "auroc": _json(auroc),
+        "auprc": _json(auprc),
+        "auroc_from_answers": mean_defined(confusion.auroc_from_answers[[place]]),
+        "auprc_from_answers": mean_defined(confusion.auprc_from_answers[[place]]),
     }
 
 
@@ -222,16 +246,18 @@ def _bootstrapped(
     present: Sequence[int],
     rng: np.random.Generator,
 ) -> list[Estimate | None]:
-    """Return macro F1, macro AUROC, and the AUROC of each class present.
+    """Return macro F1, precision and AUROC, then the AUROC and the AUPRC of each class present.
 
-    AUROCs are None where there is a single class.
+    AUROCs and AUPRCs are None where there is a single class.
     """
 
     def measure(index: NDArray[np.int64]) -> Values:
         metrics = OneLabelMetrics.of_answers(scores[index], true_class[index], scores.shape[1])
         f1 = metrics.confusion.f1[present]
+        precision = metrics.confusion.precision[present]
         auroc = metrics.auroc[present]
-        return np.array([f1.mean(), auroc.mean(), *auroc])
+        means = [f1.mean(), precision.mean(), auroc.mean()]
+        return np.array([*means, *auroc, *metrics.auprc[present]])
 
     return _estimates(measure, true_class, rng)
 

@@ -6,6 +6,7 @@ of the round that was best on that client's validation set (Bdair et al., MELBA 
 Validation chooses, test is only read, and the metric that chooses is the one that is reported.
 """
 
+import statistics
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -111,6 +112,12 @@ def mean(values: Iterable[float | None]) -> float | None:
     """Return the mean of the defined values; None if no value is defined."""
     defined = [value for value in values if value is not None]
     return fmean(defined) if defined else None
+
+
+def median(values: Iterable[float | None]) -> float | None:
+    """Return the median of the defined values; None if no value is defined."""
+    defined = [value for value in values if value is not None]
+    return statistics.median(defined) if defined else None
 
 
 def mean_over_sites(rows: Iterable[MetricRow], metric: str, split: str = "val") -> dict[int, float]:

@@ -2,7 +2,8 @@
 
 The rule: in each split, an image whose class has fewer than five images there is never evaluated.
 No model sees it, no metric counts it, and ``n`` does not include it. A rare class is reported like
-a class that the site does not have. :func:`images_of_common_classes` leaves these images out.
+a class that the site does not have.
+:func:`fedward.evaluation.image_filter.images_of_common_classes` leaves these images out.
 
 Why this protects: everything that is reported about a split is computed from the other images
 alone. It is therefore the same for 0, 1, 2, 3 and 4 images of each rare class, whatever models a
@@ -15,7 +16,7 @@ classes out; and what the training images reveal by their number and by updates,
 
 Where an image may show several classes it is not left out, as it may show other classes too. A
 class that fewer than five images of a split show, or that fewer than five do not show, is left out
-of all numbers there (:mod:`fedward.evaluation.multi_label`): these are the same whatever the images
+of all numbers there (:func:`common_findings`): these are the same whatever the images
 show of it.
 
 Labelled training images follow the same rule where a method sends sums of each class by itself:
@@ -28,15 +29,10 @@ Only the per-class numbers of rare classes are left out there.
 """
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-
-from fedward.evaluation.patients import unit_labels
-
-if TYPE_CHECKING:
-    from fedward.sites.data import Images
 
 SMALLEST_COUNT = 5
 """Images of a class that a split needs for the class to be evaluated and reported."""
@@ -58,24 +54,6 @@ def common_findings(labels: NDArray[np.integer]) -> NDArray[np.bool_]:
     shown = labels.sum(axis=0)
     is_common: NDArray[np.bool_] = np.minimum(shown, len(labels) - shown) >= SMALLEST_COUNT
     return is_common
-
-
-def images_of_common_classes(images: "Images") -> "Images":
-    """Return the labelled images of one split that the rule lets be evaluated.
-
-    These are the images of classes with five images or more in the split; where patients are
-    evaluated, with five patients or more. Where an image may show several classes it is never left
-    out, as it may show common classes too.
-
-    Returns:
-        The argument itself if all of it may be evaluated, else a copy in the same order.
-    """
-    if images.labels.ndim == 2:
-        return images
-    _, labels = unit_labels(images)
-    is_common = common_classes(labels, 0)
-    keep = is_common[images.labels]
-    return images if keep.all() else images.taken(np.flatnonzero(keep))
 
 
 def withhold_small_counts(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:

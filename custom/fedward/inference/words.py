@@ -14,6 +14,7 @@ _OVERALL = {
     "accuracy": "accuracy",
     "balanced_accuracy": "balanced accuracy",
     "f1_macro": "macro F1",
+    "precision_macro": "macro precision",
     "auroc_macro": "macro AUROC",
     "auprc_macro": "macro AUPRC",
     "hamming_accuracy": "Hamming accuracy",
@@ -66,9 +67,14 @@ def _number(estimate: Mapping[str, float | None] | None) -> str:
 
 
 def _calibration(evaluation: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the calibration error, and what a temperature makes of it."""
-    yield f"{'calibration error':<20}{evaluation['calibration_error']:.3f}"
+    """Yield calibration errors, what a temperature makes of them, and the area of risks."""
     indent = " " * 20
+    largest = evaluation["largest_calibration_error"]
+    errors = f"{evaluation['calibration_error']:.3f}, at most {largest:.3f} in an interval"
+    yield f"{'calibration error':<20}{errors}"
+    adaptive = evaluation["adaptive_bins"]
+    largest = adaptive["largest_calibration_error"]
+    yield f"{indent}{adaptive['calibration_error']:.3f}, at most {largest:.3f} in adaptive bins"
     tempered = evaluation["temperature"]
     if evaluation["split"] == "test" and not tempered:
         yield f"{indent}no temperature follows from the validation images"
@@ -77,6 +83,7 @@ def _calibration(evaluation: Mapping[str, Any]) -> Iterator[str]:
         yield f"{indent}{error}, by {tempered['images']} validation images"
         if tempered["calibration_error"] > evaluation["calibration_error"]:
             yield f"{indent}which is worse: use no temperature"
+    yield f"{'risk-coverage area':<20}{evaluation['risk_coverage_area']:.3f}"
 
 
 def _confusion(

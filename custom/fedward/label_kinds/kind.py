@@ -50,6 +50,8 @@ class LabelKind(ABC):
     a confusion matrix and a highest probability."""
     metric_names: ClassVar[tuple[str, ...]]
     """Metrics over all classes, in the order in which they are reported."""
+    error_names: ClassVar[tuple[str, ...]]
+    """Further numbers over all classes, of which lower is better."""
     key_metric: ClassVar[str]
     """Metric that chooses the best round where a job names none."""
     card_metrics: ClassVar[tuple[str, ...]]
@@ -187,7 +189,7 @@ class LabelKind(ABC):
         """Return of which classes (K,) numbers may be given.
 
         ``labels``: of the images of one split that
-        :func:`fedward.evaluation.small_counts.images_of_common_classes` leaves.
+        :func:`fedward.evaluation.image_filter.images_of_common_classes` leaves.
         """
 
     # A model's answer about one image.

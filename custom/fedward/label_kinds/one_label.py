@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from fedward.evaluation.answer_counts import AnswerCounts
 from fedward.evaluation.metric_rows import Metric, MetricFunction
-from fedward.evaluation.names import OVERALL
+from fedward.evaluation.names import ERRORS, OVERALL
 from fedward.evaluation.one_label import classification_metrics
 from fedward.label_kinds.kind import LabelKind, unusable_label
 from fedward.labels import Label, Labels, class_counts
@@ -23,6 +23,7 @@ class OneLabel(LabelKind):
     multi_label = False
     exclusive = True
     metric_names = OVERALL
+    error_names = ERRORS
     key_metric = "accuracy"
     card_metrics = ("accuracy", "balanced_accuracy", "f1_macro", "auroc_macro")
     threshold = None

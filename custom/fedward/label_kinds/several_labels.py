@@ -24,6 +24,7 @@ class SeveralLabels(LabelKind):
     multi_label = True
     exclusive = False
     metric_names = MULTI_LABEL
+    error_names = ()
     key_metric = "auroc_macro"
     card_metrics = ("auroc_macro", "auprc_macro", "f1_macro", "hamming_accuracy")
     # FixMatch's. A network that has learned nothing is surer than 0.6, which methods take for one

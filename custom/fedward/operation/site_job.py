@@ -4,7 +4,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from fedward.config import Experiment
-from fedward.evaluation.small_counts import SMALLEST_COUNT, images_of_common_classes
+from fedward.evaluation.image_filter import images_of_common_classes
+from fedward.evaluation.small_counts import SMALLEST_COUNT
 from fedward.flare.jobs.configurations import experiment_in
 from fedward.jobs import is_shipped, load_experiment
 from fedward.methods import job_of

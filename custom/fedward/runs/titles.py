@@ -6,9 +6,13 @@ METRIC_TITLES = {
     "f1_weighted": "weighted F1",
     "f1_macro": "macro F1",
     "precision_weighted": "weighted precision",
+    "precision_macro": "macro precision",
     "recall_weighted": "weighted recall",
     "auroc_macro": "macro AUROC",
     "auprc_macro": "macro AUPRC",
+    "ece_adaptive": "ECE, adaptive bins",
+    "mce_adaptive": "MCE, adaptive bins",
+    "aurc": "area under risk-coverage",
     "hamming_accuracy": "Hamming accuracy",
     "exact_match": "exact match",
 }
