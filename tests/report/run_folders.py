@@ -195,6 +195,8 @@ def _measured(
         name: noisy(0.02 * index - 0.05) for index, name in enumerate(OVERALL)
     }
     values |= {"auroc_macro": noisy(0.18), "auprc_macro": noisy(0.0)}
+    values["precision_macro"] = round(level / 2, 6)
+    values |= {"ece_adaptive": 0.05, "mce_adaptive": 0.1 + place / 100, "aurc": 0.2}
     for name in CLASSES:
         for kind, shift in SHIFTS.items():
             values[f"{kind}/{name}"] = noisy(shift) if name in supports else None

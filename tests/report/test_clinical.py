@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from pages import report
 from run_folders import CLASSES, SITES, add_answers, write_run
+from sklearn.metrics import auc, precision_recall_curve, roc_auc_score
 
 from fedward.evaluation import best_global
 from fedward.evaluation.answer_counts import AnswerCounts
@@ -127,6 +128,51 @@ def test_sentences_on_confidence_follow_from_the_counts(whole):
         )
 
 
+def test_errors_of_each_site_come_from_its_counts_and_rows(whole):
+    folder, page, answers = whole
+    run = Run.load(folder)
+    body = page.tables["table-calibration"][1:]
+    errors = []
+    for line, site in zip(body, SITES, strict=False):
+        confidence = AnswerCounts.of_one_answer(*answers[site]).confidence
+        rows = run.at(site, "test", ROUNDS)
+        errors.append(
+            (
+                confidence.calibration_error,
+                confidence.largest_calibration_error,
+                rows["ece_adaptive"].value,
+                rows["mce_adaptive"].value,
+                rows["aurc"].value,
+            )
+        )
+        assert line == [site, *(f"{error:.3f}" for error in errors[-1])]
+    assert body[-2] == ["Mean over sites", *(f"{mean:.3f}" for mean in np.mean(errors, axis=0))]
+    counts = [AnswerCounts.of_one_answer(*answers[site]) for site in SITES]
+    pooled = AnswerCounts.merged(counts).confidence
+    assert body[-1][1:3] == [
+        f"{pooled.calibration_error:.3f}",
+        f"{pooled.largest_calibration_error:.3f}",
+    ]
+
+
+def test_areas_of_answers_stand_beside_those_of_probabilities(whole):
+    folder, page, answers = whole
+    run = Run.load(folder)
+    for line in page.tables["table-areas"][1:]:
+        place = CLASSES.index(line[0])
+        areas = []
+        for probabilities, labels in answers.values():
+            inside = labels == place
+            answered = probabilities.argmax(axis=1) == place
+            if inside.any():
+                precision, recall, _ = precision_recall_curve(inside, answered)
+                areas.append((roc_auc_score(inside, answered), auc(recall, precision)))
+        roc, precision_recall = np.mean(areas, axis=0)
+        assert (line[2], line[4]) == (f"{roc:.3f}", f"{precision_recall:.3f}")
+        rows = run.metrics.values("test", f"auroc/{line[0]}", ROUNDS).values()
+        assert line[1] == f"{np.mean([value for value in rows if value is not None]):.3f}"
+
+
 def test_figures_and_tables_are_there_and_whole(whole):
     _, page, _ = whole
     labels = [attrs["aria-label"] for tag, attrs in page.tags if tag == "svg"]
@@ -172,7 +218,7 @@ def test_a_model_whose_surest_answers_are_wrong_is_said(tmp_path):
     counts = AnswerCounts.of_one_answer(probabilities, np.repeat([0, 1], [12, 8]))
     answers = Answers("a", ("A", "B"), counts)
     assert answers.referred == [(0.9, None), (0.95, None)]
-    assert len(counts["sure"]) == INTERVALS
+    assert len(counts.confidence.images) == INTERVALS
     assert answers.never == ["B"]
     assert "0.60 of the surest" in clinical_figures.referral(np.array([1.0]), np.array([0.6]))
     assert Clinical.of(Run.load(folder), 1) is None

@@ -173,14 +173,12 @@ def test_the_report_has_the_tables_of_several_labels(finished):
     run = Run.load(finished)
     counts = Clinical.of(run, Choices.of(run, "auroc_macro").reported).pooled.counts
     assert [row[0] for row in page.tables["table-trust"][1:]] == ["Mass", "Edema"]
+    confusion = counts.confusion
     for place, row in enumerate(page.tables["table-trust"][1:]):
-        right = (
-            counts.found[place]
-            + counts.scores[place].sum()
-            - counts.images[place]
-            - counts.mistaken[place]
-        )
-        assert row[1].split()[0] == f"{100 * right / counts.scores[place].sum():.1f}"
+        total = counts.scores.images[place].sum()
+        others = total - confusion.images[place]
+        right = confusion.true_positives[place] + others - confusion.false_positives[place]
+        assert row[1].split()[0] == f"{100 * right / total:.1f}"
 
 
 def test_predictions_name_all_findings_or_none(finished, sites, tmp_path):

@@ -5,7 +5,7 @@ import hashlib
 import json
 import re
 from html import escape
-from statistics import fmean
+from statistics import fmean, median
 
 import pytest
 from pages import report
@@ -84,10 +84,11 @@ def test_numbers_per_site_equal_the_rows(full):
     for line, site in zip(body, SITES, strict=False):
         rows = run.at(site, "test", chosen)
         assert line == [site, *(shown(rows[name].value) for name in OVERALL)]
-    expected = [
-        fmean(run.at(site, "test", chosen)[name].value for site in SITES) for name in OVERALL
-    ]
-    assert body[-1][1:] == [shown(value) for value in expected]
+    for line, summary in zip(body[-2:], (fmean, median), strict=True):
+        expected = [
+            summary(run.at(site, "test", chosen)[name].value for site in SITES) for name in OVERALL
+        ]
+        assert line[1:] == [shown(value) for value in expected]
 
 
 def test_numbers_per_class_equal_the_rows(full):
@@ -166,9 +167,9 @@ def test_few_validation_images_select_by_luck(tmp_path, full):
 def test_few_images_are_marked(full):
     _, page = full
     few = [attrs for tag, attrs in page.tags if attrs.get("class") == "few"]
-    # site-10 has 8 test images: its count, three protocols, eight metrics and the three classes it
+    # site-10 has 8 test images: its count, three protocols, nine metrics and the three classes it
     # has.
-    assert len(few) == 1 + 3 + 8 + 3
+    assert len(few) == 1 + 3 + 9 + 3
 
 
 def test_the_page_needs_nothing_but_itself(make_run):
@@ -339,6 +340,12 @@ def test_runs_side_by_side(make_run):
     a, b = ({c.site: c.test for c in last_rounds(run.metrics, KEY).sites} for run in runs)
     assert lines[1][7].startswith(f"{fmean(a[site] - b[site] for site in SITES):+.3f} [")
     assert lines[1][8] == "10"
+    mean_a = fmean(a[site] for site in SITES)
+    mean_b = fmean(b[site] for site in SITES)
+    assert lines[1][9] == f"{100 * (mean_a - mean_b) / mean_b:+.1f}"
+    megabytes = [sum(row.down + row.up for row in run.bytes) for run in runs]
+    assert lines[1][11] == f"{100 * (megabytes[0] / megabytes[1] - 1):+.1f}"
+    assert (lines[0][9], lines[0][11]) == ("–", "–")
 
 
 def test_withheld_classes_and_absent_ones_look_alike(make_run):

@@ -3,13 +3,16 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from math import isnan
 from typing import NamedTuple
 
 from markupsafe import Markup
 
 from fedward.evaluation.answer_counts import AnswerCounts
 from fedward.evaluation.confusion import Rates
-from fedward.evaluation.shares import Share
+from fedward.evaluation.intervals import Share
+from fedward.evaluation.names import ERRORS
+from fedward.evaluation.selection import mean
 from fedward.label_kinds import LabelKind
 from fedward.report import clinical_figures as figures
 from fedward.runs.run import Run
@@ -27,6 +30,34 @@ class ClassRates:
     name: str
     images: int
     rates: Rates
+
+
+class Areas(NamedTuple):
+    """Areas under both curves of one class, as means over the sites where they are defined."""
+
+    name: str
+    auroc: float | None
+    """Area under the ROC curve of the probabilities; None where no site has one."""
+    auroc_from_answers: float | None
+    """Area under the ROC curve of the answers alone."""
+    auprc: float | None
+    """Average precision of the probabilities."""
+    auprc_from_answers: float | None
+    """Area under the precision-recall curve of the answers alone, by trapezoids."""
+
+
+class CalibrationLine(NamedTuple):
+    """How far a site's answers can be trusted; None where a number is not reported."""
+
+    name: str
+    ece: float | None
+    """Expected calibration error over fixed intervals."""
+    mce: float | None
+    """Maximum calibration error over fixed intervals."""
+    ece_adaptive: float | None
+    mce_adaptive: float | None
+    aurc: float | None
+    """Area under the risk-coverage curve."""
 
 
 @dataclass(frozen=True)
@@ -113,6 +144,11 @@ class Answers:
     def calibration_error(self) -> float | None:
         """Expected calibration error."""
         return self.counts.confidence.calibration_error
+
+    @property
+    def largest_calibration_error(self) -> float | None:
+        """Maximum calibration error."""
+        return self.counts.confidence.largest_calibration_error
 
     @property
     def confidence(self) -> float:
@@ -215,6 +251,10 @@ class Clinical:
     """Answers of all sites together."""
     sites: Sequence[Answers]
     """Answers of each site that reports some."""
+    calibration: Sequence[CalibrationLine]
+    """A line for each of these sites."""
+    areas: Sequence[Areas]
+    """A line for each class with test images."""
     label_kind: LabelKind
 
     @classmethod
@@ -230,9 +270,45 @@ class Clinical:
         sites = [
             Answers(site, run.classes, counts[site]) for site in run.info.sites if site in counts
         ]
-        return cls(pooled, sites, run.label_kind)
+        calibration = [_calibration(run, round_, answers) for answers in sites]
+        areas = [_areas(run, round_, line.name, sites) for line in pooled.lines]
+        return cls(pooled, sites, calibration, areas, run.label_kind)
 
     @cached_property
     def figures(self) -> Figures:
         """The figures of all sites together; only the report draws them."""
         return Figures.of(self.pooled, self.label_kind)
+
+
+def _calibration(run: Run, round_: int | None, answers: Answers) -> CalibrationLine:
+    """Return a site's line; numbers over fixed intervals come from its counts, others from rows."""
+    rows = run.metrics.at(answers.name, "test", round_)
+    errors = {name: rows[name].value for name in ERRORS if name in rows}
+    return CalibrationLine(
+        answers.name,
+        ece=answers.counts.confidence.calibration_error,
+        mce=answers.counts.confidence.largest_calibration_error,
+        ece_adaptive=errors.get("ece_adaptive"),
+        mce_adaptive=errors.get("mce_adaptive"),
+        aurc=errors.get("aurc"),
+    )
+
+
+def _areas(run: Run, round_: int | None, name: str, sites: Sequence[Answers]) -> Areas:
+    """Return a class's line; areas of probabilities come from rows, those of answers from counts.
+
+    Curves of counts would be too coarse for a class whose scores a site has in one interval.
+    """
+    place = run.classes.index(name)
+    confusions = [answers.counts.confusion for answers in sites]
+    return Areas(
+        name,
+        auroc=mean(run.metrics.values("test", f"auroc/{name}", round_).values()),
+        auroc_from_answers=mean(_defined(one.auroc_from_answers[place]) for one in confusions),
+        auprc=mean(run.metrics.values("test", f"auprc/{name}", round_).values()),
+        auprc_from_answers=mean(_defined(one.auprc_from_answers[place]) for one in confusions),
+    )
+
+
+def _defined(value: float) -> float | None:
+    return None if isnan(value) else float(value)

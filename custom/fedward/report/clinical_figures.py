@@ -8,7 +8,7 @@ from markupsafe import Markup
 from matplotlib.figure import Figure
 
 from fedward.evaluation.arrays import Values
-from fedward.evaluation.shares import Share
+from fedward.evaluation.intervals import Share
 from fedward.report.drawing import FAINT, INK, SERIES, axes_of, svg
 from fedward.report.multiples import pictures
 

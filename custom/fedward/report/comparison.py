@@ -6,7 +6,7 @@ from pathlib import Path
 
 from markupsafe import Markup
 
-from fedward.evaluation.intervals import Interval, paired_difference
+from fedward.evaluation.intervals import Interval, paired_difference, percent_more
 from fedward.evaluation.selection import Selection, mean
 from fedward.report import figures
 from fedward.report.figures import mean_line
@@ -30,6 +30,10 @@ class ComparedRun:
     """The first run minus this one: test metric over the last rounds, paired over sites."""
     paired: int
     """Sites in that difference: those with the same number of test images in both runs."""
+    relative_improvement: float | None
+    """That difference in percent of this run's value at the same sites."""
+    additional_cost: float | None
+    """Data that the first run moved beyond this one's, in percent of this one's."""
 
 
 @dataclass(frozen=True)
@@ -60,14 +64,22 @@ def compared_runs(runs: Sequence[Run], metric: str) -> list[ComparedRun]:
     for run, name in zip(runs, names(runs), strict=True):
         choices = Choices.of(run, metric)
         pairs = _pairs(lines[0].choices.end, choices.end) if lines else []
+        megabytes = sum(row.down + row.up for row in run.bytes) / 1e6
+        improvement = None
+        cost = None
+        if lines:
+            improvement = percent_more([ours for ours, _ in pairs], [other for _, other in pairs])
+            cost = percent_more([lines[0].megabytes], [megabytes])
         line = ComparedRun(
             name=name,
             run=run,
             choices=choices,
             auroc=mean(site_test_values(run, "auroc_macro", choices.reported).values()),
-            megabytes=sum(row.down + row.up for row in run.bytes) / 1e6,
+            megabytes=megabytes,
             difference=paired_difference(*zip(*pairs, strict=True)) if pairs else None,
             paired=len(pairs),
+            relative_improvement=improvement,
+            additional_cost=cost,
         )
         lines.append(line)
     return lines

@@ -10,7 +10,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 from markupsafe import Markup
 
 from fedward.evaluation.histograms import INTERVALS
-from fedward.evaluation.selection import mean
+from fedward.evaluation.selection import mean, median
 from fedward.runs.site_lines import FEW
 
 
@@ -32,6 +32,7 @@ def template(name: str) -> Template:
     environment.filters["percent"] = _percent
     environment.filters["upfirst"] = _upfirst
     environment.filters["mean"] = mean
+    environment.filters["median"] = median
     environment.filters["headings"] = _headings
     script = files("fedward.report").joinpath("report.js").read_text(encoding="utf-8")
     environment.globals["script"] = Markup(script)
