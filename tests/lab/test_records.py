@@ -265,6 +265,58 @@ def test_the_table_has_means_and_paired_differences(file: Path) -> None:
     assert further["**SSFL**"][2] == "0.715 ± 0.007"
 
 
+def test_pairs_are_compared_in_percent_as_papers_do(file: Path) -> None:
+    results = results_of(file)
+    rows = rows_of(tables(results))
+    megabytes = {
+        row: sum(results.records[Cell("all", row, seed)].megabytes for seed in (1, 2))
+        for row in ("ssfl", "lower")
+    }
+    cost = 100 * (megabytes["ssfl"] / megabytes["lower"] - 1)
+    improvement = f"{100 * (0.715 - 0.615) / 0.615:+.1f}"
+    assert rows["SSFL over Lower"][1:] == [improvement, improvement, f"{cost:+.1f}"]
+    assert rows["SSFL over Each site alone"][3] == "", "sites that are alone move no data"
+
+
+def test_sites_have_a_mean_a_median_and_a_deviation(file: Path) -> None:
+    """Sites of accuracy 0.2, 0.4 and 0.9; those of the second seed are 0.02 higher."""
+    records = results_of(file).records
+    with_sites = {}
+    for cell, result in records.items():
+        above = 0.02 * (cell.seed - 1)
+        sites = {}
+        for value in (0.2, 0.4, 0.9):
+            values = dict.fromkeys(("accuracy", "f1_macro"), value + above)
+            sites[f"site-{value}"] = {"images": 10.0, **values}
+        with_sites[cell] = replace(result, sites=sites)
+    text = tables(Results(Study.model_validate(STUDY), with_sites))
+    assert "| **SSFL** | 0.510 (0.410) ± 0.361 | 0.510 (0.410) ± 0.361 |" in text
+    rising = replace(with_sites[Cell("all", "ssfl", 1)], curve=Curve((1, 2), (0.1, 0.2), {}, ()))
+    short = {**with_sites, Cell("all", "ssfl", 1): rising}
+    assert "| **SSFL** | 0.510" not in tables(Results(Study.model_validate(STUDY), short))
+
+
+def test_a_line_of_fewer_metrics_still_says_what_the_run_says(work: Bench, file: Path) -> None:
+    cell = Cell("all", "ssfl", 1)
+    line = read_records(file)[cell]
+    assert {"precision_macro", "aurc"} <= set(line.test["last"])
+    assert "aurc" not in line.test["global"], "its largest value would choose the round"
+    older = replace(
+        line,
+        test={
+            protocol: {name: value for name, value in values.items() if name == "accuracy"}
+            for protocol, values in line.test.items()
+        },
+        sites={},
+    )
+    add_record(file, older)
+    assert cell in check_records(file, work.runs)
+    wrong = {**older.test, "last": {"accuracy": older.test["last"]["accuracy"] + 0.001}}
+    add_record(file, replace(older, test=wrong))
+    with pytest.raises(RunError, match="found other test"):
+        check_records(file, work.runs)
+
+
 def test_a_row_that_has_not_converged_shows_no_number(file: Path) -> None:
     rows = rows_of(tables(results_of(file, ssfl=True)))
     assert rows["**SSFL**"][2:] == [

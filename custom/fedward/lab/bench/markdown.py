@@ -2,6 +2,7 @@
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
+from statistics import median
 
 from fedward.evaluation import mean_and_interval, paired_difference
 from fedward.evaluation.intervals import Interval
@@ -40,6 +41,17 @@ def mean_text(values: Sequence[float], digits: int = 3) -> str:
     """Return mean and sample standard deviation; the mean alone for one run."""
     interval = mean_and_interval(values)
     text = f"{interval.mean:.{digits}f}"
+    if interval.sd is None:
+        return text
+    return f"{text} ± {interval.sd:.{digits}f}"
+
+
+def spread_text(values: Sequence[float], digits: int = 3) -> str:
+    """Return mean (median) ± sample standard deviation over sites; empty without values."""
+    if not values:
+        return ""
+    interval = mean_and_interval(values)
+    text = f"{interval.mean:.{digits}f} ({median(values):.{digits}f})"
     if interval.sd is None:
         return text
     return f"{text} ± {interval.sd:.{digits}f}"

@@ -16,6 +16,7 @@ from fedward.evaluation import (
     last_rounds,
     mean_over_sites,
 )
+from fedward.evaluation.names import ERRORS
 from fedward.lab.bench.records import Curve, Record, read_records
 from fedward.lab.bench.study import Cell
 from fedward.operation.audit_check import verify
@@ -23,7 +24,20 @@ from fedward.runs.pseudo_labels import last_rows, quality
 from fedward.runs.run import Run
 from fedward.text import natural
 
-METRICS = ("accuracy", "f1_weighted", "f1_macro", "auroc_macro")
+METRICS = (
+    "accuracy",
+    "balanced_accuracy",
+    "f1_weighted",
+    "f1_macro",
+    "precision_weighted",
+    "precision_macro",
+    "auroc_macro",
+)
+"""Metrics that a line keeps of each protocol; lines that were written before have fewer.
+
+Those of :data:`~fedward.evaluation.names.ERRORS` are kept of the last rounds, as the other
+protocols would choose the round of the largest error.
+"""
 Protocol: TypeAlias = Callable[[Sequence[MetricRow], str], Selection]
 """Chooses the round whose test values count, by a metric."""
 PROTOCOLS: Mapping[str, Protocol] = {
@@ -115,7 +129,8 @@ def _known_labels(
 
 def _test_values(runs: Sequence[Run], protocol: Protocol) -> dict[str, float]:
     """Return metric -> test value in the round that a protocol chooses."""
-    values = {metric: protocol(_rows(runs, metric), metric).test for metric in METRICS}
+    metrics = (*METRICS, *ERRORS) if protocol is last_rounds else METRICS
+    values = {metric: protocol(_rows(runs, metric), metric).test for metric in metrics}
     values["pooled"] = protocol(_rows(runs, "accuracy"), "accuracy").pooled
     return _rounded(values)
 
@@ -123,12 +138,30 @@ def _test_values(runs: Sequence[Run], protocol: Protocol) -> dict[str, float]:
 def _site_values(runs: Sequence[Run]) -> dict[str, dict[str, float]]:
     """Return site -> metric -> test value of the last rounds, and its number of test images."""
     by_site: dict[str, dict[str, float]] = {}
-    for metric in METRICS:
+    for metric in (*METRICS, *ERRORS):
         for choice in last_rounds(_rows(runs, metric), metric).sites:
             if choice.test is not None:
                 values = by_site.setdefault(choice.site, {"images": choice.images})
                 values[metric] = round(choice.test, _DIGITS)
     return {site: by_site[site] for site in sorted(by_site, key=natural)}
+
+
+def _with_kept_metrics(found: Record, kept: Record) -> Record:
+    """Return a result without the metrics, or the sites, that an older line does not keep."""
+    test = {
+        protocol: _common(values, kept.test.get(protocol, {}))
+        for protocol, values in found.test.items()
+    }
+    sites: dict[str, dict[str, float]] = {}
+    if kept.sites:
+        sites = {
+            site: _common(values, kept.sites.get(site, {})) for site, values in found.sites.items()
+        }
+    return replace(found, test=test, sites=sites)
+
+
+def _common(values: Mapping[str, float], kept: Mapping[str, float]) -> dict[str, float]:
+    return {name: value for name, value in values.items() if name in kept}
 
 
 def check_records(file: Path, runs_of: Callable[[Cell], Sequence[Run]]) -> list[Cell]:
@@ -147,9 +180,7 @@ def check_records(file: Path, runs_of: Callable[[Cell], Sequence[Run]]) -> list[
         runs = runs_of(cell)
         if not runs:
             continue
-        found = record(cell, runs)
-        if not kept.sites:  # A line that was written before sites were kept.
-            found = replace(found, sites={})
+        found = _with_kept_metrics(record(cell, runs), kept)
         if found != kept:
             found_fields = asdict(found)
             wrong = [name for name, value in asdict(kept).items() if found_fields[name] != value]

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from statistics import fmean
 
 from fedward.evaluation import mean_and_interval, paired_difference
-from fedward.evaluation.intervals import Interval
+from fedward.evaluation.intervals import Interval, percent_more
 from fedward.lab.bench.convergence import FEWEST, apart, flat, rise
 from fedward.lab.bench.joining import SiteValues
 from fedward.lab.bench.markdown import gap_text
@@ -97,6 +97,43 @@ class Results:
             return None
         return paired_difference(
             [our_values[seed] for seed in seeds], [their_values[seed] for seed in seeds]
+        )
+
+    def means_by_site(self, variant: str, row: str, metric: str) -> list[float]:
+        """Return the mean over seeds of each site's test value, of the sites that have one."""
+        values: dict[str, list[float]] = {}
+        for sites in self.site_values(variant, row).values():
+            for site, of_site in sites.items():
+                if metric in of_site:
+                    values.setdefault(site, []).append(of_site[metric])
+        return [fmean(of_site) for of_site in values.values()]
+
+    def relative_improvement(
+        self, variant: str, ours: str, theirs: str, metric: str
+    ) -> float | None:
+        """Return by how many percent a row is better than another one, over their common seeds."""
+        our_values = self.test_values(variant, ours, metric)
+        their_values = self.test_values(variant, theirs, metric)
+        seeds = sorted(set(our_values) & set(their_values))
+        return percent_more(
+            [our_values[seed] for seed in seeds], [their_values[seed] for seed in seeds]
+        )
+
+    def additional_cost(self, variant: str, ours: str, theirs: str) -> float | None:
+        """Return by how many percent a row moves more data than another one, over common seeds.
+
+        None if they do not begin with the same weights, or if sites are alone in one of them: data
+        moved by another run would be missing, or would not be moved by a site that is alone.
+        """
+        rows = [self.study.rows[ours], self.study.rows[theirs]]
+        if rows[0].init != rows[1].init or rows[0].alone or rows[1].alone:
+            return None
+        our_records = self.by_seed(variant, ours)
+        their_records = self.by_seed(variant, theirs)
+        seeds = sorted(set(our_records) & set(their_records))
+        return percent_more(
+            [our_records[seed].megabytes for seed in seeds],
+            [their_records[seed].megabytes for seed in seeds],
         )
 
     def percent_reached(self, variant: str, row: str, metric: str) -> Interval | None:

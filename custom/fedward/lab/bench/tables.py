@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from statistics import fmean
 
 from fedward.lab.bench.joining import joining_table
-from fedward.lab.bench.markdown import Table, gap_text, mean_text, percent_text
+from fedward.lab.bench.markdown import Table, gap_text, mean_text, percent_text, spread_text
 from fedward.lab.bench.records import Record
 from fedward.lab.bench.results import Results
 
@@ -15,6 +15,12 @@ _METRIC_NAMES = {
     "f1_macro": "Macro F1",
     "f1_weighted": "Weighted F1",
     "auroc_macro": "AUROC",
+    "balanced_accuracy": "Balanced accuracy",
+    "precision_macro": "Macro precision",
+    "precision_weighted": "Weighted precision",
+    "ece_adaptive": "ECE in adaptive bins",
+    "mce_adaptive": "MCE in adaptive bins",
+    "aurc": "Area under risk-coverage",
 }
 LONGEST_TABLE = 20
 """A table with more rows than this is folded."""
@@ -48,6 +54,8 @@ def further_tables(results: Results) -> str:
     if study.compare:
         parts.append(_pair_table(results))
         parts += _joining_tables(results)
+        parts.append(_relative_table(results))
+    parts.append(_site_table(results))
     parts.append(_pseudo_label_table(results))
     parts.append(_work_table(results))
     return "\n\n".join(part for part in parts if part)
@@ -238,6 +246,50 @@ def _joining_tables(results: Results) -> Iterator[str]:
             joined=results.site_values(variant, ours),
             fine_tuned=results.site_values(variant, fine_tuned) if fine_tuned else None,
         )
+
+
+def _relative_table(results: Results) -> str:
+    """Return the study's pairs as papers compare them: in percent, with what a row costs more."""
+    study = results.study
+    metric_names = [f"{metric_name(metric)}, RI %" for metric in study.metrics]
+    columns = ["relative improvement", *metric_names, "additional cost %"]
+    table = Table(columns)
+    for variant, ours, theirs in results.pairs():
+        cells = []
+        for metric in study.metrics:
+            improvement = results.relative_improvement(variant, ours, theirs, metric)
+            is_refused = results.bounds_refusal(variant, metric)
+            cells.append("refused" if is_refused else _signed(improvement))
+        title = f"{study.rows[ours].title} over {study.rows[theirs].title}"
+        if study.variants[variant].title:
+            title = f"{study.variants[variant].title}: {title}"
+        table.add(title, *cells, _signed(results.additional_cost(variant, ours, theirs)))
+    return table.markdown() if table.lines else ""
+
+
+def _signed(percent: float | None) -> str:
+    return "" if percent is None else f"{percent:+.1f}"
+
+
+def _site_table(results: Results) -> str:
+    """Return mean, median and deviation over sites of each row; empty if no line has sites."""
+    study = results.study
+    columns = [f"{metric_name(metric)}, over sites" for metric in study.metrics]
+    table = Table(["mean (median) ± sd", *columns])
+    for variant in study.variants:
+        for row in study.rows_of(variant):
+            if results.refusal(variant, row):
+                continue
+            cells = []
+            for metric in study.metrics:
+                values = results.means_by_site(variant, row, metric)
+                is_refused = results.bounds_refusal(variant, metric)
+                cells.append("refused" if is_refused else spread_text(values))
+            if any(cells):
+                title = _title(results, row)
+                variant_title = study.variants[variant].title
+                table.add(f"{variant_title}: {title}" if variant_title else title, *cells)
+    return table.markdown() if table.lines else ""
 
 
 def _fine_tuned_row(results: Results, variant: str, joined: str) -> str | None:
