@@ -228,6 +228,7 @@ class Experiment(_Frozen):
             metric_names=(*kind.metric_names, *kind.error_names, *self.metrics),
             training_numbers=requirements.sends.reported,
             withheld=requirements.tensors.withheld,
+            distributions=requirements.tensors.distributions,
             exclusive=kind.exclusive,
             fewest_others=kind.fewest_others,
         )

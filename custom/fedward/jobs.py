@@ -150,6 +150,7 @@ JOBS: dict[str, Callable[[], Experiment]] = {
     "isofed": partial(_isolated, "isofed", **_TEACHER),
     "rscfed": partial(_isolated, "rscfed", **_TEACHER),
     "mt_wfedavg": partial(_isolated, "mt_wfedavg", **_TEACHER),
+    "fedirm": partial(_isolated, "fedirm", **_TEACHER, relation_weight=1.0, ramp_up=4),
     # The lower bound of the three above: sites without labels do nothing.
     "wfedavg": partial(_isolated, "wfedavg"),
     "fedprox": partial(_isolated, "fedprox"),

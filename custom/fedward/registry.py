@@ -192,6 +192,7 @@ _METHODS = {
     "mt_wfedavg": "mt_wfedavg:MTWFedAvg",
     "rscfed": "rscfed:RSCFed",
     "isofed": "isofed:IsoFed",
+    "fedirm": "fedirm:FedIRM",
     "fedal": "fedal:FedAL",
     "selffed": "selffed:SelfFed",
     "oneshot": "oneshot:OneShot",

@@ -10,6 +10,7 @@ from pydantic import ValidationError
 
 from fedward.errors import ConfigError
 from fedward.methods import METHODS, settings_of
+from fedward.methods.local import Measurement
 from fedward.methods.schedule import rate_of_round, scheduled_rate, warm_up_factor
 from fedward.methods.settings import Settings
 
@@ -127,6 +128,8 @@ def test_every_phase_of_a_method_follows_the_schedule(method: str, schedule: str
     for task, labelled in [("train", 9), ("supervised", 9), ("unsupervised", 0)]:
         first, later = (made.phases(task, round_, labelled) for round_ in (1, 21))
         for one, other in zip(first, later, strict=True):
+            if isinstance(one.objective, Measurement):
+                continue
             assert other.learning_rate / one.learning_rate == pytest.approx(expected)
             checked += 1
     assert checked

@@ -295,6 +295,7 @@ def test_every_rate_and_loss_weight_is_under_a_rule():
         "adaptation_rate",
         "unlabelled_weight",
         "consistency_weight",
+        "relation_weight",
         "proximal_weight",
         "weight_decay",
     }
@@ -662,6 +663,21 @@ def test_too_few_steps_at_a_site_that_passes_through_its_images(tmp_path):
     assert refused_by_default(experiment) == []
     text = refusal(site(tmp_path, experiment), request(experiment), reads_data=True)
     assert "minimum_steps: at least 4, the round would take fewer here" in text
+
+
+def test_what_a_round_measures_after_its_training_is_no_step(tmp_path):
+    """Images in three batches of 40 or a few more: three steps, then three batches without one."""
+    options = {"batch": 40, "unlabelled_weight": 1.0, "relation_weight": 1.0}
+    experiment = hospital("fedirm", options=options)
+    experiment = experiment.model_copy(
+        update={"synthetic": SyntheticData(images=240, labelled=1.0)}
+    )
+    assert refused_by_default(experiment) == []
+    message = request(experiment, task="supervised")
+    text = refusal(site(tmp_path, experiment), message, reads_data=True)
+    assert "minimum_steps: at least 4, the round would take fewer here" in text
+    three = site(tmp_path / "three", experiment, Policy(minimum_steps=3))
+    assert three.handle(message).meta["steps"] == 6
 
 
 def unlabelled(threshold: float, **options: Any) -> Experiment:

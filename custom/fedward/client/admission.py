@@ -127,7 +127,8 @@ class Admission:
         """
         policy = _policy(self._site, self._read)
         settings = self._algorithm.settings
-        steps = 0
+        training_steps = 0
+        measured_batches = 0
         images_seen = 0
         checked = list[Finding]()
         for phase in phases:
@@ -138,13 +139,15 @@ class Admission:
             # The number of images that the phase takes of each kind, repetitions included.
             images = phase_images(settings, [size for size in sizes if size])
             steps_of_phase = step_count(images, settings.batch * data.processes)
-            steps += steps_of_phase
             kinds_present = bool(labelled) + bool(unlabelled)
             images_seen += images * kinds_present
             trains = steps_of_phase > 0 and not isinstance(phase.objective, Measurement)
             if trains:
+                training_steps += steps_of_phase
                 rate = StepSize("phase", phase.learning_rate, settings.optimizer)
                 checked += step_findings(policy, settings, [rate])
+            else:
+                measured_batches += steps_of_phase
             for kind, number in (("labelled", labelled), ("unlabelled", unlabelled)):
                 different = min(number, images)
                 if not different:
@@ -153,6 +156,8 @@ class Admission:
                 if trains:
                     different_in_a_step = min(different, images // steps_of_phase)
                     checked.append(_enough_in_a_step(policy, kind, different_in_a_step))
+        # A round that trains does not reach the number by what it measures afterwards.
+        steps = training_steps or measured_batches
         checked.append(_enough_steps(policy, steps, "the round would take fewer here"))
         in_the_round = images_seen * self._algorithm.requirements.server.exchanges
         allowed, _, kept = at_most(policy.maximum_images, in_the_round)

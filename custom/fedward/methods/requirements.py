@@ -126,6 +126,8 @@ class TensorRules:
     """
     per_class: tuple[str, ...] = ()
     """Prefixes of added tensors whose rows belong to classes, as those of a classifier do."""
+    distributions: tuple[str, ...] = ()
+    """Names of added tensors (R, K) that a site sends with rows that are distributions, or 0."""
 
     @property
     def none_travels(self) -> bool:

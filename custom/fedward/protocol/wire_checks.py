@@ -44,6 +44,8 @@ _CLASS_METRICS = ("auprc", "auroc", "f1", "support")
 """Metrics of single classes, which are reported as ``<metric>/<class>``."""
 _ROUNDING = 1e-6
 """How far outside [0, 1] a mean of shares may be."""
+_ROW_ROUNDING = 2e-3
+"""How far probabilities of an update in float16 may be from a range, or from their sum."""
 
 
 def check_answer(
@@ -179,6 +181,11 @@ def _check_update(
             ", ".join(sent_though_withheld)[:200],
         )
     _check_arrays(answer, site, "diff", model)
+    for name in rules.distributions:
+        if name in model:
+            received = request.arrays[f"model/{name}"].astype(np.float64)
+            rows = received + answer.arrays[f"diff/{name}"]
+            _check_distributions(f"array diff/{name} of {site}", rows)
     if content.steps and not has_trained:
         _refuse(f"answer of {site}, steps", f"0 after the task {task}", f"{content.steps}")
 
@@ -294,6 +301,17 @@ def _check_arrays(
         if not np.isfinite(array).all():
             expected = "finite numbers; NaN or infinity mean that the site's training diverged"
             _refuse(where, expected, "others")
+
+
+def _check_distributions(where: str, rows: np.ndarray) -> None:
+    """Refuse rows (R, K) that are neither distributions nor 0, up to rounding in float16."""
+    sums = rows.sum(axis=1)
+    in_range = (rows >= -_ROW_ROUNDING) & (rows <= 1 + _ROW_ROUNDING)
+    sums_to_one = np.abs(sums - 1) <= _ROW_ROUNDING
+    is_zero = (np.abs(rows) <= _ROW_ROUNDING).all(axis=1)
+    if not in_range.all() or not (sums_to_one | is_zero).all():
+        expected = "rows of probabilities that sum to 1, or of zeros, without noise on them"
+        _refuse(where, expected, "others")
 
 
 def _check_names(where: str, names: Iterable[Any], allowed: Collection[str]) -> None:

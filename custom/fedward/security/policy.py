@@ -135,7 +135,7 @@ class Policy(BaseModel):
     maximum_sums: int | None = Field(100, ge=0)
     """The most runs, over all jobs, that may receive sums of this site's images; None: any number.
 
-    ``oneshot`` and surveys ask for such sums.
+    ``oneshot``, ``fedirm`` and surveys ask for such sums.
     """
     surveys: bool = False
     """Whether a ``survey`` may ask about this site's images: their classes, how bright they are."""

@@ -24,7 +24,7 @@ from fedward.storage.disk import PRIVATE, make_folder
 from fedward.storage.lock import locked
 
 Kind = Literal["oneshot", "survey"]
-"""What a run receives: sums over features (``oneshot``), or counts (``survey``)."""
+"""What a run receives: sums over features or logits (``oneshot``), or counts (``survey``)."""
 
 _HASH_BYTES = 8
 """Length of a hash: among a million images two hashes are equal with a probability of 3e-8."""

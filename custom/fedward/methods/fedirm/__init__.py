@@ -1,0 +1,31 @@
+"""FedIRM: sites without labels learn how classes resemble each other at sites with labels.
+
+Liu, Yang, Dou, Heng: *Federated semi-supervised medical image classification via inter-client
+relation matching*, MICCAI 2021. A site with labels sends, with its update, a matrix of what its
+model answers on average about the images of each class. The server averages the matrices. A site
+without labels follows a mean teacher, and matches the matrix of its own pseudo-labels to the mean
+matrix.
+"""
+
+from fedward.methods.fedirm.algorithm import FedIRM
+from fedward.methods.fedirm.objective import FedIRMObjective, ramp_up
+from fedward.methods.fedirm.relations import (
+    MeasuredRelation,
+    class_relations,
+    mean_relation,
+    relation_loss,
+    uncertainty,
+)
+from fedward.methods.fedirm.settings import FedIRMSettings
+
+__all__ = [
+    "FedIRM",
+    "FedIRMObjective",
+    "FedIRMSettings",
+    "MeasuredRelation",
+    "class_relations",
+    "mean_relation",
+    "ramp_up",
+    "relation_loss",
+    "uncertainty",
+]

@@ -1,0 +1,133 @@
+"""FedIRM's rounds: all sites train together, and the server averages models and matrices."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from fedward.methods.algorithm import Algorithm
+from fedward.methods.distances import images_of_group
+from fedward.methods.fedirm.objective import FedIRMObjective, ramp_up
+from fedward.methods.fedirm.relations import (
+    NAME,
+    ROWS,
+    MeasuredRelation,
+    add_relation,
+    mean_relation,
+)
+from fedward.methods.fedirm.settings import FedIRMSettings
+from fedward.methods.groups import (
+    UNSUPERVISED,
+    GroupedState,
+    Groups,
+    RoundPart,
+    group_requirements,
+)
+from fedward.methods.local import Phase
+from fedward.methods.mean_teacher import phases_by_group
+from fedward.methods.requirements import Feature, Requirements, TensorRules
+from fedward.methods.workflow import ClientUpdate, Federation, Rounds
+from fedward.model_state import State
+
+
+class FedIRM(Algorithm[GroupedState]):
+    """Inter-client relation matching.
+
+    Fewer replies than asked for: see :class:`~fedward.methods.groups.Groups`, and
+
+    - no site with labels was drawn: the relation matrix stays
+    - a class is known to fewer sites with labels than an average must be worth
+      (:attr:`Federation.effective_replies`): it has no row, and sites without labels do not match
+      it
+    - no class has a row: sites without labels follow their teachers alone
+    """
+
+    settings_type = FedIRMSettings
+    state_type = GroupedState
+
+    def __init__(self, settings: FedIRMSettings) -> None:
+        self.settings = settings
+        self.weight = images_of_group
+        self.extend = add_relation
+        self.requirements = _requirements(settings)
+        self._groups = _GroupsWithRelations(settings)
+
+    def phases(self, task: str, round_: int, labelled: int) -> Sequence[Phase]:
+        """Return cross-entropy and then the measurement, or the objective of a site without labels.
+
+        The measurement uses the model that the site has just trained.
+        """
+        settings = self.settings
+        factor = ramp_up(round_ - 1, settings.ramp_up)
+        objective = FedIRMObjective(settings, factor)
+        training = phases_by_group(settings, task, round_, labelled, objective)
+        if not training or task == UNSUPERVISED:
+            return training
+        measurement = MeasuredRelation(settings.relation_temperature)
+        return [*training, Phase(measurement, 0.0, stream=("relation",))]
+
+    def rounds(self, state: GroupedState, federation: Federation) -> Rounds:
+        """Go through rounds in which both groups train together."""
+        return self._groups.rounds(state, federation, self._together)
+
+    def _together(self, state: GroupedState, federation: Federation) -> RoundPart:
+        """Return the average of all sites drawn, with the mean relation of those with labels."""
+        tasks = state.tasks(self._groups.draw(state, federation))
+        updates = yield from self._groups.ask(state, state.model, tasks, 0)
+        if state.lacks_labelled_reply(tasks, updates):
+            return state.model
+        return self._groups.average(updates, state, federation, "all", 0)
+
+
+class _GroupsWithRelations(Groups):
+    """Rounds of two groups, whose averages have the mean relation matrix of sites with labels."""
+
+    def average(
+        self,
+        updates: Sequence[ClientUpdate],
+        state: GroupedState,
+        federation: Federation,
+        group: str,
+        part: int,
+    ) -> State:
+        """Return the mean of the replies as all methods with groups have it, and log the classes.
+
+        ``known`` in the log of relations are the indices of the classes that have a row.
+        """
+        model = super().average(updates, state, federation, group, part)
+        labelled = [update for update in updates if update.labelled]
+        if not labelled:
+            return model
+        rows = mean_relation(
+            [update.state[ROWS] for update in labelled], federation.effective_replies
+        )
+        known = rows.sum(dim=1).nonzero().flatten().tolist()
+        federation.record(
+            "relations",
+            {
+                "round": state.round + 1,
+                "part": part,
+                "sites": [update.site for update in labelled],
+                "known": known,
+            },
+        )
+        return {**model, ROWS: rows}
+
+
+def _requirements(settings: FedIRMSettings) -> Requirements:
+    losses = frozenset({"loss_supervised", "loss_consistency", "loss_relation"})
+    requirements = group_requirements(settings, losses, logs=frozenset({"kept"}))
+    sends = replace(
+        requirements.sends,
+        records=requirements.sends.records | {"relations"},
+        class_totals=True,
+    )
+    tensors = TensorRules(
+        excluded={UNSUPERVISED: (f"{NAME}.",)},
+        per_class=(f"{NAME}.",),
+        distributions=(ROWS,),
+    )
+    unsupported = {
+        **requirements.unsupported,
+        Feature.SECURE_AGGREGATION: "relation matrices are averaged apart from models",
+        Feature.SEVERAL_PROCESSES: "its uncertainty needs what the classifier is given",
+    }
+    return replace(requirements, sends=sends, tensors=tensors, unsupported=unsupported)

@@ -1,0 +1,111 @@
+"""FedIRM at a site without labels: a mean teacher, and the relation matrix of pseudo-labels."""
+
+import math
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from fedward.errors import ConfigError
+from fedward.methods.fedirm.relations import (
+    class_relations,
+    relation_loss,
+    relation_of,
+    uncertainty,
+)
+from fedward.methods.fedirm.settings import FedIRMSettings
+from fedward.methods.local import Batch, Losses, RoundInputs, logits_and_features
+from fedward.methods.mean_teacher import MeanTeacher, TeacherState, sharpen
+from fedward.methods.pseudo_labels.labeller import pseudo_label
+
+
+def ramp_up(finished: int, rounds: int) -> float:
+    """Return the factor by which losses without labels are smaller at the start of a run.
+
+    ``λ(r) = exp(-5 (1 - min(r, R) / R)²)``, from 0.0067 at r = 0 to 1 from r = R on.
+    Source: Liu et al., MICCAI 2021, Sec. 2.2; Laine and Aila, *Temporal ensembling*, ICLR 2017.
+
+    Args:
+        finished: r >= 0, rounds of the run that are over, the warm-up's among them.
+        rounds: R >= 0; with 0 the factor is always 1.
+
+    Raises ConfigError: a number below 0.
+    """
+    if finished < 0 or rounds < 0:
+        raise ConfigError(
+            "fedirm.ramp_up", expected="numbers of rounds >= 0", found=f"{finished}, {rounds}"
+        )
+    if finished >= rounds:
+        return 1.0
+    return math.exp(-5 * (1 - finished / rounds) ** 2)
+
+
+class FedIRMObjective(MeanTeacher):
+    """``L_u = λ(r) (λ_c L_c + λ_m L_IRM)``, on weak views.
+
+    L_c is the squared distance of the student to its teacher, which the site keeps from round to
+    round. L_IRM compares the relation matrix of the batch's pseudo-labels with the server's
+    (:func:`~fedward.methods.fedirm.relations.relation_loss`). An image has a pseudo-label if the
+    student is confident of it, and still certain when parts of its features are missing.
+    Source: Liu et al., MICCAI 2021, Sec. 2.2.
+
+    Args:
+        settings: the job's settings.
+        factor: λ(r) of the round, :func:`ramp_up`.
+
+    Edge cases: no image has a pseudo-label, fewer have one than the site's smallest batch, or the
+    server's matrix knows none of their classes: L_IRM is 0, and L_c remains.
+    """
+
+    settings: FedIRMSettings
+
+    def __init__(self, settings: FedIRMSettings, factor: float) -> None:
+        super().__init__(settings, lasting=True)
+        self._factor = factor
+
+    def losses(
+        self, net: nn.Module, batch: Batch, inputs: RoundInputs, state: TeacherState
+    ) -> Losses:
+        """Return ``λ(r) λ_c L_c`` and ``λ(r) λ_m L_IRM``; no loss without unlabelled images.
+
+        ``kept`` among the logs is the share of the images that have a pseudo-label.
+        """
+        if batch.weak is None or batch.strong is None:
+            return Losses({})
+        settings = self.settings
+        with torch.no_grad():
+            predicted = torch.softmax(state.teacher(batch.weak).float(), dim=1)
+            target = sharpen(predicted, settings.temperature)
+        # The second view is a weak one, too.
+        logits, features = logits_and_features(net, batch.strong)
+        logits = logits.float()
+        probabilities = torch.softmax(logits, dim=1)
+        distance = (probabilities - target).square().sum(dim=1).mean()
+
+        members = self._members(net, probabilities.detach(), features.detach(), inputs)
+        rows = class_relations(logits, members, settings.relation_temperature)
+        relation = relation_loss(rows, relation_of(net).rows)
+        kept = members.any(dim=1)  # (B,)
+        # The gradient of fewer images than in the smallest batch would show these few.
+        relation = torch.where(kept.sum() >= inputs.smallest_batch, relation, 0.0)
+
+        weight = self._factor * settings.unlabelled_weight
+        relation_weight = self._factor * settings.relation_weight
+        return Losses(
+            {"loss_consistency": weight * distance, "loss_relation": relation_weight * relation},
+            logs={"kept": kept.float().mean()},
+            learns=weight > 0 or relation_weight > 0,
+        )
+
+    def _members(
+        self, net: nn.Module, probabilities: Tensor, features: Tensor, inputs: RoundInputs
+    ) -> Tensor:
+        """Return (B, K) bool: the pseudo-label of each image; a row is all False without one."""
+        settings = self.settings
+        classifier: nn.Module = net.classifier  # type: ignore[assignment]
+        uncertain = uncertainty(
+            classifier, features, settings.dropout, settings.passes, inputs.generator
+        )
+        labels, confident = pseudo_label(probabilities, settings.threshold)
+        keep = confident & (uncertain <= settings.largest_uncertainty)
+        return F.one_hot(labels, probabilities.shape[1]).bool() & keep.unsqueeze(1)

@@ -1,0 +1,61 @@
+"""FedIRM's settings."""
+
+from collections.abc import Mapping
+from typing import Literal
+
+from pydantic import Field
+
+from fedward.methods.mean_teacher import MeanTeacherSettings
+from fedward.methods.settings import Positive, Share
+
+
+class FedIRMSettings(MeanTeacherSettings):
+    """Settings of FedIRM. Defaults are those of the released code, unless a field says otherwise.
+
+    The weights of its losses are above what a site's policy allows by default.
+    """
+
+    batch: int = Field(48, ge=1)
+    """B: images of each kind in one step. Released code: 48."""
+    optimizer: Literal["adam", "sgd"] = "adam"
+    """Optimiser of a site. Released code: Adam, whose moments each site keeps."""
+    learning_rate: Positive = 2e-4
+    """Largest step size of sites with labels. Released code: 2e-4, and 3e-4 from round 22 on."""
+    unlabelled_learning_rate: Positive = 2e-4
+    """Largest step size of sites without labels. Released code: 2e-4."""
+    clip_gradient: Positive | None = None
+    """Largest gradient norm of a step; None: no limit, as in the released code."""
+    warm_up: int = Field(21, ge=0)
+    """Rounds at the start in which only sites with labels train. Released code: 21."""
+    distance_scale: float = Field(0.0, ge=0.0)
+    """λ_c of :func:`distance_weights`. With 0 sites are weighted by their images alone.
+
+    Released code: all sites count the same, and have as many images."""
+    unlabelled_weight: float = Field(15.0, ge=0.0)
+    """λ_c: weight of the distance to the teacher. Released code: 15."""
+    temperature: Positive = 1.0
+    """Exponent 1/τ of the teacher's answers; with 1 they are not sharpened, as in the paper."""
+    ema_decay: Share = 0.99
+    """Largest decay of the teacher. Released code: 0.99."""
+    ramp_up: int = Field(30, ge=0)
+    """R: rounds after which the losses without labels have all their weight. Released code: 30."""
+    relation_weight: float = Field(15.0, ge=0.0)
+    """λ_m: weight of the relation loss; 0 is a mean teacher alone. Released code: 15."""
+    relation_temperature: Positive = 2.0
+    """T: how much relation matrices are softened. Released code: 2."""
+    threshold: Share = 0.3
+    """Smallest confidence of a pseudo-label. Released code: 0.3."""
+    largest_uncertainty: Share = 0.5
+    """Largest uncertainty of a pseudo-label, as a share of log K; 1: any.
+
+    The released code's bound of 2.0 lies above log 5, so that it filters nothing. This default is
+    a choice of its own."""
+    dropout: float = Field(0.2, ge=0.0, lt=1.0)
+    """Share of the features that each pass for the uncertainty drops. Released code: 0.2."""
+    passes: int = Field(11, ge=1)
+    """T: passes for the uncertainty of an image. Released code: 11."""
+
+    @property
+    def loss_weights(self) -> Mapping[str, float]:
+        """See :attr:`fedward.methods.settings.Settings.loss_weights`."""
+        return {**super().loss_weights, "relation_weight": self.relation_weight}
