@@ -28,6 +28,7 @@ pytestmark = [pytest.mark.simulator, pytest.mark.slow, pytest.mark.usefixtures("
         ("fedperl", 1),
         ("fedavg", 3),
         ("rscfed", 3),
+        ("fedirm", 3),
         ("fedal", 3),
         ("ssfl", 3),
         ("alone", 3),
