@@ -126,6 +126,11 @@ _UDA: dict[str, Any] = {
 
 JOBS: dict[str, Callable[[], Experiment]] = {
     "fedperl": partial(_synthetic, "fedperl", warm_up=3),
+    # FedMatch as FedPerl's paper compares it, without and with anonymous peers.
+    "fedmatch_peers": partial(
+        _synthetic, "fedperl", warm_up=3, similarity="answers", anonymise=False
+    ),
+    "fedmatch_plus": partial(_synthetic, "fedperl", warm_up=3, similarity="answers"),
     # As in fedperl, a site trains 40 steps a round, each of 16 labelled images, and of a weak and a
     # strong view of 16 others.
     "ssfl": partial(_synthetic, "ssfl"),

@@ -15,7 +15,7 @@ from fedward.digests import file_digest
 from fedward.errors import ConfigError, RunError, reason_of
 from fedward.methods.algorithm import Algorithm
 from fedward.model_state import State
-from fedward.nets import build, require_logits
+from fedward.nets import build, classifier_tensors, require_logits
 from fedward.nets.trainable import TrainablePart
 from fedward.protocol import wire
 from fedward.storage import audit
@@ -235,7 +235,7 @@ def take_over(
             found=weights.base or "none",
         )
     learned = [name for name, tensor in tensors.items() if tensor.is_floating_point()]
-    of_classes = _classifier_tensors(net)
+    of_classes = classifier_tensors(net)
     of_classes |= {name for name in tensors if name.startswith(per_class)}
     offered = {name for name, tensor in weights.state.items() if tensor.is_floating_point()}
     usable = offered if weights.classes == tuple(classes) else offered - of_classes
@@ -294,11 +294,3 @@ def _recorded_digest(folder: Path) -> str:
 
 def _has_form_of(tensor: torch.Tensor, other: torch.Tensor) -> bool:
     return tensor.shape == other.shape and tensor.dtype == other.dtype
-
-
-def _classifier_tensors(net: nn.Module) -> set[str]:
-    """Return the names of the tensors that turn features into logits."""
-    # Networks keep their classifier under different names, so it is found by identity.
-    classifier: nn.Module = net.classifier  # type: ignore[assignment]
-    parameters = {id(parameter) for parameter in classifier.parameters()}
-    return {name for name, parameter in net.named_parameters() if id(parameter) in parameters}

@@ -80,6 +80,10 @@ def test_fedperl_has_peers_after_the_warm_up():
     assert federation.round_purpose(3) == (
         "participants train with at most 3 peers each: the models most like their own"
     )
+    fedmatch = FedPerlController(rounds=4, warm_up=2, similarity="answers")
+    assert fedmatch.round_purpose(3).endswith(
+        "at most 2 peers each: the models that answer an image of noise most like their own"
+    )
     drawn = FedPerlController(rounds=4, warm_up=2, committee=3, peers="random")
     assert drawn.round_purpose(3).endswith("at most 3 peers each: models drawn at random")
     alone = FedPerlController(rounds=4, warm_up=2, committee=0)

@@ -252,7 +252,7 @@ def test_a_row_names_participants_and_thirty_sites_near_each() -> None:
     server = Server({"rounds": 1}, sites=sites)
     server.run()
     assert isinstance(server.state, FedPerlState)
-    moments = torch.stack([server.state.moments[site] for site in sites])
+    moments = torch.stack([server.state.features[site] for site in sites])
     peers, record = server.method.choose_peers(sites[5:8], 2, server.state, server.federation)
     row = record["peers"]
     matrix = similarity(moments)
@@ -279,9 +279,9 @@ def test_moments_are_those_of_each_sites_last_reply() -> None:
     server = Server({"participants": 3, "rounds": 6})
     server.run()
     assert isinstance(server.state, FedPerlState)
-    assert set(server.state.moments) == set(server.models)
+    assert set(server.state.features) == set(server.models)
     for site, state in server.models.items():
-        assert torch.equal(server.state.moments[site], layer_moments(state))
+        assert torch.equal(server.state.features[site], layer_moments(state))
 
 
 # --- random peers
@@ -401,8 +401,8 @@ def test_missing_sites_keep_old_moments_outside_the_mean() -> None:
     assert server.state.model["w"][0] == pytest.approx(sum(values) / 4)
     of_round_1 = layer_moments(model(server.value(1, "site-1")))
     of_round_2 = layer_moments(model(server.value(2, "site-2")))
-    assert torch.equal(server.state.moments["site-1"], of_round_1)
-    assert torch.equal(server.state.moments["site-2"], of_round_2)
+    assert torch.equal(server.state.features["site-1"], of_round_1)
+    assert torch.equal(server.state.features["site-2"], of_round_2)
 
 
 def test_a_round_without_replies_changes_nothing_but_its_number() -> None:
@@ -420,7 +420,7 @@ def test_without_any_reply_the_model_stays() -> None:
     exchanges = server.run()
     assert isinstance(server.state, FedPerlState)
     assert server.state.round == 3
-    assert server.state.moments == {}
+    assert server.state.features == {}
     assert server.state.accuracy == {}
     assert_states_equal(server.state.model, model(0.0))
     assert all(sum(peers_sent(exchange).values()) == 0 for exchange in exchanges)
@@ -535,7 +535,7 @@ def test_replies_without_a_step_are_of_no_use_to_fedperl() -> None:
     server = Server({"rounds": 3}, steps=lambda round_, site: 0 if site == "site-1" else 4)
     exchanges = server.run()
     assert isinstance(server.state, FedPerlState)
-    assert set(server.state.moments) == set(SITES[1:])
+    assert set(server.state.features) == set(SITES[1:])
     others = [server.value(3, site) for site in SITES[1:]]
     assert server.state.model["w"][0] == pytest.approx(sum(others) / 5)
     for exchange in exchanges[1:]:

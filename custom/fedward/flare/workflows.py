@@ -33,6 +33,8 @@ class FedPerlController(ExperimentController, method="fedperl"):
         if round_ <= self.settings.warm_up:
             return f"warm-up without peers, until round {self.settings.warm_up}"
         peers = "the models most like their own"
+        if self.settings.similarity == "answers":
+            peers = "the models that answer an image of noise most like their own"
         if self.settings.peers == "random":
             peers = "models drawn at random"
         return f"participants train with at most {self.settings.committee} peers each: {peers}"

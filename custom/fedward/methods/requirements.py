@@ -109,6 +109,8 @@ class ServerNeeds:
     """The setting that lets a site be sent another single site's model; empty where none does."""
     images: frozenset[ServerImages] = frozenset()
     """What the server's own images are used for."""
+    network: bool = False
+    """Whether the workflow runs models on images that it makes itself (``Federation.network``)."""
 
 
 @dataclass(frozen=True)

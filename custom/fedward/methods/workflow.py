@@ -5,7 +5,9 @@ A workflow knows tensors and site names only. :mod:`fedward.server` decides how 
 
 from collections.abc import Callable, Collection, Generator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import Any, Protocol, TypeAlias
+
+from torch import Tensor
 
 from fedward.model_state import State
 
@@ -73,11 +75,33 @@ class ClientUpdate:
         return self.steps > 0
 
 
+class ServerNetwork(Protocol):
+    """The run's network at the server, for images that a workflow makes itself."""
+
+    @property
+    def image_shape(self) -> tuple[int, int, int]:
+        """Shape (C, H, W) of the images that it takes."""
+        ...
+
+    @property
+    def class_rows(self) -> Collection[str]:
+        """Names of a model's tensors that have one row for each class: the classifier's."""
+        ...
+
+    def logits(self, model: State, images: Tensor) -> Tensor:
+        """Return a model's logits (N, K) on images (N, C, H, W) float32 in [0, 1].
+
+        The network is in evaluation mode, and nothing has a gradient.
+        """
+        ...
+
+
 @dataclass(frozen=True)
 class Federation:
     """What a workflow may know and do, besides its own state.
 
-    ``validate``, ``learn`` and ``show`` are None unless the method's requirements name them.
+    ``validate``, ``learn``, ``show`` and ``network`` are None unless the method's requirements name
+    them.
     """
 
     sites: Sequence[str]
@@ -96,6 +120,8 @@ class Federation:
     The arguments are the model, the round, the task and the memory, which is changed."""
     show: Callable[[State, Mapping[str, Any]], None] | None = None
     """Keeps a method's pictures of a model on the server's own images, with facts in JSON."""
+    network: ServerNetwork | None = None
+    """The run's network, with which a workflow looks at what models answer."""
     effective_replies: float = 1.0
     """Effective number of replies that each average must be worth.
 

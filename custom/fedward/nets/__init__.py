@@ -1,7 +1,7 @@
 """Backbones by name."""
 
-from fedward.nets.build import build, require_logits
+from fedward.nets.build import build, classifier_tensors, require_logits
 from fedward.nets.small_cnn import SmallCNN
 from fedward.registry import image_size
 
-__all__ = ["SmallCNN", "build", "image_size", "require_logits"]
+__all__ = ["SmallCNN", "build", "classifier_tensors", "image_size", "require_logits"]

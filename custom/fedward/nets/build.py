@@ -154,3 +154,11 @@ def _logits_of_black_images(net: nn.Module, channels: int, size: int) -> object:
         return net.eval()(torch.zeros(2, channels, size, size, device=device))
     finally:
         net.train()
+
+
+def classifier_tensors(net: nn.Module) -> set[str]:
+    """Return the names of the parameters that turn features into logits."""
+    # Networks keep their classifier under different names, so it is found by identity.
+    classifier: nn.Module = net.classifier  # type: ignore[assignment]
+    parameters = {id(parameter) for parameter in classifier.parameters()}
+    return {name for name, parameter in net.named_parameters() if id(parameter) in parameters}

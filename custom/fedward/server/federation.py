@@ -10,6 +10,7 @@ from fedward.evaluation.selection import MetricRow
 from fedward.methods.algorithm import Algorithm
 from fedward.methods.workflow import Federation
 from fedward.model_state import State
+from fedward.server.network import network_for
 from fedward.server.public import PublicImages
 from fedward.sites import SERVER
 from fedward.storage.pictures import save_pictures
@@ -50,6 +51,7 @@ def federation_of(algorithm: Algorithm[Any], run: RunFolder, images: PublicImage
         run.experiment.seed,
         run.models,
         record=record,
+        network=network_for(algorithm, run.experiment),
         effective_replies=run.experiment.effective_replies,
     )
     if not algorithm.settings.takes_mean:

@@ -1,7 +1,7 @@
 """The networks of one process, into which models are loaded."""
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from functools import cached_property
 from typing import Any
 
@@ -12,7 +12,7 @@ from fedward.config import Experiment
 from fedward.errors import WorkError
 from fedward.methods.algorithm import Algorithm
 from fedward.model_state import State
-from fedward.nets import build, require_logits
+from fedward.nets import build, classifier_tensors, require_logits
 from fedward.nets.trainable import ALL, HEAD, Head, TrainablePart
 
 
@@ -106,6 +106,11 @@ class Networks:
                 expected=f"SHA-256 {expected}",
                 found=f"{self.base}",
             )
+
+    @property
+    def classifier(self) -> Collection[str]:
+        """Names of the model's tensors that turn features into logits."""
+        return classifier_tensors(self.on_images)
 
     def load(self, state: State, place: int = 0) -> nn.Module:
         """Return the network of a place with the weights of ``state``."""

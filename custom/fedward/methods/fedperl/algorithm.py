@@ -9,6 +9,7 @@ from torch import Tensor
 
 from fedward.methods.aggregation import mean_of, steps_taken
 from fedward.methods.algorithm import Algorithm, ServerState
+from fedward.methods.fedperl.descriptions import description_of
 from fedward.methods.fedperl.peers import anonymise, random_peers, top_peers
 from fedward.methods.fedperl.policies import (
     gated_similarity_policy,
@@ -17,7 +18,6 @@ from fedward.methods.fedperl.policies import (
 )
 from fedward.methods.fedperl.pseudo_labels import FedPerlObjective
 from fedward.methods.fedperl.settings import FedPerlSettings
-from fedward.methods.fedperl.similarity import layer_moments, similarity
 from fedward.methods.fixmatch import fixmatch_losses
 from fedward.methods.local import Phase
 from fedward.methods.participants import draw_participants
@@ -43,7 +43,7 @@ class FedPerlState(ServerState):
     seen: list[str] = field(default_factory=list)
     """The sites that have trained, sorted."""
     rows: Mapping[str, Tensor] = field(default_factory=dict)
-    """``moments`` (M, 2L) of the sites in ``seen``; empty before a site has trained.
+    """``features`` (M, F) of the sites in ``seen``; empty before a site has trained.
 
     One tensor holds them all, because there may be thousands of sites.
     """
@@ -51,17 +51,17 @@ class FedPerlState(ServerState):
     """Accuracy of each site's last model on the server's images; empty if no policy needs it."""
 
     @property
-    def moments(self) -> dict[str, Tensor]:
-        """Layer moments (2L,) of each site's last model."""
-        return dict(zip(self.seen, self.rows.get("moments", ()), strict=True))
+    def features(self) -> dict[str, Tensor]:
+        """Features (F,) of each site's last model, by which models are compared."""
+        return dict(zip(self.seen, self.rows.get("features", ()), strict=True))
 
-    def remember(self, moments: Mapping[str, Tensor]) -> None:
-        """Store the moments (2L,) of sites in place of the moments of their earlier models."""
-        if not moments:
+    def remember(self, features: Mapping[str, Tensor]) -> None:
+        """Store the features (F,) of sites in place of the features of their earlier models."""
+        if not features:
             return
-        newest = self.moments | dict(moments)
+        newest = self.features | dict(features)
         self.seen = sorted(newest)
-        self.rows = {"moments": torch.stack([newest[site] for site in self.seen])}
+        self.rows = {"features": torch.stack([newest[site] for site in self.seen])}
 
 
 class FedPerl(Algorithm[FedPerlState]):
@@ -82,6 +82,7 @@ class FedPerl(Algorithm[FedPerlState]):
     def __init__(self, settings: FedPerlSettings) -> None:
         self.settings = settings
         self.weight = steps_taken
+        self.description = description_of(settings.similarity, settings.similarity_scale)
         needs_validation = settings.policy in ("validation", "gated_validation")
         # A site is sent one anonymous model in place of all its peers' models.
         largest_number_sent = settings.committee
@@ -97,6 +98,7 @@ class FedPerl(Algorithm[FedPerlState]):
                 peers=largest_number_sent,
                 lone_peers=_lone_peers(settings),
                 images=frozenset({"validation"} if needs_validation else ()),
+                network=self.description.needs_network,
             ),
             unsupported={
                 Feature.SERVER_OPTIMIZER: SUPPORTED,
@@ -133,7 +135,12 @@ class FedPerl(Algorithm[FedPerlState]):
             )
             advance(state, mean, settings, federation.parameters)
             trained = [update for update in updates if update.steps]
-            state.remember({update.site: layer_moments(update.state) for update in trained})
+            features = {}
+            for update in trained:
+                features[update.site] = self.description.of(
+                    update.state, federation.network, federation.seed
+                )
+            state.remember(features)
             if federation.validate is not None:
                 for update in trained:
                     state.accuracy[update.site] = federation.validate(update.state)
@@ -151,12 +158,12 @@ class FedPerl(Algorithm[FedPerlState]):
         peers_of_sites: dict[str, list[str]] = {site: [] for site in sites}
         if round_ <= settings.warm_up or not state.seen:
             return peers_of_sites, {}
-        # From here on a site is an index into ``state.seen``, as the rows of moments are.
+        # From here on a site is an index into ``state.seen``, as the rows of features are.
         index_of = {site: index for index, site in enumerate(state.seen)}
         accuracy = {index_of[site]: value for site, value in state.accuracy.items()}
         participants = [site for site in sorted(sites) if site in index_of]
         indices = [index_of[site] for site in participants]
-        similarities = similarity(state.rows["moments"], settings.similarity_scale, indices)
+        similarities = self.description.similarity(state.rows["features"], indices)
 
         nearest_sites: list[list[str]] = []
         nearest_similarities: list[list[float]] = []
@@ -224,7 +231,7 @@ class FedPerl(Algorithm[FedPerlState]):
         if settings.policy == "gated_validation":
             return gated_validation_policy(peers, accuracy, settings.gate)
         if settings.policy == "gated_similarity":
-            # Features are scaled to [0, 1] over the sites. Those of fewer than three sites are 0,
+            # Moments are scaled to [0, 1] over the sites. Those of fewer than three sites are 0,
             # 1 or constant, which says nothing that a gate could use.
             if len(similarities) < 3:
                 return []

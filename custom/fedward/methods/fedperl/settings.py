@@ -34,8 +34,12 @@ class FedPerlSettings(FixMatchSettings):
     images; those whose accuracy there, or whose similarity to the site, is at least ``gate``."""
     gate: float = Field(0.85, ge=-1.0, le=1.0)
     """ρ of the gated policies. Paper: 0.75, 0.85, 0.95."""
+    similarity: Literal["moments", "rows", "answers"] = "moments"
+    """What describes a site's model when models are compared: the moments of all tensors that
+    travel; those of each class's row of the classifier; or its answers to one image of noise, as in
+    FedMatch. Paper: moments, of whole networks. With a frozen encoder these are four numbers."""
     similarity_scale: Literal["minmax", "none"] = "minmax"
-    """How features are scaled before models are compared. Authors' code: minmax; the paper names no
+    """How moments are scaled before models are compared. Authors' code: minmax; the paper names no
     scaling."""
     combine: Literal["mean", "sum"] = "mean"
     """Whether the mean or the sum of the probabilities is compared with τ. Authors' code: mean;
@@ -66,6 +70,15 @@ class FedPerlSettings(FixMatchSettings):
                 "combine=sum gives no probabilities, which "
                 f"pseudo_labels={self.pseudo_labels} needs: set combine=mean, or "
                 "pseudo_labels=fixed"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _gate_of_a_cosine(self) -> "FedPerlSettings":
+        if self.policy == "gated_similarity" and self.similarity == "answers":
+            raise ValueError(
+                "policy=gated_similarity compares cosines with its gate, and similarity=answers has"
+                " distances: choose another policy, or similarity=moments or rows"
             )
         return self
 

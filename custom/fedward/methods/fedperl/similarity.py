@@ -85,7 +85,7 @@ def similarity(
     coarse for a gate. Equal models: 1, also where their rows are all zero. A row that is all zero:
     0 to every row that is not; with "minmax" it is the lowest in every feature.
     """
-    features = _finite_rows(moments)  # (M, 2L)
+    features = finite_rows(moments)  # (M, 2L)
     if scale == "minmax":
         low = features.amin(dim=0)
         high = features.amax(dim=0)
@@ -113,15 +113,15 @@ def similarity(
     return cosine
 
 
-def _finite_rows(moments: Tensor) -> Tensor:
-    """Return the moments as float64; raise ConfigError unless they are finite rows."""
+def finite_rows(features: Tensor) -> Tensor:
+    """Return features (M, F) as float64; raise ConfigError unless they are finite rows."""
     expected = "finite moments (models, features)"
     remedy = "Stack layer_moments of accepted models, one row for each."
-    if moments.dim() != 2 or moments.numel() == 0:
+    if features.dim() != 2 or features.numel() == 0:
         raise ConfigError(
-            "fedperl.similarity", remedy, expected=expected, found=f"shape {tuple(moments.shape)}"
+            "fedperl.similarity", remedy, expected=expected, found=f"shape {tuple(features.shape)}"
         )
-    broken = (~moments.isfinite().all(dim=1)).nonzero().flatten().tolist()
+    broken = (~features.isfinite().all(dim=1)).nonzero().flatten().tolist()
     if broken:
         raise ConfigError(
             f"fedperl.similarity, row {broken[0]}",
@@ -129,4 +129,4 @@ def _finite_rows(moments: Tensor) -> Tensor:
             expected=expected,
             found="NaN or infinity",
         )
-    return moments.to(torch.float64)
+    return features.to(torch.float64)
