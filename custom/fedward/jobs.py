@@ -124,6 +124,18 @@ _UDA: dict[str, Any] = {
 }
 """UDA as its paper has it for CIFAR-10. FedPerl quotes results of UDA and names no value."""
 
+_FEDMATCH: dict[str, Any] = {
+    "optimizer": "adam",
+    "threshold": 0.6,
+    "unlabelled_weight": 0.5,
+    "consistency_weight": 0.1,
+    "l1_weight": 1e-6,
+    "l2_weight": 0.02,
+    "helper_every": 2,
+    "anonymise": True,
+}
+"""Settings of FedMatch for few rounds and Adam, whose steps grow with the share of each loss."""
+
 JOBS: dict[str, Callable[[], Experiment]] = {
     "fedperl": partial(_synthetic, "fedperl", warm_up=3),
     # FedMatch as FedPerl's paper compares it, without and with anonymous peers.
@@ -134,6 +146,7 @@ JOBS: dict[str, Callable[[], Experiment]] = {
     # As in fedperl, a site trains 40 steps a round, each of 16 labelled images, and of a weak and a
     # strong view of 16 others.
     "ssfl": partial(_synthetic, "ssfl"),
+    "fedmatch": partial(_synthetic, "fedmatch", **_FEDMATCH),
     # The lower bound of both: it learns from the labelled images alone.
     "fedavg": partial(_synthetic, "fedavg"),
     # The upper bound of both: it learns from all labels, in 40 steps of 32 images a round. It has

@@ -193,6 +193,7 @@ _METHODS = {
     "rscfed": "rscfed:RSCFed",
     "isofed": "isofed:IsoFed",
     "fedirm": "fedirm:FedIRM",
+    "fedmatch": "fedmatch:FedMatch",
     "fedal": "fedal:FedAL",
     "selffed": "selffed:SelfFed",
     "oneshot": "oneshot:OneShot",

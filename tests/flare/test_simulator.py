@@ -29,6 +29,7 @@ pytestmark = [pytest.mark.simulator, pytest.mark.slow, pytest.mark.usefixtures("
         ("fedavg", 3),
         ("rscfed", 3),
         ("fedirm", 3),
+        ("fedmatch", 3),
         ("fedal", 3),
         ("ssfl", 3),
         ("alone", 3),

@@ -296,6 +296,8 @@ def test_every_rate_and_loss_weight_is_under_a_rule():
         "unlabelled_weight",
         "consistency_weight",
         "relation_weight",
+        "l1_weight",
+        "l2_weight",
         "proximal_weight",
         "weight_decay",
     }

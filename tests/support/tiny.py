@@ -9,7 +9,7 @@ from fedward.methods import settings_type
 from fedward.nets import build
 
 _OPTIONS = {"warm_up": 1, "committee": 2, "threshold": 0.0, "query_every": 1, "steps": 1}
-_OPTIONS |= {"largest_uncertainty": 1.0, "ramp_up": 1}
+_OPTIONS |= {"largest_uncertainty": 1.0, "ramp_up": 1, "helper_every": 1}
 _OPTIONS |= {"pretraining_rounds": 1, "pretraining_warm_up": 0, "queue": 16}
 """Of the methods that have them."""
 _MASKED = {"net": "masked_swin_28", "data": DataSpec(image_size=28)}

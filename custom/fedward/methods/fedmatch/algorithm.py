@@ -1,0 +1,173 @@
+"""FedMatch's rounds (Jeong et al., ICLR 2021, labels at the clients)."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from fedward.methods.algorithm import Algorithm, ServerState
+from fedward.methods.fedavg import draw_participants, mean_of, steps_taken
+from fedward.methods.fedmatch.decomposition import NAME, add_psi
+from fedward.methods.fedmatch.helpers import HelperModel
+from fedward.methods.fedmatch.objective import FedMatchObjective
+from fedward.methods.fedmatch.settings import FedMatchSettings
+from fedward.methods.fedperl.descriptions import Answers
+from fedward.methods.fedperl.peers import top_peers
+from fedward.methods.local import Phase
+from fedward.methods.requirements import (
+    Feature,
+    Requirements,
+    Sends,
+    ServerNeeds,
+    TensorRules,
+)
+from fedward.methods.schedule import rate_of_round
+from fedward.methods.workflow import ClientTask, Exchange, Federation, Rounds
+from fedward.model_state import State
+
+_LOGGED_NEIGHBOURS = 30
+"""How many of the sites nearest to a participant are logged."""
+
+
+@dataclass
+class FedMatchState(ServerState):
+    """The server's state between two rounds. The sites' models are kept by the federation."""
+
+    seen: list[str] = field(default_factory=list)
+    """The sites that have trained, sorted."""
+    rows: Mapping[str, Tensor] = field(default_factory=dict)
+    """``answers`` (M, K) of the models of the sites in ``seen``; empty before any has trained."""
+
+    def remember(self, answers: Mapping[str, Tensor]) -> None:
+        """Store the answers (K,) of sites in place of those of their earlier models."""
+        if not answers:
+            return
+        newest = dict(zip(self.seen, self.rows.get("answers", ()), strict=True)) | dict(answers)
+        self.seen = sorted(newest)
+        self.rows = {"answers": torch.stack([newest[site] for site in self.seen])}
+
+
+class FedMatch(Algorithm[FedMatchState]):
+    """Inter-client consistency and disjoint learning.
+
+    What happens with fewer replies than asked for is as in FedAvg, and:
+
+    - a helper has left: its last ψ still helps, because the server keeps its model
+    - a site has never trained: it gets no helper, and helps no other site
+    - helpers are anonymised and only one is left: the site gets none in this round
+    - a site has no labels: it trains ψ alone
+    """
+
+    settings_type = FedMatchSettings
+    state_type = FedMatchState
+
+    def __init__(self, settings: FedMatchSettings) -> None:
+        self.settings = settings
+        self.weight = steps_taken
+        self.extend = add_psi
+        models_sent = min(1, settings.helpers) if settings.anonymise else settings.helpers
+        lone = "anonymise = false" if settings.helpers and not settings.anonymise else ""
+        whole = "it splits all parameters of a network in two"
+        self.requirements = Requirements(
+            sends=Sends(
+                losses=frozenset(
+                    {"loss_supervised", "loss_pseudo", "loss_consistency", "loss_disjoint"}
+                ),
+                logs=frozenset({"kept"}),
+                records=frozenset({"peers"}),
+            ),
+            server=ServerNeeds(peers=models_sent, lone_peers=lone, network=True),
+            tensors=TensorRules(per_class=(f"{NAME}.",)),
+            unsupported={
+                Feature.SECURE_AGGREGATION: "helpers are chosen by, and made of, single models",
+                Feature.SEVERAL_PROCESSES: "it runs the network with parameters of its own",
+                Feature.TRAIN_HEAD: whole,
+                Feature.TRAIN_LAST_BLOCKS: whole,
+                Feature.TRAIN_ADAPTERS: whole,
+            },
+        )
+
+    def phases(self, task: str, round_: int, labelled: int) -> Sequence[Phase]:
+        """Return one phase that trains σ with labels and ψ without."""
+        rate = rate_of_round(self.settings.learning_rate, round_, self.settings)
+        return [Phase(FedMatchObjective(self.settings), rate)]
+
+    def rounds(self, state: FedMatchState, federation: Federation) -> Rounds:
+        """Run the rounds; in every ``helper_every``-th one the participants have helpers."""
+        settings = self.settings
+        description = Answers()
+        while state.round < settings.rounds:
+            round_ = state.round + 1
+            sites = draw_participants(
+                federation.sites, settings.participants, federation.seed, round_
+            )
+            helpers, record = self.choose_helpers(sites, round_, state)
+            updates = yield Exchange(
+                round_, state.model, self._tasks(sites, helpers, state, federation), record
+            )
+            state.model = mean_of(
+                updates, "train", self.weight, settings, state.model, federation.effective_replies
+            )
+            answers = {}
+            for update in updates:
+                if update.steps:
+                    answers[update.site] = description.of(
+                        update.state, federation.network, federation.seed
+                    )
+            state.remember(answers)
+            state.round = round_
+
+    def choose_helpers(
+        self, sites: Sequence[str], round_: int, state: FedMatchState
+    ) -> tuple[dict[str, list[str]], dict[str, Any]]:
+        """Return the helpers of each site, and the round's record for the log of peers.
+
+        They are the sites whose models' answers to one image of noise are nearest to those of the
+        site's own last model. The released code finds them by a KD-tree.
+        """
+        settings = self.settings
+        helpers_of_sites: dict[str, list[str]] = {site: [] for site in sites}
+        if round_ % settings.helper_every or not settings.helpers or not state.seen:
+            return helpers_of_sites, {}
+        participants = [site for site in sorted(sites) if site in state.seen]
+        places = [state.seen.index(site) for site in participants]
+        rows = Answers().similarity(state.rows["answers"], places)  # (R, M)
+        nearest_sites: list[list[str]] = []
+        similarities: list[list[float]] = []
+        for site, place, row in zip(participants, places, rows, strict=True):
+            most = max(settings.helpers, _LOGGED_NEIGHBOURS)
+            closest = top_peers(row, place, most, range(len(row)))
+            chosen = [state.seen[index] for index in closest[: settings.helpers]]
+            # The average of one ψ is that ψ, and so would not be anonymous.
+            if not settings.anonymise or len(chosen) > 1:
+                helpers_of_sites[site] = chosen
+            logged = closest[:_LOGGED_NEIGHBOURS]
+            nearest_sites.append([state.seen[index] for index in logged])
+            similarities.append(row[logged].tolist())
+        log_row = {
+            "sites": participants,
+            "nearest": nearest_sites,
+            "similarity": similarities,
+            "chosen": helpers_of_sites,
+            "anonymised": settings.anonymise,
+        }
+        return helpers_of_sites, {"peers": log_row}
+
+    def _tasks(
+        self,
+        sites: Sequence[str],
+        helpers: Mapping[str, Sequence[str]],
+        state: FedMatchState,
+        federation: Federation,
+    ) -> dict[str, ClientTask]:
+        tasks = {}
+        for site in sites:
+            models = [federation.models[helper] for helper in helpers[site]]
+            sent: list[State] = [HelperModel(state.model, [model]) for model in models]
+            if models and self.settings.anonymise:
+                sent = [HelperModel(state.model, models)]
+            roles = {f"peer{number}": model for number, model in enumerate(sent)}
+            tasks[site] = ClientTask(models=roles)
+        return tasks

@@ -1,0 +1,182 @@
+"""FedMatch at a site: labels train σ, unlabelled images train ψ."""
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call
+from torch.nn import functional as F
+
+from fedward.errors import ConfigError
+from fedward.methods.fedmatch.decomposition import psi_of, shared_with_psi, theta_of
+from fedward.methods.fedmatch.settings import FedMatchSettings
+from fedward.methods.local import (
+    Batch,
+    Losses,
+    Objective,
+    RoundInputs,
+    Uses,
+    evaluation_mode,
+    statistics_kept,
+)
+from fedward.methods.pseudo_labels.labeller import mean_of_kept, pseudo_label, pseudo_label_loss
+from fedward.methods.supervised import Supervised
+
+
+def agreement(local: Tensor, helpers: Tensor) -> Tensor:
+    """Return the class of each image for which the site and its helpers have most votes.
+
+    ``ŷ = argmax_c [1(p_loc) + Σ_j 1(p_j)]_c``, where 1(p) is one-hot at the largest entry of p.
+    Source: Jeong et al., ICLR 2021.
+
+    Args:
+        local: p_loc (N, K), the site's own probabilities.
+        helpers: p_j (P, N, K), P >= 0.
+
+    Returns:
+        (N,) int64.
+
+    Raises ConfigError: the shapes do not match.
+
+    Edge cases: P = 0: the site's own label.
+
+    Deviates: of tied classes the one with the largest mean probability wins. The released code
+    takes that of the lowest index, with which a single helper could only vote for lower classes.
+    """
+    if local.dim() != 2 or helpers.dim() != 3 or helpers.shape[1:] != local.shape:
+        raise ConfigError(
+            "fedmatch.agreement",
+            "Predict the same images with all models.",
+            expected="probabilities (N, K) and helpers (P, N, K)",
+            found=f"{tuple(local.shape)} and {tuple(helpers.shape)}",
+        )
+    everybody = torch.cat([local.unsqueeze(0), helpers])  # (P + 1, N, K)
+    votes = F.one_hot(everybody.argmax(dim=2), local.shape[1]).sum(dim=0)  # (N, K)
+    # Half of a mean probability is below the weight of one vote.
+    return (votes + everybody.mean(dim=0) / 2).argmax(dim=1)
+
+
+def inter_client_consistency(logits: Tensor, helpers: Tensor, keep: Tensor) -> Tensor:
+    """Return the mean KL divergence of a site's predictions from its helpers', on kept images.
+
+    ``(1 / |S|) Σ_{i in S} (1 / P) Σ_j KL(p_j,i ‖ p_i)`` with ``p = softmax z`` and 0 where S is
+    empty.
+    Source: Jeong et al., ICLR 2021; images below the threshold left out as in the released
+    code.
+
+    Args:
+        logits: z (N, K) of the site's network, with gradient.
+        helpers: p_j (P, N, K), P >= 1. They get no gradient.
+        keep: (N,) bool.
+
+    Returns:
+        Scalar >= 0. The gradient of an image that is not kept is exactly 0.
+    """
+    fixed = helpers.detach()
+    seen = logits.masked_fill(~keep.unsqueeze(1), 0.0)
+    log_local = torch.log_softmax(seen, dim=1)
+    divergences = torch.special.xlogy(fixed, fixed) - fixed * log_local  # (P, N, K)
+    return mean_of_kept(divergences.sum(dim=2).mean(dim=0), keep, "kept")
+
+
+def disjoint_penalty(
+    theta: Tensor, psi: Tensor, l1_weight: float, l2_weight: float
+) -> tuple[Tensor, Tensor]:
+    """Return the terms that keep ψ sparse and close to σ, of one tensor.
+
+    ``λ_L1 ‖ψ‖₁`` and ``λ_L2 ‖σ* - ψ‖²`` with ``σ* = θ - ψ`` fixed.
+    Source: Jeong et al., ICLR 2021, for labels at the clients.
+
+    Args:
+        theta: θ, any shape.
+        psi: ψ, of the same shape.
+        l1_weight: λ_L1.
+        l2_weight: λ_L2.
+
+    Returns:
+        Two scalars, whose gradients reach ψ alone.
+    """
+    sigma = (theta - psi).detach()
+    return l1_weight * psi.abs().sum(), l2_weight * (sigma - psi).square().sum()
+
+
+class FedMatchObjective(Objective[list[Tensor]]):
+    """``L_s(σ)`` on labelled images, and ``L_u(ψ)`` on unlabelled ones, in one step.
+
+    ``L_u = λ_i L_i + λ_a L_a + λ_L1 ‖ψ‖₁ + λ_L2 ‖σ - ψ‖²``. The gradient of L_s moves θ with ψ
+    fixed, and so σ. That of L_u moves ψ, and :meth:`after_step` adds its change to θ. The state is
+    ψ before the next step.
+    Source: Jeong et al., ICLR 2021.
+
+    A site without labels trains ψ alone, as all sites do where the server has the labels.
+
+    Edge cases: no unlabelled images: σ is trained alone. No image is confident, at a site without
+    labels: no step, because ψ would only be drawn to σ.
+
+    Deviates: the released code takes a step of σ and then one of ψ, whose loss sees the new σ.
+    """
+
+    uses = Uses(unlabelled="unlabelled", second_view="strong")
+
+    def __init__(self, settings: FedMatchSettings) -> None:
+        self._settings = settings
+
+    def init(self, net: nn.Module, inputs: RoundInputs) -> list[Tensor]:
+        """Return a copy of ψ."""
+        return [psi.detach().clone() for psi in psi_of(net).values()]
+
+    def losses(
+        self, net: nn.Module, batch: Batch, inputs: RoundInputs, state: list[Tensor]
+    ) -> Losses:
+        """Return the terms; ``kept`` among the logs is the share of confident images."""
+        supervised = Supervised().losses(net, batch, inputs).terms
+        if batch.weak is None or batch.strong is None:
+            return Losses(supervised, learns=bool(supervised))
+        settings = self._settings
+        theta = theta_of(net)
+        psi = psi_of(net)
+        shared = shared_with_psi(theta, psi)
+        # Strong views first, for the reason that FixMatchObjective gives.
+        strong_logits = self._strong_logits(net, shared, batch.strong)
+        with evaluation_mode(net):
+            logits = functional_call(net, shared, (batch.weak,))  # (B, K)
+        local = inputs.outputs.probabilities(logits.detach().float())
+        _, keep = pseudo_label(local, settings.threshold)
+        # If a site learns from pseudo-labels alone, too few kept images would show in the update.
+        enough = keep.sum() >= (1 if supervised else inputs.smallest_batch)
+        keep = keep & enough
+
+        helpers = batch.peers
+        if helpers is None:
+            helpers = local.new_empty((0, *local.shape))
+        labels = agreement(local, helpers)
+        seen_logits = inputs.seen_by_losses(strong_logits.float())
+        pseudo_loss = pseudo_label_loss(seen_logits, labels, keep)
+        terms = {**supervised, "loss_pseudo": settings.unlabelled_weight * pseudo_loss}
+        if len(helpers):
+            divergence = inter_client_consistency(logits.float(), helpers, keep)
+            terms["loss_consistency"] = settings.consistency_weight * divergence
+        penalties = list[Tensor]()
+        for name, tensor in psi.items():
+            penalties += disjoint_penalty(
+                theta[name], tensor, settings.l1_weight, settings.l2_weight
+            )
+        terms["loss_disjoint"] = torch.stack(penalties).sum()
+        return Losses(terms, logs={"kept": keep.float().mean()}, learns=bool(supervised) or enough)
+
+    def after_step(
+        self, net: nn.Module, batch: Batch, losses: Losses, state: list[Tensor]
+    ) -> list[Tensor]:
+        """Add the change of ψ to θ, so that σ is moved by its own gradient alone."""
+        with torch.no_grad():
+            psi = [parameter.detach() for parameter in psi_of(net).values()]
+            theta = [parameter.detach() for parameter in theta_of(net).values()]
+            torch._foreach_add_(theta, torch._foreach_sub(psi, state))
+            return [tensor.clone() for tensor in psi]
+
+    def _strong_logits(self, net: nn.Module, shared: dict[str, Tensor], images: Tensor) -> Tensor:
+        logits: Tensor
+        if self._settings.batch_statistics == "weak_views":
+            with statistics_kept(net):
+                logits = functional_call(net, shared, (images,))
+        else:
+            logits = functional_call(net, shared, (images,))
+        return logits
