@@ -39,7 +39,7 @@ def test_methods_are_found_by_what_they_declare() -> None:
     assert "fedavg" in methods_supporting([Feature.SERVER_OPTIMIZER, Feature.SECURE_AGGREGATION])
     assert "fedprox" not in methods_supporting([Feature.SERVER_OPTIMIZER])
     whole_or_head = methods_supporting([Feature.TRAIN_ALL, Feature.TRAIN_HEAD])
-    assert set(METHODS) - set(whole_or_head) == {"oneshot", "selffed"}
+    assert set(METHODS) - set(whole_or_head) == {"fedmatch", "oneshot", "selffed"}
 
 
 def test_a_survey_is_a_job_but_no_method() -> None:
