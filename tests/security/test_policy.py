@@ -404,6 +404,15 @@ def test_noise_is_not_for_updates_in_float16(tmp_path, rule, noise):
     assert f"noise: {rule}, to float32 alone, the job says float16" in text
 
 
+@pytest.mark.parametrize(("rule", "noise"), [("required", False), ("optional", True)])
+def test_noise_is_not_for_rows_of_probabilities(tmp_path, rule, noise):
+    options = {"unlabelled_weight": 1.0, "relation_weight": 1.0}
+    experiment = hospital("fedirm", options=options)
+    message = request(experiment, task="supervised")
+    text = refusal(site(tmp_path, experiment, Policy(noise=rule), noise=noise), message)
+    assert f"noise: {rule}, not to probabilities, updates of fedirm hold some" in text
+
+
 def test_updates_in_float16_need_no_permission_without_noise(tmp_path):
     experiment = hospital(update_dtype="float16")
     answer = site(tmp_path, experiment, Policy()).handle(request(experiment))

@@ -292,7 +292,7 @@ def findings(
         Finding("maximum_rounds", *at_most(policy.maximum_rounds, settings.rounds)),
         _most_images(policy, algorithm),
         _image_size(policy, experiment),
-        _noise(policy, experiment, circumstances.noise),
+        _noise(policy, experiment, algorithm, circumstances.noise),
         _starting_weights(policy, circumstances),
         _weights_files(policy, experiment),
     ]
@@ -622,11 +622,18 @@ def _image_size(policy: Policy, experiment: Experiment) -> Finding:
     )
 
 
-def _noise(policy: Policy, experiment: Experiment, is_added: bool) -> Finding:
-    """Apply the rule on noise, which can only be added to updates in float32."""
-    if (is_added or policy.noise == "required") and experiment.update_dtype != "float32":
+def _noise(
+    policy: Policy, experiment: Experiment, algorithm: Algorithm[Any], is_added: bool
+) -> Finding:
+    """Apply the rule on noise, which is for updates in float32 without rows of probabilities."""
+    is_needed = is_added or policy.noise == "required"
+    if is_needed and experiment.update_dtype != "float32":
         allowed = f"{policy.noise}, to float32 alone"
         return Finding("noise", allowed, f"the job says {experiment.update_dtype}", kept=False)
+    if is_needed and algorithm.requirements.tensors.distributions:
+        allowed = f"{policy.noise}, not to probabilities"
+        asked = f"updates of {experiment.method} hold some"
+        return Finding("noise", allowed, asked, kept=False)
     asked = f"this site's privacy scope adds {'some' if is_added else 'none'}"
     return Finding("noise", policy.noise, asked, is_added or policy.noise == "optional")
 

@@ -23,7 +23,7 @@ def ramp_up(finished: int, rounds: int) -> float:
     """Return the factor by which losses without labels are smaller at the start of a run.
 
     ``λ(r) = exp(-5 (1 - min(r, R) / R)²)``, from 0.0067 at r = 0 to 1 from r = R on.
-    Source: Liu et al., MICCAI 2021, Sec. 2.2; Laine and Aila, *Temporal ensembling*, ICLR 2017.
+    Source: Liu et al., MICCAI 2021; Laine and Aila, *Temporal ensembling*, ICLR 2017.
 
     Args:
         finished: r >= 0, rounds of the run that are over, the warm-up's among them.
@@ -47,7 +47,7 @@ class FedIRMObjective(MeanTeacher):
     round. L_IRM compares the relation matrix of the batch's pseudo-labels with the server's
     (:func:`~fedward.methods.fedirm.relations.relation_loss`). An image has a pseudo-label if the
     student is confident of it, and still certain when parts of its features are missing.
-    Source: Liu et al., MICCAI 2021, Sec. 2.2.
+    Source: Liu et al., MICCAI 2021.
 
     Args:
         settings: the job's settings.

@@ -21,7 +21,7 @@ ROWS = f"{NAME}.rows"
 FEWEST_IMAGES = 5
 """Labelled images that a class needs at a site for a row, as in all that a site evaluates."""
 _SMALLEST_PROBABILITY = 1e-6
-"""Smaller probabilities are raised to this value in logarithms, as in the released code."""
+"""Smaller probabilities are raised to this value in logarithms, which would be infinite at 0."""
 
 
 class Relation(nn.Module):
@@ -62,7 +62,7 @@ def class_relations(logits: Tensor, members: Tensor, temperature: float) -> Tens
 
     ``M_c = softmax(v_c / T)`` with ``v_c = (1 / N_c) Σ_{i in c} z_i``, and zeros where
     ``N_c = 0``.
-    Source: Liu et al., MICCAI 2021, Sec. 2.2: per-class mean of what comes before the softmax.
+    Source: Liu et al., MICCAI 2021: per-class mean of what comes before the softmax.
 
     Args:
         logits: z (N, K) floating point.
@@ -102,7 +102,7 @@ def relation_loss(rows: Tensor, target: Tensor) -> Tensor:
 
     ``L_IRM = (1 / |C|) Σ_{c in C} ½ (KL(M̄_c ‖ M_c) + KL(M_c ‖ M̄_c))``, C being the classes that
     both matrices know.
-    Source: Liu et al., MICCAI 2021, Sec. 2.2; the half as in the released code.
+    Source: Liu et al., MICCAI 2021; the half as in the released code.
 
     Args:
         rows: M (K, K) floating point, of :func:`class_relations`, with gradient.
@@ -114,7 +114,7 @@ def relation_loss(rows: Tensor, target: Tensor) -> Tensor:
     Edge cases: probabilities below 1e-6 count as 1e-6 in logarithms, so that loss and gradient are
     finite. NaN in a common class gives NaN.
 
-    Deviates: the paper and the code divide by K and let classes without images take part.
+    Deviates: the released code divides by K, and classes without images take part.
     """
     target = target.detach().to(rows.dtype)
     common = (rows.detach().sum(dim=1) != 0) & (target.sum(dim=1) > 0)  # (K,)
@@ -139,7 +139,7 @@ def uncertainty(
 
     ``u_i = H(p̄_i) / log K`` with ``p̄_i = (1 / T) Σ_t softmax f(d_t(x_i))``; d_t sets a share of the
     features to 0 and scales the others up, each time other ones.
-    Source: Liu et al., MICCAI 2021, Sec. 2.2, predictive entropy of Monte Carlo dropout; Gal and
+    Source: Liu et al., MICCAI 2021, predictive entropy of Monte Carlo dropout; Gal and
     Ghahramani, ICML 2016.
 
     Args:
@@ -172,7 +172,7 @@ def mean_relation(matrices: Sequence[Tensor], fewest: float) -> Tensor:
 
     ``M̄_c = (1 / |S_c|) Σ_{k in S_c} M_kc`` over the sites that have a row for class c, and zeros
     where these are fewer than ``fewest``: the mean of one site's row would be that row.
-    Source: Liu et al., MICCAI 2021, Sec. 2.2, where every site knows all classes.
+    Source: Liu et al., MICCAI 2021, where every site knows all classes.
 
     Args:
         matrices: of one or more sites with labels, (K, K) each.

@@ -34,7 +34,7 @@ class FedIRMSettings(MeanTeacherSettings):
     unlabelled_weight: float = Field(15.0, ge=0.0)
     """λ_c: weight of the distance to the teacher. Released code: 15."""
     temperature: Positive = 1.0
-    """Exponent 1/τ of the teacher's answers; with 1 they are not sharpened, as in the paper."""
+    """τ of :func:`sharpen`; with 1 the teacher's answers stay as they are, as in the code."""
     ema_decay: Share = 0.99
     """Largest decay of the teacher. Released code: 0.99."""
     ramp_up: int = Field(30, ge=0)

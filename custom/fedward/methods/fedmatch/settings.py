@@ -41,7 +41,7 @@ class FedMatchSettings(Settings):
     anonymise: bool = False
     """Whether the helpers are averaged into one before it is sent.
 
-    If not, as in the paper, sites receive the ψ of other sites."""
+    If not, as in the released code, sites receive the ψ of other sites."""
 
     @property
     def loss_weights(self) -> Mapping[str, float]:
