@@ -45,7 +45,7 @@ def test_the_simulator_equals_the_in_process_engine(tmp_path, method, threads):
         "fedavg": server,
         "ssfl": {"pseudo_labels": "soft", "temperature": 0.4, "proximal_weight": 0.01},
     }.get(method, {})
-    synthetic = SyntheticData(images=40, labelled=0.5, isolated=method == "rscfed")
+    synthetic = SyntheticData(images=40, labelled=0.5, isolated=method in ("rscfed", "fedirm"))
     dtype = "float16" if method == "fedperl" else "float32"
     experiment = tiny(method, synthetic=synthetic, options=options, update_dtype=dtype)
     export_job(experiment, tmp_path / "job")

@@ -623,7 +623,7 @@ def _image_size(policy: Policy, experiment: Experiment) -> Finding:
 
 
 def _noise(
-    policy: Policy, experiment: Experiment, algorithm: Algorithm[Any], is_added: bool
+    policy: Policy, experiment: Experiment, algorithm: Algorithm[Any] | Survey, is_added: bool
 ) -> Finding:
     """Apply the rule on noise, which is for updates in float32 without rows of probabilities."""
     is_needed = is_added or policy.noise == "required"
