@@ -10,9 +10,17 @@ from markupsafe import Markup
 from fedward.report import figures
 from fedward.report.communities import community_order
 from fedward.report.sites import MANY
+from fedward.runs.picks import Community, community, found_communities, picks_of
 from fedward.runs.run import Run
 from fedward.storage.rows import PeerRow
 from fedward.text import natural
+
+_FEWEST_FEATURES = 10
+"""Fewer features than these are those of a classifier alone, and hardly tell sites apart."""
+_MOST_COMMUNITIES = 6
+"""Number of communities that are listed at most, the largest."""
+_MOST_NAMED = 12
+"""Number of sites of a community that are named at most."""
 
 
 @dataclass(frozen=True)
@@ -27,6 +35,14 @@ class Peers:
     """How alike two sites' models are; None if none was compared with another."""
     chosen: Markup | None
     """Which site's peers were which other sites; None if there were none."""
+    communities: Sequence[Community]
+    """The largest communities of sites that were each other's peers."""
+    similarity_of: str
+    """What described a model: ``moments``, ``rows`` or ``answers``."""
+    most_named: int
+    """Number of sites of a community that are named at most."""
+    few_features: bool
+    """Whether models were compared by so few numbers that many sites look alike."""
 
     @classmethod
     def of(cls, run: Run) -> "Peers | None":
@@ -40,6 +56,8 @@ class Peers:
         neighbours = [compared[place] for place in order]
         matrix = [[alike[row][column] for column in order] for row in order]
         title = f"Similarity of the sites' models, up to round {newest.round}"
+        picks = picks_of(run.info.sites, run.peers)
+        options = run.info.experiment.get("options", {})
         return cls(
             newest=newest,
             shown=len(central) if len(run.info.sites) > len(central) else None,
@@ -47,6 +65,15 @@ class Peers:
             if neighbours
             else None,
             chosen=_chosen(run, central, neighbours),
+            communities=[
+                community(picks, members)
+                for members in found_communities(picks)[:_MOST_COMMUNITIES]
+            ],
+            similarity_of=options.get("similarity", "moments"),
+            most_named=_MOST_NAMED,
+            few_features=0 < newest.features < _FEWEST_FEATURES
+            and options.get("similarity", "moments") == "moments"
+            and options.get("peers", "similar") == "similar",
         )
 
 

@@ -77,6 +77,8 @@ class PeerRow:
     """Site -> the peers whose models it was sent."""
     anonymised: bool
     """Whether these models were sent as one mean."""
+    features: int = 0
+    """Number of features by which models were compared; 0 in older rows."""
 
     def __post_init__(self) -> None:
         near_counts = [len(names) for names in self.nearest]

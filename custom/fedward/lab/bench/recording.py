@@ -20,6 +20,7 @@ from fedward.evaluation.names import ERRORS
 from fedward.lab.bench.records import Curve, Record, read_records
 from fedward.lab.bench.study import Cell
 from fedward.operation.audit_check import verify
+from fedward.runs.picks import picks_of
 from fedward.runs.pseudo_labels import last_rows, quality
 from fedward.runs.run import Run
 from fedward.text import natural
@@ -76,6 +77,7 @@ def record(cell: Cell, runs: Sequence[Run]) -> Record:
         test={name: _test_values(runs, protocol) for name, protocol in PROTOCOLS.items()},
         pseudo_labels=_pseudo_labels(runs),
         sites=_site_values(runs),
+        picks=_picks(runs),
     )
 
 
@@ -147,7 +149,7 @@ def _site_values(runs: Sequence[Run]) -> dict[str, dict[str, float]]:
 
 
 def _with_kept_metrics(found: Record, kept: Record) -> Record:
-    """Return a result without the metrics, or the sites, that an older line does not keep."""
+    """Return a result without the metrics, sites or peers that an older line does not keep."""
     test = {
         protocol: _common(values, kept.test.get(protocol, {}))
         for protocol, values in found.test.items()
@@ -157,11 +159,18 @@ def _with_kept_metrics(found: Record, kept: Record) -> Record:
         sites = {
             site: _common(values, kept.sites.get(site, {})) for site, values in found.sites.items()
         }
-    return replace(found, test=test, sites=sites)
+    picks = found.picks if kept.picks else {}
+    return replace(found, test=test, sites=sites, picks=picks)
 
 
 def _common(values: Mapping[str, float], kept: Mapping[str, float]) -> dict[str, float]:
     return {name: value for name, value in values.items() if name in kept}
+
+
+def _picks(runs: Sequence[Run]) -> dict[str, dict[str, int]]:
+    """Return how often each site was another site's peer; empty if no site had a peer."""
+    picks = picks_of(runs[0].info.sites, [row for run in runs for row in run.peers])
+    return picks if any(picks.values()) else {}
 
 
 def check_records(file: Path, runs_of: Callable[[Cell], Sequence[Run]]) -> list[Cell]:

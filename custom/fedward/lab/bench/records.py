@@ -75,6 +75,10 @@ class Record:
     """
     sites: dict[str, dict[str, float]] = field(default_factory=dict)
     """Site -> metric -> test value by protocol ``last``, and ``images``; empty in older lines."""
+    picks: dict[str, dict[str, int]] = field(default_factory=dict)
+    """Site -> other site -> how often the other was its peer; empty without peers, and in older
+    lines.
+    """
 
     @property
     def cell(self) -> Cell:

@@ -100,6 +100,12 @@ class Study(_Part):
     """Rows of few and of all labels: a table is refused unless the second beats the first."""
     compare: tuple[tuple[str, str], ...] = ()
     """Pairs of rows whose difference is shown."""
+    communities: dict[str, tuple[str, ...]] = {}
+    """Name of a community -> its sites, as the images were divided.
+
+    A table shows how often members were each other's peers. By default communities are those that
+    the peers themselves form.
+    """
     metrics: tuple[str, ...] = ("accuracy", "f1_macro")
 
     @model_validator(mode="after")

@@ -1,12 +1,13 @@
 """Tables of a study in markdown."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from statistics import fmean
 
 from fedward.lab.bench.joining import joining_table
 from fedward.lab.bench.markdown import Table, gap_text, mean_text, percent_text, spread_text
 from fedward.lab.bench.records import Record
 from fedward.lab.bench.results import Results
+from fedward.runs.picks import Community, community, found_communities
 
 FEWEST_SEEDS = 5
 """A row with fewer seeds shows its numbers, and says that they are few."""
@@ -56,6 +57,7 @@ def further_tables(results: Results) -> str:
         parts += _joining_tables(results)
         parts.append(_relative_table(results))
     parts.append(_site_table(results))
+    parts.append(_peer_table(results))
     parts.append(_pseudo_label_table(results))
     parts.append(_work_table(results))
     return "\n\n".join(part for part in parts if part)
@@ -332,6 +334,42 @@ def _pseudo_label_table(results: Results) -> str:
             cells.append(mean_text(values) if values else "-")
         table.add(title, *cells)
     return table.markdown() if table.lines else ""
+
+
+def _peer_table(results: Results) -> str:
+    """Return how often members of a community were each other's peers; empty without peers.
+
+    The seeds of a row count together.
+    """
+    known = results.study.communities
+    columns = list(known) or ["communities that the peers form"]
+    table = Table(["share of a community's peers that are members", *columns])
+    chances = dict[str, str]()
+    for title, records in _rows_that_ran(results):
+        runs = [record.picks for record in records if record.picks]
+        if not runs:
+            continue
+        if known:
+            cells = [
+                _share_text([community(picks, known[name]) for picks in runs]) for name in known
+            ]
+            chances = {
+                name: f"{100 * community(runs[0], known[name]).chance:.0f} %" for name in known
+            }
+        else:
+            found = [community(picks, part) for picks in runs for part in found_communities(picks)]
+            cells = [_share_text(found)]
+        table.add(title, *cells)
+    if chances:
+        table.add("peers drawn at random", *chances.values())
+    return table.markdown() if table.lines else ""
+
+
+def _share_text(communities: Sequence[Community]) -> str:
+    """Return the share of peers inside communities, and the two numbers that it is of."""
+    inside = sum(found.inside for found in communities)
+    picks = sum(found.picks for found in communities)
+    return f"{100 * inside / picks:.0f} % ({inside} of {picks})" if picks else "-"
 
 
 def _work_table(results: Results) -> str:

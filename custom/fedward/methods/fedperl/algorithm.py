@@ -184,6 +184,7 @@ class FedPerl(Algorithm[FedPerlState]):
             "similarity": nearest_similarities,
             "chosen": peers_of_sites,
             "anonymised": settings.anonymise,
+            "features": state.rows["features"].shape[1],
         }
         return peers_of_sites, {"peers": log_row}
 
