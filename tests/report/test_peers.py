@@ -6,7 +6,7 @@ import pytest
 from pages import report
 from run_folders import write_run
 
-from fedward.report.peers import Peers
+from fedward.report.peers import Peers, blocks, by_community
 from fedward.runs.picks import Community
 from fedward.runs.run import Run
 
@@ -68,3 +68,12 @@ def test_the_warning_names_the_number_and_the_cure(folder):
     _, page = report(folder)
     assert "compared by 4 numbers each" in page.text
     assert "similarity=rows" in page.text
+
+
+def test_members_come_side_by_side_where_the_first_one_was():
+    communities = [["e", "b"], ["c", "a", "x"]]
+    order = by_community(["d", "a", "b", "c", "e"], communities)
+    assert order == ["d", "a", "c", "b", "e"]
+    assert blocks(order, communities) == [(3, 2), (1, 2)]
+    assert by_community(["a", "b"], []) == ["a", "b"]
+    assert blocks(["d", "e"], communities) == []

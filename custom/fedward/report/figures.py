@@ -7,6 +7,7 @@ import matplotlib as mpl
 import numpy as np
 from markupsafe import Markup
 from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
 
 from fedward.report.drawing import (
     FAINT,
@@ -156,6 +157,7 @@ def heat_map(
     description: str,
     down: str,
     across: str,
+    frames: Sequence[tuple[int, int]] = (),
 ) -> Markup:
     """Draw a square table as colours, with numbers while they fit.
 
@@ -165,6 +167,7 @@ def heat_map(
         description: in words, for people who cannot see it.
         down: what the rows are.
         across: what the columns are.
+        frames: first row and number of rows of the squares on the diagonal that get a frame.
     """
     values = np.asarray(matrix, dtype=float)
     names = [shortened(site, 14) for site in sites]
@@ -186,6 +189,12 @@ def heat_map(
             colour = "#111111" if scaled[row, column] > _DARK else "#ffffff"
             centre = (column + 0.5, row + 0.5)
             axes.text(*centre, _field(value), color=colour, ha="center", va="center")
+    for first, count in frames:
+        # A little smaller than its fields, so that neighbouring frames do not cover each other.
+        corner = (first + 0.05, first + 0.05)
+        side = count - 0.1
+        frame = Rectangle(corner, side, side, fill=False, edgecolor=SERIES[1], linewidth=2.5)
+        axes.add_patch(frame)
     ticks = np.arange(len(sites)) + 0.5
     axes.set_xticks(ticks, names, rotation=90)
     axes.set_yticks(ticks, names)

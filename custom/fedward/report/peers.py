@@ -52,23 +52,24 @@ class Peers:
         newest = run.peers[-1]
         central = frequent_peers(run, MANY)
         compared, alike = similarity(run, central)
-        order = community_order(alike)
-        neighbours = [compared[place] for place in order]
+        picks = picks_of(run.info.sites, run.peers)
+        communities = found_communities(picks)
+        neighbours = [compared[place] for place in community_order(alike)]
+        neighbours = by_community(neighbours, communities)
+        order = [compared.index(site) for site in neighbours]
         matrix = [[alike[row][column] for column in order] for row in order]
         title = f"Similarity of the sites' models, up to round {newest.round}"
-        picks = picks_of(run.info.sites, run.peers)
         options = run.info.experiment.get("options", {})
         return cls(
             newest=newest,
             shown=len(central) if len(run.info.sites) > len(central) else None,
-            similarity=figures.heat_map(neighbours, matrix, title, "site", "site")
+            similarity=figures.heat_map(
+                neighbours, matrix, title, "site", "site", blocks(neighbours, communities)
+            )
             if neighbours
             else None,
-            chosen=_chosen(run, central, neighbours),
-            communities=[
-                community(picks, members)
-                for members in found_communities(picks)[:_MOST_COMMUNITIES]
-            ],
+            chosen=_chosen(run, central, neighbours, communities),
+            communities=[community(picks, members) for members in communities[:_MOST_COMMUNITIES]],
             similarity_of=options.get("similarity", "moments"),
             most_named=_MOST_NAMED,
             few_features=0 < newest.features < _FEWEST_FEATURES
@@ -77,16 +78,53 @@ class Peers:
         )
 
 
-def _chosen(run: Run, wanted: Sequence[str], neighbours: Sequence[str]) -> Markup | None:
+def by_community(sites: Sequence[str], communities: Sequence[Sequence[str]]) -> list[str]:
+    """Return the sites with the members of each community side by side.
+
+    A community comes where its first member was; members, and sites of none, keep their order.
+    """
+    community_of = {site: members for members in communities for site in members}
+    order = dict[str, None]()
+    for site in sites:
+        members = community_of.get(site, (site,))
+        for other in sites:
+            if other in members:
+                order[other] = None
+    return list(order)
+
+
+def blocks(sites: Sequence[str], communities: Sequence[Sequence[str]]) -> list[tuple[int, int]]:
+    """Return where the communities are in an order of :func:`by_community`.
+
+    Returns:
+        Place of the first member and number of members, of communities with two of the sites.
+    """
+    found = []
+    for members in communities:
+        places = [place for place, site in enumerate(sites) if site in members]
+        if len(places) > 1:
+            found.append((places[0], len(places)))
+    return found
+
+
+def _chosen(
+    run: Run,
+    wanted: Sequence[str],
+    neighbours: Sequence[str],
+    communities: Sequence[Sequence[str]],
+) -> Markup | None:
     """Return the figure of chosen peers, in the order of neighbours and then of all other sites."""
     names, shares = peer_shares(run, wanted)
     if not any(map(any, shares)):
         return None
     places = {site: place for place, site in enumerate(neighbours)}
-    order = sorted(range(len(names)), key=lambda place: places.get(names[place], len(places)))
+    ordered_names = sorted(names, key=lambda site: places.get(site, len(places)))
+    ordered_names = by_community(ordered_names, communities)
+    order = [names.index(site) for site in ordered_names]
     matrix = [[shares[row][column] for column in order] for row in order]
     title = "Share of a site's peers that were each other site"
-    return figures.heat_map([names[place] for place in order], matrix, title, "helped", "peer")
+    frames = blocks(ordered_names, communities)
+    return figures.heat_map(ordered_names, matrix, title, "helped", "peer", frames)
 
 
 def peer_bytes(run: Run) -> dict[int, float]:
