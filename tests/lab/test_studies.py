@@ -85,3 +85,31 @@ def test_a_page_says_what_its_results_say(page: Path, file: Path, tmp_path: Path
 def test_every_kept_result_is_of_a_study_on_a_page() -> None:
     shown = {study.stem for _, study in pages()}
     assert {file.stem for file in (RESULTS / "data").glob("*.jsonl")} <= shown
+
+
+def test_fedperls_variants_are_those_of_the_papers_tables() -> None:
+    """Table 2: T = 1 to 5 with and without anonymous peers, FedMatch and FedMatch+, random peers.
+
+    Table 10: three policies, two of them with three gates. One anonymous peer is refused.
+    """
+    study = read_study(ROOT / "benchmarks" / "studies" / "fedperl_variants.json")
+    committees = set()
+    policies = set()
+    others = set()
+    for cell in study.cells():
+        settings = method_of(study.experiment(cell)).settings
+        if cell.row == "ssfl":
+            continue
+        committees.add((settings.committee, settings.anonymise))
+        policies.add((settings.policy, settings.gate, settings.anonymise))
+        others.add((settings.peers, settings.similarity, settings.anonymise))
+    both = (True, False)
+    assert committees == {(number, way) for number in range(1, 6) for way in both} - {(1, True)}
+    gates = {"validation": [0.85], "gated_validation": [0.75, 0.85, 0.95]}
+    gates |= {"static": [0.85], "gated_similarity": [0.75, 0.85, 0.95]}
+    assert policies == {
+        (policy, gate, way) for policy in gates for gate in gates[policy] for way in both
+    }
+    chosen = [("similar", "moments"), ("similar", "rows"), ("similar", "answers")]
+    chosen.append(("random", "moments"))
+    assert others == {(*choice, way) for choice in chosen for way in both}
