@@ -18,6 +18,7 @@ from scipy.stats import truncnorm
 from torch import Tensor
 
 from fedward.errors import ConfigError
+from fedward.jobs import load_experiment
 from fedward.lab.local import run_local
 from fedward.methods import method_of, settings_of
 from fedward.methods.fedperl import (
@@ -32,6 +33,7 @@ from fedward.methods.fedperl.descriptions import NOISE_DEVIATION, NOISE_MEAN
 from fedward.methods.workflow import ClientUpdate, Exchange, Federation
 from fedward.model_state import State
 from fedward.nets import build
+from fedward.security.policy import refused_by_default
 from fedward.seeds import torch_generator
 from fedward.server.network import NetworkAtServer
 from fedward.starting_model import initial_model
@@ -263,8 +265,8 @@ def test_rows_choose_by_the_cosine_of_row_moments() -> None:
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
 @pytest.mark.proves(
-    "a hostile site",
-    "its update is finite, but its model answers an image with NaN or infinity",
+    "site",
+    "a finite update, whose model answers an image of noise with NaN or infinity",
     "the run goes on, and no other site gets the model as a peer",
 )
 def test_a_model_with_broken_answers_is_nobodys_peer(value: float) -> None:
@@ -297,6 +299,19 @@ def test_a_gate_of_cosines_takes_no_distances(similarity_of: str) -> None:
         return
     with pytest.raises(ValueError, match="similarity=answers has distances"):
         settings_of("fedperl", options)
+
+
+@pytest.mark.parametrize(("job", "lone"), [("fedmatch_peers", True), ("fedmatch_plus", False)])
+@pytest.mark.proves(
+    "lead",
+    "a job with FedMatch's peers, which sends one hospital's model to another",
+    "refused by the default policy, unless peers are averaged",
+)
+def test_sites_refuse_a_lone_peer_by_default(job: str, lone: bool) -> None:
+    experiment = load_experiment(job, clinical=True)
+    refusals = refused_by_default(experiment, method_of(experiment), SITES)
+    rules = {finding.rule for finding in refusals}
+    assert ("lone_peers" in rules) == lone
 
 
 # --- hidden labels

@@ -16,7 +16,7 @@ from fedward.storage.rows import PeerRow
 from fedward.text import natural
 
 _FEWEST_FEATURES = 10
-"""Fewer features than these are those of a classifier alone, and hardly tell sites apart."""
+"""Fewer features than these are those of a classifier alone, and may not tell sites apart."""
 _MOST_COMMUNITIES = 6
 """Number of communities that are listed at most, the largest."""
 _MOST_NAMED = 12

@@ -84,7 +84,7 @@ class HeadRows:
 
     def of(self, model: State, network: ServerNetwork | None, seed: int) -> Tensor:
         """Return :func:`row_moments` of the classifier."""
-        assert network is not None
+        assert network is not None, "the method's requirements name it"
         return row_moments({name: model[name] for name in network.class_rows})
 
     def similarity(self, features: Tensor, rows: Sequence[int] | None = None) -> Tensor:
@@ -107,7 +107,7 @@ class Answers:
         Edge cases: a logit that is NaN or infinite counts as the largest float32, so that a broken
         model is far from all others and does not end the run.
         """
-        assert network is not None
+        assert network is not None, "the method's requirements name it"
         image = probe_image(network.image_shape, seed)
         logits = network.logits(model, image.unsqueeze(0))[0].to(torch.float64)
         largest = torch.finfo(torch.float32).max

@@ -37,7 +37,7 @@ class FedPerlSettings(FixMatchSettings):
     similarity: Literal["moments", "rows", "answers"] = "moments"
     """What describes a site's model when models are compared: the moments of all tensors that
     travel; those of each class's row of the classifier; or its answers to one image of noise, as in
-    FedMatch. Paper: moments, of whole networks. With a frozen encoder these are four numbers."""
+    FedMatch. Paper: moments, of whole networks. Of a head these are four numbers."""
     similarity_scale: Literal["minmax", "none"] = "minmax"
     """How moments are scaled before models are compared. Authors' code: minmax; the paper names no
     scaling."""
