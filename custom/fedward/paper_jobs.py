@@ -165,6 +165,14 @@ _COVID_TRAINING = 16_000
 
 PAPER_JOBS: dict[str, PaperJob] = {
     "fedperl": PaperJob("fedperl", FEDPERL, _PEERS),
+    # The weak view passes through two peers.
+    "fedmatch_peers": PaperJob(
+        "fedperl",
+        FEDPERL,
+        Work(_IMAGES_OF_FEDPERL, training=3, forward=2),
+        {"similarity": "answers", "anonymise": False},
+    ),
+    "fedmatch_plus": PaperJob("fedperl", FEDPERL, _PEERS, {"similarity": "answers"}),
     "ssfl": PaperJob("ssfl", FEDPERL, _FIXMATCH),
     "fedavg": PaperJob("fedavg", FEDPERL, _SUPERVISED),
     "fedavg_full": PaperJob("fedavg", FEDPERL, _SUPERVISED, {"synthetic.labelled": 1.0}),
