@@ -7,8 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from fedward.methods.aggregation import mean_of, steps_taken
 from fedward.methods.algorithm import Algorithm, ServerState
-from fedward.methods.fedavg import draw_participants, mean_of, steps_taken
 from fedward.methods.fedmatch.decomposition import NAME, add_psi
 from fedward.methods.fedmatch.helpers import HelperModel
 from fedward.methods.fedmatch.objective import FedMatchObjective
@@ -16,6 +16,7 @@ from fedward.methods.fedmatch.settings import FedMatchSettings
 from fedward.methods.fedperl.descriptions import Answers
 from fedward.methods.fedperl.peers import top_peers
 from fedward.methods.local import Phase
+from fedward.methods.participants import draw_participants
 from fedward.methods.requirements import (
     Feature,
     Requirements,

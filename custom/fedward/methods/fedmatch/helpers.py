@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from torch import Tensor
 
-from fedward.methods.aggregation import weighted_average
+from fedward.methods.averages import weighted_average
 from fedward.methods.fedmatch.decomposition import NAME
 from fedward.model_state import State
 
