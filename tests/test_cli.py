@@ -7,6 +7,7 @@ import csv
 import errno
 import json
 import shlex
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -25,6 +26,7 @@ from fedward.flare.jobs.configurations import experiment_in
 from fedward.jobs import JOBS, load_experiment, site_names
 from fedward.lab.local import LocalTransport
 from fedward.lab.partition.fedperl import FEDPERL_SOURCES
+from run_files import assert_equal, weights
 
 TINY = [
     "rounds=2",
@@ -329,6 +331,20 @@ def test_the_sites_are_those_that_have_files(
         json.loads(line) for line in (tmp_path / "run" / "rounds.jsonl").read_text().splitlines()
     ]
     assert row["replied"] == ["hospital-a", "hospital-b"]
+
+
+def test_a_run_without_a_site_is_one_in_which_its_file_is_absent(
+    hospitals: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shutil.copy(hospitals / "hospital-b.yaml", hospitals / "hospital-c.yaml")
+    arguments = ["run", "fedavg", "--site-files", hospitals, *SET, "--out"]
+    text = refused(capsys, 2, *arguments, tmp_path / "run", "--without", "hospital-d")
+    assert "--without hospital-d: expected one of hospital-a, hospital-b, hospital-c" in text
+    assert run(*arguments, tmp_path / "without", "--without", "hospital-b") == 0
+    (hospitals / "hospital-b.yaml").unlink()
+    assert run(*arguments, tmp_path / "absent") == 0
+    assert info(tmp_path / "without")["sites"] == ["hospital-a", "hospital-c"]
+    assert_equal(weights(tmp_path / "without"), weights(tmp_path / "absent"))
 
 
 def test_the_simulator_too_has_the_sites_that_have_files(

@@ -62,6 +62,13 @@ def add_run(parser: argparse.ArgumentParser) -> None:
         help="number of sites, site-1 to site-N (default: those of --site-files, or the job's)",
     )
     add(
+        "--without",
+        action="append",
+        default=[],
+        metavar="SITE",
+        help="leave out a site, such as site-9; may be repeated (default: no site)",
+    )
+    add(
         "--site-files",
         type=Path,
         default=os.environ.get("FEDWARD_SITES") or None,
@@ -135,6 +142,7 @@ def _run(options: argparse.Namespace) -> int:
         sites = site_names(options.sites)
     elif not sites:
         sites = simulated_sites(experiment)
+    sites = _without(sites, options.without)
     if options.site_files:
         sites = _usable_sites(options, experiment, sites)
     if options.engine == "simulator":
@@ -188,6 +196,19 @@ def _needs(job: "PaperJob", experiment: Experiment, synthetic: bool) -> str:
     for name, fact in facts.items():
         lines += wrap(f"{name:10}{fact}", 80, subsequent_indent=10 * " ")
     return "\n".join(lines)
+
+
+def _without(sites: list[str], left_out: list[str]) -> list[str]:
+    """Return the sites that are not left out; ConfigError for a name that is none of them."""
+    unknown = sorted(set(left_out) - set(sites))
+    if unknown:
+        raise ConfigError(
+            f"--without {unknown[0]}",
+            "Correct the name.",
+            expected=f"one of {', '.join(sites)}",
+            found=unknown[0],
+        )
+    return [site for site in sites if site not in left_out]
 
 
 def _refuse_local_options(options: argparse.Namespace) -> None:
@@ -321,13 +342,14 @@ def _resume(options: argparse.Namespace) -> int:
         options.allow_missing,
         options.paper,
         options.sites is not None,
+        options.without,
     )
     if any(for_new_runs):
         raise ConfigError(
             "fedward run --resume",
             "A run goes on with the settings it was started with; start a new one for others.",
             expected="the run folder alone",
-            found="a job, --paper, --sites, --out, --set, --init or --allow-missing",
+            found="a job, --paper, --sites, --out, --set, --init, --without or --allow-missing",
         )
     options.out = options.resume
     run = RunFolder.reopen(options.out)
