@@ -51,6 +51,15 @@ def refusal(raw: Any) -> str:
         ({"method": "ssfl", "data": {"folder": "x"}}, "data.folder: unknown"),
         ({"method": "ssfl", "synthetic": {"labelled": 1.1}}, "synthetic.labelled: "),
         ({"method": "ssfl", "synthetic": {"images": 15}}, "synthetic.images: "),
+        (
+            {"method": "ssfl", "synthetic": {"labelled_sites": [2, 11]}},
+            "labelled_sites=[2, 11] must be numbers from 1 to synthetic.sites=10",
+        ),
+        ({"method": "ssfl", "synthetic": {"labelled_sites": []}}, "must be numbers from 1"),
+        (
+            {"method": "ssfl", "synthetic": {"labelled_sites": [2], "isolated": True}},
+            "both choose the sites with labels",
+        ),
     ],
 )
 def test_wrong_fields_are_named(raw: Any, named: str) -> None:

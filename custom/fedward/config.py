@@ -118,6 +118,27 @@ class SyntheticData(_Frozen):
     patients of their own."""
     isolated: bool = False
     """Whether sites with an even number show no label at all."""
+    labelled_sites: tuple[int, ...] | None = None
+    """Numbers of the sites that show labels, such as 2 for site-2; None: all, or as ``isolated``.
+
+    In the paper of FedPerl, "few labelled clients" are its clients 1 and 9, here 2 and 10."""
+
+    @model_validator(mode="after")
+    def _one_choice_of_labelled_sites(self) -> "SyntheticData":
+        numbers = self.labelled_sites
+        if numbers is None:
+            return self
+        if self.isolated:
+            raise ValueError(
+                "isolated and labelled_sites both choose the sites with labels: set one"
+            )
+        unknown = [number for number in numbers if not 1 <= number <= self.sites]
+        if unknown or not numbers:
+            found = list(numbers)
+            raise ValueError(
+                f"labelled_sites={found} must be numbers from 1 to synthetic.sites={self.sites}"
+            )
+        return self
 
 
 class Experiment(_Frozen):

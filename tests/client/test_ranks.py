@@ -248,19 +248,21 @@ def test_data_that_changed_during_the_job_is_refused(tmp_path: Path) -> None:
     assert same != ranks._images_digest(client("site-2", "other").data)
     source = replace(site.source, synthetic=None)
     asked = ranks._Request(
-        source, None, False, frozenset(), "other", 1, "train", 0, "cpu", False, 1
+        source, None, False, False, frozenset(), "other", 1, "train", 0, "cpu", False, 1
     )
     (tmp_path / "request.json").write_bytes(ranks._REQUEST.dump_json(asked))
     with pytest.raises(DataError, match=r"site site-1: its images or labels have changed"):
         ranks._train_share(tmp_path, 0, 1)
 
 
-def test_every_process_leaves_out_images_that_people_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("hidden", [False, True])
+def test_every_process_leaves_out_images_that_people_refused_and_hidden_labels(
+    hidden: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    sites = write_sites(tmp_path / "sites", labelled_sites=0)
+    sites = write_sites(tmp_path / "sites", labelled_sites=int(hidden))
     data_spec = DataSpec(classes=CLASSES, image_size=16)
-    experiment = tiny("ssfl", data=data_spec, synthetic=None)
+    options = {"server_labels": hidden}
+    experiment = tiny("ssfl", data=data_spec, synthetic=None, options=options)
     site = new_client("site-1", experiment, tmp_path, [sites], device="cpu")
     learner = site.learner
     data_read = list[SiteData]()

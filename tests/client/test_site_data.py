@@ -196,7 +196,7 @@ def test_a_site_does_not_train_when_its_file_is_gone(
 def test_an_unexpected_error_is_traced_in_the_sites_log(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    def broken(_: DataSource, *, class_totals: bool) -> None:
+    def broken(_: DataSource, **_options: bool) -> None:
         raise KeyError("patient 17")
 
     monkeypatch.setattr(DataSource, "read", broken)

@@ -67,6 +67,27 @@ def test_the_simulator_equals_the_in_process_engine(tmp_path, method, threads):
     assert str(results / "fedward") in (tmp_path / "workspace.log").read_text()
 
 
+@pytest.mark.parametrize(
+    ("method", "options", "synthetic"),
+    [
+        ("fedperl", {"server_labels": True, "policy": "validation"}, {}),
+        ("ssfl", {"server_labels": True}, {}),
+        ("fedavg", {"server_labels": True}, {}),
+        ("fedperl", {}, {"labelled_sites": (2,)}),
+        ("fedperl", {"participants": None}, {"labelled_sites": (2,)}),
+    ],
+)
+def test_fedperls_scenarios_equal_the_in_process_engine(tmp_path, method, options, synthetic):
+    """Labels at the server alone, and few labelled sites of which some or all take part."""
+    images = SyntheticData(images=40, labelled=1.0, sites=len(SITES), **synthetic)
+    experiment = tiny(method, synthetic=images, options=options)
+    export_job(experiment, tmp_path / "job")
+    process = start(tmp_path / "job", tmp_path / "workspace")
+    local = run_local(experiment, tmp_path / "local", sites=SITES)
+    assert process.wait() == 0
+    assert_same_run(tmp_path / "workspace" / "server" / "simulate_job" / "fedward", local)
+
+
 @pytest.mark.parametrize(("method", "annotation"), [("fedperl", "none"), ("fedal", "oracle")])
 def test_several_labels_equal_the_in_process_engine(tmp_path, method, annotation):
     sites = write_findings(tmp_path, len(SITES), annotation=annotation)

@@ -141,6 +141,8 @@ def test_an_export_that_needs_images_at_the_server_says_so(tmp_path, capsys):
         "named in local/server.yaml of its kit\n"
     )
     assert warning in capsys.readouterr().err
+    assert main(["jobs", str(tmp_path), "--only", "server_alone", "--clinical"]) == 0
+    assert "server_alone: the server needs labelled images of its own" in capsys.readouterr().err
     command = ["jobs", str(tmp_path), "--only", "selffed", "--clinical"]
     assert main([*command, "--set", "contrastive=off"]) == 0
     assert "server.yaml" not in capsys.readouterr().err

@@ -20,7 +20,7 @@ from fedward.methods.algorithm import Algorithm
 from fedward.methods.averages import trimmed_mean, weighted_average
 from fedward.methods.distances import distance_weights, measure
 from fedward.methods.fedavg import FedAvg
-from fedward.methods.settings import Settings
+from fedward.methods.settings import ServerLabels, Settings
 from fedward.methods.weight_limits import capped_counts, capped_weights
 from fedward.methods.workflow import ClientUpdate
 
@@ -248,7 +248,7 @@ def test_a_site_with_huge_counts_is_half_of_the_mean() -> None:
     "**not covered**: each of two would count for half in any case; set `minimum_replies` to 3",
 )
 def test_of_two_sites_one_can_own_the_mean() -> None:
-    assert value_of(FedAvg(Settings()), [reply("a", 0.0, 9), reply("b", 1.0, 9, 2**53)]) == 1.0
+    assert value_of(FedAvg(ServerLabels()), [reply("a", 0.0, 9), reply("b", 1.0, 9, 2**53)]) == 1.0
 
 
 @pytest.mark.proves(
@@ -303,6 +303,6 @@ def test_one_hostile_model_of_ten_moves_only_the_plain_mean() -> None:
     lowest = torch.stack(honest).amin(dim=0)
     highest = torch.stack(honest).amax(dim=0)
     for robust in ("median", "trimmed_mean"):
-        mean = mean_by(FedAvg(Settings(robust=robust)), updates)
+        mean = mean_by(FedAvg(ServerLabels(robust=robust)), updates)
         assert bool(((mean >= lowest) & (mean <= highest)).all())
-    assert float((mean_by(FedAvg(Settings()), updates) - model).norm() / model.norm()) > 9
+    assert float((mean_by(FedAvg(ServerLabels()), updates) - model).norm() / model.norm()) > 9

@@ -17,7 +17,7 @@ from fedward.methods.fedal import ActiveSettings, FedAL
 from fedward.methods.fedavg import FedAvg
 from fedward.methods.fedperl import FedPerl, FedPerlState, layer_moments, similarity, top_peers
 from fedward.methods.participants import draw_participants
-from fedward.methods.settings import Settings
+from fedward.methods.settings import ServerLabels, Settings
 from fedward.methods.workflow import ClientUpdate, Exchange, Federation
 from fedward.model_state import State
 
@@ -488,7 +488,7 @@ def test_every_purpose_has_a_draw_of_its_own() -> None:
 
 
 def test_a_fedavg_round_asks_all_sites_if_no_number_is_set() -> None:
-    method = FedAvg(Settings(rounds=2, participants=None))
+    method = FedAvg(ServerLabels(rounds=2, participants=None))
     rounds = method.rounds(method.start(model(0.0)), Federation(tuple(SITES), 0, {}))
     assert list(next(rounds).tasks) == SITES
 
@@ -497,7 +497,7 @@ def test_a_fedavg_round_asks_all_sites_if_no_number_is_set() -> None:
 
 
 def plain_mean(updates: list[ClientUpdate], otherwise: State) -> State:
-    return mean_of(updates, "train", FedAvg(Settings()).weight, Settings(), otherwise, 1.0)
+    return mean_of(updates, "train", FedAvg(ServerLabels()).weight, Settings(), otherwise, 1.0)
 
 
 def reply(value: float, steps: int, labelled: int = 1) -> ClientUpdate:
@@ -624,7 +624,7 @@ def test_settings_are_frozen_and_batches_need_not_be_whole() -> None:
 
 
 def test_fedavg_asks_for_nothing_but_training() -> None:
-    method = FedAvg(Settings(rounds=2, participants=6))
+    method = FedAvg(ServerLabels(rounds=2, participants=6))
     rounds = method.rounds(method.start(model(0.0)), Federation(tuple(SITES), 0, {}))
     exchange = next(rounds)
     assert all(task.models == {} for task in exchange.tasks.values())

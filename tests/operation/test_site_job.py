@@ -47,6 +47,10 @@ def test_rare_classes_are_counted_as_a_run_leaves_them_out() -> None:
     ]
 
 
+def test_labels_that_a_job_does_not_use_are_counted() -> None:
+    assert notes("ssfl_server", site())[1:] == ["the labels of the 16 labelled images are not used"]
+
+
 @pytest.mark.parametrize(
     ("annotation", "who"),
     [

@@ -12,6 +12,7 @@ from clients import new_client
 from fedward.config import SyntheticData
 from fedward.errors import RunError
 from fedward.lab.local import run_local
+from fedward.methods.fedavg import draw_participants
 from fedward.storage.model_files import StoredState
 from fedward.storage.run_folder import RunFolder
 from run_files import rows
@@ -46,6 +47,23 @@ def test_a_run_without_any_label_fails_and_says_so(tmp_path, method, options, ro
     info = json.loads((run / "run.json").read_text())
     assert info["status"] == "failed"
     assert "labels" in info["summary"]["reason"]
+
+
+def test_rounds_of_sites_without_labels_end_no_run_that_others_can_teach(tmp_path):
+    """One site a round, and the last one alone has labels: its turn comes after three others."""
+    few_labels = SyntheticData(images=40, labelled=1.0, labelled_sites=(9,))
+    options = {"rounds": 6, "participants": 1}
+    sites = ["site-1", "site-2", "site-4", "site-9"]
+    seed = next(
+        seed
+        for seed in range(1000)
+        if all(draw_participants(sites, 1, seed, round_) != ["site-9"] for round_ in (1, 2, 3, 4))
+        and draw_participants(sites, 1, seed, 5) == ["site-9"]
+    )
+    experiment = tiny("fedavg", synthetic=few_labels, options=options, seed=seed)
+    run = run_local(experiment, tmp_path / "run", sites=sites)
+    trained = [row["round"] for row in rows(run, "rounds") if row["replied"]]
+    assert trained[0] == 5
 
 
 def test_fedperl_as_it_ships_fails_without_labels(tmp_path):

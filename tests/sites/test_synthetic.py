@@ -43,6 +43,14 @@ def test_every_other_further_site_is_isolated(site, labelled):
     assert bool(len(data.labelled)) is labelled
 
 
+def test_labelled_sites_are_named_by_their_numbers():
+    synthetic = SyntheticData(images=60, labelled=1.0, labelled_sites=(2, 10))
+    labelled = [
+        site for site in synthetic_sites() if len(synthetic_site(site, SPEC, synthetic, 1).labelled)
+    ]
+    assert labelled == ["site-2", "site-10"]
+
+
 @pytest.mark.parametrize(
     "site", ["site-0", "site-01", "site--1", "site-x", "hospital", "site-10000"]
 )
@@ -131,6 +139,17 @@ def test_the_server_is_a_validation_set_of_all_classes():
     assert len(data.val) == 60
     assert not len(data.labelled) + len(data.unlabelled) + len(data.test)
     assert set(data.val.labels.tolist()) == set(range(8))
+
+
+def test_a_server_with_labels_has_all_of_them_and_validation_images():
+    data = synthetic_site("server", SPEC, SMALL, 1, labels_at_server=True)
+    assert not len(data.unlabelled) + len(data.test)
+    for images in (data.labelled, data.val):
+        assert set(images.labels.tolist()) <= set(range(8))
+    assert (len(data.labelled), len(data.val)) == (49, 11)
+    without = synthetic_site("server", SPEC, SMALL, 1)
+    both = np.concatenate([data.labelled.pixels, data.val.pixels])
+    assert {image.tobytes() for image in both} == {image.tobytes() for image in without.val.pixels}
 
 
 def test_all_labels_and_none():

@@ -135,7 +135,11 @@ class Client(Respondent):
     @cached_property
     def data(self) -> SiteData:
         """The site's data as the source gives them, read at first use."""
-        return self.source.read(class_totals=self.algorithm.requirements.sends.class_totals)
+        requirements = self.algorithm.requirements
+        return self.source.read(
+            class_totals=requirements.sends.class_totals,
+            hidden_labels=requirements.hidden_labels,
+        )
 
     def _work(self, request: Request, message: Message, aborted: Aborted) -> Message:
         """Return the answer to a request that the site's policy admits."""

@@ -56,6 +56,8 @@ class _Request:
     """Under active learning the labels that may be used, by id; None in other jobs."""
     class_totals: bool
     """Whether labelled images of rare classes are left out; see ``DataSource.read``."""
+    hidden_labels: bool
+    """Whether no training image has a label; see ``DataSource.read``."""
     refused: frozenset[str]
     """Ids of images that must not be trained on."""
     digest: str
@@ -131,6 +133,7 @@ class Processes:
                 source=replace(source.resolved(), synthetic=None),
                 labels=labels_in(data) if learner.algorithm.active else None,
                 class_totals=learner.algorithm.requirements.sends.class_totals,
+                hidden_labels=learner.algorithm.requirements.hidden_labels,
                 refused=data.refused,
                 digest=_images_digest(data),
                 round=round_,
@@ -254,7 +257,9 @@ def _read_data(request: _Request) -> SiteData:
     Raises:
         DataError: the images or labels are not those that the request was made for.
     """
-    data = request.source.read(class_totals=request.class_totals)
+    data = request.source.read(
+        class_totals=request.class_totals, hidden_labels=request.hidden_labels
+    )
     if request.labels is not None:
         data = data.with_labels(request.labels)
     if _images_digest(data) != request.digest:

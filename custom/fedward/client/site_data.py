@@ -83,7 +83,7 @@ class DataSource:
         """Where features of a frozen encoder are kept."""
         return self.shared or Cache(self.cached / "features")
 
-    def read(self, *, class_totals: bool) -> SiteData:
+    def read(self, *, class_totals: bool, hidden_labels: bool = False) -> SiteData:
         """Return the data of the site, without evaluation images of rare classes.
 
         Synthetic images and those of the server are nobody's, and all are used.
@@ -91,6 +91,8 @@ class DataSource:
         Args:
             class_totals: leave out labelled training images of rare classes, too, because the
                 method's updates hold sums over the images of single classes.
+            hidden_labels: return the training images as if none of them had a label. Those that the
+                site is willing to use make no difference, not even to the order of the images.
 
         Raises:
             ConfigError: the site has no file, and the job or the engine has no synthetic images or
@@ -98,7 +100,7 @@ class DataSource:
                 model then.
             DataError: the data that the file names cannot be used.
         """
-        data = self._load()
+        data = self._load(0.0 if hidden_labels else None)
         if self.file is None or self.site == SERVER:
             return data
         parts = ["val", "test"]
@@ -112,13 +114,17 @@ class DataSource:
         Raises:
             ConfigError, DataError: as :meth:`read`.
         """
-        return self._load(all_labels=True)
+        return self._load(1.0)
 
-    def _load(self, all_labels: bool = False) -> SiteData:
+    def _load(self, labelled: float | None = None) -> SiteData:
+        """Return the site's data.
+
+        ``labelled``: share of the training labels that are visible; None: as the site's file or
+        the experiment says.
+        """
         experiment = self.experiment
         file = self.file
         if file is not None:
-            labelled = 1.0 if all_labels else None
             return load_site(file, experiment.data, self.cached, labelled)
         folders = ", ".join(map(str, self.site_folders)) or "no folder"
         wanted = f"a file {self.site}.yaml in one of {folders}"
@@ -142,7 +148,10 @@ class DataSource:
                 expected=f"{wanted}, or no site's file at all",
                 found=shown,
             )
-        return self.synthetic.data(self.site, experiment, all_labels=all_labels)
+        if labelled == 0.0:
+            images = experiment.synthetic.model_copy(update={"labelled": 0.0})
+            experiment = experiment.model_copy(update={"synthetic": images})
+        return self.synthetic.data(self.site, experiment, all_labels=labelled == 1.0)
 
     def require_same(self, run: str) -> None:
         """Raise DataError if the site had a file when a run began and has none now, or vice versa.

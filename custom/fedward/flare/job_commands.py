@@ -182,8 +182,9 @@ def _report_needs(name: str, experiment: Experiment, options: argparse.Namespace
     # Reconstructions of the server's pictures are shown if there are any.
     needed_images = algorithm.requirements.server.images - {"pictures"}
     if needed_images:
+        kind = "labelled images" if "labels" in needed_images else "images"
         complain(
-            f"warning: {name}: the server needs images of its own, "
+            f"warning: {name}: the server needs {kind} of its own, "
             "named in local/server.yaml of its kit"
         )
 

@@ -16,6 +16,7 @@ import numpy as np
 from fedward.errors import DataError, listed
 from fedward.lab.lesions import draw
 from fedward.lab.looks import LOOKS, Colour, Style
+from fedward.methods import method_of
 from fedward.seeds import numpy_generator
 from fedward.sites.assemble import divide
 from fedward.sites.data import SPLITS, Row, SiteData
@@ -29,7 +30,11 @@ if TYPE_CHECKING:
 LUMA = (0.299, 0.587, 0.114)
 """Red, green and blue in grey (ITU-R 601, as Pillow converts)."""
 SPLIT_SHARES = (0.60, 0.15, 0.25)
-"""Train, validation, test."""
+"""Train, validation, test at a site."""
+_SERVER_SHARES = (0.0, 1.0, 0.0)
+"""The same at the server."""
+_LABELS_AT_SERVER = (0.80, 0.20, 0.0)
+"""The same where the server trains on labelled images."""
 
 _ARCHIVE = {
     "MEL": 0.18,
@@ -104,8 +109,16 @@ class SyntheticSites:
         synthetic = experiment.synthetic
         assert synthetic is not None, "the experiment has synthetic images"
         if all_labels:
-            synthetic = synthetic.model_copy(update={"labelled": 1.0, "isolated": False})
-        images = synthetic_site(site, experiment.data, synthetic, experiment.seed)
+            all_sites = {"labelled": 1.0, "isolated": False, "labelled_sites": None}
+            synthetic = synthetic.model_copy(update=all_sites)
+        uses = method_of(experiment).requirements.server.images
+        images = synthetic_site(
+            site,
+            experiment.data,
+            synthetic,
+            experiment.seed,
+            labels_at_server="labels" in uses,
+        )
         return replace(images, annotation="oracle")
 
 
@@ -125,16 +138,24 @@ def _place_of(site: str) -> _Place | None:
     return places[(int(number[1]) - 1) % len(places)]
 
 
-def synthetic_site(site: str, spec: "DataSpec", synthetic: "SyntheticData", seed: int) -> SiteData:
+def synthetic_site(
+    site: str,
+    spec: "DataSpec",
+    synthetic: "SyntheticData",
+    seed: int,
+    *,
+    labels_at_server: bool = False,
+) -> SiteData:
     """Draw one site's data.
 
     A site has ``synthetic.images`` images times its relative size (site-10: a quarter), each of a
     lesion of its own: 60 % in train, 15 % in val, 25 % in test. ``synthetic.labelled`` is the share
     of the training labels that are visible; with ``synthetic.isolated`` none is at every other
-    site. The server has ``synthetic.images`` images, all in val. Class counts follow the site's
-    priors by largest remainder, so a rare class may have one image in train and none in val. Ids
-    and the order of the images are independent of the classes. Classes that are not in
-    ``spec.classes`` are not drawn.
+    site, with ``synthetic.labelled_sites`` none is at any other site. The server has
+    ``synthetic.images`` images, all in val; with ``labels_at_server`` 80 % of them are in train,
+    all with labels. Class counts follow the site's priors by largest remainder, so a rare class may
+    have one image in train and none in val. Ids and the order of the images are independent of the
+    classes. Classes that are not in ``spec.classes`` are not drawn.
 
     Raises:
         DataError: there is no such site, ``spec`` has a class that cannot be drawn or none of the
@@ -160,20 +181,28 @@ def synthetic_site(site: str, spec: "DataSpec", synthetic: "SyntheticData", seed
     pixels = _pixels(site, place, spec, diagnoses, seed)
     ids = [f"{site}-{index:04d}" for index in range(image_count)]
     labels = [spec.classes.index(diagnosis) for diagnosis in diagnoses]
-    shares = (0.0, 1.0, 0.0) if site == SERVER else SPLIT_SHARES
+    shares = SPLIT_SHARES
+    labelled = synthetic.labelled
+    if site == SERVER:
+        shares = _LABELS_AT_SERVER if labels_at_server else _SERVER_SHARES
+        labelled = 1.0
+    elif not _shows_labels(site, synthetic):
+        labelled = 0.0
     splits = group_split(ids, np.array(labels), shares, seed)
     rows = [
         Row(name, label, SPLITS[split])
         for name, label, split in zip(ids, labels, splits, strict=True)
     ]
-    labelled = 0.0 if synthetic.isolated and _is_even(site) else synthetic.labelled
     rng = numpy_generator(seed, "phantom labelled", site)
     return divide(site, spec.classes, rows, pixels, labelled, rng)
 
 
-def _is_even(site: str) -> bool:
-    """Return whether a site has an even number."""
-    return site != SERVER and int(site.removeprefix("site-")) % 2 == 0
+def _shows_labels(site: str, synthetic: "SyntheticData") -> bool:
+    """Return whether a site is one of those that show labels."""
+    number = int(site.removeprefix("site-"))
+    if synthetic.labelled_sites is not None:
+        return number in synthetic.labelled_sites
+    return not synthetic.isolated or number % 2 == 1
 
 
 def _pixels(

@@ -10,10 +10,16 @@ from fedward.methods.aggregation import mean_of, steps_taken
 from fedward.methods.algorithm import Algorithm, ServerState, Weight
 from fedward.methods.local import Phase
 from fedward.methods.participants import draw_participants
-from fedward.methods.requirements import SUPPORTED, Feature, Requirements, Sends
+from fedward.methods.requirements import SUPPORTED, Feature, Requirements, Sends, ServerNeeds
 from fedward.methods.schedule import rate_of_round
+from fedward.methods.server_labels import (
+    AT_SERVER,
+    images_at_server,
+    server_phase,
+    train_at_server,
+)
 from fedward.methods.server_optimizer import advance
-from fedward.methods.settings import Settings
+from fedward.methods.settings import ServerLabels, Settings
 from fedward.methods.supervised import Supervised
 from fedward.methods.workflow import ClientTask, Exchange, Federation, Rounds
 
@@ -29,16 +35,22 @@ class FedAvg(Algorithm[ServerState]):
     - a reply is late, or the site's second: it is not used; the first reply in time counts
     - a reply has NaN, a wrong shape or a missing tensor: it is refused on arrival, the error names
       the site, and the site counts as failed
+
+    With ``server_labels`` no site has anything to learn from, and the server alone trains: the
+    lower bound of methods whose sites learn from unlabelled images.
     """
 
-    settings_type = Settings
+    settings_type = ServerLabels
     state_type = ServerState
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: ServerLabels) -> None:
         self.settings = settings
         self.weight = steps_taken
+        losses = frozenset() if settings.server_labels else frozenset({"loss_supervised"})
         self.requirements = Requirements(
-            sends=Sends(losses=frozenset({"loss_supervised"})),
+            sends=Sends(losses=losses),
+            server=ServerNeeds(images=images_at_server(settings)),
+            hidden_labels=settings.server_labels,
             unsupported={
                 Feature.SERVER_OPTIMIZER: SUPPORTED,
                 Feature.SEVERAL_LABELS: settings.one_label,
@@ -47,6 +59,8 @@ class FedAvg(Algorithm[ServerState]):
 
     def phases(self, task: str, round_: int, labelled: int) -> Sequence[Phase]:
         """Return one phase that minimises cross-entropy."""
+        if self.settings.server_labels and task == AT_SERVER:
+            return [server_phase(self.settings, round_)]
         rate = rate_of_round(self.settings.learning_rate, round_, self.settings)
         return [Phase(Supervised(), rate)]
 
@@ -65,8 +79,11 @@ def federated_averaging(
     """Run McMahan et al., Algorithm 1, with ``settings.participants`` of the sites in each round.
 
     At the end of a round the server takes the mean as its model, or makes a step towards it
-    (:func:`~.server_optimizer.advance`).
+    (:func:`~.server_optimizer.advance`). If it has the labels, it then trains on them, and before
+    the first round too (:mod:`~fedward.methods.server_labels`).
     """
+    if state.round == 0:
+        train_at_server(state, 0, federation)
     while state.round < settings.rounds:
         round_ = state.round + 1
         sites = draw_participants(federation.sites, settings.participants, federation.seed, round_)
@@ -74,4 +91,5 @@ def federated_averaging(
         updates = yield Exchange(round_, state.model, tasks)
         mean = mean_of(updates, task, weight, settings, state.model, federation.effective_replies)
         advance(state, mean, settings, federation.parameters)
+        train_at_server(state, round_, federation)
         state.round = round_

@@ -48,8 +48,10 @@ def fixmatch(settings: FixMatchSettings) -> Objective[Any]:
 
 
 def fixmatch_losses(settings: FixMatchSettings) -> frozenset[str]:
-    """Return the names of the loss terms of :func:`fixmatch`."""
-    names = {"loss_supervised", "loss_pseudo"}
+    """Return the names of the loss terms of :func:`fixmatch` at a site."""
+    names = {"loss_pseudo"}
+    if not settings.server_labels:
+        names.add("loss_supervised")
     if settings.proximal_weight:
         names.add(LOSS)
     return frozenset(names)

@@ -20,8 +20,11 @@ _NAME = re.compile(r"[a-z][a-z0-9_]*")
 EVERY_TENSOR = ""
 """The prefix of every tensor's name, for :class:`TensorRules`."""
 
-ServerImages: TypeAlias = Literal["validation", "training", "pictures"]
-"""A use of the server's own images: :attr:`Federation.validate`, ``learn`` or ``show``."""
+ServerImages: TypeAlias = Literal["validation", "training", "labels", "pictures"]
+"""A use of the server's own images.
+
+:attr:`Federation.validate`; ``learn`` without or with their labels; or ``show``.
+"""
 
 
 class Feature(StrEnum):
@@ -155,6 +158,8 @@ class Requirements:
     """
     plain_images: bool = False
     """Whether sites look at their labelled images as they are: at no views and no other images."""
+    hidden_labels: bool = False
+    """Whether sites train as if none of their training images had a label."""
 
     def reason_against(self, feature: Feature) -> str:
         """Return why the method cannot work with a feature; :data:`SUPPORTED` where it can."""

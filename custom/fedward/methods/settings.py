@@ -152,6 +152,22 @@ def changed(settings: BaseModel, *names: str) -> str:
     return ""
 
 
+class ServerLabels(Settings):
+    """Settings of methods whose labels may be at the server, in place of the sites."""
+
+    server_labels: bool = False
+    """Whether the labels are at the server alone.
+
+    The server trains the global model on labelled images of its own, before the first round and
+    after each one. The sites use none of their labels for training, and are still tested on their
+    labelled test images."""
+    server_learning_rate: Positive | None = None
+    """Largest step size at the server, if the labels are there; None: ``learning_rate``.
+
+    Sites that learn from pseudo-labels alone may need smaller steps than the server. In FedMatch's
+    code the weights of the two losses, 10 and 0.01, make SGD's steps differ by a thousand."""
+
+
 class AllImages(Settings):
     """Settings of methods whose sites all take part in every round, each with all its images."""
 

@@ -7,8 +7,9 @@ from fedward.methods.algorithm import Algorithm, ServerState
 from fedward.methods.fedavg import federated_averaging
 from fedward.methods.fixmatch import FixMatchSettings, fixmatch, fixmatch_losses
 from fedward.methods.local import Phase
-from fedward.methods.requirements import SUPPORTED, Feature, Requirements, Sends
+from fedward.methods.requirements import SUPPORTED, Feature, Requirements, Sends, ServerNeeds
 from fedward.methods.schedule import rate_of_round
+from fedward.methods.server_labels import AT_SERVER, images_at_server, server_phase
 from fedward.methods.workflow import Federation, Rounds
 
 
@@ -17,6 +18,8 @@ class SSFL(Algorithm[ServerState]):
 
     Fewer replies than asked for: as in FedAvg, except that a site without labels trains on its
     pseudo-labels.
+
+    With ``server_labels`` the server learns from labels, and all sites from pseudo-labels alone.
     """
 
     settings_type = FixMatchSettings
@@ -27,6 +30,8 @@ class SSFL(Algorithm[ServerState]):
         self.weight = steps_taken
         self.requirements = Requirements(
             sends=Sends(losses=fixmatch_losses(settings), logs=frozenset({"kept"})),
+            server=ServerNeeds(images=images_at_server(settings)),
+            hidden_labels=settings.server_labels,
             unsupported={
                 Feature.SERVER_OPTIMIZER: SUPPORTED,
                 Feature.SEVERAL_LABELS: settings.one_label,
@@ -34,7 +39,9 @@ class SSFL(Algorithm[ServerState]):
         )
 
     def phases(self, task: str, round_: int, labelled: int) -> Sequence[Phase]:
-        """Return FixMatch, with a proximal term where the settings ask for it."""
+        """Return FixMatch, perhaps with a proximal term; for the server's images, cross-entropy."""
+        if self.settings.server_labels and task == AT_SERVER:
+            return [server_phase(self.settings, round_)]
         rate = rate_of_round(self.settings.learning_rate, round_, self.settings)
         return [Phase(fixmatch(self.settings), rate)]
 

@@ -117,7 +117,8 @@ class Federation:
     learn: Callable[[State, int, str, MutableMapping[str, State]], State] | None = None
     """Trains a model on the server's own images, as at a site, and returns it.
 
-    The arguments are the model, the round, the task and the memory, which is changed."""
+    It sees their labels only where the requirements name ``labels``. The arguments are the model,
+    the round, the task and the memory, which is changed."""
     show: Callable[[State, Mapping[str, Any]], None] | None = None
     """Keeps a method's pictures of a model on the server's own images, with facts in JSON."""
     network: ServerNetwork | None = None

@@ -54,6 +54,8 @@ def job_notes(experiment: Experiment, data: SiteData) -> Sequence[str]:
     ]
     if algorithm.requirements.plain_images and len(data.unlabelled):
         notes.append(f"the {len(data.unlabelled)} unlabelled images are not used")
+    if algorithm.requirements.hidden_labels and len(data.labelled):
+        notes.append(f"the labels of the {len(data.labelled)} labelled images are not used")
     settings = algorithm.settings
     if isinstance(settings, ActiveSettings):
         initial = round(settings.initial_fraction * train)

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from fedward.report import alone
+from fedward.report import alone, words
 from fedward.report.class_lines import ClassLine, class_lines
 from fedward.report.clinical import Clinical
 from fedward.report.comparison import Comparison
@@ -34,6 +34,8 @@ class Report:
     """Title of the key metric."""
     choices: Choices
     """The rounds whose results are shown."""
+    first_model: str
+    """What the model of round 0 is."""
     warm_up: str
     """A sentence on what is different in the first rounds; empty without such rounds."""
     results: KeyResults
@@ -73,6 +75,7 @@ def render(run: Run, others: Sequence[Run] = ()) -> str:
         run=run,
         key=title_of(run.key_metric),
         choices=choices,
+        first_model=words.first_model(run),
         warm_up=warm_up(run),
         results=KeyResults.of(run, choices, sites, compared, joining, clinical),
         comparison=comparison,

@@ -51,10 +51,14 @@ class Sheet:
     named: str
     """The classes."""
     sites: Sequence[SiteLine]
+    trained_with: str
+    """Whose images it was trained with."""
     labelled: int
-    """Labelled images of the sites that report them."""
+    """Labelled images of the sites that report them, or of the server if the labels are there."""
     unlabelled: int
-    """Unlabelled images of the sites that report them."""
+    """Unlabelled images of the sites that report them.
+
+    If the labels are at the server, only those of sites that trained."""
     verdict: Verdict | None
     clinical: Clinical | None
     """None for a run without clinical numbers."""
@@ -100,8 +104,9 @@ def _sheet(run: Run) -> Sheet:
         round=choices.reported,
         named=_list([quoted(name) for name in run.classes]),
         sites=sites,
-        labelled=sum(line.labelled or 0 for line in sites),
-        unlabelled=sum(line.unlabelled or 0 for line in sites),
+        trained_with=_trained_with(run, sites),
+        labelled=run.server_labels or sum(line.labelled or 0 for line in sites),
+        unlabelled=sum(line.unlabelled or 0 for line in _learners(run, sites)),
         verdict=verdict.verdict(run, choices, verdict.baseline(run, choices), never_predicted),
         clinical=clinical,
         lines=[line for line in classes if line in shown],
@@ -111,6 +116,20 @@ def _sheet(run: Run) -> Sheet:
         differ=_differ(run, choices.reported, clinical.sites if clinical else ()),
         limits=_limits(run, clinical),
     )
+
+
+def _learners(run: Run, sites: Sequence[SiteLine]) -> Sequence[SiteLine]:
+    """Return the sites that the model learned from; if the labels are at the server, maybe none."""
+    return [line for line in sites if line.trained or not run.server_labels]
+
+
+def _trained_with(run: Run, sites: Sequence[SiteLine]) -> str:
+    learners = _learners(run, sites)
+    of_sites = f"images of {len(learners)} sites, which stayed where they were"
+    if not run.server_labels:
+        return of_sites
+    of_server = "labelled images of the server's own"
+    return f"{of_server}, and without labels with {of_sites}" if learners else of_server
 
 
 def _findings(answers: Answers, shown: Collection[str]) -> Findings:

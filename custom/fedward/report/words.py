@@ -44,7 +44,8 @@ def findings(run: Run, choices: Choices, sites: Sequence[SiteLine]) -> list[str]
         _ranking(run, choices),
         _key_metric(run, choices),
         kept_at_sites(run),
-        _selection(choices),
+        _labels_at_server(run),
+        _selection(run, choices),
         _selected_by_luck(choices, validation_images, run.unit),
         _validated_on_one_class(run, sites),
         _last_model(run, choices),
@@ -89,7 +90,27 @@ def _key_metric(run: Run, choices: Choices) -> str | None:
 def _before_training(run: Run, metric: str) -> str:
     """Return the end of a sentence: a metric before training; empty where it is not measured."""
     start = site_test_values(run, metric, 0)
-    return f"; before training it was {fmean(start.values()):.3f}" if start else ""
+    if not start:
+        return ""
+    moment = "after the server's first training" if run.server_labels else "before training"
+    return f"; {moment} it was {fmean(start.values()):.3f}"
+
+
+def first_model(run: Run) -> str:
+    """Return what the model of round 0 is."""
+    if run.server_labels:
+        return "the model that only the server has trained yet"
+    return "the model before training"
+
+
+def _labels_at_server(run: Run) -> str | None:
+    """Return sentences on a run whose labels were at the server; None for any other run."""
+    if not run.server_labels:
+        return None
+    return (
+        f"The server alone had labels: it trained on {count(run.server_labels, 'labelled image')} "
+        "of its own, before the first round and after each. The sites used no label for training."
+    )
 
 
 def kept_at_sites(run: Run) -> str | None:
@@ -109,7 +130,7 @@ def kept_at_sites(run: Run) -> str | None:
     )
 
 
-def _selection(choices: Choices) -> str | None:
+def _selection(run: Run, choices: Choices) -> str | None:
     """Return sentences on how the round was selected, and how papers' selection would differ."""
     shared = choices.shared
     own = choices.own
@@ -122,7 +143,7 @@ def _selection(choices: Choices) -> str | None:
         f"be {own.test:.3f}."
     )
     if shared.round == 0:
-        sentences += " It is the model before training: no round improved on it."
+        sentences += f" It is {first_model(run)}: no round improved on it."
     return sentences
 
 

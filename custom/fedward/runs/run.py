@@ -131,6 +131,15 @@ class Run:
         return str(self.info.experiment.get("key_metric") or "accuracy")
 
     @property
+    def server_labels(self) -> int:
+        """Labelled images that the server trained on; 0 where the labels are at the sites."""
+        options = self.info.experiment.get("options") or {}
+        if not options.get("server_labels"):
+            return 0
+        losses = self.metrics.named("loss_supervised")
+        return max((row.n for row in losses if row.site not in self.info.sites), default=0)
+
+    @property
     def warm_up(self) -> int:
         """Rounds at the start that are of another kind, by the rows; 0 if no others followed yet.
 

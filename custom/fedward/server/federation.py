@@ -62,7 +62,7 @@ def federation_of(algorithm: Algorithm[Any], run: RunFolder, images: PublicImage
     images.require(uses)
     if "validation" in uses:
         federation = replace(federation, validate=images.accuracy)
-    if "training" in uses:
+    if uses & {"training", "labels"}:
         federation = replace(federation, learn=learn)
     if "pictures" in uses:
         # They are read now, so that a broken file ends the run before its first round.

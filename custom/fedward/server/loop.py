@@ -406,7 +406,7 @@ class _Loop:
         result = self._carry_out(exchange, self._run.sites if evaluate else [])
         refused = {site: result.failed[site] for site in result.refused}
         self._consent.require(exchange.round, result.answers, refused)
-        self._empty_exchanges = 0 if result.useful else self._empty_exchanges + 1
+        self._count_empty(result)
         if self._empty_exchanges >= _EMPTY_EXCHANGES_IN_A_ROW:
             number = self._empty_exchanges
             raise RunError(
@@ -416,6 +416,27 @@ class _Loop:
                 found=f"too few in {number} exchanges in a row: {self._why_nothing()}",
             )
         return [update for _, update in sorted(result.updates.items())]
+
+    def _count_empty(self, result: Result) -> None:
+        """Count an exchange without a usable update; any other one begins the count again.
+
+        Where the server learns from labels of its own, enough answers are enough: sites may have
+        nothing to learn from. An exchange does not count either way if all sites asked were well
+        but have no labels, and some other site has labels or was not heard of yet.
+        """
+        learns_alone = "labels" in self._algorithm.requirements.server.images
+        enough_answers = len(result.answers) >= self._experiment.minimum_replies
+        if result.useful or (learns_alone and enough_answers):
+            self._empty_exchanges = 0
+        elif not self._waits_for_labels(result):
+            self._empty_exchanges += 1
+
+    def _waits_for_labels(self, result: Result) -> bool:
+        """Return whether only sites without labels were asked, and other sites may have some."""
+        labelled = self._labelled_images
+        if any(labelled.get(site) != 0 or site not in result.answers for site in result.tasks):
+            return False
+        return any(labelled.get(site) != 0 for site in self._run.sites)
 
     def _carry_out(self, exchange: Exchange, evaluate: Sequence[str]) -> Result:
         """Carry out an exchange and record it. The sites ``evaluate`` also evaluate its model."""
@@ -448,6 +469,8 @@ class _Loop:
             f"{site}: {reason}" for site, reason in sorted(self._reasons_not_trained.items())
         )
         text = f"last: {reasons or 'no site could train'}"
+        if self._algorithm.requirements.hidden_labels:
+            return text
         all_answered = set(self._labelled_images) == set(self._run.sites)
         if all_answered and not any(self._labelled_images.values()):
             return f"no site has labels; {text}"

@@ -1,5 +1,6 @@
 """The server's own public images. They are no site's images, and no site is tested on them."""
 
+import logging
 from collections.abc import Collection, MutableMapping, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -21,6 +22,8 @@ from fedward.training.learner import Learner
 from fedward.training.machine import device_of, threads_limited
 from fedward.training.networks import Networks
 
+_log = logging.getLogger(__name__)
+
 
 def refuse_sites_file(sites: Sequence[str], site_folders: Sequence[Path]) -> None:
     """Raise ConfigError if the server's file is also a site's, whose images are not public."""
@@ -39,9 +42,10 @@ def refuse_sites_file(sites: Sequence[str], site_folders: Sequence[Path]) -> Non
 
 
 class PublicImages:
-    """Images that the server evaluates models on, learns from without labels, or shows in a report.
+    """Images that the server evaluates models on, learns from, or shows in a report.
 
-    They are read at first use.
+    It learns from them without their labels (SelfFed's contrast), or from the labelled training
+    images alone (:mod:`fedward.methods.server_labels`). They are read at first use.
 
     Args:
         experiment: the run's experiment.
@@ -65,9 +69,10 @@ class PublicImages:
 
     @cached_property
     def learner(self) -> Learner:
-        """Trains on training and validation images, without their labels, and evaluates.
+        """Trains and evaluates.
 
-        It evaluates on the validation images.
+        It trains on labelled training images, or on training and validation images without their
+        labels. It evaluates on the validation images.
         """
         data = self._source.read(class_totals=False)
         networks = Networks(self._experiment, self._algorithm, device_of(data.device, SERVER))
@@ -90,8 +95,14 @@ class PublicImages:
 
     @property
     def number(self) -> int:
-        """Number of images to learn from."""
-        return len(self.learner.images["all"]) if self.there else 0
+        """Number of images to learn from: the labelled ones where their labels are used."""
+        if not self.there:
+            return 0
+        return len(self.learner.images["labelled" if self._uses_labels else "all"])
+
+    @property
+    def _uses_labels(self) -> bool:
+        return "labels" in self._algorithm.requirements.server.images
 
     def accuracy(self, state: State) -> float:
         """Return a model's accuracy on the validation images, in [0, 1]."""
@@ -103,7 +114,8 @@ class PublicImages:
     def require(self, uses: Collection[str]) -> None:
         """Raise ConfigError if there are no images for one of these uses.
 
-        It is called before the first round.
+        It is called before the first round. The log names classes of which the server has no
+        label, if it learns from labels: nobody else has any.
         """
         if "validation" in uses and not (self.there and len(self.learner.images.data.val)):
             raise self._missing(
@@ -115,6 +127,13 @@ class PublicImages:
                 "public images at the server to learn from without labels",
                 instead="contrastive=client or contrastive=off",
             )
+        if "labels" in uses:
+            if self.number == 0:
+                raise self._missing(
+                    "labelled training images at the server, which alone has labels",
+                    instead="server_labels=false",
+                )
+            self._warn_of_missing_classes()
 
     def learn(
         self, model: State, round_: int, task: str, memory: MutableMapping[str, State]
@@ -123,7 +142,7 @@ class PublicImages:
 
         Args:
             model: the one to start from.
-            round_: from 1.
+            round_: from 1; 0 before the first round.
             task: a task of the method.
             memory: models kept between rounds, by role. It is changed.
 
@@ -134,9 +153,10 @@ class PublicImages:
             with threads_limited(self.learner.images.data.threads):
                 update = self.learner.train(model, [], round_, task=task, memory=memory)
         except WorkError as error:
+            rate = "server_learning_rate" if self._uses_labels else "contrastive_rate"
             raise WorkError(
                 f"{SERVER}, {task}, round {round_}: {error.problem}",
-                "Lower contrastive_rate or set clip_gradient.",
+                f"Lower {rate} or set clip_gradient.",
                 expected=error.expected,
                 found=error.found,
             ) from error
@@ -168,6 +188,18 @@ class PublicImages:
         net = networks.load(model).eval()
         pictures = self._algorithm.pictures(net, images.to(networks.device))
         return {name: picture.cpu() for name, picture in pictures.items()}
+
+    def _warn_of_missing_classes(self) -> None:
+        """Log the classes of which the server has no labelled training image."""
+        counts = self.learner.images.class_counts.tolist()
+        classes = self.learner.images.data.classes
+        missing = [name for name, count in zip(classes, counts, strict=True) if not count]
+        if missing:
+            _log.warning(
+                "%s has no labelled training image of %s, which this run cannot teach",
+                SERVER,
+                ", ".join(missing),
+            )
 
     def _missing(self, wanted: str, instead: str) -> ConfigError:
         """Return the error that the server lacks images; ``instead``: settings that need none."""

@@ -147,7 +147,7 @@ class Learner:
         Args:
             model: where the training starts.
             peers: models that help to make pseudo-labels.
-            round_: number of the round, from 1.
+            round_: number of the round, from 1; at the server 0 before the first one.
             task: name of the task that the server asks for, one of the method's.
             part: number of the exchange in the round, from 0.
             memory: models that the site keeps between rounds, by role. Phases add to it.
@@ -223,7 +223,7 @@ class Learner:
         counts = self.images.class_counts.to(self.networks.device)
         return RoundInputs(
             class_weights=self._class_weights(),
-            steps_before=(round_ - 1) * steps,
+            steps_before=max(round_ - 1, 0) * steps,
             memory=memory,
             generator=self.draws.torch_generator(*purpose, "mask"),
             class_counts=counts,

@@ -24,6 +24,12 @@ from fedward.methods.participants import draw_participants
 from fedward.methods.proximal import held_back
 from fedward.methods.requirements import SUPPORTED, Feature, Requirements, Sends, ServerNeeds
 from fedward.methods.schedule import rate_of_round
+from fedward.methods.server_labels import (
+    AT_SERVER,
+    images_at_server,
+    server_phase,
+    train_at_server,
+)
 from fedward.methods.server_optimizer import advance
 from fedward.methods.workflow import ClientTask, Exchange, Federation, Rounds
 from fedward.model_state import State
@@ -74,6 +80,9 @@ class FedPerl(Algorithm[FedPerlState]):
     - peers are anonymised and only one is left: the site gets no peer in this round, unless
       ``allow_single_peer`` is set
     - a policy leaves no peer: the site trains without peers, as in SSFL
+
+    With ``server_labels`` the server learns from labels, and all sites from pseudo-labels alone.
+    Validation policies look at the server's validation images, on which it does not train.
     """
 
     settings_type = FedPerlSettings
@@ -88,6 +97,9 @@ class FedPerl(Algorithm[FedPerlState]):
         largest_number_sent = settings.committee
         if settings.anonymise:
             largest_number_sent = min(1, settings.committee)
+        images = images_at_server(settings)
+        if needs_validation:
+            images |= {"validation"}
         self.requirements = Requirements(
             sends=Sends(
                 losses=fixmatch_losses(settings) | {"loss_consistency"},
@@ -97,9 +109,10 @@ class FedPerl(Algorithm[FedPerlState]):
             server=ServerNeeds(
                 peers=largest_number_sent,
                 lone_peers=_lone_peers(settings),
-                images=frozenset({"validation"} if needs_validation else ()),
+                images=images,
                 network=self.description.needs_network,
             ),
+            hidden_labels=settings.server_labels,
             unsupported={
                 Feature.SERVER_OPTIMIZER: SUPPORTED,
                 Feature.SEVERAL_LABELS: settings.one_label,
@@ -111,7 +124,9 @@ class FedPerl(Algorithm[FedPerlState]):
         )
 
     def phases(self, task: str, round_: int, labelled: int) -> Sequence[Phase]:
-        """Return one phase of FixMatch together with the peers."""
+        """Return one phase of FixMatch with the peers; for the server's images, cross-entropy."""
+        if self.settings.server_labels and task == AT_SERVER:
+            return [server_phase(self.settings, round_)]
         rate = rate_of_round(self.settings.learning_rate, round_, self.settings)
         objective = held_back(FedPerlObjective(self.settings), self.settings.proximal_weight)
         return [Phase(objective, rate)]
@@ -119,6 +134,8 @@ class FedPerl(Algorithm[FedPerlState]):
     def rounds(self, state: FedPerlState, federation: Federation) -> Rounds:
         """Run the rounds of Bdair et al., MELBA 2022, Algorithm 1."""
         settings = self.settings
+        if state.round == 0:
+            train_at_server(state, 0, federation)
         while state.round < settings.rounds:
             round_ = state.round + 1
             sites = draw_participants(
@@ -144,6 +161,7 @@ class FedPerl(Algorithm[FedPerlState]):
             if federation.validate is not None:
                 for update in trained:
                     state.accuracy[update.site] = federation.validate(update.state)
+            train_at_server(state, round_, federation)
             state.round = round_
 
     def choose_peers(

@@ -5,12 +5,12 @@ from typing import Literal, TypeAlias
 
 from pydantic import Field
 
-from fedward.methods.settings import Positive, Settings, Share, changed
+from fedward.methods.settings import Positive, ServerLabels, Share, changed
 
 LabellerName: TypeAlias = Literal["fixed", "freematch", "aligned", "balanced", "soft"]
 
 
-class FixMatchSettings(Settings):
+class FixMatchSettings(ServerLabels):
     """Settings of FixMatch, with FedPerl's values as defaults."""
 
     threshold: Share = 0.6
