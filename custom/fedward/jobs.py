@@ -60,6 +60,24 @@ def _synthetic(method: str, labelled: float = 0.05, **options: Any) -> Experimen
     return _job(method, {**_SYNTHETIC, **options}, 1, labelled)
 
 
+def _server_labels(method: str, **options: Any) -> Experiment:
+    """Return a job on ten sites without labels and a server that has some.
+
+    Sites take smaller steps than the server, and only from pseudo-labels that are nearly sure. With
+    the server's rate, and the threshold of the other jobs, their mean unlearned what it knew.
+    """
+    learning = {"learning_rate": 2e-4, "server_learning_rate": 2e-3}
+    if method != "fedavg":
+        learning["threshold"] = 0.9
+    return _job(method, {**_SYNTHETIC, "server_labels": True, **learning, **options}, 1, 0.0)
+
+
+def _few_sites(**options: Any) -> Experiment:
+    """Return a job of FedPerl on ten sites, of which two have all their labels."""
+    settings = {**_SYNTHETIC, "warm_up": 3, **options}
+    return _job("fedperl", settings, 1, 1.0, labelled_sites=(2, 10))
+
+
 def _isolated(method: str, **options: Any) -> Experiment:
     """Return a job on four sites that all take part: two have all their labels, two have none."""
     settings = {
@@ -168,6 +186,14 @@ JOBS: dict[str, Callable[[], Experiment]] = {
         _synthetic, "alone", rounds=16, labelled=1.0, batch=32, images_per_round=1280
     ),
     "local_fixmatch": partial(_synthetic, "alone", learns_from="all_images"),
+    # Labels at the server alone. It trains as long as each site, on 320 labelled images.
+    "fedperl_server": partial(_server_labels, "fedperl", warm_up=3),
+    "ssfl_server": partial(_server_labels, "ssfl"),
+    # The lower bound of both: the server learns, and the sites have nothing to learn from.
+    "server_alone": partial(_server_labels, "fedavg"),
+    # Labels at two of ten sites. Three sites take part in a round, as in the paper, or all of them.
+    "fedperl_few_sites": partial(_few_sites, participants=3, rounds=24),
+    "fedperl_few_sites_all": partial(_few_sites, participants=None),
     "isofed": partial(_isolated, "isofed", **_TEACHER),
     "rscfed": partial(_isolated, "rscfed", **_TEACHER),
     "mt_wfedavg": partial(_isolated, "mt_wfedavg", **_TEACHER),

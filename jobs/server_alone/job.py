@@ -1,0 +1,6 @@
+"""Runs job server_alone as a FLARE recipe: in the simulator, with --poc, or --kit KIT."""
+
+from fedward.flare.jobs.recipes import main
+
+if __name__ == "__main__":
+    main("server_alone")

@@ -1,0 +1,6 @@
+"""Runs job ssfl_server as a FLARE recipe: in the simulator, with --poc, or --kit KIT."""
+
+from fedward.flare.jobs.recipes import main
+
+if __name__ == "__main__":
+    main("ssfl_server")
