@@ -111,13 +111,15 @@ class SyntheticSites:
         if all_labels:
             all_sites = {"labelled": 1.0, "isolated": False, "labelled_sites": None}
             synthetic = synthetic.model_copy(update=all_sites)
-        uses = method_of(experiment).requirements.server.images
+        labels_at_server = False
+        if site == SERVER:
+            labels_at_server = "labels" in method_of(experiment).requirements.server.images
         images = synthetic_site(
             site,
             experiment.data,
             synthetic,
             experiment.seed,
-            labels_at_server="labels" in uses,
+            labels_at_server=labels_at_server,
         )
         return replace(images, annotation="oracle")
 
