@@ -75,7 +75,8 @@ def _server_labels(method: str, **options: Any) -> Experiment:
 def _few_sites(**options: Any) -> Experiment:
     """Return a job of FedPerl on ten sites, of which two have all their labels.
 
-    Small steps, and pseudo-labels that are nearly sure, make the sites without labels unlearn less.
+    Small steps, and pseudo-labels that are nearly sure, only delay that the sites without labels
+    unlearn what the others teach (docs/methods/fedperl.md).
     """
     learning = {"learning_rate": 2e-4, "threshold": 0.98}
     settings = {**_SYNTHETIC, **learning, "warm_up": 3, **options}
