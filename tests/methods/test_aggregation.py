@@ -201,7 +201,16 @@ def test_robust_means_count_each_site_with_weight_once() -> None:
 @pytest.mark.parametrize("method", METHODS)
 def test_a_robust_mean_needs_weights_that_are_counts(method: str) -> None:
     options = {"robust": "median"}
-    if method in ("fedavg", "ssfl", "fedperl", "fedal", "fedprox"):
+    weighted_by_counts = (
+        "fedavg",
+        "ssfl",
+        "fedperl",
+        "fedmatch",
+        "fedal",
+        "fedprox",
+        "fedirm",
+    )
+    if method in weighted_by_counts:
         assert Experiment(method=method, options=options)
     else:
         with pytest.raises(ConfigError, match=f"{method} cannot work with robust=median: "):
