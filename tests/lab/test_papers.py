@@ -1,0 +1,46 @@
+"""Every row of the four papers' tables runs by its name, as small as it runs."""
+
+from pathlib import Path
+
+import pytest
+from safetensors.torch import load_file
+
+from fedward.jobs import simulated_sites
+from fedward.lab.bench.study import Cell, read_study
+from fedward.lab.simulation import Simulation
+from fedward.runs.run import Run
+from starting import initial_model
+
+STUDY = read_study(Path(__file__).parents[2] / "benchmarks" / "studies" / "papers.json")
+
+# Methods whose server has no model that its sites have trained.
+KEPT_AT_SITES = {"alone"}
+
+
+def finished(cell: Cell, folder: Path) -> Run:
+    """Run a cell as ``fedward bench`` does; of a row of sites alone the first one."""
+    experiment = STUDY.experiment(cell)
+    sites = simulated_sites(experiment)
+    if STUDY.rows[cell.row].alone:
+        sites = sites[:1]
+    return Run.load(Simulation(experiment, folder, sites, judged=True).run())
+
+
+@pytest.mark.parametrize("cell", STUDY.cells(), ids=lambda cell: cell.row)
+def test_a_row_of_a_paper_runs(cell: Cell, tmp_path: Path) -> None:
+    run = finished(cell, tmp_path / "run")
+    assert run.info.status == "finished"
+    accuracies = [row.value for row in run.metrics if (row.split, row.name) == ("test", "accuracy")]
+    assert len(accuracies) >= len(run.info.sites)
+    assert all(0 <= accuracy <= 1 for accuracy in accuracies)
+    if run.info.method not in KEPT_AT_SITES:
+        first = initial_model(STUDY.experiment(cell)).state
+        last = load_file(run.folder / "model.safetensors")
+        assert any(not first[name].equal(last[name]) for name in last)
+
+
+@pytest.mark.parametrize("committee", [1, 2])
+def test_a_committee_has_as_many_peers_as_it_says(committee: int, tmp_path: Path) -> None:
+    run = finished(Cell("fedperl", f"fedperl_t{committee}_open", 1), tmp_path / "run")
+    chosen = run.peers[-1].chosen
+    assert {len(peers) for peers in chosen.values()} == {committee}
