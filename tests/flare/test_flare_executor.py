@@ -194,8 +194,8 @@ def test_a_sites_own_device_overrules_the_jobs(
     monkeypatch.setattr("fedward.client.client.device_of", device_of)
     read = DataSource.read
 
-    def read_with_device(self, *, class_totals):
-        return replace(read(self, class_totals=class_totals), device=in_site_file)
+    def read_with_device(self, **arguments):
+        return replace(read(self, **arguments), device=in_site_file)
 
     monkeypatch.setattr(DataSource, "read", read_with_device)
     executor_of(tmp_path, tiny("fedavg"))

@@ -15,7 +15,7 @@ from fedward.methods.distances import distance_weights
 from fedward.methods.fedperl import FedPerl, FedPerlSettings
 from fedward.methods.rscfed import RSCFed, RSCFedSettings
 from fedward.methods.selffed import gain_recession_weights
-from fedward.methods.settings import Settings
+from fedward.methods.settings import ServerLabels, Settings
 from fedward.methods.weight_limits import (
     WeightLimits,
     capped_counts,
@@ -31,7 +31,7 @@ SIZES = st.lists(st.integers(1, 100_000), min_size=3, max_size=12)
 LEAST = st.sampled_from([1.0, 5 / 3, 2.5, 10 / 3, 5.0])
 DISTANCES = st.lists(st.floats(0, 1e6), min_size=12, max_size=12)
 TIMES = st.lists(st.integers(0, 5000), min_size=12, max_size=12)
-FEDAVG = METHODS["fedavg"](Settings())
+FEDAVG = METHODS["fedavg"](ServerLabels())
 SCALES = st.one_of(st.just(0.0), st.floats(1e-3, 1e12))
 
 

@@ -318,7 +318,9 @@ SEVERAL = "data.multi_label=true"
 )
 def test_methods_for_one_label_are_refused(job, change, found):
     refusal = f"{job} cannot work with {SEVERAL}: {found}. "
-    remedy = "Set data.multi_label=false, or choose one of fedal, fedavg, fedperl, ssfl with its"
+    remedy = (
+        "Set data.multi_label=false, or choose one of alone, fedal, fedavg, fedperl, ssfl with its"
+    )
     with pytest.raises(ConfigError, match=refusal + remedy):
         load_experiment(job, [SEVERAL, change])
 

@@ -65,7 +65,7 @@ def test_every_method_trains_a_part(method: str, tmp_path: Path) -> None:
     assert not any(name.startswith("features") for name in state)
     assert not all(torch.equal(state[name], first[name]) for name in state)
     for path in (run / "rounds").glob("*/state.safetensors"):
-        assert not any("features" in name for name in StoredState(path))
+        assert not any("features." in name for name in StoredState(path))
     assert verify(run).files
 
 

@@ -1,8 +1,8 @@
 """Labels at the server alone: it trains on labelled images, and the sites on unlabelled ones.
 
-Bdair, Navab, Albarqouni, MELBA 2022, Sec. 3, second scenario ("unlabelled clients"): "we use the
-global data to train the global model. On the clients' side, however, the labeled and unlabeled
-images are combined and used as an unlabeled dataset". Also known as labels at the server (Jeong,
+Bdair, Navab, Albarqouni, MELBA 2022, Sec. 3, second scenario ("unlabelled clients"): the server's
+labelled images train the global model, and a site treats all its images as unlabelled ones.
+Also known as labels at the server (Jeong,
 Yoon, Yang, Hwang: *Federated semi-supervised learning with inter-client consistency and disjoint
 learning*, ICLR 2021).
 
