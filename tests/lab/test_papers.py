@@ -9,6 +9,7 @@ from fedward.jobs import simulated_sites
 from fedward.lab.bench.study import Cell, read_study
 from fedward.lab.simulation import Simulation
 from fedward.runs.run import Run
+from fedward.storage.run_folder import RunFolder
 from starting import initial_model
 
 STUDY = read_study(Path(__file__).parents[2] / "benchmarks" / "studies" / "papers.json")
@@ -24,6 +25,12 @@ def finished(cell: Cell, folder: Path) -> Run:
     if STUDY.rows[cell.row].alone:
         sites = sites[:1]
     return Run.load(Simulation(experiment, folder, sites, judged=True).run())
+
+
+@pytest.fixture(autouse=True)
+def without_reports(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Write no report: drawing it would take as long as such a small run."""
+    monkeypatch.setattr(RunFolder, "report", lambda *_: None)
 
 
 @pytest.mark.parametrize("cell", STUDY.cells(), ids=lambda cell: cell.row)

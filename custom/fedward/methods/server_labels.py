@@ -1,10 +1,9 @@
 """Labels at the server alone: it trains on labelled images, and the sites on unlabelled ones.
 
 Bdair, Navab, Albarqouni, MELBA 2022, Sec. 3, second scenario ("unlabelled clients"): the server's
-labelled images train the global model, and a site treats all its images as unlabelled ones.
-Also known as labels at the server (Jeong,
-Yoon, Yang, Hwang: *Federated semi-supervised learning with inter-client consistency and disjoint
-learning*, ICLR 2021).
+labelled images train the global model, and a site treats all its images as unlabelled ones. The
+setting is also known as labels at the server (Jeong, Yoon, Yang, Hwang: *Federated semi-supervised
+learning with inter-client consistency and disjoint learning*, ICLR 2021).
 
 How they are read: neither FedPerl's text nor its Algorithm 1 says when the server trains, and its
 released code lacks the scenario. FedMatch's code trains the server's model before each round's
