@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from fedward.errors import DataError
-from fedward.evaluation.image_filter import images_of_common_classes
+from fedward.evaluation.evaluated_images import images_of_common_classes
 from fedward.evaluation.patients import unit_answers, unit_labels
 from fedward.sites.assemble import divide, require_one_label
 from fedward.sites.data import Images, Row

@@ -18,7 +18,7 @@ from clients import new_client
 from fedward.client.site_data import DataSource
 from fedward.config import DataSpec, Experiment
 from fedward.errors import DataError
-from fedward.evaluation.image_filter import images_of_common_classes
+from fedward.evaluation.evaluated_images import images_of_common_classes
 from fedward.evaluation.small_counts import (
     SMALLEST_COUNT,
     withhold_small_counts,

@@ -11,7 +11,7 @@ from pydantic import ConfigDict
 
 from fedward.config import Experiment
 from fedward.errors import ConfigError, DataError
-from fedward.evaluation.image_filter import images_of_common_classes
+from fedward.evaluation.evaluated_images import images_of_common_classes
 from fedward.evaluation.small_counts import SMALLEST_COUNT
 from fedward.sites import SERVER, SiteData, find_site_file, load_site, site_files
 from fedward.sites.caches import Cache

@@ -3,7 +3,7 @@
 The rule: in each split, an image whose class has fewer than five images there is never evaluated.
 No model sees it, no metric counts it, and ``n`` does not include it. A rare class is reported like
 a class that the site does not have.
-:func:`fedward.evaluation.image_filter.images_of_common_classes` leaves these images out.
+:func:`fedward.evaluation.evaluated_images.images_of_common_classes` leaves these images out.
 
 Why this protects: everything that is reported about a split is computed from the other images
 alone. It is therefore the same for 0, 1, 2, 3 and 4 images of each rare class, whatever models a

@@ -13,7 +13,7 @@ from fedward import __version__
 from fedward.config import DataSpec
 from fedward.errors import ConfigError, DataError
 from fedward.evaluation.class_groups import fold, group_places
-from fedward.evaluation.image_filter import images_of_common_classes
+from fedward.evaluation.evaluated_images import images_of_common_classes
 from fedward.evaluation.patients import unit_answers
 from fedward.evaluation.performance import answered, counted, referral
 from fedward.evaluation.small_counts import (

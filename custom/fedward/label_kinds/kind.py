@@ -189,7 +189,7 @@ class LabelKind(ABC):
         """Return of which classes (K,) numbers may be given.
 
         ``labels``: of the images of one split that
-        :func:`fedward.evaluation.image_filter.images_of_common_classes` leaves.
+        :func:`fedward.evaluation.evaluated_images.images_of_common_classes` leaves.
         """
 
     # A model's answer about one image.

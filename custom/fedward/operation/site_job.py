@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from fedward.config import Experiment
-from fedward.evaluation.image_filter import images_of_common_classes
+from fedward.evaluation.evaluated_images import images_of_common_classes
 from fedward.evaluation.small_counts import SMALLEST_COUNT
 from fedward.flare.jobs.configurations import experiment_in
 from fedward.jobs import is_shipped, load_experiment

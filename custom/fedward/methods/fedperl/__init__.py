@@ -10,12 +10,12 @@ predictions (eq. (8)). Policies may drop a peer again (Sec. 2.3.5).
 
 from fedward.methods.fedperl.algorithm import FedPerl, FedPerlState
 from fedward.methods.fedperl.descriptions import nearness, probe_image, row_moments
-from fedward.methods.fedperl.peers import anonymise, random_peers, top_peers
-from fedward.methods.fedperl.policies import (
+from fedward.methods.fedperl.peer_policies import (
     gated_similarity_policy,
     gated_validation_policy,
     validation_policy,
 )
+from fedward.methods.fedperl.peers import anonymise, random_peers, top_peers
 from fedward.methods.fedperl.pseudo_labels import FedPerlObjective, consistency, pseudo_label
 from fedward.methods.fedperl.settings import FedPerlSettings
 from fedward.methods.fedperl.similarity import layer_moments, similarity

@@ -10,12 +10,12 @@ from torch import Tensor
 from fedward.methods.aggregation import mean_of, steps_taken
 from fedward.methods.algorithm import Algorithm, ServerState
 from fedward.methods.fedperl.descriptions import description_of
-from fedward.methods.fedperl.peers import anonymise, random_peers, top_peers
-from fedward.methods.fedperl.policies import (
+from fedward.methods.fedperl.peer_policies import (
     gated_similarity_policy,
     gated_validation_policy,
     validation_policy,
 )
+from fedward.methods.fedperl.peers import anonymise, random_peers, top_peers
 from fedward.methods.fedperl.pseudo_labels import FedPerlObjective
 from fedward.methods.fedperl.settings import FedPerlSettings
 from fedward.methods.fixmatch import fixmatch_losses
