@@ -1,5 +1,6 @@
 """Who gets which images of a pool: by a Dirichlet law, evenly, or by a column."""
 
+import doctest
 from dataclasses import replace
 
 import numpy as np
@@ -8,7 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedward.errors import ConfigError
-from fedward.lab.partition.divide import dirichlet, divide, divide_by
+from fedward.lab.partition import dirichlet as dirichlet_module
+from fedward.lab.partition.dirichlet import dirichlet
+from fedward.lab.partition.divide import divide, divide_by
 from fedward.lab.partition.pool import Listing, Pool
 from fedward.seeds import numpy_generator
 from fedward.sites.rendering import Rendering, Slices
@@ -32,6 +35,11 @@ def test_dirichlet_gamma_is_a_concentration():
 
     assert spread(1000.0) < 10
     assert spread(0.1) > 100
+
+
+def test_the_example_of_dirichlet_prints_what_it_says():
+    results = doctest.testmod(dirichlet_module)
+    assert (results.attempted, results.failed) == (5, 0)
 
 
 def test_dirichlet_refuses_what_cannot_be():

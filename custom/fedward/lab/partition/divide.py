@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedward.errors import ConfigError, did_you_mean
+from fedward.lab.partition.dirichlet import dirichlet
 from fedward.lab.partition.pool import Cut, Pool, Rows
 from fedward.labels import Labels
 from fedward.seeds import numpy_generator
@@ -24,69 +25,8 @@ from fedward.sites.site_file import ANY_SITE, NOT_SITE_FILES, Split
 from fedward.sites.split import commonest_labels, group_split
 from fedward.text import natural
 
-_MOST_DRAWS = 1000
-"""Draws of the Dirichlet law before it is given up."""
 AT_LEAST = 10
 """Training images that each site must have."""
-
-
-def dirichlet(
-    labels: Labels, sites: int, gamma: float, rng: np.random.Generator, at_least: int = 1
-) -> list[npt.NDArray[np.int64]]:
-    """Divide rows among sites whose shares of each class are drawn from Dir(gamma, ..., gamma).
-
-    Classes are divided in the order of their numbers; a site that has ``len(labels) / sites`` rows
-    or more gets none of the remaining classes. A small gamma gives each site few classes, a large
-    one makes the sites equal. To keep rows together (a patient's images), pass one row for each
-    group.
-
-    Source: Li et al., ICDE 2022; the split of RSCFed's code.
-
-    Args:
-        labels: int64 (N,); -1 counts as a class.
-        sites: number of sites, at least 1.
-        gamma: concentration, above 0.
-        rng: draws the shares and the rows.
-        at_least: rows that each site must have; shares are drawn again until it does, at most 1000
-            times.
-
-    Returns:
-        Ascending row indices of each site; together every row once.
-
-    Raises:
-        ConfigError: sites or gamma out of bounds, or no draw leaves every site enough rows.
-    """
-    if sites < 1 or gamma <= 0:
-        raise ConfigError(
-            "dirichlet partition",
-            expected="sites >= 1, gamma > 0",
-            found=f"{sites}, {gamma}",
-            remedy="Fix these.",
-        )
-    for _ in range(_MOST_DRAWS):
-        # owner: the site of each row; it holds for rows that are settled.
-        owner = np.zeros(len(labels), np.int64)
-        settled = np.zeros(len(labels), np.bool_)
-        for label in np.unique(labels):
-            rows = rng.permutation(np.flatnonzero(labels == label))
-            has_room = np.bincount(owner[settled], minlength=sites) < len(labels) / sites
-            shares = rng.dirichlet(np.full(sites, gamma)) * has_room
-            if not shares.any():
-                # A small gamma may give all to sites without room: then those with room share it.
-                shares = has_room.astype(np.float64)
-            shares = shares / shares.sum()
-            # The unit interval is cut by the shares, and each row is the middle of an equal step.
-            cuts = np.cumsum(shares)[:-1]
-            owner[rows] = np.searchsorted(cuts, (np.arange(len(rows)) + 0.5) / len(rows))
-            settled |= labels == label
-        if np.bincount(owner, minlength=sites).min() >= at_least:
-            return [np.flatnonzero(owner == site).astype(np.int64) for site in range(sites)]
-    raise ConfigError(
-        "dirichlet partition",
-        expected=f"{sites} sites of at least {at_least} rows",
-        found=f"none in {_MOST_DRAWS} draws from {len(labels)} rows with gamma {gamma}",
-        remedy="Ask for fewer sites or a larger gamma.",
-    )
 
 
 def divide(pool: Pool, sites: int, gamma: float | None = None, seed: int = 0) -> Cut:
@@ -96,11 +36,12 @@ def divide(pool: Pool, sites: int, gamma: float | None = None, seed: int = 0) ->
         pool: the images that are divided.
         sites: number of sites.
         gamma: concentration of the Dirichlet law by which each class of the training images is
-            spread, see :func:`dirichlet`; None: evenly, by class.
+            spread, see :func:`~fedward.lab.partition.dirichlet.dirichlet`; None: evenly, by class.
         seed: determines all divisions.
 
     Raises:
-        ConfigError: see :func:`dirichlet`; a site would have fewer than 10 training images.
+        ConfigError: no sites; a gamma that is not above 0; a site would have fewer than 10 training
+            images, whatever is drawn.
     """
     if sites < 1:
         raise ConfigError(
