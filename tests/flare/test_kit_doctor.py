@@ -38,7 +38,8 @@ from fedward.flare.jobs.export import export_job
 from fedward.flare.kits import doctor
 from fedward.flare.kits.doctor import network
 from fedward.jobs import load_experiment
-from fedward.security.ledger import Rule, enter, ledger_file
+from fedward.security.ledger import enter, ledger_file
+from fedward.security.noise_rule import Rule
 from fedward.security.policy import FILE
 from foreign_jobs import CLIENT, args, bring, component, edit
 

@@ -18,8 +18,10 @@ from hypothesis import strategies as st
 from fedward.digests import canonical, digest
 from fedward.errors import ConfigError, DataError
 from fedward.security import kept_chain
+from fedward.security.epsilon import epsilon
 from fedward.security.kept_chain import last_hash
-from fedward.security.ledger import BudgetUsedError, Rule, enter, epsilon, ledger_file, spent
+from fedward.security.ledger import BudgetUsedError, enter, ledger_file, spent
+from fedward.security.noise_rule import Rule
 from fedward.storage.chain import Chain
 from file_modes import modes
 

@@ -7,7 +7,9 @@ from fedward.flare.kits.doctor.files import is_prepared
 from fedward.flare.kits.doctor.rows import Row, broken, done, skipped, warning
 from fedward.flare.kits.kit import Kit
 from fedward.flare.kits.scopes import SCOPES, noise_rules, privacy_ledger
-from fedward.security.ledger import Rule, epsilon, half_line, spent
+from fedward.security.epsilon import epsilon
+from fedward.security.ledger import half_line, spent
+from fedward.security.noise_rule import Rule
 from fedward.sites.check import opened
 from fedward.sites.site_file import SERVER, find_site_file
 
