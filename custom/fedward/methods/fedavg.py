@@ -76,9 +76,24 @@ def federated_averaging(
     weight: Weight,
     task: str = "train",
 ) -> Rounds:
-    """Run McMahan et al., Algorithm 1, with ``settings.participants`` of the sites in each round.
+    """Run the rounds of federated averaging, until there were ``settings.rounds``.
 
-    At the end of a round the server takes the mean as its model, or makes a step towards it
+    ``w_{t+1} = Σ_k (n_k / n) w_{t+1}^k``, ``n = Σ_k n_k``, over the sites k that took part in round
+    t + 1, each of which trained from ``w_t``.
+
+    Source: McMahan et al., AISTATS 2017, Algorithm 1.
+
+    Args:
+        state: w_t and t at the start; changed in place at the end of each round.
+        federation: the sites, and what the server has of its own.
+        settings: the job's: ``participants`` of the sites are drawn for each round.
+        weight: n_k, before the limits on one site's share.
+        task: the task that each participant is given.
+
+    Yields:
+        One exchange for each round. It receives the replies that arrived, in the order of names.
+
+    Deviates: at the end of a round the server may take a step towards the mean instead
     (:func:`~.server_optimizer.advance`). If it has the labels, it then trains on them, and before
     the first round too (:mod:`~fedward.methods.server_labels`).
     """

@@ -43,7 +43,17 @@ class FedProxSettings(WFedAvgSettings):
 class FedProx(Algorithm[GroupedState]):
     """Federated averaging with a proximal term.
 
-    Fewer replies than asked for: see :class:`~fedward.methods.groups.Groups`.
+    A site k minimises ``F_k(w) + μ/2 ‖w - w_t‖²``, starting from the global model w_t: its
+    cross-entropy and the term of :class:`~fedward.methods.proximal.Proximal`. The server averages
+    the sites' models by their images.
+
+    Source: Li et al., MLSys 2020, eq. (2) and Algorithm 2.
+
+    Rounds are those of :class:`~fedward.methods.groups.Groups`, of which only the group with labels
+    is ever asked: a site without labels has no F_k. See there for fewer replies than asked for.
+
+    Deviates: the paper also averages the unfinished work of slow sites. Here a site that does not
+    finish its round in time counts as failed.
     """
 
     settings_type = FedProxSettings
