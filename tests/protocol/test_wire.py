@@ -731,6 +731,16 @@ def test_the_path_of_a_damaged_file_stays_at_the_site(tmp_path, caplog):
     assert str(tmp_path) in caplog.text
 
 
+def test_an_error_inside_a_check_is_a_refusal_that_is_not_chained_to_it():
+    """A log that prints a chain would quote the answer."""
+    not_to_be_read = request()
+    del not_to_be_read.meta["evaluate"]
+    with pytest.raises(RefusedError, match="KeyError: 'evaluate'") as refused:
+        check(answer(), "s", not_to_be_read)
+    assert refused.value.__cause__ is None
+    assert refused.value.__suppress_context__
+
+
 @pytest.mark.parametrize(
     ("error", "text"),
     [

@@ -3,9 +3,9 @@
 Nothing is coerced: ``"1"``, ``True`` and ``1.0`` are not counts. Unknown fields are refused.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, TypeAlias, TypeVar
+from typing import Annotated, Any, NoReturn, TypeAlias, TypeVar
 
 import numpy as np
 from pydantic import (
@@ -181,3 +181,16 @@ def refusal(where: str, expected: str, found: str) -> RefusedError:
     return RefusedError(
         where, "The message is not used; see the wire list.", expected=expected, found=found
     )
+
+
+def refuse(where: str, expected: str, found: str) -> NoReturn:
+    """Raise :func:`refusal`."""
+    raise refusal(where, expected, found)
+
+
+def refuse_other_names(where: str, names: Iterable[Any], allowed: Collection[str]) -> None:
+    """Raise RefusedError for names that are not among the allowed ones; none need be there."""
+    unknown = sorted(str(name) for name in set(names) - set(allowed))
+    if unknown:
+        expected = f"only {', '.join(sorted(allowed)) or 'nothing'}"
+        refuse(where, expected, f"also {', '.join(unknown)[:200]}")

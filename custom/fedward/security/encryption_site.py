@@ -10,6 +10,7 @@ from fedward.config import Experiment
 from fedward.errors import ConfigError, WireError
 from fedward.methods.algorithm import Weight
 from fedward.protocol import wire, wire_checks
+from fedward.protocol.array_checks import check_ciphers
 from fedward.protocol.requests import DecryptRequest
 from fedward.protocol.wire import Message
 from fedward.security.encryption import SiteKey, mean_of
@@ -92,7 +93,7 @@ def open_sum(
     if not experiment.secure_aggregation:
         raise _refused("a job with secure aggregation", "one without")
     _check_weights(request, own, experiment.effective_replies)
-    wire_checks.check_ciphers(f"sum for {site}", "sum", sums, model)
+    check_ciphers(f"sum for {site}", "sum", sums, model)
     numbers = require_key(key).decrypt([sums[name] for name in sorted(sums)], request.sites)
     mean = dict(mean_of(numbers, request.weight, model))
     record = folder / request.run / f"{site}-{request.round:05d}-{request.part:03d}.json"

@@ -1,0 +1,74 @@
+"""The checks of an answer's arrays: names, shapes, types, and what their numbers may be."""
+
+import math
+from collections.abc import Mapping
+
+import numpy as np
+
+from fedward.protocol.fields import refuse, refuse_other_names
+from fedward.protocol.wire import CIPHER_VALUES, LARGEST_CIPHER, Message
+
+_ROW_ROUNDING = 2e-3
+"""How far probabilities of an update in float16 may be from a range, or from their sum."""
+
+
+def check_arrays(
+    answer: Message, site: str, role: str, model: Mapping[str, tuple[int, ...]]
+) -> None:
+    """Raise RefusedError unless an answer has exactly these arrays, in finite float32.
+
+    Args:
+        answer: the answer.
+        site: whose answer it is.
+        role: ``diff`` or ``mean``, the beginning of the arrays' names.
+        model: name -> shape of the tensors that travel.
+    """
+    shape_of = {f"{role}/{name}": shape for name, shape in model.items()}
+    refuse_other_names(f"arrays of {site}", answer.arrays, shape_of)
+    for name, shape in sorted(shape_of.items()):
+        where = f"array {name} of {site}"
+        array = answer.arrays.get(name)
+        if array is None:
+            refuse(where, f"shape {shape}", "nothing")
+        if array.shape != shape or array.dtype != np.float32:
+            found = f"{array.dtype} of shape {array.shape}"
+            refuse(where, f"float32 of shape {shape}", found)
+        if not np.isfinite(array).all():
+            expected = "finite numbers; NaN or infinity mean that the site's training diverged"
+            refuse(where, expected, "others")
+
+
+def check_distributions(where: str, rows: np.ndarray) -> None:
+    """Raise RefusedError unless rows (R, K) are distributions or 0, up to rounding in float16."""
+    sums = rows.sum(axis=1)
+    in_range = (rows >= -_ROW_ROUNDING) & (rows <= 1 + _ROW_ROUNDING)
+    sums_to_one = np.abs(sums - 1) <= _ROW_ROUNDING
+    is_zero = (np.abs(rows) <= _ROW_ROUNDING).all(axis=1)
+    if not in_range.all() or not (sums_to_one | is_zero).all():
+        expected = "rows of probabilities that sum to 1, or of zeros, without noise on them"
+        refuse(where, expected, "others")
+
+
+def check_ciphers(
+    where: str, role: str, arrays: Mapping[str, np.ndarray], model: Mapping[str, tuple[int, ...]]
+) -> None:
+    """Raise RefusedError unless arrays are the ciphertexts of a model: ``<role>/00000`` and so on.
+
+    Args:
+        where: beginning of the place that an error names.
+        role: ``cipher`` or ``sum``.
+        arrays: the arrays of a message.
+        model: name -> shape of the tensors that travel.
+    """
+    value_count = sum(math.prod(shape) for shape in model.values())
+    cipher_count = math.ceil(value_count / CIPHER_VALUES)
+    names = [f"{role}/{number:05d}" for number in range(cipher_count)]
+    refuse_other_names(where, arrays, names)
+    for name in names:
+        array = arrays.get(name)
+        expected = f"1 to {LARGEST_CIPHER} bytes, as uint8"
+        if array is None:
+            refuse(f"{where}, {name}", expected, "nothing")
+        is_bytes = array.dtype == np.uint8 and array.ndim == 1
+        if not is_bytes or not 0 < array.size <= LARGEST_CIPHER:
+            refuse(f"{where}, {name}", expected, f"{array.dtype} of shape {array.shape}")
