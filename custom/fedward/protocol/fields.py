@@ -1,4 +1,4 @@
-"""The types of the fields of messages, and the reading of a message's meta as one of them.
+"""The types of the fields of messages, how a message's meta is read as one, and how it is refused.
 
 Nothing is coerced: ``"1"``, ``True`` and ``1.0`` are not counts. Unknown fields are refused.
 """
