@@ -25,6 +25,46 @@ def test_every_job_of_a_paper_is_a_shipped_job_with_the_same_method() -> None:
         assert JOBS[name]().method == job.method
 
 
+def test_every_job_of_a_paper_has_settings_that_its_method_takes() -> None:
+    for name, job in PAPER_JOBS.items():
+        experiment = load_experiment(f"{name}_paper")
+        settings = method_of(experiment).settings.model_dump()
+        # What a paper changes in the method is a setting of the method.
+        changed = {key for key in job.changes if "." not in key}
+        assert changed <= settings.keys()
+
+
+def test_fedmatch_has_the_settings_of_its_own_paper() -> None:
+    settings = method_of(load_experiment("fedmatch_paper")).settings.model_dump()
+    # ICLR 2021, released code: 200 rounds, 5 of 100 sites, B 10, SGD, helpers in every tenth round,
+    # τ 0.75. Weights 10, 0.01, 0.01, 0.0001 and 10 with a rate of 0.001 are a tenth, at ten times
+    # the rate.
+    printed = {
+        "rounds": 200,
+        "participants": 5,
+        "batch": 10,
+        "optimizer": "sgd",
+        "learning_rate": 10 * 1e-3,
+        "helper_every": 10,
+        "threshold": 0.75,
+        "unlabelled_weight": 0.01 / 10,
+        "consistency_weight": 0.01 / 10,
+        "l1_weight": 1e-4 / 10,
+        "l2_weight": 10 / 10,
+    }
+    assert {name: settings[name] for name in printed} == pytest.approx(printed)
+
+
+def test_labels_at_the_server_and_at_few_sites_are_fedperls_otherwise() -> None:
+    fedperl = load_experiment("fedperl_paper")
+    server = load_experiment("fedperl_server_paper")
+    few_sites = load_experiment("fedperl_few_sites_paper")
+    assert server.options == {**fedperl.options, "server_labels": True}
+    assert few_sites.options == fedperl.options
+    assert few_sites.synthetic is not None
+    assert few_sites.synthetic.labelled_sites == (2, 10)
+
+
 def test_fedperl_is_the_papers() -> None:
     experiment = load_experiment("fedperl_paper")
     settings = method_of(experiment).settings
@@ -59,13 +99,15 @@ def test_local_fixmatch_is_the_papers() -> None:
 def test_selffed_is_the_papers() -> None:
     settings = method_of(load_experiment("selffed_paper")).settings.model_dump()
     # Section IV: 1,600 rounds of pre-training with a rate of 0.000375 and a warm-up of five epochs,
-    # masks of 60 %, 100 rounds of fine-tuning with batches of 64 and a rate of 0.003.
+    # masks of 60 %, 100 rounds of fine-tuning with batches of 64 and a rate of 0.003. Eq. 3 has raw
+    # pixels.
     printed = {
         "rounds": 1700,
         "pretraining_rounds": 1600,
         "pretraining_rate": 3.75e-4,
         "pretraining_warm_up": 5.0,
         "mask_ratio": 0.6,
+        "predicted_pixels": "raw",
         "batch": 64,
         "learning_rate": 3e-3,
     }

@@ -3,6 +3,10 @@
 A job of a paper is called ``NAME_paper`` wherever a job is named; ``fedward run NAME --paper`` is
 the same. It needs site files with images like the paper's, because on synthetic images its results
 would say nothing about the paper's.
+
+FedMatch with its own losses has the settings of its own paper. Four baselines have no such job:
+FedPerl's Table 1 quotes UDA, FixMatch with FedProx, and FedProx from FedMatch (Jeong et al., ICLR
+2021), and prints none of their settings.
 """
 
 from collections.abc import Mapping
@@ -26,7 +30,7 @@ class Paper:
     changes: Mapping[str, Any]
     """Key, as of ``fedward run --set`` -> value, as far as the paper differs from the defaults."""
     unprinted: str
-    """What the paper leaves open, and how it is set here."""
+    """What the paper leaves open, or what is not built, and how it is set here."""
 
 
 @dataclass(frozen=True)
@@ -55,6 +59,15 @@ class PaperJob:
     work: Work
     changes: Mapping[str, Any] = field(default_factory=dict)
     """Changes besides those that all methods of the paper have."""
+    further_unprinted: str = ""
+    """What the paper leaves open of this job, besides what it leaves open of all."""
+
+    @property
+    def unprinted(self) -> str:
+        """Return all that the paper leaves open, and how it is set here."""
+        if not self.further_unprinted:
+            return self.paper.unprinted
+        return f"{self.paper.unprinted}; {self.further_unprinted}"
 
     @property
     def all_changes(self) -> dict[str, Any]:
@@ -105,12 +118,16 @@ ISOFED = Paper(
 
 FEDAL = Paper(
     citation="Deng, Yang, Suzuki, arXiv 2406.11310, 2024",
-    images="dermoscopic images of three classes at four hospitals, ImageNet's weights",
+    images=(
+        "dermoscopic images of three classes at four hospitals, cut to their central square"
+        " (fit: crop in the site files), ImageNet's weights"
+    ),
     machine="not reported",
     changes={
         "net": "resnet101",
         "pretrained": True,
         "data.image_size": 224,
+        "data.views": "filtered",
         "round_warm_up": 0.0,
         "largest_share": 1.0,
     },
@@ -130,6 +147,7 @@ SELFFED = Paper(
         "batch": 64,
         "learning_rate": 3e-3,
         "pretraining_warm_up": 5.0,
+        "predicted_pixels": "raw",
     },
     unprinted=(
         "the size of Swin (tiny), the queue, the temperature and the base of the weights by"
@@ -138,19 +156,54 @@ SELFFED = Paper(
 )
 """SelfFed and its baselines: the paper's sections IV-B and IV-C."""
 
-_IMAGES_OF_FEDPERL = 3 * 416
-"""Three sites a round, each with 416 images of each kind."""
+FEDMATCH = Paper(
+    citation="Jeong, Yoon, Yang, Hwang, ICLR 2021",
+    images="CIFAR-10 at a hundred sites, each with five labels of each class",
+    machine="not reported here",
+    changes={
+        "net": "small_cnn",
+        "data.image_size": 32,
+        "participants": 5,
+        "images_per_round": None,
+        "batch": 10,
+        "schedule": "constant",
+        "round_warm_up": 0.0,
+        "largest_share": 1.0,
+        "synthetic.sites": 100,
+    },
+    unprinted=(
+        "all values are those of the released code. Its ResNet-9 without BatchNorm is not built,"
+        " and small_cnn, which has no BatchNorm either, takes its place; unlabelled batches are as"
+        " large as labelled ones; the rate is constant, where the code lowers it without progress"
+    ),
+)
+"""FedMatch with its own losses, whose results FedPerl's Table 1 quotes."""
+
+_IMAGES_OF_A_SITE = 416
+"""Images of each kind that a site of FedPerl trains with in a round."""
+_IMAGES_OF_FEDPERL = 3 * _IMAGES_OF_A_SITE
+"""Three sites a round."""
 _SUPERVISED = Work(_IMAGES_OF_FEDPERL, training=1)
 _FIXMATCH = Work(_IMAGES_OF_FEDPERL, training=2, forward=1)
 """A labelled image and a strong view are learned from; a weak view makes the label."""
 _PEERS = Work(_IMAGES_OF_FEDPERL, training=3, forward=1)
 """As FixMatch; the weak view is learned from, too, and passes through the peers' average."""
 
+_SERVER: dict[str, Any] = {"server_labels": True, "synthetic.labelled": 0.0}
+_SERVER_UNPRINTED = "the server trains after each average, on as many images as a site"
+_FEW_SITES: dict[str, Any] = {"synthetic.labelled": 1.0, "synthetic.labelled_sites": [2, 10]}
+"""The paper's clients 1 and 9 have labels."""
+_FEW_SITES_TRAINING = 0.2 * 1 + 0.8 * 2
+"""Two of ten sites learn from a labelled image, the others from a weak and from a strong view."""
+
 _LABELLED_IN_FEDPERL = 4_085
 _UNLABELLED_IN_FEDPERL = 12_175
 """About how many training images of each kind the paper's ten sites have together."""
 _ALONE: dict[str, Any] = {"images_per_round": None}
 """A site alone passes through all its images, as in the authors' code. All ten train."""
+
+_FEDMATCH = Work(5 * 510, training=2, forward=1.2)
+"""Five sites a round, each with 510 unlabelled images. Every tenth round has two helpers."""
 
 _BLOOD_TRAINING = 11_959
 """Training images of BloodMNIST, at all sites together."""
@@ -188,6 +241,56 @@ PAPER_JOBS: dict[str, PaperJob] = {
         FEDPERL,
         Work(_UNLABELLED_IN_FEDPERL, training=2, forward=1),
         {**_ALONE, "learns_from": "all_images"},
+    ),
+    "fedmatch": PaperJob("fedmatch", FEDMATCH, _FEDMATCH),
+    # The sites have a weak and a strong view of each image, and the server has labelled images.
+    "fedperl_server": PaperJob(
+        "fedperl",
+        FEDPERL,
+        Work(_IMAGES_OF_FEDPERL, training=2 + 1 / 3, forward=1),
+        _SERVER,
+        _SERVER_UNPRINTED,
+    ),
+    "ssfl_server": PaperJob(
+        "ssfl",
+        FEDPERL,
+        Work(_IMAGES_OF_FEDPERL, training=1 + 1 / 3, forward=1),
+        _SERVER,
+        _SERVER_UNPRINTED,
+    ),
+    "server_alone": PaperJob(
+        "fedavg", FEDPERL, Work(_IMAGES_OF_A_SITE, training=1), _SERVER, _SERVER_UNPRINTED
+    ),
+    "fedperl_few_sites": PaperJob(
+        "fedperl",
+        FEDPERL,
+        Work(_IMAGES_OF_FEDPERL, training=_FEW_SITES_TRAINING, forward=0.8),
+        _FEW_SITES,
+    ),
+    "fedperl_few_sites_all": PaperJob(
+        "fedperl",
+        FEDPERL,
+        Work(10 * _IMAGES_OF_A_SITE, training=_FEW_SITES_TRAINING, forward=0.8),
+        {**_FEW_SITES, "participants": None},
+    ),
+    # The student and the teacher see each image of a site without labels. At a site with labels the
+    # network sees each image again for the matrix of relations.
+    "fedirm": PaperJob(
+        "fedirm",
+        FEDPERL,
+        Work(_IMAGES_OF_FEDPERL, training=1, forward=1),
+        {
+            **_FEW_SITES,
+            "rounds": 500,
+            "participants": 3,
+            "images_per_round": _IMAGES_OF_A_SITE,
+            "batch": 16,
+            "learning_rate": 5e-5,
+            "unlabelled_learning_rate": 5e-5,
+            "weight_decay": 0.0,
+        },
+        "network, rounds, sites, batch and rate are FedPerl's own, and all else is as in FedIRM's"
+        " code",
     ),
     "isofed": PaperJob("isofed", ISOFED, _MEAN_TEACHER),
     "rscfed": PaperJob("rscfed", ISOFED, _MEAN_TEACHER),

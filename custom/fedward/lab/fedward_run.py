@@ -184,7 +184,7 @@ def _needs(job: "PaperJob", experiment: Experiment, synthetic: bool) -> str:
         "paper": job.paper.citation,
         "images": images,
         "network": f"{experiment.net} at {experiment.data.image_size} pixels",
-        "left open": job.paper.unprinted,
+        "left open": job.unprinted,
         "machine": f"in the paper: {job.paper.machine}",
         "here": (
             f"about {duration.hours:.2g} hours without evaluations, one site after the other: a"

@@ -41,7 +41,7 @@ def _settings(options: argparse.Namespace) -> int:
         print(line)
     paper_job = PAPER_JOBS.get(options.job)
     if paper_job is not None:
-        note = f"{paper_job.paper.citation}. Left open there: {paper_job.paper.unprinted}."
+        note = f"{paper_job.paper.citation}. Left open there: {paper_job.unprinted}."
         print()
         print("\n".join(wrap(note, _WIDTH)))
     return 0
