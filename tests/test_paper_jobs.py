@@ -114,6 +114,15 @@ def test_selffed_is_the_papers() -> None:
     assert {name: settings[name] for name in printed} == printed
 
 
+def test_a_papers_size_and_views_are_not_those_that_a_data_file_proposes() -> None:
+    proposed = {"classes": ["NV", "BKL", "MEL"], "image_size": 150, "views": "mirrored"}
+    data = load_experiment("fedal_paper", data=proposed).data
+    assert data.classes == ("NV", "BKL", "MEL")
+    assert (data.image_size, data.views) == (224, "filtered")
+    changed = load_experiment("fedal_paper", ["data.image_size=64"], data=proposed).data
+    assert changed.image_size == 64
+
+
 def test_the_work_of_a_run_is_its_images_times_their_passes() -> None:
     # 500 rounds of 1,248 images, three passes with a gradient and one without.
     assert PAPER_JOBS["fedperl"].work.passes(500) == (1_872_000, 624_000)

@@ -269,11 +269,17 @@ def load_experiment(
             settings (``rounds``).
         clinical: whether a shipped job needs at least three replies and clips gradients, unless a
             change says otherwise.
-        data: fields of the experiment's ``data``, as changes that come before the others.
+        data: fields of the experiment's ``data``, as changes that come before the others. Those
+            that a paper's job sets itself are ignored.
 
     Raises ConfigError: there is no such job, or a change cannot be made.
     """
     changed = {f"data.{key}": value for key, value in (data or {}).items()}
+    of_paper = paper_job(job)
+    if of_paper is not None:
+        # The size that a paper prints is not that of the files, and its views are not proposed.
+        for key in of_paper.all_changes:
+            changed.pop(key, None)
     for change in changes:
         key, value = key_and_value(change)
         changed[key] = value
