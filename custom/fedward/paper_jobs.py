@@ -122,7 +122,7 @@ FEDAL = Paper(
         "dermoscopic images of three classes at four hospitals, cut to their central square"
         " (fit: crop in the site files), ImageNet's weights"
     ),
-    machine="not reported",
+    machine="an NVIDIA A100; no time is reported",
     changes={
         "net": "resnet101",
         "pretrained": True,
@@ -136,7 +136,7 @@ FEDAL = Paper(
 """FedAL and its baselines: the paper's section on implementation."""
 
 SELFFED = Paper(
-    citation="Khowaja, Dev, Anwar, Linguraru, SelfFed",
+    citation="Khowaja, Dev, Anwar, Linguraru, arXiv 2307.01514, 2023",
     images="chest X-rays of three classes at twelve sites (COVID-FL), cut by a Dirichlet draw",
     machine="several GPUs (DistributedDataParallel); no time is reported",
     changes={
