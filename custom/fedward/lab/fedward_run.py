@@ -269,8 +269,9 @@ def _experiment(options: argparse.Namespace) -> Experiment:
     if of_paper is not None:
         _note(options, _needs(of_paper, experiment, synthetic=not options.site_files))
     if data_fields:
+        exception = "--set says otherwise" if of_paper is None else "the paper or --set differs"
         text = (
-            f"images as in {options.site_files / DATA_FILE}, unless --set says otherwise: "
+            f"images as in {options.site_files / DATA_FILE}, unless {exception}: "
             f"{_described(experiment.data)}"
         )
         lines = wrap(text, 80, break_long_words=False, break_on_hyphens=False)
