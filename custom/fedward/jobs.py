@@ -163,16 +163,11 @@ Adam's steps do not depend on the size of the gradient, so that a strong L2 term
 where ψ goes."""
 
 JOBS: dict[str, Callable[[], Experiment]] = {
+    # FedPerl.
     "fedperl": partial(_synthetic, "fedperl", warm_up=3),
-    # FedMatch as FedPerl's paper compares it, without and with anonymous peers.
-    "fedmatch_peers": partial(
-        _synthetic, "fedperl", warm_up=3, similarity="answers", anonymise=False
-    ),
-    "fedmatch_plus": partial(_synthetic, "fedperl", warm_up=3, similarity="answers"),
     # As in fedperl, a site trains 40 steps a round, each of 16 labelled images, and of a weak and a
     # strong view of 16 others.
     "ssfl": partial(_synthetic, "ssfl"),
-    "fedmatch": partial(_synthetic, "fedmatch", **_FEDMATCH),
     # The lower bound of both: it learns from the labelled images alone.
     "fedavg": partial(_synthetic, "fedavg"),
     # The upper bound of both: it learns from all labels, in 40 steps of 32 images a round. It has
@@ -181,10 +176,16 @@ JOBS: dict[str, Callable[[], Experiment]] = {
     "fedavg_full": partial(
         _synthetic, "fedavg", rounds=16, labelled=1.0, batch=32, images_per_round=1280
     ),
+    # FedMatch as FedPerl's paper compares it, without and with anonymous peers; and by itself.
+    "fedmatch_peers": partial(
+        _synthetic, "fedperl", warm_up=3, similarity="answers", anonymise=False
+    ),
+    "fedmatch_plus": partial(_synthetic, "fedperl", warm_up=3, similarity="answers"),
+    "fedmatch": partial(_synthetic, "fedmatch", **_FEDMATCH),
     # Baselines of FedPerl's Table 1 besides ssfl: UDA at the sites, and FedProx's term with either.
-    "fedprox_fixmatch": partial(_synthetic, "ssfl", **_PROXIMAL),
     "uda": partial(_synthetic, "ssfl", **_UDA),
     "fedprox_uda": partial(_synthetic, "ssfl", **_UDA, **_PROXIMAL),
+    "fedprox_fixmatch": partial(_synthetic, "ssfl", **_PROXIMAL),
     # Each site alone, and nothing but metrics leaves it.
     "local_lower": partial(_synthetic, "alone"),
     "local_upper": partial(
@@ -199,22 +200,23 @@ JOBS: dict[str, Callable[[], Experiment]] = {
     # Labels at two of ten sites. Three sites take part in a round, as in the paper, or all of them.
     "fedperl_few_sites": partial(_few_sites, participants=3, rounds=24),
     "fedperl_few_sites_all": partial(_few_sites, participants=None),
+    # IsoFed.
     "isofed": partial(_isolated, "isofed", **_TEACHER),
     "rscfed": partial(_isolated, "rscfed", **_TEACHER),
     "mt_wfedavg": partial(_isolated, "mt_wfedavg", **_TEACHER),
     "fedirm": partial(_isolated, "fedirm", **_TEACHER, relation_weight=1.0, ramp_up=4),
-    # The lower bound of the three above: sites without labels do nothing.
+    # The lower bound of the four above: sites without labels do nothing.
     "wfedavg": partial(_isolated, "wfedavg"),
     "fedprox": partial(_isolated, "fedprox"),
+    # FedAL, and its baseline: the same number of labels, for images chosen at random.
     "fedal": partial(_active, "fedal"),
-    # The baseline of fedal: the same number of labels, for images chosen at random.
     "fedal_random": partial(_active, "random"),
+    # SelfFed, and its baseline: the same fine-tuning, from random weights.
     "selffed": partial(_self_supervised, pretraining_rounds=8),
-    # The baseline of selffed: the same fine-tuning, from random weights.
+    "selffed_scratch": partial(_self_supervised, pretraining_rounds=0),
     # With three of the four sites in a round, sites differ in how often they took part, so that the
     # gain recession changes the weights.
     "selffed_partial": partial(_self_supervised, pretraining_rounds=8, participants=3),
-    "selffed_scratch": partial(_self_supervised, pretraining_rounds=0),
     # The encoder is a random one here; on images of your own, choose a pretrained one.
     "oneshot": partial(_job, "oneshot", {}, 1, 0.2, trainable="head"),
     "survey": partial(_job, "survey", {}, 1, 0.2),
