@@ -339,6 +339,23 @@ def test_too_few_confident_images_take_no_step_without_labels() -> None:
     assert nobody.learns
 
 
+@pytest.mark.proves(
+    "lead",
+    "a fedmatch job whose threshold leaves a site one confident image in a step, beside labels",
+    "the image moves nothing: ψ travels apart from what labels train, and so has its own "
+    "minimum_batch",
+)
+def test_too_few_confident_images_do_not_show_in_psi_beside_labels() -> None:
+    few = Stepping(objective_of(threshold=0.0), decomposed(), inputs(smallest_batch=IMAGES + 1))
+    losses = few.losses(batch_of())
+    assert losses.logs["kept"].item() == 0
+    hidden = ["loss_pseudo", "loss_consistency"]
+    torch.stack([losses.terms[name] for name in hidden]).sum().backward()
+    assert not any(psi.grad.any() for psi in psi_of(few.net).values() if psi.grad is not None)
+    enough = Stepping(objective_of(threshold=0.0), decomposed(), inputs(smallest_batch=IMAGES))
+    assert enough.losses(batch_of()).terms["loss_pseudo"].item() > 0
+
+
 def test_without_helpers_a_site_votes_alone_and_diverges_from_nobody() -> None:
     losses = Stepping(objective_of(), decomposed(), inputs()).losses(batch_of(peers=0))
     assert "loss_consistency" not in losses.terms
@@ -385,8 +402,13 @@ class Answering:
         return model["w"].unsqueeze(0)
 
 
-def run_rounds(options: dict[str, Any], rounds: int = 3) -> list[Any]:
-    """Run sites a, b, c, d, whose models answer 0, 1, 3 and 7; return the exchanges."""
+def run_rounds(
+    options: dict[str, Any], rounds: int = 3, labels_only: tuple[str, ...] = ()
+) -> list[Any]:
+    """Run sites a, b, c, d, whose models answer 0, 1, 3 and 7; return the exchanges.
+
+    Sites in ``labels_only`` have no unlabelled images.
+    """
     defaults = {"rounds": rounds, "helper_every": 2, "participants": None}
     method = METHODS["fedmatch"](settings_of("fedmatch", {**defaults, **options}))
     values = {"a": 0.0, "b": 1.0, "c": 3.0, "d": 7.0}
@@ -399,7 +421,10 @@ def run_rounds(options: dict[str, Any], rounds: int = 3) -> list[Any]:
     exchange = next(workflow, None)
     while exchange is not None:
         exchanges.append(exchange)
-        replies = [ClientUpdate(site, model, 8, 8, 2) for site, model in models.items()]
+        replies = []
+        for site, model in models.items():
+            unlabelled = 0 if site in labels_only else 8
+            replies.append(ClientUpdate(site, model, 8, unlabelled, 2))
         try:
             exchange = workflow.send(replies)
         except StopIteration:
@@ -430,6 +455,20 @@ def test_anonymous_helpers_are_one_mean_and_never_a_single_site() -> None:
     state = FedMatchState(1, {}, ["a", "b"], {"answers": torch.tensor([[0.0], [1.0]])})
     helpers, _ = method.choose_helpers(["a", "b"], 10, state)
     assert helpers == {"a": [], "b": []}, "of two sites each would get the other's own"
+
+
+@pytest.mark.proves(
+    "site",
+    "reading another hospital's ψ from an anonymous mean, whose other half is a site that has no "
+    "unlabelled images and so left ψ as all know it",
+    "such a site helps nobody, and is sent no helper",
+)
+def test_a_site_that_cannot_train_psi_is_no_helper() -> None:
+    _, second = run_rounds({"anonymise": True}, 2, labels_only=("c",))
+    chosen = second.record["peers"]["chosen"]
+    assert chosen == {"a": ["b", "d"], "b": ["a", "d"], "c": [], "d": ["b", "a"]}
+    _, second = run_rounds({"anonymise": True}, 2, labels_only=("b", "c"))
+    assert not any(task.models for task in second.tasks.values())
 
 
 def test_what_it_declares() -> None:

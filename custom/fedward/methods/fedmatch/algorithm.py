@@ -37,7 +37,7 @@ class FedMatchState(ServerState):
     """The server's state between two rounds. The sites' models are kept by the federation."""
 
     seen: list[str] = field(default_factory=list)
-    """The sites that have trained, sorted."""
+    """The sites that have trained ψ, sorted."""
     rows: Mapping[str, Tensor] = field(default_factory=dict)
     """``answers`` (M, K) of the models of the sites in ``seen``; empty before any has trained."""
 
@@ -59,6 +59,7 @@ class FedMatch(Algorithm[FedMatchState]):
     - a site has never trained: it gets no helper, and helps no other site
     - helpers are anonymised and only one is left: the site gets none in this round
     - a site has no labels: it trains ψ alone
+    - a site has no unlabelled images: it trains σ alone, gets no helper, and helps no other site
     """
 
     settings_type = FedMatchSettings
@@ -113,7 +114,9 @@ class FedMatch(Algorithm[FedMatchState]):
             )
             answers = {}
             for update in updates:
-                if update.steps:
+                # A site without unlabelled images leaves ψ as it was sent, which all others know.
+                # In a mean of two helpers it would not hide the other one.
+                if update.steps and update.unlabelled:
                     answers[update.site] = description.of(
                         update.state, federation.network, federation.seed
                     )

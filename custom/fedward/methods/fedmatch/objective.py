@@ -108,8 +108,9 @@ class FedMatchObjective(Objective[list[Tensor]]):
 
     A site without labels trains ψ alone, as all sites do where the server has the labels.
 
-    Edge cases: no unlabelled images: σ is trained alone. No image is confident, at a site without
-    labels: no step, because ψ would only be drawn to σ.
+    Edge cases: no unlabelled images: σ is trained alone. Fewer images are confident than in the
+    site's smallest batch: none of them counts; a site without labels takes no step, because ψ would
+    only be drawn to σ.
 
     Deviates: the released code takes a step of σ and then one of ψ, whose loss sees the new σ.
     """
@@ -140,8 +141,9 @@ class FedMatchObjective(Objective[list[Tensor]]):
             logits = functional_call(net, shared, (batch.weak,))  # (B, K)
         local = inputs.outputs.probabilities(logits.detach().float())
         _, keep = pseudo_label(local, settings.threshold)
-        # If a site learns from pseudo-labels alone, too few kept images would show in the update.
-        enough = keep.sum() >= (1 if supervised else inputs.smallest_batch)
+        # ψ learns from pseudo-labels alone and travels apart from σ, so that too few kept images
+        # would show in the update also where the step has labels.
+        enough = keep.sum() >= inputs.smallest_batch
         keep = keep & enough
 
         helpers = batch.peers
