@@ -454,6 +454,32 @@ def test_models_that_the_job_has_no_place_for_are_refused(tmp_path, method, role
     assert f"the request brings {len(roles)}" in refusal(site(tmp_path, experiment), message)
 
 
+@pytest.mark.proves(
+    "lead",
+    "a committee of a million million peers, or as many helpers, at a site that allows single ones",
+    "checked as any other number: nothing is made for each of them",
+)
+@pytest.mark.parametrize(("method", "setting"), [("fedperl", "committee"), ("fedmatch", "helpers")])
+def test_a_committee_larger_than_any_federation_takes_no_memory(tmp_path, method, setting):
+    options = {setting: 10**12, "anonymise": False}
+    experiment = hospital(method, options=options)
+    here = site(tmp_path, experiment, Policy(lone_peers=True, maximum_forgetting=None))
+    message = request(experiment)
+    model = fresh(experiment)
+    message.arrays = {**message.arrays, "peer1": wire.encode_peer(model, model)}
+    assert "the request brings 1" in refusal(here, message)
+
+
+def test_more_than_ten_single_peers_are_accepted_where_they_are_allowed(tmp_path):
+    experiment = hospital("fedperl", options={"committee": 11, "anonymise": False})
+    message = request(experiment)
+    model = fresh(experiment)
+    peers = {f"peer{number}": wire.encode_peer(model, model) for number in range(11)}
+    message.arrays = {**message.arrays, **peers}
+    here = site(tmp_path, experiment, Policy(lone_peers=True))
+    assert "error" not in here.handle(message).meta
+
+
 @pytest.mark.parametrize(
     ("replies", "rules", "broken_rules"),
     [
