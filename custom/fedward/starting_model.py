@@ -286,9 +286,14 @@ def _recorded_digest(folder: Path) -> str:
     """Return the SHA-256 that a finished run's last model had when the run ended."""
     run = RunFolder.reopen(folder)
     end = next(audit.rows(folder, "ended"), None)
-    if run.finished and end:
+    if not run.finished:
+        found = f"one that is {run.info.status}"
+    elif run.info.models_stay_at_sites:
+        found = "one in which each site trained alone and kept its model"
+    elif end is None:
+        found = f"{audit.LOG} without its end"
+    else:
         return str(end["details"]["files"]["model.safetensors"])
-    found = f"{audit.LOG} without its end" if run.finished else f"one that is {run.info.status}"
     raise ConfigError(f"--init {folder}", _NAME_A_RUN, expected="a finished run", found=found)
 
 

@@ -214,6 +214,10 @@ def flip(place: int) -> Callable[[Path], None]:
             lambda folder: RunFolder.reopen(folder).set_status("failed", Summary()),
             "expected a finished run, found .* failed",
         ),
+        (
+            lambda folder: change(folder / "run.json", private=[""]),
+            "expected a finished run, found .* each site trained alone",
+        ),
         (remove("audit.jsonl"), r"expected a finished run, found audit\.jsonl without its end"),
     ],
 )
