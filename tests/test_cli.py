@@ -340,6 +340,11 @@ def test_a_run_without_a_site_is_one_in_which_its_file_is_absent(
     arguments = ["run", "fedavg", "--site-files", hospitals, *SET, "--out"]
     text = refused(capsys, 2, *arguments, tmp_path / "run", "--without", "hospital-d")
     assert "--without hospital-d: expected one of hospital-a, hospital-b, hospital-c" in text
+    names = ("hospital-a", "hospital-b", "hospital-c")
+    nobody = [argument for name in names for argument in ("--without", name)]
+    assert "--without: expected a site that is left" in refused(
+        capsys, 2, *arguments, tmp_path / "run", *nobody
+    )
     assert run(*arguments, tmp_path / "without", "--without", "hospital-b") == 0
     (hospitals / "hospital-b.yaml").unlink()
     assert run(*arguments, tmp_path / "absent") == 0

@@ -199,7 +199,10 @@ def _needs(job: "PaperJob", experiment: Experiment, synthetic: bool) -> str:
 
 
 def _without(sites: list[str], left_out: list[str]) -> list[str]:
-    """Return the sites that are not left out; ConfigError for a name that is none of them."""
+    """Return the sites that are not left out.
+
+    Raises ConfigError: a name is none of them, or no site is left.
+    """
     unknown = sorted(set(left_out) - set(sites))
     if unknown:
         raise ConfigError(
@@ -208,7 +211,12 @@ def _without(sites: list[str], left_out: list[str]) -> list[str]:
             expected=f"one of {', '.join(sites)}",
             found=unknown[0],
         )
-    return [site for site in sites if site not in left_out]
+    remaining_sites = [site for site in sites if site not in left_out]
+    if not remaining_sites:
+        raise ConfigError(
+            "--without", "Leave out fewer.", expected="a site that is left", found="none"
+        )
+    return remaining_sites
 
 
 def _refuse_local_options(options: argparse.Namespace) -> None:
