@@ -39,6 +39,11 @@ def test_no_images_have_no_numbers() -> None:
     assert (one.ece_adaptive, one.mce_adaptive, one.aurc) == (pytest.approx(0.8), 0.8, 1.0)
 
 
+def test_confidences_that_hardly_differ_are_one_bin() -> None:
+    hardly = AnswerConfidences.of_answers(np.array([1e-200, 0.0]), np.ones(2, bool))
+    assert hardly.ece_adaptive == 1
+
+
 def test_adaptive_bins_are_those_of_the_released_code() -> None:
     """The numbers are those that AdaptiveBinning.py of Ding et al. returns for these answers."""
     place = np.arange(300)

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 from grouped import model, moved
+from pydantic import ValidationError
 from stepping import Stepping
 from torch import Tensor, nn
 
@@ -364,6 +365,23 @@ def test_without_a_mean_matrix_it_is_the_mean_teacher_of_the_site() -> None:
         .losses(phase.net, batch_of(), phase.inputs, phase.state)
         .learns
     )
+
+
+@pytest.mark.proves(
+    "lead",
+    "a fedirm job that keeps a site busy with passes of one batch, or divides by almost 0",
+    "refused as a setting",
+)
+@pytest.mark.parametrize("wrong", [{"passes": 1001}, {"relation_temperature": 1e-3}])
+def test_settings_that_no_run_survives_are_refused(wrong: dict[str, float]) -> None:
+    with pytest.raises(ValidationError, match=next(iter(wrong))):
+        FedIRMSettings.model_validate(wrong)
+    sharpest = torch.tensor([[60.0, -60.0], [0.0, 0.0]], requires_grad=True)
+    smallest = FedIRMSettings.model_fields["relation_temperature"].metadata[0].ge
+    rows = class_relations(sharpest, torch.eye(2).bool(), smallest)
+    relation_loss(rows, torch.tensor([[0.0, 1.0], [0.5, 0.5]])).backward()
+    assert sharpest.grad is not None
+    assert sharpest.grad.isfinite().all()
 
 
 # --- the algorithm

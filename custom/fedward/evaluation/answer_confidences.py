@@ -16,6 +16,8 @@ from fedward.evaluation.small_counts import SMALLEST_COUNT
 
 _Z = 1.645
 """The 95th percentile of the standard normal distribution, to the digits of the released code."""
+_NARROWEST_BIN = 1e-100
+"""A bin that is narrower has one single confidence; the square of such a width would be 0."""
 _FEWEST_LEFT = 40
 """Images that must be left for another bin, more than this."""
 _NARROWEST_REST = 0.05
@@ -102,7 +104,9 @@ class AnswerConfidences:
     def _needed(self, start: int, end: int) -> float:
         """Return how many images a bin of these places needs; infinite for a single confidence."""
         width = float(self.confidence[start] - self.confidence[end - 1])
-        return (_Z / width) ** 2 / 4 if width else float("inf")
+        if width < _NARROWEST_BIN:
+            return float("inf")
+        return (_Z / width) ** 2 / 4
 
     def _last_filled(self, sizes: list[int]) -> list[int]:
         """Return the sizes of the bins after the others have given images to the last one."""

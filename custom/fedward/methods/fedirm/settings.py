@@ -41,7 +41,7 @@ class FedIRMSettings(MeanTeacherSettings):
     """R: rounds after which the losses without labels have all their weight. Released code: 30."""
     relation_weight: float = Field(15.0, ge=0.0)
     """λ_m: weight of the relation loss; 0 is a mean teacher alone. Released code: 15."""
-    relation_temperature: Positive = 2.0
+    relation_temperature: float = Field(2.0, ge=0.01)
     """T: how much relation matrices are softened. Released code: 2."""
     threshold: Share = 0.3
     """Smallest confidence of a pseudo-label. Released code: 0.3."""
@@ -52,7 +52,7 @@ class FedIRMSettings(MeanTeacherSettings):
     a choice of its own."""
     dropout: float = Field(0.2, ge=0.0, lt=1.0)
     """Share of the features that each pass for the uncertainty drops. Released code: 0.2."""
-    passes: int = Field(11, ge=1)
+    passes: int = Field(11, ge=1, le=1000)
     """T: passes for the uncertainty of an image. Released code: 11."""
 
     @property
