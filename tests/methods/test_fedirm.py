@@ -352,6 +352,41 @@ def test_uncertain_images_and_too_few_of_them_do_not_match() -> None:
     assert too_few.terms["loss_relation"].item() == 0
 
 
+@pytest.mark.proves(
+    "server",
+    "a mean relation matrix whose rows are no distributions, so that its loss outweighs all others",
+    "each row counts as the distribution that it is a multiple of, or as none",
+)
+def test_rows_that_are_no_distributions_weigh_no_more() -> None:
+    hostile = TARGET * torch.tensor([[1e30], [-1.0], [NAN]])
+    honest = TARGET * torch.tensor([[1.0], [0.0], [0.0]])
+    inputs = RoundInputs(torch.ones(CLASSES))
+    found, expected = (
+        Stepping(objective_of(), net_with(rows), inputs).losses(batch_of()).terms["loss_relation"]
+        for rows in (hostile, honest)
+    )
+    assert expected.item() > 0
+    torch.testing.assert_close(found, expected)
+
+
+@pytest.mark.proves(
+    "server",
+    "a mean relation matrix that knows only a class of which a site's batch has one image",
+    "no step follows that image alone: images of classes with a row must fill the smallest batch",
+)
+def test_images_of_unknown_classes_do_not_fill_the_smallest_batch() -> None:
+    batch = batch_of()
+    assert batch.strong is not None
+    labels = batch.strong.flatten(1).argmax(dim=1)
+    images = int((labels == 1).sum())
+    assert 0 < images < len(labels)
+    only_class_1 = TARGET * torch.tensor([[0.0], [1.0], [0.0]])
+    for smallest_batch, learns in ((images, True), (images + 1, False)):
+        inputs = RoundInputs(torch.ones(CLASSES), smallest_batch=smallest_batch)
+        losses = Stepping(objective_of(), net_with(only_class_1), inputs).losses(batch)
+        assert (losses.terms["loss_relation"].item() > 0) == learns
+
+
 def test_without_a_mean_matrix_it_is_the_mean_teacher_of_the_site() -> None:
     phase = Stepping(objective_of(), net_with(torch.zeros(3, 3)), RoundInputs(torch.ones(CLASSES)))
     with torch.no_grad():

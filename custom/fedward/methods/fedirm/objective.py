@@ -9,6 +9,7 @@ from torch.nn import functional as F
 from fedward.errors import ConfigError
 from fedward.methods.fedirm.relations import (
     class_relations,
+    mean_relation,
     relation_loss,
     relation_of,
     uncertainty,
@@ -53,8 +54,10 @@ class FedIRMObjective(MeanTeacher):
         settings: the job's settings.
         factor: λ(r) of the round, :func:`ramp_up`.
 
-    Edge cases: no image has a pseudo-label, fewer have one than the site's smallest batch, or the
-    server's matrix knows none of their classes: L_IRM is 0, and L_c remains.
+    Edge cases: no image has a pseudo-label, or fewer than the site's smallest batch have one of a
+    class that the server's matrix knows: L_IRM is 0, and L_c remains. Rows of the server's matrix
+    that are no distributions are read as :func:`~fedward.methods.fedirm.relations.mean_relation`
+    reads those of sites.
     """
 
     settings: FedIRMSettings
@@ -84,10 +87,13 @@ class FedIRMObjective(MeanTeacher):
 
         members = self._members(net, probabilities.detach(), features.detach(), inputs)
         rows = class_relations(logits, members, settings.relation_temperature)
-        relation = relation_loss(rows, relation_of(net).rows)
+        # Rows that are no distributions could outweigh all other losses.
+        target = mean_relation([relation_of(net).rows], 1)
+        relation = relation_loss(rows, target)
         kept = members.any(dim=1)  # (B,)
         # The gradient of fewer images than in the smallest batch would show these few.
-        relation = torch.where(kept.sum() >= inputs.smallest_batch, relation, 0.0)
+        compared = (members & target.any(dim=1)).any(dim=1)  # (B,)
+        relation = torch.where(compared.sum() >= inputs.smallest_batch, relation, 0.0)
 
         weight = self._factor * settings.unlabelled_weight
         relation_weight = self._factor * settings.relation_weight
