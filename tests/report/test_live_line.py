@@ -10,7 +10,7 @@ from threading import Event
 import pytest
 
 from fedward.console.live_line import live_line
-from fedward.console.time_left import Progress, State
+from fedward.console.progress import Progress, State
 from fedward.terminal import printing_safely
 
 _SEQUENCE = re.compile(r"\x1b\[([0-9?]*)(?:;[0-9;]*)?([a-zA-Z])|[^\x1b]")
@@ -161,7 +161,7 @@ def test_a_pipe_gets_plain_rows_and_imports_no_rich() -> None:
 import sys
 from fedward.console.console import Console
 from fedward.console.live_line import live_line
-from fedward.console.time_left import Progress
+from fedward.console.progress import Progress
 from fedward.terminal import printing_safely
 progress = Progress()
 with printing_safely(), live_line(progress):

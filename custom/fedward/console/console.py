@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TextIO
 
 from fedward.console.listener import Listener, Start
-from fedward.console.time_left import Progress
+from fedward.console.progress import Progress
 from fedward.runs.exchanges import took_no_step
 from fedward.runs.outcome import Outcome, outcome
 from fedward.runs.sentences import MOST_SITES, more_sites, nobody_asked, nothing_to_judge

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, TextIO, cast
 
-from fedward.console.time_left import Progress
+from fedward.console.progress import Progress
 from fedward.terminal import SafeStream, printable
 
 if TYPE_CHECKING:

@@ -243,7 +243,7 @@ def _run_here(options: argparse.Namespace, simulation: "Simulation", resume: boo
         return 0
     from fedward.console.console import Console
     from fedward.console.live_line import live_line
-    from fedward.console.time_left import Progress
+    from fedward.console.progress import Progress
 
     progress = Progress(options.workers)
     with live_line(progress):

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from fedward.console.time_left import Progress, duration
+from fedward.console.progress import Progress, duration
 
 
 @dataclass
