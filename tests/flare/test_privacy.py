@@ -19,7 +19,7 @@ from fedward.errors import ConfigError, WireError
 from fedward.flare.privacy import GaussianUpdateFilter, norm, privatise
 from fedward.flare.shareables import pack_answer, pack_request, unpack
 from fedward.protocol.wire import Message, encode_update
-from fedward.security.epsilon import epsilon
+from fedward.security.privacy_budget import epsilon
 
 DELTA = 1e-5
 META = {

@@ -18,10 +18,10 @@ from hypothesis import strategies as st
 from fedward.digests import canonical, digest
 from fedward.errors import ConfigError, DataError
 from fedward.security import kept_chain
-from fedward.security.epsilon import epsilon
 from fedward.security.kept_chain import last_hash
 from fedward.security.ledger import BudgetUsedError, enter, ledger_file, spent
 from fedward.security.noise_rule import Rule
+from fedward.security.privacy_budget import epsilon
 from fedward.storage.chain import Chain
 from file_modes import modes
 
@@ -129,14 +129,14 @@ def test_absurd_rules_are_refused(name: str, value: Any) -> None:
 def test_a_rule_that_one_release_breaks_says_what_it_costs() -> None:
     with pytest.raises(ConfigError, match=r"at most epsilon 8, found 1: one costs 9\.997"):
         Rule(1.0, 1.0, DELTA, 8.0)
-    assert Rule(1.0, 1.0, DELTA, 10.0).left([]) == 1
+    assert Rule(1.0, 1.0, DELTA, 10.0).releases_left([]) == 1
 
 
 # --- when a site stops
 
 
 def test_a_site_stops_before_it_spends_too_much(path: Path) -> None:
-    assert RULE.left([]) == ALLOWED
+    assert RULE.releases_left([]) == ALLOWED
     release(path, ALLOWED)
     ledger_before = path.read_bytes()
     end_before = end_of(path).read_bytes()
@@ -146,7 +146,7 @@ def test_a_site_stops_before_it_spends_too_much(path: Path) -> None:
         assert stopped.value.public == "privacy budget used up: epsilon 7.955 of 8 at delta 1e-05"
     assert path.read_bytes() == ledger_before
     assert end_of(path).read_bytes() == end_before
-    assert RULE.left(spent(path)) == 0
+    assert RULE.releases_left(spent(path)) == 0
     larger_budget = Rule(1.0, 4.0, DELTA, 8.5)  # the site's own decision
     assert release(path, rule=larger_budget)[0]["releases"] == ALLOWED + 1
 
@@ -161,7 +161,7 @@ def test_what_is_left_is_what_fits(
     used: list[float], noise_multiplier: float, budget: float
 ) -> None:
     rule = Rule(1.0, noise_multiplier, DELTA, budget)
-    releases_left = rule.left(used)
+    releases_left = rule.releases_left(used)
     all_that_fit = used + [noise_multiplier] * releases_left
     one_too_many = used + [noise_multiplier] * (releases_left + 1)
     assert releases_left == 0 or epsilon(all_that_fit, DELTA) <= budget * (1 + 1e-9)

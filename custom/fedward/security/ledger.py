@@ -2,7 +2,7 @@
 
 The ledger has one line for each release, and notices when lines are missing
 (:mod:`fedward.security.kept_chain`). :mod:`fedward.security.noise_rule` says how much may be spent,
-and :mod:`fedward.security.epsilon` what releases cost.
+and :mod:`fedward.security.privacy_budget` what releases cost and how many are left.
 """
 
 from collections.abc import Mapping, Sequence
@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from fedward.errors import FedwardError
-from fedward.security.epsilon import epsilon
 from fedward.security.kept_chain import KeptChain, LedgerKind
 from fedward.security.noise_rule import Rule
+from fedward.security.privacy_budget import epsilon
 from fedward.security.unchained_ledger import make_chain, unchained_rows
 from fedward.storage.chain import read
 from fedward.storage.disk import PRIVATE, make_folder

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from fedward.errors import ConfigError
-from fedward.security.epsilon import epsilon, releases_left
+from fedward.security.privacy_budget import epsilon, releases_left
 
 _HIGHEST = {"clip": 1e6, "noise_multiplier": 1e6, "delta": 1e-4, "max_epsilon": 20.0}
 """Setting of a rule -> its largest value.
@@ -47,7 +47,7 @@ class Rule:
             found = f"{self.noise_multiplier:g}: one costs {cost:.4g}"
             raise _wrong("noise_multiplier", expected, found)
 
-    def left(self, spent: Sequence[float]) -> int:
+    def releases_left(self, spent: Sequence[float]) -> int:
         """Return how many further releases the rule allows, at most 1e9.
 
         Args:

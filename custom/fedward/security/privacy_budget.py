@@ -1,4 +1,4 @@
-"""What noisy releases cost together: epsilon of the Gaussian mechanism, and how many are left."""
+"""How many noisy releases a privacy budget still allows, and the epsilon that releases cost."""
 
 import math
 from bisect import bisect_right

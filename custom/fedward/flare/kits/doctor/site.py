@@ -7,9 +7,9 @@ from fedward.flare.kits.doctor.files import is_prepared
 from fedward.flare.kits.doctor.rows import Row, broken, done, skipped, warning
 from fedward.flare.kits.kit import Kit
 from fedward.flare.kits.scopes import SCOPES, noise_rules, privacy_ledger
-from fedward.security.epsilon import epsilon
 from fedward.security.ledger import half_line, spent
 from fedward.security.noise_rule import Rule
+from fedward.security.privacy_budget import epsilon
 from fedward.sites.check import opened
 from fedward.sites.site_file import SERVER, find_site_file
 
@@ -101,7 +101,7 @@ def _noise(scope: str, rule: Rule, releases: list[float]) -> Row:
     """
     cost = epsilon([rule.noise_multiplier], rule.delta)
     total = epsilon(releases, rule.delta)
-    releases_left = rule.left(releases)
+    releases_left = rule.releases_left(releases)
     found = (
         f"{scope}: one release costs epsilon {cost:.3g}, {len(releases)} have spent {total:.4g} "
         f"of {rule.max_epsilon:g} at delta {rule.delta:g}, {releases_left} are left"
