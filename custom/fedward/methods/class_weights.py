@@ -1,4 +1,4 @@
-"""Weights of the classes in a supervised loss, by how often each is labelled at a site.
+"""Whether the classes of a supervised loss have weights, and which, by their labels at a site.
 
 Eigen and Fergus: *Predicting depth, surface normals and semantic labels with a common multi-scale
 convolutional architecture*, ICCV 2015.
@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from fedward.errors import ConfigError
+from fedward.methods.settings import ClassWeighting
 
 ABSENT_CLASS_WEIGHT = 100.0
 """Weight of a class of which a site has no labelled image."""
@@ -16,6 +17,21 @@ LARGEST_RATIO = 50.0
 
 It keeps a single rare image from being nearly all of its batch's loss, and so of a site's update.
 """
+
+
+def chosen_class_weights(choice: ClassWeighting, counts: Tensor) -> Tensor:
+    """Return the weights of the classes in a site's supervised loss.
+
+    Args:
+        choice: the job's setting.
+        counts: (K,), as for :func:`class_weights`.
+
+    Returns:
+        (K,) float32 on the device of ``counts``: all 1 for ``none``.
+    """
+    if choice == "none":
+        return torch.ones(len(counts), device=counts.device)
+    return class_weights(counts)
 
 
 def class_weights(counts: Tensor) -> Tensor:

@@ -11,6 +11,7 @@ from fedward.errors import RunError
 from fedward.methods.aggregation import aggregate
 from fedward.methods.algorithm import ServerState
 from fedward.methods.distances import distance_weights, measure
+from fedward.methods.empty_rounds import EMPTY_ROUNDS_IN_A_ROW
 from fedward.methods.participants import draw_participants
 from fedward.methods.requirements import Feature, Requirements, Sends, ServerNeeds
 from fedward.methods.settings import AllImages, Positive
@@ -27,11 +28,6 @@ LABELLED = "labelled"
 """Name of the group of sites that have labels."""
 UNLABELLED = "unlabelled"
 """Name of the group of sites that have no labels."""
-
-_SILENT_ROUNDS_IN_A_ROW = 3
-"""Number of consecutive rounds without an average after which a run ends.
-
-A run also ends after rounds without any reply, but replies of unlabelled sites prevent that."""
 
 
 class WFedAvgSettings(AllImages):
@@ -274,7 +270,8 @@ def _stop_without_labels(state: GroupedState, federation: Federation, silent_rou
             expected="an answer from a site with labels",
             found="no site has labels",
         )
-    if silent_rounds >= _SILENT_ROUNDS_IN_A_ROW:
+    # The server ends a run without any reply itself, but replies of unlabelled sites prevent that.
+    if silent_rounds >= EMPTY_ROUNDS_IN_A_ROW:
         raise RunError(
             where,
             "Fix the sites, then resume this run folder.",

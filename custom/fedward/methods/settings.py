@@ -9,6 +9,7 @@ Share = Annotated[float, Field(ge=0.0, le=1.0)]
 Positive = Annotated[float, Field(gt=0.0)]
 Schedule = Literal["constant", "cosine"]
 Optimizer = Literal["adam", "adamw", "sgd"]
+ClassWeighting = Literal["median_frequency", "none"]
 MissingClasses = Literal["as_any", "restricted"]
 
 
@@ -70,7 +71,7 @@ class Settings(BaseModel):
     """L2 penalty, added to the gradient; with AdamW decoupled from it. Paper: none."""
     clip_gradient: Positive | None = None
     """Largest gradient norm of a step; None: no limit, as in the paper."""
-    class_weighting: Literal["median_frequency", "none"] = "none"
+    class_weighting: ClassWeighting = "none"
     """Class weights of the supervised cross-entropy, by the labels at each site.
 
     FedPerl's code has median_frequency, with which a few labels of a rare class make a network

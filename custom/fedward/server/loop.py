@@ -18,6 +18,7 @@ from fedward.console.listener import Listener, Start
 from fedward.errors import ConfigError, RunError
 from fedward.methods.algorithm import Algorithm, evaluation_turn
 from fedward.methods.averages import moving_average
+from fedward.methods.empty_rounds import EMPTY_ROUNDS_IN_A_ROW
 from fedward.methods.survey import Survey
 from fedward.methods.workflow import ClientUpdate, Exchange, Rounds
 from fedward.model_state import State
@@ -35,9 +36,6 @@ from fedward.storage.info import Summary
 from fedward.storage.lock import sole_writer
 from fedward.storage.run_folder import RunFolder
 from fedward.training.machine import limit_threads
-
-_EMPTY_EXCHANGES_IN_A_ROW = 3
-"""Exchanges without a usable update after which a run stops, so that it wastes no more rounds."""
 
 _FIX_SITES = "fix the sites (`labelled` in a site's file says how many labels it uses)"
 _log = logging.getLogger(__name__)
@@ -407,7 +405,7 @@ class _Loop:
         refused = {site: result.failed[site] for site in result.refused}
         self._consent.require(exchange.round, result.answers, refused)
         self._count_empty(result)
-        if self._empty_exchanges >= _EMPTY_EXCHANGES_IN_A_ROW:
+        if self._empty_exchanges >= EMPTY_ROUNDS_IN_A_ROW:
             number = self._empty_exchanges
             raise RunError(
                 f"round {exchange.round}",

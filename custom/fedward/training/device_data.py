@@ -6,7 +6,6 @@ from functools import cached_property
 import torch
 
 from fedward.labels import class_counts
-from fedward.methods.class_weights import class_weights
 from fedward.sites import Images, SiteData
 from fedward.training.batches import Pixels, Samples
 
@@ -55,11 +54,6 @@ class DeviceData:
             else:
                 self._parts[part] = self.to_samples(self._images(part))
         return self._parts[part]
-
-    @cached_property
-    def class_weights(self) -> torch.Tensor:
-        """(K,) float32: weights of the classes in the supervised loss, from their counts."""
-        return class_weights(self.class_counts).to(self._device)
 
     @cached_property
     def class_counts(self) -> torch.Tensor:

@@ -15,6 +15,7 @@ from fedward.config import Experiment
 from fedward.evaluation.answer_counts import AnswerCounts
 from fedward.evaluation.patients import unit_answers
 from fedward.methods.algorithm import Algorithm
+from fedward.methods.class_weights import chosen_class_weights
 from fedward.methods.local import Phase, RoundInputs
 from fedward.methods.missing_classes import rule_of
 from fedward.methods.settings import Settings
@@ -220,9 +221,14 @@ class Learner:
         purpose: tuple[int | str, ...],
     ) -> RoundInputs:
         """Return what stays fixed during a phase of ``steps`` steps."""
-        counts = self.images.class_counts.to(self.networks.device)
+        device = self.networks.device
+        # Computed on the CPU, so that every device has the same weights.
+        class_weights = chosen_class_weights(
+            self._settings.class_weighting, self.images.class_counts
+        )
+        counts = self.images.class_counts.to(device)
         return RoundInputs(
-            class_weights=self._class_weights(),
+            class_weights=class_weights.to(device),
             steps_before=max(round_ - 1, 0) * steps,
             memory=memory,
             generator=self.draws.torch_generator(*purpose, "mask"),
@@ -259,11 +265,6 @@ class Learner:
         if self.experiment.trainable == HEAD:
             return stored_views(self.experiment.stored_views)
         return VIEWS[self.experiment.data.views]
-
-    def _class_weights(self) -> torch.Tensor:
-        if self.algorithm.settings.class_weighting == "none":
-            return torch.ones(len(self.images.data.classes), device=self.networks.device)
-        return self.images.class_weights
 
     @property
     def _settings(self) -> Settings:
