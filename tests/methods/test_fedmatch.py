@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from fedward.errors import ConfigError
 from fedward.methods import METHODS, settings_of
+from fedward.methods.anonymous_peers import anonymise
 from fedward.methods.fedmatch import (
     FedMatch,
     FedMatchObjective,
@@ -380,12 +381,12 @@ def state_of(value: float) -> dict[str, Tensor]:
 
 def test_a_helper_is_the_global_sigma_and_its_own_psi() -> None:
     """σ_G = (4 - 0.4, 1 - 0.5); of two helpers the mean ψ."""
-    one = HelperModel(state_of(4.0), [state_of(1.0)])
+    one = HelperModel(state_of(4.0), state_of(1.0))
     torch.testing.assert_close(one["w"], torch.tensor([3.7, 1.0]))
     torch.testing.assert_close(one["psi.w"], torch.tensor([0.1, 0.5]))
     assert one["statistics"].item() == 4.0
     assert one["batches"].item() == 3
-    both = HelperModel(state_of(4.0), [state_of(1.0), state_of(3.0)])
+    both = HelperModel(state_of(4.0), anonymise([state_of(1.0), state_of(3.0)]))
     torch.testing.assert_close(both["w"], torch.tensor([3.8, 1.0]))
     assert list(both) == list(state_of(0.0))
     assert len(both) == 4

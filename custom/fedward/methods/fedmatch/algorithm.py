@@ -9,6 +9,7 @@ from torch import Tensor
 
 from fedward.methods.aggregation import mean_of, steps_taken
 from fedward.methods.algorithm import Algorithm, ServerState
+from fedward.methods.anonymous_peers import PeerRule
 from fedward.methods.fedmatch.decomposition import NAME, add_psi
 from fedward.methods.fedmatch.helpers import HelperModel
 from fedward.methods.fedmatch.objective import FedMatchObjective
@@ -69,8 +70,7 @@ class FedMatch(Algorithm[FedMatchState]):
         self.settings = settings
         self.weight = steps_taken
         self.extend = add_psi
-        models_sent = min(1, settings.helpers) if settings.anonymise else settings.helpers
-        lone = "anonymise = false" if settings.helpers and not settings.anonymise else ""
+        self.peer_rule = PeerRule(settings.helpers, settings.anonymise)
         whole = "it splits all parameters of a network in two"
         self.requirements = Requirements(
             sends=Sends(
@@ -80,7 +80,11 @@ class FedMatch(Algorithm[FedMatchState]):
                 logs=frozenset({"kept"}),
                 records=frozenset({"peers"}),
             ),
-            server=ServerNeeds(peers=models_sent, lone_peers=lone, network=True),
+            server=ServerNeeds(
+                peers=self.peer_rule.most_models,
+                lone_peers=self.peer_rule.lone_peers,
+                network=True,
+            ),
             tensors=TensorRules(per_class=(f"{NAME}.",)),
             unsupported={
                 Feature.SECURE_AGGREGATION: "helpers are chosen by, and made of, single models",
@@ -144,9 +148,7 @@ class FedMatch(Algorithm[FedMatchState]):
             most = max(settings.helpers, _LOGGED_NEIGHBOURS)
             closest = top_peers(row, place, most, range(len(row)))
             chosen = [state.seen[index] for index in closest[: settings.helpers]]
-            # The average of one ψ is that ψ, and so would not be anonymous.
-            if not settings.anonymise or len(chosen) > 1:
-                helpers_of_sites[site] = chosen
+            helpers_of_sites[site] = self.peer_rule.allowed(chosen)
             logged = closest[:_LOGGED_NEIGHBOURS]
             nearest_sites.append([state.seen[index] for index in logged])
             similarities.append(row[logged].tolist())
@@ -169,9 +171,8 @@ class FedMatch(Algorithm[FedMatchState]):
         tasks = {}
         for site in sites:
             models = [federation.models[helper] for helper in helpers[site]]
-            sent: list[State] = [HelperModel(state.model, [model]) for model in models]
-            if models and self.settings.anonymise:
-                sent = [HelperModel(state.model, models)]
-            roles = {f"peer{number}": model for number, model in enumerate(sent)}
+            roles: dict[str, State] = {}
+            for number, helper_model in enumerate(self.peer_rule.models_sent(models)):
+                roles[f"peer{number}"] = HelperModel(state.model, helper_model)
             tasks[site] = ClientTask(models=roles)
         return tasks

@@ -8,6 +8,7 @@ labels its unlabelled images together with them (eq. (5), (7)) while staying clo
 predictions (eq. (8)). Policies may drop a peer again (Sec. 2.3.5).
 """
 
+from fedward.methods.anonymous_peers import anonymise
 from fedward.methods.fedperl.algorithm import FedPerl, FedPerlState
 from fedward.methods.fedperl.descriptions import nearness, probe_image, row_moments
 from fedward.methods.fedperl.peer_policies import (
@@ -15,7 +16,7 @@ from fedward.methods.fedperl.peer_policies import (
     gated_validation_policy,
     validation_policy,
 )
-from fedward.methods.fedperl.peers import anonymise, random_peers, top_peers
+from fedward.methods.fedperl.peers import random_peers, top_peers
 from fedward.methods.fedperl.pseudo_labels import FedPerlObjective, consistency, pseudo_label
 from fedward.methods.fedperl.settings import FedPerlSettings
 from fedward.methods.fedperl.similarity import layer_moments, similarity

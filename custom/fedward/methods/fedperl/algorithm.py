@@ -9,13 +9,14 @@ from torch import Tensor
 
 from fedward.methods.aggregation import mean_of, steps_taken
 from fedward.methods.algorithm import Algorithm, ServerState
+from fedward.methods.anonymous_peers import PeerRule
 from fedward.methods.fedperl.descriptions import description_of
 from fedward.methods.fedperl.peer_policies import (
     gated_similarity_policy,
     gated_validation_policy,
     validation_policy,
 )
-from fedward.methods.fedperl.peers import anonymise, random_peers, top_peers
+from fedward.methods.fedperl.peers import random_peers, top_peers
 from fedward.methods.fedperl.pseudo_labels import FedPerlObjective
 from fedward.methods.fedperl.settings import FedPerlSettings
 from fedward.methods.fixmatch import fixmatch_losses
@@ -93,10 +94,9 @@ class FedPerl(Algorithm[FedPerlState]):
         self.weight = steps_taken
         self.description = description_of(settings.similarity, settings.similarity_scale)
         needs_validation = settings.policy in ("validation", "gated_validation")
-        # A site is sent one anonymous model in place of all its peers' models.
-        largest_number_sent = settings.committee
-        if settings.anonymise:
-            largest_number_sent = min(1, settings.committee)
+        self.peer_rule = PeerRule(
+            settings.committee, settings.anonymise, settings.allow_single_peer
+        )
         images = images_at_server(settings)
         if needs_validation:
             images |= {"validation"}
@@ -107,8 +107,8 @@ class FedPerl(Algorithm[FedPerlState]):
                 records=frozenset({"peers"}),
             ),
             server=ServerNeeds(
-                peers=largest_number_sent,
-                lone_peers=_lone_peers(settings),
+                peers=self.peer_rule.most_models,
+                lone_peers=self.peer_rule.lone_peers,
                 images=images,
                 network=self.description.needs_network,
             ),
@@ -189,10 +189,7 @@ class FedPerl(Algorithm[FedPerlState]):
             generator = torch_generator(federation.seed, "peers", round_, site)
             closest = _closest(row, index, max(settings.committee, _LOGGED_NEIGHBOURS))
             committee = self._committee(index, row, closest, accuracy, generator)
-            # The average of one model is that model, and so would not be anonymous.
-            is_lone_peer = settings.anonymise and len(committee) == 1
-            if not is_lone_peer or settings.allow_single_peer:
-                peers_of_sites[site] = [state.seen[peer] for peer in committee]
+            peers_of_sites[site] = self.peer_rule.allowed([state.seen[peer] for peer in committee])
             logged = closest[:_LOGGED_NEIGHBOURS]
             nearest_sites.append([state.seen[peer] for peer in logged])
             nearest_similarities.append(row[logged].tolist())
@@ -208,9 +205,7 @@ class FedPerl(Algorithm[FedPerlState]):
 
     def peer_models(self, peers: Sequence[str], federation: Federation) -> dict[str, State]:
         """Return the models that a site is sent: one anonymous model, or each peer's own."""
-        models = [federation.models[peer] for peer in peers]
-        if models and self.settings.anonymise:
-            models = [anonymise(models)]
+        models = self.peer_rule.models_sent([federation.models[peer] for peer in peers])
         return {f"peer{number}": model for number, model in enumerate(models)}
 
     def _tasks(
@@ -267,14 +262,3 @@ def _closest(similarities: Tensor, site: int, count: int) -> list[int]:
     lowest = largest_values[-1]
     candidates = (similarities >= lowest).nonzero().flatten().tolist()
     return top_peers(similarities, site, count, candidates)
-
-
-def _lone_peers(settings: FedPerlSettings) -> str:
-    """Return the setting that lets a peer be a single site's model; empty if none does."""
-    if not settings.committee:
-        return ""
-    if not settings.anonymise:
-        return "anonymise = false"
-    if settings.allow_single_peer:
-        return "allow_single_peer = true"
-    return ""

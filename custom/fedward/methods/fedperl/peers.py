@@ -1,17 +1,11 @@
-"""FedPerl's choice of peers, and the model that is sent in their place.
+"""FedPerl's choice of peers (Bdair et al., MELBA 2022, Alg. 1)."""
 
-Bdair et al., MELBA 2022, Alg. 1, eq. (6).
-"""
-
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection
 
 import torch
 from torch import Tensor
 
 from fedward.errors import ConfigError
-from fedward.methods.averages import weighted_average
-from fedward.methods.model_checks import require_keys
-from fedward.model_state import State
 
 
 def top_peers(similarity: Tensor, site: int, committee: int, seen: Collection[int]) -> list[int]:
@@ -86,60 +80,6 @@ def random_peers(
         len(candidates), generator=generator, device=generator.device
     ).tolist()
     return [candidates[position] for position in order[:committee]]
-
-
-class _MeanOfModels(Mapping[str, Tensor]):
-    """The mean of models, each tensor of which is computed when it is read.
-
-    The means of all sites, if computed in advance, would fill the server's memory.
-    """
-
-    def __init__(self, states: Sequence[State]) -> None:
-        self._states = states
-
-    def __getitem__(self, name: str) -> Tensor:
-        # Models of this one tensor, because weighted_average takes models.
-        parts = [{name: state[name]} for state in self._states]
-        return weighted_average(parts, [1.0] * len(parts))[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._states[0])
-
-    def __len__(self) -> int:
-        return len(self._states[0])
-
-
-def anonymise(states: Sequence[State]) -> State:
-    """Average the peers' models into one, so that no site receives another site's model.
-
-    ``φ_a = (1/|Ω|) Σ_{t in Ω} φ_t``.
-
-    Source: Bdair et al., MELBA 2022, eq. (6), Alg. 1.
-
-    Args:
-        states: one or more state_dicts with equal keys, shapes and dtypes. They may be lazy, read
-            tensor by tensor.
-
-    Returns:
-        A state_dict that reads and averages a tensor whenever it is asked for. Parameters and
-        BatchNorm statistics are averaged, integer tensors are those of the first state.
-
-    Raises ConfigError: no state, or states with different keys; when a tensor is read, different
-    shapes or dtypes.
-
-    Edge cases: For one peer the result is an exact copy of its model, which is not anonymous. No
-    peer is an error; where no peer is left, the workflow sends no model. The order of the peers
-    may change the last bit of the mean, and decides the integer tensors.
-    """
-    if not states:
-        raise ConfigError(
-            "fedperl.anonymise",
-            "Send no model instead.",
-            expected="one or more states",
-            found="0 states",
-        )
-    require_keys("fedperl.anonymise", states)
-    return _MeanOfModels(states)
 
 
 def _candidates(site: int, committee: int, seen: Collection[int]) -> list[int]:

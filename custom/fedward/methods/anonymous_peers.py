@@ -1,0 +1,109 @@
+"""Whether the models of peers are averaged before a site is sent them, and when one may go alone.
+
+Peers are the other sites that FedPerl, or FedMatch as its helpers, chooses for a site.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from fedward.errors import ConfigError
+from fedward.methods.averages import weighted_average
+from fedward.methods.model_checks import require_keys
+from fedward.model_state import State
+
+
+@dataclass(frozen=True)
+class PeerRule:
+    """What a site may be sent of the models of its peers."""
+
+    most: int
+    """Largest number of peers of a site, >= 0."""
+    anonymise: bool
+    """Whether the mean of the peers' models is sent in place of them."""
+    allow_single_peer: bool = False
+    """Whether the mean may be of one model, and so be that model."""
+
+    @property
+    def most_models(self) -> int:
+        """Largest number of models that a site is sent."""
+        return min(1, self.most) if self.anonymise else self.most
+
+    @property
+    def lone_peers(self) -> str:
+        """The setting that lets a site receive a single site's model; empty if none does."""
+        if not self.most:
+            return ""
+        if not self.anonymise:
+            return "anonymise = false"
+        if self.allow_single_peer:
+            return "allow_single_peer = true"
+        return ""
+
+    def allowed(self, peers: Sequence[str]) -> list[str]:
+        """Return the peers of a site, or none where one alone would not be anonymous."""
+        is_lone_peer = self.anonymise and len(peers) == 1
+        if is_lone_peer and not self.allow_single_peer:
+            return []
+        return list(peers)
+
+    def models_sent(self, models: Sequence[State]) -> list[State]:
+        """Return what a site is sent of its peers' models: their mean, or each of them."""
+        if models and self.anonymise:
+            return [anonymise(models)]
+        return list(models)
+
+
+class _MeanOfModels(Mapping[str, Tensor]):
+    """The mean of models, each tensor of which is computed when it is read.
+
+    The means of all sites, if computed in advance, would fill the server's memory.
+    """
+
+    def __init__(self, states: Sequence[State]) -> None:
+        self._states = states
+
+    def __getitem__(self, name: str) -> Tensor:
+        # Models of this one tensor, because weighted_average takes models.
+        parts = [{name: state[name]} for state in self._states]
+        return weighted_average(parts, [1.0] * len(parts))[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._states[0])
+
+    def __len__(self) -> int:
+        return len(self._states[0])
+
+
+def anonymise(states: Sequence[State]) -> State:
+    """Average the peers' models into one, so that no site receives another site's model.
+
+    ``φ_a = (1/|Ω|) Σ_{t in Ω} φ_t``.
+
+    Source: Bdair et al., MELBA 2022, eq. (6), Alg. 1.
+
+    Args:
+        states: one or more state_dicts with equal keys, shapes and dtypes. They may be lazy, read
+            tensor by tensor.
+
+    Returns:
+        A state_dict that reads and averages a tensor whenever it is asked for. Parameters and
+        BatchNorm statistics are averaged, integer tensors are those of the first state.
+
+    Raises ConfigError: no state, or states with different keys; when a tensor is read, different
+    shapes or dtypes.
+
+    Edge cases: For one peer the result is an exact copy of its model, which is not anonymous. No
+    peer is an error; where no peer is left, the workflow sends no model. The order of the peers
+    may change the last bit of the mean, and decides the integer tensors.
+    """
+    if not states:
+        raise ConfigError(
+            "anonymise",
+            "Send no model instead.",
+            expected="one or more states",
+            found="0 states",
+        )
+    require_keys("anonymise", states)
+    return _MeanOfModels(states)
