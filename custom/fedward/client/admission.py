@@ -1,4 +1,7 @@
-"""What a site checks before it works on a request: its policy, and the approval of the job."""
+"""Whether a site's policy and approvals let it work on a request, and on how much of its data.
+
+The request is of the site's job, version and run: :mod:`fedward.client.request_check` has said so.
+"""
 
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence

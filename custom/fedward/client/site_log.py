@@ -23,19 +23,26 @@ nothing but what the server was sent, and hashes of that: it may be given away. 
 - ``ledger``, ``questions``: last hashes of the site's privacy ledger and of its ledger of
   questions, where it has them.
 
-A site answers each exchange for one request only (:class:`Turns`). What the server asks beyond
-that is refused before any data are read.
+:mod:`fedward.client.request_check` says which requests are answered at all.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 
+from fedward.client.request_check import (
+    Turns,
+    named_run,
+    refused,
+    require_few_runs,
+    require_one_run,
+    require_this_job,
+    require_this_version,
+)
 from fedward.config import Experiment
 from fedward.digests import arrays_digest, canonical, digest
-from fedward.errors import WireError
 from fedward.methods.algorithm import Algorithm, Weight
 from fedward.methods.survey import Survey
 from fedward.protocol import wire
@@ -55,16 +62,8 @@ FOLDER = "answers"
 _MOST_ERRORS = 1000
 """Lines of one run without an answer at most, so that wrong requests do not fill a site's disk."""
 
-_MOST_RUNS = 3
-"""Runs that one job may name at a site, in one process. The log of each is a file."""
-
-_Exchange: TypeAlias = tuple[Any, Any]
-"""Round and part."""
-
 _ANSWERED = '"event":"answered"'
-_WORK = ("task", "labels", "peers")
 _COUNTS = ("labelled", "unlabelled", "steps")
-_SAME = "Server and sites must run the same job and the same version of fedward."
 
 
 class SiteLog:
@@ -114,39 +113,19 @@ class SiteLog:
         """
         self._run = None
         self._admitted = False
-        fields = readable(message.meta)
-        run = fields.get("run")
-        if run is None:  # there is no log that a line could go to
-            read_request(message.meta)
-            raise _refused("request", "the id of a run", "nothing")
-        if self._job and run not in self._logs and len(self._logs) == _MOST_RUNS:
-            raise _refused(
-                "run of this job",
-                f"one of {_MOST_RUNS} that it has named",
-                run,
-                "Send a job for each run.",
-            )
+        run = named_run(message)
+        if self._job:
+            require_few_runs(run, self._logs)
         answered = self._answered(run)
         self._run = run
+        fields = readable(message.meta)
         self._asked = _recorded(fields, message.arrays)
-        server_version = fields.get("versions", {}).get("fedward", "none")
-        own_version = versions()["fedward"]
-        if server_version != own_version:
-            raise _refused(
-                "version of fedward", f"{own_version}, as here", f"{server_version} at the server"
-            )
+        require_this_version(fields)
         request = read_request(message.meta)
         withheld = self._algorithm.requirements.tensors.withheld(request.task)
         self._shapes = wire.shapes(message, withheld)
-        own_digest = self._experiment.digest
-        if request.experiment != own_digest:
-            raise _refused(
-                "settings of the job",
-                f"SHA-256 {own_digest}, as in this site's job",
-                f"{request.experiment} at the server",
-            )
-        self._check_exchange(request)
-        self._check_job(run, answered)
+        require_this_job(request, self._experiment, self._algorithm)
+        require_one_run(run, self._other_run(run, answered))
         Turns(answered).check(self._asked)
         self._admitted = True
         return request
@@ -163,7 +142,7 @@ class SiteLog:
             if (row["round"], row["part"], row["task"]) == exchange and row["gave"]:
                 counts = (row[name] for name in _COUNTS)
                 return weight(row["task"], *counts)
-        raise _refused(
+        raise refused(
             f"round {request.round}, part {request.part}",
             f"a sum with an update of this site for {request.trained}",
             "none",
@@ -240,44 +219,21 @@ class SiteLog:
     def _path(self, run: str) -> Path:
         return self._folder / f"{run}.jsonl"
 
-    def _check_exchange(self, request: Request) -> None:
-        """Raise WireError for an exchange that the job does not have.
+    def _other_run(self, run: str, answered: Sequence[Mapping[str, Any]]) -> str | None:
+        """Return another run that the job has worked on; None if there is none.
 
-        After its rounds the last model is evaluated, and an average after each round.
-        """
-        settings = self._algorithm.settings
-        rounds = settings.rounds
-        parts = self._algorithm.requirements.server.exchanges
-        if request.task == "idle":
-            rounds += 1
-            if settings.average_decay > 0:
-                parts += 1
-        limits = {"round": (1, rounds), "part": (0, parts - 1)}
-        for name, (first, last) in limits.items():
-            number = getattr(request, name)
-            if not first <= number <= last:
-                raise _refused(
-                    f"{name} of a request",
-                    f"one from {first} to {last}, as in the job",
-                    f"{number}",
-                )
-
-    def _check_job(self, run: str, answered: Sequence[Mapping[str, Any]]) -> None:
-        """Raise WireError where the job has worked on another run.
-
-        In a new run the rounds would begin again.
+        A job that has worked on this run is taken to have no other.
         """
         if not self._job or any(row["job"] == self._job for row in answered):
-            return
+            return None
         this_job = f'"job":{canonical(self._job)}'
         for path in self._folder.glob("*.jsonl"):
             if path.stem == run:
                 continue
             with path.open(encoding="utf-8") as file:
                 if any(_ANSWERED in line and this_job in line for line in file):
-                    raise _refused(
-                        "run of this job", path.stem, run, "Send a job of its own for each run."
-                    )
+                    return path.stem
+        return None
 
 
 def _errors_in(path: Path) -> int:
@@ -289,78 +245,6 @@ def _errors_in(path: Path) -> int:
         if row and row.get("event") != "answered":
             errors += 1
     return errors
-
-
-class Turns:
-    """Whether a site may answer an exchange, after those that it has answered in a run.
-
-    Each exchange is answered for one request only, and rounds go forward.
-
-    A resumed run asks for its last exchange again, or goes back one round where its newest state is
-    damaged. It has the same model then, and the same work for the site, and is answered again.
-    Where other sites have answered in the meantime, the model of what follows differs: the site
-    sits that exchange out.
-
-    Args:
-        answered: lines of the answers that the site has given in the run.
-    """
-
-    def __init__(self, answered: Iterable[Mapping[str, Any]] = ()) -> None:
-        self._newest_round = 0
-        self._gave: set[_Exchange] = set()
-        """Exchanges in which the site gave an update."""
-        self._models: dict[_Exchange, Any] = {}
-        """Exchange -> SHA-256 of the model that it was answered for."""
-        self._work: dict[_Exchange, Mapping[str, Any]] = {}
-        """Exchange -> the line of the first answer that did more than evaluate."""
-        for row in answered:
-            self.add(row)
-
-    def add(self, row: Mapping[str, Any]) -> None:
-        """Note the line of an answer, which :meth:`check` has admitted."""
-        self._newest_round = max(self._newest_round, row["round"])
-        if row["task"] == DECRYPT:
-            return
-        exchange = (row["round"], row["part"])
-        self._models.setdefault(exchange, row["model"])
-        if row["task"] != "idle":
-            self._work.setdefault(exchange, row)
-        if row["gave"]:
-            self._gave.add(exchange)
-
-    def check(self, asked: Mapping[str, Any]) -> None:
-        """Raise WireError unless the exchange of a request may be answered.
-
-        Args:
-            asked: what a line says of the request.
-        """
-        where = f"round {asked['round']}, part {asked['part']}"
-        newest = self._newest_round
-        if asked["round"] < newest - 1:
-            expected = f"round {newest - 1} or later: round {newest} is answered"
-            raise _refused(where, expected, "an earlier one")
-        exchange = (asked["round"], asked["part"])
-        if asked["task"] == DECRYPT:
-            if exchange not in self._gave:
-                found = "a round in which it gave none"
-                raise _refused(where, "a sum with an update of this site", found)
-            return
-        model = self._models.get(exchange, asked["model"])
-        if model != asked["model"]:
-            raise _refused(
-                where,
-                f"the model of the request that this site has answered, SHA-256 {model}",
-                f"another, {asked['model']}",
-            )
-        work = self._work.get(exchange)
-        if work is None or asked["task"] == "idle":
-            return
-        if any(work[name] != asked[name] for name in _WORK):
-            raise _refused(
-                where,
-                f"the work of the request that this site has answered, {work['task']}",
-                f"{asked['task']} with other peers or labels",
-            )
 
 
 def _recorded(fields: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> dict[str, Any]:
@@ -378,7 +262,3 @@ def _recorded(fields: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> di
     row["peers"] = wire.peers_digest(arrays)
     row["versions"] = {"server": server_versions, "site": versions()}
     return row
-
-
-def _refused(where: str, expected: str, found: str, remedy: str = _SAME) -> WireError:
-    return WireError(where, remedy, expected=expected, found=found)

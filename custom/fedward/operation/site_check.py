@@ -9,7 +9,7 @@ from operator import itemgetter
 from pathlib import Path
 from typing import Any, get_args
 
-from fedward.client.site_log import Turns
+from fedward.client.request_check import Turns
 from fedward.digests import digest
 from fedward.errors import RunError, WireError
 from fedward.methods.algorithm import Algorithm, evaluation_turn
