@@ -169,8 +169,8 @@ def refused(monkeypatch) -> list[Pool]:
         pools.append(pool)
         return dict.fromkeys(sorted(pool.ids)[:16], 0.5)
 
-    monkeypatch.setattr("fedward.client.queries.out_of_distribution", refuse)
-    monkeypatch.setattr("fedward.client.queries.LEAST_LABELLED", 5)
+    monkeypatch.setattr("fedward.client.askable.out_of_distribution", refuse)
+    monkeypatch.setattr("fedward.client.askable.LEAST_LABELLED", 5)
     return pools
 
 

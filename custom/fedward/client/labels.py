@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 from fedward.annotation import Queue, queue_of
 from fedward.annotation.records import REFUSED
+from fedward.client.askable import never_asked
 from fedward.client.memory import site_records
 from fedward.errors import WorkError, listed
 from fedward.label_kinds import kind_of_labels
@@ -326,8 +327,8 @@ class SiteLabels:
         return len(self.annotators.labels_at_start) + len(record.asked)
 
     def _askable(self, record: _Record) -> list[str]:
-        taken = {*self.annotators.labels_at_start, *record.asked}
-        return [name for name in self.annotators.pool if name not in taken]
+        annotators = self.annotators
+        return never_asked(annotators.pool, annotators.labels_at_start, record.asked)
 
     def renew(
         self,

@@ -7,11 +7,11 @@ from functools import partial
 from typing import Any
 
 from fedward.client.admission import Admission
+from fedward.client.askable import unfamiliar_images
 from fedward.client.labels import SiteLabels, annotators_of, labels_in
 from fedward.client.site_data import DataSource
 from fedward.labels import Label
 from fedward.methods.abilities import LabelPurchases
-from fedward.methods.fedal.out_of_distribution import LEAST_LABELLED, out_of_distribution
 from fedward.methods.fedal.out_of_distribution import USES as FILTER_USES
 from fedward.methods.samplers import Pool, Uses, sampler_of
 from fedward.methods.workflow import QUERY
@@ -93,7 +93,7 @@ class Queries:
 
         def choose(ids: Sequence[str], number: int) -> Sequence[str]:
             generator = learner.draws.torch_generator(learner.name, "query", round_)
-            candidates = self._askable(learner, look, request, ids)
+            candidates = self._familiar(learner, look, request, ids)
             return sampler.choose(look(sampler.uses, candidates), number, generator)
 
         renewed = labels.renew(round_, part, wanted, sampler.name, choose, aborted)
@@ -111,19 +111,15 @@ class Queries:
         grant = self.admission.grant_questions
         return SiteLabels(self.source.site, annotators, folder, run, wait, grant)
 
-    def _askable(
+    def _familiar(
         self, learner: Learner, look: _Look, request: TaskRequest, ids: Sequence[str]
     ) -> Sequence[str]:
-        """Return the ids of images that people may be asked about.
+        """Return the ids without the images that look like no labelled one.
 
-        If the method filters images that look like no labelled one, these are logged and listed in
-        a file.
+        Those are logged and listed in a file.
         """
-        if not self.method.filters_unfamiliar_images:
-            return ids
-        if len(learner.images.data.labelled) < LEAST_LABELLED:
-            return ids
-        unfamiliar = out_of_distribution(look(FILTER_USES, ids))
+        labelled_images = len(learner.images.data.labelled)
+        unfamiliar = unfamiliar_images(self.method, labelled_images, lambda: look(FILTER_USES, ids))
         if unfamiliar:
             folder = self.source.folder / "memory" / request.run / "out_of_distribution"
             make_folder(folder, PRIVATE)
