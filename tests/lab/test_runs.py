@@ -67,10 +67,10 @@ def test_a_site_that_did_not_train_is_named(whole: Path, tmp_path: Path) -> None
 def test_a_site_may_decline_where_a_study_says_so(whole: Path, tmp_path: Path) -> None:
     broken = copied(whole, tmp_path / "run")
     row = json.loads((broken / "rounds.jsonl").read_text().splitlines()[0])
-    declined = {"site-2": "took no step as train: 0 labelled, 20 unlabelled images"}
+    declined = {"site-2": "took no training step: 0 labelled, 20 unlabelled images"}
     (broken / "rounds.jsonl").write_text(json.dumps({**row, "failed": declined}) + "\n")
     require_all(Run.load(broken), SITES, may_decline=True)
-    with pytest.raises(RunError, match="site-2: took no step"):
+    with pytest.raises(RunError, match="site-2: took no training step"):
         require_all(Run.load(broken), SITES)
 
 

@@ -154,11 +154,23 @@ def test_a_thousand_failures_take_ten_lines_and_one():
 
 
 def test_a_site_with_nothing_to_do_takes_one_line():
-    reason = "took no step as supervised: 0 labelled, 240 unlabelled images"
+    reason = "took no training step: 0 labelled, 240 unlabelled images"
     lines = printed(
         lambda console: console.round(replace(ROW, failed={"site-2": reason, "site-4": reason}), {})
     )
     assert [line.strip() for line in lines[1:]] == [f"site-2: {reason}", f"site-4: {reason}"]
+
+
+def test_many_sites_with_nothing_to_do_share_lines():
+    reason = "took no training step: 0 labelled, 240 unlabelled images"
+    failed = {f"site-{number}": reason for number in (1, 10, 2, 3)}
+    lines = printed(
+        lambda console: console.round(replace(ROW, failed=failed | {"site-4": "gone"}), {})
+    )
+    assert [line.strip() for line in lines[1:]] == [
+        "nothing to train on yet at 4 sites: site-1, site-2, site-3, site-10",
+        "site-4: gone",
+    ]
 
 
 def test_later_exchanges_of_a_round_are_told_apart():

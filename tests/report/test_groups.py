@@ -229,7 +229,7 @@ def test_groups_alone_make_a_page(make_run):
     assert [line[1] for line in page.tables["table-groups"][1:]] == ["never trained"] * 4
 
 
-IDLE = "took no step as supervised: 0 labelled, 144 unlabelled images"
+IDLE = "took no training step: 0 labelled, 144 unlabelled images"
 
 
 @pytest.mark.parametrize(
@@ -253,7 +253,10 @@ def test_a_site_with_nothing_to_do_is_no_failure(make_run, failed, sentence, fai
     (folder / "rounds.jsonl").write_text(json.dumps(row | {"failed": failed}) + "\n")
     _, page = report(folder)
     who = ", ".join(site for site, reason in failed.items() if reason == IDLE)
-    assert f"{sentence} brought no training, for want of images to train on ({who})." in page.text
+    assert (
+        f"{sentence} brought no training, because the site had no image to learn from: none with "
+        f"a label, or with a pseudo-label that is sure enough ({who})."
+    ) in page.text
     assert page.tables["table-sites"][-1][6] == failures
     assert page.tables["table-failures"][1:] == [
         ["1", site, reason] for site, reason in failed.items()

@@ -352,7 +352,7 @@ def test_late_answers_become_labels_a_round_later(tmp_path, hospitals, monkeypat
     assert [row.minutes for row in run.queries if row.site == "site-1"] == [6.0, 12.0, 18.0, 18.0]
     assert {row.minutes for row in run.queries if row.site != "site-1"} == {None}
     assert bought == {"site-1": [12, 24, 36, 36], "site-2": [0, 12, 24, 36], "site-3": [0, 0, 0, 0]}
-    assert "took no step" in run.rounds[0].failed["site-2"], "nothing to learn from yet"
+    assert "took no training step" in run.rounds[0].failed["site-2"], "nothing to learn from yet"
     assert all("site-2" in row.replied for row in run.rounds[1:])
 
 

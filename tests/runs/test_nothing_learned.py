@@ -74,7 +74,7 @@ def test_fedperl_as_it_ships_fails_without_labels(tmp_path):
         options={"rounds": 2, "threshold": 0.6, "participants": None},
     )
     with pytest.raises(
-        RunError, match="no site has labels; last: site-1: took no step as train: 0 labelled"
+        RunError, match="no site has labels; last: site-1: took no training step: 0 labelled"
     ):
         run_local(experiment, tmp_path / "run", sites=SITES)
     for row in rows(tmp_path / "run", "rounds"):
@@ -130,7 +130,7 @@ def test_a_site_without_a_step_is_outside_mean_and_peers(tmp_path, method):
     assert not differ
     for row in rows(tmp_path / "with", "rounds"):
         assert row["replied"] == ["site-1", "site-9"]
-        assert row["failed"]["site-2"].startswith("took no step as train: 0 labelled")
+        assert row["failed"]["site-2"].startswith("took no training step: 0 labelled")
     for row in rows(tmp_path / "with", "peers"):
         assert row["sites"] == ["site-1", "site-9"]
         assert not any("site-2" in peers for peers in row["chosen"].values())

@@ -473,7 +473,7 @@ def test_a_site_without_labels_takes_no_supervised_step(tmp_path):
     for row in rows(folder, "rounds"):
         assert row["replied"] == []
         assert row["failed"] == {
-            site: f"took no step as train: 0 labelled, {held[site]} unlabelled images"
+            site: f"took no training step: 0 labelled, {held[site]} unlabelled images"
             for site in row["asked"]
         }
     assert_equal(dict(build("small_cnn", 8, 3, seed=3).state_dict()), weights(folder))
@@ -551,7 +551,7 @@ def test_a_site_without_a_step_keeps_the_model_it_was_sent(tmp_path, monkeypatch
     for row in rows(folder, "rounds"):
         assert row["asked"] == SITES
         assert row["replied"] == ["site-1", "site-9"]
-        reason = "took no step as train: 0 labelled, 7 unlabelled images"
+        reason = "took no training step: 0 labelled, 7 unlabelled images"
         assert row["failed"] == {"site-2": reason}
     assert not (folder / "models" / "site-2").exists()
     sent = {(row["round"], row["site"]): row["up"] for row in rows(folder, "bytes")}
@@ -595,7 +595,7 @@ def test_too_few_replies_with_steps_are_not_averaged(tmp_path, monkeypatch, mini
 
 
 def test_answers_without_a_step_do_not_keep_a_run_alive(tmp_path):
-    with pytest.raises(RunError, match=r"3 exchanges in a row.*took no step"):
+    with pytest.raises(RunError, match=r"3 exchanges in a row.*took no training step"):
         run_tampered(tmp_path, lambda site, a: [idle(a)], options={"rounds": 9})
 
 

@@ -13,17 +13,19 @@ from fedward.runs.sentences import MOST_SITES, more_sites, nobody_asked, nothing
 from fedward.storage.info import Summary
 from fedward.storage.rows import RoundRow
 from fedward.terminal import Printer, printable
-from fedward.text import count
+from fedward.text import count, natural
 
 WIDTH = 80
 FILES = ("run.json", "metrics.jsonl", "surveys.jsonl", "best.safetensors", "model.safetensors")
 """Files of a run folder that the closing block names where they exist."""
 _LEGEND = (
-    "replied: of the sites asked. val: {metric} on validation {unit}s of the model that a round "
-    "starts from, mean of sites [lowest, highest]. kept: share of pseudo-labels that are used. "
-    "MB: of all sites."
+    "replied: sites that trained, of those asked. val: {metric} on validation {unit}s of the model "
+    "that a round starts from, mean of sites [lowest, highest]. kept: share of pseudo-labels that "
+    "are used. MB: of all sites."
 )
 _ROW = "{round:>6} {seconds:>8} {replied:>8}  {val:<20} {kept:>5} {down:>9} {up:>9}"
+_MOST_IDLE = 3
+"""Sites with nothing to train on that have a line each; more of them share one."""
 _INDENT = " " * 7
 """Below the column of rounds."""
 
@@ -141,10 +143,20 @@ class Console(Listener):
 
     def _reasons(self, failed: Mapping[str, str]) -> None:
         """Print why sites failed, in at most three lines each, or one for a site without images."""
-        for site, reason in list(failed.items())[:MOST_SITES]:
+        reasons = {site: failed[site] for site in sorted(failed, key=natural)}
+        idle = [site for site, reason in reasons.items() if took_no_step(reason)]
+        if len(idle) > _MOST_IDLE:
+            self._wrapped(
+                f"nothing to train on yet at {len(idle)} sites: {', '.join(idle)}",
+                indent=_INDENT,
+                most=2,
+            )
+            for site in idle:
+                del reasons[site]
+        for site, reason in list(reasons.items())[:MOST_SITES]:
             most = 1 if took_no_step(reason) else 3
             self._wrapped(f"{site}: {reason}", indent=_INDENT, most=most)
-        self._wrapped(more_sites(len(failed)), indent=_INDENT)
+        self._wrapped(more_sites(len(reasons)), indent=_INDENT)
 
     def _wrapped(self, text: str, indent: str = "", most: int | None = None) -> None:
         """Print a text in at most ``most`` lines; nothing if it is empty."""

@@ -275,8 +275,13 @@ def _missing_replies(run: Run) -> str | None:
         sentences = [f"{answers} failed or came too late, in {affected}."]
     if idle_sites:
         answers = count(len(idle_sites), "answer")
+        different = list(dict.fromkeys(idle_sites))
+        where = ", ".join(different)
+        if len(different) > _MOST_NAMED:
+            where = f"{len(different)} sites"
         sentences.append(
-            f"{answers} brought no training, for want of images to train on ({named(idle_sites)})."
+            f"{answers} brought no training, because the site had no image to learn from: none "
+            f"with a label, or with a pseudo-label that is sure enough ({where})."
         )
     return " ".join(sentences)
 

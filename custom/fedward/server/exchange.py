@@ -22,7 +22,7 @@ from fedward.storage.spill import Spill
 if TYPE_CHECKING:
     from fedward.console.listener import Listener
 
-_NO_STEP = "took no step as {}: {} labelled, {} unlabelled images"
+_NO_STEP = "took no training step: {} labelled, {} unlabelled images"
 
 
 @dataclass
@@ -176,7 +176,7 @@ class Communicator:
         if checked.steps:
             state = self._trained(exchange, site, answer, result)
         elif task not in wire.UNTRAINED:
-            result.failed[site] = _NO_STEP.format(task, checked.labelled, checked.unlabelled)
+            result.failed[site] = _NO_STEP.format(checked.labelled, checked.unlabelled)
         result.updates[site] = ClientUpdate(
             site,
             state,
