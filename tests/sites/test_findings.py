@@ -381,7 +381,7 @@ def test_the_list_of_chestxray14_is_read_as_it_is(tmp_path):
 
 @pytest.mark.parametrize(
     ("oracle", "labelled_sites", "job"),
-    [(False, 2, "fedperl"), (False, 1, "fedperl"), (True, 2, "fedal")],
+    [(False, 2, "fedavg"), (False, 1, "fedperl"), (True, 2, "fedal")],
 )
 def test_the_job_named_next_takes_several_labels(tmp_path, oracle, labelled_sites, job):
     write_findings(tmp_path)

@@ -291,7 +291,7 @@ def test_from_a_file_to_a_run_in_two_commands(tmp_path, capsys, monkeypatch):
     assert cli.main(words) == 0
     text = capsys.readouterr().out
     assert max(map(len, text.splitlines())) <= 80
-    assert text.splitlines()[-1] == "Next: fedward run fedperl --site-files sites"
+    assert text.splitlines()[-1] == "Next: fedward run fedavg --site-files sites"
     small = ["rounds=1", "images_per_round=8", "batch=4", "net=small_cnn", "data.image_size=16"]
     changes = [word for change in small for word in ("--set", change)]
     assert cli.main(["run", "fedavg", "--site-files", "sites", *changes, "--out", "run"]) == 0

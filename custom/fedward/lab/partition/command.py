@@ -2,6 +2,7 @@
 
 import argparse
 import math
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -225,4 +226,5 @@ def _fedperl(options: argparse.Namespace) -> int:
     labelled = _FEDPERL_SHARE if options.labelled is None else options.labelled
     for path in write_site_files(layout, options.source, options.out, labelled=labelled):
         print(path)
+    print(f"\nNext: fedward run fedperl --site-files {shlex.quote(f'{options.out}')}")
     return 0

@@ -120,9 +120,10 @@ def _read(source: Path, wanted: Wanted) -> Pool:
     if source.is_dir():
         return read_folder(source, wanted.classes, wanted.rendering)
     if wanted.rendering != PLAIN:
+        given = [f"--{name}" for name in wanted.rendering.plain()]
         raise ConfigError(
-            "--frames, --slices, --window, --fit",
-            "Remove these options.",
+            ", ".join(given),
+            f"Remove {' and '.join(given)}.",
             expected="image files",
             found=f"{source}",
         )

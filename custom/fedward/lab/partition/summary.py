@@ -44,7 +44,7 @@ def summary(pool: Pool, cut: Cut, shares: Sequence[float], out: Path, oracle: bo
     for note in _notes(pool, cut, out):
         lines += wrap(note, _WIDTH)
     lines.append("")
-    job = _job(pool, shares, oracle)
+    job = _job(pool, cut, shares, oracle)
     lines.append(f"Next: fedward run {job} --site-files {shlex.quote(f'{out}')}")
     return "\n".join(lines)
 
@@ -58,10 +58,15 @@ def _line(site: str, cells: Sequence[str], width: int) -> str:
     )
 
 
-def _job(pool: Pool, shares: Sequence[float], oracle: bool) -> str:
+def _job(pool: Pool, cut: Cut, shares: Sequence[float], oracle: bool) -> str:
     """Return the shipped job that suits the sites."""
     if oracle:
         return "fedal"
+    train = np.concatenate([site_rows["train"] for site_rows in cut.values()])
+    sees_all_labels = min(shares) == 1 and bool(known(pool.labels[train]).all())
+    # One site has no peers, and without unlabelled images there is nothing to guess.
+    if len(cut) == 1 or sees_all_labels:
+        return "fedavg"
     # IsoFed has a role for sites without labels, but takes one label an image.
     if all(shares) or not pool.label_kind.exclusive:
         return "fedperl"
