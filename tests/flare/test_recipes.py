@@ -145,7 +145,7 @@ def test_a_script_gives_the_weights_of_the_in_process_engine(tmp_path):
     local = run_local(load_experiment("fedperl", chosen), tmp_path / "local", sites=SITES)
     said, errors = script.communicate()
     assert script.returncode == 0, errors[-2000:]
-    report = tmp_path / said.split()[-1]
+    report = Path(said.split()[-1].removeprefix("file://"))
     results = tmp_path / "simulator_workspace" / "fedperl" / "server" / "simulate_job"
     assert report == results / "fedward" / "report.html"
     assert report.is_file()

@@ -84,7 +84,7 @@ class _Folder(FedJobConfig):  # type: ignore[misc]
 
 
 def main(name: str) -> None:
-    """Run a shipped job as the command line says, and print the path of its report.
+    """Run a shipped job as the command line says, and print the link to its report.
 
     Args:
         name: the job's name, such as ``fedperl``.
@@ -94,7 +94,9 @@ def main(name: str) -> None:
     has_policies = options.poc or options.kit is not None
     experiment = load_experiment(name, options.set, clinical=has_policies)
     recipe = FedwardRecipe(experiment, name, options.tracking)
-    print(execute(recipe, environment(options, experiment)) / "report.html")
+    run = execute(recipe, environment(options, experiment))
+    # FLARE has printed lines of its own below those of the run.
+    print(f"report: {(run / 'report.html').resolve().as_uri()}")
 
 
 def parse_arguments() -> argparse.Namespace:
