@@ -3,6 +3,8 @@ with some of them.
 """
 
 import csv
+import json
+import shutil
 import stat
 from pathlib import Path
 
@@ -84,8 +86,17 @@ def test_a_folder_is_read_with_what_is_below(
     assert "those of images: 1 of the files" in capsys.readouterr().err
 
 
-def test_one_image(finished: Finished, folder: Path, tmp_path: Path) -> None:
-    assert predict(finished.run, folder / "0.png", "--out", tmp_path / "out.csv") == 0
+@pytest.mark.parametrize("synthetic", [True, False])
+def test_a_model_of_synthetic_images_is_called_so(
+    synthetic: bool, finished: Finished, folder: Path, tmp_path: Path, capsys
+) -> None:
+    run = shutil.copytree(finished.run, tmp_path / "run")
+    info = json.loads((run / "run.json").read_text())
+    info["synthetic"] = {"site-1": synthetic, "site-2": False}
+    (run / "run.json").write_text(json.dumps(info))
+    assert predict(run, folder / "0.png", "--out", tmp_path / "out.csv") == 0
+    warning = "the model was trained on synthetic images: its answers say nothing about patients"
+    assert (warning in capsys.readouterr().err) is synthetic
     assert [row["image"] for row in rows(tmp_path / "out.csv")] == ["0.png"]
 
 

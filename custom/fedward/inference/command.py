@@ -145,7 +145,12 @@ def _model(options: argparse.Namespace) -> "TrainedModel":
     from fedward.inference.model import load_model
     from fedward.storage.info import read_info
 
-    summary = read_info(options.run).summary
+    info = read_info(options.run)
+    summary = info.summary
+    if any(info.synthetic.values()):
+        complain(
+            "the model was trained on synthetic images: its answers say nothing about patients"
+        )
     if options.last and summary.best_round not in (None, summary.rounds):
         complain(
             f"this is the model after the last round, {summary.rounds}; report.html describes the "

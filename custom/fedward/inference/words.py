@@ -139,7 +139,6 @@ def _notes(evaluation: Mapping[str, Any]) -> str:
     omitted = evaluation["not_evaluated"]
     if omitted:
         notes += (
-            f" In no number, as there are fewer than {SMALLEST_COUNT} {unit} of them: "
-            f"{listed(omitted)}."
+            f" Left out of all numbers, with fewer than {SMALLEST_COUNT} {unit}: {listed(omitted)}."
         )
     return notes
