@@ -125,6 +125,8 @@ def _learners(run: Run, sites: Sequence[SiteLine]) -> Sequence[SiteLine]:
 
 def _trained_with(run: Run, sites: Sequence[SiteLine]) -> str:
     learners = _learners(run, sites)
+    if run.info.models_stay_at_sites:
+        return f"images of one site alone: each of {len(learners)} sites has a model of its own"
     of_sites = f"images of {len(learners)} sites, which stayed where they were"
     if not run.server_labels:
         return of_sites
