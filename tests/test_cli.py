@@ -114,7 +114,7 @@ def test_results_are_never_overwritten(
     [
         ([], "expected a job"),
         (["nope"], "job nope"),
-        (["fedpearl"], "found no such file or directory (did you mean fedperl?)"),
+        (["fedpearl"], "There is no job fedpearl (did you mean fedperl?). Correct the name."),
         (["fedavg", "--set", "rounds"], "expected KEY=VALUE, found rounds"),
         (["fedavg", "--set", "rounds=0"], "rounds: "),
         (["fedavg", "--set", "rounds=many"], "rounds: "),
@@ -618,8 +618,10 @@ def test_partition_writes_ten_sites_and_a_server(
 ) -> None:
     assert run("partition", skin, "--out", tmp_path / "sites", "--labelled", 0.5) == 0
     names = [*site_names(10), "server"]
-    assert capsys.readouterr().out.split() == [
-        str(tmp_path / "sites" / f"{name}.yaml") for name in names
+    assert capsys.readouterr().out.splitlines() == [
+        *[str(tmp_path / "sites" / f"{name}.yaml") for name in names],
+        "",
+        f"Next: fedward run fedperl --site-files {tmp_path / 'sites'}",
     ]
     content = yaml.safe_load((tmp_path / "sites" / "site-9.yaml").read_text())
     assert content["labelled"] == 0.5

@@ -64,7 +64,7 @@ def test_an_experiment_is_a_job_with_changes():
     assert changed.data.classes == JOBS["fedavg"]().data.classes, "what is not named stays"
     with pytest.raises(ConfigError, match="roundz"):
         fedward.experiment("fedavg", roundz=2)
-    with pytest.raises(ConfigError, match=r"fedavg, .*a method or a JSON file"):
+    with pytest.raises(ConfigError, match=r"no job fedavgg \(did you mean fedavg\?\)"):
         fedward.experiment("fedavgg")
 
 

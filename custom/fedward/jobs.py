@@ -320,11 +320,13 @@ def _base(job: str) -> Experiment:
         raw = json.loads(Path(job).read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         suggestion = did_you_mean(job, [*JOBS, *METHODS.names()])
+        if suggestion and not Path(job).exists():
+            raise ConfigError(f"There is no job {job}{suggestion}", "Correct the name.") from error
         raise ConfigError(
             f"job {job}",
             "Name one of them.",
             expected=f"{', '.join(JOBS)}, one of these with {SUFFIX}, a method or a JSON file",
-            found=f"{reason_of(error)}{suggestion}",
+            found=reason_of(error),
         ) from error
     return Experiment.parse(raw, f"job {job}")
 

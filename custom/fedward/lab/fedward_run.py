@@ -164,13 +164,15 @@ def _name_of_paper_job(job: str) -> str:
     """Return the name of a job with its paper's settings; ConfigError if no paper has the job."""
     if job not in PAPER_JOBS:
         raise ConfigError(
-            f"--paper with {job}", f"Name one of {', '.join(PAPER_JOBS)}, or remove --paper."
+            f"--paper: no paper prints settings of {job}",
+            f"Name one of {', '.join(PAPER_JOBS)}, or remove --paper.",
         )
     return f"{job}{SUFFIX}"
 
 
 def _needs(job: "PaperJob", experiment: Experiment, synthetic: bool) -> str:
     """Return what a paper's run needs, what the paper leaves open, and how long it takes here."""
+    from fedward.console.time_left import duration as in_words
     from fedward.lab.duration import duration_of
 
     duration = duration_of(experiment, job.work)
@@ -187,9 +189,9 @@ def _needs(job: "PaperJob", experiment: Experiment, synthetic: bool) -> str:
         "left open": job.unprinted,
         "machine": f"in the paper: {job.paper.machine}",
         "here": (
-            f"about {duration.hours:.2g} hours without evaluations, one site after the other: a"
-            f" batch of {duration.batch} takes {duration.training_seconds:.2g} s forwards and"
-            f" backwards ({duration.device})"
+            f"about {in_words(3600 * duration.hours)} without evaluations, one site after the "
+            f"other: a batch of {duration.batch} takes {duration.training_seconds:.2g} s forwards "
+            f"and backwards ({duration.device})"
         ),
     }
     lines: list[str] = []
