@@ -153,6 +153,18 @@ def test_a_thousand_failures_take_ten_lines_and_one():
         assert len(lines) < 40
 
 
+def test_the_legend_says_how_often_val_is_measured():
+    for every, words in (
+        (1, "a round starts from, mean"),
+        (3, "starts from, every 3 rounds, mean"),
+    ):
+        experiment = Experiment(method="fedavg", evaluate_every=every)
+        lines = printed(
+            lambda console, experiment=experiment: console.header(Start(experiment, ["a"]))
+        )
+        assert words in " ".join(line.strip() for line in lines)
+
+
 def test_a_site_with_nothing_to_do_takes_one_line():
     reason = "took no training step: 0 labelled, 240 unlabelled images"
     lines = printed(

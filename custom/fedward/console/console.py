@@ -20,8 +20,8 @@ FILES = ("run.json", "metrics.jsonl", "surveys.jsonl", "best.safetensors", "mode
 """Files of a run folder that the closing block names where they exist."""
 _LEGEND = (
     "replied: sites that trained, of those asked. val: {metric} on validation {unit}s of the model "
-    "that a round starts from, mean of sites [lowest, highest]. kept: share of pseudo-labels that "
-    "are used. MB: of all sites."
+    "that a round starts from{often}, mean of sites [lowest, highest]. kept: share of "
+    "pseudo-labels that are used. MB: of all sites."
 )
 _ROW = "{round:>6} {seconds:>8} {replied:>8}  {val:<20} {kept:>5} {down:>9} {up:>9}"
 _MOST_IDLE = 3
@@ -64,7 +64,11 @@ class Console(Listener):
             folder, tensors = start.taken
             self._line(f"weights of {folder}")
             self._wrapped(f"tensors {tensors}")
-        self._wrapped(_LEGEND.format(metric=self._metric, unit=experiment.data.evaluate_by))
+        often = ""
+        if experiment.evaluate_every > 1:
+            often = f", every {experiment.evaluate_every} rounds"
+        legend = _LEGEND.format(metric=self._metric, unit=experiment.data.evaluate_by, often=often)
+        self._wrapped(legend)
         names = _ROW.format(
             round="round",
             seconds="seconds",
