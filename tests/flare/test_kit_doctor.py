@@ -368,7 +368,12 @@ def test_fingerprints_are_those_of_flares_commands(kit):
     rows = kit.check()
     for row, file in (("certificate", "client.crt"), ("root CA", "rootCA.pem")):
         certificate = x509.load_pem_x509_certificate((kit.startup / file).read_bytes())
-        assert rows[row].found.endswith("\n" + cert_fingerprint_sha256(certificate))
+        fingerprint = cert_fingerprint_sha256(certificate)
+        assert rows[row].found.endswith("\n" + fingerprint)
+        # People compare it by telephone: its halves are one below the other.
+        halves = [line.strip() for line in rows[row].lines()[-2:]]
+        assert "".join(halves) == fingerprint
+        assert [half.count(":") for half in halves] == [17, 15]
 
 
 def test_nothing_is_sent_but_handshakes(kit, provisioned, monkeypatch):

@@ -49,10 +49,17 @@ class Row:
 
 
 def _wrapped(text: str) -> list[str]:
-    """Return the lines of a text; a word too long for one, such as a digest, gets its own line."""
+    """Return the lines of a text.
+
+    A word that is too long for one, such as a digest, gets a line of its own, so that it can be
+    copied. One that no line of the terminal holds is broken: a fingerprint into its halves.
+    """
     lines = []
     for line in wrap(text, _TEXT, break_on_hyphens=False, break_long_words=False):
-        lines += wrap(line, _WIDTH, break_on_hyphens=False)
+        if len(line) <= _WIDTH:
+            lines.append(line)
+        else:
+            lines += wrap(line, _TEXT, break_on_hyphens=False)
     return lines
 
 

@@ -30,7 +30,7 @@ def check_data(kit: Kit) -> list[Row]:
                     remedy="Write it, and check it with fedward doctor.",
                 )
             ]
-        return [_data(kit, site_file, f"check it too: fedward doctor {site_file.name}")]
+        return [_data(kit, site_file, f"check it too: fedward doctor {site_file}")]
     server_file = find_site_file(SERVER, [kit.local])
     if server_file is None:
         return []  # Few jobs need images at the server.
