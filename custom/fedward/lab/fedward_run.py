@@ -172,7 +172,7 @@ def _name_of_paper_job(job: str) -> str:
 
 def _needs(job: "PaperJob", experiment: Experiment, synthetic: bool) -> str:
     """Return what a paper's run needs, what the paper leaves open, and how long it takes here."""
-    from fedward.console.time_left import duration as in_words
+    from fedward.console.progress import duration as in_words
     from fedward.lab.duration import duration_of
 
     duration = duration_of(experiment, job.work)
