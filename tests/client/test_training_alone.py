@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -142,29 +141,6 @@ def test_a_tensor_that_is_sent_all_the_same_is_refused(
     (row,) = rows(leaked, "rounds")
     assert row["replied"] == SITES[1:]
     assert "expected none of what does not go up" in row["failed"][SITES[0]]
-
-
-@pytest.mark.parametrize(
-    ("method", "options"),
-    [
-        ("alone", {"learns_from": "all_images"}),
-        ("ssfl", {"pseudo_labels": "soft", "proximal_weight": 0.5}),
-    ],
-)
-def test_hidden_labels_change_no_weight(
-    tmp_path: Path, method: str, options: dict[str, Any]
-) -> None:
-    experiment = tiny(method, options=options)
-    trained = []
-    for hidden in (-1, 5):
-        site = new_client(SITES[0], experiment, tmp_path / str(hidden))
-        images = site.data.unlabelled
-        unlabelled = replace(images, labels=images.labels * 0 + hidden)
-        site.data = replace(site.data, unlabelled=unlabelled)
-        update = site.learner.train(dict(initial_model(experiment)[0]), [], 2, task="train")
-        assert update.means["kept"] > 0
-        trained.append(update[0])
-    assert_equal(*trained)
 
 
 # --- what a run cannot do, and what is said of it

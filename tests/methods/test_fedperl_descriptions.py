@@ -1,25 +1,19 @@
 """What stands for a site's model: moments of tensors or rows, or answers to an image of noise."""
 
-import csv
-import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from PIL import Image
-from safetensors.torch import load_file
 from scipy.spatial import KDTree
 from scipy.stats import truncnorm
 from torch import Tensor
 
 from fedward.errors import ConfigError
 from fedward.jobs import load_experiment
-from fedward.lab.local import run_local
 from fedward.methods import method_of, settings_of
 from fedward.methods.fedperl import (
     FedPerl,
@@ -37,7 +31,6 @@ from fedward.security.policy import refused_by_default
 from fedward.seeds import torch_generator
 from fedward.server.network import NetworkAtServer
 from fedward.starting_model import initial_model
-from fedward.yaml_text import write_yaml
 from tiny import tiny
 
 SITES = [f"site-{number}" for number in range(1, 7)]
@@ -312,50 +305,3 @@ def test_sites_refuse_a_lone_peer_by_default(job: str, lone: bool) -> None:
     refusals = refused_by_default(experiment, method_of(experiment), SITES)
     rules = {finding.rule for finding in refusals}
     assert ("lone_peers" in rules) == lone
-
-
-# --- hidden labels
-
-
-def test_labels_of_unlabelled_images_change_no_weight(tmp_path: Path) -> None:
-    experiment = tiny(
-        "fedperl",
-        data={"classes": ["A", "B"], "image_size": 16, "name": "dots"},
-        synthetic=None,
-        options={"rounds": 2, "warm_up": 0, "participants": None, "similarity": "answers"},
-    )
-    weights = []
-    for order in ("as they are", "permuted"):
-        folder = tmp_path / order
-        for place in range(3):
-            write_site(folder, f"site-{place + 1}", permuted=order == "permuted")
-        run = run_local(experiment, folder / "run", sites=SITES[:3], site_folders=[folder])
-        assert json.loads((run / "rounds.jsonl").read_text().splitlines()[-1])["peer_models"] == 3
-        weights.append(load_file(run / "model.safetensors"))
-    assert all(torch.equal(weights[0][name], weights[1][name]) for name in weights[0])
-
-
-def write_site(folder: Path, site: str, permuted: bool) -> None:
-    """Write a site of 30 images, of which the training images 10 to 19 are unlabelled."""
-    draw = np.random.default_rng(int(site[-1]))
-    images = folder / site
-    images.mkdir(parents=True)
-    labels = ["A", "B"] * 15
-    if permuted:
-        labels[10:20] = draw.permutation(labels[10:20])
-        labels[10:12] = ["B", "A"]
-    with (folder / f"{site}.csv").open("w", newline="") as file:
-        writer = csv.writer(file)
-        writer.writerow(("sample_id", "image", "label", "group", "split"))
-        for index, label in enumerate(labels):
-            pixels = np.random.default_rng([int(site[-1]), index]).integers(0, 256, (16, 16, 3))
-            Image.fromarray(pixels.astype(np.uint8)).save(images / f"{index}.png")
-            split = ("train", "train", "val" if index % 2 else "test")[index // 10]
-            writer.writerow((f"{site}-{index}", f"{index}.png", label, f"{index}", split))
-    content = {
-        "kind": "manifest",
-        "folder": str(images),
-        "manifest": str(folder / f"{site}.csv"),
-        "labelled": [f"{site}-{index}" for index in range(10)],
-    }
-    (folder / f"{site}.yaml").write_text(write_yaml(content))

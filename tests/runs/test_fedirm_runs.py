@@ -1,7 +1,6 @@
 """Whole runs of FedIRM, and attacks on the relation matrix that leaves a site."""
 
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,14 +14,12 @@ from fedward.client.survey import hashable
 from fedward.config import DataSpec, Experiment, SyntheticData
 from fedward.errors import WireError
 from fedward.lab.local import run_local
-from fedward.lab.synthetic import SyntheticSites
 from fedward.methods import method_of
 from fedward.methods.fedirm.relations import ROWS
 from fedward.methods.workflow import ClientTask, Exchange
 from fedward.protocol.wire import Message, decode_update, encode_update, shapes
 from fedward.protocol.wire_checks import check_answer
 from fedward.security.sums import grant, image_set
-from fedward.sites import SiteData
 from interrupted import interrupted
 from run_files import assert_equal, rows, weights
 from starting import initial_model
@@ -76,21 +73,6 @@ def test_a_killed_run_resumes_with_the_same_bits(run: Path, tmp_path: Path) -> N
     resumed = run_local(None, tmp_path / "run", resume=True)
     assert_equal(weights(resumed), weights(run))
     assert rows(resumed, "relations") == rows(run, "relations")
-
-
-def test_hidden_labels_change_no_weight(
-    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    whole = SyntheticSites.data
-
-    def permuted(self: SyntheticSites, site: str, *arguments: Any, **options: Any) -> SiteData:
-        data = whole(self, site, *arguments, **options)
-        labels = np.roll(data.unlabelled.labels, 7)
-        return replace(data, unlabelled=replace(data.unlabelled, labels=labels))
-
-    monkeypatch.setattr(SyntheticSites, "data", permuted)
-    again = run_local(fedirm(), tmp_path / "run", sites=SITES)
-    assert_equal(weights(again), weights(run))
 
 
 # --- what leaves a site

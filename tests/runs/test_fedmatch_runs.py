@@ -1,10 +1,8 @@
 """Whole runs of FedMatch, and what a site's policy says about its helpers."""
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 
@@ -12,8 +10,6 @@ import fedward
 from broken_rules import refused_by_default
 from fedward.config import Experiment
 from fedward.lab.local import run_local
-from fedward.lab.synthetic import SyntheticSites
-from fedward.sites import SiteData
 from interrupted import interrupted
 from run_files import assert_equal, rows, weights
 from tiny import clinical, tiny
@@ -63,21 +59,6 @@ def test_a_killed_run_resumes_with_the_same_bits(run: Path, tmp_path: Path) -> N
     resumed = run_local(None, tmp_path / "run", resume=True)
     assert_equal(weights(resumed), weights(run))
     assert rows(resumed, "peers") == rows(run, "peers")
-
-
-def test_hidden_labels_change_no_weight(
-    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    whole = SyntheticSites.data
-
-    def permuted(self: SyntheticSites, site: str, *arguments: Any, **options: Any) -> SiteData:
-        data = whole(self, site, *arguments, **options)
-        labels = np.roll(data.unlabelled.labels, 7)
-        return replace(data, unlabelled=replace(data.unlabelled, labels=labels))
-
-    monkeypatch.setattr(SyntheticSites, "data", permuted)
-    again = run_local(fedmatch(anonymise=True), tmp_path / "run", sites=SITES)
-    assert_equal(weights(again), weights(run))
 
 
 @pytest.mark.proves(

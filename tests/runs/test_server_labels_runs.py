@@ -125,18 +125,6 @@ def test_permuted_labels_of_sites_change_nothing_that_leaves_them(
         assert ours.meta["labelled"] == theirs.meta["labelled"] == 0
 
 
-def test_permuted_labels_of_the_server_change_the_model(tmp_path: Path) -> None:
-    files = write_server(tmp_path / "files")
-    models = []
-    for name in ("as they are", "permuted"):
-        run = run_local(
-            on_files("fedavg", rounds=1), tmp_path / name, sites=SITES, site_folders=[files]
-        )
-        models.append(weights(run))
-        permute_labels(files / "public.npz", "train")
-    assert any(not torch.equal(models[0][key], models[1][key]) for key in models[0])
-
-
 def test_the_server_trains_on_labelled_training_images_alone(tmp_path: Path) -> None:
     files = write_server(tmp_path / "files", SERVER_FILE.replace("}}", "}, labelled: 0.5}"))
     public = public_images(on_files("ssfl"), tmp_path / "cache", [files])
