@@ -649,6 +649,30 @@ def test_one_site_can_set_weights_a_run_may_not_start_from(tmp_path):
     assert far_from_target(hospital(options={"robust": "median"})) > 1e-2
 
 
+@pytest.mark.proves(
+    "server",
+    "crafted weights in round 1 of a job whose server trains first, on labels of its own",
+    "**not covered** where the run starts from fresh weights, as in any later round; given weights "
+    "are refused as in other jobs",
+)
+def test_a_model_that_the_server_has_trained_cannot_be_compared(tmp_path):
+    experiment = hospital("ssfl", options={"server_labels": True})
+    trained = crafted(experiment)
+    named = digest(fresh(experiment))
+    policies = {
+        "trained": (request(experiment, trained), Policy()),
+        "given": (request(experiment, trained, weights=digest(trained)), Policy()),
+        "other": (request(experiment, trained, weights=named), Policy(starting_weights=(named,))),
+    }
+    errors = {
+        name: str(site(tmp_path / name, experiment, policy).handle(message).meta.get("error"))
+        for name, (message, policy) in policies.items()
+    }
+    assert errors["trained"] == "None"
+    assert f"starting_weights: none, the run starts from {digest(trained)}" in errors["given"]
+    assert "those that the request names, others were sent" in errors["other"]
+
+
 def test_another_processors_rounding_is_no_other_model(tmp_path):
     experiment = hospital()
     for change, is_accepted in ((1e-7, True), (9e-6, True), (1e-4, False), (float("nan"), False)):

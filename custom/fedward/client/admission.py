@@ -245,12 +245,18 @@ class Admission:
     def _check_first_model(
         self, policy: Policy, request: TaskRequest, arrays: Mapping[str, np.ndarray]
     ) -> None:
-        """Raise PolicyError if the first model is neither fresh nor has the weights named."""
+        """Raise PolicyError if the first model is neither fresh nor has the weights named.
+
+        Where the labels are at the server, it has trained the fresh model before it sends it, on
+        images that no site has.
+        """
         if policy.starting_weights == "any" or (request.round, request.part) != (1, 0):
             return
         if request.weights:
             allowed = "those that the request names"
             same = wire.model_digest(arrays) == request.weights
+        elif "labels" in self._algorithm.requirements.server.images:
+            return
         else:
             allowed = "fresh ones of the job's seed"
             same = self._is_fresh(arrays)
