@@ -27,7 +27,7 @@ before this test was.
 """
 EVERYONE = sorted(HOSPITALS)
 RENEWED = {
-    SERVER: {"error log", "own connections", "port"},
+    SERVER: {"allow list", "error log", "own connections", "port"},
     **{name: {"own connections"} for name in EVERYONE},
 }
 """Participant -> what the doctor wants to have renewed in its kit of that commit."""

@@ -33,10 +33,11 @@ from nvflare.security.security import FLAuthorizer
 from nvflare.tool.cert.fingerprint import cert_fingerprint_sha256
 
 from fedward import cli
-from fedward.flare.classes import ALLOWED
+from fedward.flare.classes import ALLOWED, CONTROLLERS, FORMER_CONTROLLERS, METHOD_CONTROLLER
 from fedward.flare.jobs.export import export_job
 from fedward.flare.kits import doctor
 from fedward.flare.kits.doctor import network
+from fedward.flare.kits.doctor.rows import Row
 from fedward.jobs import load_experiment
 from fedward.security.ledger import enter, ledger_file
 from fedward.security.noise_rule import Rule
@@ -669,6 +670,30 @@ SITE_LIST = list(ALLOWED["site"])
 def test_an_allow_list_that_lacks_a_class(kit, listed):
     kit.resources(class_allow_list=listed)
     kit.only_failure("allow list", RULES, "MonaiTrainerExecutor")
+
+
+def test_a_servers_list_from_before_a_method_had_its_controller(provisioned, tmp_path):
+    """It serves all other jobs; without the controller of most methods it does not."""
+    folder = tmp_path / "localhost"
+    shutil.copytree(provisioned / "localhost", folder)
+
+    def row_without(controller: str) -> Row:
+        content = json.loads((folder / RULES).read_text())
+        content["class_allow_list"].remove(controller)
+        (folder / RULES).write_text(json.dumps(content))
+        return {row.name: row for row in doctor.examine(folder)[1]}["allow list"]
+
+    older = row_without(CONTROLLERS["fedirm"])
+    assert older.status == "warning"
+    assert f"{RULES} without {CONTROLLERS['fedirm']}, with none of earlier" in older.found
+    assert "class_allow_list from a newly provisioned kit" in older.remedy
+    content = json.loads((folder / RULES).read_text())
+    content["class_allow_list"] += FORMER_CONTROLLERS
+    (folder / RULES).write_text(json.dumps(content))
+    outdated = row_without(CONTROLLERS["alone"])
+    assert outdated.status == "warning"
+    assert f"with {', '.join(FORMER_CONTROLLERS)} of earlier versions" in outdated.found
+    assert row_without(METHOD_CONTROLLER).status == "failed"
 
 
 def test_a_sites_own_copy_of_the_rules_counts(kit):

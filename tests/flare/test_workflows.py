@@ -9,7 +9,10 @@ from fedward.errors import ConfigError
 from fedward.flare.classes import ALLOWED, CONTROLLERS, METHOD_CONTROLLER
 from fedward.flare.jobs.configurations import controller
 from fedward.flare.workflows import (
+    AloneController,
     FedALController,
+    FedIRMController,
+    FedMatchController,
     FedPerlController,
     IsoFedController,
     MethodController,
@@ -132,6 +135,54 @@ def test_selffed_has_two_phases():
         "phase 2, fine-tuning with labels: round 2 of 3",
         "phase 2, fine-tuning with labels: round 3 of 3",
     ]
+
+
+def test_fedmatch_says_when_sites_have_helpers():
+    federation = FedMatchController(rounds=5, helper_every=2)
+    with_helpers = (
+        "participants train with at most 2 helpers each: the sites whose models answer an image of "
+        "noise most like their own"
+    )
+    assert [federation.round_purpose(round_) for round_ in range(1, 6)] == [
+        "participants train; the next helpers come in round 2",
+        with_helpers,
+        "participants train; the next helpers come in round 4",
+        with_helpers,
+        "participants train, without helpers",
+    ]
+    assert FedMatchController(rounds=4, helper_every=1).round_purpose(4) == with_helpers
+    without = FedMatchController(rounds=4, helper_every=2, helpers=0)
+    assert {without.round_purpose(round_) for round_ in (1, 2)} == {
+        "participants train, without helpers"
+    }
+
+
+def test_fedirm_relates_classes_after_the_warm_up():
+    federation = FedIRMController(rounds=3, warm_up=2)
+    assert federation.round_purpose(2) == "warm-up of sites with labels alone, until round 2"
+    assert federation.round_purpose(3) == (
+        "sites with labels measure how classes relate, and sites without labels match it"
+    )
+
+
+def test_nothing_is_averaged_where_sites_train_alone():
+    purpose = AloneController(rounds=2).round_purpose(1)
+    assert purpose == "each site trains a model of its own; nothing is averaged"
+
+
+def test_rounds_say_that_the_labels_are_at_the_server():
+    then = "; then the server trains on its labelled images"
+    fedperl = FedPerlController(rounds=4, warm_up=2, server_labels=True)
+    assert fedperl.round_purpose(1) == f"warm-up without peers, until round 2{then}"
+    assert fedperl.round_purpose(3) == (
+        f"participants train with at most 2 peers each: the models most like their own{then}"
+    )
+    ssfl = MethodController("ssfl", rounds=2, server_labels=True)
+    assert ssfl.round_purpose(1) == f"sites train without labels{then}"
+    server_alone = MethodController("fedavg", rounds=2, server_labels=True)
+    assert server_alone.round_purpose(1) == (
+        "the server trains on its labelled images; sites have nothing to learn from"
+    )
 
 
 def test_rounds_of_other_methods_are_all_alike():

@@ -27,11 +27,19 @@ CONTROLLERS = {
     "isofed": "fedward.flare.workflows.IsoFedController",
     "fedal": "fedward.flare.workflows.FedALController",
     "selffed": "fedward.flare.workflows.SelfFedController",
+    "fedmatch": "fedward.flare.workflows.FedMatchController",
+    "fedirm": "fedward.flare.workflows.FedIRMController",
+    "alone": "fedward.flare.workflows.AloneController",
     "survey": "fedward.flare.workflows.SurveyController",
 }
 """Controllers of single methods, by the method's name."""
 METHOD_CONTROLLER = "fedward.flare.workflows.MethodController"
 """The controller of all other methods, also those of other packages."""
+FORMER_CONTROLLERS = (
+    "fedward.flare.workflows.AveragingController",
+    "fedward.flare.workflows.OneShotController",
+)
+"""Names that kits of earlier versions admit, and that are no classes any more."""
 
 ALLOWED: dict[Role, tuple[str, ...]] = {
     "site": (EXECUTOR, TO_SERVER),

@@ -1,7 +1,8 @@
 """The controllers that jobs name.
 
 A method whose rounds are not all alike has a controller of its own, which says for each round what
-it is for; ``show_stats`` and ``fedward status`` show that of a running job. All other methods share
+it is for; ``show_stats`` and ``fedward status`` show that of a running job. So has the method whose
+sites train alone, because its rounds end without an average. All other methods share
 :class:`MethodController`. What the server computes in a round is in the method's file below
 ``fedward/methods``, and how it does so over FLARE in :mod:`fedward.flare.controller`.
 """
@@ -10,16 +11,22 @@ from typing import Any
 
 from fedward.flare.controller import ExperimentController
 from fedward.methods.fedal.queries import ActiveLearning, ActiveSettings
+from fedward.methods.fedirm.settings import FedIRMSettings
+from fedward.methods.fedmatch.settings import FedMatchSettings
 from fedward.methods.fedperl.settings import FedPerlSettings
 from fedward.methods.selffed.settings import SelfFedSettings
+from fedward.methods.survey import Survey
 from fedward.methods.workflow import QUERY
+
+SERVER_TRAINS = "the server trains on its labelled images"
+"""What ends a round of a job whose labels are at the server."""
 
 
 class FedPerlController(ExperimentController, method="fedperl"):
     """Selects peers: each participant gets the mean of the models that are most like its own.
 
     With the peers' help it labels the images that have no label. Nobody has peers in the first
-    ``warm_up`` rounds.
+    ``warm_up`` rounds. With ``server_labels`` the server trains after each average.
 
     Args: those of :class:`~fedward.methods.fedperl.settings.FedPerlSettings`.
     """
@@ -27,6 +34,11 @@ class FedPerlController(ExperimentController, method="fedperl"):
     settings: FedPerlSettings
 
     def round_purpose(self, round_: int) -> str:
+        """Return whether the participants of a round have peers, and whether the server trains."""
+        purpose = self._purpose_at_sites(round_)
+        return f"{purpose}; then {SERVER_TRAINS}" if self.settings.server_labels else purpose
+
+    def _purpose_at_sites(self, round_: int) -> str:
         """Return whether the participants of a round have peers."""
         if not self.settings.committee:
             return "participants train, without peers"
@@ -99,6 +111,59 @@ class SelfFedController(ExperimentController, method="selffed"):
         return f"phase 2, fine-tuning with labels: round {round_ - before} of {rounds}"
 
 
+class FedMatchController(ExperimentController, method="fedmatch"):
+    """Sends helpers: each participant gets ψ of the sites whose models answer most like its own.
+
+    It does so in every ``helper_every``-th round. All rounds train and average.
+
+    Args: those of :class:`~fedward.methods.fedmatch.settings.FedMatchSettings`.
+    """
+
+    settings: FedMatchSettings
+
+    def round_purpose(self, round_: int) -> str:
+        """Return whether the participants of a round have helpers, or when they will."""
+        settings = self.settings
+        rounds_since_helpers = round_ % settings.helper_every
+        if settings.helpers and not rounds_since_helpers:
+            return (
+                f"participants train with at most {settings.helpers} helpers each: the sites whose "
+                "models answer an image of noise most like their own"
+            )
+        next_helpers = round_ - rounds_since_helpers + settings.helper_every
+        if not settings.helpers or next_helpers > settings.rounds:
+            return "participants train, without helpers"
+        return f"participants train; the next helpers come in round {next_helpers}"
+
+
+class FedIRMController(ExperimentController, method="fedirm"):
+    """Has all sites train together, and hands on how classes relate at sites with labels.
+
+    In the first ``warm_up`` rounds only sites with labels train.
+
+    Args: those of :class:`~fedward.methods.fedirm.settings.FedIRMSettings`.
+    """
+
+    settings: FedIRMSettings
+
+    def round_purpose(self, round_: int) -> str:
+        """Return which sites train in a round, and what they do about the relations of classes."""
+        if round_ <= self.settings.warm_up:
+            return f"warm-up of sites with labels alone, until round {self.settings.warm_up}"
+        return "sites with labels measure how classes relate, and sites without labels match it"
+
+
+class AloneController(ExperimentController, method="alone"):
+    """Lets each site train a model of its own, and averages nothing.
+
+    Args: those of :class:`~fedward.methods.alone.AloneSettings`.
+    """
+
+    def round_purpose(self, round_: int) -> str:
+        """Return that no model leaves a site."""
+        return "each site trains a model of its own; nothing is averaged"
+
+
 class SurveyController(ExperimentController, method="survey"):
     """Asks the sites once what their images are, and trains nothing.
 
@@ -117,3 +182,13 @@ class MethodController(ExperimentController):
     def __init__(self, method: str, **arguments: Any) -> None:
         self.method = method
         super().__init__(**arguments)
+
+    def round_purpose(self, round_: int) -> str:
+        """Return what sites and server do, if the labels are at the server; otherwise nothing."""
+        algorithm = self.algorithm
+        assert not isinstance(algorithm, Survey), "a survey has a controller of its own"
+        if "labels" not in algorithm.requirements.server.images:
+            return ""
+        if not algorithm.requirements.sends.losses:
+            return f"{SERVER_TRAINS}; sites have nothing to learn from"
+        return f"sites train without labels; then {SERVER_TRAINS}"

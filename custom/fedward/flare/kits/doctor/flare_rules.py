@@ -18,7 +18,7 @@ from nvflare.security.security import COMMAND_CATEGORIES
 from nvflare.tool.deploy import deploy_common as deploy
 
 from fedward.errors import ConfigError
-from fedward.flare.classes import ALLOWED, ERRORS, LAUNCHER
+from fedward.flare.classes import ALLOWED, CONTROLLERS, ERRORS, FORMER_CONTROLLERS, LAUNCHER
 from fedward.flare.kits.builder import ERROR_LOG, LOGS, app_check
 from fedward.flare.kits.doctor.rows import Row, broken, done, failed, warning
 from fedward.flare.kits.kit import Kit, read_json, reading
@@ -73,8 +73,11 @@ def _allow_list(kit: Kit, resources: dict[str, Any]) -> Row:
     file = kit.resources.relative_to(kit.folder).as_posix()
     listed = resources.get(authorizer.CLASS_ALLOW_LIST)
     additions = []
+    former_controllers = []
     if isinstance(listed, list):
-        additions = [str(entry) for entry in listed if entry not in required]
+        former_controllers = [entry for entry in FORMER_CONTROLLERS if entry in listed]
+        ours = {*required, *FORMER_CONTROLLERS}
+        additions = [str(entry) for entry in listed if entry not in ours]
     problem = _allow_list_problem(kit, resources, additions)
     if problem:
         return failed(
@@ -84,6 +87,24 @@ def _allow_list(kit: Kit, resources: dict[str, Any]) -> Row:
             remedy=(
                 f"Write these into {file}, and "
                 f'"{authorizer.CLASS_LIST_ENFORCEMENT_MODE}": "enforce".'
+            ),
+        )
+    missing_controllers = [
+        path
+        for path in required
+        if path in CONTROLLERS.values() and class_refusal(kit, {"path": path})
+    ]
+    if missing_controllers or former_controllers:
+        return warning(
+            "allow list",
+            expected="the controllers of this version",
+            found=(
+                f"{file} without {', '.join(missing_controllers) or 'none'}, "
+                f"with {', '.join(former_controllers) or 'none'} of earlier versions"
+            ),
+            remedy=(
+                "FLARE refuses jobs of controllers that are not listed. "
+                f"Copy {authorizer.CLASS_ALLOW_LIST} from a newly provisioned kit."
             ),
         )
     if additions:
@@ -113,9 +134,10 @@ def _allow_list_problem(kit: Kit, resources: dict[str, Any], additions: list[str
     wide_entries = [entry for entry in additions if _admits_many(entry)]
     if wide_entries:
         return f"more than that, {', '.join(wide_entries)}"
+    # A list from before a method had its controller still serves all other jobs.
     for path in ALLOWED[kit.side]:
         reason = class_refusal(kit, {"path": path})
-        if reason:
+        if reason and path not in CONTROLLERS.values():
             return reason
     return ""
 
