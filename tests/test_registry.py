@@ -113,7 +113,7 @@ def test_an_unknown_name_is_told_with_those_there_are(tmp_path, monkeypatch):
 def test_names_of_packages_are_suggested(tmp_path, monkeypatch):
     points = {"method": {"scaffold": "more:Scaffold"}, "network": {"two_layers": "more:TwoLayers"}}
     install(tmp_path, monkeypatch, "more", "more", "", **points)
-    with pytest.raises(ConfigError, match=r"job scafold: .*did you mean scaffold\?"):
+    with pytest.raises(ConfigError, match=r"no job scafold \(did you mean scaffold\?\)"):
         load_experiment("scafold")
     with pytest.raises(ConfigError, match=r"net two_layr: .*Perhaps: two_layers"):
         build("two_layr", 2)

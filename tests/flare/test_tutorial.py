@@ -162,6 +162,7 @@ def test_its_model_can_be_loaded(tmp_path):
 
 
 @pytest.mark.simulator
+@pytest.mark.slow
 def test_the_simulator_equals_the_in_process_engine(tmp_path, installed, monkeypatch):
     spec = experiment("scaffold", steps=2, rounds=2)
     export_job(spec, tmp_path / "job", sites=SITES)
