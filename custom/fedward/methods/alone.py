@@ -1,7 +1,8 @@
 """Sites that train alone: the local baselines of a federation.
 
 Bdair, Navab, Albarqouni, MELBA 2022, Sec. 3 ("Local models"): each site trains a model of its own,
-on few labels (lower), on all labels (upper), or on few labels and its other images (FixMatch).
+from few labels (lower), from all labels (upper), or from few labels and unlabelled images
+(FixMatch).
 """
 
 from collections.abc import Sequence
@@ -25,7 +26,7 @@ class AloneSettings(FixMatchSettings):
     """Settings of sites that train alone. By default all train in every round."""
 
     learns_from: Literal["labels", "all_images"] = "labels"
-    """What a site learns from: its labelled images; or, by FixMatch, all its images."""
+    """Whether a site learns from its labelled images, or by FixMatch from all its images."""
     participants: int | None = Field(None, ge=1)
     """Sites that train in a round; None: all."""
     threshold: Share = 0.9
@@ -35,14 +36,14 @@ class AloneSettings(FixMatchSettings):
 
 
 class Alone(Algorithm[ServerState]):
-    """Each site trains a model of its own, which nobody else sees.
+    """Each site trains a model of its own, which it sends to nobody.
 
-    A site begins with the server's first model and goes on with its own, which it keeps in its
-    folder. No tensor leaves it. It evaluates its own model, so that every metric of the run is of
-    the sites' own models; the server's model is the first one throughout.
+    A site starts from the server's first model and continues from its own, which it keeps in its
+    folder. It sends no tensor. It evaluates its own model, so that all metrics of the run are those
+    of the sites' own models. The server's model stays the first one.
 
-    It is FedAvg with a single site, up to the rounding of an update: there the server adds a
-    difference in float32 to the model that it sent. What happens with fewer replies than asked for:
+    The result equals FedAvg with a single site up to rounding: there the server adds a float32
+    difference to the model that it sent. What happens with fewer replies than asked for:
 
     - some sites fail: they continue in the next round from the model that they kept
     - no site replies: three such rounds in a row end the run
@@ -60,13 +61,13 @@ class Alone(Algorithm[ServerState]):
             sends = Sends(losses=frozenset({"loss_supervised"}))
         else:
             sends = Sends(losses=fixmatch_losses(settings), logs=frozenset({"kept"}))
-        no_mean = "its sites send no model, so that there is no mean"
+        sends_no_model = "its sites send no model, so that there is no mean"
         self.requirements = Requirements(
             sends=sends,
             tensors=TensorRules(private=(EVERY_TENSOR,)),
             unsupported={
-                Feature.SECURE_AGGREGATION: no_mean,
-                Feature.ROBUST_MEAN: no_mean,
+                Feature.SECURE_AGGREGATION: sends_no_model,
+                Feature.ROBUST_MEAN: sends_no_model,
                 Feature.FLOAT16_UPDATES: "its sites send no update",
                 Feature.SEVERAL_LABELS: settings.one_label,
             },
@@ -82,7 +83,7 @@ class Alone(Algorithm[ServerState]):
         return [Phase(fixmatch(self.settings), rate)]
 
     def rounds(self, state: ServerState, federation: Federation) -> Rounds:
-        """Let the sites train in rounds, so that their models are evaluated in between."""
+        """Let the sites train in rounds, after each of which their models can be evaluated."""
         settings = self.settings
         while state.round < settings.rounds:
             round_ = state.round + 1

@@ -1,6 +1,6 @@
-"""Whether the models of peers are averaged before a site is sent them, and when one may go alone.
+"""What a site is sent of its peers' models: each model, or only their mean.
 
-Peers are the other sites that FedPerl, or FedMatch as its helpers, chooses for a site.
+Peers are the other sites that FedPerl chooses for a site. FedMatch calls them helpers.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -21,9 +21,9 @@ class PeerRule:
     most: int
     """Largest number of peers of a site, >= 0."""
     anonymise: bool
-    """Whether the mean of the peers' models is sent in place of them."""
+    """Whether the mean of the peers' models is sent in place of the models."""
     allow_single_peer: bool = False
-    """Whether the mean may be of one model, and so be that model."""
+    """Whether a mean of a single model, which is that model, may be sent."""
 
     @property
     def most_models(self) -> int:
@@ -42,30 +42,30 @@ class PeerRule:
         return ""
 
     def allowed(self, peers: Sequence[str]) -> list[str]:
-        """Return the peers of a site, or none where one alone would not be anonymous."""
+        """Return the peers given, or an empty list where a single one would not be anonymous."""
         is_lone_peer = self.anonymise and len(peers) == 1
         if is_lone_peer and not self.allow_single_peer:
             return []
         return list(peers)
 
     def models_sent(self, models: Sequence[State]) -> list[State]:
-        """Return what a site is sent of its peers' models: their mean, or each of them."""
+        """Return the models to send to a site: the mean of its peers' models, or each of them."""
         if models and self.anonymise:
             return [anonymise(models)]
         return list(models)
 
 
 class _MeanOfModels(Mapping[str, Tensor]):
-    """The mean of models, each tensor of which is computed when it is read.
+    """The mean of several models, which computes each tensor when it is read.
 
-    The means of all sites, if computed in advance, would fill the server's memory.
+    The means for all sites, if computed in advance, would fill the server's memory.
     """
 
     def __init__(self, states: Sequence[State]) -> None:
         self._states = states
 
     def __getitem__(self, name: str) -> Tensor:
-        # Models of this one tensor, because weighted_average takes models.
+        # weighted_average takes whole models, so that each is reduced to this one tensor.
         parts = [{name: state[name]} for state in self._states]
         return weighted_average(parts, [1.0] * len(parts))[name]
 
@@ -88,14 +88,14 @@ def anonymise(states: Sequence[State]) -> State:
             tensor by tensor.
 
     Returns:
-        A state_dict that reads and averages a tensor whenever it is asked for. Parameters and
-        BatchNorm statistics are averaged, integer tensors are those of the first state.
+        A state_dict that averages a tensor each time that it is read. Parameters and BatchNorm
+        statistics are averaged, and integer tensors are those of the first state.
 
-    Raises ConfigError: no state, or states with different keys; when a tensor is read, different
-    shapes or dtypes.
+    Raises ConfigError: no state, or states with different keys; or, when a tensor is read, states
+    with different shapes or dtypes.
 
-    Edge cases: For one peer the result is an exact copy of its model, which is not anonymous. No
-    peer is an error; where no peer is left, the workflow sends no model. The order of the peers
+    Edge cases: For one peer the result is an exact copy of its model, which is not anonymous. A
+    site without peers must be sent no model instead. The order of the peers
     may change the last bit of the mean, and decides the integer tensors.
     """
     if not states:

@@ -23,7 +23,7 @@ from fedward.methods.local import (
     strong_pass,
 )
 from fedward.methods.outputs import SIGMOID, SOFTMAX, Outputs
-from fedward.methods.proximal import LOSS, held_back
+from fedward.methods.proximal import LOSS, with_proximal_term
 from fedward.methods.pseudo_labels import Labeller, PerClass, PseudoLabels, Statistics, labeller_of
 from fedward.methods.pseudo_labels.labeller import pseudo_label, pseudo_label_loss
 from fedward.methods.pseudo_labels.settings import FixMatchSettings
@@ -44,7 +44,7 @@ NO_STATISTICS: Statistics = {}
 
 def fixmatch(settings: FixMatchSettings) -> Objective[Any]:
     """Return FixMatch with the proximal term that the settings ask for."""
-    return held_back(FixMatchObjective(settings), settings.proximal_weight)
+    return with_proximal_term(FixMatchObjective(settings), settings.proximal_weight)
 
 
 def fixmatch_losses(settings: FixMatchSettings) -> frozenset[str]:

@@ -40,7 +40,7 @@ def proximal(parameters: list[Tensor], anchors: list[Tensor]) -> Tensor:
 
 
 @dataclass(frozen=True)
-class Held(Generic[CarriedT]):
+class ProximalState(Generic[CarriedT]):
     """What :class:`Proximal` carries from step to step of a phase."""
 
     anchors: list[Tensor]
@@ -49,10 +49,10 @@ class Held(Generic[CarriedT]):
     """State of the objective that the term is added to."""
 
 
-class Proximal(Objective[Held[CarriedT]]):
+class Proximal(Objective[ProximalState[CarriedT]]):
     """An objective of any method, and the proximal term: ``L(w) + μ/2 ‖w - w_0‖²``.
 
-    A batch from which the objective learns nothing remains one: the term alone takes no step.
+    From a batch without inner losses nothing is learned: the term alone takes no step.
 
     Args:
         inner: the objective that the term is added to.
@@ -64,36 +64,40 @@ class Proximal(Objective[Held[CarriedT]]):
         self._weight = weight
         self.uses = inner.uses
 
-    def init(self, net: nn.Module, inputs: RoundInputs) -> Held[CarriedT]:
+    def init(self, net: nn.Module, inputs: RoundInputs) -> ProximalState[CarriedT]:
         """Return the model received, and the first state of the inner objective."""
         anchors = [parameter.detach().clone() for parameter in net.parameters()]
-        return Held(anchors, self._inner.init(net, inputs))
+        return ProximalState(anchors, self._inner.init(net, inputs))
 
     def losses(
-        self, net: nn.Module, batch: Batch, inputs: RoundInputs, state: Held[CarriedT]
+        self, net: nn.Module, batch: Batch, inputs: RoundInputs, state: ProximalState[CarriedT]
     ) -> Losses:
-        """Return the inner losses, and ``μ/2 ‖w - w_0‖²``; Li et al., eq. (2)."""
+        """Return the inner losses and ``μ/2 ‖w - w_0‖²`` (Li et al., eq. (2))."""
         losses = self._inner.losses(net, batch, inputs, state.inner)
         if not losses.terms:
             return losses
         term = self._weight * proximal(list(net.parameters()), state.anchors)
         return replace(losses, terms={**losses.terms, LOSS: term})
 
-    def after_batch(self, losses: Losses, state: Held[CarriedT]) -> Held[CarriedT]:
-        """Return the state with that of the inner objective after a batch."""
+    def after_batch(
+        self, losses: Losses, state: ProximalState[CarriedT]
+    ) -> ProximalState[CarriedT]:
+        """Return the state, in which the inner objective's is the one after the batch."""
         return replace(state, inner=self._inner.after_batch(losses, state.inner))
 
     def after_step(
-        self, net: nn.Module, batch: Batch, losses: Losses, state: Held[CarriedT]
-    ) -> Held[CarriedT]:
-        """Return the state with that of the inner objective after a step."""
+        self, net: nn.Module, batch: Batch, losses: Losses, state: ProximalState[CarriedT]
+    ) -> ProximalState[CarriedT]:
+        """Return the state, in which the inner objective's is the one after the step."""
         return replace(state, inner=self._inner.after_step(net, batch, losses, state.inner))
 
-    def remember(self, state: Held[CarriedT]) -> Mapping[str, Mapping[str, Tensor]]:
+    def remember(self, state: ProximalState[CarriedT]) -> Mapping[str, Mapping[str, Tensor]]:
         """Return what the inner objective keeps; the model received is not kept."""
         return self._inner.remember(state.inner)
 
 
-def held_back(objective: Objective[Any], weight: float) -> Objective[Any]:
-    """Return the objective with the proximal term; the objective itself where μ is 0."""
-    return Proximal(objective, weight) if weight else objective
+def with_proximal_term(objective: Objective[Any], weight: float) -> Objective[Any]:
+    """Return the objective with the proximal term, or the objective itself where μ is 0."""
+    if weight == 0:
+        return objective
+    return Proximal(objective, weight)

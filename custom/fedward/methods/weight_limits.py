@@ -1,7 +1,7 @@
 """How much one site may count for in a mean: the limits that every average of replies keeps to.
 
 Sites report their own counts, and nobody else can verify them. Two limits keep a mean from being
-one site's model, or close enough to it that the others' parts can be subtracted:
+one site's model, or so close to it that the parts of other sites can be subtracted:
 
 - no site has more than a given share of the weights (:func:`capped_counts`,
   :func:`capped_weights`)
@@ -63,13 +63,13 @@ class WeightLimits:
         return levelled_weights(capped, counts, self.effective_replies)
 
     def limited_weights(self, weights: Tensor, sizes: Tensor) -> list[float]:
-        """Return the weights of a mean whose weights are no counts, but were computed from them.
+        """Return the weights of a mean from weights that were computed, such as those by distance.
 
-        Such a weight may be rounded to 0 although its site has images. In contrast to
+        A computed weight may be rounded to 0 although its site has images. Unlike in
         :meth:`limited_counts`, such a site still gets its part of what other sites lose.
 
         Args:
-            weights: (K,) float64 >= 0, not all 0, such as weights by distance.
+            weights: (K,) float64 >= 0, not all 0.
             sizes: (K,) float64 >= 0, not all 0, such as numbers of images. A site of size 0 must
                 have the weight 0, and keeps it.
 
@@ -84,7 +84,7 @@ class WeightLimits:
 
 
 def capped_counts(counts: Sequence[float], largest_share: float) -> list[float]:
-    """Lower counts that are too large a share of all, so that no site decides an average alone.
+    """Lower counts above a share of their sum, so that no site decides an average alone.
 
     ``n_k' = min(n_k, c)`` with the largest c for which no ``n_k'`` is above ``largest_share`` times
     ``Σ_s n_s'``. Sites report their own counts, which nobody else can verify.
@@ -116,8 +116,8 @@ def capped_counts(counts: Sequence[float], largest_share: float) -> list[float]:
     share = max(largest_share, 1 / len(descending))
     # If the j largest counts are lowered to c, and R is the sum of the others, then
     # c = s (j c + R) for the share s, and so c = s R / (1 - s j). Find the smallest j for which
-    # the next count is no longer above c. That is so for j >= 1/s - 1 at the latest, where the
-    # divisor is still above 0.
+    # the next count is no longer above c. This holds at the latest for the first j >= 1/s - 1,
+    # which is below 1/s, so that the divisor is above 0.
     for lowered, next_count in enumerate(descending):
         sum_of_others = sum(descending[lowered:])
         divisor = 1 - share * lowered

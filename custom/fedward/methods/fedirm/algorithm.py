@@ -33,11 +33,10 @@ class FedIRM(Algorithm[GroupedState]):
 
     Fewer replies than asked for: see :class:`~fedward.methods.groups.Groups`, and
 
-    - no site with labels was drawn: the relation matrix stays
-    - a class is known to fewer sites with labels than an average must be worth
-      (:attr:`Federation.effective_replies`): it has no row, and sites without labels do not match
-      it
-    - no class has a row: sites without labels follow their teachers alone
+    - no site with labels was drawn: the relation matrix stays as it was
+    - fewer sites with labels than :attr:`Federation.effective_replies` have a row for a class: the
+      mean matrix has no row for it, and sites without labels leave it out of their comparison
+    - no class has a row: sites without labels only follow their teachers
     """
 
     settings_type = FedIRMSettings
@@ -51,7 +50,7 @@ class FedIRM(Algorithm[GroupedState]):
         self._groups = _GroupsWithRelations(settings)
 
     def phases(self, task: str, round_: int, labelled: int) -> Sequence[Phase]:
-        """Return cross-entropy and then the measurement, or the objective of a site without labels.
+        """Return a site's phases: with labels cross-entropy and a measurement, else one objective.
 
         The measurement uses the model that the site has just trained.
         """
@@ -78,7 +77,7 @@ class FedIRM(Algorithm[GroupedState]):
 
 
 class _GroupsWithRelations(Groups):
-    """Rounds of two groups, whose averages have the mean relation matrix of sites with labels."""
+    """Rounds of two groups, in which the relation matrices of sites with labels are averaged."""
 
     def average(
         self,
@@ -88,9 +87,9 @@ class _GroupsWithRelations(Groups):
         group: str,
         part: int,
     ) -> State:
-        """Return the mean of the replies as all methods with groups have it, and log the classes.
+        """Return the mean model, as other methods with groups do, with the mean relation matrix.
 
-        ``known`` in the log of relations are the indices of the classes that have a row.
+        It is logged which classes have a row: their indices are ``known`` in the log of relations.
         """
         model = super().average(updates, state, federation, group, part)
         labelled = [update for update in updates if update.labelled]
@@ -99,14 +98,14 @@ class _GroupsWithRelations(Groups):
         rows = mean_relation(
             [update.state[ROWS] for update in labelled], federation.effective_replies
         )
-        known = rows.sum(dim=1).nonzero().flatten().tolist()
+        classes_with_row = rows.sum(dim=1).nonzero().flatten().tolist()
         federation.record(
             "relations",
             {
                 "round": state.round + 1,
                 "part": part,
                 "sites": [update.site for update in labelled],
-                "known": known,
+                "known": classes_with_row,
             },
         )
         return {**model, ROWS: rows}
@@ -127,7 +126,7 @@ def _requirements(settings: FedIRMSettings) -> Requirements:
     )
     unsupported = {
         **requirements.unsupported,
-        Feature.SECURE_AGGREGATION: "relation matrices are averaged apart from models",
-        Feature.SEVERAL_PROCESSES: "its uncertainty needs what the classifier is given",
+        Feature.SECURE_AGGREGATION: "relation matrices are averaged separately from models",
+        Feature.SEVERAL_PROCESSES: "its uncertainty needs the inputs of the classifier",
     }
     return replace(requirements, sends=sends, tensors=tensors, unsupported=unsupported)

@@ -1,4 +1,4 @@
-"""FedIRM at a site without labels: a mean teacher, and the relation matrix of pseudo-labels."""
+"""FedIRM's losses at a site without labels: a mean teacher, and a comparison of relations."""
 
 import math
 
@@ -21,13 +21,13 @@ from fedward.methods.pseudo_labels.labeller import pseudo_label
 
 
 def ramp_up(finished: int, rounds: int) -> float:
-    """Return the factor by which losses without labels are smaller at the start of a run.
+    """Return the factor on the losses of unlabelled images, which grows at the start of a run.
 
     ``λ(r) = exp(-5 (1 - min(r, R) / R)²)``, from 0.0067 at r = 0 to 1 from r = R on.
     Source: Liu et al., MICCAI 2021; Laine and Aila, *Temporal ensembling*, ICLR 2017.
 
     Args:
-        finished: r >= 0, rounds of the run that are over, the warm-up's among them.
+        finished: r >= 0, rounds of the run that are over, including those of the warm-up.
         rounds: R >= 0; with 0 the factor is always 1.
 
     Raises ConfigError: a number below 0.
@@ -54,10 +54,10 @@ class FedIRMObjective(MeanTeacher):
         settings: the job's settings.
         factor: λ(r) of the round, :func:`ramp_up`.
 
-    Edge cases: no image has a pseudo-label, or fewer than the site's smallest batch have one of a
-    class that the server's matrix knows: L_IRM is 0, and L_c remains. Rows of the server's matrix
-    that are no distributions are read as :func:`~fedward.methods.fedirm.relations.mean_relation`
-    reads those of sites.
+    Edge cases: L_IRM is 0, and L_c remains, where fewer images than the site's smallest batch have
+    a pseudo-label of a class for which the server's matrix has a row. Rows of the server's matrix
+    that are not distributions are repaired, or left out, as
+    :func:`~fedward.methods.fedirm.relations.mean_relation` does with those of sites.
     """
 
     settings: FedIRMSettings
@@ -69,30 +69,31 @@ class FedIRMObjective(MeanTeacher):
     def losses(
         self, net: nn.Module, batch: Batch, inputs: RoundInputs, state: TeacherState
     ) -> Losses:
-        """Return ``λ(r) λ_c L_c`` and ``λ(r) λ_m L_IRM``; no loss without unlabelled images.
+        """Return ``λ(r) λ_c L_c`` and ``λ(r) λ_m L_IRM``; nothing without unlabelled images.
 
-        ``kept`` among the logs is the share of the images that have a pseudo-label.
+        The logged value ``kept`` is the share of images that have a pseudo-label.
         """
         if batch.weak is None or batch.strong is None:
             return Losses({})
         settings = self.settings
         with torch.no_grad():
             predicted = torch.softmax(state.teacher(batch.weak).float(), dim=1)
-            target = sharpen(predicted, settings.temperature)
-        # The second view is a weak one, too.
+            teacher_target = sharpen(predicted, settings.temperature)
+        # ``strong`` is the second view's place. Here it is a weak view, too, drawn independently.
         logits, features = logits_and_features(net, batch.strong)
         logits = logits.float()
         probabilities = torch.softmax(logits, dim=1)
-        distance = (probabilities - target).square().sum(dim=1).mean()
+        distance = (probabilities - teacher_target).square().sum(dim=1).mean()
 
         members = self._members(net, probabilities.detach(), features.detach(), inputs)
         rows = class_relations(logits, members, settings.relation_temperature)
-        # Rows that are no distributions could outweigh all other losses.
-        target = mean_relation([relation_of(net).rows], 1)
-        relation = relation_loss(rows, target)
+        # The site does not trust the server's matrix: rows that are not distributions could
+        # outweigh all other losses. The mean of one matrix is that matrix with such rows repaired.
+        server_rows = mean_relation([relation_of(net).rows], 1)
+        relation = relation_loss(rows, server_rows)
         kept = members.any(dim=1)  # (B,)
-        # The gradient of fewer images than in the smallest batch would show these few.
-        compared = (members & target.any(dim=1)).any(dim=1)  # (B,)
+        # A gradient from fewer images than the smallest batch would reveal these few.
+        compared = (members & server_rows.any(dim=1)).any(dim=1)  # (B,)
         relation = torch.where(compared.sum() >= inputs.smallest_batch, relation, 0.0)
 
         weight = self._factor * settings.unlabelled_weight
@@ -106,7 +107,7 @@ class FedIRMObjective(MeanTeacher):
     def _members(
         self, net: nn.Module, probabilities: Tensor, features: Tensor, inputs: RoundInputs
     ) -> Tensor:
-        """Return (B, K) bool: the pseudo-label of each image; a row is all False without one."""
+        """Return each image's pseudo-label, one-hot (B, K) bool; all False where it has none."""
         settings = self.settings
         classifier: nn.Module = net.classifier  # type: ignore[assignment]
         uncertain = uncertainty(

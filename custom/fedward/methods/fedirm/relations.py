@@ -1,4 +1,4 @@
-"""FedIRM's relation matrix: what it is of, how it travels, and how two of them are compared.
+"""FedIRM's relation matrix: how it is measured, averaged and compared, and how it travels.
 
 Row c of a relation matrix (K, K) is a distribution over the classes: the softened mean answer about
 images of class c. A row of zeros says that class c takes no part.
@@ -19,13 +19,16 @@ NAME = "relation"
 ROWS = f"{NAME}.rows"
 """Name of the tensor of the matrix in a model."""
 FEWEST_IMAGES = 5
-"""Labelled images that a class needs at a site for a row, as in all that a site evaluates."""
+"""Labelled images of a class that a site must have to send a row: the small-count rule's five."""
 _SMALLEST_PROBABILITY = 1e-6
-"""Smaller probabilities are raised to this value in logarithms, which would be infinite at 0."""
+"""Probabilities are raised to at least this before a logarithm, which is infinite at 0."""
+
+_SMALLEST_SUM = 1 / 2
+"""Sum that a row must exceed: a distribution has 1 up to rounding, and a class left out has 0."""
 
 
 class Relation(nn.Module):
-    """The relation matrix of a model, beside its network. A new one knows no class."""
+    """The relation matrix of a model, beside its network. A new one has only rows of zeros."""
 
     rows: Tensor
     """(K, K) float32: distributions, or zeros."""
@@ -62,11 +65,11 @@ def class_relations(logits: Tensor, members: Tensor, temperature: float) -> Tens
 
     ``M_c = softmax(v_c / T)`` with ``v_c = (1 / N_c) Σ_{i in c} z_i``, and zeros where
     ``N_c = 0``.
-    Source: Liu et al., MICCAI 2021: per-class mean of what comes before the softmax.
+    Source: Liu et al., MICCAI 2021: the mean of the logits of each class.
 
     Args:
         logits: z (N, K) floating point.
-        members: (N, K) bool: whether image i counts as one of class c. A row may be all False.
+        members: (N, K) bool: whether image i counts as one of class c. An image may be of no class.
         temperature: T > 0; above 1 softens.
 
     Returns:
@@ -78,20 +81,20 @@ def class_relations(logits: Tensor, members: Tensor, temperature: float) -> Tens
     Edge cases: NaN in the logits of a member: its class's row is NaN, so that a broken network is
     noticed. NaN elsewhere: no influence.
 
-    Deviates: in the released code a class without images has the row of logits 0, which is uniform,
-    and takes part in averages and losses.
+    Deviates: in the released code a class without images has a uniform row, that of logits of 0,
+    which takes part in averages and losses.
     """
     if logits.shape != members.shape or logits.dim() != 2 or not 0 < temperature < math.inf:
         raise ConfigError(
             "fedirm.class_relations",
-            "Pass one batch's logits, and the class of each image.",
+            "Pass the logits and the classes of the same images.",
             expected="logits and members (images, classes), a temperature > 0",
             found=f"{tuple(logits.shape)}, {tuple(members.shape)}, {temperature}",
         )
-    # Rows of no class are masked, because 0 times NaN is NaN.
-    seen = logits.masked_fill(~members.any(dim=1, keepdim=True), 0.0)
+    # Images of no class have a factor of 0 below, but 0 times NaN is NaN.
+    member_logits = logits.masked_fill(~members.any(dim=1, keepdim=True), 0.0)
     counts = members.sum(dim=0)  # (K,)
-    sums = members.to(logits.dtype).T @ seen  # (K, K)
+    sums = members.to(logits.dtype).T @ member_logits  # (K, K)
     means = sums / counts.clamp_min(1).unsqueeze(1)
     rows = torch.softmax(means / temperature, dim=1)
     return rows.masked_fill((counts == 0).unsqueeze(1), 0.0)
@@ -100,8 +103,8 @@ def class_relations(logits: Tensor, members: Tensor, temperature: float) -> Tens
 def relation_loss(rows: Tensor, target: Tensor) -> Tensor:
     """Return how far a relation matrix is from the mean one: symmetrised KL over common classes.
 
-    ``L_IRM = (1 / |C|) Σ_{c in C} ½ (KL(M̄_c ‖ M_c) + KL(M_c ‖ M̄_c))``, C being the classes that
-    both matrices know.
+    ``L_IRM = (1 / |C|) Σ_{c in C} ½ (KL(M̄_c ‖ M_c) + KL(M_c ‖ M̄_c))``, where C are the classes for
+    which both matrices have a row.
     Source: Liu et al., MICCAI 2021; the half as in the released code.
 
     Args:
@@ -137,25 +140,25 @@ def uncertainty(
 ) -> Tensor:
     """Return how uncertain a classifier is about images when parts of their features are missing.
 
-    ``u_i = H(p̄_i) / log K`` with ``p̄_i = (1 / T) Σ_t softmax f(d_t(x_i))``; d_t sets a share of the
-    features to 0 and scales the others up, each time other ones.
+    ``u_i = H(p̄_i) / log K`` with ``p̄_i = (1 / P) Σ_p softmax f(d_p(x_i))``. In each pass d_p is
+    dropout: it sets a random share of the features to 0, and scales the others up.
     Source: Liu et al., MICCAI 2021, predictive entropy of Monte Carlo dropout; Gal and
     Ghahramani, ICML 2016.
 
     Args:
         classifier: from features to logits (N, K), K >= 2.
-        features: x (N, ...) floating point, what the classifier is given.
-        share: of the features that each pass drops, in [0, 1).
-        passes: T >= 1.
+        features: x (N, ...) floating point, the inputs of the classifier.
+        share: share of the features that each pass drops, in [0, 1).
+        passes: P >= 1.
         generator: a CPU generator, which draws the features that are dropped.
 
     Returns:
         (N,) float32 in [0, 1] without gradient, in units of the largest entropy that K classes can
-        have. A bound below 1 can therefore filter, whatever K is. NaN where a logit is NaN.
+        have, so that a bound below 1 has an effect for any K. NaN where a logit is NaN.
 
     Deviates: the released code takes the entropy of the mean logits, and its bound of 2.0 lies
-    above log 5 = 1.61 of its five classes, so that no image is filtered. Dropout is applied to what
-    the classifier is given, so that all passes share the layers before it.
+    above log 5 = 1.61 of its five classes, so that no image is rejected. Dropout is applied to the
+    classifier's inputs alone, so that the layers before it are computed once for all passes.
     """
     total = torch.zeros((), device=features.device)
     for _ in range(passes):
@@ -170,28 +173,28 @@ def uncertainty(
 def mean_relation(matrices: Sequence[Tensor], fewest: float) -> Tensor:
     """Return the mean of the sites' relation matrices, class by class.
 
-    ``M̄_c = (1 / |S_c|) Σ_{k in S_c} M_kc`` over the sites that have a row for class c, and zeros
-    where these are fewer than ``fewest``: the mean of one site's row would be that row.
-    Source: Liu et al., MICCAI 2021, where every site knows all classes.
+    ``M̄_c = (1 / |S_c|) Σ_{k in S_c} M_kc`` over the sites S_c that have a row for class c. It is
+    zeros where fewer than ``fewest`` sites have one, because the mean of one row would be that row.
+    Source: Liu et al., MICCAI 2021, where every site has all classes.
 
     Args:
         matrices: of one or more sites with labels, (K, K) each.
         fewest: sites that a class needs, :attr:`Federation.effective_replies`.
 
     Returns:
-        (K, K) float32: distributions, or zeros. All sites count the same, so that a site cannot
-        move a row further than its share of it.
+        (K, K) float32: distributions, or zeros. All sites count the same, so that no site can move
+        a row further than its share of it.
 
-    Edge cases: whatever numbers a matrix holds, the result is of distributions or zeros: NaN and
-    negative numbers count as 0, a row with a sum below one half as no row, and any other row is
-    scaled to a sum of 1.
+    Edge cases: whatever numbers a matrix holds, the result has only distributions and zeros. NaN,
+    infinite and negative numbers count as 0. A row whose sum is one half or less counts as no row,
+    and any other row is scaled to a sum of 1.
     """
     stacked = torch.stack(list(matrices)).double().nan_to_num(0.0, 0.0, 0.0).clamp_min(0.0)
     sums = stacked.sum(dim=2)  # (S, K)
-    knows = sums > 1 / 2
-    rows = stacked / sums.clamp_min(1 / 2).unsqueeze(2)
-    counts = knows.sum(dim=0)  # (K,)
-    mean = (rows * knows.unsqueeze(2)).sum(dim=0) / counts.clamp_min(1).unsqueeze(1)
+    has_row = sums > _SMALLEST_SUM  # (S, K)
+    rows = stacked / sums.clamp_min(_SMALLEST_SUM).unsqueeze(2)
+    counts = has_row.sum(dim=0)  # (K,)
+    mean = (rows * has_row.unsqueeze(2)).sum(dim=0) / counts.clamp_min(1).unsqueeze(1)
     enough = counts >= max(1.0, fewest)
     return mean.masked_fill(~enough.unsqueeze(1), 0.0).float()
 
@@ -199,7 +202,7 @@ def mean_relation(matrices: Sequence[Tensor], fewest: float) -> Tensor:
 class MeasuredRelation(Measurement):
     """The relation matrix of a site's labelled images, by the model that it has just trained.
 
-    The images are seen as they are, and the network is in evaluation mode. Sums are taken in
+    The images are not augmented, and the network is in evaluation mode. Sums are taken in
     float64 on the CPU.
 
     Args:
@@ -228,5 +231,6 @@ class MeasuredRelation(Measurement):
                 counts += members.sum(dim=0)
                 sums.addmm_(members.T, logits)
         means = sums / counts.clamp_min(1).unsqueeze(1)
-        known = torch.diag(counts >= self._fewest)
-        relation.rows.copy_(class_relations(means, known, self._temperature))
+        # The mean logits of class c are passed as those of one image, whose class is c.
+        members_of_means = torch.diag(counts >= self._fewest)  # (K, K)
+        relation.rows.copy_(class_relations(means, members_of_means, self._temperature))

@@ -12,7 +12,8 @@ from fedward.methods.settings import Positive, Share
 class FedIRMSettings(MeanTeacherSettings):
     """Settings of FedIRM. Defaults are those of the released code, unless a field says otherwise.
 
-    The weights of its losses are above what a site's policy allows by default.
+    The default weights of its losses exceed what a site's policy allows by default. Each site has
+    to allow them, or the job to lower them.
     """
 
     batch: int = Field(48, ge=1)
@@ -28,32 +29,33 @@ class FedIRMSettings(MeanTeacherSettings):
     warm_up: int = Field(21, ge=0)
     """Rounds at the start in which only sites with labels train. Released code: 21."""
     distance_scale: float = Field(0.0, ge=0.0)
-    """λ_c of :func:`distance_weights`. With 0 sites are weighted by their images alone.
+    """λ_c of :func:`distance_weights`, which is not the λ_c of ``unlabelled_weight``.
 
-    Released code: all sites count the same, and have as many images."""
+    With 0 sites are weighted by their images alone. Released code: all sites count the same, and
+    have equal numbers of images."""
     unlabelled_weight: float = Field(15.0, ge=0.0)
     """λ_c: weight of the distance to the teacher. Released code: 15."""
     temperature: Positive = 1.0
-    """τ of :func:`sharpen`; with 1 the teacher's answers stay as they are, as in the code."""
+    """τ of :func:`sharpen`; 1 leaves the teacher's answers unchanged, as in the released code."""
     ema_decay: Share = 0.99
     """Largest decay of the teacher. Released code: 0.99."""
     ramp_up: int = Field(30, ge=0)
-    """R: rounds after which the losses without labels have all their weight. Released code: 30."""
+    """R: rounds after which the losses of unlabelled images have full weight. Released code: 30."""
     relation_weight: float = Field(15.0, ge=0.0)
-    """λ_m: weight of the relation loss; 0 is a mean teacher alone. Released code: 15."""
+    """λ_m: weight of the relation loss; 0: only the mean teacher. Released code: 15."""
     relation_temperature: float = Field(2.0, ge=0.01)
     """T: how much relation matrices are softened. Released code: 2."""
     threshold: Share = 0.3
     """Smallest confidence of a pseudo-label. Released code: 0.3."""
     largest_uncertainty: Share = 0.5
-    """Largest uncertainty of a pseudo-label, as a share of log K; 1: any.
+    """Largest uncertainty of a pseudo-label, as a share of log K; 1: no limit.
 
-    The released code's bound of 2.0 lies above log 5, so that it filters nothing. This default is
-    a choice of its own."""
+    The released code's bound of 2.0 lies above log 5, so that it rejects nothing. The default here
+    is this package's own choice."""
     dropout: float = Field(0.2, ge=0.0, lt=1.0)
     """Share of the features that each pass for the uncertainty drops. Released code: 0.2."""
     passes: int = Field(11, ge=1, le=1000)
-    """T: passes for the uncertainty of an image. Released code: 11."""
+    """P: passes for the uncertainty of an image. Released code: 11."""
 
     @property
     def loss_weights(self) -> Mapping[str, float]:

@@ -2,11 +2,11 @@
 
 Jeong, Yoon, Yang, Hwang: *Federated semi-supervised learning with inter-client consistency &
 disjoint learning*, ICLR 2021, with labels at the clients. A model is the sum θ = σ + ψ. Labels
-train σ alone, unlabelled images ψ alone. Now and then each site is sent its helpers, the
-sites whose models answer most alike to one fixed image. It stays close to their predictions, and
-they vote on its pseudo-labels.
+train σ alone, and unlabelled images ψ alone. Every few rounds each site is sent its helpers, the
+models of those sites that answer most like its own to one fixed image. Its predictions are kept
+close to theirs, and they vote on its pseudo-labels.
 
-What FedPerl's paper compares with under this name has neither σ and ψ nor votes.
+The baseline of this name in FedPerl's paper has neither the two sets of parameters nor votes.
 """
 
 from fedward.methods.fedmatch.algorithm import FedMatch, FedMatchState

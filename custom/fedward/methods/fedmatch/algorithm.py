@@ -30,12 +30,12 @@ from fedward.methods.workflow import ClientTask, Exchange, Federation, Rounds
 from fedward.model_state import State
 
 _LOGGED_NEIGHBOURS = 30
-"""How many of the sites nearest to a participant are logged."""
+"""How many of the sites most similar to a participant are logged."""
 
 
 @dataclass
 class FedMatchState(ServerState):
-    """The server's state between two rounds. The sites' models are kept by the federation."""
+    """The server's state between two rounds. The federation keeps the sites' last models."""
 
     seen: list[str] = field(default_factory=list)
     """The sites that have trained ψ, sorted."""
@@ -43,10 +43,11 @@ class FedMatchState(ServerState):
     """``answers`` (M, K) of the models of the sites in ``seen``; empty before any has trained."""
 
     def remember(self, answers: Mapping[str, Tensor]) -> None:
-        """Store the answers (K,) of sites in place of those of their earlier models."""
+        """Replace the stored answers (K,) of these sites by those of their newest models."""
         if not answers:
             return
-        newest = dict(zip(self.seen, self.rows.get("answers", ()), strict=True)) | dict(answers)
+        stored = dict(zip(self.seen, self.rows.get("answers", ()), strict=True))
+        newest = {**stored, **answers}
         self.seen = sorted(newest)
         self.rows = {"answers": torch.stack([newest[site] for site in self.seen])}
 
@@ -58,7 +59,7 @@ class FedMatch(Algorithm[FedMatchState]):
 
     - a helper has left: its last ψ still helps, because the server keeps its model
     - a site has never trained: it gets no helper, and helps no other site
-    - helpers are anonymised and only one is left: the site gets none in this round
+    - helpers are anonymised and a site has only one: it gets no helper in this round
     - a site has no labels: it trains ψ alone
     - a site has no unlabelled images: it trains σ alone, gets no helper, and helps no other site
     """
@@ -71,7 +72,7 @@ class FedMatch(Algorithm[FedMatchState]):
         self.weight = steps_taken
         self.extend = add_psi
         self.peer_rule = PeerRule(settings.helpers, settings.anonymise)
-        whole = "it splits all parameters of a network in two"
+        needs_all_parameters = "it splits all parameters of a network in two"
         self.requirements = Requirements(
             sends=Sends(
                 losses=frozenset(
@@ -88,15 +89,15 @@ class FedMatch(Algorithm[FedMatchState]):
             tensors=TensorRules(per_class=(f"{NAME}.",)),
             unsupported={
                 Feature.SECURE_AGGREGATION: "helpers are chosen by, and made of, single models",
-                Feature.SEVERAL_PROCESSES: "it runs the network with parameters of its own",
-                Feature.TRAIN_HEAD: whole,
-                Feature.TRAIN_LAST_BLOCKS: whole,
-                Feature.TRAIN_ADAPTERS: whole,
+                Feature.SEVERAL_PROCESSES: "it calls the network with parameters that it computes",
+                Feature.TRAIN_HEAD: needs_all_parameters,
+                Feature.TRAIN_LAST_BLOCKS: needs_all_parameters,
+                Feature.TRAIN_ADAPTERS: needs_all_parameters,
             },
         )
 
     def phases(self, task: str, round_: int, labelled: int) -> Sequence[Phase]:
-        """Return one phase that trains σ with labels and ψ without."""
+        """Return one phase, which trains σ on labelled and ψ on unlabelled images."""
         rate = rate_of_round(self.settings.learning_rate, round_, self.settings)
         return [Phase(FedMatchObjective(self.settings), rate)]
 
@@ -118,8 +119,8 @@ class FedMatch(Algorithm[FedMatchState]):
             )
             answers = {}
             for update in updates:
-                # A site without unlabelled images leaves ψ as it was sent, which all others know.
-                # In a mean of two helpers it would not hide the other one.
+                # A site without unlabelled images returns the ψ that every site was sent. In a
+                # mean of two helpers a site could subtract it, and be left with the other's ψ.
                 if update.steps and update.unlabelled:
                     answers[update.site] = description.of(
                         update.state, federation.network, federation.seed
@@ -132,8 +133,8 @@ class FedMatch(Algorithm[FedMatchState]):
     ) -> tuple[dict[str, list[str]], dict[str, Any]]:
         """Return the helpers of each site, and the round's record for the log of peers.
 
-        They are the sites whose models' answers to one image of noise are nearest to those of the
-        site's own last model. The released code finds them by a KD-tree.
+        A site's helpers are those whose models answer one image of noise most like the site's own
+        last model. The released code finds them with a KD-tree.
         """
         settings = self.settings
         helpers_of_sites: dict[str, list[str]] = {site: [] for site in sites}
@@ -168,6 +169,7 @@ class FedMatch(Algorithm[FedMatchState]):
         state: FedMatchState,
         federation: Federation,
     ) -> dict[str, ClientTask]:
+        """Return each site's task, with the models of its helpers, or their mean."""
         tasks = {}
         for site in sites:
             models = [federation.models[helper] for helper in helpers[site]]

@@ -1,8 +1,8 @@
 """How a model holds two sets of parameters: θ under the network's own names, and ψ beside it.
 
-σ = θ - ψ is not stored. The network's own tensors are thus those of an ordinary model, which is
-evaluated, exported and compared without knowing ψ; and as all averages are linear, the means of θ
-and ψ are those of σ and ψ.
+σ = θ - ψ is not stored. The network's own tensors are thus those of an ordinary model, which can be
+evaluated, exported and compared without ψ. Averages are linear, so that the mean of θ less the mean
+of ψ is the mean of σ.
 """
 
 from collections.abc import Mapping
@@ -14,15 +14,15 @@ from fedward.errors import ConfigError
 NAME = "psi"
 """Name of the module that holds ψ."""
 SHARE = 1 / 6
-"""Share of ψ in a fresh θ. In the released code ψ begins as 0.2 σ."""
+"""Share of ψ in a new θ. In the released code ψ begins as 0.2 σ, which is θ / 6 as θ = σ + ψ."""
 
 
 def add_psi(net: nn.Module) -> None:
-    """Give a network a parameter ψ for each of its own, ``psi.<name>``. Its output stays.
+    """Add a parameter ψ, ``psi.<name>``, for each of a network's own. Its output does not change.
 
     Raises ConfigError: the network has a module of this name.
 
-    Deviates: in the released code σ begins as the fresh network, and ψ is added to it.
+    Deviates: in the released code σ begins as the new network, and ψ is added to it.
     """
     if hasattr(net, NAME):
         raise ConfigError(
@@ -41,7 +41,7 @@ def add_psi(net: nn.Module) -> None:
 
 
 def psi_of(net: nn.Module) -> dict[str, nn.Parameter]:
-    """Return ψ of a network that :func:`add_psi` was given, by the names of the network's own."""
+    """Return ψ, which :func:`add_psi` added, under the names of the network's own parameters."""
     return dict(net.get_submodule(NAME).named_parameters())
 
 
@@ -60,5 +60,5 @@ def shared_with_psi(theta: Mapping[str, Tensor], psi: Mapping[str, Tensor]) -> d
         theta: name -> tensor.
         psi: the same names, with tensors of the same shapes.
     """
-    # ψ - ψ is exactly 0, so that values are those of θ bit for bit.
+    # The bracket is exactly 0, so that the values are those of θ bit for bit.
     return {name: theta[name].detach() + (psi[name] - psi[name].detach()) for name in psi}

@@ -1,4 +1,4 @@
-"""The model that is sent of a FedMatch site's helpers: σ of the global model, ψ of theirs."""
+"""What a FedMatch site is sent of a helper: a model with the global σ and the helper's ψ."""
 
 from collections.abc import Iterator, Mapping
 
@@ -9,13 +9,13 @@ from fedward.model_state import State
 
 
 class HelperModel(Mapping[str, Tensor]):
-    """The model that helps a site: σ of the global model, and ψ of its helper.
+    """A model whose σ is that of the global model, and whose ψ is that of a helper.
 
-    ``θ_j = σ_G + ψ_h``. Tensors without a ψ, such as BatchNorm's statistics, are the global
-    model's. Each tensor is computed when it is read.
+    ``θ_h = σ_G + ψ_h = θ_G - ψ_G + ψ_h``. Tensors without a ψ, such as BatchNorm's statistics, are
+    those of the global model. Each tensor is computed when it is read.
 
-    Source: Jeong et al., ICLR 2021, for one helper; the released code adds ψ of the helper to σ of
-    the site, which is the global one when a round begins.
+    Source: Jeong et al., ICLR 2021, for one helper. The released code adds the helper's ψ to the
+    site's σ, which is the global σ when a round begins.
 
     Args:
         model: the global model.

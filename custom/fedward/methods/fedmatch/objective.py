@@ -22,7 +22,7 @@ from fedward.methods.supervised import Supervised
 
 
 def agreement(local: Tensor, helpers: Tensor) -> Tensor:
-    """Return the class of each image for which the site and its helpers have most votes.
+    """Return the class of each image that gets the most votes of the site and its helpers.
 
     ``ŷ = argmax_c [1(p_loc) + Σ_j 1(p_j)]_c``, where 1(p) is one-hot at the largest entry of p.
     Source: Jeong et al., ICLR 2021.
@@ -38,8 +38,8 @@ def agreement(local: Tensor, helpers: Tensor) -> Tensor:
 
     Edge cases: P = 0: the site's own label.
 
-    Deviates: of tied classes the one with the largest mean probability wins. The released code
-    takes that of the lowest index, with which a single helper could only vote for lower classes.
+    Deviates: of tied classes the one with the largest mean probability wins. In the released code
+    the one with the lowest index wins, so that a single helper can only lower the index.
     """
     if local.dim() != 2 or helpers.dim() != 3 or helpers.shape[1:] != local.shape:
         raise ConfigError(
@@ -48,18 +48,18 @@ def agreement(local: Tensor, helpers: Tensor) -> Tensor:
             expected="probabilities (N, K) and helpers (P, N, K)",
             found=f"{tuple(local.shape)} and {tuple(helpers.shape)}",
         )
-    everybody = torch.cat([local.unsqueeze(0), helpers])  # (P + 1, N, K)
-    votes = F.one_hot(everybody.argmax(dim=2), local.shape[1]).sum(dim=0)  # (N, K)
-    # Half of a mean probability is below the weight of one vote.
-    return (votes + everybody.mean(dim=0) / 2).argmax(dim=1)
+    voters = torch.cat([local.unsqueeze(0), helpers])  # (P + 1, N, K)
+    votes = F.one_hot(voters.argmax(dim=2), local.shape[1]).sum(dim=0)  # (N, K)
+    # Half a mean probability is less than one vote, so that it only breaks ties.
+    return (votes + voters.mean(dim=0) / 2).argmax(dim=1)
 
 
 def inter_client_consistency(logits: Tensor, helpers: Tensor, keep: Tensor) -> Tensor:
     """Return the mean KL divergence of a site's predictions from its helpers', on kept images.
 
-    ``(1 / |S|) Σ_{i in S} (1 / P) Σ_j KL(p_j,i ‖ p_i)`` with ``p = softmax z`` and 0 where S is
-    empty.
-    Source: Jeong et al., ICLR 2021; images below the threshold left out as in the released
+    ``(1 / |S|) Σ_{i in S} (1 / P) Σ_j KL(p_j,i ‖ p_i)`` with ``p = softmax z`` over the kept images
+    S; 0 where S is empty.
+    Source: Jeong et al., ICLR 2021. Images below the threshold are left out, as in the released
     code.
 
     Args:
@@ -71,8 +71,9 @@ def inter_client_consistency(logits: Tensor, helpers: Tensor, keep: Tensor) -> T
         Scalar >= 0. The gradient of an image that is not kept is exactly 0.
     """
     fixed = helpers.detach()
-    seen = logits.masked_fill(~keep.unsqueeze(1), 0.0)
-    log_local = torch.log_softmax(seen, dim=1)
+    # Masked first, because a factor of 0 would not remove a NaN from the gradient.
+    kept_logits = logits.masked_fill(~keep.unsqueeze(1), 0.0)
+    log_local = torch.log_softmax(kept_logits, dim=1)
     divergences = torch.special.xlogy(fixed, fixed) - fixed * log_local  # (P, N, K)
     return mean_of_kept(divergences.sum(dim=2).mean(dim=0), keep, "kept")
 
@@ -80,10 +81,10 @@ def inter_client_consistency(logits: Tensor, helpers: Tensor, keep: Tensor) -> T
 def disjoint_penalty(
     theta: Tensor, psi: Tensor, l1_weight: float, l2_weight: float
 ) -> tuple[Tensor, Tensor]:
-    """Return the terms that keep ψ sparse and close to σ, of one tensor.
+    """Return the two terms that keep ψ sparse and close to σ, for one tensor of a network.
 
     ``λ_L1 ‖ψ‖₁`` and ``λ_L2 ‖σ* - ψ‖²`` with ``σ* = θ - ψ`` fixed.
-    Source: Jeong et al., ICLR 2021, for labels at the clients.
+    Source: Jeong et al., ICLR 2021, with labels at the clients.
 
     Args:
         theta: θ, any shape.
@@ -102,17 +103,18 @@ class FedMatchObjective(Objective[list[Tensor]]):
     """``L_s(σ)`` on labelled images, and ``L_u(ψ)`` on unlabelled ones, in one step.
 
     ``L_u = λ_i L_i + λ_a L_a + λ_L1 ‖ψ‖₁ + λ_L2 ‖σ - ψ‖²``. The gradient of L_s moves θ with ψ
-    fixed, and so σ. That of L_u moves ψ, and :meth:`after_step` adds its change to θ. The state is
-    ψ before the next step.
+    fixed, and so moves σ. That of L_u moves ψ, and :meth:`after_step` adds the change of ψ to θ, so
+    that σ stays. The state that is carried from step to step is a copy of ψ before the step.
     Source: Jeong et al., ICLR 2021.
 
     A site without labels trains ψ alone, as all sites do where the server has the labels.
 
-    Edge cases: no unlabelled images: σ is trained alone. Fewer images are confident than in the
-    site's smallest batch: none of them counts; a site without labels takes no step, because ψ would
-    only be drawn to σ.
+    Edge cases: without unlabelled images only σ is trained. If fewer images are confident than the
+    site's smallest batch, none of them counts, and a site without labels takes no step, in which ψ
+    would only be drawn to σ.
 
-    Deviates: the released code takes a step of σ and then one of ψ, whose loss sees the new σ.
+    Deviates: the released code takes a step of σ and then one of ψ, whose loss is computed with the
+    new σ.
     """
 
     uses = Uses(unlabelled="unlabelled", second_view="strong")
@@ -127,7 +129,7 @@ class FedMatchObjective(Objective[list[Tensor]]):
     def losses(
         self, net: nn.Module, batch: Batch, inputs: RoundInputs, state: list[Tensor]
     ) -> Losses:
-        """Return the terms; ``kept`` among the logs is the share of confident images."""
+        """Return the terms of both losses; the logged ``kept`` is the share of confident images."""
         supervised = Supervised().losses(net, batch, inputs).terms
         if batch.weak is None or batch.strong is None:
             return Losses(supervised, learns=bool(supervised))
@@ -141,8 +143,8 @@ class FedMatchObjective(Objective[list[Tensor]]):
             logits = functional_call(net, shared, (batch.weak,))  # (B, K)
         local = inputs.outputs.probabilities(logits.detach().float())
         _, keep = pseudo_label(local, settings.threshold)
-        # ψ learns from pseudo-labels alone and travels apart from σ, so that too few kept images
-        # would show in the update also where the step has labels.
+        # ψ learns from pseudo-labels alone and is sent beside θ. Labelled images in the same step
+        # would therefore not hide the few kept images in its update.
         enough = keep.sum() >= inputs.smallest_batch
         keep = keep & enough
 

@@ -11,9 +11,9 @@ from fedward.methods.settings import Positive, Settings, Share
 class FedMatchSettings(Settings):
     """Settings of FedMatch with labels at the sites.
 
-    Defaults are those of the released code, in which the loss against labels has the weight 10: all
-    other weights are divided by 10, and the learning rate is multiplied by 10, which gives the same
-    steps of SGD.
+    Defaults are those of the released code. There the loss against labels has the weight 10, and
+    here it has 1: all other weights are divided by 10, and the learning rate is multiplied by 10,
+    which gives the same steps of SGD.
     """
 
     rounds: int = Field(200, ge=1)
@@ -21,7 +21,7 @@ class FedMatchSettings(Settings):
     optimizer: Literal["adam", "sgd"] = "sgd"
     """Optimiser of a site. Released code: SGD."""
     learning_rate: Positive = 1e-2
-    """Largest step size. Released code: 1e-3 with a weight of 10."""
+    """Largest step size. Released code: 1e-3, with the weight 10 of the loss against labels."""
     momentum: Share = 0.0
     """Momentum of SGD. Released code: none."""
     threshold: Share = 0.75
@@ -37,11 +37,11 @@ class FedMatchSettings(Settings):
     helpers: int = Field(2, ge=0)
     """H: helpers of one site. Released code: 2."""
     helper_every: int = Field(10, ge=1)
-    """Rounds from one in which sites have helpers to the next. Released code: 10."""
+    """Sites have helpers in every round that is a multiple of this number. Released code: 10."""
     anonymise: bool = False
-    """Whether the helpers are averaged into one before it is sent.
+    """Whether the mean of the helpers is sent in place of the helpers.
 
-    If not, as in the released code, sites receive the ψ of other sites."""
+    If not, as in the released code, a site receives the ψ of each of its helpers."""
 
     @property
     def loss_weights(self) -> Mapping[str, float]:
@@ -56,7 +56,7 @@ class FedMatchSettings(Settings):
 
     @property
     def pull(self) -> float:
-        """The gradient of ``λ ‖σ - ψ‖²`` draws ψ back by 2λ of its distance."""
+        """2 λ_L2, because the gradient of ``λ_L2 ‖σ - ψ‖²`` is ``2 λ_L2 (ψ - σ)``."""
         return 2 * self.l2_weight
 
     @model_validator(mode="after")

@@ -22,7 +22,7 @@ from fedward.methods.fedperl.settings import FedPerlSettings
 from fedward.methods.fixmatch import fixmatch_losses
 from fedward.methods.local import Phase
 from fedward.methods.participants import draw_participants
-from fedward.methods.proximal import held_back
+from fedward.methods.proximal import with_proximal_term
 from fedward.methods.requirements import SUPPORTED, Feature, Requirements, Sends, ServerNeeds
 from fedward.methods.schedule import rate_of_round
 from fedward.methods.server_labels import (
@@ -128,8 +128,8 @@ class FedPerl(Algorithm[FedPerlState]):
         if self.settings.server_labels and task == AT_SERVER:
             return [server_phase(self.settings, round_)]
         rate = rate_of_round(self.settings.learning_rate, round_, self.settings)
-        objective = held_back(FedPerlObjective(self.settings), self.settings.proximal_weight)
-        return [Phase(objective, rate)]
+        objective = FedPerlObjective(self.settings)
+        return [Phase(with_proximal_term(objective, self.settings.proximal_weight), rate)]
 
     def rounds(self, state: FedPerlState, federation: Federation) -> Rounds:
         """Run the rounds of Bdair et al., MELBA 2022, Algorithm 1."""

@@ -1,7 +1,7 @@
-"""What stands for a site's model when models are compared, and how similar two of them are.
+"""Descriptions of models, by which the server decides how similar two models are.
 
-FedPerl compares moments of the tensors (Bdair et al., MELBA 2022, Sec. 2.3.1). FedMatch, as that
-paper compares it, takes what the models answer to one image of noise.
+FedPerl compares moments of the tensors (Bdair et al., MELBA 2022, Sec. 2.3.1). FedMatch compares
+the answers of the models to one image of noise.
 """
 
 from collections.abc import Mapping, Sequence
@@ -19,13 +19,13 @@ from fedward.seeds import torch_generator
 Scale = Literal["minmax", "none"]
 
 NOISE_MEAN = 125 / 255
-"""Mean of the normal distribution of which the probe image is drawn, before it is cut to [0, 1]."""
+"""Mean of the normal distribution, before truncation, from which the probe image is drawn."""
 NOISE_DEVIATION = 125 / 255
-"""Standard deviation of this distribution."""
+"""Standard deviation of this distribution before it is truncated to [0, 1]."""
 
 
 class Description(Protocol):
-    """What a model is described by, and how descriptions are compared."""
+    """A way to describe models by features, and to compare these."""
 
     needs_network: ClassVar[bool]
     """Whether :meth:`of` takes the server's network."""
@@ -41,20 +41,20 @@ class Description(Protocol):
         ...
 
     def similarity(self, features: Tensor, rows: Sequence[int] | None = None) -> Tensor:
-        """Return how similar models are to all models; more is more similar.
+        """Return how similar models are to all models; larger values are more similar.
 
         Args:
             features: F (M, F) of M models.
             rows: R indices in [0, M) of the models that are compared with all M; by default all.
 
         Returns:
-            (R, M) float64; 1 is equal.
+            (R, M) float64; 1 for equal models.
         """
         ...
 
 
 class Moments:
-    """Moments of all tensors that travel: the paper's description, meant for whole networks."""
+    """Moments of all tensors that sites send: the paper's description, made for whole networks."""
 
     needs_network: ClassVar[bool] = False
 
@@ -73,8 +73,8 @@ class Moments:
 class HeadRows:
     """Moments of each class's row of the classifier.
 
-    Where a frozen encoder leaves the classifier alone to train, moments of whole tensors are four
-    numbers. These are two for each class.
+    With a frozen encoder only the classifier is trained, and the moments of its weight and bias are
+    only four numbers. Here there are two for each class.
     """
 
     needs_network: ClassVar[bool] = True
@@ -96,7 +96,7 @@ class Answers:
     """Logits for one image of noise; the nearest in Euclidean distance are the most similar.
 
     Source: Jeong et al., *Federated semi-supervised learning with inter-client consistency &
-    disjoint learning*, ICLR 2021, Sec. 3.2, in the form that FedPerl's authors compare theirs with.
+    disjoint learning*, ICLR 2021, as FedPerl's authors read it.
     """
 
     needs_network: ClassVar[bool] = True
@@ -119,7 +119,7 @@ class Answers:
 
 
 def row_moments(classifier: Mapping[str, Tensor]) -> Tensor:
-    """Describe a classifier by the mean and the standard deviation of each class's row.
+    """Describe a classifier by mean and standard deviation of each class's row.
 
     ``F = (μ_1, σ_1, ..., μ_K, σ_K)``.
 
@@ -132,7 +132,7 @@ def row_moments(classifier: Mapping[str, Tensor]) -> Tensor:
 
     Raises ConfigError: no tensor, or tensors of different numbers of rows.
 
-    Edge cases: rows of one element: a standard deviation of 0.
+    Edge cases: rows of one element have a standard deviation of 0.
 
     Deviates: the paper describes whole tensors only.
     """
@@ -155,9 +155,10 @@ def row_moments(classifier: Mapping[str, Tensor]) -> Tensor:
 def nearness(features: Tensor, rows: Sequence[int] | None = None) -> Tensor:
     """Return a similarity that falls with the Euclidean distance: ``1 / (1 + ‖F_m - F_k‖)``.
 
-    The sites with the largest values are the nearest, as those that the authors' KD-tree returns.
+    The order is that of the distances, so that the same sites are nearest as in the released code's
+    KD-tree.
 
-    Source: Jeong et al., ICLR 2021, Sec. 3.2, which names no function of the distance.
+    Source: Jeong et al., ICLR 2021. The function of the distance is this package's choice.
 
     Args:
         features: (M, F) finite, M and F >= 1.
@@ -171,7 +172,9 @@ def nearness(features: Tensor, rows: Sequence[int] | None = None) -> Tensor:
     points = finite_rows(features)
     compared = range(len(points)) if rows is None else rows
     distances = [(points - points[row]).norm(dim=1) for row in compared]
-    return 1 / (1 + torch.stack(distances)) if distances else points.new_empty(0, len(points))
+    if not distances:
+        return points.new_empty(0, len(points))
+    return 1 / (1 + torch.stack(distances))
 
 
 def probe_image(shape: Sequence[int], seed: int) -> Tensor:
@@ -179,8 +182,8 @@ def probe_image(shape: Sequence[int], seed: int) -> Tensor:
 
     Each value is drawn from a normal distribution cut to [0, 1].
 
-    Source: the authors' code of Jeong et al., ICLR 2021: mean and standard deviation are 125, of
-    values in [0, 255].
+    Source: the released code of Jeong et al., ICLR 2021, where mean and standard deviation are 125
+    for values in [0, 255].
 
     Args:
         shape: (C, H, W).
@@ -189,16 +192,18 @@ def probe_image(shape: Sequence[int], seed: int) -> Tensor:
     Returns:
         (C, H, W) float32 in [0, 1].
 
-    Deviates: the released code of FedPerl has a mean of 0 and a standard deviation of 1, of values
-    in [0, 255]: an image that is all but black.
+    Deviates: in the released code of FedPerl the mean is 0 and the standard deviation is 1 for
+    values in [0, 255], which gives an almost black image.
     """
+    # The inverse of the distribution function turns uniform into normal numbers. Uniform ones are
+    # drawn only between its values at 0 and 1, so that the normal ones lie in [0, 1].
     generator = torch_generator(seed, "probe image")
     uniform = torch.rand(tuple(shape), generator=generator, dtype=torch.float64)
     lowest = torch.tensor((0 - NOISE_MEAN) / NOISE_DEVIATION, dtype=torch.float64)
     highest = torch.tensor((1 - NOISE_MEAN) / NOISE_DEVIATION, dtype=torch.float64)
     below = torch.special.ndtr(lowest)
-    inside = torch.special.ndtr(highest) - below
-    normal = torch.special.ndtri(below + uniform * inside)
+    between = torch.special.ndtr(highest) - below
+    normal = torch.special.ndtri(below + uniform * between)
     image: Tensor = (NOISE_MEAN + NOISE_DEVIATION * normal).clamp(0, 1).to(torch.float32)
     return image
 
