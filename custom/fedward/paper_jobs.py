@@ -1,10 +1,10 @@
-"""The methods and their baselines with the settings that the four papers print.
+"""The methods and their baselines with the settings that their papers print.
 
 A job of a paper is called ``NAME_paper`` wherever a job is named; ``fedward run NAME --paper`` is
-the same. It needs site files with images like the paper's, because on synthetic images its results
-would say nothing about the paper's.
+the same. It needs site files with images like the paper's: results on synthetic images could not
+be compared with the paper's.
 
-FedMatch with its own losses has the settings of its own paper. Four baselines have no such job:
+FedMatch with its own losses has the settings of its released code. Four baselines have no such job:
 FedPerl's Table 1 quotes UDA, FixMatch with FedProx, and FedProx from FedMatch (Jeong et al., ICLR
 2021), and prints none of their settings.
 """
@@ -28,9 +28,9 @@ class Paper:
     machine: str
     """The machine and the time that the paper reports."""
     changes: Mapping[str, Any]
-    """Key, as of ``fedward run --set`` -> value, as far as the paper differs from the defaults."""
+    """Key, as ``fedward run --set`` takes it -> value where the paper differs from the default."""
     unprinted: str
-    """What the paper leaves open, or what is not built, and how it is set here."""
+    """What the paper leaves open or is not built here, and which values are taken instead."""
 
 
 @dataclass(frozen=True)
@@ -40,12 +40,12 @@ class Work:
     images: int
     """Images of one kind that all sites of a round train with together, as in the paper."""
     training: float
-    """Passes of each image forwards and backwards."""
+    """Number of passes of each image forwards and backwards; a fraction if not all images pass."""
     forward: float = 0.0
-    """Passes of each image forwards alone."""
+    """Number of passes of each image forwards alone."""
 
     def passes(self, rounds: int) -> tuple[float, float]:
-        """Return how many images pass in a run: forwards and backwards, and forwards alone."""
+        """Return a run's passes of images: forwards and backwards, and forwards alone."""
         return rounds * self.images * self.training, rounds * self.images * self.forward
 
 
@@ -54,32 +54,30 @@ class PaperJob:
     """A method as its paper ran it."""
 
     method: str
-    """The method whose defaults are changed."""
+    """Name of the method whose defaults are changed."""
     paper: Paper
     work: Work
     changes: Mapping[str, Any] = field(default_factory=dict)
-    """Changes besides those that all methods of the paper have."""
+    """Changes in addition to those for all methods of the paper."""
     further_unprinted: str = ""
-    """What the paper leaves open of this job, besides what it leaves open of all."""
+    """What the paper leaves open for this job, besides what it leaves open for all."""
 
     @property
     def unprinted(self) -> str:
-        """Return all that the paper leaves open, and how it is set here."""
+        """All that the paper leaves open, and which values are taken instead."""
         if not self.further_unprinted:
             return self.paper.unprinted
         return f"{self.paper.unprinted}; {self.further_unprinted}"
 
     @property
     def all_changes(self) -> dict[str, Any]:
-        """Key -> value of all changes."""
+        """Key -> value: the changes for all methods of the paper, and those for this job."""
         return {**self.paper.changes, **self.changes}
 
 
 FEDPERL = Paper(
     citation="Bdair, Navab, Albarqouni, MELBA 2022",
-    images=(
-        "dermoscopic images of eight classes from five public sets at ten sites, ImageNet's weights"
-    ),
+    images=("skin images of eight classes from four public sets at ten sites, ImageNet's weights"),
     machine="one Titan Xp with 12 GB; about 6 hours a run",
     changes={
         "net": "tf_efficientnet_b0",
@@ -96,7 +94,7 @@ FEDPERL = Paper(
         " the paper does not print, are off"
     ),
 )
-"""FedPerl and its baselines: the paper's section 3, Implementation Details."""
+"""FedPerl and its baselines: section 3 of the paper, "Implementation Details"."""
 
 ISOFED = Paper(
     citation="Saha, Mishra, Noble, MICCAI 2023",
@@ -185,14 +183,15 @@ _IMAGES_OF_FEDPERL = 3 * _IMAGES_OF_A_SITE
 """Three sites a round."""
 _SUPERVISED = Work(_IMAGES_OF_FEDPERL, training=1)
 _FIXMATCH = Work(_IMAGES_OF_FEDPERL, training=2, forward=1)
-"""A labelled image and a strong view are learned from; a weak view makes the label."""
+"""A labelled image and a strong view are learned from; a weak view gives the pseudo-label."""
 _PEERS = Work(_IMAGES_OF_FEDPERL, training=3, forward=1)
-"""As FixMatch; the weak view is learned from, too, and passes through the peers' average."""
+"""As FixMatch, but the weak view is learned from, too, and passes through the peers' mean."""
 
 _SERVER: dict[str, Any] = {"server_labels": True, "synthetic.labelled": 0.0}
+# The server trains on as many images as one of the three sites: a third of a pass.
 _SERVER_UNPRINTED = "the server trains after each average, on as many images as a site"
 _FEW_SITES: dict[str, Any] = {"synthetic.labelled": 1.0, "synthetic.labelled_sites": [2, 10]}
-"""The paper's clients 1 and 9 have labels."""
+"""The paper's clients 1 and 9, counted from 0, have labels: the second and the tenth site."""
 _FEW_SITES_TRAINING = 0.2 * 1 + 0.8 * 2
 """Two of ten sites learn from a labelled image, the others from a weak and from a strong view."""
 
@@ -200,10 +199,13 @@ _LABELLED_IN_FEDPERL = 4_085
 _UNLABELLED_IN_FEDPERL = 12_175
 """About how many training images of each kind the paper's ten sites have together."""
 _ALONE: dict[str, Any] = {"images_per_round": None}
-"""A site alone passes through all its images, as in the authors' code. All ten train."""
+"""A site that trains alone passes through all its images, as in the authors' code."""
 
 _FEDMATCH = Work(5 * 510, training=2, forward=1.2)
-"""Five sites a round, each with 510 unlabelled images. Every tenth round has two helpers."""
+"""Five sites a round, each with 510 unlabelled images.
+
+In every tenth round they pass through two helpers, too: 0.2 passes a round on average.
+"""
 
 _BLOOD_TRAINING = 11_959
 """Training images of BloodMNIST, at all sites together."""
@@ -218,7 +220,7 @@ _COVID_TRAINING = 16_000
 
 PAPER_JOBS: dict[str, PaperJob] = {
     "fedperl": PaperJob("fedperl", FEDPERL, _PEERS),
-    # The weak view passes through two peers.
+    # The weak view passes through two peers, not through their mean.
     "fedmatch_peers": PaperJob(
         "fedperl",
         FEDPERL,

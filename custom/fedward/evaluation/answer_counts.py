@@ -4,13 +4,13 @@ Sensitivity, confusion matrix, ROC curve and calibration of several hospitals to
 not averages. A site sends these counts under the small-count rule
 (:mod:`fedward.evaluation.small_counts`):
 
-- Images of a class with fewer than five images are in no count, as they are in no metric.
+- Images of a class with fewer than five images are left out of all counts, as of all metrics.
 - An interval of scores with fewer than five images is merged with its neighbours below it.
 - A cell of the confusion matrix with fewer than five images is withheld.
 
-Where an image may show several classes, each class is counted against its rest, and a class with
-fewer than five images on either side is in no count. There are no cells then, and no highest
-probability.
+Where an image may show several classes, each class is counted against all images without it. A
+class is left out if fewer than five images show it, or fewer than five do not. There are no cells
+then, and no histogram of highest probabilities.
 """
 
 from collections.abc import Mapping, Sequence
@@ -27,17 +27,17 @@ from fedward.evaluation.histograms import ConfidenceHistogram, ScoreHistogram
 from fedward.evaluation.small_counts import SMALLEST_COUNT, common_classes, common_findings
 
 THRESHOLD = 0.5
-"""Probability from which the model's answer is that an image shows a class of several."""
+"""Probability from which the answer is yes, where an image may show several classes."""
 
 
 @dataclass(frozen=True)
 class AnswerCounts:
-    """What a site may say of a model's answers about K classes, or the sum over sites."""
+    """What a site may report about a model's answers for K classes, or the sum over sites."""
 
     confusion: ConfusionCounts
     """Right and wrong answers by class."""
     cells: Counts
-    """(K, K) images of a class (row) that were given another one (column).
+    """(K, K) images of one class (row) that the model assigned to another one (column).
 
     0 where a site withholds the cell.
     """
@@ -53,8 +53,8 @@ class AnswerCounts:
         """Count images that each show one class; None where no class has five images.
 
         Args:
-            probabilities: (N, K) float in [0, 1]; the predicted class is the first largest one of a
-                row.
+            probabilities: (N, K) float in [0, 1]; the predicted class is the one with the largest
+                entry of a row, of equal ones the first.
             labels: (N,) int, the true class as 0..K-1.
         """
         classes = probabilities.shape[1]
@@ -81,7 +81,7 @@ class AnswerCounts:
     def of_each_class(
         cls, probabilities: NDArray[np.floating], labels: NDArray[np.integer]
     ) -> "AnswerCounts | None":
-        """Count each class against its rest; None where no class may be evaluated.
+        """Count images that may show several classes; None where no class may be evaluated.
 
         Args:
             probabilities: (N, K) float in [0, 1]; from 0.5 on the answer is that the image shows
@@ -128,7 +128,7 @@ class AnswerCounts:
 
         ``images``, ``found`` and ``mistaken`` are those of :attr:`confusion`, ``scores`` and
         ``inside`` those of :attr:`scores`, ``sure`` and ``right`` those of :attr:`confidence`.
-        ``cells`` are rows of true class, other class given, and number of images, five or more.
+        ``cells`` are rows of true class, other class answered, and number of images, five or more.
         ``confidence`` is the mean highest probability of an interval, 0 where it has no image.
         """
         cells = []
@@ -157,5 +157,5 @@ class AnswerCounts:
 
     @classmethod
     def merged(cls, parts: Sequence["AnswerCounts"]) -> "AnswerCounts":
-        """Return the sum of the counts of one site or more."""
+        """Return the sum of the counts of one or more sites."""
         return reduce(cls.merge, parts)

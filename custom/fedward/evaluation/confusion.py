@@ -1,6 +1,6 @@
 """Right and wrong answers by class, which add up over sites, and the rates that follow."""
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,16 +11,16 @@ from fedward.evaluation.intervals import Share, proportion_interval
 
 @dataclass(frozen=True)
 class Rates:
-    """One class against all others; None where fewer than five images would decide."""
+    """Rates of one class against all others; None where one would be of fewer than five images."""
 
     sensitivity: Share | None
-    """Share of the images of the class that are given it."""
+    """Share of the images of the class that the model assigns to it."""
     specificity: Share | None
-    """Share of the other images that are not given it."""
+    """Share of the other images that the model does not assign to it."""
     positive: Share | None
-    """Positive predictive value: share of the images given the class that are of it."""
+    """Positive predictive value: share of the images assigned to the class that show it."""
     negative: Share | None
-    """Negative predictive value: share of the images not given the class that are not of it."""
+    """Negative predictive value: share of the images not assigned to it that do not show it."""
 
 
 @dataclass(frozen=True)
@@ -36,15 +36,15 @@ class ConfusionCounts:
     images: Counts
     """(K,) images of the class."""
     true_positives: Counts
-    """(K,) images of the class that were given it."""
+    """(K,) images of the class that the model assigned to it."""
     false_positives: Counts
-    """(K,) other images that were given the class."""
+    """(K,) other images that the model assigned to it."""
 
     @classmethod
     def of_one_answer(
         cls, true_class: NDArray[np.int64], given_class: NDArray[np.int64], classes: int
     ) -> "ConfusionCounts":
-        """Count images that each show one class and are given one.
+        """Count images that each show one class and are assigned to one.
 
         Args:
             true_class: (N,) in 0..K-1.
@@ -60,12 +60,12 @@ class ConfusionCounts:
     def of_each_class(
         cls, shown: NDArray[np.bool_], answered_yes: NDArray[np.bool_], used: NDArray[np.bool_]
     ) -> "ConfusionCounts":
-        """Count images of which each shows, and is given, any number of classes.
+        """Count images that each show, and are assigned to, any number of classes.
 
         Args:
-            shown: (N, K).
-            answered_yes: (N, K).
-            used: (K,) classes to count.
+            shown: (N, K) whether an image shows a class.
+            answered_yes: (N, K) whether the model answers that it does.
+            used: (K,) whether a class is counted.
         """
         return cls(
             total=np.where(used, len(shown), 0),
@@ -77,7 +77,10 @@ class ConfusionCounts:
     def merge(self, other: "ConfusionCounts") -> "ConfusionCounts":
         """Return the counts of the images of both."""
         return ConfusionCounts(
-            *(getattr(self, field.name) + getattr(other, field.name) for field in fields(self))
+            total=self.total + other.total,
+            images=self.images + other.images,
+            true_positives=self.true_positives + other.true_positives,
+            false_positives=self.false_positives + other.false_positives,
         )
 
     @property
@@ -87,7 +90,7 @@ class ConfusionCounts:
 
     @property
     def precision(self) -> Values:
-        """TP / (TP + FP), (K,): 0 for a class that is never given, NaN for one without images."""
+        """TP / (TP + FP), (K,): 0 for a class never assigned, NaN for a class without images."""
         answers = self.true_positives + self.false_positives
         return self._where_present(self.true_positives / np.maximum(answers, 1))
 
@@ -106,8 +109,8 @@ class ConfusionCounts:
     def auroc_from_answers(self) -> Values:
         """Area under the ROC curve of the answers alone, (sensitivity + specificity) / 2, (K,).
 
-        It takes an answer for a score of 0 or 1, and is not the AUROC of the probabilities. NaN
-        unless there are images of the class and others.
+        Answers count as scores of 0 or 1, so that this is not the AUROC of the probabilities. NaN
+        unless there are images of the class and other images.
         """
         negatives = self.total - self.images
         specificity = 1 - self.false_positives / np.maximum(negatives, 1)
@@ -118,15 +121,15 @@ class ConfusionCounts:
         """Area under the precision-recall curve of the answers alone, by trapezoids, (K,).
 
         ``r (1 + p) / 2 + (1 - r) (p + q) / 2`` with precision p, recall r and the class's share q
-        of the images: lines from (0, 1) over (r, p) to (1, q). For a class never given it is
-        ``(1 + q) / 2``. It is far above the average precision of a poor classifier. NaN unless
-        there are images of the class and others.
+        of the images: lines from (0, 1) through (r, p) to (1, q). For a class never assigned it is
+        ``(1 + q) / 2``. For a poor classifier it is far above the average precision. NaN unless
+        there are images of the class and other images.
         """
         prevalence = self.images / np.maximum(self.total, 1)
         rise = self.recall * (1 + self.precision) / 2
         fall = (1 - self.recall) * (self.precision + prevalence) / 2
-        is_given = self.true_positives + self.false_positives > 0
-        areas = np.where(is_given, rise + fall, (1 + prevalence) / 2)
+        is_assigned = self.true_positives + self.false_positives > 0
+        areas = np.where(is_assigned, rise + fall, (1 + prevalence) / 2)
         return np.where(self.present & (self.images < self.total), areas, np.nan)
 
     @property
@@ -135,7 +138,7 @@ class ConfusionCounts:
         return Share.of(int(self.true_positives.sum()), int(self.images.sum()))
 
     def accuracy_of(self, place: int) -> Share | None:
-        """Return the share of right answers yes and no to the class at this place."""
+        """Return the share of images about which yes or no to the class at this place is right."""
         true_negatives = self._negatives(place) - int(self.false_positives[place])
         return Share.of(int(self.true_positives[place]) + true_negatives, int(self.total[place]))
 
@@ -146,7 +149,8 @@ class ConfusionCounts:
         With Wilson's interval (l_k, u_k) of the sensitivity p_k of each of K classes, and their
         mean p, its ends are ``p - sqrt(sum_k (p_k - l_k)²) / K`` and
         ``p + sqrt(sum_k (u_k - p_k)²) / K``. Images are taken to be independent. The interval has a
-        width also where all images are right. Source: Zou and Donner, *Construction of confidence
+        width even where all answers are right.
+        Source: Zou and Donner, *Construction of confidence
         limits about effect measures: a general approach*, Statistics in Medicine 2008.
         """
         if not self.present.any():
@@ -154,8 +158,8 @@ class ConfusionCounts:
         images = self.images[self.present]
         sensitivities = self.true_positives[self.present] / images
         intervals = []
-        for sensitivity, n in zip(sensitivities.tolist(), images.tolist(), strict=True):
-            intervals.append(proportion_interval(sensitivity, n))
+        for sensitivity, image_count in zip(sensitivities.tolist(), images.tolist(), strict=True):
+            intervals.append(proportion_interval(sensitivity, image_count))
         squared_distances = (np.array(intervals) - sensitivities[:, None]) ** 2
         below, above = np.sqrt(squared_distances.sum(axis=0)) / len(images)
         mean = float(sensitivities.mean())

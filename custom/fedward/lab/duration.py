@@ -14,29 +14,35 @@ from fedward.paper_jobs import Work
 from fedward.training.machine import device_of
 
 _TIMED_BATCHES = 2
+"""Few, because a large network needs seconds for a batch on a CPU, and an estimate is enough."""
 
 
 @dataclass(frozen=True)
 class Duration:
-    """An estimate of the training time of a run: it leaves out evaluations and messages."""
+    """An estimate of the training time of a run, without evaluations and messages."""
 
     device: str
     """Where the batches were timed: ``cpu`` or ``cuda``."""
     batch: int
-    """Images of a batch."""
+    """Number of images in a batch."""
     training_seconds: float
-    """Seconds of a batch, forwards and backwards."""
+    """Seconds for one batch, forwards and backwards."""
     forward_seconds: float
-    """Seconds of a batch, forwards alone."""
+    """Seconds for one batch, forwards alone."""
     hours: float
-    """Hours of all rounds, one site after the other."""
+    """Hours for all rounds, if the sites train one after another."""
 
 
 def duration_of(experiment: Experiment, work: Work) -> Duration:
     """Time a few batches of the experiment's network, and return how long its rounds take.
 
-    The network has random weights, which take as long as trained ones. Raises as
-    :func:`fedward.nets.build`.
+    The network has random weights, because trained ones would take as long.
+
+    Args:
+        experiment: its network, image size and batch are timed, and its rounds are counted.
+        work: how many images pass through the network in a round.
+
+    Raises: what :func:`fedward.nets.build` raises.
     """
     settings = method_of(experiment).settings
     device = device_of("auto", "this machine")
@@ -44,8 +50,8 @@ def duration_of(experiment: Experiment, work: Work) -> Duration:
     size = experiment.data.image_size
     images = torch.full((settings.batch, experiment.data.channels, size, size), 0.5, device=device)
     _train(net, images)  # The first batch also prepares memory and kernels.
-    training_seconds = _seconds_a_batch(_train, net, images)
-    forward_seconds = _seconds_a_batch(_predict, net, images)
+    training_seconds = _seconds_per_batch(_train, net, images)
+    forward_seconds = _seconds_per_batch(_predict, net, images)
 
     trained_images, predicted_images = work.passes(settings.rounds)
     batches_trained = trained_images / settings.batch
@@ -57,7 +63,7 @@ def duration_of(experiment: Experiment, work: Work) -> Duration:
 def _train(net: nn.Module, images: Tensor) -> None:
     net.train()
     net.zero_grad()
-    # Any loss will do: its gradient passes through all layers.
+    # Any loss will do whose gradient passes through all layers.
     net(images).logsumexp(dim=1).mean().backward()
 
 
@@ -67,7 +73,7 @@ def _predict(net: nn.Module, images: Tensor) -> None:
         net(images)
 
 
-def _seconds_a_batch(
+def _seconds_per_batch(
     pass_through: Callable[[nn.Module, Tensor], None], net: nn.Module, images: Tensor
 ) -> float:
     """Return the mean wall-clock time of a few batches."""
@@ -80,6 +86,6 @@ def _seconds_a_batch(
 
 
 def _wait_for(device: torch.device) -> None:
-    """Wait until a GPU has done what it was given."""
+    """Wait until a GPU has finished, because calls return before their work is done."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)

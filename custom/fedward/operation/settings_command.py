@@ -8,10 +8,12 @@ from typing import Any
 
 from fedward.config import Experiment
 from fedward.jobs import JOBS, load_experiment
+from fedward.methods import settings_of
 from fedward.paper_jobs import PAPER_JOBS, SUFFIX
 from fedward.terminal import shortened
 
 _WIDTH = 80
+"""Characters of a line, at most."""
 _NO_VALUE = "-"
 """Shown where the experiment of a column has no such setting."""
 
@@ -37,7 +39,7 @@ def _settings(options: argparse.Namespace) -> int:
         texts = [_text(values.get(name, _NO_VALUE)) for values in columns.values()]
         if options.all or len(set(texts)) > 1:
             rows.append([name, *texts])
-    for line in _lines(["setting", *columns], rows):
+    for line in _table(["setting", *columns], rows):
         print(line)
     paper_job = PAPER_JOBS.get(options.job)
     if paper_job is not None:
@@ -48,9 +50,9 @@ def _settings(options: argparse.Namespace) -> int:
 
 
 def _columns(job: str) -> dict[str, dict[str, Any]]:
-    """Return the values of each setting: in the job, by default, and in the paper if it has one."""
+    """Return setting -> value for each column: the job, the default, and the paper if any."""
     experiment = load_experiment(job)
-    # Some methods train the head alone, which is no experiment's default.
+    # Some methods only train the head, which is never the default of an experiment.
     default = Experiment(method=experiment.method, trainable=experiment.trainable)
     columns = {"job": _values(experiment), "default": _values(default)}
     if job in PAPER_JOBS:
@@ -60,8 +62,6 @@ def _columns(job: str) -> dict[str, dict[str, Any]]:
 
 def _values(experiment: Experiment) -> dict[str, Any]:
     """Return all settings, named as ``--set`` takes them."""
-    from fedward.methods import settings_of
-
     fields = experiment.model_dump(mode="json", exclude={"options"})
     values = dict(_flat(fields))
     values |= settings_of(experiment.method, experiment.options).model_dump(mode="json")
@@ -84,8 +84,8 @@ def _text(value: Any) -> str:
     return json.dumps(value)
 
 
-def _lines(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
-    """Return a table of columns that are as wide as the terminal allows, its rows one line each."""
+def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    """Return the lines of a table, one for each row; long values are cut to fit the width."""
     name_width = max(len(row[0]) for row in [head, *rows])
     value_width = (_WIDTH - name_width) // (len(head) - 1) - 1
     lines = []

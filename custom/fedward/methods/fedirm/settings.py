@@ -19,7 +19,7 @@ class FedIRMSettings(MeanTeacherSettings):
     batch: int = Field(48, ge=1)
     """B: images of each kind in one step. Released code: 48."""
     optimizer: Literal["adam", "sgd"] = "adam"
-    """Optimiser of a site. Released code: Adam, whose moments each site keeps."""
+    """Optimiser of a site, new in each round. Released code: Adam, whose moments are kept."""
     learning_rate: Positive = 2e-4
     """Largest step size of sites with labels. Released code: 2e-4, and 3e-4 from round 22 on."""
     unlabelled_learning_rate: Positive = 2e-4
