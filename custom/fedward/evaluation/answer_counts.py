@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedward.evaluation.arrays import Counts
+from fedward.evaluation.arrays import Counts, Values
 from fedward.evaluation.confusion import ConfusionCounts
 from fedward.evaluation.histograms import ConfidenceHistogram, ScoreHistogram
 from fedward.evaluation.small_counts import SMALLEST_COUNT, common_classes, common_findings
@@ -112,16 +112,18 @@ class AnswerCounts:
         for true_class, given_class, number in sent["cells"]:
             cells[true_class, given_class] = number
         scores = ScoreHistogram(counts("scores"), counts("inside"))
-        total = scores.images.sum(axis=1)
-        sure = counts("sure")
-        return cls(
-            ConfusionCounts(total, images, counts("found"), counts("mistaken")),
-            cells,
-            scores,
-            ConfidenceHistogram(
-                sure, counts("right"), np.asarray(sent["confidence"], float) * sure
-            ),
+        confusion = ConfusionCounts(
+            total=scores.images.sum(axis=1),
+            images=images,
+            true_positives=counts("found"),
+            false_positives=counts("mistaken"),
         )
+        interval_images = counts("sure")
+        # Means are sent, and sums of probabilities are kept, because these can be added.
+        means: Values = np.asarray(sent["confidence"], float)
+        sums: Values = means * interval_images
+        confidence = ConfidenceHistogram(interval_images, counts("right"), sums)
+        return cls(confusion, cells, scores, confidence)
 
     def to_wire(self) -> dict[str, Any]:
         """Return the counts as plain JSON values, by the names of the wire.
