@@ -220,6 +220,14 @@ class Groups:
             state.groups[update.site] = LABELLED if update.labelled else UNLABELLED
         return [update for update in updates if update.steps]
 
+    def together(self, state: GroupedState, federation: Federation) -> RoundPart:
+        """Return the average of all sites drawn, among which labelled ones need not be."""
+        tasks = state.tasks(self.draw(state, federation))
+        updates = yield from self.ask(state, state.model, tasks, 0)
+        if state.lacks_labelled_reply(tasks, updates):
+            return state.model
+        return self.average(updates, state, federation, "all", 0)
+
     def average(
         self,
         updates: Sequence[ClientUpdate],

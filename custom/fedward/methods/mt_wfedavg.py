@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from fedward.methods.algorithm import Algorithm
 from fedward.methods.distances import images_of_group
-from fedward.methods.groups import GroupedState, Groups, RoundPart, group_requirements
+from fedward.methods.groups import GroupedState, Groups, group_requirements
 from fedward.methods.local import Phase
 from fedward.methods.mean_teacher import MeanTeacher, MeanTeacherSettings, phases_by_group
 from fedward.methods.workflow import Federation, Rounds
@@ -36,12 +36,4 @@ class MTWFedAvg(Algorithm[GroupedState]):
 
     def rounds(self, state: GroupedState, federation: Federation) -> Rounds:
         """Go through rounds in which both groups train together."""
-        return self._groups.rounds(state, federation, self._together)
-
-    def _together(self, state: GroupedState, federation: Federation) -> RoundPart:
-        """Return the average of all sites drawn, among which labelled ones need not be."""
-        tasks = state.tasks(self._groups.draw(state, federation))
-        updates = yield from self._groups.ask(state, state.model, tasks, 0)
-        if state.lacks_labelled_reply(tasks, updates):
-            return state.model
-        return self._groups.average(updates, state, federation, "all", 0)
+        return self._groups.rounds(state, federation, self._groups.together)

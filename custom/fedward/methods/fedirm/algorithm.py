@@ -18,7 +18,6 @@ from fedward.methods.groups import (
     UNSUPERVISED,
     GroupedState,
     Groups,
-    RoundPart,
     group_requirements,
 )
 from fedward.methods.local import Phase
@@ -65,15 +64,7 @@ class FedIRM(Algorithm[GroupedState]):
 
     def rounds(self, state: GroupedState, federation: Federation) -> Rounds:
         """Go through rounds in which both groups train together."""
-        return self._groups.rounds(state, federation, self._together)
-
-    def _together(self, state: GroupedState, federation: Federation) -> RoundPart:
-        """Return the average of all sites drawn, with the mean relation of those with labels."""
-        tasks = state.tasks(self._groups.draw(state, federation))
-        updates = yield from self._groups.ask(state, state.model, tasks, 0)
-        if state.lacks_labelled_reply(tasks, updates):
-            return state.model
-        return self._groups.average(updates, state, federation, "all", 0)
+        return self._groups.rounds(state, federation, self._groups.together)
 
 
 class _GroupsWithRelations(Groups):
