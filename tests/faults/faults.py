@@ -17,7 +17,7 @@ INJECT = Path(__file__).with_name("inject")
 
 POINTS = {
     "send": ("server", "before", "fedward.flare.transport", "FlareTransport._send"),
-    "train": ("site", "before", "fedward.methods.fedavg", "supervised_loss"),
+    "train": ("site", "before", "fedward.methods.supervised", "supervised_loss"),
     "upload": (
         "site",
         "before",

@@ -18,7 +18,7 @@ from fedward.methods.local import (
     Objective,
     RoundInputs,
     Uses,
-    probabilities_in_evaluation_mode,
+    evaluation_mode,
 )
 from fedward.methods.supervised import Supervised
 
@@ -292,7 +292,8 @@ def test_a_pass_in_evaluation_mode_leaves_no_trace() -> None:
     weak = make_batch().weak
     before = buffers(net)
     chance = torch.get_rng_state()
-    first, second = (probabilities_in_evaluation_mode(net, weak) for _ in range(2))
+    with evaluation_mode(net):
+        first, second = (torch.softmax(net(weak), dim=1) for _ in range(2))
     assert torch.equal(first, second), "dropout was on"
     assert torch.equal(torch.get_rng_state(), chance)
     assert_same(buffers(net), before)
@@ -303,8 +304,8 @@ def test_a_pass_in_evaluation_mode_leaves_no_trace() -> None:
 
 def test_a_net_that_fails_is_left_training() -> None:
     net = make_net()
-    with pytest.raises(RuntimeError):
-        probabilities_in_evaluation_mode(net, torch.rand(2, 1, 1, 1))
+    with pytest.raises(RuntimeError), evaluation_mode(net):
+        net(torch.rand(2, 1, 1, 1))
     assert all(module.training for module in net.modules())
 
 
@@ -314,7 +315,8 @@ def test_teaching_changes_no_buffer(objective: FixMatchObjective, peers: int) ->
     net = make_net(dropout=0.5)
     batch = make_batch(peers=peers)
     before = buffers(net)
-    objective.teach(net, batch.weak, batch.peers, INPUTS)
+    unlabelled = replace(batch, labelled=None, labels=None)
+    objective.losses(net, unlabelled, INPUTS, {})
     assert_same(buffers(net), before)
     assert all(module.training for module in net.modules())
 

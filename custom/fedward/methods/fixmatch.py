@@ -19,15 +19,14 @@ from fedward.methods.local import (
     Objective,
     RoundInputs,
     Uses,
-    probabilities_in_evaluation_mode,
-    strong_pass,
 )
 from fedward.methods.outputs import SIGMOID, SOFTMAX, Outputs
 from fedward.methods.proximal import LOSS, with_proximal_term
 from fedward.methods.pseudo_labels import Labeller, PerClass, PseudoLabels, Statistics, labeller_of
 from fedward.methods.pseudo_labels.labeller import pseudo_label, pseudo_label_loss
 from fedward.methods.pseudo_labels.settings import FixMatchSettings
-from fedward.methods.supervised import Supervised
+from fedward.methods.supervised import supervised_loss
+from fedward.methods.view_logits import view_logits
 
 __all__ = [
     "FixMatchObjective",
@@ -61,10 +60,12 @@ class FixMatchObjective(Objective[Statistics]):
     """``L_sup + β L_u``, on labelled images, unlabelled images, or both.
 
     Its state is the labeller's statistics. :class:`~fedward.methods.fedperl.FedPerlObjective`
-    overrides :meth:`follows`, :meth:`teach` and :meth:`label`.
+    overrides :meth:`follows`, :meth:`peer_losses` and :meth:`label`.
     """
 
     uses = Uses(unlabelled="unlabelled", second_view="strong")
+    labels_in_training_mode: bool = False
+    """Whether pseudo-labels come from the network in training mode."""
 
     def __init__(self, settings: FixMatchSettings) -> None:
         self.settings = settings
@@ -86,16 +87,22 @@ class FixMatchObjective(Objective[Statistics]):
         ``kept`` among the logs is the share of the pseudo-labels that the loss sees.
         """
         follows = self.follows(batch.peers)
-        supervised = Supervised().losses(net, batch, inputs).terms
-        if batch.weak is None or batch.strong is None:
+        logits = view_logits(
+            net,
+            batch,
+            self.settings,
+            learns_from_weak=follows,
+            weak_in_training_mode=self.labels_in_training_mode,
+        )
+        supervised = {}
+        if logits.labelled is not None and batch.labels is not None:
+            supervised["loss_supervised"] = supervised_loss(logits.labelled, batch.labels, inputs)
+        if logits.weak is None or logits.strong is None:
             return Losses(supervised, learns=bool(supervised))
-        # Strong views first: the gradient of BatchNorm in evaluation mode reads the running
-        # statistics when it is taken, so no training pass may move them after the weak views.
-        logits_strong = strong_pass(net, batch.strong, self.settings)  # (B, K)
-        probabilities, teaching_terms = self.teach(net, batch.weak, batch.peers, inputs)
-        pseudo_labels = self.label(probabilities.detach(), batch, state, inputs)
+        local = inputs.outputs.probabilities(logits.weak)  # (B, K)
+        pseudo_labels = self.label(local.detach(), batch, state, inputs)
         loss_pseudo = self._labeller(inputs).loss(
-            inputs.seen_by_losses(logits_strong), pseudo_labels, self.settings.pseudo_label_mean
+            inputs.seen_by_losses(logits.strong), pseudo_labels, self.settings.pseudo_label_mean
         )
 
         # If a site learns from pseudo-labels alone, too few kept images would show in the update.
@@ -107,7 +114,11 @@ class FixMatchObjective(Objective[Statistics]):
 
         weight = self.settings.unlabelled_weight
         return Losses(
-            terms={**supervised, "loss_pseudo": weight * loss_pseudo, **teaching_terms},
+            terms={
+                **supervised,
+                "loss_pseudo": weight * loss_pseudo,
+                **self.peer_losses(local, batch.peers),
+            },
             logs={"kept": keep.float().mean()},
             learns=bool(supervised) or follows or (weight > 0 and enough),
             carried={"labels": pseudo_labels.labels, "keep": keep, **pseudo_labels.statistics},
@@ -125,15 +136,15 @@ class FixMatchObjective(Objective[Statistics]):
         """Return whether a gradient flows through the weak views; here they only make labels."""
         return False
 
-    def teach(
-        self, net: nn.Module, weak: Tensor, peers: Tensor | None, inputs: RoundInputs
-    ) -> tuple[Tensor, dict[str, Tensor]]:
-        """Return the network's probabilities (B, K) of the weak views, and further loss terms.
+    def peer_losses(self, local: Tensor, peers: Tensor | None) -> dict[str, Tensor]:
+        """Return the loss terms between the network and its peers; here it has none.
 
-        Here there are no further terms.
+        Args:
+            local: (B, K) the network's probabilities of the weak views; with gradient where
+                :meth:`follows` is true.
+            peers: (P, B, K) those of the peers; None without peers.
         """
-        with torch.no_grad():
-            return probabilities_in_evaluation_mode(net, weak, inputs.outputs), {}
+        return {}
 
     def label(
         self, local: Tensor, batch: Batch, statistics: Statistics, inputs: RoundInputs

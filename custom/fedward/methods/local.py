@@ -222,15 +222,3 @@ def strong_pass(net: nn.Module, images: Tensor, settings: Settings) -> Tensor:
     else:
         logits = net(images)
     return logits
-
-
-def probabilities_in_evaluation_mode(
-    net: nn.Module, images: Tensor, outputs: Outputs = SOFTMAX
-) -> Tensor:
-    """Return the probabilities (N, K) of a network's logits in :func:`evaluation_mode`.
-
-    Pseudo-labels come from the model as it would be used on patients, which does not depend on the
-    statistics of one batch.
-    """
-    with evaluation_mode(net):
-        return outputs.probabilities(net(images))

@@ -16,7 +16,9 @@ Network = Callable[[int, int], nn.Module]
 """Makes a network from (classes, channels).
 
 The network takes images (N, channels, H, W) in [0, 1] and returns logits (N, classes). Its
-attribute ``classifier`` is the layer that turns features into logits.
+attribute ``classifier`` is the layer that turns features into logits. A true
+``treats_images_alone`` says that the logits of an image depend neither on the other images of a
+batch nor on the mode, as they do with BatchNorm or dropout.
 """
 
 MONAI = "monai:"

@@ -21,6 +21,8 @@ class SmallCNN(nn.Module):
     being normalised by a data set's statistics, which no site should have to publish.
     """
 
+    treats_images_alone = True
+
     def __init__(self, classes: int, channels: int = 3) -> None:
         super().__init__()
         self.features = nn.Sequential(

@@ -15,6 +15,8 @@ class SmallCNNGN(nn.Module):
     Shape: (N, channels, H, W) in [0, 1], H and W at least 16, to (N, classes).
     """
 
+    treats_images_alone = True
+
     def __init__(self, classes: int, channels: int = 3) -> None:
         super().__init__()
         self.features = nn.Sequential(

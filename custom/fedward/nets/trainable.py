@@ -106,6 +106,7 @@ class Head(_Part):
     def __init__(self, part: TrainablePart) -> None:
         super().__init__(part.whole, part.paths)
         object.__setattr__(self, "classifier", part.classifier)
+        self.treats_images_alone = isinstance(self.classifier, nn.Linear)
 
     def forward(self, features: Tensor) -> Tensor:
         """Return the logits (N, classes)."""

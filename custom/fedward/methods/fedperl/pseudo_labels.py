@@ -6,12 +6,12 @@ Bdair et al., MELBA 2022, eq. (5), (7) and (8).
 from typing import Literal
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from fedward.errors import ConfigError
 from fedward.methods.fedperl.settings import FedPerlSettings
 from fedward.methods.fixmatch import FixMatchObjective
-from fedward.methods.local import Batch, RoundInputs, probabilities_in_evaluation_mode
+from fedward.methods.local import Batch, RoundInputs
 from fedward.methods.pseudo_labels import PseudoLabels, Statistics, labeller
 
 
@@ -102,21 +102,16 @@ class FedPerlObjective(FixMatchObjective):
 
     settings: FedPerlSettings
 
-    def teach(
-        self, net: nn.Module, weak: Tensor, peers: Tensor | None, inputs: RoundInputs
-    ) -> tuple[Tensor, dict[str, Tensor]]:
-        """Return the network's probabilities (B, K), and the distance to the peers (eq. (8))."""
-        settings = self.settings
-        # Without a gradient the weak views need no backward pass.
-        with torch.set_grad_enabled(self.follows(peers)):
-            if settings.batch_statistics_for_labels:
-                local = inputs.outputs.probabilities(net(weak))
-            else:
-                local = probabilities_in_evaluation_mode(net, weak, inputs.outputs)
+    def __init__(self, settings: FedPerlSettings) -> None:
+        super().__init__(settings)
+        self.labels_in_training_mode = settings.batch_statistics_for_labels
+
+    def peer_losses(self, local: Tensor, peers: Tensor | None) -> dict[str, Tensor]:
+        """Return the distance to the peers (eq. (8))."""
         if peers is None:
-            return local, {}
-        weighted = settings.consistency_weight * consistency(local, peers)
-        return local, {"loss_consistency": weighted}
+            return {}
+        weight = self.settings.consistency_weight
+        return {"loss_consistency": weight * consistency(local, peers)}
 
     def label(
         self, local: Tensor, batch: Batch, statistics: Statistics, inputs: RoundInputs
