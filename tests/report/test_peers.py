@@ -7,7 +7,7 @@ from pages import report
 from run_folders import write_run
 
 from fedward.report.peers import Peers, blocks, by_community
-from fedward.runs.picks import Community
+from fedward.runs.communities import Community
 from fedward.runs.run import Run
 
 SITES = ("a", "b", "c", "d", "e")

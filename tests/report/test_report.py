@@ -16,7 +16,7 @@ from fedward.evaluation import best_global, best_per_site, last_rounds
 from fedward.evaluation.names import OVERALL
 from fedward.evaluation.small_counts import withhold_small_counts
 from fedward.report import Run, comparison, figures, peers, write_report
-from fedward.report.communities import community_order
+from fedward.report.site_order import community_order
 from fedward.runs.exchanges import merged_rounds
 from fedward.text import natural
 

@@ -8,9 +8,9 @@ from math import nan
 from markupsafe import Markup
 
 from fedward.report import figures
-from fedward.report.communities import community_order
+from fedward.report.site_order import community_order
 from fedward.report.sites import MANY
-from fedward.runs.picks import Community, community, found_communities, picks_of
+from fedward.runs.communities import Community, community, found_communities, picks_of
 from fedward.runs.run import Run
 from fedward.storage.rows import PeerRow
 from fedward.text import natural

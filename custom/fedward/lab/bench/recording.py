@@ -20,7 +20,7 @@ from fedward.evaluation.names import ERRORS
 from fedward.lab.bench.records import Curve, Record, read_records
 from fedward.lab.bench.study import Cell
 from fedward.operation.audit_check import verify
-from fedward.runs.picks import picks_of
+from fedward.runs.communities import picks_of
 from fedward.runs.pseudo_labels import last_rows, quality
 from fedward.runs.run import Run
 from fedward.text import natural

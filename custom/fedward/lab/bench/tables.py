@@ -7,7 +7,7 @@ from fedward.lab.bench.joining import joining_table
 from fedward.lab.bench.markdown import Table, gap_text, mean_text, percent_text, spread_text
 from fedward.lab.bench.records import Record
 from fedward.lab.bench.results import Results
-from fedward.runs.picks import Community, community, found_communities
+from fedward.runs.communities import Community, community, found_communities
 
 FEWEST_SEEDS = 5
 """A row with fewer seeds shows its numbers, and says that they are few."""

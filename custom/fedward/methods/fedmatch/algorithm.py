@@ -18,6 +18,7 @@ from fedward.methods.fedperl.descriptions import Answers
 from fedward.methods.fedperl.peers import top_peers
 from fedward.methods.local import Phase
 from fedward.methods.participants import draw_participants
+from fedward.methods.peer_record import LOGGED_NEIGHBOURS, PeerRecord
 from fedward.methods.requirements import (
     Feature,
     Requirements,
@@ -28,9 +29,6 @@ from fedward.methods.requirements import (
 from fedward.methods.schedule import rate_of_round
 from fedward.methods.workflow import ClientTask, Exchange, Federation, Rounds
 from fedward.model_state import State
-
-_LOGGED_NEIGHBOURS = 30
-"""How many of the sites most similar to a participant are logged."""
 
 
 @dataclass
@@ -143,24 +141,14 @@ class FedMatch(Algorithm[FedMatchState]):
         participants = [site for site in sorted(sites) if site in state.seen]
         places = [state.seen.index(site) for site in participants]
         rows = Answers().similarity(state.rows["answers"], places)  # (R, M)
-        nearest_sites: list[list[str]] = []
-        similarities: list[list[float]] = []
+        record = PeerRecord(state.seen, state.rows["answers"].shape[1], settings.anonymise)
         for site, place, row in zip(participants, places, rows, strict=True):
-            most = max(settings.helpers, _LOGGED_NEIGHBOURS)
+            most = max(settings.helpers, LOGGED_NEIGHBOURS)
             closest = top_peers(row, place, most, range(len(row)))
             chosen = [state.seen[index] for index in closest[: settings.helpers]]
             helpers_of_sites[site] = self.peer_rule.allowed(chosen)
-            logged = closest[:_LOGGED_NEIGHBOURS]
-            nearest_sites.append([state.seen[index] for index in logged])
-            similarities.append(row[logged].tolist())
-        log_row = {
-            "sites": participants,
-            "nearest": nearest_sites,
-            "similarity": similarities,
-            "chosen": helpers_of_sites,
-            "anonymised": settings.anonymise,
-        }
-        return helpers_of_sites, {"peers": log_row}
+            record.add(site, closest, row)
+        return helpers_of_sites, {"peers": record.row(helpers_of_sites)}
 
     def _tasks(
         self,

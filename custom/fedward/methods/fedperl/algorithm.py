@@ -22,6 +22,7 @@ from fedward.methods.fedperl.settings import FedPerlSettings
 from fedward.methods.fixmatch import fixmatch_losses
 from fedward.methods.local import Phase
 from fedward.methods.participants import draw_participants
+from fedward.methods.peer_record import LOGGED_NEIGHBOURS, PeerRecord
 from fedward.methods.proximal import with_proximal_term
 from fedward.methods.requirements import SUPPORTED, Feature, Requirements, Sends, ServerNeeds
 from fedward.methods.schedule import rate_of_round
@@ -35,12 +36,6 @@ from fedward.methods.server_optimizer import advance
 from fedward.methods.workflow import ClientTask, Exchange, Federation, Rounds
 from fedward.model_state import State
 from fedward.seeds import torch_generator
-
-_LOGGED_NEIGHBOURS = 30
-"""How many of the sites most similar to a participant are logged.
-
-A limit keeps the rows of the log from growing with the federation.
-"""
 
 
 @dataclass
@@ -183,25 +178,14 @@ class FedPerl(Algorithm[FedPerlState]):
         indices = [index_of[site] for site in participants]
         similarities = self.description.similarity(state.rows["features"], indices)
 
-        nearest_sites: list[list[str]] = []
-        nearest_similarities: list[list[float]] = []
+        record = PeerRecord(state.seen, state.rows["features"].shape[1], settings.anonymise)
         for site, index, row in zip(participants, indices, similarities, strict=True):
             generator = torch_generator(federation.seed, "peers", round_, site)
-            closest = _closest(row, index, max(settings.committee, _LOGGED_NEIGHBOURS))
+            closest = _closest(row, index, max(settings.committee, LOGGED_NEIGHBOURS))
             committee = self._committee(index, row, closest, accuracy, generator)
             peers_of_sites[site] = self.peer_rule.allowed([state.seen[peer] for peer in committee])
-            logged = closest[:_LOGGED_NEIGHBOURS]
-            nearest_sites.append([state.seen[peer] for peer in logged])
-            nearest_similarities.append(row[logged].tolist())
-        log_row = {
-            "sites": participants,
-            "nearest": nearest_sites,
-            "similarity": nearest_similarities,
-            "chosen": peers_of_sites,
-            "anonymised": settings.anonymise,
-            "features": state.rows["features"].shape[1],
-        }
-        return peers_of_sites, {"peers": log_row}
+            record.add(site, closest, row)
+        return peers_of_sites, {"peers": record.row(peers_of_sites)}
 
     def peer_models(self, peers: Sequence[str], federation: Federation) -> dict[str, State]:
         """Return the models that a site is sent: one anonymous model, or each peer's own."""

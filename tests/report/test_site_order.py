@@ -9,7 +9,7 @@ import pytest
 from scipy.cluster.hierarchy import leaves_list, linkage
 from scipy.spatial.distance import squareform
 
-from fedward.report.communities import community_order
+from fedward.report.site_order import community_order
 
 
 def likeness(sites, seed):

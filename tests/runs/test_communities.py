@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import pytest
 
-from fedward.runs.picks import Community, Picks, community, found_communities, picks_of
+from fedward.runs.communities import Community, Picks, community, found_communities, picks_of
 from fedward.storage.rows import PeerRow
 
 
