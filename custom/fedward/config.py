@@ -134,9 +134,9 @@ class SyntheticData(_Frozen):
             )
         unknown = [number for number in numbers if not 1 <= number <= self.sites]
         if unknown or not numbers:
-            found = list(numbers)
+            sites = list(numbers)
             raise ValueError(
-                f"labelled_sites={found} must be numbers from 1 to synthetic.sites={self.sites}"
+                f"labelled_sites={sites} must be numbers from 1 to synthetic.sites={self.sites}"
             )
         return self
 

@@ -164,8 +164,9 @@ class Turns:
         exchange = (asked["round"], asked["part"])
         if asked["task"] == DECRYPT:
             if exchange not in self._gave:
-                found = "a round in which it gave none"
-                raise refused(where, "a sum with an update of this site", found)
+                raise refused(
+                    where, "a sum with an update of this site", "a round in which it gave none"
+                )
             return
         model = self._models.get(exchange, asked["model"])
         if model != asked["model"]:
