@@ -424,9 +424,7 @@ UNEQUAL = {"images_per_round": None, "images_at_most": None, "batch": 4}
     ("method", "options"),
     [
         ("fedavg", {}),
-        ("fedavg", UNEQUAL),
         ("ssfl", UNEQUAL),
-        ("fedprox", UNEQUAL),
         ("isofed", {"distance_scale": 0.0}),
     ],
 )

@@ -3,7 +3,7 @@ they tell no more.
 
 ``tests/leak_search.py`` found those in ``worst_settings.json``. It drew 230 jobs that the default
 policy lets pass, and ranked them by a first measure. The 25 highest were measured again as here,
-and the ten worst of them are kept.
+and the four worst of them are kept.
 """
 
 import json

@@ -163,7 +163,7 @@ DRAWING = [
 )
 @pytest.mark.parametrize(("method", "options", "changes", "task"), DRAWING)
 def test_draws_depend_on_the_secret(tmp_path, method, options, changes, task):
-    experiment = hospital(method, options=options, **changes)
+    experiment = hospital(method, images=80, options=options, **changes)
     first = initial_model(experiment)
     asked = ask(experiment, task)
     base = {} if first.base is None else {"base": first.base}

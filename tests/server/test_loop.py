@@ -856,11 +856,8 @@ def test_rounds_of_one_exchange_are_part_0(tmp_path):
     [
         ("wfedavg", 2, 1),
         ("mt_wfedavg", 3, 2),
-        ("isofed", 2, 1),
         ("isofed", 3, 1),
-        ("rscfed", 4, 3),
         ("rscfed", 5, 3),
-        ("rscfed", 6, 3),
     ],
 )
 def test_a_run_of_several_exchanges_resumes_bit_identically(

@@ -13,7 +13,6 @@ MEGABYTES = 64
 
 FREED_BYTES = f"""
 import ctypes
-import sys
 
 import torch
 
@@ -27,30 +26,32 @@ class Mallinfo2(ctypes.Structure):
     )]
 
 
-if sys.argv[1] == "keep":
-    keep_freed_memory()
-# Eight tensors of float32, an eighth of the megabytes each.
-tensors = [torch.ones({MEGABYTES} << 15) for _ in range(8)]
-del tensors
 library = ctypes.CDLL(None)
 library.mallinfo2.restype = Mallinfo2
-print(library.mallinfo2().fordblks)
+
+
+def free_bytes_in_the_heap():
+    # Eight tensors of float32, an eighth of the megabytes each.
+    tensors = [torch.ones({MEGABYTES} << 15) for _ in range(8)]
+    del tensors
+    return library.mallinfo2().fordblks
+
+
+print(free_bytes_in_the_heap())
+keep_freed_memory()
+print(free_bytes_in_the_heap())
 """
-
-
-def freed_bytes_in_the_heap(setting: str) -> int:
-    """Return how many free bytes glibc keeps in its heap after a process made and freed tensors."""
-    finished = subprocess.run(
-        [sys.executable, "-c", FREED_BYTES, setting], capture_output=True, text=True, check=True
-    )
-    return int(finished.stdout)
 
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="no other library has the setting")
 def test_freed_memory_stays_in_the_heap() -> None:
-    assert freed_bytes_in_the_heap("keep") >= MEGABYTES << 20
+    finished = subprocess.run(
+        [sys.executable, "-c", FREED_BYTES], capture_output=True, text=True, check=True
+    )
+    before, after = (int(line) for line in finished.stdout.splitlines())
     # Without the setting the library hands most of it back to the system.
-    assert freed_bytes_in_the_heap("default") < MEGABYTES << 19
+    assert before < MEGABYTES << 19
+    assert after >= MEGABYTES << 20
 
 
 def test_another_c_library_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,7 @@
 
 import json
 import logging
+import shutil
 from pathlib import Path
 
 import pytest
@@ -64,6 +65,14 @@ def straight(tmp_path_factory) -> Path:
     )
 
 
+@pytest.fixture(scope="module")
+def stopped(tmp_path_factory) -> Path:
+    """Return a run that was killed in its fourth round, of which tests damage copies."""
+    folder = tmp_path_factory.mktemp("stopped") / "run"
+    interrupted(tiny(options={"rounds": 4}), folder, SITES, 4, 1)
+    return folder
+
+
 def assert_logs_end_with_the_newest_state(folder: Path) -> None:
     """Check that the interrupted round wrote nothing into the logs."""
     lengths = json.loads((folder / "rounds" / "00003.logs.json").read_text())
@@ -73,11 +82,11 @@ def assert_logs_end_with_the_newest_state(folder: Path) -> None:
 
 @pytest.mark.parametrize(("damage", "name", "reason"), DAMAGES)
 def test_a_run_goes_on_from_the_state_before_a_damaged_one(
-    tmp_path, straight, damage, name, reason, caplog
+    tmp_path, straight, stopped, damage, name, reason, caplog
 ):
     """In FedPerl the peers are the sites' last models, which must be those of that round too."""
     folder = tmp_path / "run"
-    interrupted(tiny(options={"rounds": 4}), folder, SITES, 4, 1)
+    shutil.copytree(stopped, folder)
     assert_logs_end_with_the_newest_state(folder)
     damage(folder / name)
     with caplog.at_level(logging.WARNING):
