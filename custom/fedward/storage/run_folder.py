@@ -38,7 +38,7 @@ _log = logging.getLogger(__name__)
 
 
 class RunFolder:
-    """Writer of one run's folder; docs/architecture.md lists the files.
+    """Writer of one run's folder; docs/federation_jobs.md lists the files.
 
     ``append`` buffers until ``commit``: a round's rows reach the logs only together with the state
     after it, so a resumed run neither loses nor repeats a row. Only the audit log is written at
