@@ -29,7 +29,7 @@ from fedward.flare.shareables import TASK, pack_answer, pack_request, unpack
 from fedward.lab.synthetic import SyntheticSites
 from fedward.methods.workflow import ClientTask, Exchange
 from fedward.nets import build
-from fedward.protocol import wire, wire_checks
+from fedward.protocol import answer_checks, wire
 from fedward.security.policy import FILE, OPEN
 from flare_app import JOB, config_folder, executor_of, write_app
 from tiny import tiny
@@ -74,7 +74,7 @@ def sent(monkeypatch):
 
 def check(meta, arrays=None, classes=()) -> None:
     answer = wire.Message(meta, arrays or {})
-    wire_checks.check_answer(answer, "site-1", request(), rules_of(NEEDS, classes))
+    answer_checks.check_answer(answer, "site-1", request(), rules_of(NEEDS, classes))
 
 
 def request(task="train", evaluate=True, experiment=None):

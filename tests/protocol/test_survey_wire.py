@@ -10,11 +10,11 @@ from asking import requests, rules_of, survey_requests
 from clients import new_client
 from fedward.errors import WireError
 from fedward.methods.workflow import ClientTask, Exchange
+from fedward.protocol.answer_checks import check_answer, check_survey_answer
 from fedward.protocol.fields import RefusedError
 from fedward.protocol.messages import SurveyAnswer
 from fedward.protocol.requests import read_request
 from fedward.protocol.wire import Message
-from fedward.protocol.wire_checks import check_answer, check_survey_answer
 from tiny import tiny
 
 SITE = "site-1"

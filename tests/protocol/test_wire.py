@@ -24,9 +24,10 @@ from fedward.evaluation.names import ERRORS, OVERALL
 from fedward.evaluation.selection import MetricRow
 from fedward.methods.workflow import ClientTask, Exchange
 from fedward.nets import build
-from fedward.protocol import wire, wire_checks
+from fedward.protocol import answer_checks, wire
 from fedward.protocol.fields import RefusedError
 from fedward.protocol.messages import Answer
+from fedward.protocol.update_size import check_update_size
 from fedward.protocol.wire import Message
 from fedward.storage.rows import BinnedRow, QueryRow, row_of
 from fedward.training.learner import Evaluation, Learner
@@ -74,7 +75,7 @@ def check(
     answer: Message, site: str, request: Message, withheld: tuple[str, ...] = (), **options
 ) -> None:
     needs = replace(NEEDS, tensors=replace(NEEDS.tensors, private=withheld))
-    wire_checks.check_answer(answer, site, request, rules_of(needs, CLASSES), **options)
+    answer_checks.check_answer(answer, site, request, rules_of(needs, CLASSES), **options)
 
 
 def row(**changes):
@@ -164,9 +165,9 @@ def test_an_answer_with_missing_tensors_is_refused_by_name():
 
 def test_the_size_of_an_update_is_checked_by_what_was_sent():
     """The squared norm of the sent part of the model is 5, of all 5.25, of the update 1.25."""
-    wire_checks.check_norm("s", without_what_is_withheld(), MODEL, 0.51)
+    check_update_size("s", without_what_is_withheld(), MODEL, 0.51)
     with pytest.raises(WireError, match=r"a norm of at most 1\.1 "):
-        wire_checks.check_norm("s", without_what_is_withheld(), MODEL, 0.49)
+        check_update_size("s", without_what_is_withheld(), MODEL, 0.49)
 
 
 def test_a_good_answer_passes():
@@ -293,11 +294,11 @@ def test_a_share_may_be_off_by_rounding_and_no_more(off):
 def test_an_update_may_be_as_long_as_the_bound_and_no_longer():
     model = {"w": torch.tensor([3.0, 4.0])}
     update = Message({}, {"diff/w": np.array([6.0, 8.0], np.float32)})
-    wire_checks.check_norm("s", update, model, 2.0)
+    check_update_size("s", update, model, 2.0)
     with pytest.raises(
         WireError, match=r"a norm of at most 9\.5 \(largest_update = 1\.9\), found 10"
     ):
-        wire_checks.check_norm("s", update, model, 1.9)
+        check_update_size("s", update, model, 1.9)
 
 
 LARGER = pytest.mark.proves(
@@ -700,7 +701,7 @@ def test_faults_without_number_are_not_described_one_by_one(change):
 )
 def test_a_mean_that_is_no_arrays_is_refused(mean):
     with pytest.raises(WireError):
-        wire_checks.check_mean(
+        answer_checks.check_mean(
             Message({"site": "s", "round": 1}, mean), "s", request(), {"a.weight": (2,)}
         )
 

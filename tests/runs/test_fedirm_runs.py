@@ -17,8 +17,8 @@ from fedward.lab.local import run_local
 from fedward.methods import method_of
 from fedward.methods.fedirm.relations import ROWS
 from fedward.methods.workflow import ClientTask, Exchange
+from fedward.protocol.answer_checks import check_answer
 from fedward.protocol.wire import Message, decode_update, encode_update, shapes
-from fedward.protocol.wire_checks import check_answer
 from fedward.security.sums import grant, image_set
 from interrupted import interrupted
 from run_files import assert_equal, rows, weights

@@ -35,7 +35,7 @@ from fedward.methods.aggregation import mean_of as plain_mean
 from fedward.methods.requirements import Requirements, TensorRules
 from fedward.methods.weight_limits import effective_number
 from fedward.methods.workflow import ClientTask, ClientUpdate, Exchange
-from fedward.protocol import wire, wire_checks
+from fedward.protocol import answer_checks, wire
 from fedward.protocol.requests import DECRYPT
 from fedward.protocol.wire import Message
 from fedward.security import encryption
@@ -273,7 +273,7 @@ def request(**meta) -> Message:
 
 
 def check(*args, classes=(), **options) -> None:
-    wire_checks.check_answer(*args, rules_of(NEEDS, classes), **options)
+    answer_checks.check_answer(*args, rules_of(NEEDS, classes), **options)
 
 
 def sealed(arrays=None, **meta) -> Message:
@@ -340,9 +340,9 @@ def test_a_mean_is_the_models_tensors_and_nothing_else():
     shapes = wire.shapes(request())
     assert shapes == {"w": (70, 60)}
     meta = {"site": "s", "round": 1}
-    wire_checks.check_mean(Message(meta, {"mean/w": FLOATS}), "s", 1, shapes)
-    wire_checks.check_mean(Message({**meta, "restarts": 1}, {"mean/w": FLOATS}), "s", 1, shapes)
-    wire_checks.check_mean(Message({**meta, "error": "boom"}), "s", 1, shapes)
+    answer_checks.check_mean(Message(meta, {"mean/w": FLOATS}), "s", 1, shapes)
+    answer_checks.check_mean(Message({**meta, "restarts": 1}, {"mean/w": FLOATS}), "s", 1, shapes)
+    answer_checks.check_mean(Message({**meta, "error": "boom"}), "s", 1, shapes)
     wrong = [
         {},
         {"mean/w": FLOATS[1:]},
@@ -351,7 +351,7 @@ def test_a_mean_is_the_models_tensors_and_nothing_else():
     ]
     for arrays in wrong:
         with pytest.raises(WireError):
-            wire_checks.check_mean(Message(meta, arrays), "s", 1, shapes)
+            answer_checks.check_mean(Message(meta, arrays), "s", 1, shapes)
     for change in (
         {"site": "t"},
         {"round": 2},
@@ -361,7 +361,9 @@ def test_a_mean_is_the_models_tensors_and_nothing_else():
         {"round": 1.0},
     ):
         with pytest.raises(WireError):
-            wire_checks.check_mean(Message({**meta, **change}, {"mean/w": FLOATS}), "s", 1, shapes)
+            answer_checks.check_mean(
+                Message({**meta, **change}, {"mean/w": FLOATS}), "s", 1, shapes
+            )
 
 
 # --- what can be had

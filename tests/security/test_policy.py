@@ -22,8 +22,8 @@ from fedward.methods.steps import batch_sizes, step_count
 from fedward.methods.workflow import ClientUpdate
 from fedward.model_state import State
 from fedward.protocol import wire
+from fedward.protocol.update_size import check_update_size
 from fedward.protocol.wire import Message
-from fedward.protocol.wire_checks import check_norm
 from fedward.security.policy import (
     FILE,
     OPEN,
@@ -625,7 +625,9 @@ def test_one_site_can_set_weights_a_run_may_not_start_from(tmp_path):
         for name, tensor in start.items()
     }
     evil = {name: start[name] + 3 * (target[name] - start[name]) for name in start}
-    check_norm("site-3", Message({}, wire.difference(evil, start)), start, plain.largest_update)
+    check_update_size(
+        "site-3", Message({}, wire.difference(evil, start)), start, plain.largest_update
+    )
     replies = [
         ClientUpdate(name, state, 72, 0, 4)
         for name, state in (("a", honest), ("b", honest), ("c", evil))

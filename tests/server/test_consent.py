@@ -14,7 +14,7 @@ from fedward.config import Experiment
 from fedward.errors import WireError
 from fedward.lab.local import local_transport
 from fedward.methods import method_of
-from fedward.protocol import wire_checks
+from fedward.protocol import answer_checks
 from fedward.protocol.wire import Message
 from fedward.security.approvals import Approvals
 from fedward.security.policy import Policy
@@ -251,4 +251,4 @@ def test_encrypted_updates_wait_too(tmp_path, monkeypatch):
 def test_a_site_says_that_it_waits_or_refuses_and_nothing_else(meta):
     answer = Message({"site": "site-1", "round": 1, **meta})
     with pytest.raises(WireError):
-        wire_checks.check_answer(answer, "site-1", request(hospital()), rules_of())
+        answer_checks.check_answer(answer, "site-1", request(hospital()), rules_of())

@@ -21,8 +21,9 @@ from fedward.methods.local import Measurement
 from fedward.methods.survey import Survey
 from fedward.model_state import State
 from fedward.nets.trainable import HEAD
-from fedward.protocol import wire, wire_checks
+from fedward.protocol import answer_checks, wire
 from fedward.protocol.requests import DecryptRequest, Request, TaskRequest
+from fedward.protocol.update_size import check_update_size
 from fedward.protocol.wire import Message
 from fedward.security.encryption import SiteKey
 from fedward.security.encryption_site import open_sum, seal
@@ -279,12 +280,12 @@ class Client(Respondent):
         """Check an answer, and return it encrypted or in float16 if the job says so."""
         experiment = self.experiment
         rules = experiment.answer_rules(self.algorithm.requirements)
-        wire_checks.check_answer(answer, self.name, message, rules)
+        answer_checks.check_answer(answer, self.name, message, rules)
         if experiment.secure_aggregation:
             # The server cannot check the norm of an encrypted update.
-            wire_checks.check_norm(self.name, answer, model, experiment.largest_update)
+            check_update_size(self.name, answer, model, experiment.largest_update)
             answer = seal(answer, message.meta["task"], self.algorithm.weight, self.key)
-            wire_checks.check_answer(answer, self.name, message, rules, encrypted=True)
+            answer_checks.check_answer(answer, self.name, message, rules, encrypted=True)
         if experiment.update_dtype == "float16":
             return wire.encode_update(answer)
         return answer

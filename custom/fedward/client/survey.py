@@ -27,7 +27,7 @@ from fedward.evaluation.in_fives import (
     is_short,
 )
 from fedward.label_kinds import kind_of_labels
-from fedward.protocol import wire_checks
+from fedward.protocol import answer_checks
 from fedward.protocol.requests import Request, SurveyRequest
 from fedward.protocol.wire import Message
 from fedward.security.sums import ImageSet, image_set
@@ -71,7 +71,7 @@ class SurveyClient(Respondent):
         if source.file is None:
             meta["synthetic"] = True
         answer = Message(meta)
-        wire_checks.check_survey_answer(answer, source.site, source.experiment.data.classes)
+        answer_checks.check_survey_answer(answer, source.site, source.experiment.data.classes)
         return answer
 
 

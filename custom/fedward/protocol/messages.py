@@ -2,7 +2,7 @@
 
 Both ends read an answer's meta as one of these models before anything in it is used. Fields that
 are not named here are refused, so labels, ids, paths and pixels cannot leave a site. Checks that
-need the job or the request are in :mod:`fedward.protocol.wire_checks`.
+need the job or the request are in :mod:`fedward.protocol.answer_checks`.
 """
 
 from typing import Annotated, Literal, TypeAlias, TypeVar

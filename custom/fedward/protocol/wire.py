@@ -10,7 +10,7 @@ An answer carries ``diff/<tensor>``, which is the trained minus the received mod
 (:class:`~fedward.methods.algorithm.Requirements`).
 
 Everything else is refused by the sender, and again by the receiver
-(:mod:`fedward.protocol.wire_checks`). Integer buffers do not travel. Tensors that a task does not
+(:mod:`fedward.protocol.answer_checks`). Integer buffers do not travel. Tensors that a task does not
 train, or that are private to the sites, are sent to the sites with the model and do not come back.
 
 In secure aggregation an answer carries ``cipher/<number>`` in place of the differences, and the

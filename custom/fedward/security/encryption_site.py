@@ -9,7 +9,7 @@ import numpy as np
 from fedward.config import Experiment
 from fedward.errors import ConfigError, WireError
 from fedward.methods.algorithm import Weight
-from fedward.protocol import wire, wire_checks
+from fedward.protocol import answer_checks, wire
 from fedward.protocol.array_checks import check_ciphers
 from fedward.protocol.requests import DecryptRequest
 from fedward.protocol.wire import Message
@@ -100,7 +100,7 @@ def open_sum(
     _keep(record, mean_digest(mean))
     arrays = {f"mean/{name}": array for name, array in mean.items()}
     answer = Message({"site": site, "round": request.round}, arrays)
-    wire_checks.check_mean(answer, site, request.round, model)
+    answer_checks.check_mean(answer, site, request.round, model)
     return answer
 
 

@@ -18,7 +18,7 @@ from fedward.errors import RunError, WireError
 from fedward.methods.algorithm import Algorithm
 from fedward.methods.requirements import Requirements
 from fedward.methods.weight_limits import effective_number
-from fedward.protocol import wire, wire_checks
+from fedward.protocol import answer_checks, wire
 from fedward.protocol.messages import Answer, ErrorAnswer
 from fedward.protocol.requests import DECRYPT, DecryptRequest
 from fedward.protocol.transport import Deliver, Transport
@@ -126,7 +126,7 @@ class EncryptedTransport:
                 return
             request = requests[site]
             try:
-                content = wire_checks.check_answer(answer, site, request, rules, encrypted=True)
+                content = answer_checks.check_answer(answer, site, request, rules, encrypted=True)
                 assert isinstance(content, Answer), "no other kind of answer carries arrays"
                 self._claims.check(content, request.meta)
                 total = sums.setdefault(str(content.key), _Sum())
@@ -211,7 +211,7 @@ class EncryptedTransport:
             if decryptions.has(site):
                 return
             try:
-                content = wire_checks.check_mean(answer, site, asked.round, model)
+                content = answer_checks.check_mean(answer, site, asked.round, model)
             except WireError as error:
                 decryptions.failed[site] = str(error)
                 return

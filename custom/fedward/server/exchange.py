@@ -8,9 +8,10 @@ from fedward.digests import arrays_digest
 from fedward.methods.algorithm import Algorithm
 from fedward.methods.workflow import ClientTask, ClientUpdate, Exchange
 from fedward.model_state import State
-from fedward.protocol import wire, wire_checks
+from fedward.protocol import answer_checks, wire
 from fedward.protocol.messages import Answer, ErrorAnswer, WaitingAnswer
 from fedward.protocol.transport import Transport
+from fedward.protocol.update_size import check_update_size
 from fedward.protocol.wire import Message
 from fedward.server.asking import Inquiry, Replies, common_fields
 from fedward.server.claims import Claims
@@ -163,7 +164,7 @@ class Communicator:
         if experiment.update_dtype == "float16":
             shapes = wire.shapes(request, requirements.tensors.withheld(task))
             answer = wire.decode_update(answer, shapes)
-        checked = wire_checks.check_answer(
+        checked = answer_checks.check_answer(
             answer, site, request, experiment.answer_rules(requirements)
         )
         if isinstance(checked, ErrorAnswer | WaitingAnswer):
@@ -191,7 +192,7 @@ class Communicator:
         Where the sites encrypt, all answers hold the same mean of all models. It is rebuilt once
         and stays in memory.
         """
-        wire_checks.check_norm(site, answer, exchange.model, self._experiment.largest_update)
+        check_update_size(site, answer, exchange.model, self._experiment.largest_update)
         result.hashes[site] = answer.received or arrays_digest(answer.arrays)
         if not self._experiment.secure_aggregation:
             return self._run.models.put(site, exchange.round, wire.rebuild(exchange.model, answer))

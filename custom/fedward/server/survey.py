@@ -11,7 +11,7 @@ from fedward.console.listener import Listener, Start
 from fedward.errors import RunError
 from fedward.methods.participants import draw_participants
 from fedward.methods.survey import Survey
-from fedward.protocol import wire_checks
+from fedward.protocol import answer_checks
 from fedward.protocol.messages import SurveyAnswer
 from fedward.protocol.transport import Transport
 from fedward.protocol.wire import Message
@@ -108,7 +108,7 @@ def _ask(
     replies = SurveyReplies(_requests(run, sites))
 
     def accept(site: str, answer: Message) -> None:
-        checked = wire_checks.check_survey_answer(answer, site, experiment.data.classes)
+        checked = answer_checks.check_survey_answer(answer, site, experiment.data.classes)
         if isinstance(checked, SurveyAnswer):
             replies.answers[site] = checked
         else:

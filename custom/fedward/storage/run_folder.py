@@ -29,7 +29,7 @@ from fedward.storage.model_files import (
 )
 from fedward.storage.outputs import REPORT, SHEET, outputs
 from fedward.storage.rows import LOGS, Row, row_of, written
-from fedward.storage.saved_states import SavedStates, recorded_states
+from fedward.storage.saved_states import SavedStates
 
 _KEPT_STATES = 2
 """States that are kept: a run goes on from the older one if the newest cannot be read."""
@@ -236,7 +236,16 @@ class RunFolder:
             RunError: states were saved but none is whole, or the newest whole one is of another
                 method or version.
         """
-        newest = self._newest_whole()
+        newest, damages = self._states.newest_whole()
+        for round_, damage in damages.items():
+            _log.warning(
+                "the state after round %d is not used, but that after %d: %s",
+                round_,
+                newest,
+                damage,
+            )
+            self.audit.add("unusable", round=round_, found=damage)
+            self._states.mark_damaged(round_)
         if self._reopened:
             state = None if newest is None else self._states.digest(newest)
             self.audit.add("resumed", round=newest or 0, state=state)
@@ -246,34 +255,6 @@ class RunFolder:
             os.truncate(self._states.log(log), length)
         self.models.forget_after(newest)
         return load_state(self._states.folder(newest), kind)
-
-    def _newest_whole(self) -> int | None:
-        """Return the round of the newest state that is whole; put damaged newer ones aside."""
-        recorded = recorded_states(self.path)
-        faults: dict[int, str] = {}
-        for round_ in reversed(self._states.rounds()):
-            fault = self._states.fault(round_, recorded.get(round_))
-            if fault:
-                faults[round_] = fault
-                continue
-            for damaged_round, damage in faults.items():
-                _log.warning(
-                    "the state after round %d is not used, but that after %d: %s",
-                    damaged_round,
-                    round_,
-                    damage,
-                )
-                self.audit.add("unusable", round=damaged_round, found=damage)
-                self._states.mark_damaged(damaged_round)
-            return round_
-        if faults:
-            raise RunError(
-                f"states in {self.path / 'rounds'}",
-                "Restore the folder from a copy, or start a new run in another folder.",
-                expected="one that is whole",
-                found="; ".join(f"round {round_}: {fault}" for round_, fault in faults.items()),
-            )
-        return None
 
     def best(self) -> tuple[int, float] | None:
         """Return round and validation value of the best global model so far; None without one."""

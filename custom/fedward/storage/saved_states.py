@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from fedward.digests import file_digest
+from fedward.errors import RunError
 from fedward.storage import audit
 from fedward.storage.model_files import save_json
 
@@ -79,6 +80,31 @@ class SavedStates:
         if recorded not in (None, digest):
             return f"state.safetensors has the SHA-256 {digest}, the audit log tells {recorded}"
         return ""
+
+    def newest_whole(self) -> tuple[int | None, dict[int, str]]:
+        """Return the round from which a run goes on, and the damaged states after it.
+
+        The round is that of the newest state that is whole; None without any state. The damages are
+        round -> what is wrong with its state, the newest first.
+
+        Raises:
+            RunError: there are states, and all of them are damaged.
+        """
+        recorded = recorded_states(self._run)
+        damages: dict[int, str] = {}
+        for round_ in reversed(self.rounds()):
+            fault = self.fault(round_, recorded.get(round_))
+            if not fault:
+                return round_, damages
+            damages[round_] = fault
+        if damages:
+            raise RunError(
+                f"states in {self._rounds}",
+                "Restore the folder from a copy, or start a new run in another folder.",
+                expected="one that is whole",
+                found="; ".join(f"round {round_}: {fault}" for round_, fault in damages.items()),
+            )
+        return None, {}
 
     def mark_damaged(self, round_: int) -> None:
         """Rename a state to ``NNNNN.damaged``: no run goes on from it, but a person can look."""

@@ -201,18 +201,6 @@ def labelled_counts(inputs: RoundInputs) -> Tensor:
     return inputs.class_counts.to(torch.float32)
 
 
-class Fixed(Labeller):
-    """FixMatch: one threshold for all classes and rounds."""
-
-    def __init__(self, threshold: float) -> None:
-        self._threshold = threshold
-
-    def label(self, probabilities: Tensor, statistics: Statistics) -> PseudoLabels:
-        """Return :func:`pseudo_label` with the threshold."""
-        labels, keep = pseudo_label(probabilities, self._threshold)
-        return PseudoLabels(labels, keep)
-
-
 def require_rows(where: str, values: Tensor) -> None:
     """Raise ConfigError unless ``values`` has a row of one class or more for each image."""
     if values.dim() != 2 or values.shape[1] == 0:

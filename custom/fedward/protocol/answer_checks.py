@@ -5,14 +5,12 @@ The site calls them before it sends an answer, and the server before it uses any
 job or the request.
 """
 
-import math
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 
 import numpy as np
 
 from fedward.errors import WireError
-from fedward.model_state import State
 from fedward.protocol.answer_rules import AnswerRules
 from fedward.protocol.array_checks import check_arrays, check_ciphers, check_distributions
 from fedward.protocol.binned_checks import check_binned
@@ -30,7 +28,6 @@ from fedward.protocol.survey_checks import check_survey
 from fedward.protocol.wire import (
     UNTRAINED,
     Message,
-    norm,
     shapes,
     uploaded_names,
 )
@@ -109,20 +106,6 @@ def check_mean(
             return _content_without_arrays(ErrorAnswer, answer, site, round_)
         check_arrays(answer, site, "mean", model)
         return _content(MeanAnswer, answer, site, round_)
-
-
-def check_norm(site: str, answer: Message, model: State, largest: float) -> None:
-    """Raise RefusedError if the L2 norm of an update is over ``largest`` times that of the model.
-
-    One site would otherwise decide the average alone. Both norms are over all tensors of the update
-    together, in float64.
-    """
-    update_norm = norm(answer.arrays)
-    tensor_norms = [float(model[name].double().norm()) for name in uploaded_names(answer)]
-    bound = largest * math.hypot(*tensor_norms)
-    if update_norm > bound:
-        expected = f"a norm of at most {bound:.3g} (largest_update = {largest:g})"
-        refuse(f"update of {site}", expected, f"{update_norm:.3g}")
 
 
 @contextmanager
