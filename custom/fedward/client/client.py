@@ -31,7 +31,7 @@ from fedward.security.sums import image_set
 from fedward.sites import SiteData
 from fedward.training.device_data import DeviceData
 from fedward.training.features import stored_features
-from fedward.training.learner import Aborted, Learner, LocalUpdate
+from fedward.training.learner import Aborted, Evaluation, Learner, LocalUpdate
 from fedward.training.machine import described, device_of, threads_limited
 from fedward.training.networks import Networks
 
@@ -56,10 +56,16 @@ class SiteTraining(Protocol):
 
 
 class TrainingObserver(Protocol):
-    """Records how a site's training goes. Only a simulation has one."""
+    """Records how a site's training goes, and what its models answer.
+
+    Only a simulation has one.
+    """
 
     def observed(self, learner: Learner, run: str) -> SiteTraining:
         """Return something that trains as the learner does, and records what it observes."""
+
+    def evaluated(self, data: SiteData, run: str, round_: int, evaluation: Evaluation) -> None:
+        """Record what the model after ``round_`` rounds answers about the site's test images."""
 
 
 class Client(Respondent):
@@ -171,7 +177,7 @@ class Client(Respondent):
         meta["unlabelled"] = len(data.unlabelled)
         if self.source.file is None:
             meta["synthetic"] = True
-        meta |= self._evaluation(model) if request.evaluate else {"metrics": []}
+        meta |= self._evaluation(request, model) if request.evaluate else {"metrics": []}
         arrays: dict[str, np.ndarray] = {}
         if request.task not in wire.UNTRAINED:
             update = self._train(request, message, model, kept_models, aborted)
@@ -183,12 +189,18 @@ class Client(Respondent):
                 arrays = wire.difference(update.model, model, withheld)
         return self._checked(Message(meta, arrays), message, model)
 
-    def _evaluation(self, model: State) -> dict[str, Any]:
+    def _evaluation(self, request: TaskRequest, model: State) -> dict[str, Any]:
         """Return the fields of an answer about a model's results on the site's images.
 
         Small counts are withheld.
         """
         evaluation = self.learner.evaluate(model)
+        if self._observer:
+            data = self.learner.images.data
+            # A later exchange of a round evaluates the average after it, the first one the model
+            # that the round begins with.
+            round_ = request.round if request.part else request.round - 1
+            self._observer.evaluated(data, request.run, round_, evaluation)
         fields: dict[str, Any] = {"metrics": withhold_small_counts(evaluation.metrics)}
         if evaluation.counts is not None:
             fields["binned"] = evaluation.counts.to_wire()

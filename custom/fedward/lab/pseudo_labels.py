@@ -15,13 +15,15 @@ import torch
 from torch import Tensor, nn
 
 from fedward.client.site_data import DataSource
+from fedward.lab.test_answers import note_answers
 from fedward.methods.local import Batch, Losses, Measurement, Objective, RoundInputs
 from fedward.model_state import State
 from fedward.runs.pseudo_labels import FOLDER
+from fedward.sites import SiteData
 from fedward.storage.disk import PRIVATE, append, make_folder
 from fedward.storage.rows import PseudoLabelRow, written
 from fedward.training.evaluation import predict
-from fedward.training.learner import Aborted, Learner, LocalUpdate, PhaseRequest
+from fedward.training.learner import Aborted, Evaluation, Learner, LocalUpdate, PhaseRequest
 
 if TYPE_CHECKING:
     from fedward.training.trainer import Trained
@@ -108,7 +110,7 @@ class Watched(Objective[C]):
 
 
 class PseudoLabelObserver:
-    """Notes how good a site's pseudo-labels and its own model are.
+    """Notes how good a site's pseudo-labels and models are.
 
     A :class:`~fedward.client.client.TrainingObserver`.
     """
@@ -125,6 +127,11 @@ class PseudoLabelObserver:
     def observed(self, learner: Learner, run: str) -> "ObservedTraining":
         """Return what trains as the learner does, and adds a note of the run to the site's own."""
         return ObservedTraining(learner, run, self._source.folder, self.hidden_labels)
+
+    def evaluated(self, data: SiteData, run: str, round_: int, evaluation: Evaluation) -> None:
+        """Note a model's answers about the site's test images in the site's own folder."""
+        if evaluation.test_answers is not None:
+            note_answers(self._source, data, run, round_, evaluation.test_answers)
 
 
 @dataclass(frozen=True)

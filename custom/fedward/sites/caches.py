@@ -52,6 +52,15 @@ def read(target: Path, dtype: type[T]) -> tuple[npt.NDArray[T], dict[str, Any]] 
     return array, notes
 
 
+def read_notes(target: Path) -> dict[str, Any] | None:
+    """Return the notes that :func:`write` wrote, without the array; None if missing or damaged."""
+    try:
+        notes = json.loads(target.with_suffix(".json").read_text())
+    except (OSError, ValueError):
+        return None
+    return notes if isinstance(notes, dict) else None
+
+
 def write(
     target: Path,
     rows: Iterable[npt.NDArray[T]],
@@ -159,8 +168,7 @@ def keep_newest(folder: Path, kept: int | None = KEPT) -> None:
         folder: of the cache.
         kept: how many files stay, those last passed to :func:`touch`; None: all.
     """
-    by_age = sorted(folder.glob("*.npy"), key=_age)
-    old_files = [] if kept is None else by_age[kept:]
+    old_files = [] if kept is None else newest_first(folder)[kept:]
     for file in old_files:
         with suppress(OSError), _locked(file, fcntl.LOCK_EX | fcntl.LOCK_NB):
             file.unlink()
@@ -168,6 +176,11 @@ def keep_newest(folder: Path, kept: int | None = KEPT) -> None:
     with suppress(OSError), _locked(folder, fcntl.LOCK_EX | fcntl.LOCK_NB):
         for unfinished in folder.glob(f"{BUILDING}*"):
             shutil.rmtree(unfinished, ignore_errors=True)
+
+
+def newest_first(folder: Path) -> list[Path]:
+    """Return the arrays in a folder, beginning with the one last passed to :func:`touch`."""
+    return sorted(folder.glob("*.npy"), key=_age)
 
 
 def touch(file: Path) -> None:

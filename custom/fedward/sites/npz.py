@@ -25,18 +25,20 @@ _OTHER_FILE = "Fetch the file again, or name another."
 def load_npz(file: NpzSite, spec: "DataSpec") -> Listed:
     """Read the site's images; see :func:`fedward.sites.load_site`.
 
-    Sample ids are ``SPLIT-INDEX``, by the index in the file.
+    Sample ids are ``SPLIT-INDEX``, by the index in the file; ``image-INDEX`` where a site's splits
+    are other ones than the file's.
     """
     rows: list[Row] = []
     pixels: list[Pixels] = []
     rejected: list[Rejected] = []
     total = 0
+    whole = read_split(file, "train", spec.label_kind) if file.joined else None
     for split in used_splits(file):
-        images, labels = read_split(file, split, spec.label_kind)
+        images, labels = whole or read_split(file, split, spec.label_kind)
         wanted = _wanted(file, split, labels)
         total += len(wanted)
         for index in wanted:
-            sample_id = f"{split}-{index}"
+            sample_id = f"{'image' if file.joined else split}-{index}"
             try:
                 label = spec.label_kind.encode_numbers(labels[index], file.labels, spec.classes)
             except BadRow as problem:
@@ -94,12 +96,27 @@ def read_split(file: NpzSite, split: str, label_kind: "LabelKind") -> tuple[Pixe
             labels of the other kind.
     """
     check_places(file)
+    if file.joined:
+        return _read_all(file, label_kind)
     prefixes = [f"{split}_"]
     if file.indices is not None:
         prefixes += ["train_", ""]
     images, labels = read_arrays(file.file, prefixes, f"site {file.site}, {file.file}, {split}")
     _check_kind(file, split, labels, label_kind)
     return images, labels
+
+
+def _read_all(file: NpzSite, label_kind: "LabelKind") -> tuple[Pixels, Labels]:
+    """Return the arrays of all the file's splits, one after the other."""
+    parts = []
+    for name in _labels(file):
+        prefix = name.removesuffix("labels")
+        split = prefix.rstrip("_")
+        images, labels = read_arrays(file.file, [prefix], f"site {file.site}, {file.file}, {split}")
+        _check_kind(file, split, labels, label_kind)
+        parts.append((images, labels))
+    images_of_splits, labels_of_splits = zip(*parts, strict=True)
+    return np.concatenate(images_of_splits), np.concatenate(labels_of_splits)
 
 
 def check_layout(file: NpzSite, label_kind: "LabelKind") -> None:

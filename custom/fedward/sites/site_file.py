@@ -259,6 +259,17 @@ class NpzSite(_SiteFile):
     """
     indices: dict[SplitName, tuple[int, ...]] | None = None
     """Indices of the site's images in each split; unset: all images, or the site's ``share``."""
+    joined: bool = False
+    """Whether ``indices`` count through the arrays of train, val and test one after the other.
+
+    A site's splits are then other ones than the file's.
+    """
+
+    @model_validator(mode="after")
+    def _joined_lists_indices(self) -> "NpzSite":
+        if self.joined and self.indices is None:
+            raise ValueError("indices, as joined says how they are counted")
+        return self
 
     @model_validator(mode="after")
     def _reading_without_columns(self) -> "NpzSite":

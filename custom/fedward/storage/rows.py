@@ -201,6 +201,20 @@ class PseudoLabelRow:
     """Accuracy of the site's model on these images after the training."""
 
 
+@with_config(CLOSED)
+@dataclass(frozen=True)
+class AnswerRow:
+    """What a model answered about a site's test images.
+
+    A site keeps these rows for itself.
+    """
+
+    round: int
+    """Rounds that the model has been trained for."""
+    answers: str
+    """Number of the class that it gives each image, from 0, separated by spaces."""
+
+
 Row: TypeAlias = (
     MetricRow
     | BinnedRow
@@ -211,6 +225,7 @@ Row: TypeAlias = (
     | ByteRow
     | SurveyRow
     | PseudoLabelRow
+    | AnswerRow
 )
 RowT = TypeVar("RowT", bound=Row)
 
@@ -226,7 +241,7 @@ LOGS: Mapping[str, type[Row]] = {
 }
 """Name of a log, without ``.jsonl`` -> type of its rows."""
 _ADAPTERS: dict[Any, TypeAdapter[Any]] = {
-    kind: TypeAdapter(kind) for kind in (*LOGS.values(), PseudoLabelRow)
+    kind: TypeAdapter(kind) for kind in (*LOGS.values(), PseudoLabelRow, AnswerRow)
 }
 
 

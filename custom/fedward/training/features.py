@@ -245,19 +245,31 @@ class Encoder:
         Rows that another file with the same key holds are not computed again.
         """
         stored: dict[str, _Array] = {}
-        for file in sorted(self.cache.folder.glob(f"{self.key}-*.npy")):
-            content = caches.read(file, np.float16)
+        missing = {name: count for name, (_, count) in wanted.items()}
+        """Number of rows that an image needs, until they are found."""
+        for file in caches.newest_first(self.cache.folder):
+            if not missing:
+                break
+            of_this_encoder = file.name.startswith(f"{self.key}-")
+            notes = caches.read_notes(file) if of_this_encoder else None
+            if notes is None:
+                continue
+            places = {
+                name: notes["rows"][name]
+                for name, count in missing.items()
+                if name in notes["rows"] and notes["rows"][name][1] >= count
+            }
+            # Of many repetitions most files hold nothing that newer ones do not: they stay unread.
+            content = caches.read(file, np.float16) if places else None
             if content is None:
                 continue
-            array, facts = content
             # Slices of a memory map are slow to make.
-            array = np.asarray(array)
-            for name in wanted.keys() & facts["rows"].keys():
-                start, count = facts["rows"][name]
-                if name not in stored or count > len(stored[name]):
-                    stored[name] = array[start : start + count]
+            array = np.asarray(content[0])
+            for name, (start, count) in places.items():
+                stored[name] = array[start : start + count]
+                del missing[name]
         for name, (pixels, count) in wanted.items():
-            if name in stored and len(stored[name]) >= count:
+            if name in stored:
                 yield stored[name][:count]
             else:
                 yield self._encoded(pixels, name, count > 1)

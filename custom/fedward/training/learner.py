@@ -8,7 +8,9 @@ from collections.abc import Callable, Iterable, Mapping, MutableMapping, Sequenc
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import nn
 
 from fedward.config import Experiment
@@ -47,6 +49,11 @@ class Evaluation(NamedTuple):
     """
     counts: AnswerCounts | None
     """Counts of the model's answers on the test images; None if that split was not asked for."""
+    test_answers: NDArray[np.int64] | None = None
+    """(N,) index of the class that the model gives each test image; it never leaves the site.
+
+    None if that split was not asked for, or where an image may show several classes.
+    """
 
 
 class LocalUpdate(NamedTuple):
@@ -204,6 +211,7 @@ class Learner:
         extra_metrics = {name: METRICS[name] for name in self.experiment.metrics}
         rows: list[dict[str, Any]] = []
         counts = None
+        test_answers = None
         for split in splits:
             probabilities = predict(net, self.images[split]).numpy()
             outputs, labels = unit_answers(probabilities, getattr(data, split))
@@ -211,7 +219,9 @@ class Learner:
                 rows.append({"split": split, **row})
             if split == "test":
                 counts = label_kind.counts(outputs, labels)
-        return Evaluation(rows, counts)
+                if label_kind.exclusive:
+                    test_answers = outputs.argmax(axis=1)
+        return Evaluation(rows, counts, test_answers)
 
     def _inputs(
         self,

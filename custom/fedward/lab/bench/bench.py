@@ -1,24 +1,33 @@
 """What ``fedward bench`` does: cut site files, run what is missing, show or check the results."""
 
 import argparse
-from collections.abc import Iterable, Sequence
+import io
+import shutil
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import redirect_stdout
 from pathlib import Path
 
 from fedward.errors import ConfigError
 from fedward.jobs import key_and_value
+from fedward.lab.bench.cost import cost
 from fedward.lab.bench.page import check_page, write_page
 from fedward.lab.bench.recording import check_records
-from fedward.lab.bench.records import read_records
+from fedward.lab.bench.records import Record, read_records
+from fedward.lab.bench.reference_runs import reference_cells, reference_settings
 from fedward.lab.bench.results import Results
 from fedward.lab.bench.runs import Bench
 from fedward.lab.bench.study import Cell, Study, read_study
 from fedward.lab.bench.tables import tables
 from fedward.lab.partition.command import add_partition
 
+CUT_WHOLE = "cut.done"
+"""File that is written once all site files of a repetition are."""
+
 
 def bench(options: argparse.Namespace) -> int:
     """Run, show or check a study, as the options of ``fedward bench`` say; return 0."""
     study = read_study(options.study)
+    seeds_in_file = study.seeds
     if options.seeds:
         study = study.model_copy(update={"seeds": tuple(dict.fromkeys(options.seeds))})
     variants = _require_known("--variants", options.variants, study.variants)
@@ -28,7 +37,9 @@ def bench(options: argparse.Namespace) -> int:
     results_file = options.results or out / "results.jsonl"
     site_files = options.site_files or out / "sites"
     changes = dict(map(key_and_value, options.set))
-    work = Bench(study, out, site_files, results_file, changes)
+    work = Bench(
+        study, out, site_files, results_file, changes, compared_seeds(study, seeds_in_file)
+    )
     if options.verify:
         print(verified(work, options.study, options.page))
         return 0
@@ -40,7 +51,11 @@ def bench(options: argparse.Namespace) -> int:
                 expected="1 or more",
                 found=f"{options.workers}",
             )
-        cut(study, cells, site_files, options.data)
+        compared = [cell._replace(seed=seed) for cell in cells for seed in work.seeds]
+        cut(study, [*cells, *compared], site_files, options.data)
+        if options.cost:
+            print(cost(work, cells, options.workers))
+            return 0
         work.run(cells, options.workers)
     results = Results(study, read_records(results_file))
     if options.page:
@@ -49,6 +64,19 @@ def bench(options: argparse.Namespace) -> int:
     else:
         print(tables(results))
     return 0
+
+
+def compared_seeds(study: Study, seeds_in_file: Sequence[int]) -> tuple[int, ...]:
+    """Return seeds whose images those of a study's seeds are compared with.
+
+    A single seed needs another one: of the study's file or, where images are cut for any seed, the
+    next number. Without a partition the files of another seed may not be there.
+    """
+    if len(study.seeds) > 1 or not study.partition:
+        return study.seeds
+    (seed,) = study.seeds
+    others = [other for other in seeds_in_file if other != seed]
+    return (seed, others[0] if others else seed + 1)
 
 
 def cut(study: Study, cells: Sequence[Cell], site_files: Path, data: Path | None) -> None:
@@ -67,7 +95,9 @@ def cut(study: Study, cells: Sequence[Cell], site_files: Path, data: Path | None
     parser = argparse.ArgumentParser("fedward partition")
     add_partition(parser)
     for folder, (source, *arguments) in study.partitions(cells).items():
-        if (site_files / folder).exists():
+        place = site_files / folder
+        whole = place / CUT_WHOLE if study.partition else place
+        if whole.exists():
             continue
         if data is None:
             raise ConfigError(
@@ -75,10 +105,15 @@ def cut(study: Study, cells: Sequence[Cell], site_files: Path, data: Path | None
                 "Name it with --data or FEDWARD_DATA, or name site files of your own with "
                 "--site-files.",
             )
-        options = parser.parse_args(
-            [str(data / source), "--out", str(site_files / folder), *arguments]
-        )
-        options.command(options)
+        options = parser.parse_args([str(data / source), "--out", str(place), *arguments])
+        if not study.partition:
+            options.command(options)
+            continue
+        # A process that was killed here may have left a part of the files.
+        shutil.rmtree(place, ignore_errors=True)
+        with redirect_stdout(io.StringIO()):
+            options.command(options)
+        whole.touch()
     for cell in cells:
         folder = study.folder(cell)
         if folder and not (site_files / folder).is_dir():
@@ -101,7 +136,11 @@ def verified(work: Bench, study: Path, page: Path | None) -> str:
         RunError: a result differs from its run folder, or the run folder was changed.
     """
     records = read_records(work.file)
+    _require_varied(work.file, records)
     for cell, record in records.items():
+        if record.reference and cell.variant in work.study.variants:
+            _require_current(work, record)
+            continue
         if cell.variant not in work.study.variants or cell.row not in work.study.rows:
             raise ConfigError(
                 f"{work.file}, {cell}",
@@ -125,6 +164,35 @@ def verified(work: Bench, study: Path, page: Path | None) -> str:
         check_page(page, study, Results(work.study, records))
         text = f"{text}; {page} says what they say"
     return text
+
+
+def _require_current(work: Bench, record: Record) -> None:
+    """Raise ConfigError if a reference is of other images or another encoder than the study's."""
+    (cell,) = reference_cells(work.study, [record.cell])
+    if record.settings != reference_settings(work, cell):
+        raise ConfigError(
+            f"{work.file}, {record.cell}",
+            "Run the study again: it fits its references again.",
+            expected="a reference on the study's images",
+            found="one of other settings",
+        )
+
+
+def _require_varied(file: Path, records: Mapping[Cell, Record]) -> None:
+    """Raise ConfigError if seeds are said to differ in images or labels, and do not."""
+    used: dict[tuple[str, str, bool, str], Cell] = {}
+    for cell, record in records.items():
+        if record.repetition == "weights" or record.cut is None:
+            continue
+        for images in (f"test {record.cut.test}", f"labels {record.cut.labels}"):
+            other = used.setdefault((cell.variant, cell.row, cell.doubled, images), cell)
+            if other != cell:
+                raise ConfigError(
+                    f"{file}, {cell}",
+                    "Delete both lines and run the study again.",
+                    expected=f"other images and labels than those of seed {other.seed}",
+                    found=f"the same {images.split()[0]}",
+                )
 
 
 def _require_known(option: str, named: Sequence[str], known: Iterable[str]) -> list[str]:

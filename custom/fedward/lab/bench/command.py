@@ -64,6 +64,12 @@ def add_bench(parser: argparse.ArgumentParser) -> None:
         help="a setting of all rows; may be repeated",
     )
     add("--workers", type=int, default=2, metavar="N", help="runs at once (default: 2)")
+    add(
+        "--cost",
+        action="store_true",
+        help="run three rounds of each row, and say how many runs are missing and how long they "
+        "will take here",
+    )
     add("--show", action="store_true", help="run nothing, print the tables of the results")
     add(
         "--page",

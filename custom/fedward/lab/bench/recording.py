@@ -3,7 +3,8 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import TypeAlias
+
+import numpy as np
 
 from fedward.config import Experiment
 from fedward.digests import digest, file_digest
@@ -11,14 +12,17 @@ from fedward.errors import RunError
 from fedward.evaluation import (
     MetricRow,
     Selection,
+    SiteChoice,
     best_global,
-    best_per_site,
     last_rounds,
     mean_over_sites,
 )
 from fedward.evaluation.names import ERRORS
+from fedward.evaluation.selection import kept_round
+from fedward.lab.bench.by_group import Answered, deviations
 from fedward.lab.bench.records import Curve, Record, read_records
 from fedward.lab.bench.study import Cell
+from fedward.lab.test_answers import answers_of
 from fedward.operation.audit_check import verify
 from fedward.runs.communities import picks_of
 from fedward.runs.pseudo_labels import last_rows, quality
@@ -36,19 +40,12 @@ METRICS = (
 )
 """Metrics that a line keeps of each protocol; lines that were written before have fewer.
 
-Those of :data:`~fedward.evaluation.names.ERRORS` are kept of the last rounds, as the other
-protocols would choose the round of the largest error.
+Those of :data:`~fedward.evaluation.names.ERRORS` are kept of the last rounds besides.
 """
-Protocol: TypeAlias = Callable[[Sequence[MetricRow], str], Selection]
-"""Chooses the round whose test values count, by a metric."""
-PROTOCOLS: Mapping[str, Protocol] = {
-    "last": last_rounds,
-    "global": best_global,
-    "sites": best_per_site,
-}
-"""Protocols by their names in the file."""
 CURVES = ("accuracy", "f1_macro")
 """Test metrics of which every evaluation is kept for figures; none chooses a round."""
+_SAME = 1e-9
+"""Largest difference of two equal accuracies."""
 _DIGITS = 5
 """Decimal places of kept values."""
 
@@ -60,6 +57,8 @@ def record(cell: Cell, runs: Sequence[Run]) -> Record:
         RunError: an audit log does not agree with the files of its folder.
     """
     experiment = Experiment.parse(runs[0].info.experiment, str(runs[0].folder))
+    metric = experiment.key_metric
+    best = _best_rounds(runs, metric)
     seconds = [row.value or 0.0 for row in _rows(runs, "seconds") if row.split == "train"]
     transferred = sum(row.down + row.up for run in runs for row in run.bytes)
     return Record(
@@ -73,11 +72,17 @@ def record(cell: Cell, runs: Sequence[Run]) -> Record:
         trainings=len(seconds),
         seconds=round(sum(seconds), 1),
         megabytes=round(transferred / 1e6, 2),
-        curve=_curve(runs, experiment.key_metric),
-        test={name: _test_values(runs, protocol) for name, protocol in PROTOCOLS.items()},
+        curve=_curve(runs, metric),
+        test={
+            "last": _test_values([_last(runs, name) for name in (*METRICS, *ERRORS)]),
+            "global": _test_values([_at(best, name) for name in METRICS]),
+        },
         pseudo_labels=_pseudo_labels(runs),
-        sites=_site_values(runs),
+        sites=_site_values(best),
         picks=_picks(runs),
+        metric=metric,
+        doubled=cell.doubled,
+        by_group=_by_group(best, len(experiment.data.classes)),
     )
 
 
@@ -89,14 +94,14 @@ def _rows(runs: Sequence[Run], metric: str) -> list[MetricRow]:
     return [row for run in runs for row in run.metrics.named(metric)]
 
 
-def _rounded(values: Mapping[str, float | None]) -> dict[str, float]:
+def rounded(values: Mapping[str, float | None]) -> dict[str, float]:
     """Return the values that are defined, rounded as they are kept."""
     return {name: round(value, _DIGITS) for name, value in values.items() if value is not None}
 
 
 def _pseudo_labels(runs: Sequence[Run]) -> dict[str, float]:
     rows = [row for run in runs for row in last_rows(run)]
-    return _rounded(quality(rows)._asdict()) if rows else {}
+    return rounded(quality(rows)._asdict()) if rows else {}
 
 
 def _curve(runs: Sequence[Run], key_metric: str) -> Curve:
@@ -129,38 +134,91 @@ def _known_labels(
     return tuple(known[max(asked for asked in known if asked <= round_)] for round_ in rounds)
 
 
-def _test_values(runs: Sequence[Run], protocol: Protocol) -> dict[str, float]:
-    """Return metric -> test value in the round that a protocol chooses."""
-    metrics = (*METRICS, *ERRORS) if protocol is last_rounds else METRICS
-    values = {metric: protocol(_rows(runs, metric), metric).test for metric in metrics}
-    values["pooled"] = protocol(_rows(runs, "accuracy"), "accuracy").pooled
-    return _rounded(values)
+def _best_rounds(runs: Sequence[Run], key_metric: str) -> list[tuple[Run, int | None]]:
+    """Return each run with its round of the best validation value; None without such a value.
+
+    It is the same rule for sites together and alone: the mean over the run's sites counts, and a
+    site that is alone is the only one of its run.
+    """
+    return [(run, best_global(run.metrics.named(key_metric), key_metric).round) for run in runs]
 
 
-def _site_values(runs: Sequence[Run]) -> dict[str, dict[str, float]]:
-    """Return site -> metric -> test value of the last rounds, and its number of test images."""
+def _at(best: Sequence[tuple[Run, int | None]], metric: str) -> Selection:
+    """Return the values of a metric in the chosen rounds, as one selection of all sites."""
+    chosen = [kept_round(run.metrics.named(metric), metric, round_) for run, round_ in best]
+    sites = tuple(site for selection in chosen for site in selection.sites)
+    return Selection("best_global", metric, (), sites)
+
+
+def _last(runs: Sequence[Run], metric: str) -> Selection:
+    return last_rounds(_rows(runs, metric), metric)
+
+
+def _test_values(selections: Sequence[Selection]) -> dict[str, float]:
+    """Return metric -> test value, and the accuracy of all images together."""
+    values = {selection.metric: selection.test for selection in selections}
+    for selection in selections:
+        if selection.metric == "accuracy":
+            values["pooled"] = selection.pooled
+    return rounded(values)
+
+
+def _site_values(best: Sequence[tuple[Run, int | None]]) -> dict[str, dict[str, float]]:
+    """Return site -> metric -> test value in its chosen round, and its number of test images."""
     by_site: dict[str, dict[str, float]] = {}
     for metric in (*METRICS, *ERRORS):
-        for choice in last_rounds(_rows(runs, metric), metric).sites:
+        for choice in _at(best, metric).sites:
             if choice.test is not None:
                 values = by_site.setdefault(choice.site, {"images": choice.images})
                 values[metric] = round(choice.test, _DIGITS)
     return {site: by_site[site] for site in sorted(by_site, key=natural)}
 
 
-def _with_kept_metrics(found: Record, kept: Record) -> Record:
-    """Return a result without the metrics, sites or peers that an older line does not keep."""
-    test = {
-        protocol: _common(values, kept.test.get(protocol, {}))
-        for protocol, values in found.test.items()
-    }
-    sites: dict[str, dict[str, float]] = {}
-    if kept.sites:
-        sites = {
-            site: _common(values, kept.sites.get(site, {})) for site, values in found.sites.items()
-        }
+def _by_group(best: Sequence[tuple[Run, int | None]], classes: int) -> dict[str, dict[str, float]]:
+    """Return the deviation of each metric over groups of test images, in the chosen rounds.
+
+    It is empty for runs whose sites noted no answers.
+
+    Raises:
+        RunError: the answers have another accuracy than the run's metrics.
+    """
+    answered = []
+    for run, round_ in best:
+        answers = answers_of(run)
+        choices = kept_round(run.metrics.named("accuracy"), "accuracy", round_).sites
+        for choice in choices:
+            site = answers.get(choice.site)
+            if choice.test is None:
+                continue
+            if site is None or round_ is None or round_ not in site.by_round:
+                return {}
+            given = site.by_round[round_]
+            _require_same_accuracy(run, choice, float(np.mean(given == site.images.labels)))
+            answered.append(Answered(site.images.labels, site.images.groups, given))
+    return deviations(answered, classes)
+
+
+def _require_same_accuracy(run: Run, choice: SiteChoice, accuracy: float) -> None:
+    """Refuse answers that are not those of which the run's metrics are; these are audited."""
+    if choice.test is None or abs(accuracy - choice.test) > _SAME:
+        raise RunError(
+            f"run {run.folder}, answers of {choice.site}",
+            "Delete the folder, and run the command again.",
+            expected=f"an accuracy of {choice.test} in round {choice.round}, as in metrics.jsonl",
+            found=f"{accuracy}",
+        )
+
+
+def _with_kept_fields(found: Record, kept: Record) -> Record:
+    """Return a result with what only the study knows, and without what an older line lacks."""
+    found = replace(found, repetition=kept.repetition, cut=kept.cut)
+    if not kept.metric:
+        # Its round was chosen by each metric itself, and its sites have other rounds.
+        test = {**kept.test, "last": found.test["last"]}
+        found = replace(found, test=test, sites=kept.sites, metric="", by_group={})
+    test = {name: _common(found.test[name], values) for name, values in kept.test.items()}
     picks = found.picks if kept.picks else {}
-    return replace(found, test=test, sites=sites, picks=picks)
+    return replace(found, test=test, picks=picks)
 
 
 def _common(values: Mapping[str, float], kept: Mapping[str, float]) -> dict[str, float]:
@@ -186,10 +244,12 @@ def check_records(file: Path, runs_of: Callable[[Cell], Sequence[Run]]) -> list[
     """
     compared = []
     for cell, kept in read_records(file).items():
+        if kept.reference:
+            continue
         runs = runs_of(cell)
         if not runs:
             continue
-        found = _with_kept_metrics(record(cell, runs), kept)
+        found = _with_kept_fields(record(cell, runs), kept)
         if found != kept:
             found_fields = asdict(found)
             wrong = [name for name, value in asdict(kept).items() if found_fields[name] != value]

@@ -6,11 +6,11 @@ A line has the hashes of the run folders that it was read from.
 import fcntl
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -19,6 +19,19 @@ from fedward.errors import ConfigError, RunError
 from fedward.faults import faults
 from fedward.lab.bench.study import Cell
 from fedward.methods import settings_of
+
+Repetition: TypeAlias = Literal["data and weights", "weights"]
+"""What differs between the seeds of a row."""
+
+
+@dataclass(frozen=True)
+class Cut:
+    """Which images a repetition used, as digests; equal ones are of equal images."""
+
+    test: str
+    """Of the test images of all sites."""
+    labels: str
+    """Of the labelled training images of each site."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +56,7 @@ class Curve:
 
 @dataclass(frozen=True)
 class Record:
-    """What a results page shows of one cell."""
+    """What a results page shows of one cell, or of a reference in one repetition."""
 
     variant: str
     row: str
@@ -68,22 +81,46 @@ class Record:
     test: dict[str, dict[str, float]]
     """Protocol -> metric -> test value, as a mean over sites; ``pooled`` is the accuracy over all
     test images.
+
+    ``global`` has the values in the round of the best ``metric`` on validation images. Sites that
+    are alone choose each its own round. ``last`` has those of the last three evaluations. Older
+    lines choose a round by each metric itself.
     """
     pseudo_labels: dict[str, float]
     """Fields of :class:`fedward.runs.pseudo_labels.Quality` in the last three rounds of training;
     undefined ones are omitted.
     """
     sites: dict[str, dict[str, float]] = field(default_factory=dict)
-    """Site -> metric -> test value by protocol ``last``, and ``images``; empty in older lines."""
+    """Site -> metric -> test value, and ``images``, in the round that ``global`` chooses.
+
+    In older lines it is of the last three evaluations, or empty.
+    """
     picks: dict[str, dict[str, int]] = field(default_factory=dict)
     """Site -> other site -> how often the other was its peer; empty without peers, and in older
     lines.
+    """
+    metric: str = ""
+    """Metric whose validation value chose the round of ``global``; empty in older lines."""
+    repetition: Repetition = "weights"
+    """What differs between seeds; in older lines first weights, participants and batches alone."""
+    cut: Cut | None = None
+    """Which images were used; None in older lines."""
+    reference: dict[str, str] = field(default_factory=dict)
+    """``input``, ``model``, ``sites`` and ``labels`` of a reference; empty for a method's run."""
+    chosen: dict[str, float] = field(default_factory=dict)
+    """Site -> what validation chose for a reference: C, or the shrinkage; ``""`` is for all."""
+    doubled: bool = False
+    """Whether it trained for twice the rounds, to show convergence; no mean counts it."""
+    by_group: dict[str, dict[str, float]] = field(default_factory=dict)
+    """Metric -> ``deviation``, its standard deviation over resampled groups of test images.
+
+    It is of the values of ``global``. Groups are patients or lesions, else single images.
     """
 
     @property
     def cell(self) -> Cell:
         """The cell of the study; a file has one line for each."""
-        return Cell(self.variant, self.row, self.seed)
+        return Cell(self.variant, self.row, self.seed, self.doubled)
 
     def is_of(self, experiment: Experiment) -> bool:
         """Return whether the run had these settings; settings that are not named have defaults."""
@@ -139,13 +176,18 @@ def _locked(folder: Path) -> Iterator[None]:
 
 
 def add_record(file: Path, record: Record) -> None:
-    """Add a result to a file, or replace that of the same cell.
+    """Add a result to a file, or replace that of the same cell, as :func:`add_records`."""
+    add_records(file, [record])
+
+
+def add_records(file: Path, added: Iterable[Record]) -> None:
+    """Add results to a file at once, or replace those of the same cells.
 
     Lines are sorted by cell. Processes that add results at the same time take turns.
     """
     file.parent.mkdir(parents=True, exist_ok=True)
     with _locked(file.parent):
-        records = {**read_records(file), record.cell: record}
+        records = {**read_records(file), **{record.cell: record for record in added}}
         lines = [f"{json.dumps(asdict(records[cell]))}\n" for cell in sorted(records)]
         partial = file.with_suffix(".partial")
         partial.write_text("".join(lines), "utf-8")

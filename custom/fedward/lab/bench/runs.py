@@ -2,17 +2,20 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import redirect_stdout
+from dataclasses import replace
 from functools import partial
 from os.path import relpath
 from pathlib import Path
 from typing import TypeAlias
 
 from fedward.config import Experiment
-from fedward.digests import file_digest
+from fedward.digests import digest, file_digest
 from fedward.errors import ConfigError, RunError
 from fedward.lab.bench.bought import write_bought
 from fedward.lab.bench.recording import record
-from fedward.lab.bench.records import add_record, read_records
+from fedward.lab.bench.records import Cut, Repetition, add_records, read_records
+from fedward.lab.bench.reference_runs import missing_references, run_references
+from fedward.lab.bench.repetition import cut_of, repetition_of
 from fedward.lab.bench.study import Cell, Settings, Study
 from fedward.lab.processes import run_all
 from fedward.lab.simulation import Simulation, default_sites
@@ -36,16 +39,27 @@ class Bench:
         site_files: folder that holds the folders of site files which rows name.
         file: where results are kept.
         changes: settings that replace the common ones.
+        seeds: further seeds of the study. Their images show whether those of a repetition are its
+            own.
     """
 
     def __init__(
-        self, study: Study, out: Path, site_files: Path, file: Path, changes: Settings
+        self,
+        study: Study,
+        out: Path,
+        site_files: Path,
+        file: Path,
+        changes: Settings,
+        seeds: Sequence[int] = (),
     ) -> None:
         self.study = study
         self.out = out
         self.site_files = site_files
         self.file = file
         self.changes = changes
+        self.seeds = tuple(dict.fromkeys([*study.seeds, *seeds]))
+        self._cuts: dict[str, Cut] = {}
+        """Folder of site files -> which images it names."""
 
     def run(self, cells: Sequence[Cell], workers: int) -> None:
         """Run the cells without a kept result of the same settings; keep each result at once.
@@ -64,17 +78,28 @@ class Bench:
                 expected="settings that some row's method has",
                 found=", ".join(unused),
             )
-        kept = read_records(self.file)
-        missing = [
-            cell
-            for cell in cells
-            if cell not in kept or not kept[cell].is_of(self.experiment(cell))
-        ]
+        missing = self.missing(cells)
+        for cell in missing:
+            # Known before the processes start, so that none reads the files again.
+            self.drawn(cell)
         stages = []
         for rows in self.study.stages():
             of_stage = [cell for cell in missing if cell.row in rows]
             stages.append({str(cell): partial(self.run_cell, cell) for cell in of_stage})
+        references = missing_references(self, cells)
+        stages.append(
+            {f"references of {cell}": partial(run_references, self, cell) for cell in references}
+        )
         run_all(*stages, workers=workers)
+
+    def missing(self, cells: Sequence[Cell]) -> list[Cell]:
+        """Return the cells without a kept result of the same settings."""
+        kept = read_records(self.file)
+        return [
+            cell
+            for cell in cells
+            if cell not in kept or not kept[cell].is_of(self.experiment(cell))
+        ]
 
     def run_cell(self, cell: Cell) -> str:
         """Run a cell, keep its result, and return its test values for a person to read.
@@ -89,7 +114,8 @@ class Bench:
             run_or_resume(
                 experiment, folder, sites, files, self.out / "cache", self._init_folder(cell)
             )
-        result = record(cell, self.runs(cell))
+        cut, repetition = self.drawn(cell)
+        result = replace(record(cell, self.runs(cell)), cut=cut, repetition=repetition)
         values = result.test["last"]
         undefined = [metric for metric in self.study.metrics if metric not in values]
         if undefined:
@@ -100,8 +126,26 @@ class Bench:
                 expected=f"test values of {', '.join(undefined)}",
                 found="none",
             )
-        add_record(self.file, result)
+        add_records(self.file, [result])
         return ", ".join(f"{metric} {values[metric]:.3f}" for metric in self.study.metrics)
+
+    def drawn(self, cell: Cell) -> tuple[Cut, Repetition]:
+        """Return which images a cell uses, and what differs between its seed and the row's others.
+
+        Synthetic images are drawn by the seed.
+        """
+        cuts = {}
+        for seed in self.seeds:
+            other = cell._replace(seed=seed)
+            files = self.files_of(other)
+            name = self.study.folder(other)
+            if files is None:
+                cuts[seed] = Cut(digest(["synthetic", seed]), digest(["synthetic", seed]))
+            elif name in self._cuts or files.exists():
+                if name not in self._cuts:
+                    self._cuts[name] = cut_of(files, self.experiment(other).data)
+                cuts[seed] = self._cuts[name]
+        return cuts[cell.seed], repetition_of(cell.seed, cuts)
 
     def experiment(self, cell: Cell) -> Experiment:
         """Return what a cell runs."""
@@ -126,7 +170,8 @@ class Bench:
         return {site: folder / site for site in sites}
 
     def _folder(self, cell: Cell) -> Path:
-        return self.out / cell.variant / cell.row / f"seed-{cell.seed}"
+        name = f"seed-{cell.seed}-doubled" if cell.doubled else f"seed-{cell.seed}"
+        return self.out / cell.variant / cell.row / name
 
     def runs(self, cell: Cell) -> list[Run]:
         """Return a cell's finished runs; RunError if a site failed in one."""

@@ -13,10 +13,19 @@ from fedward.config import Experiment
 from fedward.errors import ConfigError, reason_of
 from fedward.faults import explain, names_in
 from fedward.jobs import changed_experiment
-from fedward.methods import settings_type
+from fedward.lab.bench.partitions import CUTS, Partition
+from fedward.methods import method_of, settings_type
 
 Settings: TypeAlias = dict[str, Any]
 """Key, as of ``fedward run --set`` -> value."""
+_COUNTED_IN_ROUNDS = (
+    "rounds",
+    "warm_up",
+    "query_every",
+    "pretraining_rounds",
+    "pretraining_warm_up",
+)
+"""Settings of methods that are numbers of rounds, and grow with them in a doubled run."""
 
 
 class _Part(BaseModel):
@@ -33,7 +42,9 @@ class Row(_Part):
     sites: str = ""
     """Folder of the site files, below the study's folder of site files.
 
-    ``{seed}`` is replaced by the seed. Empty: the images are synthetic.
+    ``{seed}`` is replaced by the seed. Empty: the images are synthetic. Where the study has a
+    partition, it is ``few``, ``all`` or ``centralised``: the labels that its share leaves, all
+    labels, or one site that trains on the images of all.
     """
     alone: bool = False
     """Whether each site with labels trains alone; the result is the mean over these sites."""
@@ -70,10 +81,13 @@ class Cell(NamedTuple):
     variant: str
     row: str
     seed: int
+    doubled: bool = False
+    """Whether it trains for twice the rounds, to show convergence."""
 
     def __str__(self) -> str:
         """Return the cell as a console names it."""
-        return f"{self.variant} {self.row} seed {self.seed}"
+        name = f"{self.variant} {self.row} seed {self.seed}"
+        return f"{name}, twice the rounds" if self.doubled else name
 
 
 class Study(_Part):
@@ -88,11 +102,22 @@ class Study(_Part):
     The first argument is a path below the data folder. Folders that are not named here are the
     user's own.
     """
+    partition: str = ""
+    """How the images of each repetition are cut, in place of ``sites``.
+
+    It has the arguments of ``fedward partition`` without ``--seed``, ``--out`` and ``--pooled``;
+    the seed is that of the repetition. The first argument is a path below the data folder.
+    """
     rows: dict[str, Row] = Field(min_length=1)
     variants: dict[str, Variant] = {"all": Variant(title="")}
     """Variants to compare; the first is what the others are compared with."""
     seeds: tuple[int, ...] = (11, 12, 13, 14, 15)
     """Seeds of the runs; other seeds than those by which settings were chosen."""
+    doubled: int | None = None
+    """Seed whose rows run again with twice the rounds and a schedule that is stretched likewise.
+
+    These results are in no mean. Rows of a single round have nothing to double.
+    """
     own: str = ""
     """Row that the page is about; it is bold in tables and figures."""
     lower: str = ""
@@ -133,6 +158,22 @@ class Study(_Part):
             ) from None
         return self
 
+    @model_validator(mode="after")
+    def _cuts_what_its_rows_need(self) -> "Study":
+        if not self.partition:
+            return self
+        # Raises ValueError for arguments that `fedward partition` does not have.
+        Partition.parse(self.partition)
+        if self.sites:
+            raise ValueError("sites, where partition says how the images are cut")
+        others = [name for name, row in self.rows.items() if row.sites not in CUTS]
+        if others:
+            raise ValueError(
+                f"rows {', '.join(others)} with other sites than {', '.join(CUTS)}, where "
+                "partition says how the images are cut"
+            )
+        return self
+
     def stages(self) -> list[tuple[str, ...]]:
         """Return the rows in groups: a row needs only rows of earlier groups."""
         sorter = TopologicalSorter({name: row.needs for name, row in self.rows.items()})
@@ -165,9 +206,16 @@ class Study(_Part):
         for seed in self.seeds:
             for variant in variants or self.variants:
                 for row in self.rows_of(variant):
-                    if not rows or row in rows:
-                        cells.append(Cell(variant, row, seed))
+                    if rows and row not in rows:
+                        continue
+                    cells.append(Cell(variant, row, seed))
+                    doubled = Cell(variant, row, seed, doubled=True)
+                    if seed == self.doubled and self._rounds(doubled) > 2:
+                        cells.append(doubled)
         return cells
+
+    def _rounds(self, cell: Cell) -> int:
+        return int(method_of(self.experiment(cell)).settings.rounds)
 
     def experiment(
         self, cell: Cell, changes: Settings | None = None, data: Settings | None = None
@@ -194,6 +242,8 @@ class Study(_Part):
             "seed": cell.seed,
         }
         experiment = changed_experiment(row.job, settings)
+        if cell.doubled:
+            experiment = changed_experiment(row.job, {**settings, **_doubled(experiment, options)})
         if not experiment.data.label_kind.exclusive:
             raise ConfigError(
                 f"study, row {cell.row}",
@@ -205,10 +255,21 @@ class Study(_Part):
 
     def folder(self, cell: Cell) -> str:
         """Return the folder of a cell's site files, below the study's; empty: synthetic images."""
+        if self.partition:
+            return self._cut(cell).folder
         return self.rows[cell.row].sites.format(seed=cell.seed)
+
+    def _cut(self, cell: Cell) -> Partition:
+        """Return how the images of a cell are cut, where the study has a partition."""
+        partition = Partition.parse(self.partition)
+        share = self.variants[cell.variant].labelled
+        return partition.of(self.rows[cell.row].sites, cell.seed, share)
 
     def partitions(self, cells: Sequence[Cell]) -> dict[str, list[str]]:
         """Return folder of site files -> arguments of ``fedward partition``, for the cells."""
+        if self.partition:
+            cuts = [self._cut(cell) for cell in cells]
+            return {cut.folder: list(cut.arguments) for cut in cuts}
         needed = sorted({(self.rows[cell.row].sites, cell.seed) for cell in cells})
         arguments = {}
         for folder, seed in needed:
@@ -234,6 +295,16 @@ def _options_of(job: str) -> frozenset[str]:
     """Return the names of the settings that a job's method has."""
     method = changed_experiment(job, {}).method
     return frozenset(settings_type(method).model_fields)
+
+
+def _doubled(experiment: Experiment, options: frozenset[str]) -> Settings:
+    """Return the settings that make an experiment twice as long, with a schedule as stretched.
+
+    It is evaluated as often as before: at the same rounds, and then at as many again.
+    """
+    settings = method_of(experiment).settings
+    names = [name for name in _COUNTED_IN_ROUNDS if name in options]
+    return {name: 2 * getattr(settings, name) for name in names}
 
 
 def _applies(key: str, options: frozenset[str]) -> bool:
@@ -275,4 +346,31 @@ def read_study(file: Path) -> Study:
             expected="settings that some row's method has",
             found=", ".join(unused),
         )
+    if study.partition:
+        _require_one_rule(study, file)
     return study
+
+
+def _require_one_rule(study: Study, file: Path) -> None:
+    """Raise ConfigError unless all rows stop by one rule, so that none has more rounds to choose.
+
+    It is the metric that chooses a round, and how often models are evaluated. Rows of one round
+    have no choice.
+    """
+    rules: dict[tuple[str, int], Cell] = {}
+    for variant in study.variants:
+        for row in study.rows_of(variant):
+            cell = Cell(variant, row, study.seeds[0])
+            experiment = study.experiment(cell)
+            if method_of(experiment).settings.rounds > 1:
+                rules.setdefault((experiment.key_metric, experiment.evaluate_every), cell)
+    if len(rules) > 1:
+        raise ConfigError(
+            f"study {file}",
+            "Give all rows the same key_metric and evaluate_every.",
+            expected="one rule by which all rows stop",
+            found=", ".join(
+                f"{cell.row}: best {metric} of every {every} rounds"
+                for (metric, every), cell in rules.items()
+            ),
+        )

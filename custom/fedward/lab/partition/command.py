@@ -115,8 +115,14 @@ def add_partition(parser: argparse.ArgumentParser) -> None:
     add(
         "--pooled",
         action="store_true",
-        help="one site with the images of all sites, in the splits that they have there: "
-        "what a centralised training sees",
+        help="one site with the training images of all sites, which only evaluate then: "
+        "a centralised training",
+    )
+    add(
+        "--resplit",
+        action="store_true",
+        help="set validation and test images apart by --seed, where the data set has splits of "
+        "its own",
     )
     add("--seed", type=int, default=0, help="of all that is drawn (default: 0)")
 
@@ -148,6 +154,7 @@ def _partition(options: argparse.Namespace) -> int:
         images=options.images,
         rendering=_rendering(options),
         pooled=options.pooled,
+        resplit=options.resplit,
     )
     print(partition(options.source, options.out, wanted))
     return 0
@@ -196,7 +203,12 @@ def _rendering(options: argparse.Namespace) -> "Rendering":
 
 def _fedperl(options: argparse.Namespace) -> int:
     """Cut a pooled skin data set into FedPerl's ten sites."""
-    from fedward.lab.partition.fedperl import fedperl_layout, read_skin, write_site_files
+    from fedward.lab.partition.fedperl import (
+        fedperl_layout,
+        read_skin,
+        write_centralised,
+        write_site_files,
+    )
 
     needs_sites = (
         "dirichlet",
@@ -205,13 +217,12 @@ def _fedperl(options: argparse.Namespace) -> int:
         "columns",
         "images",
         "classes",
-        "seed",
         "frames",
         "slices",
         "axis",
         "window",
         "fit",
-        "pooled",
+        "resplit",
     )
     given = [f"--{name.replace('_', '-')}" for name in needs_sites if getattr(options, name)]
     manifest = options.source / "manifest.csv"
@@ -222,9 +233,10 @@ def _fedperl(options: argparse.Namespace) -> int:
             expected="--sites or --by",
             found=" and ".join(given) or f"{options.source}",
         )
-    layout = fedperl_layout(read_skin(manifest))
+    layout = fedperl_layout(read_skin(manifest), options.seed)
     labelled = _FEDPERL_SHARE if options.labelled is None else options.labelled
-    for path in write_site_files(layout, options.source, options.out, labelled=labelled):
+    write = write_centralised if options.pooled else write_site_files
+    for path in write(layout, options.source, options.out, labelled, options.seed):
         print(path)
     print(f"\nNext: fedward run fedperl --site-files {shlex.quote(f'{options.out}')}")
     return 0

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -14,14 +14,10 @@ from fedward.lab.partition.folder_pool import read_folder
 from fedward.lab.partition.npz_pool import read_npz
 from fedward.lab.partition.pool import Cut, Pool, Rows
 from fedward.lab.partition.summary import summary
-from fedward.lab.partition.write import site_texts, write_files
-from fedward.sites.data import SPLITS
+from fedward.lab.partition.write import POOLED, site_texts, write_files
 from fedward.sites.data_file import DATA_FILE
 from fedward.sites.rendering import PLAIN, Rendering
 from fedward.sites.site_file import site_files
-
-POOLED = "pooled"
-"""Name of the site that has the images of all."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +46,9 @@ class Wanted:
     rendering: Rendering = PLAIN
     """How files become images."""
     pooled: bool = False
-    """Whether one site has the images of all."""
+    """Whether one site trains on the images of all, which the sites only evaluate then."""
+    resplit: bool = False
+    """Whether validation and test images are set apart again where the data set has splits."""
 
 
 def partition(source: Path, out: Path, wanted: Wanted) -> str:
@@ -64,9 +62,11 @@ def partition(source: Path, out: Path, wanted: Wanted) -> str:
         DataError: the data set cannot be used.
     """
     pool = _read(source, wanted)
+    if wanted.resplit:
+        pool = replace(pool, splits=["train"] * len(pool.splits))
     cut = _divided(pool, wanted)
     if wanted.pooled:
-        cut = {POOLED: _together(cut)}
+        cut = _centralised(cut)
     sites_with_labels = len(cut) if wanted.labelled_sites is None else wanted.labelled_sites
     if not 0 <= sites_with_labels <= len(cut):
         raise ConfigError(
@@ -127,13 +127,22 @@ def _read(source: Path, wanted: Wanted) -> Pool:
             expected="image files",
             found=f"{source}",
         )
-    return read_npz(source, wanted.classes)
+    return read_npz(source, wanted.classes, joined=wanted.resplit)
 
 
-def _together(cut: Cut) -> dict[str, Rows]:
-    """Return the rows of all sites, each in the split that it has at its site."""
-    sites = list(cut.values())
-    return {split: np.sort(np.concatenate([rows[split] for rows in sites])) for split in SPLITS}
+def _centralised(cut: Cut) -> Cut:
+    """Return a cut in which one site trains on the images of all sites.
+
+    The others keep the images that they evaluate, so that a result is the mean over the same sites
+    as without.
+    """
+    nothing = np.zeros(0, np.int64)
+    train = np.sort(np.concatenate([rows["train"] for rows in cut.values()]))
+    centralised: dict[str, Mapping[str, Rows]] = {
+        site: {**rows, "train": nothing} for site, rows in cut.items()
+    }
+    centralised[POOLED] = {"train": train, "val": nothing, "test": nothing}
+    return centralised
 
 
 def _divided(pool: Pool, wanted: Wanted) -> Cut:

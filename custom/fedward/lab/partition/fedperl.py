@@ -10,7 +10,8 @@ from pathlib import Path
 import numpy as np
 
 from fedward.errors import DataError
-from fedward.lab.partition.write import write_files
+from fedward.lab.partition.write import POOLED, write_files
+from fedward.sites.data import SPLITS
 from fedward.sites.site_file import SERVER
 from fedward.sites.split import even_parts, group_split
 from fedward.sites.table import read_table
@@ -76,7 +77,7 @@ MOST = 1000
 """A source with 95 % naevi, and roughly how many of its images to use."""
 
 
-def fedperl_layout(samples: Sequence[Sample]) -> dict[str, list[Sample]]:
+def fedperl_layout(samples: Sequence[Sample], seed: int = 0) -> dict[str, list[Sample]]:
     """Divide real skin images like FedPerl's ten clients: 5 + 3 + 2, and a set at the server.
 
     Source: Bdair et al., MELBA 2022, Sec. 3.
@@ -90,6 +91,10 @@ def fedperl_layout(samples: Sequence[Sample]) -> dict[str, list[Sample]]:
     Deviates: the paper's archive is ISIC 2019, its second community HAM10000, and its loners
     PAD-UFES and Derm7pt. All images of a lesion stay together; a lesion that occurs in two sources
     belongs to the first of them.
+
+    Args:
+        samples: of the data set.
+        seed: determines which images a site has.
 
     Returns:
         ``site-1`` to ``site-10`` and ``server`` -> samples; no group is at two of them.
@@ -108,8 +113,8 @@ def fedperl_layout(samples: Sequence[Sample]) -> dict[str, list[Sample]]:
                 "FedPerl layout", "Use the skin set.", expected=f"images of {sources}", found="none"
             )
         if THINNED in sources:
-            pooled = _thinned(pooled, MOST)
-        layout |= dict(zip(places, _cut(pooled, len(places)), strict=True))
+            pooled = _thinned(pooled, MOST, seed)
+        layout |= dict(zip(places, _cut(pooled, len(places), seed), strict=True))
         taken |= {sample.group for sample in pooled}
     return {place: layout[place] for place in sorted(layout, key=_place_order)}
 
@@ -118,24 +123,24 @@ def _place_order(place: str) -> tuple[bool, int, str]:
     return place == SERVER, len(place), place
 
 
-def _cut(samples: list[Sample], parts: int) -> list[list[Sample]]:
+def _cut(samples: list[Sample], parts: int, seed: int) -> list[list[Sample]]:
     """Cut samples into even parts, by label; a group stays together."""
     groups = [sample.group for sample in samples]
     labels = [sample.label for sample in samples]
     samples_of: list[list[Sample]] = [[] for _ in range(parts)]
-    for sample, part in zip(samples, even_parts(groups, labels, parts, seed=0), strict=True):
+    for sample, part in zip(samples, even_parts(groups, labels, parts, seed), strict=True):
         samples_of[part].append(sample)
     return samples_of
 
 
-def _thinned(samples: list[Sample], images: int) -> list[Sample]:
+def _thinned(samples: list[Sample], images: int, seed: int) -> list[Sample]:
     """Drop whole groups of the commonest label until about ``images`` samples are left."""
     commonest = Counter(sample.label for sample in samples).most_common(1)[0][0]
     common = [sample for sample in samples if sample.label == commonest]
     share = max(0.0, 1 - max(len(samples) - images, 0) / len(common))
     one_class = np.zeros(len(common), np.int64)
     groups = [sample.group for sample in common]
-    parts = group_split(groups, one_class, [share, 1 - share], seed=0)
+    parts = group_split(groups, one_class, [share, 1 - share], seed)
     dropped = {sample.sample_id for sample, part in zip(common, parts, strict=True) if part != 0}
     return [
         sample for sample in samples if sample.label != commonest or sample.sample_id not in dropped
@@ -147,6 +152,7 @@ def write_site_files(
     dataset_folder: Path,
     out_folder: Path,
     labelled: float = 0.1,
+    seed: int = 0,
 ) -> list[Path]:
     """Write ``<site>.yaml`` and ``<site>.csv`` for every site of a layout, but no images.
 
@@ -156,6 +162,7 @@ def write_site_files(
         out_folder: made if absent. The site files name the data set and their CSV by absolute
             paths, so that a site file can be copied, into a startup kit for example.
         labelled: share of the training labels that each site sees.
+        seed: determines each site's splits, and which labels it sees.
 
     Returns:
         The site files, in the layout's order.
@@ -164,23 +171,84 @@ def write_site_files(
         ConfigError: one of the files exists with other content, perhaps edited by hand; nothing is
             written.
     """
-    files: dict[Path, str] = {}
+    tables = {}
     for site, samples in layout.items():
-        table = io.StringIO(newline="")
-        writer = csv.writer(table)
-        writer.writerow(_HEADER)
-        for sample in samples:
-            writer.writerow([getattr(sample, name) for name in _HEADER])
-        files[out_folder / f"{site}.csv"] = table.getvalue()
-        split = {"val": 0.15, "test": 0.25, "seed": 0}
-        if site == SERVER:
-            split = {"val": 1.0, "test": 0.0, "seed": 0}
+        tables[site] = _table(_HEADER, [_cells(sample) for sample in samples])
+    return _written(tables, dataset_folder, out_folder, labelled, seed)
+
+
+def write_centralised(
+    layout: Mapping[str, Sequence[Sample]],
+    dataset_folder: Path,
+    out_folder: Path,
+    labelled: float = 0.1,
+    seed: int = 0,
+) -> list[Path]:
+    """Write site files by which one site trains on the training images of all.
+
+    The others keep the images that they evaluate, in the splits of :func:`write_site_files`. The
+    arguments and errors are those of that function.
+    """
+    rows_of: dict[str, list[list[str]]] = {site: [] for site in layout}
+    rows_of[POOLED] = []
+    for site, samples in layout.items():
+        for sample, split in zip(samples, _splits(site, samples, seed), strict=True):
+            owner = POOLED if split == "train" else site
+            rows_of[owner].append([*_cells(sample), split])
+    tables = {site: _table((*_HEADER, "split"), rows) for site, rows in rows_of.items()}
+    return _written(tables, dataset_folder, out_folder, labelled, seed)
+
+
+def _splits(site: str, samples: Sequence[Sample], seed: int) -> list[str]:
+    """Return the split of each sample at its site, as the site itself would draw it."""
+    shares = _shares(site)
+    train_share = max(1 - shares["val"] - shares["test"], 0.0)
+    known = sorted({sample.label for sample in samples} - {""})
+    labelled_groups = {sample.group for sample in samples if sample.label}
+    divided = [sample for sample in samples if sample.group in labelled_groups]
+    labels = [known.index(sample.label) if sample.label else -1 for sample in divided]
+    parts = group_split(
+        [sample.group for sample in divided],
+        np.array(labels, np.int64),
+        [train_share, shares["val"], shares["test"]],
+        seed,
+    )
+    split_of = {sample.sample_id: SPLITS[part] for sample, part in zip(divided, parts, strict=True)}
+    return [split_of.get(sample.sample_id, "train") for sample in samples]
+
+
+def _shares(site: str) -> dict[str, float]:
+    """Return the shares of a site's images in validation and test."""
+    return {"val": 1.0, "test": 0.0} if site == SERVER else {"val": 0.15, "test": 0.25}
+
+
+def _cells(sample: Sample) -> list[str]:
+    """Return the row of a sample in a site's CSV."""
+    return [getattr(sample, name) for name in _HEADER]
+
+
+def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Return a CSV."""
+    table = io.StringIO(newline="")
+    writer = csv.writer(table)
+    writer.writerow(header)
+    writer.writerows(rows)
+    return table.getvalue()
+
+
+def _written(
+    tables: Mapping[str, str], dataset_folder: Path, out_folder: Path, labelled: float, seed: int
+) -> list[Path]:
+    """Write the files of sites with these CSVs; return the site files."""
+    files: dict[Path, str] = {}
+    for site, table in tables.items():
+        files[out_folder / f"{site}.csv"] = table
         content = {
             "kind": "manifest",
             "folder": str(dataset_folder.resolve()),
             "manifest": str(out_folder.resolve() / f"{site}.csv"),
             "labelled": labelled,
-            "split": split,
+            "split": {**_shares(site), "seed": seed},
         }
         files[out_folder / f"{site}.yaml"] = write_yaml(
             content, sort_keys=False, default_flow_style=None

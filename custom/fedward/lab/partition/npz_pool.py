@@ -28,7 +28,7 @@ _UNNAMED = "The labels are numbers. --classes names them, in this order."
 Arrays: TypeAlias = Mapping[str, npt.NDArray[Any]]
 
 
-def read_npz(path: Path, classes: Sequence[str] = ()) -> Pool:
+def read_npz(path: Path, classes: Sequence[str] = (), joined: bool = False) -> Pool:
     """Read a file of arrays as a pool.
 
     It has ``train_images`` and ``train_labels``, perhaps ``val_...`` and ``test_...``, or just
@@ -43,6 +43,7 @@ def read_npz(path: Path, classes: Sequence[str] = ()) -> Pool:
         classes: names of the labels in the order of their numbers, by default the numbers. If the
             file has ``label_names``: names of the classes to use, in their order; images of other
             classes are left out.
+        joined: whether images of any of the file's splits may be in any split of a site.
 
     Raises:
         DataError: see :func:`fedward.sites.npz.read_arrays`; or a group is in two splits.
@@ -68,7 +69,8 @@ def read_npz(path: Path, classes: Sequence[str] = ()) -> Pool:
     indices: list[int] = []
     for prefix, count in zip(prefixes, counts, strict=True):
         splits += [prefix.removesuffix("_") or "train"] * count
-        indices += range(count)
+        first = len(indices) if joined else 0
+        indices += range(first, first + count)
     named_groups = _groups(columns, len(labels))
     groups = [
         group or f"{split}-{index}"
@@ -91,7 +93,7 @@ def read_npz(path: Path, classes: Sequence[str] = ()) -> Pool:
         splits=[splits[row] for row in chosen.rows],
         side=min(images[0].shape[1:3]),
         channels=1 if images[0].ndim == 3 else images[0].shape[3],
-        listing=partial(_listing, path, class_of, np.array(indices, np.int64)[chosen.rows]),
+        listing=partial(_listing, path, class_of, np.array(indices, np.int64)[chosen.rows], joined),
         columns={name: [values[row] for row in chosen.rows] for name, values in columns.items()},
         grouped=any(named_groups),
         notes=notes,
@@ -223,11 +225,14 @@ def _listing(
     path: Path,
     class_of: Mapping[int, str],
     indices: Rows,
+    joined: bool,
     _site: str,
     site_rows: Mapping[str, Rows],
     _out: Path,
 ) -> Listing:
     """Return how a site's file names its images; see :class:`fedward.lab.partition.pool.Pool`."""
-    content = {"kind": "npz", "file": str(path.resolve()), "labels": dict(class_of)}
+    content: dict[str, Any] = {"kind": "npz", "file": str(path.resolve()), "labels": dict(class_of)}
+    if joined:
+        content["joined"] = True
     chosen = {split: indices[rows].tolist() for split, rows in site_rows.items()}
     return Listing(content, {"indices": chosen})

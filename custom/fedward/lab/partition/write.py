@@ -7,6 +7,9 @@ from fedward.errors import ConfigError
 from fedward.lab.partition.pool import Cut, Pool
 from fedward.yaml_text import write_yaml
 
+POOLED = "pooled"
+"""Name of the site that trains on the images of all."""
+
 
 def site_texts(
     pool: Pool, cut: Cut, labelled: Sequence[float], out: Path, seed: int = 0, oracle: bool = False

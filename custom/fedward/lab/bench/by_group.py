@@ -1,0 +1,99 @@
+"""How much a result depends on the test images: the bootstrap over patients or lesions.
+
+Images of one patient are alike, so whole groups are drawn, those of each site within the site.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedward.evaluation.arrays import Counts, Values
+from fedward.evaluation.confusion import ConfusionCounts
+from fedward.seeds import numpy_generator
+
+RESAMPLES = 1000
+METRICS = (
+    "accuracy",
+    "balanced_accuracy",
+    "f1_weighted",
+    "f1_macro",
+    "precision_weighted",
+    "precision_macro",
+)
+"""Metrics that follow from answers alone, without confidences."""
+_DIGITS = 5
+
+
+@dataclass(frozen=True)
+class Answered:
+    """N test images of a site, each with its class, its group, and a model's answer."""
+
+    labels: NDArray[np.int64]
+    groups: NDArray[np.int64]
+    """(N,) numbers from 0."""
+    answers: NDArray[np.int64]
+
+
+def deviations(sites: Sequence[Answered], classes: int) -> dict[str, dict[str, float]]:
+    """Return metric -> ``deviation``: its standard deviation over 1,000 resamples of groups.
+
+    The value of a resample is the mean over sites, as everywhere. A site without test images has no
+    value. The draw is the same in every call, so that equal answers have equal deviations.
+
+    Args:
+        sites: of one model, or of one model each.
+        classes: number of classes K.
+    """
+    rng = numpy_generator(0, "test groups")
+    resampled = [_resampled(site, classes, rng) for site in sites if len(site.labels)]
+    if not resampled:
+        return {}
+    found: dict[str, dict[str, float]] = {}
+    for metric in METRICS:
+        means = np.mean([values[metric] for values in resampled], axis=0)
+        found[metric] = {"deviation": round(float(means.std(ddof=1)), _DIGITS)}
+    return found
+
+
+def _resampled(site: Answered, classes: int, rng: np.random.Generator) -> dict[str, Values]:
+    """Return metric -> its value (RESAMPLES,) at one site."""
+    group_count = int(site.groups.max()) + 1
+    by_group = np.zeros((3, group_count, classes), np.int64)
+    """Images, right answers and answers of each class, in each group."""
+    right = site.answers == site.labels
+    np.add.at(by_group[0], (site.groups, site.labels), 1)
+    np.add.at(by_group[1], (site.groups[right], site.labels[right]), 1)
+    np.add.at(by_group[2], (site.groups, site.answers), 1)
+    drawn = rng.multinomial(group_count, np.full(group_count, 1 / group_count), RESAMPLES)
+    images, true_positives, answers = drawn @ by_group
+    return metrics_of(images, true_positives, answers)
+
+
+def metrics_of(images: Counts, true_positives: Counts, answers: Counts) -> dict[str, Values]:
+    """Return metric -> values (B,).
+
+    They are those of :class:`~fedward.evaluation.one_label.OneLabelMetrics`.
+
+    Args:
+        images: (B, K) images of each class in each resample, at least one.
+        true_positives: (B, K) right answers.
+        answers: (B, K) answers.
+    """
+    total = images.sum(axis=1, keepdims=True)
+    confusion = ConfusionCounts(
+        total=np.broadcast_to(total, images.shape),
+        images=images,
+        true_positives=true_positives,
+        false_positives=answers - true_positives,
+    )
+    shares = images / total
+    return {
+        "accuracy": true_positives.sum(axis=1) / total[:, 0],
+        "balanced_accuracy": np.nanmean(confusion.recall, axis=1),
+        "f1_weighted": np.nansum(confusion.f1 * shares, axis=1),
+        "f1_macro": np.nanmean(confusion.f1, axis=1),
+        "precision_weighted": np.nansum(confusion.precision * shares, axis=1),
+        "precision_macro": np.nanmean(confusion.precision, axis=1),
+    }

@@ -1,0 +1,82 @@
+"""How a study cuts its images: by ``fedward partition``, again for each repetition."""
+
+import argparse
+import shlex
+from dataclasses import dataclass, replace
+from typing import NoReturn
+
+from fedward.lab.partition.command import add_partition
+
+CUTS = ("few", "all", "centralised")
+"""What a row may train on: few labels, all labels, or all labels at one site."""
+_OF_REPETITIONS = ("--seed", "--out", "--pooled")
+"""Arguments that a study gives itself."""
+_OF_LABELS = ("--labelled", "--labelled-sites")
+
+
+class _Parser(argparse.ArgumentParser):
+    """A parser whose faults are those of a study's file."""
+
+    def error(self, message: str) -> NoReturn:
+        raise ValueError(f"partition with arguments of fedward partition: {message}")
+
+
+@dataclass(frozen=True)
+class Partition:
+    """One cut of a study's images."""
+
+    arguments: tuple[str, ...]
+    """Arguments of ``fedward partition``, without ``--out``. The first is below the data folder."""
+    folder: str = ""
+    """Folder of its site files, below the study's."""
+
+    @classmethod
+    def parse(cls, text: str) -> "Partition":
+        """Return the cut that a study describes; ValueError if there is no such argument."""
+        arguments = shlex.split(text)
+        given = [name for name in _OF_REPETITIONS if name in arguments]
+        if given:
+            raise ValueError(
+                f"partition without {', '.join(given)}: seeds are those of the study, and a row "
+                "names all, few or centralised"
+            )
+        parser = _Parser("fedward partition", add_help=False)
+        add_partition(parser)
+        parser.parse_args([*arguments, "--out", "."])
+        return cls(tuple(arguments))
+
+    def of(self, cut: str, seed: int, labelled: float | None) -> "Partition":
+        """Return the cut of a repetition.
+
+        Args:
+            cut: one of :data:`CUTS`.
+            seed: of the repetition.
+            labelled: share of the training labels in the cut ``few``; None: the study's.
+        """
+        without_labels = _without(self.arguments, _OF_LABELS)
+        name = cut
+        arguments = [*without_labels, "--labelled", "1"]
+        if cut == "centralised":
+            arguments.append("--pooled")
+        elif cut == "few" and labelled is None:
+            arguments = list(self.arguments)
+        elif cut == "few":
+            arguments = [*_without(self.arguments, _OF_LABELS[:1]), "--labelled", f"{labelled}"]
+            name = f"few-{labelled}"
+        return replace(
+            self, arguments=(*arguments, "--seed", f"{seed}"), folder=f"seed-{seed}/{name}"
+        )
+
+
+def _without(arguments: tuple[str, ...], options: tuple[str, ...]) -> list[str]:
+    """Return the arguments without some options and their values."""
+    kept: list[str] = []
+    skipped = False
+    for argument in arguments:
+        if skipped:
+            skipped = False
+        elif argument in options:
+            skipped = True
+        elif not argument.startswith(tuple(f"{option}=" for option in options)):
+            kept.append(argument)
+    return kept

@@ -1,0 +1,139 @@
+"""References of a study: which are missing, and their lines among its results."""
+
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Protocol
+
+from fedward.config import Experiment
+from fedward.evaluation.selection import mean
+from fedward.lab.bench.by_group import deviations
+from fedward.lab.bench.recording import METRICS, rounded
+from fedward.lab.bench.records import Curve, Cut, Record, Repetition, add_records, read_records
+from fedward.lab.bench.reference_images import ReferenceImages
+from fedward.lab.bench.references import Fits, Outcome, Reference
+from fedward.lab.bench.study import Cell, Settings, Study
+from fedward.lab.simulation import default_sites
+
+_DEPENDS_ON = {"data", "synthetic", "net", "pretrained", "trainable", "key_metric", "seed"}
+"""Fields of an experiment on which references depend."""
+
+
+class Repetitions(Protocol):
+    """A study whose repetitions have references; see :class:`fedward.lab.bench.runs.Bench`."""
+
+    study: Study
+    out: Path
+    file: Path
+
+    def experiment(self, cell: Cell) -> Experiment:
+        """Return what a cell runs."""
+
+    def files_of(self, cell: Cell) -> Path | None:
+        """Return the folder of a cell's site files."""
+
+    def drawn(self, cell: Cell) -> tuple[Cut, Repetition]:
+        """Return which images a cell uses, and what differs between seeds."""
+
+
+def reference_cells(study: Study, cells: Sequence[Cell]) -> list[Cell]:
+    """Return a cell of each repetition of some cells, whose images the references see.
+
+    It is that of the study's first row. A variant without a share of labels of its own has the
+    references of the first variant.
+    """
+    wanted: dict[Cell, None] = {}
+    for cell in cells:
+        variant = cell.variant
+        if study.variants[variant].labelled is None:
+            variant = study.reference
+        wanted[Cell(variant, study.rows_of(variant)[0], cell.seed)] = None
+    return list(wanted)
+
+
+def missing_references(work: Repetitions, cells: Sequence[Cell]) -> list[Cell]:
+    """Return the cells of :func:`reference_cells` without kept references of the same settings."""
+    kept = [result for result in read_records(work.file).values() if result.reference]
+    missing = []
+    for cell in reference_cells(work.study, cells):
+        wanted = (cell.variant, cell.seed, reference_settings(work, cell))
+        if not any((line.variant, line.seed, line.settings) == wanted for line in kept):
+            missing.append(cell)
+    return missing
+
+
+def reference_settings(work: Repetitions, cell: Cell) -> Settings:
+    """Return on what the references of a cell's repetition depend."""
+    settings = work.experiment(cell).model_dump(mode="json", include=_DEPENDS_ON)
+    return {**settings, "partition": work.study.partition, "sites": work.study.folder(cell)}
+
+
+def run_references(work: Repetitions, cell: Cell) -> str:
+    """Fit the references of a cell's repetition, keep them, and return their values for a person.
+
+    Raises:
+        DataError: the site files, or what they name, cannot be used.
+    """
+    experiment = work.experiment(cell)
+    files = work.files_of(cell)
+    sites = default_sites(experiment, files)
+    images = ReferenceImages(experiment, sites, files, work.out / "cache")
+    fits = Fits(images.by_site(), experiment, images.inputs())
+    results = []
+    texts = []
+    started = time.perf_counter()
+    for reference, outcome in fits.all():
+        seconds = time.perf_counter() - started
+        result = _record(work, cell, reference, outcome, seconds)
+        results.append(result)
+        value = result.test["global"].get(experiment.key_metric)
+        if value is not None:
+            texts.append(f"{' '.join(reference)} {value:.3f}")
+        started = time.perf_counter()
+    add_records(work.file, results)
+    return f"{experiment.key_metric}: {', '.join(texts)}"
+
+
+def _record(
+    work: Repetitions, cell: Cell, reference: Reference, outcome: Outcome, seconds: float
+) -> Record:
+    """Return the line of a reference, whose values are those of each protocol."""
+    cut, repetition = work.drawn(cell)
+    experiment = work.experiment(cell)
+    sites: dict[str, dict[str, float]] = {}
+    for site, values in outcome.sites.items():
+        sites[site] = rounded({name: values.get(name) for name in ("images", *METRICS)})
+    test = _test_values(outcome.sites)
+    validation = rounded({"": outcome.validation}).values()
+    return Record(
+        variant=cell.variant,
+        row=str(reference),
+        seed=cell.seed,
+        settings=reference_settings(work, cell),
+        audit="",
+        model="",
+        rounds=1,
+        trainings=0,
+        seconds=round(seconds, 1),
+        megabytes=0.0,
+        curve=Curve((1,) * len(validation), tuple(validation), {}, ()),
+        test={"last": test, "global": test},
+        pseudo_labels={},
+        sites=sites,
+        metric=experiment.key_metric,
+        repetition=repetition,
+        cut=cut,
+        reference=reference._asdict(),
+        chosen=outcome.chosen,
+        by_group=deviations(outcome.answers, len(experiment.data.classes)),
+    )
+
+
+def _test_values(sites: Mapping[str, Mapping[str, float]]) -> dict[str, float]:
+    """Return metric -> mean over the sites that have it, and the accuracy of all images."""
+    means = {metric: mean([values.get(metric) for values in sites.values()]) for metric in METRICS}
+    tested = [values for values in sites.values() if "accuracy" in values]
+    images = sum(values["images"] for values in tested)
+    if images:
+        means["pooled"] = sum(v["images"] * v["accuracy"] for v in tested) / images
+    return rounded(means)

@@ -1,0 +1,300 @@
+"""References that a reader knows: classifiers of scikit-learn on the images of a study.
+
+They show what its images and its encoder are worth without a federation: a support vector machine
+and a logistic regression on raw pixels, a logistic regression and a linear discriminant analysis on
+the features of its frozen encoder. Each is fitted to the labels of all sites together, and to those
+of each site alone. Validation images choose C or the shrinkage, by the study's metric; no test
+image chooses anything.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedward.config import Experiment
+from fedward.evaluation.arrays import Values
+from fedward.evaluation.patients import unit_answers
+from fedward.evaluation.selection import mean
+from fedward.lab.bench.by_group import Answered
+from fedward.lab.test_answers import TestImages
+from fedward.sites.data import Images
+
+COMPONENTS = 60
+"""Principal components of raw pixels."""
+STRENGTHS: Mapping[str, tuple[float, ...]] = {
+    "svm": (1.0, 10.0, 100.0),
+    "logistic": (0.001, 0.01, 0.1, 1.0, 10.0),
+    "lda": (0.1, 0.3, 0.5, 0.7, 0.9),
+}
+"""Model -> the values of C that validation chooses from, or of the shrinkage."""
+MODELS: Mapping[str, tuple[str, ...]] = {
+    "pixels": ("svm", "logistic"),
+    "features": ("logistic", "lda"),
+}
+"""Input -> the models on it."""
+_ITERATIONS = 2000
+
+Inputs: TypeAlias = Callable[[str, Images], Values]
+"""Returns the input vectors (N, D) of a site's images, N > 0."""
+Labels: TypeAlias = NDArray[np.int64]
+
+
+class _Classifier(Protocol):
+    """A classifier of scikit-learn."""
+
+    classes_: Labels
+
+    def fit(self, x: Values, y: Labels) -> Any:
+        """Learn from inputs (N, D) and their classes (N,)."""
+
+    def predict(self, x: Values) -> Labels:
+        """Return the classes of inputs (N, D)."""
+
+
+@dataclass(frozen=True)
+class SiteImages:
+    """What a site has for the references."""
+
+    few: Images
+    """Training images with the labels that a method may see."""
+    whole: Images
+    """Training images with all labels."""
+    train: Images
+    """All training images, with and without labels; principal components are fitted to them."""
+    val: Images
+    test: Images
+    tested: TestImages
+    """The test images by group."""
+
+    def labelled(self, labels: str) -> Images:
+        """Return the images with ``few`` or ``all`` labels."""
+        return self.few if labels == "few" else self.whole
+
+
+class Reference(NamedTuple):
+    """What a reference learns from."""
+
+    input: str
+    """``pixels`` or ``features``."""
+    model: str
+    """``svm``, ``logistic`` or ``lda``."""
+    sites: str
+    """``pooled`` or ``alone``."""
+    labels: str
+    """``few`` or ``all``."""
+
+    def __str__(self) -> str:
+        """Return its name among the rows of a study."""
+        return f"reference {' '.join(self)}"
+
+
+class Outcome(NamedTuple):
+    """What a reference reached."""
+
+    chosen: dict[str, float]
+    """Site -> the chosen C or shrinkage; ``""`` is for all sites."""
+    validation: float | None
+    """The study's metric on validation images, as a mean over sites."""
+    sites: dict[str, dict[str, float]]
+    """Site -> metric -> test value, and the number of ``images``."""
+    answers: list[Answered]
+    """Of each site with test images."""
+
+
+@dataclass(frozen=True)
+class _Members:
+    """The sites that share a model, and the inputs of their images."""
+
+    sites: Sequence[str]
+    to_inputs: Inputs
+    val: Mapping[str, Values]
+    """Site -> inputs of its validation images, where it has some."""
+    test: Mapping[str, Values]
+    """Site -> inputs of its test images, where it has some."""
+
+
+@dataclass(frozen=True)
+class Fits:
+    """Fits references to the images of sites.
+
+    Args:
+        sites: by name.
+        experiment: names the classes, the metric that chooses, and the seed of all draws.
+        inputs: input -> what makes it from images.
+    """
+
+    sites: Mapping[str, SiteImages]
+    experiment: Experiment
+    inputs: Mapping[str, Inputs]
+
+    def all(self) -> Iterator[tuple[Reference, Outcome]]:
+        """Yield all references; those with few labels only if some labels are hidden."""
+        hidden = any(len(site.few) < len(site.whole) for site in self.sites.values())
+        training = [name for name, site in self.sites.items() if len(site.train)]
+        for name in self.inputs:
+            shared = {
+                "pooled": {"": self._members(name, list(self.sites))},
+                "alone": {site: self._members(name, [site]) for site in training},
+            }
+            for place, members_by_name in shared.items():
+                for model in MODELS[name]:
+                    for labels in ("few", "all") if hidden else ("all",):
+                        reference = Reference(name, model, place, labels)
+                        yield reference, self._outcome(reference, members_by_name)
+
+    def _members(self, name: str, sites: Sequence[str]) -> _Members:
+        to_inputs = self.inputs[name]
+        if name == "pixels":
+            to_inputs = self._components(to_inputs, sites)
+        val = {}
+        test = {}
+        for site in sites:
+            images = self.sites[site]
+            if len(images.val):
+                val[site] = to_inputs(site, images.val)
+            if len(images.test):
+                test[site] = to_inputs(site, images.test)
+        return _Members(sites, to_inputs, val, test)
+
+    def _components(self, to_vectors: Inputs, sites: Sequence[str]) -> Inputs:
+        """Return what makes principal components, fitted to all training images of the sites."""
+        from sklearn.decomposition import PCA
+
+        training = [site for site in sites if len(self.sites[site].train)]
+        vectors = np.concatenate([to_vectors(site, self.sites[site].train) for site in training])
+        components = min(COMPONENTS, *vectors.shape)
+        pca = PCA(components, svd_solver="randomized", random_state=self.experiment.seed)
+        pca.fit(vectors)
+        return lambda site, images: np.asarray(pca.transform(to_vectors(site, images)))
+
+    def _outcome(self, reference: Reference, shared: Mapping[str, _Members]) -> Outcome:
+        outcome = Outcome({}, None, {}, [])
+        validation: list[float | None] = []
+        for name, members in shared.items():
+            inputs = []
+            labels = []
+            for site in members.sites:
+                images = self.sites[site].labelled(reference.labels)
+                if len(images):
+                    inputs.append(members.to_inputs(site, images))
+                    labels.append(images.labels)
+            # A site without labels learns nothing alone.
+            if not labels:
+                continue
+            strength, values, classifier = self._chosen(
+                reference.model, np.concatenate(inputs), np.concatenate(labels), members
+            )
+            outcome.chosen[name] = strength
+            validation += values
+            for site, vectors in members.test.items():
+                self._test(outcome, site, classifier, vectors)
+        return outcome._replace(validation=mean(validation))
+
+    def _chosen(
+        self, model: str, inputs: Values, labels: Labels, members: _Members
+    ) -> tuple[float, list[float | None], _Classifier]:
+        """Return the best strength on validation images, its values at the sites, and its model.
+
+        On ties the smallest one is chosen.
+        """
+        tried = []
+        for strength in STRENGTHS[model]:
+            classifier = _classifier(model, strength, self.experiment.seed, labels)
+            classifier.fit(inputs, labels)
+            values = []
+            for site, vectors in members.val.items():
+                metrics = self._metrics(classifier, vectors, self.sites[site].val)
+                values.append(metrics[self.experiment.key_metric])
+            tried.append((mean(values) or 0.0, strength, values, classifier))
+        best = max(value for value, *_ in tried)
+        _, strength, values, classifier = next(row for row in tried if row[0] == best)
+        return strength, values, classifier
+
+    def _test(self, outcome: Outcome, site: str, classifier: _Classifier, vectors: Values) -> None:
+        """Add a site's test values and answers to an outcome."""
+        images = self.sites[site].test
+        metrics = self._metrics(classifier, vectors, images)
+        scores, labels = unit_answers(self._scores(classifier, vectors), images)
+        outcome.sites[site] = {"images": float(len(labels))}
+        for name, value in metrics.items():
+            if value is not None:
+                outcome.sites[site][name] = value
+        tested = self.sites[site].tested
+        outcome.answers.append(Answered(tested.labels, tested.groups, scores.argmax(axis=1)))
+
+    def _metrics(
+        self, classifier: _Classifier, vectors: Values, images: Images
+    ) -> dict[str, float | None]:
+        """Return metric -> value, by the code that evaluates the models of sites."""
+        data = self.experiment.data
+        scores, labels = unit_answers(self._scores(classifier, vectors), images)
+        rows = data.label_kind.metrics(scores, labels, data.classes, {})
+        return {row["name"]: row["value"] for row in rows}
+
+    def _scores(self, classifier: _Classifier, vectors: Values) -> Values:
+        """Return (N, K): 0 for classes that the classifier has not seen."""
+        scores = np.zeros((len(vectors), len(self.experiment.data.classes)))
+        scores[:, classifier.classes_] = _probabilities(classifier, vectors)
+        return scores
+
+
+class _OnlyClass:
+    """The classifier of a site that has labels of one class alone."""
+
+    def __init__(self, labels: Labels) -> None:
+        self.classes_ = np.unique(labels)
+
+    def fit(self, x: Values, y: Labels) -> None:
+        """Do nothing."""
+
+    def predict(self, x: Values) -> Labels:
+        """Return the one class for each of the inputs (N, D)."""
+        return np.full(len(x), self.classes_[0])
+
+    def predict_proba(self, x: Values) -> Values:
+        """Return (N, 1) of 1."""
+        return np.ones((len(x), 1))
+
+
+def _classifier(model: str, strength: float, seed: int, labels: Labels) -> _Classifier:
+    """Return a classifier that is not fitted yet.
+
+    Args:
+        model: one of :data:`STRENGTHS`.
+        strength: C, or the shrinkage.
+        seed: of its draws.
+        labels: (N,) that it will be fitted to.
+    """
+    from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import StandardScaler
+    from sklearn.svm import SVC
+
+    if len(np.unique(labels)) == 1:
+        return _OnlyClass(labels)
+    made: _Classifier
+    if model == "svm":
+        made = SVC(C=strength, break_ties=True, random_state=seed)
+    elif model == "logistic":
+        made = make_pipeline(StandardScaler(), LogisticRegression(C=strength, max_iter=_ITERATIONS))
+    else:
+        made = LinearDiscriminantAnalysis(solver="lsqr", shrinkage=strength)
+    return made
+
+
+def _probabilities(classifier: Any, vectors: Values) -> Values:
+    """Return scores (N, classes seen) in [0, 1], whose largest is the predicted class.
+
+    A support vector machine has no probabilities: a softmax of its decision values ranks alike.
+    """
+    if hasattr(classifier, "predict_proba"):
+        return np.asarray(classifier.predict_proba(vectors), np.float64)
+    decisions = np.asarray(classifier.decision_function(vectors), np.float64)
+    if decisions.ndim == 1:
+        decisions = np.stack([-decisions, decisions], axis=1) / 2
+    exponentials = np.exp(decisions - decisions.max(axis=1, keepdims=True))
+    return np.asarray(exponentials / exponentials.sum(axis=1, keepdims=True))

@@ -1,0 +1,72 @@
+"""Whether the seeds of a study differ in their images, or in the training alone.
+
+A study may say that its images are cut again for each seed. What counts is what the site files
+hold: seeds whose test images or labels are the same are repetitions of the training alone.
+"""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from fedward.config import DataSpec
+from fedward.digests import digest
+from fedward.lab.bench.records import Cut, Repetition
+from fedward.seeds import numpy_generator
+from fedward.sites import named_sites
+from fedward.sites.assemble import divide
+from fedward.sites.data import Decoded, SiteData
+from fedward.sites.npz import load_npz
+from fedward.sites.site_csv import load_manifest
+from fedward.sites.site_file import ManifestSite, read_site_file
+
+
+def cut_of(folder: Path, spec: DataSpec) -> Cut:
+    """Return which images the site files in a folder name for testing and with labels.
+
+    No image of a CSV is opened. Ids are those of the data set, so that test images are the same
+    whichever site evaluates them.
+
+    Raises:
+        DataError: a site file, or what it names, cannot be used.
+    """
+    test: list[str] = []
+    labels: dict[str, list[str]] = {}
+    for site in named_sites(folder):
+        data = _without_images(folder / f"{site}.yaml", spec)
+        test += data.test.ids
+        labels[site] = sorted(data.labelled.ids)
+    return Cut(test=digest(sorted(test)), labels=digest(labels))
+
+
+def _without_images(site_file: Path, spec: DataSpec) -> SiteData:
+    """Return a site's data as :func:`fedward.sites.load_site` does, with blank images for a CSV."""
+    file = read_site_file(site_file)
+    if isinstance(file, ManifestSite):
+        listed = load_manifest(file, spec, _blank)
+    else:
+        listed = load_npz(file, spec)
+    rng = numpy_generator(file.split.seed, "labelled")
+    return divide(file.site, spec.classes, listed.rows, listed.pixels, file.labelled, rng)
+
+
+def _blank(paths: Sequence[Path]) -> Decoded:
+    """Return one blank pixel for each file."""
+    return Decoded(np.zeros((len(paths), 1, 1, 1), np.uint8), {}, [[""] for _ in paths])
+
+
+def repetition_of(seed: int, cuts: Mapping[int, Cut | None]) -> Repetition:
+    """Return what differs between a seed and all others of a row.
+
+    Args:
+        seed: one of the row's.
+        cuts: seed -> its images; None for images that depend on no site file.
+    """
+    own = cuts[seed]
+    others = [cut for other, cut in cuts.items() if other != seed]
+    if own is None or not others:
+        return "weights"
+    for cut in others:
+        if cut is None or cut.test == own.test or cut.labels == own.labels:
+            return "weights"
+    return "data and weights"

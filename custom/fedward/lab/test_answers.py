@@ -1,0 +1,150 @@
+"""What the models of a simulated site answer about its test images, and whose images these are.
+
+Benchmarks resample patients or lesions by it. The notes stay in the site's own folder.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedward.client.site_data import DataSource
+from fedward.evaluation.patients import unit_labels
+from fedward.runs.run import Run
+from fedward.sites import SiteData
+from fedward.sites.any_csv import GROUP_COLUMNS
+from fedward.sites.data import SPLITS, Images
+from fedward.sites.site_file import ManifestSite, NpzSite, read_site_file
+from fedward.sites.table import read_table
+from fedward.storage.disk import PRIVATE, append, make_folder
+from fedward.storage.rows import AnswerRow, read_rows, written
+
+_LABEL_ARRAYS = ("train_labels", "val_labels", "test_labels", "labels")
+FOLDER = "test_answers"
+"""Folder in a site's own folder, with the test images and the answers of each run."""
+
+
+@dataclass(frozen=True)
+class TestImages:
+    """N test images of a site, or N patients where these are evaluated."""
+
+    labels: NDArray[np.int64]
+    """(N,) class of each image."""
+    groups: NDArray[np.int64]
+    """(N,) number of the group of each image, from 0."""
+
+    __test__ = False
+    """Not a test, whatever pytest makes of the name."""
+
+    @classmethod
+    def of_site(cls, images: Images, site_file: Path | None) -> "TestImages":
+        """Return a site's test images by group: patients or lesions, else single images."""
+        units, labels = unit_labels(images)
+        if images.groups:
+            # Each patient is evaluated as one.
+            return cls(labels, np.arange(len(labels)))
+        group_of = groups_in(site_file) if site_file else {}
+        names = [group_of.get(_file_id(name), name) for name in images.ids]
+        _, groups = np.unique(names, return_inverse=True)
+        return cls(labels, groups.astype(np.int64).reshape(len(units)))
+
+
+def _file_id(image_id: str) -> str:
+    """Return the id of the file that an image is of: slices and frames end in # and a number."""
+    name, mark, number = image_id.rpartition("#")
+    return name if mark and number.isdecimal() else image_id
+
+
+def groups_in(site_file: Path) -> dict[str, str]:
+    """Return sample id -> group of the images that a site file names, where they have one.
+
+    Raises:
+        DataError: the file, its CSV or its arrays cannot be read.
+    """
+    file = read_site_file(site_file)
+    if isinstance(file, NpzSite):
+        return _groups_in_npz(file)
+    return _groups_in_csv(file)
+
+
+def _groups_in_csv(file: ManifestSite) -> dict[str, str]:
+    columns = file.columns
+    if columns.group is None:
+        return {}
+    records, _ = read_table(file.manifest, [columns.sample_id, columns.group], file.site)
+    group_of = {record.cells[columns.sample_id]: record.cell(columns.group) for record in records}
+    return {name: group for name, group in group_of.items() if group}
+
+
+def _groups_in_npz(file: NpzSite) -> dict[str, str]:
+    """Return the groups by sample id, as :mod:`fedward.sites.npz` names samples."""
+    with np.load(file.file, allow_pickle=False) as arrays:
+        prefixes = [name.removesuffix("labels") for name in _LABEL_ARRAYS if name in arrays]
+        columns = [name for name in GROUP_COLUMNS if f"{prefixes[0]}{name}" in arrays]
+        if not columns:
+            return {}
+        values = [arrays.get(f"{prefix}{columns[0]}", np.empty(0)) for prefix in prefixes]
+    groups_by_prefix = {
+        prefix: list(map(str, groups.reshape(-1)))
+        for prefix, groups in zip(prefixes, values, strict=True)
+    }
+    if file.joined:
+        groups = [group for prefix in prefixes for group in groups_by_prefix[prefix]]
+        return {f"image-{index}": group for index, group in enumerate(groups)}
+    group_of: dict[str, str] = {}
+    for split in SPLITS:
+        # As read_split: indices may be those of training images, where a split has no arrays.
+        candidates = [f"{split}_", "train_", ""] if file.indices is not None else [f"{split}_"]
+        prefix = next((name for name in candidates if name in groups_by_prefix), "")
+        for index, group in enumerate(groups_by_prefix.get(prefix, [])):
+            group_of[f"{split}-{index}"] = group
+    return group_of
+
+
+def note_answers(
+    source: DataSource, data: SiteData, run: str, round_: int, answers: NDArray[np.int64]
+) -> None:
+    """Note the answers (N,) of the model after ``round_`` rounds in the site's own folder."""
+    folder = source.folder / FOLDER
+    about = folder / f"{run}.json"
+    if not about.exists():
+        make_folder(folder, PRIVATE)
+        images = TestImages.of_site(data.test, source.file)
+        content = {"labels": images.labels.tolist(), "groups": images.groups.tolist()}
+        partial = about.with_suffix(".partial")
+        partial.write_text(json.dumps(content), "utf-8")
+        partial.replace(about)
+    row = AnswerRow(round=round_, answers=" ".join(map(str, answers.tolist())))
+    append(folder / f"{run}.jsonl", written(row).encode())
+
+
+@dataclass(frozen=True)
+class SiteAnswers:
+    """A site's test images, and what each evaluated model answered about them."""
+
+    images: TestImages
+    by_round: Mapping[int, NDArray[np.int64]]
+    """Round -> (N,) class that the model after this round gives each image."""
+
+
+def answers_of(run: Run) -> dict[str, SiteAnswers]:
+    """Return site -> answers, of the sites of a laboratory run that noted some.
+
+    Raises:
+        RunError: a file is broken.
+    """
+    by_site: dict[str, SiteAnswers] = {}
+    for path in sorted(run.folder.glob(f"sites/*/{FOLDER}/{run.info.id}.jsonl")):
+        content = json.loads(path.with_suffix(".json").read_text("utf-8"))
+        images = TestImages(
+            np.array(content["labels"], np.int64), np.array(content["groups"], np.int64)
+        )
+        by_round: dict[int, NDArray[np.int64]] = {}
+        for row in read_rows(path, AnswerRow, []):
+            # Of a repeated evaluation the last one counts.
+            by_round[row.round] = np.array(row.answers.split(), np.int64)
+        by_site[path.parent.parent.name] = SiteAnswers(images, by_round)
+    return by_site
