@@ -10,9 +10,9 @@ import pytest
 
 from fedward.cli import main
 from fedward.errors import ConfigError, RunError
-from fedward.evaluation import last_rounds
+from fedward.evaluation import last_rounds, mean_over_sites
 from fedward.lab.bench.page import check_page, write_page
-from fedward.lab.bench.recording import check_records
+from fedward.lab.bench.recording import check_records, record
 from fedward.lab.bench.records import Curve, Record, add_record, read_records
 from fedward.lab.bench.results import Results
 from fedward.lab.bench.runs import Bench
@@ -112,6 +112,43 @@ def test_sites_that_are_alone_count_once_each(work: Bench, file: Path) -> None:
     assert result.trainings == 16
 
 
+def test_all_rows_stop_at_the_best_validation_round_by_one_metric(work: Bench, file: Path) -> None:
+    """Sites that are alone choose each its own round, by its own validation images."""
+    for cell in (ALONE, Cell("all", "ssfl", 2)):
+        values = []
+        for run in work.runs(cell):
+            means = mean_over_sites(run.metrics.named("f1_weighted"), "f1_weighted")
+            best = max(means, key=lambda round_: (round(means[round_], 12), round_))
+            tested = run.series("test", "f1_macro")
+            values += [by_round[best] for by_round in tested.values()]
+        result = read_records(file)[cell]
+        assert result.metric == work.experiment(cell).key_metric == "f1_weighted"
+        assert result.test["global"]["f1_macro"] == pytest.approx(
+            sum(values) / len(values), abs=1e-5
+        )
+        assert [site["f1_macro"] for site in result.sites.values()] == pytest.approx(
+            values, abs=1e-5
+        )
+
+
+def test_test_images_are_resampled_by_the_answers_of_the_audited_run(work: Bench) -> None:
+    cell = Cell("all", "lower", 1)
+    (run,) = work.runs(cell)
+    deviation = record(cell, [run]).by_group["accuracy"]["deviation"]
+    assert 0.01 < deviation < 0.5, "some twenty test images"
+    answers = next(run.folder.glob("sites/site-1/test_answers/*.jsonl"))
+    before = answers.read_text()
+    lines = [json.loads(line) for line in before.splitlines()]
+    for line in lines:
+        line["answers"] = " ".join("6" for _ in line["answers"].split())
+    answers.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    try:
+        with pytest.raises(RunError, match="answers of site-1: expected an accuracy of"):
+            record(cell, [run])
+    finally:
+        answers.write_text(before)
+
+
 def test_lines_tell_what_joining_brings_to_each_site(work: Bench, file: Path) -> None:
     lines = read_records(file)
     (run,) = work.runs(Cell("all", "ssfl", 1))
@@ -136,11 +173,13 @@ def test_lines_tell_what_joining_brings_to_each_site(work: Bench, file: Path) ->
 
 def test_lines_of_before_tell_of_no_site_and_stay_valid(work: Bench, file: Path) -> None:
     lines = [json.loads(line) for line in file.read_text().splitlines()]
+    newer = {"sites", "metric", "repetition", "cut", "reference", "chosen", "doubled", "by_group"}
     file.write_text(
         "".join(
-            json.dumps({k: v for k, v in line.items() if k != "sites"}) + "\n" for line in lines
+            json.dumps({k: v for k, v in line.items() if k not in newer}) + "\n" for line in lines
         )
     )
+    assert {record.repetition for record in read_records(file).values()} == {"weights"}
     assert check_records(file, work.finished) == sorted(work.study.cells())
     assert "Does joining pay?" not in tables(results_of(file))
 
@@ -179,10 +218,11 @@ def test_recorded_cells_do_not_run_again(
         "fedward.lab.bench.runs.run_all", lambda *stages, workers: ran.extend(map(list, stages))
     )
     work.run(work.study.cells(), 1)
-    assert ran == [[], []]
+    references = [f"references of all lower seed {seed}" for seed in (1, 2)]
+    assert ran == [[], [], references]
     other = Bench(work.study, tmp_path, work.site_files, work.file, {"learning_rate": 0.5})
     other.run([Cell("all", "warm", 1), Cell("all", "lower", 1)], 1)
-    assert ran[2:] == [["all lower seed 1"], ["all warm seed 1"]], (
+    assert ran[3:5] == [["all lower seed 1"], ["all warm seed 1"]], (
         "other settings; first weights come first"
     )
 
@@ -308,6 +348,8 @@ def test_a_line_of_fewer_metrics_still_says_what_the_run_says(work: Bench, file:
             for protocol, values in line.test.items()
         },
         sites={},
+        metric="",
+        by_group={},
     )
     add_record(file, older)
     assert cell in check_records(file, work.runs)

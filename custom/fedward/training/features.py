@@ -254,10 +254,11 @@ class Encoder:
             notes = caches.read_notes(file) if of_this_encoder else None
             if notes is None:
                 continue
+            rows = notes.get("rows", {})
             places = {
-                name: notes["rows"][name]
+                name: rows[name]
                 for name, count in missing.items()
-                if name in notes["rows"] and notes["rows"][name][1] >= count
+                if name in rows and rows[name][1] >= count
             }
             # Of many repetitions most files hold nothing that newer ones do not: they stay unread.
             content = caches.read(file, np.float16) if places else None

@@ -132,6 +132,13 @@ class Fits:
 
     def all(self) -> Iterator[tuple[Reference, Outcome]]:
         """Yield all references; those with few labels only if some labels are hidden."""
+        # As a site's training has one thread: several processes would wait for each other.
+        from threadpoolctl import threadpool_limits
+
+        with threadpool_limits(1):
+            yield from self._all()
+
+    def _all(self) -> Iterator[tuple[Reference, Outcome]]:
         hidden = any(len(site.few) < len(site.whole) for site in self.sites.values())
         training = [name for name, site in self.sites.items() if len(site.train)]
         for name in self.inputs:
