@@ -20,7 +20,14 @@ from fedward.evaluation import (
 from fedward.evaluation.names import ERRORS
 from fedward.evaluation.selection import kept_round
 from fedward.lab.bench.by_group import Answered, deviations
-from fedward.lab.bench.records import Curve, Record, read_records
+from fedward.lab.bench.records import (
+    DIGITS,
+    METRICS,
+    Curve,
+    Record,
+    read_records,
+    rounded,
+)
 from fedward.lab.bench.study import Cell
 from fedward.lab.test_answers import answers_of
 from fedward.operation.audit_check import verify
@@ -29,25 +36,10 @@ from fedward.runs.pseudo_labels import last_rows, quality
 from fedward.runs.run import Run
 from fedward.text import natural
 
-METRICS = (
-    "accuracy",
-    "balanced_accuracy",
-    "f1_weighted",
-    "f1_macro",
-    "precision_weighted",
-    "precision_macro",
-    "auroc_macro",
-)
-"""Metrics that a line keeps of each protocol; lines that were written before have fewer.
-
-Those of :data:`~fedward.evaluation.names.ERRORS` are kept of the last rounds besides.
-"""
 CURVES = ("accuracy", "f1_macro")
 """Test metrics of which every evaluation is kept for figures; none chooses a round."""
 _SAME = 1e-9
 """Largest difference of two equal accuracies."""
-_DIGITS = 5
-"""Decimal places of kept values."""
 
 
 def record(cell: Cell, runs: Sequence[Run]) -> Record:
@@ -94,11 +86,6 @@ def _rows(runs: Sequence[Run], metric: str) -> list[MetricRow]:
     return [row for run in runs for row in run.metrics.named(metric)]
 
 
-def rounded(values: Mapping[str, float | None]) -> dict[str, float]:
-    """Return the values that are defined, rounded as they are kept."""
-    return {name: round(value, _DIGITS) for name, value in values.items() if value is not None}
-
-
 def _pseudo_labels(runs: Sequence[Run]) -> dict[str, float]:
     rows = [row for run in runs for row in last_rows(run)]
     return rounded(quality(rows)._asdict()) if rows else {}
@@ -111,10 +98,10 @@ def _curve(runs: Sequence[Run], key_metric: str) -> Curve:
     test: dict[str, tuple[float, ...]] = {}
     for metric in CURVES:
         line = mean_over_sites(_rows(runs, metric), metric, "test")
-        test[metric] = tuple(round(line[round_], _DIGITS) for round_ in val if round_ in line)
+        test[metric] = tuple(round(line[round_], DIGITS) for round_ in val if round_ in line)
     return Curve(
         round=tuple(val),
-        val=tuple(round(value, _DIGITS) for value in val.values()),
+        val=tuple(round(value, DIGITS) for value in val.values()),
         test=test,
         labels=_known_labels(runs, val),
     )
@@ -170,7 +157,7 @@ def _site_values(best: Sequence[tuple[Run, int | None]]) -> dict[str, dict[str, 
         for choice in _at(best, metric).sites:
             if choice.test is not None:
                 values = by_site.setdefault(choice.site, {"images": choice.images})
-                values[metric] = round(choice.test, _DIGITS)
+                values[metric] = round(choice.test, DIGITS)
     return {site: by_site[site] for site in sorted(by_site, key=natural)}
 
 

@@ -20,6 +20,21 @@ from fedward.faults import faults
 from fedward.lab.bench.study import Cell
 from fedward.methods import settings_of
 
+METRICS = (
+    "accuracy",
+    "balanced_accuracy",
+    "f1_weighted",
+    "f1_macro",
+    "precision_weighted",
+    "precision_macro",
+    "auroc_macro",
+)
+"""Metrics that a line keeps of each protocol; lines that were written before have fewer.
+
+Those of :data:`~fedward.evaluation.names.ERRORS` are kept of the last rounds besides.
+"""
+DIGITS = 5
+"""Decimal places of kept values."""
 Repetition: TypeAlias = Literal["data and weights", "weights"]
 """What differs between the seeds of a row."""
 
@@ -129,6 +144,11 @@ class Record:
             return _with_defaults(recorded) == _with_defaults(experiment)
         except (ValidationError, ConfigError):
             return False
+
+
+def rounded(values: Mapping[str, float | None]) -> dict[str, float]:
+    """Return the values that are defined, rounded as they are kept."""
+    return {name: round(value, DIGITS) for name, value in values.items() if value is not None}
 
 
 def _with_defaults(experiment: Experiment) -> Experiment:

@@ -8,12 +8,19 @@ from typing import Protocol
 from fedward.config import Experiment
 from fedward.evaluation.selection import mean
 from fedward.lab.bench.by_group import deviations
-from fedward.lab.bench.recording import METRICS, rounded
-from fedward.lab.bench.records import Curve, Cut, Record, Repetition, add_records, read_records
+from fedward.lab.bench.records import (
+    METRICS,
+    Curve,
+    Cut,
+    Record,
+    Repetition,
+    add_records,
+    read_records,
+    rounded,
+)
 from fedward.lab.bench.reference_images import ReferenceImages
 from fedward.lab.bench.references import Fits, Outcome, Reference
 from fedward.lab.bench.study import Cell, Settings, Study
-from fedward.lab.simulation import default_sites
 
 _DEPENDS_ON = {"data", "synthetic", "net", "pretrained", "trainable", "key_metric", "seed"}
 """Fields of an experiment on which references depend."""
@@ -31,6 +38,9 @@ class Repetitions(Protocol):
 
     def files_of(self, cell: Cell) -> Path | None:
         """Return the folder of a cell's site files."""
+
+    def sites_of(self, cell: Cell) -> list[str]:
+        """Return the sites of a cell, with labels or without."""
 
     def drawn(self, cell: Cell) -> tuple[Cut, Repetition]:
         """Return which images a cell uses, and what differs between seeds."""
@@ -76,8 +86,7 @@ def run_references(work: Repetitions, cell: Cell) -> str:
     """
     experiment = work.experiment(cell)
     files = work.files_of(cell)
-    sites = default_sites(experiment, files)
-    images = ReferenceImages(experiment, sites, files, work.out / "cache")
+    images = ReferenceImages(experiment, work.sites_of(cell), files, work.out / "cache")
     fits = Fits(images.by_site(), experiment, images.inputs())
     results = []
     texts = []

@@ -110,7 +110,7 @@ class Bench:
         experiment = self.experiment(cell)
         files = self._files_with_labels(cell)
         for site, folder in self.folders(cell).items():
-            sites = [site] if site else default_sites(experiment, files)
+            sites = [site] if site else self.sites_of(cell)
             run_or_resume(
                 experiment, folder, sites, files, self.out / "cache", self._init_folder(cell)
             )
@@ -158,13 +158,17 @@ class Bench:
         name = self.study.folder(cell)
         return self.site_files / name if name else None
 
+    def sites_of(self, cell: Cell) -> list[str]:
+        """Return the sites of a cell, with labels or without."""
+        return default_sites(self.experiment(cell), self.files_of(cell))
+
     def folders(self, cell: Cell) -> Folders:
         """Return the folders of a cell's runs."""
         folder = self._folder(cell)
         if not self.study.rows[cell.row].alone:
             return {"": folder}
         files = self.files_of(cell)
-        sites = default_sites(self.experiment(cell), files)
+        sites = self.sites_of(cell)
         if files:
             sites = [site for site in sites if _sees_labels(files / f"{site}.yaml")]
         return {site: folder / site for site in sites}
