@@ -5,7 +5,7 @@ import shlex
 from dataclasses import dataclass, replace
 from typing import NoReturn
 
-from fedward.lab.partition.command import add_partition
+from fedward.lab.partition.arguments import add_arguments
 
 CUTS = ("few", "all", "centralised")
 """What a row may train on: few labels, all labels, or all labels at one site."""
@@ -41,7 +41,7 @@ class Partition:
                 "names all, few or centralised"
             )
         parser = _Parser("fedward partition", add_help=False)
-        add_partition(parser)
+        add_arguments(parser)
         parser.parse_args([*arguments, "--out", "."])
         return cls(tuple(arguments))
 
