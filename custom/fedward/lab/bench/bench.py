@@ -9,7 +9,10 @@ from pathlib import Path
 
 from fedward.errors import ConfigError
 from fedward.jobs import key_and_value
+from fedward.lab.bench.claims import require_claims
 from fedward.lab.bench.cost import cost
+from fedward.lab.bench.neighbours import neighbours, results_on_page
+from fedward.lab.bench.notes import notes
 from fedward.lab.bench.page import check_page, write_page
 from fedward.lab.bench.recording import check_records
 from fedward.lab.bench.records import Record, read_records
@@ -37,6 +40,7 @@ def bench(options: argparse.Namespace) -> int:
     results_file = options.results or out / "results.jsonl"
     site_files = options.site_files or out / "sites"
     changes = dict(map(key_and_value, options.set))
+    require_claims(study, results_file, read_records(results_file))
     work = Bench(
         study, out, site_files, results_file, changes, compared_seeds(study, seeds_in_file)
     )
@@ -57,12 +61,15 @@ def bench(options: argparse.Namespace) -> int:
             print(cost(work, cells, options.workers))
             return 0
         work.run(cells, options.workers)
-    results = Results(study, read_records(results_file))
+    records = read_records(results_file)
+    others = neighbours(options.study, results_file)
+    results = Results(study, records, tuple(others.values()))
     if options.page:
-        write_page(options.page, options.study, results)
+        on_page = results_on_page(options.page, options.study, results, others)
+        write_page(options.page, options.study, results, on_page)
         print(f"{options.page}: tables and figure of {options.study.stem}")
     else:
-        print(tables(results))
+        print(f"{tables(results)}\n\n{notes(results, [results])}")
     return 0
 
 
@@ -132,10 +139,12 @@ def verified(work: Bench, study: Path, page: Path | None) -> str:
         What was compared, for a person to read.
 
     Raises:
-        ConfigError: a result has other settings than the study, or the page shows other results.
+        ConfigError: a result has other settings or claims than the study, or the page shows other
+            results.
         RunError: a result differs from its run folder, or the run folder was changed.
     """
     records = read_records(work.file)
+    require_claims(work.study, work.file, records)
     _require_varied(work.file, records)
     for cell, record in records.items():
         if record.reference and cell.variant in work.study.variants:
@@ -161,7 +170,9 @@ def verified(work: Bench, study: Path, page: Path | None) -> str:
         f"{len(compared)} are those of runs in {work.out}"
     )
     if page:
-        check_page(page, study, Results(work.study, records))
+        others = neighbours(study, work.file)
+        results = Results(work.study, records, tuple(others.values()))
+        check_page(page, study, results, results_on_page(page, study, results, others))
         text = f"{text}; {page} says what they say"
     return text
 

@@ -1,44 +1,85 @@
-"""When a results page may show a row: its curve has flattened, and the page's bounds are apart."""
+"""What shows that a row has converged, and which curves fall.
+
+A schedule flattens every curve at its end, so a flat curve shows nothing. Twice the rounds do.
+"""
 
 from collections.abc import Sequence
 from statistics import fmean
 
-from fedward.errors import ConfigError
-from fedward.evaluation import paired_difference
+from fedward.evaluation import mean_and_interval
+from fedward.lab.bench.records import Record
+from fedward.lab.bench.stopping import chosen_value, last_value
 
-FEWEST = 8
-"""Evaluations after the start of training that a curve needs to be judged."""
-TOLERANCE = 0.01
-"""Largest mean rise over seeds from the last but one quarter of the curve to the last."""
+NOT_SHOWN = "convergence not shown"
+"""What is said of a row without a run of twice the rounds."""
+LATE = 0.75
+"""A best round after this share of the rounds is near the end, so that its curve does not fall."""
 
 
-def rise(curve: Sequence[float]) -> float:
-    """Return the mean of a curve's last quarter minus that of the quarter before it.
+def half_interval(values: Sequence[float]) -> float | None:
+    """Return half the width of the 95 % interval of the values' mean; None for one value."""
+    interval = mean_and_interval(values)
+    if interval.low is None or interval.high is None:
+        return None
+    return (interval.high - interval.low) / 2
+
+
+def change_by_doubling(
+    records: Sequence[Record], doubled: Sequence[Record], metric: str
+) -> float | None:
+    """Return the largest change of a test value by twice the rounds; None if none was measured.
 
     Args:
-        curve: values of the key metric in [0, 1], as means over sites, in the order of rounds,
-            without round 0.
-
-    Raises:
-        ConfigError: fewer than eight values, which are too few to judge.
+        records: the row's results.
+        doubled: those with twice the rounds. One counts if the row has a result of the same seed,
+            with half as many rounds or fewer, and both have the metric.
+        metric: name of the metric.
     """
-    if len(curve) < FEWEST:
-        raise ConfigError(
-            "convergence",
-            "Evaluate more often, or train for more rounds.",
-            expected=f"at least {FEWEST} evaluations",
-            found=f"{len(curve)}",
-        )
-    quarter = len(curve) // 4
-    return fmean(curve[-quarter:]) - fmean(curve[-2 * quarter : -quarter])
+    by_seed = {record.seed: record for record in records}
+    changes = []
+    for longer in doubled:
+        usual = by_seed.get(longer.seed)
+        if usual is not None and longer.rounds >= 2 * usual.rounds:
+            changes.append(abs(chosen_value(longer, metric) - chosen_value(usual, metric)))
+    return max(changes, default=None)
 
 
-def flat(curves: Sequence[Sequence[float]]) -> bool:
-    """Return whether the seeds of a row have converged: their mean :func:`rise` is at most 0.01."""
-    return fmean(map(rise, curves)) <= TOLERANCE
+def unconverged(records: Sequence[Record], doubled: Sequence[Record], metric: str) -> str:
+    """Return why a row is not shown to have converged in a metric; empty if it is.
+
+    Twice the rounds must change the value by less than half the interval over repetitions. A row of
+    a single round, such as a classifier in closed form, needs no convergence.
+    """
+    if all(record.rounds <= 1 for record in records):
+        return ""
+    change = change_by_doubling(records, doubled, metric)
+    half = half_interval([chosen_value(record, metric) for record in records])
+    if change is None or half is None:
+        return NOT_SHOWN
+    if change < half:
+        return ""
+    return (
+        f"not converged: twice the rounds change it by {change:.3f}, half the interval is "
+        f"{half:.3f}"
+    )
 
 
-def apart(upper: Sequence[float], lower: Sequence[float]) -> bool:
-    """Return whether the 95 % interval of the paired difference upper - lower lies above 0."""
-    low = paired_difference(upper, lower).low
-    return low is not None and low > 0
+def fall(records: Sequence[Record], metric: str) -> float | None:
+    """Return by how much a row's test value falls after its best round; None if it does not.
+
+    A curve falls if the best validation round lies in the mean in the first three quarters of the
+    rounds, and the last rounds are lower on test images than the best round by more than half the
+    interval over repetitions. A single repetition has no interval: any loss counts.
+    """
+    places = []
+    for record in records:
+        judged = record.curve.judged
+        if len(judged) < 2:
+            return None
+        rounds = record.curve.round[-len(judged) :]
+        places.append(rounds[judged.index(max(judged))] / rounds[-1])
+    if fmean(places) > LATE:
+        return None
+    values = [chosen_value(record, metric) for record in records]
+    loss = fmean(values) - fmean(last_value(record, metric) for record in records)
+    return loss if loss > (half_interval(values) or 0.0) else None

@@ -7,6 +7,19 @@ from statistics import median
 from fedward.evaluation import mean_and_interval, paired_difference
 from fedward.evaluation.intervals import Interval
 
+_METRIC_NAMES = {
+    "accuracy": "Accuracy",
+    "f1_macro": "Macro F1",
+    "f1_weighted": "Weighted F1",
+    "auroc_macro": "AUROC",
+    "balanced_accuracy": "Balanced accuracy",
+    "precision_macro": "Macro precision",
+    "precision_weighted": "Weighted precision",
+    "ece_adaptive": "ECE in adaptive bins",
+    "mce_adaptive": "MCE in adaptive bins",
+    "aurc": "Area under risk-coverage",
+}
+
 
 @dataclass
 class Table:
@@ -37,6 +50,11 @@ def table_line(cells: Sequence[str]) -> str:
     return f"| {' | '.join(cells)} |"
 
 
+def metric_name(metric: str) -> str:
+    """Return what tables and figures call a metric."""
+    return _METRIC_NAMES.get(metric, metric)
+
+
 def mean_text(values: Sequence[float], digits: int = 3) -> str:
     """Return mean and sample standard deviation; the mean alone for one run."""
     interval = mean_and_interval(values)
@@ -44,6 +62,26 @@ def mean_text(values: Sequence[float], digits: int = 3) -> str:
     if interval.sd is None:
         return text
     return f"{text} ± {interval.sd:.{digits}f}"
+
+
+def interval_text(
+    values: Sequence[float], metric: str, over_groups: float | None = None, digits: int = 3
+) -> str:
+    """Return a mean with its 95 % interval, and half of that over test groups if it is known.
+
+    Args:
+        values: one of each repetition; a single one has no interval.
+        metric: what they are of. Intervals of scores are cut at 0 and 1.
+        over_groups: half the interval over groups of test images.
+        digits: decimal places.
+    """
+    interval = mean_and_interval(values).of_score(metric)
+    text = f"{interval.mean:.{digits}f}"
+    if interval.low is not None:
+        text = f"{text} [{interval.low:.{digits}f}, {interval.high:.{digits}f}]"
+    if over_groups is not None:
+        text = f"{text} ± {over_groups:.{digits}f}"
+    return text
 
 
 def spread_text(values: Sequence[float], digits: int = 3) -> str:

@@ -10,10 +10,11 @@ from typing import Any, NamedTuple, TypeAlias
 
 from fedward.evaluation import mean_and_interval
 from fedward.evaluation.names import SCORES
+from fedward.lab.bench.markdown import metric_name
+from fedward.lab.bench.notes import repetition_note
 from fedward.lab.bench.records import Curve
 from fedward.lab.bench.results import Results
 from fedward.lab.bench.study import Study
-from fedward.lab.bench.tables import metric_name
 from fedward.report.drawing import INK, SERIES, axes_of, palette, svg
 
 _FONT = 'text { font-family: system-ui, "Segoe UI", Roboto, "DejaVu Sans", sans-serif; }'
@@ -40,7 +41,9 @@ class _Plot(NamedTuple):
 
 
 def draw(results: Results, file: Path) -> None:
-    """Write the rows of a study that have converged as SVG; equal results give equal bytes.
+    """Write the rows of a study as SVG; equal results give equal bytes.
+
+    Its title, which screen readers speak, says if the bands do not cover images and labels.
 
     Where variants differ by their share of labels, the figure shows the first metric on test images
     over this share; where labels are bought, macro F1 on test images over the number of labels;
@@ -69,7 +72,8 @@ def draw(results: Results, file: Path) -> None:
             borderaxespad=0.2,
         )
     titles = ", ".join(study.rows[row].title for row in plot.lines)
-    text = svg(figure, f"{study.title}: {titles}")
+    caption = repetition_note(results).replace("*", "")
+    text = svg(figure, " ".join(filter(None, [f"{study.title}: {titles}.", caption])))
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text(_standalone(text), encoding="utf-8")
 

@@ -131,6 +131,8 @@ class Record:
 
     It is of the values of ``global``. Groups are patients or lesions, else single images.
     """
+    claims: str = ""
+    """Digest of the study's claims when this was recorded; empty: it had none."""
 
     @property
     def cell(self) -> Cell:

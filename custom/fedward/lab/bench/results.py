@@ -1,71 +1,204 @@
-"""The kept results of a study, and which of them may be shown.
-
-A row that has not converged may not, and neither may a variant whose bounds overlap.
-"""
+"""The kept results of a study, and what may be concluded from them."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from statistics import fmean
 
+from fedward.config import Experiment
 from fedward.evaluation import mean_and_interval, paired_difference
 from fedward.evaluation.intervals import Interval, percent_more
-from fedward.lab.bench.convergence import FEWEST, apart, flat, rise
-from fedward.lab.bench.joining import SiteValues
+from fedward.lab.bench.bounds import Best, Candidate, apart, best_of
+from fedward.lab.bench.convergence import fall, unconverged
 from fedward.lab.bench.markdown import gap_text
 from fedward.lab.bench.records import Record
+from fedward.lab.bench.stopping import chosen_value
 from fedward.lab.bench.study import Cell, Study
+from fedward.methods import settings_of
+
+NO_REFERENCE = "no reference on raw pixels was recorded"
+UNKNOWN_BOUNDS = "bounds unknown, as no row of few and of all labels ran"
+_GROUP_WIDTH = 1.96
+"""Half of a 95 % interval in standard deviations."""
 
 
 @dataclass(frozen=True)
 class Results:
-    """The kept results of a study."""
+    """The kept results of a study.
+
+    Lines with twice the rounds and lines of references are in ``records`` too; no method below
+    counts them among the repetitions of a row.
+    """
 
     study: Study
     records: Mapping[Cell, Record]
+    neighbours: tuple["Results", ...] = ()
+    """Results of other studies: what is refused there is refused here where runs are shared."""
+
+    @cached_property
+    def _repetitions(self) -> Mapping[Cell, Record]:
+        """Results of rows that count in means."""
+        return {
+            Cell(record.variant, record.row, record.seed): record
+            for record in self.records.values()
+            if not record.doubled and not record.reference
+        }
 
     def by_seed(self, variant: str, row: str) -> dict[int, Record]:
         """Return seed -> result, of the seeds that have run."""
         records: dict[int, Record] = {}
         for seed in self.study.seeds:
             cell = Cell(variant, row, seed)
-            if cell in self.records:
-                records[seed] = self.records[cell]
+            if cell in self._repetitions:
+                records[seed] = self._repetitions[cell]
         return records
 
-    def test_values(self, variant: str, row: str, metric: str) -> dict[int, float]:
-        """Return seed -> test value, the mean of the last three evaluations."""
-        records = self.by_seed(variant, row)
-        return {seed: record.test["last"][metric] for seed, record in records.items()}
+    def doubled(self, variant: str, row: str) -> list[Record]:
+        """Return the results of a row with twice the rounds."""
+        return [
+            record
+            for record in self.records.values()
+            if record.doubled and (record.variant, record.row) == (variant, row)
+        ]
 
-    def site_values(self, variant: str, row: str) -> dict[int, SiteValues]:
-        """Return seed -> test values of each site."""
-        return {seed: record.sites for seed, record in self.by_seed(variant, row).items()}
+    def references(self, **wanted: str) -> dict[str, dict[int, Record]]:
+        """Return title -> seed -> result of the references, in the order of the lines.
+
+        Args:
+            wanted: fields of :attr:`~fedward.lab.bench.records.Record.reference` and their values.
+        """
+        found: dict[str, dict[int, Record]] = {}
+        for record in self.records.values():
+            kind = record.reference
+            if kind and all(kind[name] == value for name, value in wanted.items()):
+                found.setdefault(reference_title(kind), {})[record.seed] = record
+        return found
+
+    def test_values(self, variant: str, row: str, metric: str) -> dict[int, float]:
+        """Return seed -> test value by the one stopping rule."""
+        records = self.by_seed(variant, row)
+        return {seed: chosen_value(record, metric) for seed, record in records.items()}
+
+    def data_varied(self, variant: str, row: str) -> bool:
+        """Return whether the repetitions of a row differ in images and labels, not in weights only.
+
+        Each line must say so, and no two may have the same test images or the same labels.
+        """
+        records = list(self.by_seed(variant, row).values())
+        cuts = [record.cut for record in records if record.cut is not None]
+        if len(cuts) < len(records) or any(record.repetition == "weights" for record in records):
+            return False
+        test_images = {cut.test for cut in cuts}
+        labels = {cut.labels for cut in cuts}
+        return len(test_images) == len(labels) == len(records)
+
+    def group_interval(self, variant: str, row: str, metric: str) -> float | None:
+        """Return half the 95 % interval over groups of test images; None if it was not recorded.
+
+        1.96 times the mean over repetitions of the standard deviation over resampled groups.
+        """
+        return group_interval(self.by_seed(variant, row), metric)
 
     def refusal(self, variant: str, row: str) -> str:
-        """Return why a row must not be shown; empty if it may be.
+        """Return why a row shows no number; empty if it shows some."""
+        return "" if self.by_seed(variant, row) else "not run"
 
-        A row of a single round, as of a classifier in closed form, needs no convergence.
+    def unconverged(self, variant: str, row: str, metric: str) -> str:
+        """Return why a row is not shown to have converged in a metric; empty if it is."""
+        records = list(self.by_seed(variant, row).values())
+        return unconverged(records, self.doubled(variant, row), metric) if records else "not run"
+
+    def fall(self, variant: str, row: str, metric: str) -> float | None:
+        """Return by how much a row's curve falls after its best round; None if it does not."""
+        records = list(self.by_seed(variant, row).values())
+        return fall(records, metric) if records else None
+
+    def upper(self, variant: str, metric: str) -> Best:
+        """Return the upper bound: the best of all rows and references with all labels.
+
+        A row has all labels if it sees those that the study's ``upper`` row sees: sites cut in the
+        same way, no row that bought labels, and the same share of them. Centralised training, whose
+        cut differs by ``--pooled`` alone, is among them, and so are sites alone.
         """
-        records = self.by_seed(variant, row)
-        if not records:
-            return "not run"
-        curves = [record.curve.judged for record in records.values()]
-        if all(len(curve) == 1 for curve in curves):
-            return ""
-        shortest = min(map(len, curves))
-        if shortest < FEWEST:
-            return f"{shortest} evaluations, of {FEWEST} that show convergence"
-        if flat(curves):
-            return ""
-        return f"not converged: validation still rises by {fmean(map(rise, curves)):.3f}"
+        candidates = self._with_all_labels(variant, metric, self.study.rows_of(variant))
+        for title, by_seed in self.references(labels="all").items():
+            values = {seed: chosen_value(record, metric) for seed, record in by_seed.items()}
+            candidates.append(Candidate(title, values, {}))
+        return best_of(candidates)
 
-    def bounds_refusal(self, variant: str, metric: str) -> str:
-        """Return why a variant must not be shown in a metric; empty if it may be.
+    def _with_all_labels(self, variant: str, metric: str, rows: tuple[str, ...]) -> list[Candidate]:
+        """Return the rows among ``rows`` that see all labels."""
+        upper_records = self.by_seed(variant, self.study.upper)
+        if not upper_records:
+            return []
+        wanted = self._labels_of(variant, self.study.upper)
+        candidates = []
+        for row in rows:
+            records = self.by_seed(variant, row)
+            if records and self._labels_of(variant, row) == wanted:
+                values = {seed: chosen_value(record, metric) for seed, record in records.items()}
+                validation = {seed: max(record.curve.val) for seed, record in records.items()}
+                candidates.append(Candidate(self.study.rows[row].title, values, validation))
+        return candidates
 
-        Its upper bound must be shown to beat its lower bound.
+    def _labels_of(self, variant: str, row: str) -> tuple[object, ...]:
+        """Return what decides which labels a row sees."""
+        first = next(iter(self.by_seed(variant, row).values()))
+        bought = getattr(_method_settings(first), "target_fraction", 1.0)
+        words = [word for word in self._cut(variant, row) if word != "--pooled"]
+        return (words, self.study.rows[row].labels, bought, first.settings.get("synthetic"))
+
+    def _cut(self, variant: str, row: str) -> list[str]:
+        """Return how a row's images are cut, without the seed; else the folder of site files."""
+        cell = Cell(variant, row, next(iter(self.by_seed(variant, row))))
+        for words in self.study.partitions([cell]).values():
+            if "--seed" not in words:
+                return words
+            place = words.index("--seed")
+            return words[:place] + words[place + 2 :]
+        return [self.study.rows[row].sites]
+
+    def _best_in_federation(self, variant: str, metric: str) -> Best:
+        """Return the best row with all labels whose sites train together."""
+        rows = tuple(
+            row
+            for row in self.study.rows_of(variant)
+            if self.by_seed(variant, row)
+            and not self.study.rows[row].alone
+            and "--pooled" not in self._cut(variant, row)
+        )
+        return best_of(self._with_all_labels(variant, metric, rows))
+
+    def own_regime_refusal(self, variant: str) -> str:
+        """Return why nothing is concluded on methods from a variant; empty if something may be.
+
+        All labels in the federation must be shown to beat each reference on raw pixels with all
+        labels pooled, in the metric that chooses rounds, paired by repetition.
+        """
+        references = self.references(input="pixels", sites="pooled", labels="all")
+        upper_records = self.by_seed(variant, self.study.upper)
+        if not references or not upper_records:
+            return NO_REFERENCE
+        key_metric = str(next(iter(upper_records.values())).settings["key_metric"])
+        federation = self._best_in_federation(variant, key_metric).values
+        for title, by_seed in references.items():
+            seeds = sorted(set(by_seed) & set(federation))
+            if len(seeds) < 2:
+                return f"too few repetitions have {title} and all labels in the federation"
+            ours = [federation[seed] for seed in seeds]
+            theirs = [chosen_value(by_seed[seed], key_metric) for seed in seeds]
+            if not apart(ours, theirs):
+                gap = gap_text(paired_difference(ours, theirs))
+                return f"all labels in the federation do not beat {title}: {gap} of {key_metric}"
+        return ""
+
+    def own_bounds_refusal(self, variant: str, metric: str) -> str:
+        """Return why a variant must not be shown in a metric by its own bounds.
+
+        Its upper bound must be shown to beat its lower bound; empty without bounds.
         """
         lower = self.test_values(variant, self.study.lower, metric)
-        upper = self.test_values(variant, self.study.upper, metric)
+        upper = self.upper(variant, metric).values
         seeds = sorted(set(lower) & set(upper))
         if not seeds:
             return ""
@@ -78,8 +211,86 @@ class Results:
         gap = paired_difference(upper_values, lower_values)
         return f"bounds not apart: {gap_text(gap)}"
 
+    def bounds_refusal(self, variant: str, metric: str) -> str:
+        """Return why a variant must not be shown in a metric; empty if it may be.
+
+        Either its own bounds are not apart, or those of a study that shares some of its runs.
+        """
+        own = self.own_bounds_refusal(variant, metric)
+        if own:
+            return own
+        for neighbour, other_variant in self._sharing(variant):
+            refusal = neighbour.own_bounds_refusal(other_variant, metric)
+            if refusal:
+                return f"{refusal} in the same runs of *{neighbour.study.title}*"
+        return ""
+
+    def bounds_unknown(self, variant: str) -> bool:
+        """Return whether neither this study nor one that shares runs has few and all labels."""
+        if self._has_bounds(variant):
+            return False
+        return not any(
+            neighbour._has_bounds(other_variant)
+            for neighbour, other_variant in self._sharing(variant)
+        )
+
+    def _has_bounds(self, variant: str) -> bool:
+        metric = self.study.metrics[0]
+        lower = self.test_values(variant, self.study.lower, metric)
+        return bool(set(lower) & set(self.upper(variant, metric).values))
+
+    def regime_refusal(self, variant: str) -> str:
+        """Return why nothing is concluded on methods here, by this study or one that shares runs.
+
+        A study without a row of all labels is judged by those that share its runs.
+        """
+        verdicts = [self.own_regime_refusal(variant)] if self._has_bounds(variant) else []
+        for neighbour, other_variant in self._sharing(variant):
+            if neighbour._has_bounds(other_variant):
+                verdicts.append(neighbour.own_regime_refusal(other_variant))
+        verdicts = [verdict for verdict in verdicts if verdict != NO_REFERENCE]
+        if not verdicts:
+            return NO_REFERENCE
+        return next((verdict for verdict in verdicts if verdict), "")
+
+    def _sharing(self, variant: str) -> Iterator[tuple["Results", str]]:
+        """Yield the variants of other studies that have some of the same runs.
+
+        Runs are the same if data set, cut, network and all settings are, whatever the seeds. A
+        study without bounds is judged as a whole, so that no variant of it escapes.
+        """
+        variants = (variant,) if self._has_bounds(variant) else tuple(self.study.variants)
+        ours = {key for name in variants for key in self._run_keys[name].values()}
+        for neighbour in self.neighbours:
+            for other_variant, keys in neighbour._run_keys.items():
+                if ours & set(keys.values()):
+                    yield neighbour, other_variant
+
+    @cached_property
+    def _run_keys(self) -> dict[str, dict[str, tuple[object, ...]]]:
+        """Variant -> row -> what its runs are of, without the seed."""
+        keys: dict[str, dict[str, tuple[object, ...]]] = {}
+        for variant in self.study.variants:
+            keys[variant] = {}
+            for row in self.study.rows_of(variant):
+                key = self._run_key(variant, row)
+                if key is not None:
+                    keys[variant][row] = key
+        return keys
+
+    def _run_key(self, variant: str, row: str) -> tuple[object, ...] | None:
+        if row not in self.study.rows_of(variant):
+            variant = self.study.reference
+        records = self.by_seed(variant, row)
+        if not records:
+            return None
+        record = next(iter(records.values()))
+        needed = tuple(self._run_key(variant, name) for name in self.study.rows[row].needs)
+        cut = " ".join(self._cut(variant, row))
+        return (cut, self.study.rows[row].alone, _settings_text(record), needed)
+
     def pairs(self) -> Iterator[tuple[str, str, str]]:
-        """Yield (variant, row, row to compare it with) of the study's pairs that may be shown."""
+        """Yield (variant, row, row to compare it with) of the study's pairs that have run."""
         for variant in self.study.variants:
             rows = self.study.rows_of(variant)
             for ours, theirs in self.study.compare:
@@ -88,22 +299,27 @@ class Results:
                 if not self.refusal(variant, ours) and not self.refusal(variant, theirs):
                     yield variant, ours, theirs
 
-    def gap(self, ours: tuple[str, str], theirs: tuple[str, str], metric: str) -> Interval | None:
-        """Return the difference of two (variant, row), paired by seed; None if no seed has both."""
+    def paired(
+        self, ours: tuple[str, str], theirs: tuple[str, str], metric: str
+    ) -> list[tuple[float, float]]:
+        """Return the values of two (variant, row) in the repetitions that both have."""
         our_values = self.test_values(*ours, metric)
         their_values = self.test_values(*theirs, metric)
         seeds = sorted(set(our_values) & set(their_values))
-        if not seeds:
+        return [(our_values[seed], their_values[seed]) for seed in seeds]
+
+    def gap(self, ours: tuple[str, str], theirs: tuple[str, str], metric: str) -> Interval | None:
+        """Return the difference of two (variant, row), paired by seed; None if no seed has both."""
+        pairs = self.paired(ours, theirs, metric)
+        if not pairs:
             return None
-        return paired_difference(
-            [our_values[seed] for seed in seeds], [their_values[seed] for seed in seeds]
-        )
+        return paired_difference(*zip(*pairs, strict=True))
 
     def means_by_site(self, variant: str, row: str, metric: str) -> list[float]:
         """Return the mean over seeds of each site's test value, of the sites that have one."""
         values: dict[str, list[float]] = {}
-        for sites in self.site_values(variant, row).values():
-            for site, of_site in sites.items():
+        for record in self.by_seed(variant, row).values():
+            for site, of_site in record.sites.items():
                 if metric in of_site:
                     values.setdefault(site, []).append(of_site[metric])
         return [fmean(of_site) for of_site in values.values()]
@@ -112,12 +328,8 @@ class Results:
         self, variant: str, ours: str, theirs: str, metric: str
     ) -> float | None:
         """Return by how many percent a row is better than another one, over their common seeds."""
-        our_values = self.test_values(variant, ours, metric)
-        their_values = self.test_values(variant, theirs, metric)
-        seeds = sorted(set(our_values) & set(their_values))
-        return percent_more(
-            [our_values[seed] for seed in seeds], [their_values[seed] for seed in seeds]
-        )
+        pairs = self.paired((variant, ours), (variant, theirs), metric)
+        return percent_more([our for our, _ in pairs], [their for _, their in pairs])
 
     def additional_cost(self, variant: str, ours: str, theirs: str) -> float | None:
         """Return by how many percent a row moves more data than another one, over common seeds.
@@ -141,9 +353,50 @@ class Results:
 
         The values are paired by seed; None without a common seed.
         """
-        values = self.test_values(variant, row, metric)
-        whole = self.test_values(self.study.reference, self.study.own or row, metric)
-        seeds = sorted(set(values) & set(whole))
-        if not seeds:
+        whole = (self.study.reference, self.study.own or row)
+        pairs = self.paired((variant, row), whole, metric)
+        if not pairs:
             return None
-        return mean_and_interval([100 * values[seed] / whole[seed] for seed in seeds])
+        return mean_and_interval([100 * value / of_all for value, of_all in pairs])
+
+
+def group_interval(by_seed: Mapping[int, Record], metric: str) -> float | None:
+    """Return half the 95 % interval over test groups of some repetitions; None if one lacks it."""
+    deviations = []
+    for record in by_seed.values():
+        if metric not in record.by_group:
+            return None
+        deviations.append(record.by_group[metric]["deviation"])
+    return _GROUP_WIDTH * fmean(deviations) if deviations else None
+
+
+def reference_title(kind: Mapping[str, str]) -> str:
+    """Return what tables call a reference."""
+    model = _MODELS[kind["model"]]
+    images = "raw pixels" if kind["input"] == "pixels" else "the encoder's features"
+    sites = "pooled" if kind["sites"] == "pooled" else "each site alone"
+    return f"reference: {model} on {images}, {sites}, {kind['labels']} labels"
+
+
+_MODELS = {
+    "svm": "support vector machine",
+    "logistic": "logistic regression",
+    "lda": "linear discriminant analysis",
+}
+
+
+def _experiment(record: Record) -> Experiment:
+    return Experiment.model_validate(record.settings)
+
+
+def _method_settings(record: Record) -> object:
+    experiment = _experiment(record)
+    return settings_of(experiment.method, experiment.options)
+
+
+def _settings_text(record: Record) -> str:
+    """Return all settings of a run but its seed, those that are not named with their defaults."""
+    experiment = _experiment(record)
+    settings = settings_of(experiment.method, experiment.options)
+    options = settings.model_dump(mode="json")
+    return experiment.model_copy(update={"options": options, "seed": 0}).model_dump_json()

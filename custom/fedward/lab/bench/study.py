@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
@@ -75,6 +75,22 @@ class Variant(_Part):
     """
 
 
+class Claim(_Part):
+    """What a study expects before it runs: the only kind of sentence that its page prints."""
+
+    row: str
+    than: str
+    """Row that ``row`` is compared with, paired by repetition."""
+    metric: str
+    """One of the study's metrics."""
+    direction: Literal["higher", "lower"]
+    """Where ``row`` is expected in this metric."""
+    variant: str = ""
+    """Variant of ``row``; empty: the first one."""
+    than_variant: str = ""
+    """Variant of ``than``; empty: that of ``row``."""
+
+
 class Cell(NamedTuple):
     """One result: of one run or, if sites are alone, of one run for each site."""
 
@@ -122,7 +138,11 @@ class Study(_Part):
     """Row that the page is about; it is bold in tables and figures."""
     lower: str = ""
     upper: str = ""
-    """Rows of few and of all labels: a table is refused unless the second beats the first."""
+    """Rows of few and of all labels.
+
+    A metric is refused unless the best of all rows with as many labels as the second, and of the
+    references with all labels, beats the first.
+    """
     compare: tuple[tuple[str, str], ...] = ()
     """Pairs of rows whose difference is shown."""
     communities: dict[str, tuple[str, ...]] = {}
@@ -132,6 +152,26 @@ class Study(_Part):
     the peers themselves form.
     """
     metrics: tuple[str, ...] = ("accuracy", "f1_macro")
+    claims: tuple[Claim, ...] = ()
+    """Expectations that stand here before the study runs; a change afterwards is refused."""
+
+    @model_validator(mode="after")
+    def _claims_only_what_it_shows(self) -> "Study":
+        for claim in self.claims:
+            variant = claim.variant or self.reference
+            places = ((variant, claim.row), (claim.than_variant or variant, claim.than))
+            for name, row in places:
+                if name not in self.variants or row not in self.rows_of(name):
+                    raise ValueError(
+                        f"claims name the row {row} of {name}, which the study has not"
+                    )
+            if claim.metric not in self.metrics:
+                raise ValueError(
+                    f"claims name {claim.metric}, which is none of the study's metrics"
+                )
+            if places[0] == places[1]:
+                raise ValueError(f"claims compare the row {claim.row} with itself")
+        return self
 
     @model_validator(mode="after")
     def _names_only_rows_it_has(self) -> "Study":
@@ -329,7 +369,7 @@ def read_study(file: Path) -> Study:
         content = json.loads(file.read_text(encoding="utf-8"))
         study = Study.model_validate(content)
     except ValidationError as error:
-        fields = [*names_in(Study), *names_in(Row), *names_in(Variant)]
+        fields = [*names_in(Study), *names_in(Row), *names_in(Variant), *names_in(Claim)]
         raise explain(error, f"study {file}", content, fields) from None
     except (OSError, ValueError) as error:
         raise ConfigError(

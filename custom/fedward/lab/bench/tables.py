@@ -3,26 +3,22 @@
 from collections.abc import Iterator, Mapping, Sequence
 from statistics import fmean
 
-from fedward.lab.bench.joining import joining_table
-from fedward.lab.bench.markdown import Table, gap_text, mean_text, percent_text, spread_text
+from fedward.lab.bench.markdown import (
+    Table,
+    gap_text,
+    interval_text,
+    mean_text,
+    metric_name,
+    percent_text,
+    spread_text,
+)
 from fedward.lab.bench.records import Record
-from fedward.lab.bench.results import Results
+from fedward.lab.bench.results import Results, group_interval
+from fedward.lab.bench.stopping import chosen_value, last_value
 from fedward.runs.communities import Community, community, found_communities
 
 FEWEST_SEEDS = 5
 """A row with fewer seeds shows its numbers, and says that they are few."""
-_METRIC_NAMES = {
-    "accuracy": "Accuracy",
-    "f1_macro": "Macro F1",
-    "f1_weighted": "Weighted F1",
-    "auroc_macro": "AUROC",
-    "balanced_accuracy": "Balanced accuracy",
-    "precision_macro": "Macro precision",
-    "precision_weighted": "Weighted precision",
-    "ece_adaptive": "ECE in adaptive bins",
-    "mce_adaptive": "MCE in adaptive bins",
-    "aurc": "Area under risk-coverage",
-}
 LONGEST_TABLE = 20
 """A table with more rows than this is folded."""
 
@@ -35,13 +31,15 @@ def tables(results: Results) -> str:
 def value_table(results: Results) -> str:
     """Return the table that a page shows: the value of each row.
 
-    In a study of several variants it has the first metric, and each value has its difference from
-    the first variant.
+    In a study of several variants it has the first metric alone.
     """
     study = results.study
     if len(study.variants) > 1:
         return _variant_table(results, study.metrics[0])
-    return _folded_if_long("All rows", _row_table(results))
+    table = _row_table(results)
+    if table.count("\n") - 1 <= LONGEST_TABLE:
+        return table
+    return _folded("All rows", table)
 
 
 def further_tables(results: Results) -> str:
@@ -50,12 +48,17 @@ def further_tables(results: Results) -> str:
     parts: list[str] = []
     if len(study.variants) > 1:
         parts += [_variant_table(results, metric) for metric in study.metrics[1:]]
+        parts.append(_folded("Last rounds", _last_rounds_table(results)))
+        parts.append(_reference_table(results))
+        if not study.by_labels:
+            parts.append(_folded_differences(_first_variant_table(results)))
     else:
-        parts.append(_further_row_table(results))
+        parts.append(_pooled_table(results))
+        parts.append(_folded_differences(_lower_bound_table(results)))
     if study.compare:
-        parts.append(_pair_table(results))
-        parts += _joining_tables(results)
-        parts.append(_relative_table(results))
+        parts.append(_folded_differences(_pair_table(results)))
+        parts.append(_folded_differences(_relative_table(results)))
+    parts.append(_convergence_table(results))
     parts.append(_site_table(results))
     parts.append(_peer_table(results))
     parts.append(_pseudo_label_table(results))
@@ -63,17 +66,16 @@ def further_tables(results: Results) -> str:
     return "\n\n".join(part for part in parts if part)
 
 
-def _folded_if_long(summary: str, table: str) -> str:
-    """Return a table, which a click unfolds on GitHub and on the site if it has many rows."""
-    if table.count("\n") - 1 <= LONGEST_TABLE:
-        return table
+def _folded(summary: str, table: str) -> str:
+    """Return a table that a click unfolds on GitHub and on the site; empty if it is."""
+    if not table:
+        return ""
     summary_line = f'<details markdown="1"><summary>{summary}</summary>'
     return f"{summary_line}\n\n{table}\n\n</details>"
 
 
-def metric_name(metric: str) -> str:
-    """Return what tables and figures call a metric."""
-    return _METRIC_NAMES.get(metric, metric)
+def _folded_differences(table: str) -> str:
+    return _folded("Differences, which are no claims and not corrected for their number", table)
 
 
 def _title(results: Results, row: str) -> str:
@@ -83,44 +85,108 @@ def _title(results: Results, row: str) -> str:
 
 
 def _row_table(results: Results) -> str:
-    """Return the table of a study of one variant: values, and distances from the lower bound.
-
-    Distances are in the first metric. :func:`_further_row_table` has those in the others.
-    """
+    """Return the table of a study of one variant: values of its rows, bounds and references."""
     study = results.study
-    first = study.metrics[0]
-    value_columns = [metric_name(metric) for metric in study.metrics]
-    if study.lower:
-        value_columns.append(f"{metric_name(first)} minus lower bound")
-    table = Table(["method", "seeds", *value_columns])
+    variant = study.reference
+    columns = []
+    for metric in study.metrics:
+        columns += [metric_name(metric), f"{metric_name(metric)}, last rounds"]
+    table = Table(["method", "seeds", *columns, "curve"])
     for row in study.rows:
-        records = results.by_seed(study.reference, row)
+        records = results.by_seed(variant, row)
         refusal = _row_refusal(results, row)
         if refusal:
-            blanks = [""] * (len(value_columns) - 1)
+            blanks = [""] * len(columns)
             table.add(_title(results, row), str(len(records)), f"refused: {refusal}", *blanks)
             continue
-        cells = [_value(results, row, metric) for metric in study.metrics]
-        if study.lower:
-            cells.append(_above_lower_bound(results, row, first))
-        table.add(_title(results, row), _seeds(records), *cells)
+        cells = []
+        for metric in study.metrics:
+            cells.append(_value(results, row, metric))
+            cells.append(_last_value(results, variant, row, metric))
+        falling = _falling(results, variant, row)
+        table.add(_title(results, row), _seeds(records), *cells, falling)
+    if not _first_bounds_refusal(results):
+        _add_upper_bound(results, table)
+    for title, records in results.references().items():
+        cells = []
+        for metric in study.metrics:
+            cells += [_reference_value(records, metric), ""]
+        table.add(title, _seeds(records), *cells, "")
     return table.markdown()
 
 
-def _further_row_table(results: Results) -> str:
-    """Return distances from the lower bound in further metrics, and the accuracy of all images."""
-    study = results.study
-    further_metrics = study.metrics[1:] if study.lower else ()
-    columns = [f"{metric_name(metric)} minus lower bound" for metric in further_metrics]
-    table = Table(["further values", *columns, "accuracy of all test images"])
-    for row in study.rows:
+def _add_upper_bound(results: Results, table: Table) -> None:
+    """Add a line with the best of all rows and references with all labels, if there are two."""
+    cells = []
+    seed_count = 0
+    for metric in results.study.metrics:
+        best = results.upper(results.study.reference, metric)
+        if not best.values or not results.study.lower:
+            return
+        seed_count = len(best.values)
+        value = interval_text(list(best.values.values()), metric)
+        refusal = results.bounds_refusal(results.study.reference, metric)
+        cells += ["refused" if refusal else value, ""]
+    table.add("upper bound: the best row with all labels", str(seed_count), *cells, "")
+
+
+def _reference_value(records: Mapping[int, Record], metric: str) -> str:
+    values = [chosen_value(record, metric) for record in records.values()]
+    return interval_text(values, metric, group_interval(records, metric))
+
+
+def _reference_table(results: Results) -> str:
+    """Return the values of references, of a study of several variants; empty without any."""
+    metrics = results.study.metrics
+    table = Table(["reference", "seeds", *map(metric_name, metrics)])
+    for title, records in results.references().items():
+        cells = [_reference_value(records, metric) for metric in metrics]
+        table.add(title, _seeds(records), *cells)
+    return table.markdown() if table.lines else ""
+
+
+def _pooled_table(results: Results) -> str:
+    """Return the accuracy of all test images as one set."""
+    table = Table(["further values", "accuracy of all test images"])
+    for row in results.study.rows:
         if _row_refusal(results, row):
             continue
-        cells = [_above_lower_bound(results, row, metric) for metric in further_metrics]
-        records = results.by_seed(study.reference, row).values()
-        pooled = mean_text([record.test["last"]["pooled"] for record in records])
-        table.add(_title(results, row), *cells, pooled)
-    return table.markdown()
+        records = results.by_seed(results.study.reference, row).values()
+        pooled = [chosen_value(record, "pooled") for record in records]
+        table.add(_title(results, row), interval_text(pooled, "accuracy"))
+    return table.markdown() if table.lines else ""
+
+
+def _lower_bound_table(results: Results) -> str:
+    """Return the distance of each row from the lower bound; empty without one."""
+    study = results.study
+    if not study.lower:
+        return ""
+    columns = [f"{metric_name(metric)} minus lower bound" for metric in study.metrics]
+    table = Table(["method", *columns])
+    for row in study.rows:
+        if row != study.lower and not _row_refusal(results, row):
+            cells = [_above_lower_bound(results, row, metric) for metric in study.metrics]
+            table.add(_title(results, row), *cells)
+    return table.markdown() if table.lines else ""
+
+
+def _falling(results: Results, variant: str, row: str) -> str:
+    """Return in which metrics a row's curve falls after its best round; empty if it does not."""
+    metrics = [
+        metric for metric in results.study.metrics if not results.bounds_refusal(variant, metric)
+    ]
+    losses = {metric: results.fall(variant, row, metric) for metric in metrics}
+    texts = [f"{metric_name(metric)} -{loss:.3f}" for metric, loss in losses.items() if loss]
+    return f"falls: {', '.join(texts)}" if texts else ""
+
+
+def _last_value(results: Results, variant: str, row: str, metric: str) -> str:
+    """Return the mean over repetitions of the last rounds."""
+    if results.bounds_refusal(variant, metric):
+        return "refused"
+    records = results.by_seed(variant, row).values()
+    return f"{fmean(last_value(record, metric) for record in records):.3f}"
 
 
 def _row_refusal(results: Results, row: str) -> str:
@@ -139,14 +205,20 @@ def _value(results: Results, row: str, metric: str) -> str:
     variant = results.study.reference
     if results.bounds_refusal(variant, metric):
         return "refused"
-    return mean_text(list(results.test_values(variant, row, metric).values()))
+    return _interval(results, variant, row, metric)
+
+
+def _interval(results: Results, variant: str, row: str, metric: str) -> str:
+    """Return a row's mean with its intervals over repetitions and over test groups."""
+    values = list(results.test_values(variant, row, metric).values())
+    return interval_text(values, metric, results.group_interval(variant, row, metric))
 
 
 def _above_lower_bound(results: Results, row: str, metric: str) -> str:
     """Return the distance of a row from the lower bound; empty if one of both is not shown."""
     variant = results.study.reference
     lower = results.study.lower
-    if row == lower or results.refusal(variant, lower) or results.bounds_refusal(variant, metric):
+    if results.refusal(variant, lower) or results.bounds_refusal(variant, metric):
         return ""
     gap = results.gap((variant, row), (variant, lower), metric)
     return gap_text(gap) if gap else ""
@@ -159,7 +231,8 @@ def _seeds(records: Mapping[int, Record]) -> str:
 def _variant_table(results: Results, metric: str) -> str:
     """Return a study of several variants in one metric.
 
-    A cell has the row's value, and its distance from the first variant.
+    Where variants differ by their share of labels, a cell also has the percentage that the row
+    reaches of the first variant.
     """
     study = results.study
     table = Table(["training", "seeds", *(row.title for row in study.rows.values())])
@@ -184,16 +257,71 @@ def _variant_cell(results: Results, variant: str, row: str, metric: str) -> str:
     study = results.study
     refusal = results.refusal(variant, row)
     if refusal:
-        return f"refused: {refusal}"
-    value = mean_text(list(results.test_values(variant, row, metric).values()))
-    compared_row = study.own or row if study.by_labels else row
-    if variant == study.reference or results.refusal(study.reference, compared_row):
-        return value
-    if study.by_labels:
+        return refusal
+    texts = [_interval(results, variant, row, metric)]
+    if study.by_labels and variant != study.reference:
         share = results.percent_reached(variant, row, metric)
-        return f"{value}, {percent_text(share) if share else ''}"
-    gap = results.gap((variant, row), (study.reference, row), metric)
-    return f"{value}, {gap_text(gap) if gap else ''}"
+        if share:
+            texts.append(percent_text(share))
+    loss = results.fall(variant, row, metric)
+    if loss:
+        texts.append(f"falls by {loss:.3f}")
+    return ", ".join(texts)
+
+
+def _last_rounds_table(results: Results) -> str:
+    """Return the means of the last rounds in a study of several variants."""
+    study = results.study
+    table = Table(["last rounds", *map(metric_name, study.metrics)])
+    for variant in study.variants:
+        for row in study.rows_of(variant):
+            if not results.refusal(variant, row):
+                cells = [_last_value(results, variant, row, metric) for metric in study.metrics]
+                table.add(_full_title(results, variant, row), *cells)
+    return table.markdown() if table.lines else ""
+
+
+def _first_variant_table(results: Results) -> str:
+    """Return the distances of all variants from the first one."""
+    study = results.study
+    columns = [f"{metric_name(metric)} minus the first variant" for metric in study.metrics]
+    table = Table(["training", *columns])
+    for variant in list(study.variants)[1:]:
+        for row in study.rows_of(variant):
+            cells = [
+                _above_first_variant(results, variant, row, metric) for metric in study.metrics
+            ]
+            if any(cells):
+                table.add(_full_title(results, variant, row), *cells)
+    return table.markdown() if table.lines else ""
+
+
+def _above_first_variant(results: Results, variant: str, row: str, metric: str) -> str:
+    first = results.study.reference
+    if results.bounds_refusal(variant, metric) or results.bounds_refusal(first, metric):
+        return "refused"
+    gap = results.gap((variant, row), (first, row), metric)
+    return gap_text(gap) if gap else ""
+
+
+def _full_title(results: Results, variant: str, row: str) -> str:
+    """Return the title of a row with that of its variant, if the study names variants."""
+    title = _title(results, row)
+    variant_title = results.study.variants[variant].title
+    return f"{variant_title}: {title}" if variant_title else title
+
+
+def _convergence_table(results: Results) -> str:
+    """Return what twice the rounds showed, of the rows that ran with them; empty without any."""
+    study = results.study
+    table = Table(["convergence", *map(metric_name, study.metrics)])
+    for variant in study.variants:
+        for row in study.rows_of(variant):
+            texts = [results.unconverged(variant, row, metric) for metric in study.metrics]
+            if results.doubled(variant, row):
+                cells = [text or "shown" for text in texts]
+                table.add(_full_title(results, variant, row), *cells)
+    return table.markdown() if table.lines else ""
 
 
 def _pair_table(results: Results) -> str:
@@ -217,37 +345,6 @@ def _pair_table(results: Results) -> str:
                 cells.append(gap_text(gap) if gap else "")
         table.add(*cells)
     return table.markdown() if table.lines else ""
-
-
-def _joining_tables(results: Results) -> Iterator[str]:
-    """Yield a table of sites for each pair of a row of all sites and a row of sites alone.
-
-    A row whose sites continue alone from the first row's weights is shown with them.
-    """
-    study = results.study
-    for variant, ours, theirs in results.pairs():
-        joined = study.rows[ours]
-        alone = study.rows[theirs]
-        if joined.alone or not alone.alone or alone.init == ours:
-            continue
-        metrics = {
-            metric: metric_name(metric)
-            for metric in study.metrics
-            if not results.bounds_refusal(variant, metric)
-        }
-        if study.metrics[0] not in metrics:
-            continue
-        title = f"Does joining pay? *{joined.title}* against *{alone.title}*."
-        if study.variants[variant].title:
-            title = f"{study.variants[variant].title}: {title}"
-        fine_tuned = _fine_tuned_row(results, variant, ours)
-        yield joining_table(
-            title,
-            metrics,
-            alone=results.site_values(variant, theirs),
-            joined=results.site_values(variant, ours),
-            fine_tuned=results.site_values(variant, fine_tuned) if fine_tuned else None,
-        )
 
 
 def _relative_table(results: Results) -> str:
@@ -276,7 +373,7 @@ def _signed(percent: float | None) -> str:
 def _site_table(results: Results) -> str:
     """Return mean, median and deviation over sites of each row; empty if no line has sites."""
     study = results.study
-    columns = [f"{metric_name(metric)}, over sites" for metric in study.metrics]
+    columns = [f"{metric_name(metric)}, over sites, last rounds" for metric in study.metrics]
     table = Table(["mean (median) ± sd", *columns])
     for variant in study.variants:
         for row in study.rows_of(variant):
@@ -288,30 +385,18 @@ def _site_table(results: Results) -> str:
                 is_refused = results.bounds_refusal(variant, metric)
                 cells.append("refused" if is_refused else spread_text(values))
             if any(cells):
-                title = _title(results, row)
-                variant_title = study.variants[variant].title
-                table.add(f"{variant_title}: {title}" if variant_title else title, *cells)
+                table.add(_full_title(results, variant, row), *cells)
     return table.markdown() if table.lines else ""
-
-
-def _fine_tuned_row(results: Results, variant: str, joined: str) -> str | None:
-    """Return the row whose sites train on alone from a row's weights; None if none is shown."""
-    for name in results.study.rows_of(variant):
-        row = results.study.rows[name]
-        if row.alone and row.init == joined and not results.refusal(variant, name):
-            return name
-    return None
 
 
 def _rows_that_ran(results: Results) -> Iterator[tuple[str, list[Record]]]:
     """Yield the title of each row of each variant with its results, ordered by seed."""
     study = results.study
-    for name, variant in study.variants.items():
-        for row in study.rows_of(name):
-            records = list(results.by_seed(name, row).values())
+    for variant in study.variants:
+        for row in study.rows_of(variant):
+            records = list(results.by_seed(variant, row).values())
             if records:
-                title = _title(results, row)
-                yield f"{variant.title}: {title}" if variant.title else title, records
+                yield _full_title(results, variant, row), records
 
 
 def _pseudo_label_table(results: Results) -> str:

@@ -1,0 +1,150 @@
+"""What the numbers of a study carry: intervals, regime, bounds, convergence, and its claims."""
+
+from collections.abc import Sequence
+
+from fedward.lab.bench.claims import sentences
+from fedward.lab.bench.convergence import NOT_SHOWN
+from fedward.lab.bench.markdown import metric_name
+from fedward.lab.bench.results import UNKNOWN_BOUNDS, Results
+
+
+def notes(results: Results, page: Sequence[Results]) -> str:
+    """Return the list under a table that says what its numbers carry.
+
+    Args:
+        results: of the study.
+        page: results of all studies whose tables stand on the same page, ``results`` among them.
+    """
+    texts = [
+        repetition_note(results),
+        _group_note(results),
+        _regime_note(results),
+        _bounds_note(results),
+        _convergence_note(results),
+        *(sentences(results, page) or ["**Claims**: none stood in the study before it ran."]),
+    ]
+    return "\n".join(f"- {text}" for text in texts if text)
+
+
+def repetition_note(results: Results) -> str:
+    """Return what the intervals over repetitions cover; empty if they cover data and weights."""
+    same = [
+        results.study.rows[row].title
+        for variant, row in _rows_that_ran(results)
+        if not results.data_varied(variant, row)
+    ]
+    if not same:
+        return ""
+    cuts = [row.sites for row in results.study.rows.values()]
+    if any("{seed}" in cut for cut in cuts):
+        covered = (
+            "over first weights and the division among sites only; test images and the split were "
+            "the same"
+        )
+    else:
+        covered = "over first weights only; the images and labels were the same"
+    rows = "" if len(same) == len(list(_rows_that_ran(results))) else f" of {_listed(same)}"
+    return f"**Intervals**{rows} are {covered}. No difference is shown."
+
+
+def _rows_that_ran(results: Results) -> list[tuple[str, str]]:
+    study = results.study
+    return [
+        (variant, row)
+        for variant in study.variants
+        for row in study.rows_of(variant)
+        if not results.refusal(variant, row)
+    ]
+
+
+def _group_note(results: Results) -> str:
+    metric = results.study.metrics[0]
+    for variant, row in _rows_that_ran(results):
+        if results.group_interval(variant, row, metric) is None:
+            return "**Test images**: intervals over groups of them were not recorded for all rows."
+    return ""
+
+
+def _regime_note(results: Results) -> str:
+    refusals = {
+        variant: results.regime_refusal(variant)
+        for variant in results.study.variants
+        if any(results.by_seed(variant, row) for row in results.study.rows_of(variant))
+    }
+    texts = _by_text(results, refusals)
+    return f"**Regime**: {texts}, so nothing is concluded on methods." if texts else ""
+
+
+def _bounds_note(results: Results) -> str:
+    """Return what the upper bounds are, and which metrics are refused."""
+    study = results.study
+    parts = []
+    unknown = {
+        variant: UNKNOWN_BOUNDS.removeprefix("bounds ") if results.bounds_unknown(variant) else ""
+        for variant in study.variants
+    }
+    text = _by_text(results, unknown)
+    if text:
+        parts.append(f"{text}, so nothing here says what unlabelled images are worth")
+    for metric in study.metrics:
+        refusals = {variant: results.bounds_refusal(variant, metric) for variant in study.variants}
+        text = _by_text(results, refusals)
+        if text:
+            parts.append(f"{metric_name(metric)} refused, {text}")
+    best = results.upper(study.reference, study.metrics[0])
+    if study.lower and best.values:
+        chosen = _listed([f"*{title}* ({count} times)" for title, count in best.chosen.items()])
+        way = "validation" if best.by_validation else "the other repetitions"
+        name = metric_name(study.metrics[0])
+        parts.append(f"the upper bound of {name} is {chosen}, chosen by {way}")
+    return f"**Bounds**: {'; '.join(parts)}." if parts else ""
+
+
+def _convergence_note(results: Results) -> str:
+    """Return the rows and metrics in which convergence is not shown, or failed."""
+    not_shown: dict[str, list[str]] = {}
+    failed: list[str] = []
+    trained = 0
+    for variant, row in _rows_that_ran(results):
+        title = _title(results, variant, row)
+        texts = {
+            metric: results.unconverged(variant, row, metric) for metric in results.study.metrics
+        }
+        records = results.by_seed(variant, row).values()
+        trained += any(record.rounds > 1 for record in records)
+        for metric, text in texts.items():
+            if text == NOT_SHOWN:
+                not_shown.setdefault(title, []).append(metric_name(metric))
+            elif text:
+                failed.append(f"*{title}* in {metric_name(metric)} ({text})")
+    parts = []
+    if not_shown and len(not_shown) == trained:
+        parts.append("shown for no row that trains, as none ran with twice the rounds as well")
+    elif not_shown:
+        parts.append(f"not shown for {_listed([f'*{title}*' for title in not_shown])}")
+    if failed:
+        parts.append(f"{_listed(failed)}")
+    return f"**Convergence**: {'; '.join(parts)}." if parts else ""
+
+
+def _title(results: Results, variant: str, row: str) -> str:
+    title = results.study.rows[row].title
+    variant_title = results.study.variants[variant].title
+    return f"{variant_title}: {title}" if variant_title else title
+
+
+def _by_text(results: Results, by_variant: dict[str, str]) -> str:
+    """Return the texts of all variants, each with the variants that it is of unless of all."""
+    texts: dict[str, list[str]] = {}
+    for variant, text in by_variant.items():
+        if text:
+            texts.setdefault(text, []).append(results.study.variants[variant].title)
+    parts = []
+    for text, titles in texts.items():
+        is_of_all = len(titles) == len(by_variant)
+        parts.append(text if is_of_all else f"{text} ({_listed(titles)})")
+    return "; ".join(parts)
+
+
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join(dict.fromkeys(names))
