@@ -28,7 +28,7 @@ RESULT = Record(
     seconds=1.0,
     megabytes=1.0,
     curve=Curve((1,), (0.5,), {}, ()),
-    test={"last": {"pooled": 0.5}},
+    test={"global": {"accuracy": 0.5, "f1_macro": 0.5, "pooled": 0.5}},
     pseudo_labels={},
     picks={"a": {"b": 3, "c": 1}, "b": {"a": 2}, "c": {"d": 4}, "d": {"c": 4}},
 )

@@ -1,8 +1,7 @@
-"""A study's runs and results: from run folders into lines, compared with them, and shown by the
-rule of convergence.
-"""
+"""A study's runs and results: from run folders into lines, compared with them, and shown."""
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,7 +9,8 @@ import pytest
 
 from fedward.cli import main
 from fedward.errors import ConfigError, RunError
-from fedward.evaluation import last_rounds, mean_over_sites
+from fedward.evaluation import mean_over_sites
+from fedward.lab.bench.notes import notes
 from fedward.lab.bench.page import check_page, write_page
 from fedward.lab.bench.recording import check_records, record
 from fedward.lab.bench.records import Curve, Record, add_record, read_records
@@ -149,28 +149,6 @@ def test_test_images_are_resampled_by_the_answers_of_the_audited_run(work: Bench
         answers.write_text(before)
 
 
-def test_lines_tell_what_joining_brings_to_each_site(work: Bench, file: Path) -> None:
-    lines = read_records(file)
-    (run,) = work.runs(Cell("all", "ssfl", 1))
-    choices = {
-        choice.site: choice
-        for choice in last_rounds(run.metrics.named("accuracy"), "accuracy").sites
-    }
-    told = lines[Cell("all", "ssfl", 1)].sites
-    assert {site: values["images"] for site, values in told.items()} == {
-        c.site: c.images for c in choices.values()
-    }
-    assert told["site-2"]["accuracy"] == pytest.approx(choices["site-2"].test, abs=1e-5)
-    rows = rows_of(tables(results_of(file)))
-    gains = [
-        lines[Cell("all", "ssfl", s)].sites["site-1"]["f1_macro"]
-        - lines[Cell("all", "local", s)].sites["site-1"]["f1_macro"]
-        for s in (1, 2)
-    ]
-    assert rows["site-1"][1] == "2"
-    assert rows["site-1"][-1].startswith(f"{sum(gains) / 2:+.3f} [")
-
-
 def test_lines_of_before_tell_of_no_site_and_stay_valid(work: Bench, file: Path) -> None:
     lines = [json.loads(line) for line in file.read_text().splitlines()]
     newer = {"sites", "metric", "repetition", "cut", "reference", "chosen", "doubled", "by_group"}
@@ -181,7 +159,7 @@ def test_lines_of_before_tell_of_no_site_and_stay_valid(work: Bench, file: Path)
     )
     assert {record.repetition for record in read_records(file).values()} == {"weights"}
     assert check_records(file, work.finished) == sorted(work.study.cells())
-    assert "Does joining pay?" not in tables(results_of(file))
+    assert "over sites" not in tables(results_of(file))
 
 
 def test_a_row_may_begin_with_the_weights_of_another(work: Bench) -> None:
@@ -269,18 +247,15 @@ def test_a_metric_without_a_value_is_in_no_table(work: Bench, file: Path) -> Non
 VALUES = {"lower": 0.6, "local": 0.5, "ssfl": 0.7, "warm": 0.7, "upper": 0.8}
 
 
-def results_of(file: Path, **rising: bool) -> Results:
-    """Return results that have converged but for the named rows, with values that are easily
-    checked.
-    """
+def results_of(file: Path) -> Results:
+    """Return results with values that are easily checked."""
     study = Study.model_validate(STUDY)
     found = dict[Cell, Record]()
     for cell, result in read_records(file).items():
-        value = VALUES[cell.row] + cell.seed / 100
-        val = (0.1,) * 7 + (0.9,) if rising.get(cell.row) else (0.5,) * 8
-        test = dict.fromkeys(("accuracy", "f1_macro", "pooled"), value)
-        curve = Curve(tuple(range(1, 9)), val, {}, ())
-        found[cell] = replace(result, curve=curve, test={"last": test})
+        best = dict.fromkeys(("accuracy", "f1_macro", "pooled"), VALUES[cell.row] + cell.seed / 100)
+        last = {name: value - 0.001 for name, value in best.items()}
+        curve = Curve(tuple(range(1, 9)), (0.5,) * 8, {}, ())
+        found[cell] = replace(result, curve=curve, test={"global": best, "last": last})
     return Results(study, found)
 
 
@@ -294,15 +269,23 @@ def rows_of(text: str) -> dict[str, list[str]]:
 
 
 def test_the_table_has_means_and_paired_differences(file: Path) -> None:
+    """Two seeds, 0.61 and 0.62: their interval is 0.615 ± 12.706 x 0.005."""
     rows = rows_of(value_table(results_of(file)))
-    assert rows["Lower"][1:] == ["2 (few)", "0.615 ± 0.007", "0.615 ± 0.007", ""]
-    assert rows["**SSFL**"][4].startswith("+0.100 [")
-    assert rows["Each site alone"][4].startswith("-0.100 [")
-    further = rows_of(further_tables(results_of(file)))
-    assert further["SSFL minus Lower"][1].startswith("+0.100 [")
-    assert further["Lower"][1:] == ["", "0.615 ± 0.007"]
-    assert further["**SSFL**"][1].startswith("+0.100 [")
-    assert further["**SSFL**"][2] == "0.715 ± 0.007"
+    value = "0.615 [0.551, 0.679]"
+    assert rows["Lower"][1:] == ["2 (few)", value, "0.614", value, "0.614", ""]
+    further = further_tables(results_of(file))
+    assert rows_of(further)["SSFL minus Lower"][1].startswith("+0.100 [")
+    bounded = further[further.index("minus lower bound") :]
+    assert rows_of(bounded)["Each site alone"][1].startswith("-0.100 [")
+    assert rows_of(further)["Lower"][1:] == [value], "accuracy of all test images"
+
+
+def test_tables_of_differences_are_folded(file: Path) -> None:
+    open_text = re.sub(r"<details.*?</details>", "", tables(results_of(file)), flags=re.DOTALL)
+    assert "| work of a run |" in open_text
+    for words in ("minus", "relative improvement", "+0.1"):
+        assert words in tables(results_of(file))
+        assert words not in open_text
 
 
 def test_pairs_are_compared_in_percent_as_papers_do(file: Path) -> None:
@@ -331,9 +314,6 @@ def test_sites_have_a_mean_a_median_and_a_deviation(file: Path) -> None:
         with_sites[cell] = replace(result, sites=sites)
     text = tables(Results(Study.model_validate(STUDY), with_sites))
     assert "| **SSFL** | 0.510 (0.410) ± 0.361 | 0.510 (0.410) ± 0.361 |" in text
-    rising = replace(with_sites[Cell("all", "ssfl", 1)], curve=Curve((1, 2), (0.1, 0.2), {}, ()))
-    short = {**with_sites, Cell("all", "ssfl", 1): rising}
-    assert "| **SSFL** | 0.510" not in tables(Results(Study.model_validate(STUDY), short))
 
 
 def test_a_line_of_fewer_metrics_still_says_what_the_run_says(work: Bench, file: Path) -> None:
@@ -359,40 +339,16 @@ def test_a_line_of_fewer_metrics_still_says_what_the_run_says(work: Bench, file:
         check_records(file, work.runs)
 
 
-def test_a_row_that_has_not_converged_shows_no_number(file: Path) -> None:
-    rows = rows_of(tables(results_of(file, ssfl=True)))
-    assert rows["**SSFL**"][2:] == [
-        "refused: not converged: validation still rises by 0.400",
-        "",
-        "",
-    ]
-    assert "SSFL minus Lower" not in rows
-    assert "site-1" not in rows
-    assert rows["Lower"][2] == "0.615 ± 0.007"
-
-
-def test_no_row_is_compared_with_a_bound_that_is_refused(file: Path) -> None:
-    results = results_of(file, lower=True)
-    rows = rows_of(value_table(results))
-    assert rows["Lower"][2].startswith("refused")
-    assert rows["**SSFL**"][2:] == ["0.715 ± 0.007", "0.715 ± 0.007", ""]
-    assert rows_of(further_tables(results))["**SSFL**"][1] == ""
-
-
-def test_a_row_of_few_evaluations_shows_no_number(file: Path) -> None:
-    results = results_of(file)
-    cell = Cell("all", "ssfl", 2)
-    short = replace(results.records[cell], curve=Curve(tuple(range(1, 8)), (0.5,) * 7, {}, ()))
-    rows = rows_of(tables(Results(results.study, {**results.records, cell: short})))
-    assert rows["**SSFL**"][2] == "refused: 7 evaluations, of 8 that show convergence"
-
-
 def test_nothing_is_shown_where_the_bounds_are_not_apart(file: Path) -> None:
     results = results_of(file)
-    low = {**results.records, Cell("all", "upper", 2): results.records[Cell("all", "lower", 1)]}
+    lower, upper = (
+        results.records[Cell("all", row, seed)] for row, seed in (("lower", 1), ("upper", 2))
+    )
+    low = {**results.records, upper.cell: replace(upper, test=lower.test)}
     rows = rows_of(tables(Results(results.study, low)))
     for title in ("Lower", "**SSFL**", "Upper"):
         assert rows[title][2].startswith("refused: Accuracy: bounds not apart: +0.095 [")
+    assert "upper bound: the best row with all labels" not in rows
 
 
 def test_a_second_metric_is_refused_alone(file: Path) -> None:
@@ -400,14 +356,15 @@ def test_a_second_metric_is_refused_alone(file: Path) -> None:
     upper, lower = (
         results.records[Cell("all", row, seed)] for row, seed in (("upper", 2), ("lower", 1))
     )
-    test = {"last": {**upper.test["last"], "f1_macro": lower.test["last"]["f1_macro"]}}
+    best = {**upper.test["global"], "f1_macro": lower.test["global"]["f1_macro"]}
+    test = {**upper.test, "global": best}
     mixed = {**results.records, Cell("all", "upper", 2): replace(upper, test=test)}
-    text = tables(Results(results.study, mixed))
-    rows = rows_of(text)
-    assert rows["Lower"][2:4] == ["0.615 ± 0.007", "refused"]
-    assert rows["**SSFL**"][4].startswith("+0.100 [")
-    assert rows_of(further_tables(Results(results.study, mixed)))["**SSFL**"][1] == ""
-    assert "Macro F1, alone" not in text
+    rows = rows_of(value_table(Results(results.study, mixed)))
+    value = "0.615 [0.551, 0.679]"
+    assert rows["Lower"][2:6] == [value, "0.614", "refused", "refused"]
+    assert rows["upper bound: the best row with all labels"][4] == "refused"
+    further = rows_of(further_tables(Results(results.study, mixed)))
+    assert further["SSFL minus Lower"][2] == "refused"
 
 
 def test_labels_that_came_last_begin_the_curve_that_is_judged() -> None:
@@ -421,7 +378,7 @@ def test_a_page_is_written_between_its_lines_and_checked(
     page = tmp_path / "page.md"
     results = results_of(file)
     page.write_text("# Before\n\n<!-- study tiny -->\nold\n<!-- end tiny -->\n\nAfter.\n")
-    write_page(page, study_file, results)
+    write_page(page, study_file, results, [results])
     text = page.read_text()
     assert text.startswith("# Before\n\n<!-- study tiny -->\n\n![Tiny](tiny.svg)\n\n| method")
     link = "[Further metrics, differences of rows, work of a run](tables/tiny.md)"
@@ -435,17 +392,17 @@ def test_a_page_is_written_between_its_lines_and_checked(
     svg = (tmp_path / "tiny.svg").read_text()
     assert svg.startswith("<?xml")
     assert "prefers-color-scheme: dark" in svg
-    check_page(page, study_file, results)
+    check_page(page, study_file, results, [results])
     page.write_text(text.replace("0.615", "0.715", 1))
     with pytest.raises(ConfigError, match=r"what the results of tiny\.json say"):
-        check_page(page, study_file, results)
+        check_page(page, study_file, results, [results])
     page.write_text(text)
     further.write_text(further.read_text().replace("work", "play"))
     with pytest.raises(ConfigError, match=r"tiny\.md does not say what the results"):
-        check_page(page, study_file, results)
+        check_page(page, study_file, results, [results])
     page.write_text("no lines")
     with pytest.raises(ConfigError, match="once each"):
-        write_page(page, study_file, results)
+        write_page(page, study_file, results, [results])
 
 
 def test_the_command_shows_and_verifies(
@@ -453,7 +410,8 @@ def test_the_command_shows_and_verifies(
 ) -> None:
     command = ["bench", str(study_file), "--out", str(work.out), "--results", str(work.file)]
     assert main([*command, "--show"]) == 0
-    assert capsys.readouterr().out == f"{tables(Results(work.study, read_records(work.file)))}\n"
+    results = Results(work.study, read_records(work.file))
+    assert capsys.readouterr().out == f"{tables(results)}\n\n{notes(results, [results])}\n"
     assert main([*command, "--verify"]) == 0
     assert (
         "10 results have the study's settings, 10 are those of runs in" in capsys.readouterr().out

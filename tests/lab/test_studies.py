@@ -7,7 +7,6 @@ import timm
 
 from fedward.cli import main
 from fedward.lab.bench.bench import verified
-from fedward.lab.bench.convergence import FEWEST
 from fedward.lab.bench.runs import Bench
 from fedward.lab.bench.study import Cell, read_study
 from fedward.methods import method_of
@@ -25,10 +24,8 @@ def test_a_study_can_be_run(file: Path) -> None:
         assert study.experiment(cell).seed == cell.seed
 
 
-def test_rows_of_selffed_do_equal_work_and_can_be_judged() -> None:
-    """A site sees as many images in each but in those that need more to converge, and each can be
-    judged.
-    """
+def test_rows_of_selffed_do_equal_work() -> None:
+    """A site sees as many images in each but in those that need more to converge."""
     study = read_study(ROOT / "benchmarks" / "studies" / "selffed_blood.json")
     work = {"moco": 120, "selffed": 160, "upper": 360}
     for row in set(study.rows) - {"oneshot"}:
@@ -43,10 +40,6 @@ def test_rows_of_selffed_do_equal_work_and_can_be_judged() -> None:
             1e-3,
             "masked_swin_32_patch4",
         )
-        assert (
-            sum(round_ > before for round_ in evaluated(settings.rounds, experiment.evaluate_every))
-            >= FEWEST
-        )
 
 
 def test_networks_that_start_from_imagenet_have_weights_in_timm() -> None:
@@ -56,10 +49,6 @@ def test_networks_that_start_from_imagenet_have_weights_in_timm() -> None:
     assert len(names) == 3
     assert names <= set(timm.list_pretrained())
     assert all(experiment.pretrained is True for experiment in experiments)
-
-
-def evaluated(rounds: int, every: int) -> set[int]:
-    return {*range(0, rounds, every), rounds}
 
 
 def pages() -> list[tuple[Path, Path]]:

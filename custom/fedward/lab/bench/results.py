@@ -5,7 +5,10 @@ from dataclasses import dataclass
 from functools import cached_property
 from statistics import fmean
 
+from pydantic import ValidationError
+
 from fedward.config import Experiment
+from fedward.errors import ConfigError
 from fedward.evaluation import mean_and_interval, paired_difference
 from fedward.evaluation.intervals import Interval, percent_more
 from fedward.lab.bench.bounds import Best, Candidate, apart, best_of
@@ -113,6 +116,13 @@ class Results:
         records = list(self.by_seed(variant, row).values())
         return fall(records, metric) if records else None
 
+    def _bounds_of(self, variant: str) -> str:
+        """Return the variant whose bounds judge one: the first, if it does not change them."""
+        rows = self.study.rows_of(variant)
+        if self.study.lower in rows and self.study.upper in rows:
+            return variant
+        return self.study.reference
+
     def upper(self, variant: str, metric: str) -> Best:
         """Return the upper bound: the best of all rows and references with all labels.
 
@@ -120,6 +130,7 @@ class Results:
         same way, no row that bought labels, and the same share of them. Centralised training, whose
         cut differs by ``--pooled`` alone, is among them, and so are sites alone.
         """
+        variant = self._bounds_of(variant)
         candidates = self._with_all_labels(variant, metric, self.study.rows_of(variant))
         for title, by_seed in self.references(labels="all").items():
             values = {seed: chosen_value(record, metric) for seed, record in by_seed.items()}
@@ -176,6 +187,7 @@ class Results:
         labels pooled, in the metric that chooses rounds, paired by repetition.
         """
         references = self.references(input="pixels", sites="pooled", labels="all")
+        variant = self._bounds_of(variant)
         upper_records = self.by_seed(variant, self.study.upper)
         if not references or not upper_records:
             return NO_REFERENCE
@@ -197,7 +209,7 @@ class Results:
 
         Its upper bound must be shown to beat its lower bound; empty without bounds.
         """
-        lower = self.test_values(variant, self.study.lower, metric)
+        lower = self.test_values(self._bounds_of(variant), self.study.lower, metric)
         upper = self.upper(variant, metric).values
         seeds = sorted(set(lower) & set(upper))
         if not seeds:
@@ -236,7 +248,7 @@ class Results:
 
     def _has_bounds(self, variant: str) -> bool:
         metric = self.study.metrics[0]
-        lower = self.test_values(variant, self.study.lower, metric)
+        lower = self.test_values(self._bounds_of(variant), self.study.lower, metric)
         return bool(set(lower) & set(self.upper(variant, metric).values))
 
     def regime_refusal(self, variant: str) -> str:
@@ -259,6 +271,8 @@ class Results:
         Runs are the same if data set, cut, network and all settings are, whatever the seeds. A
         study without bounds is judged as a whole, so that no variant of it escapes.
         """
+        if not self.neighbours:
+            return
         variants = (variant,) if self._has_bounds(variant) else tuple(self.study.variants)
         ours = {key for name in variants for key in self._run_keys[name].values()}
         for neighbour in self.neighbours:
@@ -285,9 +299,14 @@ class Results:
         if not records:
             return None
         record = next(iter(records.values()))
+        try:
+            settings = _settings_text(record)
+        except (ValidationError, ConfigError):
+            # A line that no version of today could run again shares its run with no other study.
+            return None
         needed = tuple(self._run_key(variant, name) for name in self.study.rows[row].needs)
         cut = " ".join(self._cut(variant, row))
-        return (cut, self.study.rows[row].alone, _settings_text(record), needed)
+        return (cut, self.study.rows[row].alone, settings, needed)
 
     def pairs(self) -> Iterator[tuple[str, str, str]]:
         """Yield (variant, row, row to compare it with) of the study's pairs that have run."""

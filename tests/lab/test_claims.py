@@ -1,0 +1,317 @@
+"""What a study may conclude: its claims, and what is refused to who would cheat."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from scipy import stats
+
+from fedward.cli import main
+from fedward.errors import ConfigError
+from fedward.lab.bench.claims import claims_digest, holm, judged, p_value, require_claims, sentences
+from fedward.lab.bench.notes import notes
+from fedward.lab.bench.records import Cut, Record, add_record
+from fedward.lab.bench.study import Cell, Study
+from fedward.lab.bench.tables import further_tables, value_table
+from recorded import (
+    LEVEL,
+    OWN,
+    ROWS,
+    SEEDS,
+    SITES,
+    line,
+    lines_of,
+    reference,
+    results_of,
+    study_of,
+    with_test,
+)
+
+BETTER = {"row": "ssfl", "than": "lower", "metric": "accuracy", "direction": "higher"}
+CLAIMED = study_of(claims=[BETTER])
+
+
+def said(study: Study, lines: dict[Cell, Record]) -> str:
+    """Return what is said of a study's only claim, alone on its page."""
+    results = results_of(study, lines)
+    (sentence,) = sentences(results, [results])
+    return sentence
+
+
+def changed(lines: dict[Cell, Record], row: str, **changes: Any) -> dict[Cell, Record]:
+    """Return the lines with other fields in each repetition of a row, not in those doubled."""
+    return {
+        cell: replace(record, **changes) if record.row == row and not record.doubled else record
+        for cell, record in lines.items()
+    }
+
+
+def test_p_values_are_those_of_scipy() -> None:
+    ours = [LEVEL["ssfl"] + value for value in OWN["ssfl"]]
+    theirs = [0.699, 0.694, 0.701, 0.7, 0.69]
+    assert p_value(ours, theirs) == pytest.approx(stats.ttest_rel(ours, theirs).pvalue, rel=1e-9)
+    assert p_value(theirs, ours) == p_value(ours, theirs)
+    assert p_value([0.9, 0.9], [0.1, 0.1]) == 1.0, "no spread to test against"
+    assert p_value([0.9], [0.1]) == 1.0
+
+
+def test_holm_corrects_by_hand() -> None:
+    """Of 0.01, 0.02, 0.03, 0.9: 4 x 0.01, 3 x 0.02, 2 x 0.03, 1 x 0.9."""
+    assert holm([0.03, 0.01, 0.9, 0.02]) == pytest.approx([0.06, 0.04, 0.9, 0.06])
+    assert holm([0.01, 0.011]) == pytest.approx([0.02, 0.02]), "never below a smaller one"
+    assert holm([0.8, 0.7]) == [1.0, 1.0]
+    assert holm([]) == []
+
+
+@pytest.mark.parametrize(
+    ("claim", "verdict"),
+    [
+        (BETTER, "**shown**, +0.100 ["),
+        ({**BETTER, "direction": "lower"}, "**opposite shown**, +0.100 ["),
+        ({**BETTER, "row": "lower", "than": "ssfl", "direction": "lower"}, "**shown**, -0.100 ["),
+    ],
+)
+def test_a_claim_has_a_sentence(claim: dict[str, str], verdict: str) -> None:
+    study = study_of(claims=[claim])
+    assert verdict in said(study, lines_of(study))
+
+
+def test_a_difference_within_chance_is_not_shown() -> None:
+    assert "**not shown**, +0.001 [" in said(CLAIMED, lines_of(CLAIMED, {"ssfl": 0.601}))
+
+
+def test_each_claim_of_a_page_counts() -> None:
+    """A p-value of 0.02 is shown alone, and not beside two claims, though one is not judged."""
+    lines = lines_of(CLAIMED, {"ssfl": 0.612})
+    results = results_of(CLAIMED, lines)
+    p = judged(results, CLAIMED.claims[0]).p
+    assert 0.05 / 3 < p < 0.05
+    assert "**shown**" in said(CLAIMED, lines)
+    other = results_of(study_of(claims=[BETTER, {**BETTER, "direction": "lower"}]), {})
+    (sentence,) = sentences(results, [other, results])
+    assert "**not shown**" in sentence
+    assert f"p = {3 * p:.3f} (by Holm among the page's 3)" in sentence
+
+
+def test_twice_the_rounds_show_convergence_and_a_flat_curve_does_not() -> None:
+    """A schedule flattens each curve at its end."""
+    lines = lines_of(CLAIMED)
+    undoubled = {cell: record for cell, record in lines.items() if not record.doubled}
+    assert "*FedAvg" in said(CLAIMED, undoubled)
+    assert "**not judged**, *SSFL*: convergence not shown." in said(CLAIMED, undoubled)
+
+
+@pytest.mark.parametrize("cheat", ["as many rounds", "another seed", "other values"])
+def test_a_run_that_is_not_twice_as_long_shows_no_convergence(cheat: str) -> None:
+    lines = lines_of(CLAIMED)
+    (key,) = (cell for cell, record in lines.items() if record.doubled and record.row == "ssfl")
+    doubled = lines[key]
+    value = doubled.test["global"]["accuracy"]
+    lines[key] = {
+        "as many rounds": replace(doubled, rounds=15),
+        "another seed": replace(doubled, seed=99),
+        "other values": with_test(doubled, accuracy=value + 0.05),
+    }[cheat]
+    expected = "not converged: twice the rounds change it by 0.050, half the interval is 0.0"
+    sentence = said(CLAIMED, lines)
+    assert (expected if cheat == "other values" else "convergence not shown.") in sentence
+    assert "**not judged**" in sentence
+
+
+def test_only_the_metric_that_still_changes_gets_no_sentence() -> None:
+    both = study_of(claims=[BETTER, {**BETTER, "metric": "f1_macro"}])
+    lines = lines_of(both)
+    (key,) = (cell for cell, record in lines.items() if record.doubled and record.row == "ssfl")
+    lines[key] = with_test(lines[key], f1_macro=0.9)
+    results = results_of(both, lines)
+    accuracy, macro = sentences(results, [results])
+    assert "**shown**" in accuracy
+    assert "**not judged**, *SSFL*: not converged" in macro
+    assert "*SSFL* in Macro F1 (not converged" in notes(results, [results])
+
+
+def test_doubled_rounds_are_in_no_mean() -> None:
+    lines = lines_of(CLAIMED)
+    far = {cell: with_test(r, accuracy=0.99) if r.doubled else r for cell, r in lines.items()}
+    assert value_table(results_of(CLAIMED, far)) == value_table(results_of(CLAIMED, lines))
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"repetition": "weights"},
+        {"cut": None},
+        {"cut": Cut("test 1", "labels 1")},
+        {"cut": Cut("test 1", "labels 2")},
+    ],
+    ids=["said so", "not recorded", "equal images", "equal test images"],
+)
+def test_equal_data_under_all_seeds_shows_no_difference(fields: dict[str, Any]) -> None:
+    """However large it is, and whatever the lines say."""
+    lines = changed(lines_of(CLAIMED), "ssfl", **fields)
+    sentence = said(CLAIMED, lines)
+    assert "**not judged**" in sentence
+    assert "the images and labels were the same" in sentence
+    results = results_of(CLAIMED, lines)
+    assert "**Intervals** of SSFL are over" in notes(results, [results])
+    assert "**Intervals**" not in notes(results_of(CLAIMED), [results_of(CLAIMED)])
+
+
+def test_a_federation_below_raw_pixels_is_no_regime() -> None:
+    lines = {**lines_of(CLAIMED), **reference(CLAIMED, [0.8, 0.79, 0.81, 0.8, 0.8])}
+    sentence = said(CLAIMED, lines)
+    assert "**not judged**, all labels in the federation do not beat reference: support" in sentence
+    table = value_table(results_of(CLAIMED, lines))
+    assert "| SSFL |" in table.replace("**", "")
+    assert "| reference: support vector machine on raw pixels, pooled, all labels | 5 |" in table
+
+
+def test_each_reference_on_raw_pixels_has_to_be_beaten() -> None:
+    """A weak one beside a strong one does not help."""
+    strong = reference(CLAIMED, [0.83, 0.8, 0.84, 0.82, 0.8], {"model": "logistic"})
+    assert "do not beat reference: logistic" in said(CLAIMED, {**lines_of(CLAIMED), **strong})
+
+
+def test_sites_alone_and_pooled_training_are_no_federation() -> None:
+    rows = {**ROWS, "pooled": {**ROWS["upper"], "title": "Pooled", "sites": "pooled/{seed}"}}
+    rows["alone"] = {**ROWS["upper"], "title": "Alone", "alone": True}
+    sites = {**SITES, "pooled/{seed}": "images.npz --seed {seed} --pooled"}
+    study = study_of(rows=rows, sites=sites, claims=[BETTER])
+    lines = lines_of(study, {"pooled": 0.95, "alone": 0.95, "upper": 0.5})
+    assert "do not beat" in said(study, {**lines, **reference(study, [0.6, 0.59, 0.6, 0.6, 0.61])})
+
+
+def test_without_a_reference_nothing_is_concluded() -> None:
+    lines = {cell: record for cell, record in lines_of(CLAIMED).items() if not record.reference}
+    assert "**not judged**, no reference on raw pixels was recorded." in said(CLAIMED, lines)
+
+
+def test_an_upper_row_below_a_reference_is_not_the_upper_bound() -> None:
+    """The upper row does not beat the lower one; a reference does, and is the bound."""
+    study = study_of(claims=[BETTER])
+    weak = lines_of(study, {"upper": 0.6})
+    assert results_of(study, weak).own_bounds_refusal("all", "accuracy").startswith("bounds not")
+    kind = {"input": "features", "model": "lda"}
+    strong = {**weak, **reference(study, [0.9, 0.91, 0.89, 0.9, 0.9], kind)}
+    best = results_of(study, strong).upper("all", "accuracy")
+    title = "reference: linear discriminant analysis on the encoder's features, pooled, all labels"
+    assert (dict(best.chosen), best.by_validation) == ({title: 5}, False)
+    assert results_of(study, strong).own_bounds_refusal("all", "accuracy") == ""
+
+
+def test_no_value_chooses_itself_as_the_upper_bound() -> None:
+    """Each reference is best by its own test value once; the others' mean decides."""
+    lines = {cell: r for cell, r in lines_of(CLAIMED).items() if not r.reference}
+    lines |= reference(CLAIMED, [0.99, 0.5, 0.5, 0.5, 0.5], {"model": "svm"})
+    best = results_of(CLAIMED, lines).upper("all", "accuracy")
+    assert best.chosen == {"FedAvg, all labels": 5}
+    assert best.values[1] == pytest.approx(LEVEL["upper"] + 0.01 + OWN["upper"][0])
+
+
+def test_a_falling_curve_is_named_in_its_row() -> None:
+    curve = replace(lines_of(CLAIMED)[Cell("all", "ssfl", 1)].curve, val=(0.1, 0.9, *(0.5,) * 6))
+    falling = changed(lines_of(CLAIMED), "ssfl", curve=curve)
+    for cell, record in falling.items():
+        if record.row == "ssfl":
+            last = {name: value - 0.03 for name, value in record.test["global"].items()}
+            falling[cell] = replace(record, test={**record.test, "last": last})
+    (row,) = (r for r in value_table(results_of(CLAIMED, falling)).splitlines() if "SSFL" in r)
+    assert row.endswith("| falls: Accuracy -0.030, Macro F1 -0.030 |")
+    late = replace(curve, val=(*(0.5,) * 7, 0.9))
+    assert "falls" not in value_table(results_of(CLAIMED, changed(falling, "ssfl", curve=late)))
+
+
+def test_a_metric_refused_elsewhere_is_refused_on_the_same_runs() -> None:
+    """Also where a study has no upper row, and in its variants that share no run."""
+    bounded = study_of(title="Bounded")
+    lines = lines_of(bounded)
+    for seed in SEEDS:
+        cell = Cell("all", "upper", seed)
+        lines[cell] = with_test(lines[cell], f1_macro=0.6)
+    there = results_of(bounded, lines)
+    variants = {
+        "fixed": {"title": "fixed"},
+        "aligned": {"title": "aligned", "settings": {"pseudo_labels": "aligned"}},
+    }
+    rows = {name: ROWS[name] for name in ("lower", "ssfl")}
+    loose = study_of(rows=rows, variants=variants, upper="", lower="", claims=[BETTER])
+    ours = lines_of(loose)
+    here = results_of(loose, ours, there)
+    for variant in variants:
+        refusal = here.bounds_refusal(variant, "f1_macro")
+        assert refusal.endswith("in the same runs of *Bounded*")
+        assert here.bounds_refusal(variant, "accuracy") == ""
+    assert "| fixed | 5 | refused: bounds not apart" in further_tables(here)
+    other = loose.model_copy(update={"settings": {"learning_rate": 0.5}})
+    apart = {cell: line(other, cell, 0.6) for cell in other.cells()}
+    assert results_of(other, apart, there).bounds_refusal("fixed", "f1_macro") == ""
+
+
+def test_a_study_without_bounds_says_nothing_of_unlabelled_images() -> None:
+    loose = study_of(upper="", lower="", claims=[BETTER])
+    assert "**not judged**, bounds unknown" in said(loose, lines_of(loose))
+    results = results_of(loose)
+    assert "nothing here says what unlabelled images are worth" in notes(results, [results])
+    bounded = results_of(study_of())
+    shared = results_of(loose, lines_of(loose), bounded)
+    (sentence,) = sentences(shared, [shared])
+    assert "**shown**" in sentence, "the other study has the same runs and both bounds"
+
+
+def test_a_variant_without_bounds_of_its_own_has_those_of_the_first() -> None:
+    variants = {"first": {"title": "first"}, "other": {"title": "other", "rows": ["ssfl"]}}
+    study = study_of(variants=variants)
+    lines = lines_of(study)
+    for seed in SEEDS:
+        cell = Cell("first", "upper", seed)
+        lines[cell] = with_test(lines[cell], f1_macro=0.6)
+    results = results_of(study, lines)
+    assert results.bounds_refusal("other", "f1_macro").startswith("bounds not apart")
+    assert results.bounds_refusal("other", "accuracy") == ""
+    assert not results.bounds_unknown("other")
+
+
+def test_claims_added_after_the_run_are_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = study_of()
+    lines = {Cell("all", "ssfl", 1): line(before, Cell("all", "ssfl", 1), 0.7)}
+    require_claims(before, tmp_path, lines)
+    more = study_of(claims=[BETTER, {**BETTER, "metric": "f1_macro"}])
+    turned = study_of(claims=tuple(reversed(more.claims)))
+    assert claims_digest(more) == claims_digest(turned) != claims_digest(CLAIMED)
+    with pytest.raises(ConfigError, match="found one without claims"):
+        require_claims(CLAIMED, tmp_path, lines)
+    with pytest.raises(ConfigError, match="found one recorded under others"):
+        require_claims(more, tmp_path, lines_of(CLAIMED))
+    with pytest.raises(ConfigError, match="found one recorded under others"):
+        require_claims(before, tmp_path, lines_of(CLAIMED))
+    file = tmp_path / "study.json"
+    file.write_text(json.dumps(CLAIMED.model_dump(mode="json")))
+    add_record(tmp_path / "results.jsonl", lines[Cell("all", "ssfl", 1)])
+    words = ["bench", str(file), "--results", str(tmp_path / "results.jsonl"), "--verify"]
+    assert main(words) == 2
+    assert "expected a result recorded under the claims of the study" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("claim", "words"),
+    [
+        ({**BETTER, "row": "fedperl"}, "name the row fedperl"),
+        ({**BETTER, "metric": "aurc"}, "name aurc"),
+        ({**BETTER, "than": "ssfl"}, "compare the row ssfl with itself"),
+    ],
+)
+def test_a_claim_names_what_the_study_shows(claim: dict[str, str], words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        study_of(claims=[claim])
+
+
+def test_intervals_stand_beside_means() -> None:
+    """Over repetitions by the t distribution, over test groups 1.96 times 0.01."""
+    results = results_of(CLAIMED)
+    values = list(results.test_values("all", "ssfl", "accuracy").values())
+    low, high = stats.t.interval(0.95, 4, sum(values) / 5, stats.sem(values))
+    assert f"0.700 [{low:.3f}, {high:.3f}] ± 0.020" in value_table(results)

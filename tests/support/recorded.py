@@ -1,0 +1,114 @@
+"""Recorded lines of studies with known values, without a run."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from fedward.lab.bench.claims import claims_digest
+from fedward.lab.bench.records import Curve, Cut, Record
+from fedward.lab.bench.results import Results
+from fedward.lab.bench.study import Cell, Study
+
+SEEDS = (1, 2, 3, 4, 5)
+ROWS = {
+    "lower": {"title": "FedAvg, few labels", "job": "fedavg", "sites": "few/{seed}"},
+    "ssfl": {"title": "SSFL", "job": "ssfl", "sites": "few/{seed}"},
+    "upper": {"title": "FedAvg, all labels", "job": "fedavg", "sites": "all/{seed}"},
+}
+SITES = {
+    "few/{seed}": "images.npz --seed {seed} --labelled 0.1",
+    "all/{seed}": "images.npz --seed {seed}",
+}
+METRICS = ("accuracy", "f1_macro", "f1_weighted", "pooled")
+LEVEL = {"lower": 0.6, "ssfl": 0.7, "upper": 0.8}
+"""Row -> mean over seeds; each seed differs from it by a number of its own."""
+SCATTER = (0.01, -0.02, 0.015, 0.0, -0.005)
+OWN = {
+    "lower": (0.0, 0.0, 0.0, 0.0, 0.0),
+    "ssfl": (0.01, -0.004, 0.002, -0.01, 0.002),
+    "upper": (-0.006, 0.004, 0.0, 0.008, -0.006),
+}
+"""Row -> what is added at each seed, so that paired differences vary."""
+FLAT = Curve(tuple(range(1, 9)), (0.5,) * 8, {}, ())
+
+
+def study_of(**changes: Any) -> Study:
+    """Return a study of three rows in which few and all labels are apart."""
+    fields = {"title": "Three rows", "rows": ROWS, "sites": SITES, "seeds": SEEDS}
+    bounds = {"own": "ssfl", "lower": "lower", "upper": "upper"}
+    return Study.model_validate({**fields, **bounds, **changes})
+
+
+def line(study: Study, cell: Cell, value: float, *, rounds: int = 8, curve: Curve = FLAT) -> Record:
+    """Return a line whose every metric has one value, of images that differ by seed."""
+    values = dict.fromkeys(METRICS, value)
+    return Record(
+        variant=cell.variant,
+        row=cell.row,
+        seed=cell.seed,
+        settings=study.experiment(cell).model_dump(mode="json"),
+        audit="",
+        model="",
+        rounds=rounds,
+        trainings=1,
+        seconds=1.0,
+        megabytes=1.0,
+        curve=curve,
+        test={"global": values, "last": values},
+        pseudo_labels={},
+        repetition="data and weights",
+        cut=Cut(f"test {cell.seed}", f"labels {cell.seed}"),
+        by_group={name: {"deviation": 0.01} for name in METRICS},
+        claims=claims_digest(study),
+    )
+
+
+def reference(
+    study: Study, values: Sequence[float], kind: Mapping[str, str] | None = None
+) -> dict[Cell, Record]:
+    """Return the lines of a reference, by default on raw pixels of all sites with all labels."""
+    usual = {"input": "pixels", "model": "svm", "sites": "pooled", "labels": "all"}
+    named = {**usual, **(kind or {})}
+    lines = {}
+    for seed, value in zip(SEEDS, values, strict=True):
+        cell = Cell(study.reference, " ".join(named.values()), seed)
+        first = Cell(study.reference, next(iter(study.rows)), seed)
+        values_of = {"global": dict.fromkeys(METRICS, value)}
+        made = replace(line(study, first, value), row=cell.row, reference=named, test=values_of)
+        lines[cell] = made
+    return lines
+
+
+def lines_of(study: Study, level: Mapping[str, float] | None = None) -> dict[Cell, Record]:
+    """Return the lines of a whole study that meets every rule of evidence.
+
+    Each row has converged: at seed 1 twice the rounds give the same value. Raw pixels with all
+    labels have 0.5.
+
+    Args:
+        study: one of :func:`study_of`.
+        level: row -> its mean, where it is not that of ``LEVEL``.
+    """
+    means = {**LEVEL, **(level or {})}
+    lines = reference(study, [0.5 + scatter for scatter in SCATTER])
+    for cell in study.cells():
+        at = SEEDS.index(cell.seed)
+        value = means[cell.row] + SCATTER[at] + OWN.get(cell.row, OWN["lower"])[at]
+        lines[cell] = line(study, cell, value)
+        if cell.seed == SEEDS[0]:
+            key = Cell(cell.variant, f"{cell.row}, twice the rounds", cell.seed)
+            lines[key] = replace(lines[cell], doubled=True, rounds=16)
+    return lines
+
+
+def results_of(
+    study: Study, lines: Mapping[Cell, Record] | None = None, *neighbours: Results
+) -> Results:
+    """Return the results of a study; by default those that meet every rule."""
+    return Results(study, lines_of(study) if lines is None else lines, neighbours)
+
+
+def with_test(record: Record, **values: float) -> Record:
+    """Return a line with other test values in the best round."""
+    test = {**record.test, "global": {**record.test["global"], **values}}
+    return replace(record, test=test)
