@@ -5,7 +5,6 @@ from pathlib import Path
 import pytest
 import timm
 
-from fedward.cli import main
 from fedward.lab.bench.bench import verified
 from fedward.lab.bench.runs import Bench
 from fedward.lab.bench.study import Cell, read_study
@@ -68,7 +67,6 @@ def test_a_page_says_what_its_results_say(page: Path, file: Path, tmp_path: Path
     assert said.startswith(
         f"{len(results.read_text().splitlines())} results have the study's settings"
     )
-    assert main(["bench", str(file), "--results", str(results), "--show"]) == 0
 
 
 def test_every_kept_result_is_of_a_study_on_a_page() -> None:

@@ -142,18 +142,27 @@ class Results:
         upper_records = self.by_seed(variant, self.study.upper)
         if not upper_records:
             return []
-        wanted = self._labels_of(variant, self.study.upper)
+        wanted = self._labels[variant, self.study.upper]
         candidates = []
         for row in rows:
             records = self.by_seed(variant, row)
-            if records and self._labels_of(variant, row) == wanted:
+            if records and self._labels[variant, row] == wanted:
                 values = {seed: chosen_value(record, metric) for seed, record in records.items()}
                 validation = {seed: max(record.curve.val) for seed, record in records.items()}
                 candidates.append(Candidate(self.study.rows[row].title, values, validation))
         return candidates
 
+    @cached_property
+    def _labels(self) -> dict[tuple[str, str], tuple[object, ...]]:
+        """(variant, row) -> what decides which labels it sees, of the rows that have run."""
+        return {
+            (variant, row): self._labels_of(variant, row)
+            for variant in self.study.variants
+            for row in self.study.rows_of(variant)
+            if self.by_seed(variant, row)
+        }
+
     def _labels_of(self, variant: str, row: str) -> tuple[object, ...]:
-        """Return what decides which labels a row sees."""
         first = next(iter(self.by_seed(variant, row).values()))
         bought = getattr(_method_settings(first), "target_fraction", 1.0)
         words = [word for word in self._cut(variant, row) if word != "--pooled"]
@@ -227,7 +236,22 @@ class Results:
         """Return why a variant must not be shown in a metric; empty if it may be.
 
         Either its own bounds are not apart, or those of a study that shares some of its runs.
+
+        Args:
+            variant: one of the study.
+            metric: one of the study.
         """
+        return self._bounds_refusals[variant, metric]
+
+    @cached_property
+    def _bounds_refusals(self) -> dict[tuple[str, str], str]:
+        return {
+            (variant, metric): self._bounds_refusal(variant, metric)
+            for variant in self.study.variants
+            for metric in self.study.metrics
+        }
+
+    def _bounds_refusal(self, variant: str, metric: str) -> str:
         own = self.own_bounds_refusal(variant, metric)
         if own:
             return own
