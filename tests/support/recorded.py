@@ -29,7 +29,6 @@ OWN = {
     "upper": (-0.006, 0.004, 0.0, 0.008, -0.006),
 }
 """Row -> what is added at each seed, so that paired differences vary."""
-FLAT = Curve(tuple(range(1, 9)), (0.5,) * 8, {}, ())
 
 
 def study_of(**changes: Any) -> Study:
@@ -39,7 +38,12 @@ def study_of(**changes: Any) -> Study:
     return Study.model_validate({**fields, **bounds, **changes})
 
 
-def line(study: Study, cell: Cell, value: float, *, rounds: int = 8, curve: Curve = FLAT) -> Record:
+def flat(value: float, rounds: int = 8) -> Curve:
+    """Return a curve with one validation value."""
+    return Curve(tuple(range(1, rounds + 1)), (value,) * rounds, {}, ())
+
+
+def line(study: Study, cell: Cell, value: float, rounds: int = 8) -> Record:
     """Return a line whose every metric has one value, of images that differ by seed."""
     values = dict.fromkeys(METRICS, value)
     return Record(
@@ -53,7 +57,7 @@ def line(study: Study, cell: Cell, value: float, *, rounds: int = 8, curve: Curv
         trainings=1,
         seconds=1.0,
         megabytes=1.0,
-        curve=curve,
+        curve=flat(value, rounds),
         test={"global": values, "last": values},
         pseudo_labels={},
         repetition="data and weights",
@@ -73,9 +77,7 @@ def reference(
     for seed, value in zip(SEEDS, values, strict=True):
         cell = Cell(study.reference, " ".join(named.values()), seed)
         first = Cell(study.reference, next(iter(study.rows)), seed)
-        values_of = {"global": dict.fromkeys(METRICS, value)}
-        made = replace(line(study, first, value), row=cell.row, reference=named, test=values_of)
-        lines[cell] = made
+        lines[cell] = replace(line(study, first, value, rounds=1), row=cell.row, reference=named)
     return lines
 
 

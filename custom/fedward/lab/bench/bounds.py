@@ -16,7 +16,7 @@ class Candidate:
     values: Mapping[int, float]
     """Seed -> test value."""
     validation: Mapping[int, float]
-    """Seed -> key metric on validation images in the best round; empty for a reference."""
+    """Seed -> key metric on validation images in the best round, where it has one."""
 
 
 @dataclass(frozen=True)
@@ -36,9 +36,9 @@ def best_of(candidates: Sequence[Candidate]) -> Best:
 
     The largest of several test values is too high by chance, so a repetition's own test value must
     not choose. Validation chooses where every candidate has a validation value in each common
-    repetition. References have none: then the largest mean test value over the *other* repetitions
-    chooses (leave-one-out), and a single repetition has no best candidate. Repetitions on the same
-    test images are not independent of each other; that is why no difference counts as shown there.
+    repetition. Where one has none, the largest mean test value over the *other* repetitions chooses
+    (leave-one-out), and a single repetition has no best candidate. Repetitions on the same test
+    images are not independent of each other; that is why no difference counts as shown there.
 
     Args:
         candidates: compared in the seeds that all of them have. One without any value is omitted.

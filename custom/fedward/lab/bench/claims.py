@@ -16,7 +16,7 @@ from fedward.lab.bench.study import Cell, Claim, Study
 
 LEVEL = 0.05
 """A claim counts as shown if its p-value, corrected by Holm, is not above this."""
-SAME_DATA = "the repetitions differ in first weights only; the images and labels were the same"
+SAME_DATA = "its repetitions are not of different images and labels"
 
 
 def claims_digest(study: Study) -> str:
@@ -118,7 +118,7 @@ def _refusal(results: Results, claim: Claim) -> str:
         if refusal:
             return f"*{results.study.rows[row].title}*: {refusal}"
         if not results.data_varied(variant, row):
-            return SAME_DATA
+            return f"*{results.study.rows[row].title}*: {SAME_DATA}"
     return ""
 
 

@@ -35,16 +35,22 @@ def repetition_note(results: Results) -> str:
     ]
     if not same:
         return ""
-    cuts = [row.sites for row in results.study.rows.values()]
-    if any("{seed}" in cut for cut in cuts):
+    rows = results.study.rows.values()
+    if not any(row.sites for row in rows):
+        covered = (
+            "over synthetic images and first weights, which are drawn by the seed; which images a "
+            "line used was not recorded"
+        )
+    elif any("{seed}" in row.sites for row in rows):
         covered = (
             "over first weights and the division among sites only; test images and the split were "
             "the same"
         )
     else:
         covered = "over first weights only; the images and labels were the same"
-    rows = "" if len(same) == len(list(_rows_that_ran(results))) else f" of {_listed(same)}"
-    return f"**Intervals**{rows} are {covered}. No difference is shown."
+    all_same = len(same) == len(_rows_that_ran(results))
+    of_rows = "" if all_same else f" of {_listed(same)}"
+    return f"**Intervals**{of_rows} are {covered}. No difference is shown."
 
 
 def _rows_that_ran(results: Results) -> list[tuple[str, str]]:

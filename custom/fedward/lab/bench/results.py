@@ -64,16 +64,23 @@ class Results:
             if record.doubled and (record.variant, record.row) == (variant, row)
         ]
 
-    def references(self, **wanted: str) -> dict[str, dict[int, Record]]:
-        """Return title -> seed -> result of the references, in the order of the lines.
+    def references(self, variant: str, **wanted: str) -> dict[str, dict[int, Record]]:
+        """Return title -> seed -> result of a variant's references, in the order of the lines.
+
+        A variant without references of its own has those of the first variant.
 
         Args:
+            variant: one of the study.
             wanted: fields of :attr:`~fedward.lab.bench.records.Record.reference` and their values.
         """
+        lines = [record for record in self.records.values() if record.reference]
+        own = [record for record in lines if record.variant == variant]
+        if not own:
+            own = [record for record in lines if record.variant == self.study.reference]
         found: dict[str, dict[int, Record]] = {}
-        for record in self.records.values():
+        for record in own:
             kind = record.reference
-            if kind and all(kind[name] == value for name, value in wanted.items()):
+            if all(kind[name] == value for name, value in wanted.items()):
                 found.setdefault(reference_title(kind), {})[record.seed] = record
         return found
 
@@ -132,9 +139,8 @@ class Results:
         """
         variant = self._bounds_of(variant)
         candidates = self._with_all_labels(variant, metric, self.study.rows_of(variant))
-        for title, by_seed in self.references(labels="all").items():
-            values = {seed: chosen_value(record, metric) for seed, record in by_seed.items()}
-            candidates.append(Candidate(title, values, {}))
+        for title, records in self.references(variant, labels="all").items():
+            candidates.append(_candidate(title, records, metric))
         return best_of(candidates)
 
     def _with_all_labels(self, variant: str, metric: str, rows: tuple[str, ...]) -> list[Candidate]:
@@ -147,9 +153,7 @@ class Results:
         for row in rows:
             records = self.by_seed(variant, row)
             if records and self._labels[variant, row] == wanted:
-                values = {seed: chosen_value(record, metric) for seed, record in records.items()}
-                validation = {seed: max(record.curve.val) for seed, record in records.items()}
-                candidates.append(Candidate(self.study.rows[row].title, values, validation))
+                candidates.append(_candidate(self.study.rows[row].title, records, metric))
         return candidates
 
     @cached_property
@@ -165,7 +169,7 @@ class Results:
     def _labels_of(self, variant: str, row: str) -> tuple[object, ...]:
         first = next(iter(self.by_seed(variant, row).values()))
         bought = getattr(_method_settings(first), "target_fraction", 1.0)
-        words = [word for word in self._cut(variant, row) if word != "--pooled"]
+        words = [_number(word) for word in self._cut(variant, row) if word != "--pooled"]
         return (words, self.study.rows[row].labels, bought, first.settings.get("synthetic"))
 
     def _cut(self, variant: str, row: str) -> list[str]:
@@ -195,7 +199,7 @@ class Results:
         All labels in the federation must be shown to beat each reference on raw pixels with all
         labels pooled, in the metric that chooses rounds, paired by repetition.
         """
-        references = self.references(input="pixels", sites="pooled", labels="all")
+        references = self.references(variant, input="pixels", sites="pooled", labels="all")
         variant = self._bounds_of(variant)
         upper_records = self.by_seed(variant, self.study.upper)
         if not references or not upper_records:
@@ -403,6 +407,14 @@ class Results:
         return mean_and_interval([100 * value / of_all for value, of_all in pairs])
 
 
+def _candidate(title: str, records: Mapping[int, Record], metric: str) -> Candidate:
+    values = {seed: chosen_value(record, metric) for seed, record in records.items()}
+    validation = {
+        seed: max(record.curve.val) for seed, record in records.items() if record.curve.val
+    }
+    return Candidate(title, values, validation)
+
+
 def group_interval(by_seed: Mapping[int, Record], metric: str) -> float | None:
     """Return half the 95 % interval over test groups of some repetitions; None if one lacks it."""
     deviations = []
@@ -426,6 +438,14 @@ _MODELS = {
     "logistic": "logistic regression",
     "lda": "linear discriminant analysis",
 }
+
+
+def _number(word: str) -> str | float:
+    """Return an argument as a number if it is one, so that 1 and 1.0 are the same share."""
+    try:
+        return float(word)
+    except ValueError:
+        return word
 
 
 def _experiment(record: Record) -> Experiment:

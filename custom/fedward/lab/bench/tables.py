@@ -107,7 +107,7 @@ def _row_table(results: Results) -> str:
         table.add(_title(results, row), _seeds(records), *cells, falling)
     if not _first_bounds_refusal(results):
         _add_upper_bound(results, table)
-    for title, records in results.references().items():
+    for title, records in results.references(variant).items():
         cells = []
         for metric in study.metrics:
             cells += [_reference_value(records, metric), ""]
@@ -137,11 +137,15 @@ def _reference_value(records: Mapping[int, Record], metric: str) -> str:
 
 def _reference_table(results: Results) -> str:
     """Return the values of references, of a study of several variants; empty without any."""
-    metrics = results.study.metrics
-    table = Table(["reference", "seeds", *map(metric_name, metrics)])
-    for title, records in results.references().items():
-        cells = [_reference_value(records, metric) for metric in metrics]
-        table.add(title, _seeds(records), *cells)
+    study = results.study
+    table = Table(["reference", "seeds", *map(metric_name, study.metrics)])
+    with_own = {record.variant for record in results.records.values() if record.reference}
+    for name, variant in study.variants.items():
+        if name not in with_own:
+            continue
+        for title, records in results.references(name).items():
+            cells = [_reference_value(records, metric) for metric in study.metrics]
+            table.add(f"{variant.title}: {title}", _seeds(records), *cells)
     return table.markdown() if table.lines else ""
 
 
@@ -373,7 +377,7 @@ def _signed(percent: float | None) -> str:
 def _site_table(results: Results) -> str:
     """Return mean, median and deviation over sites of each row; empty if no line has sites."""
     study = results.study
-    columns = [f"{metric_name(metric)}, over sites, last rounds" for metric in study.metrics]
+    columns = [f"{metric_name(metric)}, over sites" for metric in study.metrics]
     table = Table(["mean (median) ± sd", *columns])
     for variant in study.variants:
         for row in study.rows_of(variant):
