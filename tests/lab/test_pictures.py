@@ -14,7 +14,8 @@ ROWS = {name: {"title": name, "job": "fedavg"} for name in ("few", "own", "all")
 
 def result(cell: Cell, curve: Curve, test: float) -> Record:
     values = {"accuracy": test, "f1_macro": test, "pooled": test}
-    return Record(*cell, {}, "", "", 1, 1, 1.0, 1.0, curve, {"global": values, "last": values}, {})
+    protocols = {"global": values, "last": values}
+    return Record(*cell[:3], {}, "", "", 1, 1, 1.0, 1.0, curve, protocols, {})
 
 
 def drawn(study: Study, records: list[Record], file: Path) -> str:

@@ -255,7 +255,8 @@ def results_of(file: Path) -> Results:
         best = dict.fromkeys(("accuracy", "f1_macro", "pooled"), VALUES[cell.row] + cell.seed / 100)
         last = {name: value - 0.001 for name, value in best.items()}
         curve = Curve(tuple(range(1, 9)), (0.5,) * 8, {}, ())
-        found[cell] = replace(result, curve=curve, test={"global": best, "last": last})
+        test = {"global": best, "last": last}
+        found[cell] = replace(result, curve=curve, test=test, by_group={})
     return Results(study, found)
 
 

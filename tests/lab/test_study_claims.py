@@ -10,11 +10,12 @@ from scipy import stats
 
 from fedward.cli import main
 from fedward.errors import ConfigError
-from fedward.lab.bench.claims import claims_digest, holm, judged, p_value, require_claims, sentences
+from fedward.lab.bench.claims import claims_digest, holm, p_value, require_claims
 from fedward.lab.bench.notes import notes
-from fedward.lab.bench.records import Curve, Cut, Record, add_record
+from fedward.lab.bench.records import Curve, Cut, Record, add_records
 from fedward.lab.bench.study import Cell, Study
 from fedward.lab.bench.tables import further_tables, value_table
+from fedward.lab.bench.verdicts import judged, sentences
 from recorded import (
     LEVEL,
     OWN,
@@ -293,10 +294,53 @@ def test_claims_added_after_the_run_are_refused(
         require_claims(before, tmp_path, lines_of(CLAIMED))
     file = tmp_path / "study.json"
     file.write_text(json.dumps(CLAIMED.model_dump(mode="json")))
-    add_record(tmp_path / "results.jsonl", lines[Cell("all", "ssfl", 1)])
+    add_records(tmp_path / "results.jsonl", lines.values())
     words = ["bench", str(file), "--results", str(tmp_path / "results.jsonl"), "--verify"]
     assert main(words) == 2
     assert "expected a result recorded under the claims of the study" in capsys.readouterr().err
+
+
+def test_studies_on_a_page_are_judged_together(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Their claims are corrected together, and a metric that one refuses is refused in both."""
+    loose = study_of(title="Loose", upper="", lower="", claims=[{**BETTER, "metric": "f1_macro"}])
+    page = tmp_path / "page.md"
+    page.write_text(
+        "".join(f"<!-- study {n} -->\n<!-- end {n} -->\n" for n in ("bounded", "loose"))
+    )
+    for name, study in (("bounded", CLAIMED), ("loose", loose)):
+        write_study(tmp_path, name, study)
+        add_records(tmp_path / f"{name}.jsonl", lines_of(study).values())
+
+    def called(name: str, *options: str) -> int:
+        file = tmp_path / f"{name}.json"
+        results = tmp_path / f"{name}.jsonl"
+        words = ["--results", str(results), "--page", str(page), "--out", str(tmp_path / "out")]
+        return main(["bench", str(file), *words, *options])
+
+    for name in ("bounded", "loose"):
+        assert called(name) == 0
+        assert called(name, "--verify") == 0
+    text = page.read_text()
+    assert text.count("**shown**") == 2
+    assert text.count("(by Holm among the page's 2)") == 2
+
+    cells = [Cell("all", "upper", seed) for seed in SEEDS]
+    lower = [with_test(lines_of(CLAIMED)[cell], f1_macro=0.6) for cell in cells]
+    add_records(tmp_path / "bounded.jsonl", lower)
+    assert called("loose", "--verify") == 2, "the page shows what the other study now refuses"
+    assert called("loose") == 0
+    assert "in the same runs of *Three rows*." in page.read_text()
+
+    capsys.readouterr()
+    write_study(tmp_path, "loose", study_of(title="Loose", upper="", lower=""))
+    assert called("bounded", "--verify") == 2, "a claim fewer would soften the correction"
+    assert "loose.jsonl, all lower seed 1: expected a result recorded" in capsys.readouterr().err
+
+
+def write_study(folder: Path, name: str, study: Study) -> None:
+    (folder / f"{name}.json").write_text(json.dumps(study.model_dump(mode="json")))
 
 
 @pytest.mark.parametrize(

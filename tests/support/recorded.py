@@ -2,11 +2,14 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from fedward.lab.bench.claims import claims_digest
 from fedward.lab.bench.records import Curve, Cut, Record
+from fedward.lab.bench.reference_runs import reference_settings
 from fedward.lab.bench.results import Results
+from fedward.lab.bench.runs import Bench
 from fedward.lab.bench.study import Cell, Study
 
 SEEDS = (1, 2, 3, 4, 5)
@@ -77,7 +80,9 @@ def reference(
     for seed, value in zip(SEEDS, values, strict=True):
         cell = Cell(study.reference, " ".join(named.values()), seed)
         first = Cell(study.reference, next(iter(study.rows)), seed)
-        lines[cell] = replace(line(study, first, value, rounds=1), row=cell.row, reference=named)
+        made = line(study, first, value, rounds=1)
+        settings = reference_settings(Bench(study, Path(), Path(), Path(), {}), first)
+        lines[cell] = replace(made, row=cell.row, reference=named, settings=settings)
     return lines
 
 
@@ -98,8 +103,8 @@ def lines_of(study: Study, level: Mapping[str, float] | None = None) -> dict[Cel
         value = means[cell.row] + SCATTER[at] + OWN.get(cell.row, OWN["lower"])[at]
         lines[cell] = line(study, cell, value)
         if cell.seed == SEEDS[0]:
-            key = Cell(cell.variant, f"{cell.row}, twice the rounds", cell.seed)
-            lines[key] = replace(lines[cell], doubled=True, rounds=16)
+            doubled = cell._replace(doubled=True)
+            lines[doubled] = replace(line(study, doubled, value, rounds=16), doubled=True)
     return lines
 
 

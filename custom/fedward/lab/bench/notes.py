@@ -2,10 +2,10 @@
 
 from collections.abc import Sequence
 
-from fedward.lab.bench.claims import sentences
 from fedward.lab.bench.convergence import NOT_SHOWN
 from fedward.lab.bench.markdown import metric_name
 from fedward.lab.bench.results import UNKNOWN_BOUNDS, Results
+from fedward.lab.bench.verdicts import sentences
 
 
 def notes(results: Results, page: Sequence[Results]) -> str:

@@ -198,7 +198,7 @@ def _require_same_accuracy(run: Run, choice: SiteChoice, accuracy: float) -> Non
 
 def _with_kept_fields(found: Record, kept: Record) -> Record:
     """Return a result with what only the study knows, and without what an older line lacks."""
-    found = replace(found, repetition=kept.repetition, cut=kept.cut)
+    found = replace(found, repetition=kept.repetition, cut=kept.cut, claims=kept.claims)
     if not kept.metric:
         # Its round was chosen by each metric itself, and its sites have other rounds.
         test = {**kept.test, "last": found.test["last"]}

@@ -8,6 +8,7 @@ from typing import Protocol
 from fedward.config import Experiment
 from fedward.evaluation.selection import mean
 from fedward.lab.bench.by_group import deviations
+from fedward.lab.bench.claims import claims_digest
 from fedward.lab.bench.records import (
     METRICS,
     Curve,
@@ -135,6 +136,7 @@ def _record(
         reference=reference._asdict(),
         chosen=outcome.chosen,
         by_group=deviations(outcome.answers, len(experiment.data.classes)),
+        claims=claims_digest(work.study),
     )
 
 

@@ -12,6 +12,7 @@ from fedward.config import Experiment
 from fedward.digests import digest, file_digest
 from fedward.errors import ConfigError, RunError
 from fedward.lab.bench.bought import write_bought
+from fedward.lab.bench.claims import claims_digest
 from fedward.lab.bench.recording import record
 from fedward.lab.bench.records import Cut, Repetition, add_records, read_records
 from fedward.lab.bench.reference_runs import missing_references, run_references
@@ -115,7 +116,12 @@ class Bench:
                 experiment, folder, sites, files, self.out / "cache", self._init_folder(cell)
             )
         cut, repetition = self.drawn(cell)
-        result = replace(record(cell, self.runs(cell)), cut=cut, repetition=repetition)
+        result = replace(
+            record(cell, self.runs(cell)),
+            cut=cut,
+            repetition=repetition,
+            claims=claims_digest(self.study),
+        )
         values = result.test["last"]
         undefined = [metric for metric in self.study.metrics if metric not in values]
         if undefined:
