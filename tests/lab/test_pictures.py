@@ -4,6 +4,7 @@ import re
 from pathlib import Path
 
 from fedward.lab.bench.markdown import percent_text
+from fedward.lab.bench.notes import repetition_note
 from fedward.lab.bench.pictures import draw
 from fedward.lab.bench.records import Curve, Record
 from fedward.lab.bench.results import Results
@@ -19,7 +20,8 @@ def result(cell: Cell, curve: Curve, test: float) -> Record:
 
 
 def drawn(study: Study, records: list[Record], file: Path) -> str:
-    draw(Results(study, {record.cell: record for record in records}), file)
+    results = Results(study, {record.cell: record for record in records})
+    draw(results, file, repetition_note(results))
     return re.sub(r"\s+", " ", file.read_text())
 
 

@@ -1,14 +1,19 @@
 """The studies beside a study: those on the same page, and those that share its runs."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
 from fedward.lab.bench.claims import require_claims
-from fedward.lab.bench.page import studies_on
 from fedward.lab.bench.records import read_records
 from fedward.lab.bench.results import Results
 from fedward.lab.bench.study import read_study
+
+
+def studies_on(page: Path) -> list[str]:
+    """Return the names of the studies whose tables stand on a page, in its order."""
+    return re.findall(r"^<!-- study (\S+) -->$", page.read_text(encoding="utf-8"), re.MULTILINE)
 
 
 def neighbours(study_file: Path, results_file: Path) -> dict[str, Results]:

@@ -3,7 +3,6 @@
 Further tables, which few read, are a page of their own in the folder ``tables``.
 """
 
-import re
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -12,11 +11,6 @@ from fedward.lab.bench.notes import notes, repetition_note
 from fedward.lab.bench.pictures import draw
 from fedward.lab.bench.results import Results
 from fedward.lab.bench.tables import further_tables, value_table
-
-
-def studies_on(page: Path) -> list[str]:
-    """Return the names of the studies whose tables stand on a page, in its order."""
-    return re.findall(r"^<!-- study (\S+) -->$", page.read_text(encoding="utf-8"), re.MULTILINE)
 
 
 def write_page(page: Path, study: Path, results: Results, on_page: Sequence[Results]) -> None:
@@ -34,7 +28,7 @@ def write_page(page: Path, study: Path, results: Results, on_page: Sequence[Resu
     """
     text = page.read_text(encoding="utf-8")
     new_text = _replaced(page, text, study.stem, block(study, results, on_page))
-    draw(results, page.parent / f"{study.stem}.svg")
+    draw(results, page.parent / f"{study.stem}.svg", repetition_note(results))
     page.write_text(new_text, encoding="utf-8")
     further = _further_page(page, study)
     further.parent.mkdir(exist_ok=True)

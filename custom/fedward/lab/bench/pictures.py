@@ -11,7 +11,6 @@ from typing import Any, NamedTuple, TypeAlias
 from fedward.evaluation import mean_and_interval
 from fedward.evaluation.names import SCORES
 from fedward.lab.bench.markdown import metric_name
-from fedward.lab.bench.notes import repetition_note
 from fedward.lab.bench.records import Curve
 from fedward.lab.bench.results import Results
 from fedward.lab.bench.study import Study
@@ -40,10 +39,10 @@ class _Plot(NamedTuple):
     """Whether values are scores in [0, 1], so that the axis ends there."""
 
 
-def draw(results: Results, file: Path) -> None:
+def draw(results: Results, file: Path, caption: str = "") -> None:
     """Write the rows of a study as SVG; equal results give equal bytes.
 
-    Its title, which screen readers speak, says if the bands do not cover images and labels.
+    Its title, which screen readers speak, ends with ``caption``: what the bands do not cover.
 
     Where variants differ by their share of labels, the figure shows the first metric on test images
     over this share; where labels are bought, macro F1 on test images over the number of labels;
@@ -72,8 +71,8 @@ def draw(results: Results, file: Path) -> None:
             borderaxespad=0.2,
         )
     titles = ", ".join(study.rows[row].title for row in plot.lines)
-    caption = repetition_note(results).replace("*", "")
-    text = svg(figure, " ".join(filter(None, [f"{study.title}: {titles}.", caption])))
+    title = f"{study.title}: {titles}."
+    text = svg(figure, f"{title} {caption.replace('*', '')}" if caption else title)
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text(_standalone(text), encoding="utf-8")
 
