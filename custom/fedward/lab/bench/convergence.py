@@ -47,8 +47,8 @@ def change_by_doubling(
 def unconverged(records: Sequence[Record], doubled: Sequence[Record], metric: str) -> str:
     """Return why a row is not shown to have converged in a metric; empty if it is.
 
-    Twice the rounds must change the value by less than half the interval over repetitions. A row of
-    a single round, such as a classifier in closed form, needs no convergence.
+    Twice the rounds must change the value by less than half the interval over repetitions, or by
+    nothing. A row of a single round, such as a classifier in closed form, needs no convergence.
     """
     if all(record.rounds <= 1 for record in records):
         return ""
@@ -56,7 +56,7 @@ def unconverged(records: Sequence[Record], doubled: Sequence[Record], metric: st
     half = half_interval([chosen_value(record, metric) for record in records])
     if change is None or half is None:
         return NOT_SHOWN
-    if change < half:
+    if change == 0 or change < half:
         return ""
     return (
         f"not converged: twice the rounds change it by {change:.3f}, half the interval is "
