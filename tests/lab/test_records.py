@@ -9,7 +9,7 @@ import pytest
 
 from fedward.cli import main
 from fedward.errors import ConfigError, RunError
-from fedward.evaluation import mean_over_sites
+from fedward.evaluation import last_rounds, mean_over_sites
 from fedward.lab.bench.notes import notes
 from fedward.lab.bench.page import check_page, write_page
 from fedward.lab.bench.recording import check_records, record
