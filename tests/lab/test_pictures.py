@@ -4,11 +4,11 @@ import re
 from pathlib import Path
 
 from fedward.lab.bench.markdown import percent_text
-from fedward.lab.bench.notes import repetition_note
 from fedward.lab.bench.pictures import draw
 from fedward.lab.bench.records import Curve, Record
 from fedward.lab.bench.results import Results
 from fedward.lab.bench.study import Cell, Study
+from fedward.lab.bench.tables import caption
 
 ROWS = {name: {"title": name, "job": "fedavg"} for name in ("few", "own", "all")}
 
@@ -21,7 +21,7 @@ def result(cell: Cell, curve: Curve, test: float) -> Record:
 
 def drawn(study: Study, records: list[Record], file: Path) -> str:
     results = Results(study, {record.cell: record for record in records})
-    draw(results, file, repetition_note(results))
+    draw(results, file, caption(results))
     return re.sub(r"\s+", " ", file.read_text())
 
 

@@ -66,7 +66,7 @@ def bench(options: argparse.Namespace) -> int:
     results = Results(study, records, tuple(others.values()))
     if options.page:
         on_page = results_on_page(options.page, options.study, results, others)
-        write_page(options.page, options.study, results, on_page)
+        write_page(options.page, options.study, results, notes(results, on_page))
         print(f"{options.page}: tables and figure of {options.study.stem}")
     else:
         print(f"{tables(results)}\n\n{notes(results, [results])}")
@@ -172,7 +172,8 @@ def verified(work: Bench, study: Path, page: Path | None) -> str:
     if page:
         others = neighbours(study, work.file)
         results = Results(work.study, records, tuple(others.values()))
-        check_page(page, study, results, results_on_page(page, study, results, others))
+        on_page = results_on_page(page, study, results, others)
+        check_page(page, study, results, notes(results, on_page))
         text = f"{text}; {page} says what they say"
     return text
 

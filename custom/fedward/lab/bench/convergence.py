@@ -1,4 +1,4 @@
-"""What shows that a row has converged, and which curves fall.
+"""Which round of a row counts, what shows that it has converged, and which curves fall.
 
 A schedule flattens every curve at its end, so a flat curve shows nothing. Twice the rounds do.
 """
@@ -7,13 +7,31 @@ from collections.abc import Sequence
 from statistics import fmean
 
 from fedward.evaluation import mean_and_interval
+from fedward.evaluation.names import ERRORS
 from fedward.lab.bench.records import Record
-from fedward.lab.bench.stopping import chosen_value, last_value
 
 NOT_SHOWN = "convergence not shown"
 """What is said of a row without a run of twice the rounds."""
 LATE = 0.75
 """A best round after this share of the rounds is near the end, so that its curve does not fall."""
+
+
+def chosen_value(record: Record, metric: str) -> float:
+    """Return a test value in the round that is best on validation, as a mean over sites.
+
+    Errors, such as that of calibration, choose no round: theirs are of the last rounds.
+
+    Args:
+        record: of a run or a reference.
+        metric: one that the line keeps; ``pooled`` is the accuracy over all test images.
+    """
+    protocol = "last" if metric in ERRORS else "global"
+    return record.test[protocol][metric]
+
+
+def last_value(record: Record, metric: str) -> float:
+    """Return a test value of the last rounds; of a reference, which has none, its value."""
+    return record.test.get("last", record.test["global"])[metric]
 
 
 def half_interval(values: Sequence[float]) -> float | None:

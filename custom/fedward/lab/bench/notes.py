@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from fedward.lab.bench.convergence import NOT_SHOWN
 from fedward.lab.bench.markdown import metric_name
 from fedward.lab.bench.results import UNKNOWN_BOUNDS, Results
+from fedward.lab.bench.tables import caption, rows_that_ran
 from fedward.lab.bench.verdicts import sentences
 
 
@@ -16,7 +17,7 @@ def notes(results: Results, page: Sequence[Results]) -> str:
         page: results of all studies whose tables stand on the same page, ``results`` among them.
     """
     texts = [
-        repetition_note(results),
+        caption(results),
         _group_note(results),
         _regime_note(results),
         _bounds_note(results),
@@ -26,46 +27,9 @@ def notes(results: Results, page: Sequence[Results]) -> str:
     return "\n".join(f"- {text}" for text in texts if text)
 
 
-def repetition_note(results: Results) -> str:
-    """Return what the intervals over repetitions cover; empty if they cover data and weights."""
-    same = [
-        results.study.rows[row].title
-        for variant, row in _rows_that_ran(results)
-        if not results.data_varied(variant, row)
-    ]
-    if not same:
-        return ""
-    rows = results.study.rows.values()
-    if not any(row.sites for row in rows):
-        covered = (
-            "over synthetic images and first weights, which are drawn by the seed; which images a "
-            "line used was not recorded"
-        )
-    elif any("{seed}" in row.sites for row in rows):
-        covered = (
-            "over first weights and the division among sites only; test images and the split were "
-            "the same"
-        )
-    else:
-        covered = "over first weights only; the images and labels were the same"
-    all_same = len(same) == len(_rows_that_ran(results))
-    of_rows = "" if all_same else f" of {_listed(same)}"
-    return f"**Intervals**{of_rows} are {covered}. No difference is shown."
-
-
-def _rows_that_ran(results: Results) -> list[tuple[str, str]]:
-    study = results.study
-    return [
-        (variant, row)
-        for variant in study.variants
-        for row in study.rows_of(variant)
-        if not results.refusal(variant, row)
-    ]
-
-
 def _group_note(results: Results) -> str:
     metric = results.study.metrics[0]
-    for variant, row in _rows_that_ran(results):
+    for variant, row in rows_that_ran(results):
         if results.group_interval(variant, row, metric) is None:
             return "**Test images**: intervals over groups of them were not recorded for all rows."
     return ""
@@ -111,7 +75,7 @@ def _convergence_note(results: Results) -> str:
     not_shown: dict[str, list[str]] = {}
     failed: list[str] = []
     trained = 0
-    for variant, row in _rows_that_ran(results):
+    for variant, row in rows_that_ran(results):
         title = _title(results, variant, row)
         texts = {
             metric: results.unconverged(variant, row, metric) for metric in results.study.metrics

@@ -3,17 +3,15 @@
 Further tables, which few read, are a page of their own in the folder ``tables``.
 """
 
-from collections.abc import Sequence
 from pathlib import Path
 
 from fedward.errors import ConfigError
-from fedward.lab.bench.notes import notes, repetition_note
 from fedward.lab.bench.pictures import draw
 from fedward.lab.bench.results import Results
-from fedward.lab.bench.tables import further_tables, value_table
+from fedward.lab.bench.tables import caption, further_tables, value_table
 
 
-def write_page(page: Path, study: Path, results: Results, on_page: Sequence[Results]) -> None:
+def write_page(page: Path, study: Path, results: Results, notes: str) -> None:
     """Write a study's figure and further tables beside a page, and its values into the page.
 
     Args:
@@ -21,26 +19,26 @@ def write_page(page: Path, study: Path, results: Results, on_page: Sequence[Resu
             between them is replaced.
         study: file of the study; its stem is the name.
         results: what figure and tables show.
-        on_page: results of all studies on the page, ``results`` among them.
+        notes: what the numbers carry; see :func:`fedward.lab.bench.notes.notes`.
 
     Raises:
         ConfigError: the page lacks one of the lines, or has it twice.
     """
     text = page.read_text(encoding="utf-8")
-    new_text = _replaced(page, text, study.stem, block(study, results, on_page))
-    draw(results, page.parent / f"{study.stem}.svg", repetition_note(results))
+    new_text = _replaced(page, text, study.stem, block(study, results, notes))
+    draw(results, page.parent / f"{study.stem}.svg", caption(results))
     page.write_text(new_text, encoding="utf-8")
     further = _further_page(page, study)
     further.parent.mkdir(exist_ok=True)
     further.write_text(_further_text(page, results), encoding="utf-8")
 
 
-def check_page(page: Path, study: Path, results: Results, on_page: Sequence[Results]) -> None:
+def check_page(page: Path, study: Path, results: Results, notes: str) -> None:
     """Raise ConfigError unless a page and its further tables show a study's results as they are."""
     text = page.read_text(encoding="utf-8")
     further = _further_page(page, study)
     expected_texts = {
-        page: _replaced(page, text, study.stem, block(study, results, on_page)),
+        page: _replaced(page, text, study.stem, block(study, results, notes)),
         further: _further_text(page, results),
     }
     for path, expected_text in expected_texts.items():
@@ -51,11 +49,11 @@ def check_page(page: Path, study: Path, results: Results, on_page: Sequence[Resu
             )
 
 
-def block(study: Path, results: Results, on_page: Sequence[Results]) -> str:
+def block(study: Path, results: Results, notes: str) -> str:
     """Return a study's part of a page: figure, values, what they carry, link to further tables."""
     figure = f"![{results.study.title}]({study.stem}.svg)"
     link = f"[Further metrics, differences of rows, work of a run](tables/{study.stem}.md)"
-    return f"{figure}\n\n{value_table(results)}\n\n{notes(results, on_page)}\n\n{link}"
+    return f"{figure}\n\n{value_table(results)}\n\n{notes}\n\n{link}"
 
 
 def _further_page(page: Path, study: Path) -> Path:
@@ -65,7 +63,7 @@ def _further_page(page: Path, study: Path) -> Path:
 def _further_text(page: Path, results: Results) -> str:
     heading = f"# {results.study.title}: further tables"
     link = f"The values are on [their page](../{page.name})."
-    parts = [heading, link, repetition_note(results), further_tables(results)]
+    parts = [heading, link, caption(results), further_tables(results)]
     return "\n\n".join(part for part in parts if part) + "\n"
 
 

@@ -12,10 +12,9 @@ from fedward.errors import ConfigError
 from fedward.evaluation import mean_and_interval, paired_difference
 from fedward.evaluation.intervals import Interval, percent_more
 from fedward.lab.bench.bounds import Best, Candidate, apart, best_of
-from fedward.lab.bench.convergence import fall, unconverged
+from fedward.lab.bench.convergence import chosen_value, fall, unconverged
 from fedward.lab.bench.markdown import gap_text
 from fedward.lab.bench.records import Record
-from fedward.lab.bench.stopping import chosen_value
 from fedward.lab.bench.study import Cell, Study
 from fedward.methods import settings_of
 

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from statistics import fmean
 
+from fedward.lab.bench.convergence import chosen_value, last_value
 from fedward.lab.bench.markdown import (
     Table,
     gap_text,
@@ -14,7 +15,6 @@ from fedward.lab.bench.markdown import (
 )
 from fedward.lab.bench.records import Record
 from fedward.lab.bench.results import Results, group_interval
-from fedward.lab.bench.stopping import chosen_value, last_value
 from fedward.runs.communities import Community, community, found_communities
 
 FEWEST_SEEDS = 5
@@ -26,6 +26,44 @@ LONGEST_TABLE = 20
 def tables(results: Results) -> str:
     """Return all tables of a study."""
     return f"{value_table(results)}\n\n{further_tables(results)}"
+
+
+def caption(results: Results) -> str:
+    """Return what the intervals over repetitions cover; empty if they cover data and weights."""
+    same = [
+        results.study.rows[row].title
+        for variant, row in rows_that_ran(results)
+        if not results.data_varied(variant, row)
+    ]
+    if not same:
+        return ""
+    rows = results.study.rows.values()
+    if not any(row.sites for row in rows):
+        covered = (
+            "over synthetic images and first weights, which are drawn by the seed; which images a "
+            "line used was not recorded"
+        )
+    elif any("{seed}" in row.sites for row in rows):
+        covered = (
+            "over first weights and the division among sites only; test images and the split were "
+            "the same"
+        )
+    else:
+        covered = "over first weights only; the images and labels were the same"
+    all_same = len(same) == len(rows_that_ran(results))
+    of_rows = "" if all_same else f" of {', '.join(dict.fromkeys(same))}"
+    return f"**Intervals**{of_rows} are {covered}. No difference is shown."
+
+
+def rows_that_ran(results: Results) -> list[tuple[str, str]]:
+    """Return (variant, row) of all rows that have run."""
+    study = results.study
+    return [
+        (variant, row)
+        for variant in study.variants
+        for row in study.rows_of(variant)
+        if not results.refusal(variant, row)
+    ]
 
 
 def value_table(results: Results) -> str:
@@ -393,7 +431,7 @@ def _site_table(results: Results) -> str:
     return table.markdown() if table.lines else ""
 
 
-def _rows_that_ran(results: Results) -> Iterator[tuple[str, list[Record]]]:
+def _titles_that_ran(results: Results) -> Iterator[tuple[str, list[Record]]]:
     """Yield the title of each row of each variant with its results, ordered by seed."""
     study = results.study
     for variant in study.variants:
@@ -412,7 +450,7 @@ def _pseudo_label_table(results: Results) -> str:
         "local": "sites' own models",
     }
     table = Table(["method", *columns.values()])
-    for title, records in _rows_that_ran(results):
+    for title, records in _titles_that_ran(results):
         if "kept" not in records[0].pseudo_labels:
             continue
         cells = []
@@ -434,7 +472,7 @@ def _peer_table(results: Results) -> str:
     columns = list(known) or ["communities that the peers form"]
     table = Table(["share of a community's peers that are members", *columns])
     chances = dict[str, str]()
-    for title, records in _rows_that_ran(results):
+    for title, records in _titles_that_ran(results):
         runs = [record.picks for record in records if record.picks]
         if not runs:
             continue
@@ -465,7 +503,7 @@ def _work_table(results: Results) -> str:
     """Return what a run of each row did, as means over seeds."""
     columns = ["rounds", "trainings of a site", "seconds of training", "MB to and from all sites"]
     table = Table(["work of a run", *columns])
-    for title, records in _rows_that_ran(results):
+    for title, records in _titles_that_ran(results):
         rounds = fmean(record.rounds for record in records)
         trainings = fmean(record.trainings for record in records)
         seconds = fmean(record.seconds for record in records)
