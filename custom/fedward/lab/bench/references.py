@@ -27,7 +27,7 @@ COMPONENTS = 60
 STRENGTHS: Mapping[str, tuple[float, ...]] = {
     "svm": (1.0, 10.0, 100.0),
     "logistic": (0.001, 0.01, 0.1, 1.0, 10.0),
-    "lda": (0.1, 0.3, 0.5, 0.7, 0.9),
+    "lda": (0.2, 0.5, 0.8),
 }
 """Model -> the values of C that validation chooses from, or of the shrinkage."""
 MODELS: Mapping[str, tuple[str, ...]] = {
