@@ -91,7 +91,7 @@ def experiment_of(method: str, grouped: bool) -> Experiment:
         options = {"rounds": 2}
         changes["synthetic"] = SyntheticData(images=40, labelled=1.0, isolated=True)
     elif method == "oneshot":
-        options = {}
+        options = {"shrinkage": 0.2}
     elif method == "selffed":
         # One round of each phase: the server would contrast between two rounds of the second.
         options |= {"warm_up": 0, "contrastive": "client"}

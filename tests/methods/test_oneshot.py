@@ -15,7 +15,15 @@ from fedward.config import Experiment
 from fedward.errors import ConfigError, RunError
 from fedward.flare.privacy import privatise
 from fedward.methods.local import Batch, Measurement
-from fedward.methods.oneshot import Moments, OneShot, OneShotSettings, add_moments, discriminant
+from fedward.methods.oneshot import (
+    Moments,
+    OneShot,
+    OneShotSettings,
+    add_moments,
+    chosen_shrinkage,
+    discriminant,
+)
+from fedward.methods.oneshot.discriminant import SHRINKAGES
 from fedward.methods.oneshot.moments import packed, unpacked
 from fedward.methods.workflow import ClientUpdate, Exchange, Federation
 from fedward.model_state import State
@@ -23,7 +31,7 @@ from tiny import tiny
 
 K = 4
 D = 6
-METHOD = OneShot(OneShotSettings())
+METHOD = OneShot(OneShotSettings(shrinkage=0.2))
 
 
 def features(images: int, seed: int = 0, classes: int = K, width: int = D) -> tuple[Tensor, Tensor]:
@@ -151,6 +159,33 @@ def test_equal_to_scikit_learn(classes: int, shrinkage: float) -> None:
     classifier = discriminant(*statistics(x, y, classes), shrinkage)
     log_probabilities = logits(classifier, x).log_softmax(dim=1).numpy()
     np.testing.assert_allclose(log_probabilities, oracle.predict_log_proba(x.numpy()), atol=1e-6)
+
+
+@pytest.mark.parametrize("count", [40, 400])
+def test_the_chosen_shrinkage_is_that_of_a_ridge_regression(count: int) -> None:
+    """GCV by hand, with the hat matrix of all images and no sums."""
+    x, y = features(count, width=60)
+    shares, sums, products = statistics(x, y)
+    hot = torch.nn.functional.one_hot(y, K).double()
+    centred = x - x.mean(dim=0)
+    means = torch.stack([x[y == c].mean(dim=0) for c in range(K)])
+    mean_variance = (x - means[y]).square().sum() / count / 60
+    errors = []
+    for shrinkage in SHRINKAGES:
+        ridge = shrinkage / (1 - shrinkage) * mean_variance * count
+        gram = centred.T @ centred + ridge * torch.eye(60, dtype=torch.float64)
+        hat = centred @ torch.linalg.solve(gram, centred.T) + 1 / count
+        residuals = (hot - hat @ hot).square().sum(dim=0) / count / shares
+        errors.append(float(residuals.sum() / (1 - hat.trace() / count) ** 2))
+    assert chosen_shrinkage(shares, sums, products, count) == SHRINKAGES[int(np.argmin(errors))]
+
+
+def test_fewer_images_choose_more_shrinkage() -> None:
+    x, y = features(2000, width=60)
+    few = chosen_shrinkage(*statistics(x[:40], y[:40]), 40)
+    many = chosen_shrinkage(*statistics(x, y), 2000)
+    assert many < few
+    assert chosen_shrinkage(*statistics(x[:9], torch.full((9,), 2)), 9) == SHRINKAGES[-1]
 
 
 def test_fewer_images_than_features_give_finite_heads() -> None:
@@ -340,7 +375,7 @@ def test_a_dominant_site_is_capped_unless_told() -> None:
     x, y = features(200)
     parts = cuts(x, y, [180, 10, 10])
     expected = discriminant(*statistics(x, y), 0.2)
-    free = federated(parts, OneShot(OneShotSettings(largest_share=1.0)))[0]
+    free = federated(parts, OneShot(OneShotSettings(largest_share=1.0, shrinkage=0.2)))[0]
     torch.testing.assert_close(head(free)[0].double(), expected[0], rtol=1e-3, atol=1e-3)
     capped = head(federated(parts)[0])[0].double()
     assert not torch.allclose(capped, expected[0], rtol=1e-2, atol=1e-2)

@@ -1,6 +1,7 @@
 """Runs of the head in one round: the same head wherever images are, and what leaves a site."""
 
 from collections.abc import Sequence
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +14,16 @@ import fedward
 from asking import requests
 from clients import new_client
 from fedward.config import DataSpec, Experiment
+from fedward.console.console import Console
 from fedward.lab.local import run_local
-from fedward.methods.oneshot import discriminant
+from fedward.methods.oneshot import chosen_shrinkage, discriminant
+from fedward.methods.oneshot.discriminant import SHRINKAGES
 from fedward.methods.workflow import ClientTask, Exchange
 from fedward.operation.audit_check import verify
 from fedward.protocol.wire import Message
+from fedward.runs.sentences import no_head
 from fedward.starting_model import Weights
+from fedward.storage.info import read_info
 from fedward.training.features import Encoder
 from interrupted import interrupted
 from run_files import assert_equal, rows, steady_rows, weights
@@ -141,7 +146,8 @@ def test_sites_make_the_head_of_their_features(tmp_path: Path) -> None:
     x = part.take(torch.arange(40)).double()
     y = part.labels
     hot = torch.nn.functional.one_hot(y, 3).double()
-    by_hand = discriminant(hot.mean(dim=0), hot.T @ x / 40, x.T @ x / 40, 0.2)
+    moments = (hot.mean(dim=0), hot.T @ x / 40, x.T @ x / 40)
+    by_hand = discriminant(*moments, chosen_shrinkage(*moments, 40))
     for a, expected in zip(heads[0], by_hand, strict=True):
         torch.testing.assert_close(
             a.double(), expected, rtol=1e-3, atol=1e-3 * float(expected.abs().max())
@@ -220,6 +226,27 @@ def test_rare_classes_are_in_no_sum(trial: list[int], tmp_path: Path) -> None:
     "the answer of a site with too few labelled images of every class",
     "it declines, and sends no tensor or count",
 )
+def test_a_class_without_a_head_is_named(tmp_path: Path) -> None:
+    """Run folder and console say which class is never predicted, why, and what to do."""
+    write_site(tmp_path / "files", "site-1", [range(12), range(20), range(4)])
+    output = StringIO()
+    run = run_local(
+        at_hospitals(),
+        tmp_path / "run",
+        sites=["site-1"],
+        site_folders=[tmp_path / "files"],
+        console=Console(output),
+    )
+    (row,) = rows(run, "heads")
+    assert (row["images"], row["absent"]) == (32, [2])
+    assert row["shrinkage"] in SHRINKAGES
+    assert read_info(run).summary.without_head == ("C",)
+    printed = " ".join(output.getvalue().split())
+    assert no_head(["C"]) in printed
+    assert "No head for C: no site has five labelled images or more" in printed
+    assert not head(run)[0][2].any()
+
+
 def test_a_site_of_rare_classes_alone_declines(tmp_path: Path) -> None:
     answer = measured(
         at_hospitals(),

@@ -9,7 +9,7 @@ from fedward.console.listener import Listener, Start
 from fedward.console.progress import Progress
 from fedward.runs.exchanges import took_no_step
 from fedward.runs.outcome import Outcome, outcome
-from fedward.runs.sentences import MOST_SITES, more_sites, nobody_asked, nothing_to_judge
+from fedward.runs.sentences import MOST_SITES, more_sites, no_head, nobody_asked, nothing_to_judge
 from fedward.storage.info import Summary
 from fedward.storage.rows import RoundRow
 from fedward.terminal import Printer, printable
@@ -119,6 +119,7 @@ class Console(Listener):
             self._wrapped(f"finished after {count(summary.rounds or 0, 'round')}")
             self._wrapped(nothing_to_judge(untrained) or "")
         self._wrapped(nobody_asked(summary.enough_labels))
+        self._wrapped(no_head(summary.without_head))
         if summary.not_evaluated:
             sites = count(len(summary.not_evaluated), "site")
             self._wrapped(f"last model not evaluated at {sites}:")

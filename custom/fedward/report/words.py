@@ -8,7 +8,7 @@ from fedward.evaluation.intervals import proportion_interval
 from fedward.runs.choices import Choices, site_test_values
 from fedward.runs.exchanges import took_no_step
 from fedward.runs.run import Run
-from fedward.runs.sentences import network_parts, nothing_to_judge
+from fedward.runs.sentences import network_parts, no_head, nothing_to_judge
 from fedward.runs.site_lines import SiteLine
 from fedward.runs.titles import title_of
 from fedward.text import count
@@ -50,6 +50,7 @@ def findings(run: Run, choices: Choices, sites: Sequence[SiteLine]) -> list[str]
         _validated_on_one_class(run, sites),
         _last_model(run, choices),
         _not_evaluated(run),
+        no_head(run.info.summary.without_head),
         _absent_classes(sites, run.unit),
         _unreported_classes(sites),
         _few_test_images(sites, run.unit),

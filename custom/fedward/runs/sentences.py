@@ -32,6 +32,17 @@ def nobody_asked(enough: Mapping[str, str]) -> str:
     )
 
 
+def no_head(classes: Sequence[str]) -> str:
+    """Return which classes have no head, why, and what to do; empty if there is no such class."""
+    if not classes:
+        return ""
+    return (
+        f"No head for {', '.join(classes)}: no site has five labelled images or more of such a "
+        "class, and sums over fewer may not leave a site. The model never predicts it. Label more "
+        "of these images, or train on with fedavg from this run (--init)."
+    )
+
+
 def nothing_to_judge(untrained: Sequence[str]) -> str | None:
     """Return why a run has no results; None for one that may have some.
 

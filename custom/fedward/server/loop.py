@@ -27,6 +27,7 @@ from fedward.protocol.transport import Transport
 from fedward.server.consent import Consent
 from fedward.server.exchange import Communicator, Result
 from fedward.server.federation import federation_of
+from fedward.server.heads import classes_without_head
 from fedward.server.public import PublicImages
 from fedward.server.questions import enough_labels
 from fedward.server.record import keep_best, key_values, record_round, record_sites
@@ -371,6 +372,9 @@ class _Loop:
         # Fields that were set are written into the folder, and only runs that buy labels have it.
         if enough:
             summary = summary.model_copy(update={"enough_labels": enough})
+        without_head = classes_without_head(run.path, self._experiment)
+        if without_head:
+            summary = summary.model_copy(update={"without_head": without_head})
         run.set_status("finished", summary)
         return summary
 

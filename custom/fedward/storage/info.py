@@ -34,6 +34,8 @@ class Summary(_Closed):
     """Site -> why it did not evaluate the last model."""
     enough_labels: dict[str, str] = {}
     """Site -> number of its labels, for sites that have as many labels as the job wants."""
+    without_head: Names = ()
+    """Classes that a head in one round never predicts, as no site sends sums over their images."""
     reason: str | None = None
     """Why the run failed."""
     refused: Names = ()

@@ -116,6 +116,20 @@ class GroupRow:
 
 @with_config(CLOSED)
 @dataclass(frozen=True)
+class HeadRow:
+    """One row of heads.jsonl: a classifier that was computed from sums over labelled images."""
+
+    round: int
+    images: int
+    """Labelled images of all sites in the sums."""
+    shrinkage: float
+    """ρ: how far the covariance within classes was moved towards a multiple of the identity."""
+    absent: Annotated[tuple[int, ...], Field(strict=False)] = ()
+    """Indices of the classes of which the sums hold no image; the head never predicts them."""
+
+
+@with_config(CLOSED)
+@dataclass(frozen=True)
 class QueryRow:
     """One row of queries.jsonl: a site's labels in one round of active learning.
 
@@ -221,6 +235,7 @@ Row: TypeAlias = (
     | RoundRow
     | PeerRow
     | GroupRow
+    | HeadRow
     | QueryRow
     | ByteRow
     | SurveyRow
@@ -235,6 +250,7 @@ LOGS: Mapping[str, type[Row]] = {
     "rounds": RoundRow,
     "peers": PeerRow,
     "groups": GroupRow,
+    "heads": HeadRow,
     "queries": QueryRow,
     "bytes": ByteRow,
     "surveys": SurveyRow,

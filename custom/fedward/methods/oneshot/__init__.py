@@ -6,7 +6,14 @@ Guan et al.: *Capture global feature statistics for one-shot federated learning*
 """
 
 from fedward.methods.oneshot.algorithm import OneShot, OneShotSettings
-from fedward.methods.oneshot.discriminant import discriminant
+from fedward.methods.oneshot.discriminant import chosen_shrinkage, discriminant
 from fedward.methods.oneshot.moments import Moments, add_moments
 
-__all__ = ["Moments", "OneShot", "OneShotSettings", "add_moments", "discriminant"]
+__all__ = [
+    "Moments",
+    "OneShot",
+    "OneShotSettings",
+    "add_moments",
+    "chosen_shrinkage",
+    "discriminant",
+]

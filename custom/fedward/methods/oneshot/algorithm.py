@@ -3,11 +3,12 @@
 from collections.abc import Sequence
 
 from pydantic import Field
+from torch import Tensor
 
 from fedward.methods.aggregation import mean_of
 from fedward.methods.algorithm import Algorithm, ServerState
 from fedward.methods.local import Phase
-from fedward.methods.oneshot.discriminant import discriminant
+from fedward.methods.oneshot.discriminant import chosen_shrinkage, discriminant
 from fedward.methods.oneshot.moments import NAME, Measured, add_moments, unpacked
 from fedward.methods.participants import draw_participants
 from fedward.methods.requirements import Feature, Requirements, Sends
@@ -31,9 +32,10 @@ class OneShotSettings(AllImages):
     """Always None: of a drawn part of the images, a rare class might be a single one."""
     images_at_most: None = None
     """Always None, as ``images_per_round``."""
-    shrinkage: float = Field(0.2, gt=0.0, le=1.0)
-    """ρ: how far the covariance within classes is moved towards a multiple of the identity. FedCGS:
-    not at all."""
+    shrinkage: float | None = Field(None, gt=0.0, le=1.0)
+    """ρ: how far the covariance within classes is moved towards a multiple of the identity.
+
+    None: chosen from the sums, by generalised cross-validation. FedCGS: not at all."""
 
     @property
     def step_sizes(self) -> Sequence[StepSize]:
@@ -66,7 +68,7 @@ class OneShot(Algorithm[ServerState]):
         self.extend = add_moments
         head_alone = "it computes the head alone"
         self.requirements = Requirements(
-            sends=Sends(class_totals=True),
+            sends=Sends(class_totals=True, records=frozenset({"heads"})),
             unsupported={
                 Feature.ROBUST_MEAN: "its classifier is made of sums over all sites",
                 Feature.FLOAT16_UPDATES: "its covariance is a difference of nearly equal sums",
@@ -93,19 +95,27 @@ class OneShot(Algorithm[ServerState]):
             )
             # Without an answer the mean is the model itself.
             if mean is not state.model:
-                state.model = self.with_head(state.model, mean)
+                images = sum(update.labelled for update in updates if update.useful)
+                shrinkage = self.shrinkage(mean, images)
+                state.model = self.with_head(state.model, mean, shrinkage)
+                absent = (mean[f"{NAME}.shares"] <= 0).nonzero().flatten().tolist()
+                head = {"round": 1, "images": images, "shrinkage": shrinkage, "absent": absent}
+                federation.record("heads", head)
             state.round = 1
 
-    def with_head(self, model: State, moments: State) -> State:
+    def shrinkage(self, moments: State, images: int) -> float:
+        """Return the shrinkage of the settings, or the one chosen from the images' moments."""
+        if self.settings.shrinkage is not None:
+            return self.settings.shrinkage
+        return chosen_shrinkage(*_statistics(moments), images)
+
+    def with_head(self, model: State, moments: State, shrinkage: float) -> State:
         """Return ``model`` with the classifier that the moments give.
 
         The model's own moments stay those of standard features, so that a site which gets the model
         sees the classifier alone.
         """
-        shares = moments[f"{NAME}.shares"]  # (K,)
-        sums = moments[f"{NAME}.sums"]  # (K, D)
-        products = unpacked(moments[f"{NAME}.products"], sums.shape[1])  # (D, D)
-        weight, bias = discriminant(shares, sums, products, self.settings.shrinkage)
+        weight, bias = discriminant(*_statistics(moments), shrinkage)
         updated = dict(model)
         for name, tensor in model.items():
             if name.startswith(f"{NAME}."):
@@ -114,3 +124,10 @@ class OneShot(Algorithm[ServerState]):
             computed = weight if tensor.dim() == 2 else bias
             updated[name] = computed.to(tensor.dtype)
         return updated
+
+
+def _statistics(moments: State) -> tuple[Tensor, Tensor, Tensor]:
+    """Return shares (K,), sums (K, D) and products (D, D) of a model's moments."""
+    sums = moments[f"{NAME}.sums"]
+    products = unpacked(moments[f"{NAME}.products"], sums.shape[1])
+    return moments[f"{NAME}.shares"], sums, products

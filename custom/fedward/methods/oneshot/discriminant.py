@@ -3,6 +3,9 @@
 Class means and one covariance for all classes make a linear classifier. Fisher: *The use of
 multiple measurements in taxonomic problems*, Annals of Eugenics 1936. Friedman: *Regularized
 discriminant analysis*, Journal of the American Statistical Association 1989, for the shrinkage.
+Golub, Heath, Wahba: *Generalized cross-validation as a method for choosing a good ridge parameter*,
+Technometrics 1979, and Hastie, Buja, Tibshirani: *Penalized discriminant analysis*, Annals of
+Statistics 1995, for its choice.
 """
 
 import torch
@@ -12,6 +15,63 @@ from fedward.errors import ConfigError, RunError
 
 ABSENT = -20.0
 """Logit of a class without images. The largest logit of the other classes is never below 0."""
+
+SHRINKAGES = (0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95)
+"""Shrinkages from which :func:`chosen_shrinkage` chooses."""
+
+
+def chosen_shrinkage(shares: Tensor, sums: Tensor, products: Tensor, images: int) -> float:
+    """Return the shrinkage of the least error by generalised cross-validation.
+
+    Discriminant analysis with ``S + λ I`` in place of S is ridge regression of the images' classes,
+    one column of 0 and 1 for each, on their centred features: the directions are the same. There
+    leave-one-out needs each image, but its rotation-invariant form needs sums alone:
+
+    ``GCV(λ) = Σ_c RSS_c(λ) / p_c / (1 - d(λ) / N)²`` with
+    ``RSS_c = p_c (1 - p_c) - 2 g_cᵀ A g_c + g_cᵀ A T A g_c``, ``A = (T + λ I)⁻¹``,
+    ``g_c = p_c (μ_c - μ)``, T the covariance of all images, and ``d = 1 + tr(A T)``. Division by
+    the share p_c of a class lets each class count alike. ρ stands for
+    ``λ = ρ / (1 - ρ) tr(S) / D``.
+
+    Args:
+        shares, sums, products: as for :func:`discriminant`.
+        images: N >= 1, number of all images.
+
+    Returns:
+        One of :data:`SHRINKAGES`; the largest of those with the least error. Where there is nothing
+        to choose by, as with one class, it is the largest.
+
+    Raises:
+        RunError: as :func:`discriminant`.
+    """
+    present = shares > 0
+    share = shares[present].double()  # (P,)
+    if len(share) == 0:
+        raise _unusable_statistics("a class with images", "none")
+    # Limits on a site's weight, and noise, leave shares that do not add up to 1.
+    scale = share.sum()
+    share = share / scale
+    total = sums[present].double() / scale  # (P, D)
+    centre = total.sum(dim=0)
+    deviations = total - share.unsqueeze(1) * centre  # (P, D), g
+    covariance = products.double() / scale - torch.outer(centre, centre)
+    variances, directions = torch.linalg.eigh(covariance)
+    variances = variances.clamp_min(0.0)  # (D,)
+    between = (deviations.square() / share.unsqueeze(1)).sum()
+    mean_within = (variances.sum() - between) / len(variances)
+    if not bool(mean_within > 0):
+        return SHRINKAGES[-1]
+    projected = (deviations @ directions).square() / share.unsqueeze(1)  # (P, D)
+    along = projected.sum(dim=0)  # (D,)
+    errors = {}
+    for shrinkage in SHRINKAGES:
+        ridge = shrinkage / (1 - shrinkage) * mean_within
+        inverse = 1 / (variances + ridge)
+        explained = along * inverse * (2 - variances * inverse)
+        residual = float((1 - share).sum() - explained.sum())
+        freedom = 1 - (1 + float((variances * inverse).sum())) / images
+        errors[shrinkage] = residual / freedom**2 if freedom > 0 else float("inf")
+    return min(reversed(SHRINKAGES), key=lambda shrinkage: errors[shrinkage])
 
 
 def discriminant(
