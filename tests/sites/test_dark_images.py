@@ -1,0 +1,38 @@
+"""Which pictures are nearly black, and what is said of them."""
+
+import numpy as np
+import pytest
+
+from fedward.sites.dark_images import dark_note, nearly_black
+
+RAMP = np.arange(4096).reshape(64, 64, 1)
+
+
+@pytest.mark.parametrize(
+    ("picture", "dark"),
+    [
+        (RAMP * 15 // 4095, True),  # 12 bits shown as 16
+        (255 - RAMP * 15 // 4095, True),  # the same, inverted
+        (RAMP * 255 // 4095, False),
+        (RAMP * 40 // 4095, False),  # dim, but there is something to see
+        (np.where(RAMP < 4000, RAMP * 15 // 4095, 255), True),  # a marker takes all the greys
+        (np.where(RAMP < 3800, 0, 255), False),  # a bright spot of 7 % on black
+        (np.full((8, 8, 1), 7), True),
+        (np.full((8, 8, 3), [90, 20, 160]), True),  # one colour
+        (np.concatenate([RAMP * 0, RAMP * 255 // 4095, RAMP * 0], 2), False),  # green alone
+    ],
+)
+def test_a_picture_in_which_nothing_can_be_seen_is_nearly_black(picture, dark):
+    assert nearly_black(picture[None].astype(np.uint8)).tolist() == [dark]
+
+
+def test_each_image_is_judged_alone():
+    batch = np.stack([RAMP * 15 // 4095, RAMP * 255 // 4095]).astype(np.uint8)
+    assert nearly_black(batch).tolist() == [True, False]
+    assert nearly_black(batch[:0]).tolist() == []
+
+
+def test_the_note_counts_and_names_some():
+    assert dark_note([], 9) == []
+    [note] = dark_note(["a", "b", "c", "d"], 9)
+    assert note.startswith("4 of 9 images are nearly black or of one grey, such as a, b, c: 95 of")
