@@ -27,12 +27,28 @@ def shown(path, values, window=None, **tags):
     return np.asarray(open_dicom(save(path / "x", values, **tags), window))
 
 
-def test_without_a_window_all_stored_bits_are_shown(tmp_path):
-    assert np.array_equal(shown(tmp_path, RAMP, BitsStored=12), np.round(RAMP / 4095 * 255))
-    eight = RAMP.astype(np.uint8)
-    assert np.array_equal(shown(tmp_path, eight), eight)
+def between_percentiles(values):
+    low, high = np.percentile(values, (1, 99))
+    return np.clip((values - low) / (high - low) * 255, 0, 255).round()
+
+
+def test_without_a_window_percentiles_are_black_and_white(tmp_path):
+    assert np.array_equal(shown(tmp_path, RAMP), between_percentiles(RAMP))
     signed = (RAMP.astype(np.int16) - 2048) * 16
-    assert np.array_equal(shown(tmp_path, signed), np.round((signed + 32768.0) / 65535 * 255))
+    assert np.array_equal(shown(tmp_path, signed), between_percentiles(signed))
+    falling = shown(tmp_path, signed, RescaleSlope=-2, RescaleIntercept=3)
+    assert np.array_equal(falling, between_percentiles(-2.0 * signed + 3))
+    deep = RAMP.astype(np.uint32) * 1_000_000
+    assert np.array_equal(shown(tmp_path, deep), between_percentiles(deep))
+    eight = RAMP.astype(np.uint8)  # made for a screen
+    assert np.array_equal(shown(tmp_path, eight), eight)
+
+
+def test_a_marker_does_not_darken_the_picture(tmp_path):
+    marked = RAMP.copy()
+    marked[:3, :8] = 65535
+    assert np.array_equal(shown(tmp_path, marked), between_percentiles(marked))
+    assert shown(tmp_path, marked).std() > 70
 
 
 def test_the_rescale_comes_before_the_window(tmp_path):
@@ -47,7 +63,7 @@ def test_the_rescale_comes_before_the_window(tmp_path):
     # Of no width: it is none.
     assert np.array_equal(
         shown(tmp_path, stored, **scale, WindowCenter=40, WindowWidth=0),
-        np.round(stored / 65535 * 255),
+        between_percentiles(stored - 1024.0),
     )
 
 
@@ -146,12 +162,22 @@ def test_others_compression_is_read(compressed, plain, most):
     [
         ({"NumberOfFrames": 2}, "of 2 frames"),
         ({"PixelData": None}, "no pixel data"),
-        ({"Rows": None}, "another DICOM object"),
-        ({"Rows": 60000, "Columns": 60000}, "at most"),
-        ({"PixelData": b"\0" * 40}, "cannot be read"),
-        ({"BitsAllocated": 32, "BitsStored": 32}, "8 or 16 bits"),
+        ({"Rows": None}, "with Rows, found none"),
+        ({"SamplesPerPixel": None}, "with SamplesPerPixel, found none"),
+        ({"PhotometricInterpretation": ""}, "with PhotometricInterpretation, found none"),
+        ({"BitsStored": None, "HighBit": None}, "with BitsStored, found none"),
+        ({"PixelRepresentation": None}, "with PixelRepresentation, found none"),
+        ({"Rows": 60000, "Columns": 60000}, "expected 1 to"),
+        ({"Rows": 0}, "found 0 x 64"),
+        ({"PixelData": b"\0" * 40}, "8192 bytes of pixels, found 40: the file is cut short"),
+        ({"BitsAllocated": 64, "BitsStored": 64, "HighBit": 63}, "8 or 16 bits"),
+        ({"BitsStored": 12, "HighBit": 7}, "BitsAllocated 16, BitsStored 12 and HighBit 7"),
+        ({"PhotometricInterpretation": "YBR_PARTIAL_420"}, "found YBR_PARTIAL_420"),
+        ({"SamplesPerPixel": 3}, "SamplesPerPixel 1 for MONOCHROME2, found 3"),
+        ({"RescaleSlope": 0, "RescaleIntercept": 0}, "RescaleSlope other than 0"),
+        ({"RescaleSlope": 1, "RescaleIntercept": "nan"}, "as RescaleIntercept, below 1e"),
         ({"PhotometricInterpretation": SECRET.upper()}, "another photometric"),
-        ({"RescaleSlope": "1e400", "RescaleIntercept": 0}, "NaN or infinity"),
+        ({"RescaleSlope": "1e400", "RescaleIntercept": 0}, "a RescaleSlope other than 0"),
     ],
 )
 def test_what_is_no_image_is_refused_in_our_words(tmp_path, tags, said):
@@ -217,7 +243,7 @@ def test_no_damage_ends_in_a_traceback_or_tells_the_header(tmp_path, caplog, cap
                 path.write_bytes(content)
                 said += decode_files([path], 16, 1, None, "s")[1].values()
         path.write_bytes(start.replace(b"9.0 ", b"Muel"))
-        with pytest.raises(BadRow, match="cannot be read"):
+        with pytest.raises(BadRow, match="number as WindowCenter, found another text"):
             open_dicom(path)
     assert len(said) > 40
     assert not [

@@ -29,21 +29,56 @@ def save(path: Path, image: Image.Image, **options) -> Path:
 def test_sixteen_bits_are_scaled_by_their_range_not_clipped(tmp_path):
     twelve_bits = np.linspace(0, 4095, 256).round().astype(np.uint16).reshape(16, 16)
     pixels = decode(save(tmp_path / "a.png", Image.fromarray(twelve_bits)), 16, 1)[..., 0]
-    assert pixels.ravel().tolist() == list(range(256))
+    assert np.array_equal(pixels, between_percentiles(twelve_bits))
     shifted = decode(
         save(tmp_path / "b.png", Image.fromarray(twelve_bits + np.uint16(50000))), 16, 1
     )[..., 0]
-    assert shifted.ravel().tolist() == list(range(256))
+    assert np.array_equal(shifted, pixels)
 
 
-def test_float_images_are_scaled_and_must_be_finite(tmp_path):
+def between_percentiles(values):
+    low, high = np.percentile(values, (1, 99))
+    return np.clip((values.astype(float) - low) / (high - low) * 255, 0, 255).round()
+
+
+@pytest.mark.parametrize(
+    ("name", "values"),
+    [
+        ("a.png", np.arange(4096, dtype=np.uint16)),
+        ("a.tif", np.arange(4096, dtype=np.uint16) + 30000),
+        ("a.tif", np.arange(4096, dtype=np.int32) * 400_000 - 7),
+        ("a.tif", np.linspace(-1e-9, 1e-9, 4096, dtype=np.float32)),
+        ("a.pgm", np.arange(4096, dtype=np.uint16)),
+    ],
+)
+def test_a_hot_pixel_or_a_marker_does_not_darken_deep_grey(tmp_path, name, values):
+    values = values.reshape(64, 64)
+    values[0, :30] = np.iinfo(values.dtype).max if values.dtype.kind in "iu" else 1e9
+    pixels = decode(save(tmp_path / name, Image.fromarray(values)), 64, 1)[..., 0]
+    assert np.array_equal(pixels, between_percentiles(values))
+    assert pixels.std() > 70
+
+
+def test_few_bright_pixels_on_one_grey_are_seen(tmp_path):
+    values = np.full((64, 64), 9, np.uint16)
+    values[3:5, 3:9] = 3000
+    pixels = decode(save(tmp_path / "a.png", Image.fromarray(values)), 64, 1)[..., 0]
+    assert np.array_equal(pixels, np.where(values > 9, 255, 0))
+
+
+def test_float_images_are_scaled_and_black_where_they_are_not_finite(tmp_path):
     values = np.linspace(-1, 1, 256, dtype=np.float32).reshape(16, 16)
-    assert decode(
-        save(tmp_path / "a.tif", Image.fromarray(values)), 16, 1
-    ).ravel().tolist() == list(range(256))
-    values[0, 0] = np.nan
-    with pytest.raises(BadRow, match="NaN"):
-        decode(save(tmp_path / "b.tif", Image.fromarray(values)), 16, 1)
+    pixels = decode(save(tmp_path / "a.tif", Image.fromarray(values)), 16, 1)[..., 0]
+    assert np.array_equal(pixels, between_percentiles(values))
+    values[12:, 3] = [np.nan, np.inf, -np.inf, np.nan]
+    finite = np.isfinite(values)
+    pixels = decode(save(tmp_path / "b.tif", Image.fromarray(values)), 16, 1)[..., 0]
+    low, high = np.percentile(values[finite], (1, 99))
+    expected = np.clip((values - low) / (high - low) * 255, 0, 255).round()
+    assert np.array_equal(pixels, np.where(finite, expected, 0))
+    values[:] = np.nan
+    with pytest.raises(BadRow, match="NaN or infinity alone"):
+        decode(save(tmp_path / "c.tif", Image.fromarray(values)), 16, 1)
 
 
 @pytest.mark.parametrize(

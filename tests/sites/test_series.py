@@ -175,7 +175,7 @@ BROKEN = {
     "cut short": (
         {},
         lambda path: os.truncate(path / "IM003", 700),
-        "whole volume, found one that cannot be read",
+        "slice IM003: expected 960 bytes of pixels, found .*cut short",
     ),
     "mask": ({"values": (body() > 0).astype(np.int16)}, None, "found a mask"),
     "link": ({}, with_link, "found a link that leaves it"),

@@ -107,6 +107,26 @@ def test_window_and_percentiles_map_values(tmp_path):
     assert shown[-1 - 6, -1 - 6] == round(255 * (60 - low) / (high - low))
     overwrite(path, SLOPE, struct.pack("<2f", 2, -5))
     assert slices_of(path, (115, 4))[6][-7, -7] == round(255 * (0.5 / 3 + 0.5))  # 2 * 60 - 5 is 115
+    for absent in (0, np.nan, np.inf):
+        overwrite(path, SLOPE, struct.pack("<2f", absent, 9))
+        assert slices_of(path, (60, 4))[6][-7, -7] == round(255 * (0.5 / 3 + 0.5))
+
+
+@pytest.mark.parametrize("outside", [np.nan, np.inf, -np.inf])
+def test_a_background_that_is_not_finite_is_black(tmp_path, outside):
+    rng = np.random.default_rng(0)
+    values = rng.normal(0, 1, (20, 24, 12)).astype(np.float32)
+    values[:5] = outside
+    values[:, :, 3] = outside
+    path = write(tmp_path / "x.nii", values)
+    low, high = np.percentile(values[np.isfinite(values)], (1, 99))
+    for window, black, width in ((None, low, high - low), ((0.5, 3), -1, 2)):
+        found = slices_of(path, window)
+        assert sorted(found) == [index for index in range(12) if index != 3]
+        expected = np.clip((values[:, :, 7].astype(float) - black) / width, 0, 1) * 255
+        expected[:5] = 0
+        upright = expected.T[::-1, ::-1]  # front at the top, right at the left
+        assert np.abs(found[7] - upright).max() <= 0.5001
 
 
 def test_slices_are_spaced_evenly_among_those_with_content(tmp_path):
@@ -165,9 +185,17 @@ BROKEN = {
     "mask": (lambda path: write(path, (body() > 0).astype(np.uint8)), "found a mask"),
     "label intent": (lambda path: write(path, body(), intent_code=1002), "found a mask"),
     "one value": (lambda path: write(path, np.full((9, 9, 9), 3.5, np.float32)), "one value"),
-    "NaN": (
-        lambda path: write(path, np.where(body() > 0, body(), np.nan).astype(np.float32)),
-        "NaN or infinity",
+    "NaN alone": (
+        lambda path: write(path, np.full((9, 9, 9), np.nan, np.float32)),
+        "no finite value",
+    ),
+    "mask on NaN": (
+        lambda path: write(path, np.where(body() > 0, 1, np.nan).astype(np.float32)),
+        "one value",
+    ),
+    "no intercept": (
+        lambda path: overwrite(write(path, body()), SLOPE, struct.pack("<2f", 2, np.nan)),
+        "scl_inter that is not finite",
     ),
     "RGB": (rgb, "colours or complex"),
     "complex": (lambda path: write(path, body().astype(np.complex64)), "colours or complex"),

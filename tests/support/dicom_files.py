@@ -15,7 +15,7 @@ _SECONDARY_CAPTURE = "1.2.840.10008.5.1.4.1.1.7"
 
 
 def dataset(values: np.ndarray, **tags: Any) -> Any:
-    """Return an image of stored values, (H, W) or (H, W, 3), 8 or 16 bits; None omits a tag."""
+    """Return an image of stored values, (H, W) or (H, W, 3), 8 to 32 bits; None omits a tag."""
     meta = pydicom.dataset.FileMetaDataset()
     meta.MediaStorageSOPClassUID = _SECONDARY_CAPTURE
     meta.MediaStorageSOPInstanceUID = "1.2.3"
@@ -40,7 +40,7 @@ def dataset(values: np.ndarray, **tags: Any) -> Any:
     for name, value in {**usual, **tags}.items():
         if value is not None:
             setattr(found, name, value)
-    found["PixelData"].VR = "OW" if bits == 16 else "OB"
+    found["PixelData"].VR = "OB" if bits == 8 else "OW"
     return found
 
 

@@ -7,21 +7,11 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image, ImageOps
 
-from fedward.sites.decoding import as_image, open_image, opened
-from fedward.sites.dicom import file_window, open_dicom, read_header
+from fedward.sites.decoding import as_image, grey_range, open_image, opened
+from fedward.sites.dicom import open_dicom, value_range
 from fedward.sites.files import is_dicom
 from fedward.sites.rendering import Window
 from fedward.sites.volumes import Stack
-
-_TAGS = [
-    "BitsStored",
-    "PixelRepresentation",
-    "PhotometricInterpretation",
-    "RescaleSlope",
-    "RescaleIntercept",
-    "WindowCenter",
-    "WindowWidth",
-]
 
 
 @dataclass(frozen=True)
@@ -60,13 +50,14 @@ def levels_of(path: Path, picture: Image.Image, site_window: Window | None) -> L
     high = float(values.max())
     if high <= low:
         return None
-    return Levels(low, high, (low + high) / 2, high - low, deep=True)
+    black, white = grey_range(values)
+    return Levels(low, high, (black + white) / 2, white - black, deep=True)
 
 
 def levels_of_stack(stack: Stack) -> Levels:
     """Return the levels of all slices of a volume."""
-    low = float(stack.values.min())
-    high = float(stack.values.max())
+    low = float(np.nanmin(stack.values))
+    high = float(np.nanmax(stack.values))
     centre, width = stack.window
     return Levels(low, high, centre, width, deep=True)
 
@@ -102,30 +93,19 @@ def in_window(path: Path, window: Window) -> Image.Image:
 
 
 def _levels_of_dicom(path: Path, site_window: Window | None) -> Levels:
-    header = read_header(path, _TAGS)
-    slope = float(header.get("RescaleSlope", 1))
-    intercept = float(header.get("RescaleIntercept", 0))
-    value_count = 2 ** int(header.BitsStored)
-    is_signed = bool(header.PixelRepresentation)
-    first_stored = -value_count // 2 if is_signed else 0
-    last_stored = first_stored + value_count - 1
-    # A negative slope makes the largest stored value the lowest.
-    low, high = sorted([slope * first_stored + intercept, slope * last_stored + intercept])
-    full_window = ((low + high) / 2, high - low)
-    centre, width = site_window or file_window(header) or full_window
-    return Levels(
-        low,
-        high,
-        centre,
-        width,
-        deep=True,
-        inverted=header.PhotometricInterpretation == "MONOCHROME1",
-    )
+    values = value_range(path)
+    centre, width = site_window or values.window
+    return Levels(values.low, values.high, centre, width, deep=True, inverted=values.inverted)
 
 
 def _deep_values(path: Path) -> npt.NDArray[np.float64] | None:
-    """Return the grey values of a file with more than 8 bits, upright; None for other files."""
+    """Return the grey values of a file with more than 8 bits, upright; None for other files.
+
+    Those that are not finite are the lowest of the others.
+    """
     with opened(path) as image:
         if not image.mode.startswith(("I", "F")):
             return None
-        return np.asarray(ImageOps.exif_transpose(image), np.float64)
+        values = np.asarray(ImageOps.exif_transpose(image), np.float64)
+    finite = np.isfinite(values)
+    return values if finite.all() else np.where(finite, values, values[finite].min())

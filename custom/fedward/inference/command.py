@@ -205,8 +205,8 @@ def _predict(options: argparse.Namespace) -> int:
         options.images, model.experiment.data, dict(options.columns), options.folder, rendering
     )
     outcome = write_predictions(model, asked, options.out, options.refer_below)
-    if asked.others:
-        complain(f"left out, as their endings are not those of images: {asked.others} of the files")
+    for note in asked.left_out.notes():
+        complain(note)
     summary = count(outcome.files, outcome.kind.removesuffix("s"))
     if outcome.kind == "files":
         summary += f" (means over {outcome.images} images)"

@@ -12,7 +12,7 @@ from fedward.errors import DataError, reason_of
 from fedward.sites.any_csv import ImageFinder, columns_by_purpose, read_image_list
 from fedward.sites.data import SPLITS
 from fedward.sites.decoding import BadRow, Fit, Pixels
-from fedward.sites.files import files_below, is_image, locate, volumes_in
+from fedward.sites.files import LeftOut, files_below, is_image, locate, volumes_in
 from fedward.sites.images import decode_files
 from fedward.sites.npz import are_pictures, fitted
 from fedward.sites.rendering import PLAIN, Rendering
@@ -40,8 +40,8 @@ class Asked(NamedTuple):
     """The images that are asked about."""
 
     blocks: Iterator[Block]
-    others: int
-    """Files of a folder that are omitted, because their endings are not those of images."""
+    left_out: LeftOut
+    """Files of a folder that are omitted because they are not images."""
 
 
 class _Listed(NamedTuple):
@@ -80,32 +80,30 @@ def images_at(
         ConfigError: the CSV does not have a named column.
     """
     if source.suffix.lower() == ".npz":
-        return Asked(_of_arrays(_arrays(source), spec, rendering.fit), 0)
-    others = 0
+        return Asked(_of_arrays(_arrays(source), spec, rendering.fit), LeftOut())
+    left_out = LeftOut()
     listed: list[_Listed] = []
     if source.is_dir():
         files = files_below(source)
         if rendering.slices:
             files = volumes_in(files)
-        for path in files:
-            if is_image(path):
-                listed.append(_located(source, path.relative_to(source).as_posix()))
-        others = len(files) - len(listed)
+        for path in left_out.images(files):
+            listed.append(_located(source, path.relative_to(source).as_posix()))
     elif source.suffix.lower() in (".csv", ".tsv", ".txt"):
         listed = _rows(source, columns, folder or source.parent)
     elif source.is_file() and is_image(source):
         listed = [_Listed(source.name, source)]
     if not listed:
         found = "none" if source.exists() else "nothing there"
-        if others:
-            found = f"{others} files that are none"
+        if left_out.total:
+            found = f"{left_out.total} files that are none"
         raise DataError(
             f"{source}",
             "Name a folder, a CSV, an npz file or an image.",
             expected="images",
             found=found,
         )
-    return Asked(_of_files(listed, spec, rendering), others)
+    return Asked(_of_files(listed, spec, rendering), left_out)
 
 
 def _located(folder: Path, name: str) -> _Listed:

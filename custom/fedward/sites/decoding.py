@@ -4,11 +4,12 @@ This file stands alone, with NumPy and Pillow: an exported bundle takes a copy o
 (docs/model.md), so that its pixels are those of the training.
 """
 
+import math
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -55,6 +56,15 @@ _TURNS = {
     8: Transpose.ROTATE_90,
 }
 """EXIF orientation -> the operation that shows the image upright."""
+_SHOWN_PERCENTILES = (1, 99)
+"""Percentiles of an image's values that are black and white, where the file does not say."""
+_MOST_SORTED = 2**16
+"""Values that are sorted for percentiles at most; of more, evenly spaced ones are."""
+_MOST_COUNTED = 2**16
+"""Different whole numbers that are counted one by one at most."""
+
+# Pillow warns of damaged EXIF and of large images. Both are judged here.
+warnings.filterwarnings("ignore", module=r"PIL\.")
 
 
 class BadRow(Exception):  # noqa: N818 - no error of the program: it is kept as Rejected
@@ -102,9 +112,10 @@ def decode(path: Path, size: int, channels: int, how: Fit = "squash") -> Pixels:
         Unreadable: as :func:`open_image`.
         BadRow: as :func:`open_image`, or the image shows one constant value.
     """
-    pixels = fit(open_image(path, smallest=2 * size), size, channels, how)
-    check_not_blank(pixels)
-    return pixels
+    with as_bad_row("a whole image"):
+        pixels = fit(open_image(path, smallest=2 * size), size, channels, how)
+        check_not_blank(pixels)
+        return pixels
 
 
 def opened(path: Path) -> Image.Image:
@@ -117,12 +128,13 @@ def opened(path: Path) -> Image.Image:
 
 
 def open_image(path: Path, smallest: int | None = None) -> Image.Image:
-    """Read one image file with 8 bits a channel.
+    """Read one image file as an image of mode ``L`` or ``RGB``.
 
     The EXIF orientation is applied if it can be read. Transparency is composited on black. Grey of
-    16 bits, 32 bits or floats is scaled from its own minimum..maximum to 0..255: the range of a
-    detector is rarely that of its container. Colour of 16 bits a channel is refused: Pillow reads
-    the upper eight alone, in which 12 bits are nearly black.
+    16 bits, 32 bits or floats is shown between two percentiles (:func:`grey_range`): the range of a
+    detector is rarely that of its container, and a marker or a broken pixel must not take all the
+    greys. Values that are not finite are black. Colour of 16 bits a channel is refused: Pillow
+    reads the upper eight alone, in which 12 bits are nearly black.
 
     Args:
         path: of the file.
@@ -135,16 +147,17 @@ def open_image(path: Path, smallest: int | None = None) -> Image.Image:
             limit), has colours of 16 bits, or cannot be decoded for another reason.
     """
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("error", Image.DecompressionBombWarning)
-            with opened(path) as image:
-                if smallest:
-                    # A JPEG is decoded without the detail that a resize would average away.
-                    image.draft(None, (smallest, smallest))
-                if _deep_colour(image):
-                    raise BadRow("expected colours of 8 bits a channel, found 16: convert to 8 bit")
-                image.load()
-                return _eight_bits(_upright(image))
+        with opened(path) as image:
+            limit = Image.MAX_IMAGE_PIXELS
+            if limit and image.width * image.height > limit:
+                raise BadRow(f"expected at most {limit} pixels, found {image.width * image.height}")
+            if smallest:
+                # A JPEG is decoded without the detail that a resize would average away.
+                image.draft(None, (smallest, smallest))
+            if _deep_colour(image):
+                raise BadRow("expected colours of 8 bits a channel, found 16: convert to 8 bit")
+            image.load()
+            return _eight_bits(_upright(image))
     except BadRow:
         raise
     except Exception as error:
@@ -222,16 +235,62 @@ def _upright(image: Image.Image) -> Image.Image:
 
 
 def _eight_bits(image: Image.Image) -> Image.Image:
+    """Return a loaded image of any mode as one of mode ``L`` or ``RGB``."""
     if image.mode.startswith(("I", "F")):
-        values = np.asarray(image, np.float64)
-        low = float(values.min())
-        high = float(values.max())
-        if not np.isfinite([low, high]).all():
-            raise BadRow("expected finite pixel values, found NaN or infinity")
-        scale = 255 / (high - low) if high > low else 0
-        scaled = (values - low) * scale
-        return Image.fromarray(scaled.round().astype(np.uint8))
+        return Image.fromarray(_shown_between_percentiles(np.asarray(image)))
     if image.has_transparency_data:
         opaque = image.convert("RGBA")
-        return Image.alpha_composite(Image.new("RGBA", opaque.size, (0, 0, 0, 255)), opaque)
-    return image
+        image = Image.alpha_composite(Image.new("RGBA", opaque.size, (0, 0, 0, 255)), opaque)
+    if image.mode in ("L", "RGB"):
+        return image
+    return image.convert("L" if image.mode == "1" else "RGB")
+
+
+def _shown_between_percentiles(values: npt.NDArray[Any]) -> Pixels:
+    """Return grey values (H, W) of any type as 0..255; those that are not finite are black."""
+    finite = np.isfinite(values)
+    if finite.all():
+        return between(values, *grey_range(values))
+    if not finite.any():
+        raise BadRow("expected pixel values, found NaN or infinity alone")
+    low, high = grey_range(values[finite])
+    return between(np.where(finite, values, low), low, high)
+
+
+def grey_range(values: npt.NDArray[Any]) -> tuple[float, float]:
+    """Return the values that are shown black and white: percentiles 1 and 99.
+
+    They are the lowest and the highest value where both percentiles are the same. Of more than
+    65,536 floats, or whole numbers that are further apart, as many are taken, evenly spaced.
+
+    Args:
+        values: finite numbers, at least one.
+    """
+    lowest = values.min()
+    highest = values.max()
+    if values.dtype.kind in "iu" and int(highest) - int(lowest) < _MOST_COUNTED:
+        counts = np.bincount(values.ravel().astype(np.intp) - int(lowest))
+        low, high = (float(lowest) + _percentile(counts, part) for part in _SHOWN_PERCENTILES)
+    else:
+        step = max(1, values.size // _MOST_SORTED)
+        low, high = np.percentile(values.ravel()[::step], _SHOWN_PERCENTILES).tolist()
+    return (low, high) if low < high else (float(lowest), float(highest))
+
+
+def _percentile(counts: npt.NDArray[np.intp], part: float) -> float:
+    """Return a percentile, interpolated as NumPy does, of numbers that occur so often each."""
+    up_to = counts.cumsum()
+    place = part / 100 * (int(up_to[-1]) - 1)
+    before, after = np.searchsorted(up_to, [int(place), math.ceil(place)], side="right").tolist()
+    return float(before + (place - int(place)) * (after - before))
+
+
+def between(values: npt.NDArray[Any], low: float, high: float) -> Pixels:
+    """Return finite values as 0..255, with ``low`` black and ``high`` white; equal: all black."""
+    if values.dtype.kind in "iu" and values.size > _MOST_COUNTED and values.dtype.itemsize <= 2:
+        # Each value that may occur is scaled once.
+        lowest = int(values.min())
+        table = between(np.arange(lowest, int(values.max()) + 1), low, high)
+        return table[values.astype(np.intp) - lowest]
+    scaled = (values.astype(np.float64) - low) * (255 / (high - low) if high > low else 0)
+    return scaled.clip(0, 255).round().astype(np.uint8)

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from fedward.sites.decoding import opened
-from fedward.sites.dicom import read_header
+from fedward.sites.dicom_header import read_header
 from fedward.sites.files import is_dicom
 from fedward.sites.npz import read_split, used_splits
 from fedward.sites.site_csv import read_entries

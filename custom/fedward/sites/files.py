@@ -1,18 +1,22 @@
 """Image files in a folder: which files are images, of what kind, and whether paths stay inside."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from fedward.sites.decoding import ENDINGS, BadRow
-from fedward.text import natural
+from fedward.sites.dicom_header import begins_as_dicom, object_without_picture
+from fedward.text import count, natural
+
+_KINDS = 5
+"""Kinds of files that a note names at most."""
 
 
 def is_dicom(path: Path) -> bool:
     """Return whether a readable file begins as DICOM files do, whatever its ending."""
     try:
         with path.open("rb") as file:
-            return file.read(132)[128:] == b"DICM"
+            return begins_as_dicom(file.read(132))
     except OSError:
         return False
 
@@ -55,9 +59,60 @@ def locate(folder: Path, name: str) -> Path:
 def is_image(path: Path) -> bool:
     """Return whether a path is an image, a volume or the folder of a series.
 
-    Images and volumes are recognised by their endings, DICOM files by their content.
+    Images and volumes are recognised by their endings, DICOM files by their content. DICOM objects
+    without a picture are none, such as reports.
     """
-    return path.suffix.lower() in ENDINGS or is_volume(path) or is_dicom(path)
+    return LeftOut().images([path]) == [path]
+
+
+class LeftOut:
+    """Counts the files of a folder that are not images, to report them once."""
+
+    def __init__(self) -> None:
+        self._objects = Counter[str]()
+        self._endings = Counter[str]()
+
+    @property
+    def total(self) -> int:
+        """The number of files that were left out."""
+        return self._objects.total() + self._endings.total()
+
+    def images(self, paths: Iterable[Path]) -> list[Path]:
+        """Return the paths that :func:`is_image` takes for images; the others are counted."""
+        images = []
+        for path in paths:
+            dicom = is_dicom(path)
+            kind = object_without_picture(path) if dicom else ""
+            if kind:
+                self._objects[kind] += 1
+            elif dicom or path.suffix.lower() in ENDINGS or is_volume(path):
+                images.append(path)
+            else:
+                self._endings[path.suffix.lower() or path.name] += 1
+        return images
+
+    def notes(self) -> list[str]:
+        """Return a line on the DICOM objects and one on the other files; none without any."""
+        notes = []
+        if self._objects:
+            notes.append(
+                f"Left out: {count(self._objects.total(), 'DICOM object')} without a picture "
+                f"({_most_common(self._objects)})."
+            )
+        if self._endings:
+            notes.append(
+                f"Left out: {count(self._endings.total(), 'file')} whose endings are not those of "
+                f"images ({_most_common(self._endings)})."
+            )
+        return notes
+
+
+def _most_common(counts: Counter[str]) -> str:
+    """Return the commonest kinds with their counts, and how many other kinds there are."""
+    shown = [f"{kind} {number}" for kind, number in counts.most_common(_KINDS)]
+    if len(counts) > _KINDS:
+        shown.append(f"and {len(counts) - _KINDS} other kinds")
+    return ", ".join(shown)
 
 
 def files_below(folder: Path) -> list[Path]:
@@ -69,10 +124,12 @@ def files_below(folder: Path) -> list[Path]:
 def volumes_in(files: Sequence[Path], single_images: Path | None = None) -> list[Path]:
     """Return the files, with each series replaced by its folder.
 
-    A folder that directly holds two or more DICOM files is a series, unless it is the folder
-    ``single_images``.
+    A folder that directly holds two or more DICOM files with a picture is a series, unless it is
+    the folder ``single_images``.
     """
-    dicom_files = Counter(path.parent for path in files if is_dicom(path))
+    dicom_files = Counter(
+        path.parent for path in files if is_dicom(path) and not object_without_picture(path)
+    )
     volumes = []
     for path in files:
         folder = path.parent

@@ -8,7 +8,8 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from fedward.sites.dicom import PHOTOMETRIC, file_window, pydicom, read_header
+from fedward.sites.dicom_header import file_window, pydicom, read_header
+from fedward.sites.dicom_stored import PHOTOMETRIC
 from fedward.sites.files import is_dicom, series_files
 
 IDENTIFYING = (
@@ -135,9 +136,9 @@ def header_notes(paths: Sequence[Path], windowed: bool) -> list[str]:
     without_window = counts["window"]["none"]
     if without_window and not windowed:
         notes.append(
-            f"{without_window} grey files have no window: images show all their stored bits, "
-            "volumes their percentiles. If the contact sheet is too dark or flat, write window: "
-            "[CENTRE, WIDTH] into the site file."
+            f"{without_window} grey files have no window: images and volumes are shown between "
+            "their percentiles 1 and 99, or as stored if they have 8 bits. If the contact sheet is "
+            "too dark or flat, write window: [CENTRE, WIDTH] into the site file."
         )
     return notes + _about_persons(tags, counts["burned"])
 

@@ -14,14 +14,23 @@ from fedward import private
 from fedward.errors import DataError
 from fedward.sites import caches
 from fedward.sites.data import Decoded
-from fedward.sites.decoding import BadRow, Pixels, Unreadable, decode, fit, is_blank, open_image
+from fedward.sites.decoding import (
+    BadRow,
+    Pixels,
+    Unreadable,
+    as_bad_row,
+    decode,
+    fit,
+    is_blank,
+    open_image,
+)
 from fedward.sites.dicom import open_frames
 from fedward.sites.files import is_dicom, is_volume, series_files
 from fedward.sites.rendering import PLAIN, Rendering
 from fedward.sites.series import read_series
 from fedward.sites.volumes import open_slices, read_nifti
 
-_FORMAT = 4
+_FORMAT = 5
 """Version of the cache: raise it when the same file would give other pixels."""
 _THREADS = 4
 """Files that are decoded at the same time; Pillow works without Python's lock."""
@@ -65,16 +74,17 @@ def open_parts(
             :func:`fedward.sites.decoding.open_image`, :func:`fedward.sites.dicom.open_frames` or
             :func:`fedward.sites.volumes.open_slices`.
     """
-    if is_volume(path):
-        read = read_series if path.is_dir() else read_nifti
-        slices = open_slices(path, read, rendering.slices, rendering.window, neighbours)
-        for number, image in slices:
-            yield f"#{number}", image
-    elif is_dicom(path):
-        for index, image in open_frames(path, rendering.window, rendering.frames):
-            yield "" if index is None else f"#{index}", image
-    else:
-        yield "", open_image(path)
+    with as_bad_row("a whole image"):
+        if is_volume(path):
+            read = read_series if path.is_dir() else read_nifti
+            slices = open_slices(path, read, rendering.slices, rendering.window, neighbours)
+            for number, image in slices:
+                yield f"#{number}", image
+        elif is_dicom(path):
+            for index, image in open_frames(path, rendering.window, rendering.frames):
+                yield "" if index is None else f"#{index}", image
+        else:
+            yield "", open_image(path)
 
 
 def open_file(path: Path, rendering: Rendering = PLAIN) -> Image.Image:
@@ -93,13 +103,14 @@ def decode_file(
     Raises:
         BadRow: for a reason of :func:`open_parts`, or because all pixels of each image are equal.
     """
-    if not is_volume(path) and not is_dicom(path):
-        return {"": decode(path, size, channels, rendering.fit)}
     decoded = {}
-    for part, image in open_parts(path, rendering, neighbours=channels == 3):
-        pixels = fit(image, size, channels, rendering.fit)
-        if not is_blank(pixels):
-            decoded[part] = pixels
+    with as_bad_row("a whole image"):
+        if not is_volume(path) and not is_dicom(path):
+            return {"": decode(path, size, channels, rendering.fit)}
+        for part, image in open_parts(path, rendering, neighbours=channels == 3):
+            pixels = fit(image, size, channels, rendering.fit)
+            if not is_blank(pixels):
+                decoded[part] = pixels
     if not decoded:
         raise BadRow("expected an image, found a blank one: every pixel is the same")
     return decoded

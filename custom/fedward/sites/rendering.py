@@ -84,7 +84,7 @@ class Volume(NamedTuple):
     """The values of a scan, and how they lie in the patient."""
 
     values: Values
-    """(x, y, z) in the order of the file."""
+    """(x, y, z) in the order of the file; NaN: background, which is black in every window."""
     affine: Affine | None
     """(4, 4) from indices to RAS; None: unknown, and z is the order of slices as they are shown."""
     window: tuple[Window, str] | None = None
@@ -100,6 +100,9 @@ def windowed(values: npt.NDArray[Any], window: Window, function: str) -> npt.NDA
     if function == "SIGMOID":
         exponent = np.clip(-4 * (values - centre) / width, -500, 500)  # exp must not overflow
         return np.asarray(1 / (1 + np.exp(exponent)))
+    if function == "LINEAR" and width == 1:
+        # The window is a threshold.
+        return np.asarray(values > centre - 0.5, np.float64)
     if function == "LINEAR" and width > 1:
         centre = centre - 0.5
         width = width - 1
@@ -107,8 +110,9 @@ def windowed(values: npt.NDArray[Any], window: Window, function: str) -> npt.NDA
 
 
 def eight_bits(shown: npt.NDArray[Any]) -> npt.NDArray[np.uint8]:
-    """Return finite values as 0..255; those outside 0..1 are clipped."""
-    return np.asarray((np.clip(shown, 0, 1) * 255).round().astype(np.uint8))
+    """Return values as 0..255; those outside 0..1 are clipped, and NaN becomes 0."""
+    levels = (np.clip(shown, 0, 1) * 255).round()
+    return np.asarray(np.nan_to_num(levels, copy=False).astype(np.uint8))
 
 
 def evenly(items: Sequence[int], most: int | None) -> Sequence[int]:

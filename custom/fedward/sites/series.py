@@ -11,7 +11,14 @@ import numpy as np
 import numpy.typing as npt
 
 from fedward.sites.decoding import BadRow
-from fedward.sites.dicom import file_window, open_values, read_header
+from fedward.sites.dicom import open_values
+from fedward.sites.dicom_header import (
+    file_window,
+    first_number,
+    numbers,
+    read_header,
+    voi_function,
+)
 from fedward.sites.files import is_dicom, series_files
 from fedward.sites.rendering import Affine, Volume, Window
 
@@ -100,15 +107,15 @@ def _headers(folder: Path) -> tuple[list[Path], list[Any]]:
     if len(sizes) > 1:
         first, second = (f"{width} x {height}" for width, height in sizes[:2])
         raise BadRow(f"expected slices of one size, found {first} and {second}")
-    if len({str(header.get("PixelSpacing")) for header in headers}) > 1:
+    if len({tuple(numbers(header, "PixelSpacing")) for header in headers}) > 1:
         raise BadRow("expected slices of one size, found several sizes of pixels")
     return files, headers
 
 
 def _by_position(headers: Sequence[Any]) -> tuple[list[int], Affine] | None:
     """Return the order of slices and the affine of the volume; None if no header has a position."""
-    orientations = [header.get("ImageOrientationPatient") for header in headers]
-    positions = [header.get("ImagePositionPatient") for header in headers]
+    orientations = [numbers(header, "ImageOrientationPatient") for header in headers]
+    positions = [numbers(header, "ImagePositionPatient") for header in headers]
     if not any(positions):
         return None
     if not all(orientations) or not all(positions):
@@ -116,6 +123,12 @@ def _by_position(headers: Sequence[Any]) -> tuple[list[int], Affine] | None:
             "expected ImagePositionPatient and ImageOrientationPatient in all slices, found some "
             "without"
         )
+    if {*map(len, orientations)} != {6} or {*map(len, positions)} != {3}:
+        raise BadRow(
+            "expected six numbers as ImageOrientationPatient and three as ImagePositionPatient, "
+            "found others"
+        )
+    # An empty number becomes NaN.
     directions = np.array(orientations, np.float64)
     origins = np.array(positions, np.float64)
     along = directions[0, :3]
@@ -152,20 +165,20 @@ def _check_even(gaps: npt.NDArray[np.float64]) -> None:
 
 def _by_number(headers: Sequence[Any]) -> tuple[list[int], None]:
     """Return the order of slices without positions, by their instance numbers."""
-    numbers = [int(header.get("InstanceNumber") or -1) for header in headers]
-    first = min(numbers)
-    if first < 0 or sorted(numbers) != list(range(first, first + len(numbers))):
+    places = [first_number(header, "InstanceNumber", -1) for header in headers]
+    first = min(places)
+    if first < 0 or sorted(places) != [first + step for step in range(len(places))]:
         raise BadRow(
             "expected ImagePositionPatient, or an InstanceNumber for each slice without gaps, "
             "found neither"
         )
-    return sorted(range(len(numbers)), key=numbers.__getitem__), None
+    return sorted(range(len(places)), key=places.__getitem__), None
 
 
 def _window(headers: Sequence[Any]) -> tuple[Window, str] | None:
     """Return the window that all slices have in common, and its function."""
     windows = {file_window(header) for header in headers}
-    functions = {str(header.get("VOILUTFunction") or "LINEAR") for header in headers}
+    functions = {voi_function(header) for header in headers}
     if len(windows) > 1 or len(functions) > 1 or headers[0].get("VOILUTSequence"):
         return None
     window = windows.pop()

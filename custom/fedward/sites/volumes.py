@@ -77,8 +77,8 @@ def open_slices(
     Raises:
         Unreadable: the machine failed to read the file, has too little memory, or lacks nibabel.
         BadRow: no slices are wanted; the volume is damaged, too large, not of three dimensions, has
-            colours, values that are not finite or no orientation, is a mask, or has only slices
-            that are almost empty; or its slices are not a whole series.
+            colours, no finite value or no orientation, is a mask, or has only slices that are
+            almost empty; or its slices are not a whole series.
     """
     if slices is None:
         raise BadRow(
@@ -138,6 +138,8 @@ def open_stack(
     """
     with as_bad_row("a whole volume"):
         volume = read(path, _MOST_VOXELS)
+        if np.isnan(volume.values).all():
+            raise BadRow("expected a scan, found no finite value")
         shown_as = (window, "LINEAR") if window else volume.window
         return _stack(_upright(volume, slices.axis), slices, shown_as)
 
@@ -149,19 +151,31 @@ def read_nifti(path: Path, most_voxels: int) -> Volume:
         BadRow: see :func:`open_slices`.
         Exception: whatever nibabel raises for a damaged file.
     """
-    # If the file stays open, a compressed file is not unpacked from its start for each part.
-    image = nibabel().load(path, keep_file_open=True)
+    try:
+        # If the file stays open, a compressed file is not unpacked from its start for each part.
+        image = nibabel().load(path, keep_file_open=True)
+    except nibabel().spatialimages.HeaderDataError:
+        raise BadRow(
+            "expected a NIfTI header that is whole, found a field that cannot be, such as an "
+            "scl_inter that is not finite"
+        ) from None
     shape = image.shape
     header = image.header
     if len(shape) < 3 or math.prod(shape[3:]) > 1:
         remedy = "convert it to PNG"
         if len(shape) > 3:
-            remedy = "a series over time or of directions is not read"
+            remedy = (
+                "a series over time or of directions is not read. Save one of its volumes as a "
+                "file of its own"
+            )
         raise BadRow(f"expected a volume of three dimensions, found {_as_text(shape)}: {remedy}")
     if not 0 < math.prod(shape) <= most_voxels:
         raise BadRow(f"expected at most {most_voxels} voxels, found {_as_text(shape[:3])}")
     if header.get_data_dtype().kind not in "biuf":
-        raise BadRow("expected one real number a voxel, found colours or complex numbers")
+        raise BadRow(
+            "expected one real number a voxel, found colours or complex numbers: convert slices in "
+            "colour to PNG"
+        )
     if int(header.get("intent_code", 0)) == _LABEL_INTENT:
         raise BadRow(_MASK)
     if not np.isfinite(image.affine).all() or abs(np.linalg.det(image.affine[:3, :3])) < 1e-12:
@@ -173,6 +187,9 @@ def read_nifti(path: Path, most_voxels: int) -> Volume:
         part = slice(start, start + _SLICES_AT_ONCE)
         # Further axes have length 1: reshape drops them.
         values[:, :, part] = image.dataobj[:, :, part].reshape(values[:, :, part].shape)
+    if not np.isfinite(values).all():
+        # Tools that cut out the brain write such a background.
+        values[~np.isfinite(values)] = np.nan
     return Volume(values, image.affine)
 
 
@@ -184,11 +201,9 @@ def _upright(volume: Volume, axis: str) -> Values:
     """Return the values (x, y, z) of a volume in RAS.
 
     Raises:
-        BadRow: the volume is a mask, has values that are not finite, or says nothing of its
-            orientation although slices of another ``axis`` than axial are wanted.
+        BadRow: the volume is a mask, or says nothing of its orientation although slices of another
+            ``axis`` than axial are wanted.
     """
-    if not np.isfinite(volume.values).all():
-        raise BadRow("expected finite values, found NaN or infinity")
     if _is_mask(volume.values):
         raise BadRow(_MASK)
     if volume.affine is None and axis != "axial":
@@ -208,12 +223,13 @@ def _is_mask(values: Values) -> bool:
     sample = values[::8, ::8, ::8]
     if not _has_labels_only(sample) or not _has_labels_only(values):
         return False
-    return bool((values != values.flat[0]).any())
+    return bool(np.nanmin(values) != np.nanmax(values))
 
 
 def _has_labels_only(values: Values) -> bool:
     """Return whether values are few different whole numbers, as labels are."""
     different = np.unique(values)
+    different = different[~np.isnan(different)]
     return len(different) <= _MOST_LABELS and bool((different == np.round(different)).all())
 
 
@@ -229,7 +245,8 @@ def _stack(values: Values, slices: Slices, shown_as: tuple[Window, str] | None) 
         BadRow: both percentiles are the same value.
     """
     if shown_as is None:
-        low, high = (float(value) for value in np.percentile(values, slices.percentiles))
+        finite = values[~np.isnan(values)] if np.isnan(values).any() else values
+        low, high = (float(value) for value in np.percentile(finite, slices.percentiles))
         if low >= high:
             raise BadRow("expected a scan, found one value between the percentiles")
         window = ((low + high) / 2, high - low)

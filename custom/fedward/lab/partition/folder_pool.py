@@ -8,7 +8,7 @@ from fedward.errors import DataError
 from fedward.lab.partition.image_pool import SPLIT_NAMES, ListedImage, image_pool, refuse_many
 from fedward.lab.partition.pool import Pool
 from fedward.sites.decoding import BadRow
-from fedward.sites.files import files_below, is_image, locate, volumes_in
+from fedward.sites.files import LeftOut, files_below, locate, volumes_in
 from fedward.sites.rendering import PLAIN, Rendering
 from fedward.text import natural
 
@@ -25,7 +25,7 @@ def read_folder(folder: Path, classes: Sequence[str] = (), rendering: Rendering 
 
     Where the sub-folders are called train, val and test, or some of these, the classes are below
     them. Images may lie deeper in the folder of their class. Files that are no images
-    (:func:`fedward.sites.files.is_image`) are left out. A folder called ``unlabelled`` is not a
+    (:class:`fedward.sites.files.LeftOut`) are left out. A folder called ``unlabelled`` is not a
     class. Where volumes are wanted, a folder below a class's with several DICOM files is one; see
     :func:`fedward.sites.files.volumes_in`.
 
@@ -36,12 +36,9 @@ def read_folder(folder: Path, classes: Sequence[str] = (), rendering: Rendering 
     class_folders = list(_class_folders(folder))
     images: list[ListedImage] = []
     problems: list[str] = []
-    other_files = 0
+    left_out = LeftOut()
     for class_folder in class_folders:
-        for path in _files(class_folder.path, rendering):
-            if not is_image(path):
-                other_files += 1
-                continue
+        for path in left_out.images(_files(class_folder.path, rendering)):
             name = path.relative_to(folder).as_posix()
             try:
                 locate(folder, name)
@@ -59,11 +56,7 @@ def read_folder(folder: Path, classes: Sequence[str] = (), rendering: Rendering 
             expected="images in a folder for each class",
             found=f"{', '.join(names):.200}" or "nothing",
         )
-    notes = []
-    if other_files:
-        notes.append(
-            f"Files that are left out, as their endings are not those of images: {other_files}."
-        )
+    notes = left_out.notes()
     notes += refuse_many(f"{folder}", problems, total, "Copy or rename these files.")
     notes += _folder_notes(folder, class_folders, rendering)
     return image_pool(folder.resolve().name, folder, images, classes, {}, rendering, notes)
