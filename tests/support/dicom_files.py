@@ -62,3 +62,12 @@ def save(path: Path, values: np.ndarray, syntax: str = LITTLE_ENDIAN, **tags: An
     path.parent.mkdir(parents=True, exist_ok=True)
     made.save_as(path, enforce_file_format=True)
     return path
+
+
+def with_raw(made: Any, **tags: bytes) -> Any:
+    """Return a dataset with values as bytes, which need not be what the standard asks for."""
+    for name, value in tags.items():
+        tag = pydicom.tag.Tag(name)
+        kind = pydicom.datadict.dictionary_VR(tag)
+        made[tag] = pydicom.dataelem.RawDataElement(tag, kind, len(value), value, 0, False, True)
+    return made

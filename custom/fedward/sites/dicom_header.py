@@ -37,7 +37,7 @@ _SOP_CLASS = 0x00080016
 """The tag of the class of an object."""
 _PIXELS = frozenset({0x7FE00008, 0x7FE00009, 0x7FE00010})
 """Tags of pixels: floats, doubles and whole numbers."""
-NO_PICTURES = frozenset(
+_NO_PICTURES = frozenset(
     {
         "1.2.840.10008.5.1.4.1.1.66.4",
         "1.2.840.10008.5.1.4.1.1.66.7",
@@ -145,20 +145,30 @@ def object_without_picture(path: Path) -> str:
     try:
         with opened(path) as file:
             header = pydicom().filereader.read_partial(file, at_pixels, specific_tags=[_SOP_CLASS])
-        sop_class = header.get("SOPClassUID") or header.file_meta.get("MediaStorageSOPClassUID")
-        if pixels_found and sop_class not in NO_PICTURES:
-            return ""
-        return name_of_class(sop_class)
+        is_picture = bool(pixels_found) and not is_other_class(header)
+        is_cut_short = not class_of(header)
+        return "" if is_picture or is_cut_short else name_of_class(header)
     except Exception:  # the fault is reported where the image is read
         return ""
 
 
-def name_of_class(sop_class: str | None) -> str:
-    """Return the name of a SOP class without ``Storage``; ``another object`` if it is unknown."""
+def is_other_class(header: Any) -> bool:
+    """Return whether objects of a header's class have pixels and are no pictures."""
+    return class_of(header) in _NO_PICTURES
+
+
+def name_of_class(header: Any) -> str:
+    """Return the name of a header's SOP class without ``Storage``; unknown: ``another object``."""
     known_names = pydicom().uid.UID_dictionary
+    sop_class = class_of(header)
     if sop_class not in known_names:
         return "another object"
     return str(known_names[sop_class][0]).removesuffix(" Storage")
+
+
+def class_of(header: Any) -> str:
+    """Return the SOP class of a header, or of the information about its file; empty without one."""
+    return str(header.get("SOPClassUID") or header.file_meta.get("MediaStorageSOPClassUID") or "")
 
 
 def whole_number(header: Any, name: str) -> int:

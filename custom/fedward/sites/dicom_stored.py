@@ -4,6 +4,7 @@ Messages from here repeat no text of a header: they may reach a log.
 """
 
 import math
+import re
 import struct
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -14,8 +15,9 @@ from PIL import Image
 
 from fedward.sites.decoding import BadRow, Unreadable
 from fedward.sites.dicom_header import (
-    NO_PICTURES,
+    class_of,
     first_number,
+    is_other_class,
     name_of_class,
     numbers,
     opened,
@@ -58,6 +60,8 @@ _NEEDED = [
 ]
 """The tags that are read; none of them is about a patient."""
 _RLE = "1.2.840.10008.1.2.5"
+_STANDARD_SYNTAX = re.compile(r"1\.2\.840\.10008\.1\.2[.\d]{0,16}")
+"""A transfer syntax of the standard, which a message may name."""
 _UNDEFINED = 0xFFFFFFFF
 """Length of pixels that are compressed."""
 _FRAME_STARTS = frozenset({*range(0xC0, 0xD0), 0xF7} - {0xC4, 0xC8, 0xCC})
@@ -113,11 +117,11 @@ def frame_count(header: Any) -> int:
 
 def _check_class(header: Any) -> None:
     """Refuse objects that have no picture."""
-    sop_class = header.get("SOPClassUID")
-    if sop_class in NO_PICTURES or ("Rows" not in header and "Columns" not in header):
+    # A file without a class is cut short, and is refused for the tag that is missing.
+    has_size = "Rows" in header or "Columns" in header or not class_of(header)
+    if is_other_class(header) or not has_size:
         raise BadRow(
-            "expected a DICOM image, found an object without a picture "
-            f"({name_of_class(sop_class)})"
+            f"expected a DICOM image, found an object without a picture: {name_of_class(header)}"
         )
 
 
@@ -213,7 +217,9 @@ def _is_compressed(dataset: Any) -> bool:
     try:
         return bool(dataset.file_meta.TransferSyntaxUID.is_compressed)
     except ValueError:
-        raise BadRow(f"expected a transfer syntax of DICOM, found another: {_CONVERT}") from None
+        syntax = str(dataset.file_meta.TransferSyntaxUID)
+        name = syntax if _STANDARD_SYNTAX.fullmatch(syntax) else "one of a manufacturer"
+        raise BadRow(f"expected a known transfer syntax, found {name}: {_CONVERT}") from None
 
 
 def stored_frame(dataset: Any, index: int, count: int) -> Stored:

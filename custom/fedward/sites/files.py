@@ -109,7 +109,8 @@ class LeftOut:
 
 def _most_common(counts: Counter[str]) -> str:
     """Return the commonest kinds with their counts, and how many other kinds there are."""
-    shown = [f"{kind} {number}" for kind, number in counts.most_common(_KINDS)]
+    kinds = sorted(counts, key=lambda kind: (-counts[kind], kind))
+    shown = [f"{kind} {counts[kind]}" for kind in kinds[:_KINDS]]
     if len(counts) > _KINDS:
         shown.append(f"and {len(counts) - _KINDS} other kinds")
     return ", ".join(shown)

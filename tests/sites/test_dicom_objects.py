@@ -1,0 +1,104 @@
+"""What a hospital's export holds beside pictures: reports, directories of media, thumbnails."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from dicom_files import dataset, save
+from fedward.lab.partition.cut import Wanted, partition
+from fedward.sites.decoding import BadRow
+from fedward.sites.files import LeftOut, is_image, volumes_in
+from fedward.sites.images import decode_file, decode_files
+from fedward.sites.rendering import Frames, Rendering
+
+CLASSES = {
+    "Comprehensive SR": "1.2.840.10008.5.1.4.1.1.88.33",
+    "Grayscale Softcopy Presentation State": "1.2.840.10008.5.1.4.1.1.11.1",
+    "Media Storage Directory": "1.2.840.10008.1.3.10",
+    "Encapsulated PDF": "1.2.840.10008.5.1.4.1.1.104.1",
+    "RT Structure Set": "1.2.840.10008.5.1.4.1.1.481.3",
+    "Key Object Selection Document": "1.2.840.10008.5.1.4.1.1.88.59",
+    "12-lead ECG Waveform": "1.2.840.10008.5.1.4.1.1.9.1.1",
+    "Raw Data": "1.2.840.10008.5.1.4.1.1.66",
+    "CT Image": "1.2.840.10008.5.1.4.1.1.2",
+    "another object": "1.3.12.2.1107.5.9.1",
+}
+"""Name of a class of objects that have no pixels here -> its UID."""
+WITH_PIXELS = {
+    "Segmentation": "1.2.840.10008.5.1.4.1.1.66.4",
+    "RT Dose": "1.2.840.10008.5.1.4.1.1.481.2",
+}
+
+
+def report(path: Path, kind: str) -> Path:
+    """Write an object without a picture."""
+    pixels = {} if kind in WITH_PIXELS else dict.fromkeys(("Rows", "Columns", "PixelData"))
+    made = dataset(np.zeros((8, 8), np.uint16))
+    for name in pixels:
+        del made[name]
+    made.SOPClassUID = {**CLASSES, **WITH_PIXELS}[kind]
+    made.file_meta.MediaStorageSOPClassUID = made.SOPClassUID
+    made.save_as(path, enforce_file_format=True)
+    return path
+
+
+def picture(path: Path, seed: int, patient: int) -> Path:
+    values = np.random.default_rng(seed).integers(0, 4096, (32, 32), np.uint16)
+    return save(path, values, BitsStored=12, PatientID=f"P{patient}")
+
+
+@pytest.mark.parametrize("kind", [*CLASSES, *WITH_PIXELS])
+def test_an_object_without_a_picture_is_no_image_and_named(tmp_path, kind):
+    path = report(tmp_path / "x.dcm", kind)
+    assert not is_image(path)
+    with pytest.raises(BadRow, match=f"an object without a picture: {kind}"):
+        decode_file(path, 16, 1, Rendering(frames=Frames()))
+    bare = tmp_path / "bare"
+    bare.write_bytes(path.read_bytes()[132:])
+    assert not is_image(bare)
+
+
+def test_pictures_and_damaged_ones_are_images(tmp_path):
+    path = picture(tmp_path / "x", 0, 0)
+    assert is_image(path)
+    damaged = tmp_path / "damaged"
+    damaged.write_bytes(path.read_bytes()[:140])
+    assert is_image(damaged)
+    assert "with Rows, found none" in decode_files([damaged], 16, 1, None, "s").failed[0]
+
+
+def test_a_folder_of_classes_may_hold_reports_and_thumbnails(tmp_path):
+    root = tmp_path / "export"
+    for patient in range(40):
+        folder = root / ("benign", "malignant")[patient % 2] / f"patient-{patient}"
+        for number in range(2):
+            picture(folder / f"IM{number}", 2 * patient + number, patient)
+        report(folder / "SR0", "Comprehensive SR")
+        for name in ("Thumbs.db", "desktop.ini", ".DS_Store", "._IM0"):
+            (folder / name).write_bytes(b"\0\5\x16\7")
+    report(root / "benign" / "DICOMDIR", "Media Storage Directory")
+    text = " ".join(partition(root, tmp_path / "sites", Wanted(sites=2)).split())
+    assert (
+        "Left out: 41 DICOM objects without a picture (Comprehensive SR 40, Media Storage "
+        "Directory 1)." in text
+    )
+    assert "80 files whose endings are not those of images (.db 40, .ini 40)" in " ".join(
+        text.split()
+    )
+    assert "80 DICOM files are grouped by PatientID, as 40 patients" in text
+    listed = "".join((tmp_path / "sites" / f"site-{site}.csv").read_text() for site in (1, 2))
+    assert listed.count("IM") == 2 * 80  # sample_id and image
+    assert "SR0" not in listed
+    assert "DICOMDIR" not in listed
+
+
+def test_a_report_beside_one_image_makes_no_series(tmp_path):
+    image = picture(tmp_path / "a" / "p" / "IM0", 0, 0)
+    note = report(tmp_path / "a" / "p" / "SR0", "Comprehensive SR")
+    assert volumes_in([image, note], tmp_path / "a") == [image, note]
+    left_out = LeftOut()
+    assert left_out.images([image, note]) == [image]
+    assert left_out.notes() == ["Left out: 1 DICOM object without a picture (Comprehensive SR 1)."]
+    second = picture(tmp_path / "a" / "p" / "IM1", 1, 0)
+    assert volumes_in([image, second, note], tmp_path / "a") == [tmp_path / "a" / "p"]
