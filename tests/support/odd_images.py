@@ -59,3 +59,24 @@ def deep_tiff(values: np.ndarray) -> bytes:
     tags[0x0111] = 0  # place of the strip; Pillow adds the offset of what follows the tags
     tags[0x0117] = len(content)
     return b"II*\0\x08\0\0\0" + tags.tobytes(8) + content
+
+
+def grey_tiff(values: np.ndarray, photometric: int) -> bytes:
+    """Return an uncompressed grey TIFF of (H, W) values of any type, little-endian.
+
+    ``photometric`` is 0 if the lowest value is white, and 1 if it is black.
+    """
+    tags = ImageFileDirectory_v2()
+    height, width = values.shape
+    content = values.tobytes()
+    tags[0x0100] = width
+    tags[0x0101] = height
+    tags[0x0102] = 8 * values.dtype.itemsize  # bits
+    tags[0x0103] = 1  # no compression
+    tags[0x0106] = photometric
+    tags[0x0115] = 1  # channels
+    tags[0x0116] = height  # rows of the one strip
+    tags[0x0153] = {"u": 1, "i": 2, "f": 3}[values.dtype.kind]
+    tags[0x0111] = 0  # place of the strip; Pillow adds the offset of what follows the tags
+    tags[0x0117] = len(content)
+    return b"II*\0\x08\0\0\0" + tags.tobytes(8) + content

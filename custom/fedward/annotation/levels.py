@@ -2,12 +2,21 @@
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from PIL import Image, ImageOps
+from PIL import Image
 
-from fedward.sites.decoding import as_image, grey_range, open_image, opened
+from fedward.sites.decoding import (
+    as_image,
+    deep_values,
+    grey_range,
+    is_deep,
+    open_image,
+    opened,
+    white_is_zero,
+)
 from fedward.sites.dicom import open_dicom, value_range
 from fedward.sites.files import is_dicom
 from fedward.sites.rendering import Window
@@ -43,15 +52,16 @@ def levels_of(path: Path, picture: Image.Image, site_window: Window | None) -> L
     """
     if is_dicom(path):
         return _levels_of_dicom(path, site_window) if picture.mode == "L" else None
-    values = _deep_values(path)
-    if values is None:
+    deep = _deep(path)
+    if deep is None:
         return levels_of_picture(picture)
-    low = float(values.min())
-    high = float(values.max())
+    low = float(deep.values.min())
+    high = float(deep.values.max())
     if high <= low:
         return None
-    black, white = grey_range(values)
-    return Levels(low, high, (black + white) / 2, white - black, deep=True)
+    black, white = grey_range(deep.values)
+    window = ((black + white) / 2, white - black)
+    return Levels(low, high, *window, deep=True, inverted=deep.inverted)
 
 
 def levels_of_stack(stack: Stack) -> Levels:
@@ -84,11 +94,13 @@ def in_window(path: Path, window: Window) -> Image.Image:
         return open_dicom(path, window)
     # It refuses a broken file, so it comes first.
     picture = open_image(path)
-    values = _deep_values(path)
-    if values is None:
+    deep = _deep(path)
+    if deep is None:
         return picture
     centre, width = window
-    shares = np.clip((values - centre) / width + 0.5, 0, 1)
+    shares = np.clip((deep.values - centre) / width + 0.5, 0, 1)
+    if deep.inverted:
+        shares = 1 - shares
     return as_image((shares * 255).round().astype(np.uint8))
 
 
@@ -98,14 +110,24 @@ def _levels_of_dicom(path: Path, site_window: Window | None) -> Levels:
     return Levels(values.low, values.high, centre, width, deep=True, inverted=values.inverted)
 
 
-def _deep_values(path: Path) -> npt.NDArray[np.float64] | None:
-    """Return the grey values of a file with more than 8 bits, upright; None for other files.
+class _Deep(NamedTuple):
+    """A grey image with more than 8 bits."""
 
-    Those that are not finite are the lowest of the others.
-    """
+    values: npt.NDArray[np.float64]
+    """(H, W), upright; those that are not finite are the lowest of the others."""
+    inverted: bool
+    """Whether the lowest value is white."""
+
+
+def _deep(path: Path) -> _Deep | None:
+    """Return the grey values of a file with more than 8 bits; None for other files."""
     with opened(path) as image:
-        if not image.mode.startswith(("I", "F")):
+        if not is_deep(image):
             return None
-        values = np.asarray(ImageOps.exif_transpose(image), np.float64)
+        image.load()
+        values = deep_values(image).astype(np.float64)
+        inverted = white_is_zero(image)
     finite = np.isfinite(values)
-    return values if finite.all() else np.where(finite, values, values[finite].min())
+    if not finite.all():
+        values = np.where(finite, values, values[finite].min())
+    return _Deep(values, inverted)

@@ -15,7 +15,12 @@ import numpy as np
 import numpy.typing as npt
 from PIL import ExifTags, Image, UnidentifiedImageError
 from PIL.Image import Transpose
-from PIL.TiffImagePlugin import BITSPERSAMPLE, TiffImageFile
+from PIL.TiffImagePlugin import (
+    BITSPERSAMPLE,
+    PHOTOMETRIC_INTERPRETATION,
+    SAMPLEFORMAT,
+    TiffImageFile,
+)
 
 Pixels: TypeAlias = npt.NDArray[np.uint8]
 Fit: TypeAlias = Literal["squash", "crop"]
@@ -45,6 +50,15 @@ ENDINGS = frozenset(
     }
 )
 """Endings of their files' names, in lower case."""
+_STARTS = {
+    b"\x89PNG": "PNG",
+    b"\xff\xd8\xff": "JPEG",
+    b"II*\0": "TIFF",
+    b"MM\0*": "TIFF",
+    b"II+\0": "BigTIFF",
+    b"MM\0+": "BigTIFF",
+}
+"""First bytes of a file -> its format, where Pillow may know the format and not the kind."""
 
 _TURNS = {
     2: Transpose.FLIP_LEFT_RIGHT,
@@ -157,17 +171,24 @@ def open_image(path: Path, smallest: int | None = None) -> Image.Image:
             if _deep_colour(image):
                 raise BadRow("expected colours of 8 bits a channel, found 16: convert to 8 bit")
             image.load()
+            if is_deep(image):
+                return Image.fromarray(_shown_between_percentiles(image))
             return _eight_bits(_upright(image))
     except BadRow:
         raise
     except Exception as error:
         # Decoders fail in many ways at a damaged file. The other files are still good.
-        raise _kind(error)(f"expected a whole image, found {_why(error)}") from None
+        raise _kind(error)(f"expected a whole image, found {_why(error, path)}") from None
 
 
-def _why(error: Exception) -> str:
+def _why(error: Exception, path: Path) -> str:
     """Return why a file could not be decoded, without its path."""
     if isinstance(error, UnidentifiedImageError):
+        with path.open("rb") as file:
+            start = file.read(max(map(len, _STARTS)))
+        for known_start, name in _STARTS.items():
+            if start.startswith(known_start):
+                return f"a {name} that is damaged or of a rare kind: convert it to PNG of 8 bits"
         return f"a file that is none of {', '.join(FORMATS[:-1])} and {FORMATS[-1]}"
     if isinstance(error, MemoryError):
         return "too little memory to read it"
@@ -216,9 +237,32 @@ def fit(image: Image.Image, size: int, channels: int, how: Fit = "squash") -> Pi
     return np.asarray(converted, np.uint8).reshape(size, size, channels)
 
 
+def is_deep(image: Image.Image) -> bool:
+    """Return whether an image is grey with more than 8 bits."""
+    return image.mode.startswith(("I", "F"))
+
+
+def white_is_zero(image: Image.Image) -> bool:
+    """Return whether the lowest value of a deep image is white, which Pillow leaves to its user."""
+    if not isinstance(image, TiffImageFile):
+        return False
+    return bool(image.tag_v2.get(PHOTOMETRIC_INTERPRETATION) == 0)
+
+
+def deep_values(image: Image.Image) -> npt.NDArray[Any]:
+    """Return the values (H, W) of a loaded, deep image, upright."""
+    values = np.asarray(_upright(image))
+    if isinstance(image, TiffImageFile) and values.dtype == np.int32:
+        tags = image.tag_v2
+        if tags.get(BITSPERSAMPLE) == (32,) and tags.get(SAMPLEFORMAT, (1,)) == (1,):
+            # Pillow has no mode for numbers without a sign.
+            return values.view(np.uint32)
+    return values
+
+
 def _deep_colour(image: Image.Image) -> bool:
     """Return whether Pillow will drop the lower half of 16 bits; the image is not yet loaded."""
-    if image.mode.startswith(("I", "F")):
+    if is_deep(image):
         return False
     if isinstance(image, TiffImageFile):
         return bool(max(image.tag_v2.get(BITSPERSAMPLE, (1,))) > 8)
@@ -235,9 +279,7 @@ def _upright(image: Image.Image) -> Image.Image:
 
 
 def _eight_bits(image: Image.Image) -> Image.Image:
-    """Return a loaded image of any mode as one of mode ``L`` or ``RGB``."""
-    if image.mode.startswith(("I", "F")):
-        return Image.fromarray(_shown_between_percentiles(np.asarray(image)))
+    """Return a loaded image that is not deep as one of mode ``L`` or ``RGB``."""
     if image.has_transparency_data:
         opaque = image.convert("RGBA")
         image = Image.alpha_composite(Image.new("RGBA", opaque.size, (0, 0, 0, 255)), opaque)
@@ -246,15 +288,20 @@ def _eight_bits(image: Image.Image) -> Image.Image:
     return image.convert("L" if image.mode == "1" else "RGB")
 
 
-def _shown_between_percentiles(values: npt.NDArray[Any]) -> Pixels:
-    """Return grey values (H, W) of any type as 0..255; those that are not finite are black."""
+def _shown_between_percentiles(image: Image.Image) -> Pixels:
+    """Return the values of a deep image as 0..255; those that are not finite are black."""
+    values = deep_values(image)
     finite = np.isfinite(values)
-    if finite.all():
-        return between(values, *grey_range(values))
     if not finite.any():
         raise BadRow("expected pixel values, found NaN or infinity alone")
-    low, high = grey_range(values[finite])
-    return between(np.where(finite, values, low), low, high)
+    if finite.all():
+        shown = between(values, *grey_range(values))
+    else:
+        low, high = grey_range(values[finite])
+        shown = between(np.where(finite, values, low), low, high)
+    if white_is_zero(image):
+        shown = np.where(finite, 255 - shown, 0).astype(np.uint8)
+    return shown
 
 
 def grey_range(values: npt.NDArray[Any]) -> tuple[float, float]:
