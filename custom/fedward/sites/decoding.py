@@ -291,16 +291,21 @@ def _eight_bits(image: Image.Image) -> Image.Image:
 def _shown_between_percentiles(image: Image.Image) -> Pixels:
     """Return the values of a deep image as 0..255; those that are not finite are black."""
     values = deep_values(image)
-    finite = np.isfinite(values)
-    if not finite.any():
+    used = values
+    finite = None
+    if values.dtype.kind == "f":
+        finite = np.isfinite(values)
+        used = values[finite]
+    if not used.size:
         raise BadRow("expected pixel values, found NaN or infinity alone")
-    if finite.all():
-        shown = between(values, *grey_range(values))
-    else:
-        low, high = grey_range(values[finite])
-        shown = between(np.where(finite, values, low), low, high)
+    low, high = grey_range(used)
+    if finite is not None:
+        values = np.where(finite, values, low)
+    shown = between(values, low, high)
     if white_is_zero(image):
-        shown = np.where(finite, 255 - shown, 0).astype(np.uint8)
+        shown = 255 - shown
+        if finite is not None:
+            shown[~finite] = 0
     return shown
 
 
@@ -316,8 +321,10 @@ def grey_range(values: npt.NDArray[Any]) -> tuple[float, float]:
     lowest = values.min()
     highest = values.max()
     if values.dtype.kind in "iu" and int(highest) - int(lowest) < _MOST_COUNTED:
-        counts = np.bincount(values.ravel().astype(np.intp) - int(lowest))
-        low, high = (float(lowest) + _percentile(counts, part) for part in _SHOWN_PERCENTILES)
+        # Counts are of 0 and up, so that only negative numbers have to be moved.
+        offset = min(0, int(lowest)) if int(highest) < _MOST_COUNTED else int(lowest)
+        counts = np.bincount(values.ravel().astype(np.intp) - offset if offset else values.ravel())
+        low, high = (offset + _percentile(counts, part) for part in _SHOWN_PERCENTILES)
     else:
         step = max(1, values.size // _MOST_SORTED)
         low, high = np.percentile(values.ravel()[::step], _SHOWN_PERCENTILES).tolist()
@@ -334,10 +341,19 @@ def _percentile(counts: npt.NDArray[np.intp], part: float) -> float:
 
 def between(values: npt.NDArray[Any], low: float, high: float) -> Pixels:
     """Return finite values as 0..255, with ``low`` black and ``high`` white; equal: all black."""
-    if values.dtype.kind in "iu" and values.size > _MOST_COUNTED and values.dtype.itemsize <= 2:
-        # Each value that may occur is scaled once.
+    if values.dtype.kind in "iu":
         lowest = int(values.min())
-        table = between(np.arange(lowest, int(values.max()) + 1), low, high)
-        return table[values.astype(np.intp) - lowest]
-    scaled = (values.astype(np.float64) - low) * (255 / (high - low) if high > low else 0)
-    return scaled.clip(0, 255).round().astype(np.uint8)
+        levels = int(values.max()) - lowest + 1
+        if levels < values.size:
+            # Each value that may occur is scaled once.
+            table = _scaled(np.arange(lowest, lowest + levels), low, high)
+            return table[values.astype(np.intp) - lowest if lowest else values]
+    return _scaled(values, low, high)
+
+
+def _scaled(values: npt.NDArray[Any], low: float, high: float) -> Pixels:
+    scaled = values.astype(np.float64)
+    scaled -= low
+    scaled *= 255 / (high - low) if high > low else 0
+    np.clip(scaled, 0, 255, out=scaled)
+    return np.rint(scaled, out=scaled).astype(np.uint8)

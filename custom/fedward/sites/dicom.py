@@ -157,6 +157,8 @@ def _frame(dataset: Any, index: int, count: int, window: Window | None) -> Pixel
     if dataset.PhotometricInterpretation == "PALETTE COLOR":
         return eight_bits(colours(dataset, stored.values, little_endian))
     if dataset.PhotometricInterpretation not in GREY:
+        if int(dataset.BitsStored) == 8 and stored.values.dtype == np.uint8:
+            return stored.values
         return eight_bits(stored.values / (2 ** int(dataset.BitsStored) - 1))
     return _grey(header, stored, window, little_endian)
 
