@@ -7,6 +7,7 @@ import pytest
 
 from dicom_files import dataset, save
 from fedward.lab.partition.cut import Wanted, partition
+from fedward.sites import load_site
 from fedward.sites.decoding import BadRow
 from fedward.sites.files import LeftOut, is_image, volumes_in
 from fedward.sites.images import decode_file, decode_files
@@ -91,6 +92,25 @@ def test_a_folder_of_classes_may_hold_reports_and_thumbnails(tmp_path):
     assert listed.count("IM") == 2 * 80  # sample_id and image
     assert "SR0" not in listed
     assert "DICOMDIR" not in listed
+
+
+def test_reports_that_a_sites_csv_lists_are_rejected_and_not_counted(empty_hospital):
+    hospital = empty_hospital()
+    hospital.spec = hospital.spec.model_copy(update={"channels": 1})
+    for index in range(40):
+        label = ("MEL", "NV", "BCC")[index % 3]
+        picture(hospital.folder / "images" / f"IM{index}", index, index)
+        hospital.rows.append([f"s{index:02}", f"images/IM{index}", label, f"g{index}"])
+        if index % 2:
+            report(hospital.folder / "images" / f"SR{index}", "Comprehensive SR")
+            hospital.rows.append([f"r{index:02}", f"images/SR{index}", label, f"g{index}"])
+    data = load_site(hospital.write(), hospital.spec)
+    assert len(data.rejected) == 20
+    assert {row.counted for row in data.rejected} == {False}
+    assert "without a picture: Comprehensive SR" in data.rejected[0].reason
+    (hospital.folder / "images" / "IM3").write_bytes(b"")
+    [damaged] = [row for row in load_site(hospital.write(), hospital.spec).rejected if row.counted]
+    assert damaged.sample_id == "s03"
 
 
 def test_a_report_beside_one_image_makes_no_series(tmp_path):

@@ -99,7 +99,8 @@ class Rejected(NamedTuple):
     counted: bool = True
     """Whether it counts against ``max_rejected``.
 
-    It does not where the row may be another site's, or only lacks a label.
+    It does not where the row may be another site's, only lacks a label, or names a DICOM object
+    without a picture.
     """
 
 

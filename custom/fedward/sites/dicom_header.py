@@ -128,7 +128,7 @@ def opened(path: Path) -> Iterator[BinaryIO]:
 
 
 def object_without_picture(path: Path) -> str:
-    """Return what a DICOM file is that has no picture, such as ``Basic Text SR``; else empty.
+    """Return what a DICOM object is that has no picture, such as ``Basic Text SR``; else empty.
 
     Reports, presentation states, directories of a medium (DICOMDIR), documents, structures and
     doses of radiotherapy, and segmentations are without a picture, and so is what has no pixels. A
@@ -143,6 +143,9 @@ def object_without_picture(path: Path) -> str:
         return tag in _PIXELS
 
     try:
+        with path.open("rb") as start:
+            if not begins_as_dicom(start.read(132)):
+                return ""
         with opened(path) as file:
             header = pydicom().filereader.read_partial(file, at_pixels, specific_tags=[_SOP_CLASS])
         is_picture = bool(pixels_found) and not is_other_class(header)

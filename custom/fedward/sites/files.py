@@ -81,11 +81,10 @@ class LeftOut:
         """Return the paths that :func:`is_image` takes for images; the others are counted."""
         images = []
         for path in paths:
-            dicom = is_dicom(path)
-            kind = object_without_picture(path) if dicom else ""
+            kind = object_without_picture(path)
             if kind:
                 self._objects[kind] += 1
-            elif dicom or path.suffix.lower() in ENDINGS or is_volume(path):
+            elif path.suffix.lower() in ENDINGS or is_volume(path) or is_dicom(path):
                 images.append(path)
             else:
                 self._endings[path.suffix.lower() or path.name] += 1

@@ -12,6 +12,7 @@ from fedward.errors import DataError
 from fedward.labels import SEPARATOR, Label, strata
 from fedward.sites.data import NO_LABEL_TO_EVALUATE, SPLITS, Decoded, Listed, Rejected, Row
 from fedward.sites.decoding import BadRow
+from fedward.sites.dicom_header import object_without_picture
 from fedward.sites.files import locate
 from fedward.sites.site_file import ManifestSite, check_places
 from fedward.sites.split import even_parts, group_split
@@ -66,7 +67,11 @@ def load_manifest(
     """Line of a row that cannot be used -> why its image cannot be read."""
     for index, reason in failed.items():
         problems[with_file[index].line] = reason
-    rejected += [entry.rejected(problems[entry.line]) for entry in used if entry.line in problems]
+    for entry in used:
+        if entry.line in problems:
+            # Lists of an archive's export name its reports, too, which are no damaged images.
+            has_picture = bool(entry.missing) or not object_without_picture(entry.path)
+            rejected.append(entry.rejected(problems[entry.line], counted=has_picture))
     rejected.sort()
     rejected += [entry.rejected(NO_LABEL_TO_EVALUATE, counted=False) for entry in not_evaluable]
     # Rows without a readable file still took part in the split, and are listed here without images:
