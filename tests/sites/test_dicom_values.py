@@ -125,6 +125,11 @@ def test_stored_bits_may_lie_anywhere(tmp_path, high_bit, signed, syntax):
     assert np.array_equal(found, np.round((values + (2048 - centre)) / 4095 * 255))
 
 
+def test_values_elsewhere_than_the_high_bit_says_are_refused(tmp_path):
+    with pytest.raises(BadRow, match="up to bit 15, as HighBit says, found them in the lowest 12"):
+        shown(tmp_path, RAMP, **TWELVE, HighBit=15)
+
+
 def test_without_a_high_bit_the_lowest_bits_are_stored(tmp_path):
     assert np.array_equal(shown(tmp_path, RAMP, **TWELVE, HighBit=None), TWELVE_BITS_SHOWN)
 

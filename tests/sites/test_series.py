@@ -211,6 +211,16 @@ def test_what_is_no_whole_series_is_refused(tmp_path, kind):
         decode_file(path, 16, 1, Rendering(slices=Slices()))
 
 
+def test_what_a_file_manager_leaves_beside_a_series_is_left_out(tmp_path):
+    path = series(tmp_path / "x", body())
+    plain = decode_file(path, 16, 1, Rendering(slices=Slices()))
+    for name in ("._IM003.dcm", ".DS_Store", "Thumbs.db", "desktop.ini"):
+        (path / name).write_bytes(b"\0\5\x16\7")
+    (path / ".IM003").write_bytes((path / "IM003").read_bytes())
+    found = decode_file(path, 16, 1, Rendering(slices=Slices()))
+    assert list(found) == list(plain)
+
+
 def test_a_series_is_refused_without_a_word_or_too_large(tmp_path, monkeypatch):
     path = series(tmp_path / "x", body())
     with pytest.raises(BadRow, match="found a volume: to use it, write slices"):

@@ -251,13 +251,25 @@ def stored_frame(dataset: Any, index: int, count: int) -> Stored:
 
 
 def _stored_bits(dataset: Any, words: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """Return the values of words without the bits above and below, where overlays may lie."""
+    """Return the values of words without the bits above and below, where overlays may lie.
+
+    Raises:
+        BadRow: the values lie elsewhere than HighBit says.
+    """
     allocated = int(dataset.BitsAllocated)
     stored = int(dataset.BitsStored)
     if stored == allocated:
         return words
+    high_bit = _high_bit(dataset)
+    place = high_bit + 1 - stored
+    bits = words.view(f"u{words.dtype.itemsize}")
+    if place and int(bits.max()) < 1 << stored and (bits & ((1 << place) - 1)).any():
+        raise BadRow(
+            f"expected values up to bit {high_bit}, as HighBit says, found them in the lowest "
+            f"{stored} bits: one of both is wrong"
+        )
     # Of signed values, the shift to the right copies the sign.
-    return (words << (allocated - 1 - _high_bit(dataset))) >> (allocated - stored)
+    return (words << (allocated - 1 - high_bit)) >> (allocated - stored)
 
 
 def _padding(

@@ -22,10 +22,14 @@ def is_dicom(path: Path) -> bool:
 
 
 def series_files(folder: Path) -> list[Path]:
-    """Return the DICOM files directly in a folder, by name; empty for anything but a folder."""
+    """Return the DICOM files directly in a folder, by name; empty for anything but a folder.
+
+    Hidden ones are left out.
+    """
     if not folder.is_dir():
         return []
-    return [path for path in sorted(folder.iterdir()) if is_dicom(path)]
+    visible = [path for path in sorted(folder.iterdir()) if not path.name.startswith(".")]
+    return [path for path in visible if is_dicom(path)]
 
 
 def is_volume(path: Path) -> bool:

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+from fedward.sites.decoding import BadRow
 from fedward.sites.dicom_header import file_window, pydicom, read_header
 from fedward.sites.dicom_stored import PHOTOMETRIC
 from fedward.sites.files import is_dicom, series_files
@@ -160,13 +161,18 @@ def _facts(header: Any) -> dict[str, str]:
         "burned": burned if burned in ("YES", "NO") else "missing",
     }
     if str(kind).startswith("MONOCHROME"):
-        if header.get("VOILUTSequence"):
-            facts["window"] = "table"
-        elif file_window(header):
-            facts["window"] = "centre and width"
-        else:
-            facts["window"] = "none"
+        facts["window"] = _kind_of_window(header)
     return facts
+
+
+def _kind_of_window(header: Any) -> str:
+    """Return what a grey file says of the greys that it is shown in."""
+    if header.get("VOILUTSequence"):
+        return "table"
+    try:
+        return "centre and width" if file_window(header) else "none"
+    except BadRow:
+        return "not numbers"
 
 
 def _identifying(header: Any) -> set[str]:

@@ -82,7 +82,8 @@ def read_series(folder: Path, most_voxels: int) -> Volume:
 
 def _headers(folder: Path) -> tuple[list[Path], list[Any]]:
     """Return the files with an image, and their headers, which are of one series and size."""
-    broken = [path.name for path in folder.glob("*.[dD][cC][mM]") if not is_dicom(path)]
+    # Hidden ones are of a file manager, such as the ._IM001.dcm of macOS.
+    broken = [path.name for path in folder.glob("[!.]*.[dD][cC][mM]") if not is_dicom(path)]
     if broken:
         raise BadRow(
             f"expected DICOM files, found {len(broken)} that are not, such as {broken[0]!r:.80}"
