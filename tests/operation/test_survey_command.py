@@ -129,6 +129,11 @@ def test_flags_name_what_spoils_a_training() -> None:
         row("b", [50, 0, 0], repeated=10, grey=100, colour=0, sides=small),
         row("c", [0, 0, 0], dark=True),
     ]
+    black = row("d", [50, 30, 20], contrast=[40, 0, 0, 0, 60, *[0] * (LEVELS - 5)])
+    assert [sentence for sentence in flags([black], CLASSES) if "black" in sentence] == [
+        "At d at least 40 of 100 images are nearly black or of one grey: look at them with "
+        "`fedward doctor`. DICOM files may need a window in the site file."
+    ]
     found = flags(rows, CLASSES)
     assert conclusions(rows, CLASSES) == [
         "3 sites tell of 280 training images, 130 of them with a label (46 %), 130 for validation "

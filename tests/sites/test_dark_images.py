@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from fedward.sites.dark_images import dark_note, nearly_black
+from fedward.sites.dark_images import dark_images_note, dark_note, nearly_black
+from fedward.sites.data import Images
 
 RAMP = np.arange(4096).reshape(64, 64, 1)
 
@@ -30,6 +31,14 @@ def test_each_image_is_judged_alone():
     batch = np.stack([RAMP * 15 // 4095, RAMP * 255 // 4095]).astype(np.uint8)
     assert nearly_black(batch).tolist() == [True, False]
     assert nearly_black(batch[:0]).tolist() == []
+
+
+def test_a_sites_sets_share_a_note():
+    pixels = np.stack([RAMP * 15 // 4095, RAMP * 255 // 4095]).astype(np.uint8)
+    sets = [Images((f"{name}1", f"{name}2"), pixels, np.zeros(2, np.int64)) for name in "ab"]
+    [note] = dark_images_note(sets)
+    assert "2 of 4 images" in note
+    assert "such as a1, b1:" in note
 
 
 def test_the_note_counts_and_names_some():

@@ -15,6 +15,7 @@ from fedward.evaluation.in_fives import BRIGHTNESS, CONTRAST, SIDES
 from fedward.operation.data_spec import data_spec
 from fedward.report.survey import Surveyed, render_survey
 from fedward.sites import SiteData, load_site, named_sites
+from fedward.sites.dark_images import dark_images_note
 from fedward.sites.decoding import as_image
 from fedward.storage.rows import SurveyRow, row_of
 from fedward.text import count, natural
@@ -98,6 +99,8 @@ def survey(
             sheet = _contact_sheet(data)
         splits = (data.labelled, data.unlabelled, data.val, data.test)
         print(f"{data.site}: {sum(map(len, splits))} images")
+        for note in dark_images_note(splits):
+            print(note)
     how = f"images measured at {spec.image_size} × {spec.image_size} pixels, on one machine"
     page = render_survey(Surveyed(spec.name, spec.classes, rows, how, sheet=sheet))
     content = {

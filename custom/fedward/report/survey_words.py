@@ -47,6 +47,7 @@ def flags(rows: Sequence[SurveyRow], classes: Sequence[str]) -> list[str]:
         *_missing(rows, classes),
         *_repeated(rows),
         *_without_split(rows),
+        *_nearly_black(rows),
     ]
     if len(rows) > 1:
         sentences += [*_unlike(rows), *_lonely(rows, classes)]
@@ -124,6 +125,19 @@ def _missing(rows: Sequence[SurveyRow], classes: Sequence[str]) -> list[str]:
             "patients in each split."
         )
     return sentences
+
+
+def _nearly_black(rows: Sequence[SurveyRow]) -> Iterator[str]:
+    """Yield a sentence for each site with images of the lowest brightness or contrast."""
+    for row in rows:
+        # An image may be in both intervals, so that there are as many as in the larger one.
+        dark = max(row.brightness[0], row.contrast[0])
+        if dark:
+            yield (
+                f"At {row.site} at least {dark} of {sum(row.contrast)} images are nearly black or "
+                "of one grey: look at them with `fedward doctor`. DICOM files may need a window "
+                "in the site file."
+            )
 
 
 def _lonely(rows: Sequence[SurveyRow], classes: Sequence[str]) -> list[str]:

@@ -4,11 +4,12 @@ Such an image is often not what its file holds: 12 bits shown as 16, or a table 
 all the greys. It is no fault of the program, so it is reported and not refused.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 import numpy.typing as npt
 
+from fedward.sites.data import Images
 from fedward.sites.decoding import Pixels
 from fedward.text import count
 
@@ -41,6 +42,16 @@ def _shows_little(image: Pixels) -> bool:
         if most_within < _SHARE * below[-1]:
             return False
     return True
+
+
+def dark_images_note(sets: Iterable[Images]) -> list[str]:
+    """Return :func:`dark_note` of a site's sets of images."""
+    names = []
+    total = 0
+    for images in sets:
+        names += [images.ids[int(place)] for place in np.flatnonzero(nearly_black(images.pixels))]
+        total += len(images)
+    return dark_note(names, total)
 
 
 def dark_note(names: Sequence[str], total: int) -> list[str]:
