@@ -291,21 +291,17 @@ def _eight_bits(image: Image.Image) -> Image.Image:
 def _shown_between_percentiles(image: Image.Image) -> Pixels:
     """Return the values of a deep image as 0..255; those that are not finite are black."""
     values = deep_values(image)
-    used = values
-    finite = None
-    if values.dtype.kind == "f":
-        finite = np.isfinite(values)
-        used = values[finite]
-    if not used.size:
+    outside = ~np.isfinite(values) if values.dtype.kind == "f" else None
+    if outside is None or not outside.any():
+        shown = between(values, *grey_range(values))
+        return 255 - shown if white_is_zero(image) else shown
+    if outside.all():
         raise BadRow("expected pixel values, found NaN or infinity alone")
-    low, high = grey_range(used)
-    if finite is not None:
-        values = np.where(finite, values, low)
-    shown = between(values, low, high)
+    low, high = grey_range(values[~outside])
+    shown = between(np.where(outside, low, values), low, high)
     if white_is_zero(image):
         shown = 255 - shown
-        if finite is not None:
-            shown[~finite] = 0
+    shown[outside] = 0
     return shown
 
 
