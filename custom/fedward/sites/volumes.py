@@ -138,7 +138,7 @@ def open_stack(
     """
     with as_bad_row("a whole volume"):
         volume = read(path, _MOST_VOXELS)
-        if np.isnan(volume.values).all():
+        if _has_background(volume.values) and np.isnan(volume.values).all():
             raise BadRow("expected a scan, found no finite value")
         shown_as = (window, "LINEAR") if window else volume.window
         return _stack(_upright(volume, slices.axis), slices, shown_as)
@@ -217,6 +217,11 @@ def _upright(volume: Volume, axis: str) -> Values:
     return np.asarray(orientations.apply_orientation(volume.values, to_ras))
 
 
+def _has_background(values: Values) -> bool:
+    """Return whether some values are NaN, by a maximum, which then is NaN too."""
+    return bool(np.isnan(values.max()))
+
+
 def _is_mask(values: Values) -> bool:
     """Return whether a volume has few different values, all whole numbers."""
     # A few voxels are enough to recognise nearly every scan, so few volumes are sorted as a whole.
@@ -245,7 +250,7 @@ def _stack(values: Values, slices: Slices, shown_as: tuple[Window, str] | None) 
         BadRow: both percentiles are the same value.
     """
     if shown_as is None:
-        finite = values[~np.isnan(values)] if np.isnan(values).any() else values
+        finite = values[~np.isnan(values)] if _has_background(values) else values
         low, high = (float(value) for value in np.percentile(finite, slices.percentiles))
         if low >= high:
             raise BadRow("expected a scan, found one value between the percentiles")
