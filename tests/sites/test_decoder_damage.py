@@ -96,6 +96,20 @@ def test_a_tiff_of_a_rare_kind_is_called_one(tmp_path: Path) -> None:
         decode(tmp_path / "x.tif", 16, 1)
 
 
+@pytest.mark.parametrize(
+    ("start", "said"),
+    [
+        (b"\x5c\1\0\0", "save it as one .nii.gz file"),
+        (b"NRRD0004", "a volume in NRRD: convert it"),
+        (b"\x1f\x8b\x08", "a compressed file: a volume must be NIfTI"),
+    ],
+)
+def test_volumes_of_other_formats_are_named(tmp_path: Path, start: bytes, said: str) -> None:
+    (tmp_path / "x.img").write_bytes(start + bytes(400))
+    with pytest.raises(BadRow, match=said):
+        decode_file(tmp_path / "x.img", 16, 1)
+
+
 def whole_files(folder: Path) -> dict[str, bytes]:
     """Return name -> bytes of files of all kinds."""
     deep = np.random.default_rng(1).integers(0, 4096, SHAPE, np.uint16)

@@ -50,15 +50,19 @@ ENDINGS = frozenset(
     }
 )
 """Endings of their files' names, in lower case."""
+_RARE = "that is damaged or of a rare kind: convert it to PNG of 8 bits"
 _STARTS = {
-    b"\x89PNG": "PNG",
-    b"\xff\xd8\xff": "JPEG",
-    b"II*\0": "TIFF",
-    b"MM\0*": "TIFF",
-    b"II+\0": "BigTIFF",
-    b"MM\0+": "BigTIFF",
+    b"\x89PNG": f"a PNG {_RARE}",
+    b"\xff\xd8\xff": f"a JPEG {_RARE}",
+    b"II*\0": f"a TIFF {_RARE}",
+    b"MM\0*": f"a TIFF {_RARE}",
+    b"II+\0": f"a BigTIFF {_RARE}",
+    b"MM\0+": f"a BigTIFF {_RARE}",
+    b"\x5c\1\0\0": "the header of a volume (.hdr and .img): save it as one .nii.gz file",
+    b"NRRD": "a volume in NRRD: convert it to .nii.gz",
+    b"\x1f\x8b": "a compressed file: a volume must be NIfTI, and end in .nii.gz",
 }
-"""First bytes of a file -> its format, where Pillow may know the format and not the kind."""
+"""First bytes of a file that Pillow does not read -> what it is."""
 
 _TURNS = {
     2: Transpose.FLIP_LEFT_RIGHT,
@@ -188,9 +192,9 @@ def _why(error: Exception, path: Path) -> str:
     if isinstance(error, UnidentifiedImageError):
         with path.open("rb") as file:
             start = file.read(max(map(len, _STARTS)))
-        for known_start, name in _STARTS.items():
+        for known_start, description in _STARTS.items():
             if start.startswith(known_start):
-                return f"a {name} that is damaged or of a rare kind: convert it to PNG of 8 bits"
+                return description
         return f"a file that is none of {', '.join(FORMATS[:-1])} and {FORMATS[-1]}"
     if isinstance(error, MemoryError):
         return "too little memory to read it"
