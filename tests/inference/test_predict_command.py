@@ -83,7 +83,7 @@ def test_a_folder_is_read_with_what_is_below(
     model = fedward.load_model(finished.run)
     expected = model(model.read([folder / row["image"] for row in found]))
     torch.testing.assert_close(numbers(found), expected, atol=1e-6, rtol=0)
-    assert "those of images: 1 of the files" in capsys.readouterr().err
+    assert "those of images: 1 file (.docx 1)" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("synthetic", [True, False])

@@ -84,9 +84,7 @@ def test_a_folder_of_classes_may_hold_reports_and_thumbnails(tmp_path):
         "Left out: 41 DICOM objects without a picture (Comprehensive SR 40, Media Storage "
         "Directory 1)." in text
     )
-    assert "80 files whose endings are not those of images (.db 40, .ini 40)" in " ".join(
-        text.split()
-    )
+    assert "which are not those of images: 80 files (.db 40, .ini 40)." in " ".join(text.split())
     assert "80 DICOM files are grouped by PatientID, as 40 patients" in text
     listed = "".join((tmp_path / "sites" / f"site-{site}.csv").read_text() for site in (1, 2))
     assert listed.count("IM") == 2 * 80  # sample_id and image

@@ -237,7 +237,7 @@ def test_folders_are_classes_in_natural_order(tmp_path):
     (root / ".cache").mkdir()
     text = partition(root, tmp_path / "sites", Wanted(sites=2, labelled=0.5))
     assert "Classes: grade 2, grade 10." in text
-    assert "Left out: 1 file whose endings are not those of images (.txt 1)." in text
+    assert "which are not those of images: 1 file (.txt 1)." in text
     found = loaded(tmp_path / "sites")
     everything = set.union(*(ids for data in found.values() for ids in sets(data).values()))
     assert everything == {f"grade 10/{i}.png" for i in range(30)} | {

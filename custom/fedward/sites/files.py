@@ -104,8 +104,8 @@ class LeftOut:
             )
         if self._endings:
             notes.append(
-                f"Left out: {count(self._endings.total(), 'file')} whose endings are not those of "
-                f"images ({_most_common(self._endings)})."
+                "Left out by their endings, which are not those of images: "
+                f"{count(self._endings.total(), 'file')} ({_most_common(self._endings)})."
             )
         return notes
 
