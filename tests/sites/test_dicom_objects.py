@@ -119,4 +119,6 @@ def test_a_report_beside_one_image_makes_no_series(tmp_path):
     assert left_out.images([image, note]) == [image]
     assert left_out.notes() == ["Left out: 1 DICOM object without a picture (Comprehensive SR 1)."]
     second = picture(tmp_path / "a" / "p" / "IM1", 1, 0)
-    assert volumes_in([image, second, note], tmp_path / "a") == [tmp_path / "a" / "p"]
+    series = tmp_path / "a" / "p"
+    assert volumes_in([image, second, note], tmp_path / "a") == [series, note]
+    assert LeftOut().images([series, note]) == [series]

@@ -13,7 +13,7 @@ import struct
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -33,6 +33,8 @@ _LONGEST_FIRST = 64
 """Most bytes of a first element whose value representation is implicit."""
 _BINARY = frozenset({"FD", "FL", "SL", "SS", "UL", "US"})
 """Value representations of numbers that are not text."""
+_REMEMBERED = 2**17
+"""Files of which is remembered whether they have a picture."""
 _SOP_CLASS = 0x00080016
 """The tag of the class of an object."""
 _PIXELS = frozenset({0x7FE00008, 0x7FE00009, 0x7FE00010})
@@ -135,6 +137,19 @@ def object_without_picture(path: Path) -> str:
     file that is damaged, or that cannot be read without pydicom, counts as a picture: reading it
     gives the reason.
     """
+    try:
+        state = path.stat()
+        return _object_without_picture(path, state.st_size, state.st_mtime_ns)
+    except Exception:  # the fault is reported where the image is read
+        return ""
+
+
+@lru_cache(_REMEMBERED)
+def _object_without_picture(path: Path, _size: int, _changed: int) -> str:
+    """Return :func:`object_without_picture`, which several parts ask of the same file."""
+    with path.open("rb") as start:
+        if not begins_as_dicom(start.read(132)):
+            return ""
     pixels_found = []
 
     def at_pixels(tag: int, _representation: str | None, _length: int) -> bool:
@@ -142,17 +157,11 @@ def object_without_picture(path: Path) -> str:
             pixels_found.append(tag)
         return tag in _PIXELS
 
-    try:
-        with path.open("rb") as start:
-            if not begins_as_dicom(start.read(132)):
-                return ""
-        with opened(path) as file:
-            header = pydicom().filereader.read_partial(file, at_pixels, specific_tags=[_SOP_CLASS])
-        is_picture = bool(pixels_found) and not is_other_class(header)
-        is_cut_short = not class_of(header)
-        return "" if is_picture or is_cut_short else name_of_class(header)
-    except Exception:  # the fault is reported where the image is read
-        return ""
+    with opened(path) as file:
+        header = pydicom().filereader.read_partial(file, at_pixels, specific_tags=[_SOP_CLASS])
+    is_picture = bool(pixels_found) and not is_other_class(header)
+    is_cut_short = not class_of(header)
+    return "" if is_picture or is_cut_short else name_of_class(header)
 
 
 def is_other_class(header: Any) -> bool:

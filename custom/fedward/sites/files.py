@@ -129,14 +129,13 @@ def volumes_in(files: Sequence[Path], single_images: Path | None = None) -> list
     """Return the files, with each series replaced by its folder.
 
     A folder that directly holds two or more DICOM files with a picture is a series, unless it is
-    the folder ``single_images``.
+    the folder ``single_images``. DICOM objects without a picture stay files of their own.
     """
-    dicom_files = Counter(
-        path.parent for path in files if is_dicom(path) and not object_without_picture(path)
-    )
+    objects = {path for path in files if object_without_picture(path)}
+    pictures = Counter(path.parent for path in files if path not in objects and is_dicom(path))
     volumes = []
     for path in files:
         folder = path.parent
-        in_series = dicom_files[folder] > 1 and folder != single_images
+        in_series = pictures[folder] > 1 and folder != single_images and path not in objects
         volumes.append(folder if in_series else path)
     return list(dict.fromkeys(volumes))
