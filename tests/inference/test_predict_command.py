@@ -128,7 +128,7 @@ def test_a_csv_keeps_its_order_and_bad_rows(
     ]
     assert [bool(row["prediction"]) for row in found] == [True, False, False, True, False]
     assert [row["refer"] for row in found] == ["no", "yes", "yes", "no", "yes"]
-    assert found[1]["problem"].startswith("expected the image 'none.png', found none in")
+    assert found[1]["problem"].startswith("expected an image file, found none at 'none.png'")
     assert found[2]["problem"] == "expected 2 cells, found 1"
 
 

@@ -59,7 +59,8 @@ def test_an_empty_cell_is_no_label_and_no_finding_is_one(tmp_path):
     assert labels == {"0.png": [1, 0, 0], "1.png": [1, 1, 0], "2.png": [0, 0, 0]}
     assert unlabelled == ["3.png"]
     assert rejected == {
-        "4.png": "expected a label among Mass, Edema, Hernia, found 'mass|Edema'",
+        "4.png": "expected a label among Mass, Edema, Hernia, found 'mass|Edema' "
+        '(if it is Mass, write labels: {"mass": "Mass"} into the site file)',
         "5.png": "expected a label among Mass, Edema, Hernia, found 'Nodule'",
         "6.png": "expected No Finding alone, found 'Edema|No Finding'",
     }
@@ -103,8 +104,10 @@ def test_a_column_for_each_finding(tmp_path):
     assert unlabelled == ["4.png"]
     expected = "expected 0 or 1 for each finding, or an empty cell for all of them, found"
     assert rejected == {
-        "5.png": f"{expected} '' for Oedem",
-        "6.png": f"{expected} '-1.0' for Hernia",
+        "5.png": f"{expected} '' for Oedem "
+        '(for not mentioned, write blank: "negative" or "unlabelled")',
+        "6.png": f"{expected} '-1.0' for Hernia "
+        '(for uncertain, write uncertain: "positive", "negative" or "unlabelled")',
         "7.png": "expected No Finding alone, found 'Mass|No Finding'",
     }
 
@@ -115,16 +118,6 @@ def test_a_class_without_a_column_is_refused(tmp_path):
         DataError, match="a column for each of Mass, Edema, Hernia, found none for Edema"
     ):
         load_site(write_csv(tmp_path, "Mass,Hernia", "1,0", columns=columns), SPEC)
-
-
-def test_columns_are_of_multi_label_jobs_alone(tmp_path):
-    file = write_csv(
-        tmp_path, "Mass,Edema,Hernia", "1,0,0", columns={"label": list(FINDINGS), "group": None}
-    )
-    with pytest.raises(
-        DataError, match=r"columns.label: expected one column.*data.multi_label=true"
-    ):
-        load_site(file, SPEC.model_copy(update={"multi_label": False}))
 
 
 @pytest.mark.parametrize("name", ["No Finding", "Mass|Edema"])
@@ -357,7 +350,7 @@ def test_columns_of_findings_that_cannot_be_are_told(tmp_path):
     file.write_text(file.read_text().replace(",1,1,0", ",1,-1,0"))
     with pytest.raises(
         DataError,
-        match=r"line 3: expected 0 or 1 for each finding, or an empty cell .* found '-1' for Edema",
+        match=r"found -1 \(Edema 10\)\. Say what it counts as: --uncertain positive, --uncert",
     ):
         partition(file, tmp_path / "cut", Wanted(sites=2, findings=("Edema", "Mass, left")))
 

@@ -178,7 +178,7 @@ def test_named_classes_are_used_and_others_left_out(tmp_path):
     text = partition(
         pooled(tmp_path), tmp_path / "sites", Wanted(sites=2, classes=("solid", "cyst"))
     )
-    assert "30 images of other classes are left out." in text
+    assert "30 images of other classes are left out: " in text
     found = loaded(tmp_path / "sites")
     assert sum(len(everything(data)) for data in found.values()) == 60
     assert found["site-1"].classes == ("solid", "cyst")

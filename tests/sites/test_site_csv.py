@@ -209,7 +209,7 @@ def spoil_short(hospital):
 
 
 def spoil_absolute(hospital):
-    hospital.rows[3][1] = str(hospital.folder / "images" / "000.png")
+    hospital.rows[3][1] = "/another/machine/000.png"
     return "expected a path relative to"
 
 

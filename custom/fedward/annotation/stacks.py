@@ -1,4 +1,4 @@
-"""Slices of volumes and frames of DICOM files, whose pictures are made when somebody opens them."""
+"""Slices, frames and pages of files that hold several, drawn when somebody opens them."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -6,7 +6,8 @@ from threading import Lock
 
 from PIL import Image
 
-from fedward.annotation.levels import Levels, levels_of, levels_of_stack
+from fedward.annotation.levels import Levels, levels_of, levels_of_picture, levels_of_stack
+from fedward.sites.decoding import count_pages, open_image
 from fedward.sites.dicom import count_frames, open_frame
 from fedward.sites.files import is_dicom, is_volume
 from fedward.sites.rendering import Rendering, Window
@@ -45,7 +46,7 @@ class Slices:
         """Return whether a file may hold several images."""
         if self._rendering.slices and is_volume(path):
             return True
-        return bool(self._rendering.frames) and is_dicom(path)
+        return bool(self._rendering.frames) and (is_dicom(path) or count_pages(path) > 1)
 
     def count(self, path: Path) -> int:
         """Return how many images a file holds.
@@ -56,7 +57,7 @@ class Slices:
         with self._lock:
             if is_volume(path):
                 return len(self._stack(path).values)
-            return count_frames(path)
+            return count_frames(path) if is_dicom(path) else count_pages(path)
 
     def open(self, path: Path, index: int, window: Window | None = None) -> Image.Image:
         """Return one image of a file.
@@ -67,6 +68,8 @@ class Slices:
         with self._lock:
             if is_volume(path):
                 return self._stack(path).draw(index, window)
+            if not is_dicom(path):
+                return open_image(path, page=index)
             return open_frame(path, index, window or self._rendering.window)
 
     def levels(self, path: Path, picture: Image.Image) -> Levels | None:
@@ -74,6 +77,8 @@ class Slices:
         with self._lock:
             if is_volume(path):
                 return levels_of_stack(self._stack(path))
+            if not is_dicom(path):
+                return levels_of_picture(picture)
             return levels_of(path, picture, self._rendering.window)
 
     def _stack(self, path: Path) -> Stack:

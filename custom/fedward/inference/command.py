@@ -205,7 +205,7 @@ def _predict(options: argparse.Namespace) -> int:
         options.images, model.experiment.data, dict(options.columns), options.folder, rendering
     )
     outcome = write_predictions(model, asked, options.out, options.refer_below)
-    for note in asked.left_out.notes():
+    for note in [*asked.left_out.notes(), *asked.notes]:
         complain(note)
     summary = count(outcome.files, outcome.kind.removesuffix("s"))
     if outcome.kind == "files":

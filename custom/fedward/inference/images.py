@@ -9,10 +9,11 @@ import numpy.typing as npt
 
 from fedward.config import DataSpec
 from fedward.errors import DataError, reason_of
-from fedward.sites.any_csv import ImageFinder, columns_by_purpose, read_image_list
+from fedward.sites.any_csv import columns_by_purpose, read_image_list
 from fedward.sites.data import SPLITS
 from fedward.sites.decoding import BadRow, Fit, Pixels
 from fedward.sites.files import LeftOut, files_below, is_image, locate, volumes_in
+from fedward.sites.image_paths import ImageFinder
 from fedward.sites.images import decode_files
 from fedward.sites.npz import are_pictures, fitted
 from fedward.sites.rendering import PLAIN, Rendering
@@ -42,6 +43,8 @@ class Asked(NamedTuple):
     blocks: Iterator[Block]
     left_out: LeftOut
     """Files of a folder that are omitted because they are not images."""
+    notes: Sequence[str] = ()
+    """How images of a CSV were found whose paths are not written as they are."""
 
 
 class _Listed(NamedTuple):
@@ -82,6 +85,7 @@ def images_at(
     if source.suffix.lower() == ".npz":
         return Asked(_of_arrays(_arrays(source), spec, rendering.fit), LeftOut())
     left_out = LeftOut()
+    notes: list[str] = []
     listed: list[_Listed] = []
     if source.is_dir():
         files = files_below(source)
@@ -90,7 +94,9 @@ def images_at(
         for path in left_out.images(files):
             listed.append(_located(source, path.relative_to(source).as_posix()))
     elif source.suffix.lower() in (".csv", ".tsv", ".txt"):
-        listed = _rows(source, columns, folder or source.parent)
+        finder = ImageFinder(folder or source.parent)
+        listed = _rows(source, columns, finder)
+        notes = finder.notes()
     elif source.is_file() and is_image(source):
         listed = [_Listed(source.name, source)]
     if not listed:
@@ -103,7 +109,7 @@ def images_at(
             expected="images",
             found=found,
         )
-    return Asked(_of_files(listed, spec, rendering), left_out)
+    return Asked(_of_files(listed, spec, rendering), left_out, notes)
 
 
 def _located(folder: Path, name: str) -> _Listed:
@@ -115,18 +121,17 @@ def _located(folder: Path, name: str) -> _Listed:
         return _Listed(shown, folder, str(problem))
 
 
-def _rows(path: Path, columns: Mapping[str, str], folder: Path) -> list[_Listed]:
+def _rows(path: Path, columns: Mapping[str, str], finder: ImageFinder) -> list[_Listed]:
     """Return all rows of a CSV in its order, also those that are malformed or have no image."""
     records, malformed, header = read_image_list(path)
     column = columns_by_purpose(path, header, columns)["image"]
-    finder = ImageFinder(folder)
     by_line: dict[int, _Listed] = {}
     for row in malformed:
         by_line[row.row] = _Listed(row.sample_id or f"line {row.row}", path, row.reason)
     for record in records:
         name = record.cells[column]
         try:
-            by_line[record.line] = _Listed(name, locate(folder, finder.find(name)))
+            by_line[record.line] = _Listed(name, finder.folder / finder.find(name))
         except BadRow as problem:
             by_line[record.line] = _Listed(name or f"line {record.line}", path, str(problem))
     return [by_line[line] for line in sorted(by_line)]

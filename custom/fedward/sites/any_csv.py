@@ -1,17 +1,15 @@
-"""A CSV that lists images: what its columns are for, and which image files its cells name."""
+"""A CSV that lists images: what its columns are for."""
 
-from collections import defaultdict
+import re
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
-from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple
 
 from fedward.errors import ConfigError, DataError, did_you_mean
 from fedward.sites.data import Rejected
-from fedward.sites.decoding import BadRow
-from fedward.sites.files import is_image, locate
 from fedward.sites.table import Record, read_header, read_table
+
+_GAPS = re.compile(r"[\s_-]+")
 
 GROUP_COLUMNS = (
     "group",
@@ -82,9 +80,11 @@ def read_image_list(path: Path) -> ImageList:
         columns = read_header(path, "(all)")
         records, malformed = read_table(path, columns or ["image"], "(all)")
     except DataError as error:
+        # What concerns a site's file alone does not help here.
+        speaks_of_site_file = "site file" in error.remedy
         raise DataError(
             error.problem.removeprefix("site (all), "),
-            "Name another CSV, or fix this one.",
+            "Name another CSV, or fix this one." if speaks_of_site_file else error.remedy,
             expected=error.expected,
             found=error.found,
         ) from None
@@ -110,17 +110,15 @@ def columns_by_purpose(
         Purpose -> column; an empty name where there is none.
 
     Raises:
-        ConfigError: an unknown purpose, or a named column that the CSV does not have.
+        ConfigError: an unknown purpose, a named column that the CSV does not have, or two columns
+            that may both be meant, as their names differ only in case, blanks or hyphens.
         DataError: no column of images.
     """
-    normalised = {
-        name.lower().replace(" ", "_").replace("-", "_"): name for name in reversed(columns)
-    }
     column_of: dict[str, str] = {}
-    for purpose, well_known in WELL_KNOWN_COLUMNS.items():
-        present = [normalised[name] for name in well_known if name in normalised]
-        default = present[0] if present else ""
-        column_of[purpose] = named.get(purpose, default)
+    for purpose in WELL_KNOWN_COLUMNS:
+        # Columns of findings are columns of labels, so no other one is looked for.
+        is_named = purpose in named or (purpose == "label" and findings)
+        column_of[purpose] = named.get(purpose, "") if is_named else _well_known(purpose, columns)
     unknown = [purpose for purpose in named if purpose not in WELL_KNOWN_COLUMNS]
     if unknown:
         raise ConfigError(
@@ -141,50 +139,30 @@ def columns_by_purpose(
     if not column_of["image"]:
         raise DataError(
             f"{path}",
-            "Name the column of their files, as in --columns image=NAME.",
+            "Name the column of their files, as in --columns image=NAME. The first line of the CSV "
+            "must name its columns.",
             expected="a column of images",
             found=column_names(columns),
         )
     return column_of
 
 
+def _well_known(purpose: str, columns: Sequence[str]) -> str:
+    """Return the column with the first well-known name of a purpose; empty without one."""
+    for well_known in WELL_KNOWN_COLUMNS[purpose]:
+        present = [name for name in columns if _GAPS.sub("_", name.lower()) == well_known]
+        if len(present) > 1:
+            raise ConfigError(
+                "--columns",
+                f"Name the right one, as in --columns '{purpose}={present[0]}'.",
+                expected=f"one column of the name {well_known}",
+                found=" and ".join(map(repr, present)),
+            )
+        if present:
+            return present[0]
+    return ""
+
+
 def column_names(columns: Sequence[str]) -> str:
     """Return the names of a CSV's columns for an error, at most 300 characters."""
     return f"{', '.join(name for name in columns if name):.300}"
-
-
-class ImageFinder:
-    """Finds image files in a folder, by relative path or by file name anywhere below it.
-
-    The folder is searched once, when the first name needs it.
-    """
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-
-    @cached_property
-    def _paths_by_name(self) -> dict[str, list[str]]:
-        """File name, with its ending and without -> relative paths of the images so named."""
-        paths: dict[str, list[str]] = defaultdict(list)
-        for path in sorted(self._folder.rglob("*")):
-            relative_path = path.relative_to(self._folder).as_posix()
-            if path.is_file() and relative_path.isprintable() and is_image(path):
-                paths[path.name].append(relative_path)
-                paths[path.stem].append(relative_path)
-        return paths
-
-    def find(self, name: str) -> str:
-        """Return the relative path of the image; raise BadRow if there is none, or several."""
-        root = self._folder.resolve()
-        if Path(name).is_absolute() and Path(name).is_relative_to(root):
-            name = Path(name).relative_to(root).as_posix()
-        with suppress(BadRow):
-            locate(self._folder, name)
-            return name
-        paths = self._paths_by_name.get(Path(name).name, [])
-        if not paths:
-            raise BadRow(f"expected the image {name!r}, found none in {self._folder}")
-        if len(paths) > 1:
-            raise BadRow(f"expected the image {name!r}, found {len(paths)}: {', '.join(paths[:2])}")
-        locate(self._folder, paths[0])
-        return paths[0]

@@ -22,6 +22,9 @@ from PIL.TiffImagePlugin import (
     TiffImageFile,
 )
 
+_SUBFILE_TYPE = 254
+"""TIFF tag NewSubfileType: bit 0 marks a smaller copy of another page, bit 2 a mask of one."""
+
 Pixels: TypeAlias = npt.NDArray[np.uint8]
 Fit: TypeAlias = Literal["squash", "crop"]
 """How a picture becomes a square: all of it is squashed, or its central square is cut out."""
@@ -147,7 +150,50 @@ def opened(path: Path) -> Image.Image:
     return Image.open(path, formats=FORMATS)
 
 
-def open_image(path: Path, smallest: int | None = None) -> Image.Image:
+def count_pages(path: Path) -> int:
+    """Return how many pages a TIFF, or pictures an animated PNG, has; 1 for any other file."""
+    try:
+        with opened(path) as image:
+            return max(1, len(_pages(image)))
+    except Exception:
+        # The fault is reported where the image is read.
+        return 1
+
+
+def _pages(image: Image.Image) -> list[int]:
+    """Return the places of the pages of an opened file, without smaller copies and masks.
+
+    A JPEG may hold further pictures, too, such as the depth of a telephone's camera: the first is
+    the photograph.
+    """
+    pages = list(range(getattr(image, "n_frames", 1)))
+    if image.format == "PNG" or len(pages) == 1:
+        return pages
+    if not isinstance(image, TiffImageFile):
+        return [0]
+    whole = []
+    for place in pages:
+        image.seek(place)
+        if not image.tag_v2.get(_SUBFILE_TYPE, 0) & 0b101:
+            whole.append(place)
+    image.seek(0)
+    return whole or [0]
+
+
+def _seek_page(image: Image.Image, page: int | None) -> None:
+    """Turn an opened file to one of its pages; without a number it must have one."""
+    pages = _pages(image)
+    if page is None and len(pages) > 1:
+        raise BadRow(
+            f"expected one image, found {len(pages)} pages in the file: to use them, write "
+            "frames: {at_most: 8} into the site file (fedward partition --frames 8)"
+        )
+    place = pages[page or 0]
+    if place:
+        image.seek(place)
+
+
+def open_image(path: Path, smallest: int | None = None, page: int | None = None) -> Image.Image:
     """Read one image file as an image of mode ``L`` or ``RGB``.
 
     The EXIF orientation is applied if it can be read. Transparency is composited on black. Grey of
@@ -160,11 +206,13 @@ def open_image(path: Path, smallest: int | None = None) -> Image.Image:
         path: of the file.
         smallest: a JPEG may be read at a fraction of its size, but with no side below this; by
             default it is not.
+        page: number of the page, from 0, of a file of several; by default there must be one.
 
     Raises:
         Unreadable: the machine failed to read the file, or had too little memory.
         BadRow: the file is not an image of :data:`FORMATS`, is cut short, is too large (Pillow's
-            limit), has colours of 16 bits, or cannot be decoded for another reason.
+            limit), has colours of 16 bits or several pages, or cannot be decoded for another
+            reason.
     """
     try:
         with opened(path) as image:
@@ -174,6 +222,7 @@ def open_image(path: Path, smallest: int | None = None) -> Image.Image:
             if smallest:
                 # A JPEG is decoded without the detail that a resize would average away.
                 image.draft(None, (smallest, smallest))
+            _seek_page(image, page)
             if _deep_colour(image):
                 raise BadRow("expected colours of 8 bits a channel, found 16: convert to 8 bit")
             image.load()

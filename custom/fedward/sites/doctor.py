@@ -22,7 +22,7 @@ from fedward.sites.decoding import as_image
 from fedward.sites.files import is_dicom, series_files
 from fedward.sites.headers import header_notes, patient_numbers
 from fedward.sites.identifying import identifying_notes
-from fedward.sites.site_csv import read_entries
+from fedward.sites.site_csv import read_entries, table_notes
 from fedward.sites.site_file import ManifestSite, read_site_file
 from fedward.terminal import shortened
 
@@ -112,6 +112,7 @@ def examine(site_file: Path, spec: "DataSpec", cache: Path | None = None) -> Rep
     file = read_site_file(site_file)
     if not isinstance(file, ManifestSite):
         return Report(data, tuple(leaks), notes)
+    notes = (*notes, *table_notes(file, spec.label_kind))
     entries, _, _ = read_entries(file, spec.classes, spec.label_kind)
     files = {entry.sample_id: entry.path for entry in entries}
     dicom = {sample: path for sample, path in files.items() if is_dicom(path) or series_files(path)}

@@ -19,6 +19,7 @@ from fedward.sites.decoding import (
     Pixels,
     Unreadable,
     as_bad_row,
+    count_pages,
     decode,
     fit,
     is_blank,
@@ -83,8 +84,17 @@ def open_parts(
         elif is_dicom(path):
             for index, image in open_frames(path, rendering.window, rendering.frames):
                 yield "" if index is None else f"#{index}", image
+        elif _has_chosen_pages(path, rendering):
+            assert rendering.frames is not None, "pages are chosen as frames are"
+            for index in rendering.frames.chosen(count_pages(path)):
+                yield f"#{index}", open_image(path, page=index)
         else:
             yield "", open_image(path)
+
+
+def _has_chosen_pages(path: Path, rendering: Rendering) -> bool:
+    """Return whether a file that Pillow reads becomes several images."""
+    return rendering.frames is not None and count_pages(path) > 1
 
 
 def open_file(path: Path, rendering: Rendering = PLAIN) -> Image.Image:
@@ -105,7 +115,8 @@ def decode_file(
     """
     decoded = {}
     with as_bad_row("a whole image"):
-        if not is_volume(path) and not is_dicom(path):
+        is_one_picture = not is_volume(path) and not is_dicom(path)
+        if is_one_picture and not _has_chosen_pages(path, rendering):
             return {"": decode(path, size, channels, rendering.fit)}
         for part, image in open_parts(path, rendering, neighbours=channels == 3):
             pixels = fit(image, size, channels, rendering.fit)

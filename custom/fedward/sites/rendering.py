@@ -21,7 +21,7 @@ class _Part(BaseModel):
 
 
 class Frames(_Part):
-    """Which frames of a DICOM file of several become images."""
+    """Which frames of a DICOM file, or pages of a TIFF file, of several become images."""
 
     every: int = Field(1, ge=1)
     """Every k-th frame, from the first on."""
@@ -55,7 +55,7 @@ class Rendering(NamedTuple):
     window: Window | None = None
     """For grey DICOM files and volumes; None: the file's own."""
     frames: Frames | None = None
-    """None: DICOM files of several frames are refused."""
+    """None: files of several frames or pages are refused."""
     slices: Slices | None = None
     """None: volumes are refused."""
     fit: Fit = "squash"

@@ -2,6 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,9 +15,12 @@ from fedward.sites.data import NO_LABEL_TO_EVALUATE, SPLITS, Decoded, Listed, Re
 from fedward.sites.decoding import BadRow
 from fedward.sites.dicom_header import object_without_picture
 from fedward.sites.files import locate
+from fedward.sites.image_paths import ImageFinder
+from fedward.sites.label_texts import known_or_empty
 from fedward.sites.site_file import ManifestSite, check_places
 from fedward.sites.split import even_parts, group_split
 from fedward.sites.table import Record, read_table
+from fedward.sites.table_notes import cell_notes, group_note, padded_note
 from fedward.sites.written import read_label, words
 
 if TYPE_CHECKING:
@@ -36,6 +40,7 @@ class Entry:
     """Why there is no file at this path; empty where there is one."""
     label: Label
     group: str
+    """A row without one is a group of its own, named by its sample id."""
     split: str
     """Empty where the CSV has no splits."""
     cells: Mapping[str, str]
@@ -107,13 +112,6 @@ def _entries(
     """Do as :func:`read_entries` does, but return rows without a file as usable rows."""
     check_places(file)
     columns = file.columns
-    if isinstance(columns.label, tuple) and label_kind.exclusive:
-        raise DataError(
-            f"site {file.site}, field columns.label",
-            "Name it, or let images have several labels with --set data.multi_label=true.",
-            expected="one column, as the job has one label an image",
-            found=f"{len(columns.label)} columns",
-        )
     records, rejected = read_table(file.manifest, _named_columns(file), file.site)
     if file.where or file.share:
         # A malformed row may be another site's.
@@ -126,10 +124,11 @@ def _entries(
             f"site {file.site}, {file.manifest} has no row that the site file selects",
             "Check 'where', 'ignore_labels' and the CSV.",
         )
+    finder = _finder(file)
     entries: dict[str, Entry] = {}
     for record in records:
         try:
-            entry = _read_entry(record, file, classes, label_kind)
+            entry = _read_entry(record, file, classes, label_kind, finder)
             earlier = entries.get(entry.sample_id)
             if earlier:
                 raise BadRow(f"expected a sample_id of its own, found that of line {earlier.line}")
@@ -137,7 +136,85 @@ def _entries(
             rejected.append(Rejected(record.line, record.cells[columns.sample_id], str(problem)))
         else:
             entries[entry.sample_id] = entry
-    return list(entries.values()), rejected, total
+    once, repeated = _each_image_once(list(entries.values()), file)
+    return once, rejected + repeated, total
+
+
+def _each_image_once(
+    entries: list[Entry], file: ManifestSite
+) -> tuple[list[Entry], list[Rejected]]:
+    """Return the first row of each image, and the other rows as rejected ones.
+
+    Rows that repeat another in everything but their id do not count against ``max_rejected``.
+
+    Raises:
+        DataError: an image has several labels.
+    """
+    first_of: dict[Path, Entry] = {}
+    rejected: list[Rejected] = []
+    contradictions: list[str] = []
+    for entry in entries:
+        if entry.missing:
+            continue
+        first = first_of.setdefault(entry.path, entry)
+        if first is entry:
+            continue
+        same_image = f"the image of line {first.line}"
+        if entry.label != first.label:
+            contradictions.append(f"lines {first.line} and {entry.line}")
+        elif _belongs_to(entry, file) != _belongs_to(first, file):
+            reason = f"expected an image of its own, found {same_image} with another group or split"
+            rejected.append(entry.rejected(reason))
+        else:
+            rejected.append(entry.rejected(f"not used: it repeats {same_image}", counted=False))
+    if contradictions:
+        raise DataError(
+            f"site {file.site}, {file.manifest}",
+            "Leave one row of each image.",
+            expected="one label for each image",
+            found=f"{len(contradictions)} rows that give an image another label: "
+            f"{', '.join(contradictions[:5])}",
+        )
+    lines = {row.row for row in rejected}
+    return [entry for entry in entries if entry.line not in lines], rejected
+
+
+def _belongs_to(entry: Entry, file: ManifestSite) -> tuple[str, str]:
+    """Return group and split of a row as its cells have them."""
+    group = entry.cells[file.columns.group] if file.columns.group else ""
+    return known_or_empty(group), entry.split
+
+
+def _finder(file: ManifestSite) -> ImageFinder:
+    return ImageFinder(file.folder, [file.prefix] if file.prefix else [])
+
+
+def table_notes(file: ManifestSite, label_kind: "LabelKind") -> list[str]:
+    """Return what a person should know of how a site's CSV is read; nothing if all is plain.
+
+    Raises:
+        DataError: as :func:`read_entries`.
+    """
+    records, _ = read_table(file.manifest, _named_columns(file), file.site)
+    records = [record for record in records if _is_wanted(record, file)]
+    finder = _finder(file)
+    for record in records:
+        with suppress(BadRow):
+            finder.find(record.cells[file.columns.image])
+    column = file.columns.label
+    label_columns = column if isinstance(column, tuple) else (column or "",)
+    notes = finder.notes()
+    notes += padded_note(records, label_columns)
+    notes += group_note(record.cell(file.columns.group) for record in records)
+    if isinstance(column, tuple):
+        notes += cell_notes(records, column, file.cell_rules, label_kind)
+    # A CSV elsewhere may be one of several that list the images of a folder.
+    lists_all = file.manifest.is_relative_to(file.folder) and not file.where and not file.share
+    if lists_all:
+        unlisted = finder.unlisted()
+        if unlisted:
+            notes.append(f"Images in {file.folder} that no row names: {unlisted}.")
+    return notes
 
 
 def _named_columns(file: ManifestSite) -> list[str]:
@@ -171,9 +248,10 @@ def listed_images(file: ManifestSite) -> int:
     records, _ = read_table(file.manifest, _named_columns(file), file.site)
     records = [record for record in records if _is_wanted(record, file)]
     missing = []
+    finder = _finder(file)
     for record in records:
         try:
-            locate(file.folder, record.cells[file.columns.image])
+            finder.find(record.cells[file.columns.image])
         except BadRow as problem:
             missing.append(f"line {record.line}: {problem}")
     # With a share, the images that are missing here may be those of other sites.
@@ -196,7 +274,7 @@ def _selected(records: list[Record], file: ManifestSite, label_kind: "LabelKind"
     chosen = []
     labels = []
     for record in records:
-        label = words(record, file.columns.label, label_kind)
+        label = words(record, file.columns.label, label_kind, file.cell_rules)
         if _is_wanted(record, file) and not set(file.ignore_labels).intersection(label):
             chosen.append(record)
             labels.append(SEPARATOR.join(label))
@@ -215,11 +293,15 @@ def _is_wanted(record: Record, file: ManifestSite) -> bool:
 
 def _group(record: Record, file: ManifestSite) -> str:
     """Return the group of a row; a row without one is a group of its own."""
-    return record.cell(file.columns.group) or record.cell(file.columns.sample_id)
+    return known_or_empty(record.cell(file.columns.group)) or record.cell(file.columns.sample_id)
 
 
 def _read_entry(
-    record: Record, file: ManifestSite, classes: Sequence[str], label_kind: "LabelKind"
+    record: Record,
+    file: ManifestSite,
+    classes: Sequence[str],
+    label_kind: "LabelKind",
+    finder: ImageFinder,
 ) -> Entry:
     """Return a row as an entry.
 
@@ -230,12 +312,12 @@ def _read_entry(
     columns = file.columns
     if not cells[columns.sample_id]:
         raise BadRow("expected a sample_id, found none")
-    label = read_label(record, columns.label, file.labels, classes, label_kind)
+    label = read_label(record, columns.label, file.labels, classes, label_kind, file.cell_rules)
     split = cells.get(columns.split or "split")
     if split is not None and split.lower() not in SPLITS:
         raise BadRow(f"expected a split among {', '.join(SPLITS)}, found {split!r}")
     try:
-        path = locate(file.folder, cells[columns.image])
+        path = locate(file.folder, finder.find(cells[columns.image]))
         missing = ""
     except BadRow as problem:
         path = file.folder

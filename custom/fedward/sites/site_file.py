@@ -22,6 +22,7 @@ from fedward.faults import faults, names_in
 from fedward.sites.data import SPLITS, Annotation
 from fedward.sites.decoding import Fit
 from fedward.sites.rendering import Frames, Rendering, Slices
+from fedward.sites.written import CellRules, CountsAs
 from fedward.yaml_text import read_yaml_file
 
 SERVER = "server"
@@ -76,7 +77,8 @@ class Columns(_Fields):
     label: str | tuple[str, ...] | None = "label"
     """The column of labels. None: the site has no labels.
 
-    In a multi-label job there may be several columns of 0 and 1, each for a finding.
+    There may be several columns of 0 and 1: each for a finding in a multi-label job, and else each
+    for a class, of which every image has one.
     """
     group: str | None = "group"
     """Column of patients or lesions, whose images stay together.
@@ -211,6 +213,15 @@ class ManifestSite(_SiteFile):
     """
     ignore_labels: tuple[str, ...] = ()
     """The site's labels whose rows are not used."""
+    uncertain: CountsAs | None = None
+    """What -1 counts as in columns of findings; unset: such rows are rejected."""
+    blank: Literal["negative", "unlabelled"] | None = None
+    """What an empty cell counts as in columns of findings, beside cells that are not empty.
+
+    Unset: negative where ``uncertain`` is set, else such rows are rejected.
+    """
+    prefix: str = ""
+    """Start of the paths in the CSV that stands for the folder, as on another machine."""
     survey_columns: Annotated[tuple[str, ...], Field(max_length=10)] = ()
     """Columns, such as the camera, for which a survey reports how many images have which value."""
     window: tuple[Annotated[float, Field(allow_inf_nan=False)], Width] | None = None
@@ -219,7 +230,10 @@ class ManifestSite(_SiteFile):
     Unset: each file's own window, or percentiles.
     """
     frames: Frames | None = None
-    """Which frames of DICOM files become images; unset: files of several frames are refused."""
+    """Which frames of DICOM files, or pages of TIFF files, become images.
+
+    Unset: files of several are refused.
+    """
     slices: Slices | None = None
     """Which slices of volumes become images; unset: volumes are refused."""
 
@@ -227,6 +241,11 @@ class ManifestSite(_SiteFile):
     def rendering(self) -> Rendering:
         """How its files become images."""
         return Rendering(self.window, self.frames, self.slices, self.fit)
+
+    @property
+    def cell_rules(self) -> CellRules:
+        """How cells of findings are read that are neither 0 nor 1."""
+        return CellRules(self.uncertain, self.blank)
 
     @model_validator(mode="after")
     def _no_lesions_of_slices(self) -> "ManifestSite":

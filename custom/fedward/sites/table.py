@@ -1,15 +1,24 @@
-"""Reads a hospital's CSV as it is: four encodings, four delimiters, rows too short or too long."""
+"""Reads a hospital's CSV as it is: its encoding, its delimiter, rows too short or too long."""
 
 import csv
 import io
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
+from typing import NamedTuple
 
 from fedward.errors import DataError
 from fedward.sites.data import Rejected
 
 _DELIMITERS = ",;\t|"
+_SEPARATOR_LINE = re.compile(r'[ "]*sep=(.)["\s,;|]*?(?:\r\n|\r|\n|$)', re.IGNORECASE)
+"""The line in which Excel notes the delimiter, above the header."""
+_LOOKED_AT = 50
+"""Rows that are compared with the header to find the delimiter."""
+_WORKBOOKS = (b"PK\x03\x04", b"\xd0\xcf\x11\xe0")
+"""First bytes of Excel's and LibreOffice's own files, and of Excel's old ones."""
 
 
 @dataclass(frozen=True)
@@ -20,20 +29,34 @@ class Record:
     """Its first line; the header is line 1."""
     cells: dict[str, str]
     """Name of a column -> the cell, without white space at its ends."""
+    padded: frozenset[str] = frozenset()
+    """Columns whose cells have white space at their ends in the file."""
 
     def cell(self, column: str | None) -> str:
         """Return the cell in a column; empty where the site has no such column (None)."""
         return "" if column is None else self.cells[column]
 
 
+class _Text(NamedTuple):
+    """The text of a CSV."""
+
+    lines: str
+    """Header and rows."""
+    line: int
+    """Line of the header in the file: 1, or 2 below Excel's note of the delimiter."""
+    delimiters: str
+    """Those that may be the CSV's."""
+
+
 def read_table(path: Path, needed: Sequence[str], site: str) -> tuple[list[Record], list[Rejected]]:
     """Return the rows of a CSV, and those that are rejected.
 
-    Encodings are UTF-8 (with or without BOM), UTF-16 (with BOM) and cp1252. The delimiter is the
-    one of ``, ; |`` and tab that makes every needed column appear in the first line. Empty lines
+    Encodings are UTF-8 (with or without BOM), UTF-16 and cp1252. The delimiter is that of Excel's
+    first line ``sep=;``, or the one of ``, ; |`` and tab that makes every needed column appear in
+    the header, and then the one by which most rows have as many cells as the header. Empty lines
     are skipped. A row with more or fewer cells than the header is rejected, named by its cell in
-    the first needed column if it has one. Columns without a name may repeat: spreadsheets write
-    such columns after the last one.
+    the first needed column if it has one; empty cells beyond the header's last name do not count.
+    Columns without a name may repeat: spreadsheets write such columns after the last one.
 
     Args:
         path: of the CSV.
@@ -45,28 +68,29 @@ def read_table(path: Path, needed: Sequence[str], site: str) -> tuple[list[Recor
             its quoting is broken.
     """
     where = f"site {site}, {path}"
-    text = _decode(path, where)
+    text = _read_text(path, where)
     delimiter = _delimiter(text, needed, where)
     records: list[Record] = []
     rejected: list[Rejected] = []
-    reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
+    reader = csv.reader(io.StringIO(text.lines, newline=""), delimiter=delimiter, strict=True)
     try:
-        header = [name.strip() for name in next(reader)]
+        header = _names(next(reader))
         id_place = header.index(needed[0])
-        line = reader.line_num + 1
+        named_cells = max((place + 1 for place, name in enumerate(header) if name), default=1)
+        line = reader.line_num + text.line
         for row in reader:
             cells = [cell.strip() for cell in row]
-            if any(cells) and len(cells) == len(header):
-                records.append(Record(line, dict(zip(header, cells, strict=True))))
+            if any(cells) and named_cells <= len(cells) and not any(cells[len(header) :]):
+                records.append(_record(line, header, row, cells))
             elif any(cells):
                 sample_id = cells[id_place] if id_place < len(cells) else ""
                 reason = f"expected {len(header)} cells, found {len(cells)}"
                 rejected.append(Rejected(line, sample_id, reason))
-            line = reader.line_num + 1
+            line = reader.line_num + text.line
     except csv.Error as error:
+        line = reader.line_num + text.line - 1
         raise DataError(
-            f"{where}, line {reader.line_num}, is not a row of a CSV: {error}",
-            "Fix the quoting there.",
+            f"{where}, line {line}, is not a row of a CSV: {error}", "Fix the quoting there."
         ) from None
     return records, rejected
 
@@ -74,8 +98,35 @@ def read_table(path: Path, needed: Sequence[str], site: str) -> tuple[list[Recor
 def read_header(path: Path, site: str) -> list[str]:
     """Return the names of a CSV's columns, whatever they are."""
     where = f"site {site}, {path}"
-    text = _decode(path, where)
+    text = _read_text(path, where)
     return _header(text, _delimiter(text, (), where))
+
+
+def _record(line: int, header: Sequence[str], row: Sequence[str], cells: list[str]) -> Record:
+    """Return a row; cells that it lacks at its end are empty.
+
+    Args:
+        line: its first line in the file.
+        header: names of the columns.
+        row: the cells as they are in the file.
+        cells: without white space at their ends.
+    """
+    padded = frozenset[str]()
+    if row != cells:
+        padded = frozenset(
+            name for name, raw, cell in zip(header, row, cells, strict=False) if raw != cell
+        )
+    cells = [*cells, *[""] * (len(header) - len(cells))]
+    return Record(line, dict(zip(header, cells, strict=False)), padded)
+
+
+def _read_text(path: Path, where: str) -> _Text:
+    """Return the text of a CSV without Excel's note of the delimiter."""
+    lines = _decode(path, where)
+    note = _SEPARATOR_LINE.match(lines)
+    if note is None:
+        return _Text(lines, 1, _DELIMITERS)
+    return _Text(lines[note.end() :], 2, note[1])
 
 
 def _decode(path: Path, where: str) -> str:
@@ -89,8 +140,14 @@ def _decode(path: Path, where: str) -> str:
             expected="a CSV file",
             found=error.strerror or str(error),
         ) from None
-    encodings = ["utf-16"] if content[:2] in (b"\xff\xfe", b"\xfe\xff") else ["utf-8-sig", "cp1252"]
-    for encoding in encodings:
+    if content.startswith(_WORKBOOKS):
+        raise DataError(
+            where,
+            'Save its sheet as "CSV UTF-8", and name that file.',
+            expected="a CSV file",
+            found="a workbook of Excel or LibreOffice, or another archive",
+        )
+    for encoding in _encodings(content[:1000]):
         try:
             text = content.decode(encoding)
         except UnicodeDecodeError:
@@ -105,20 +162,34 @@ def _decode(path: Path, where: str) -> str:
     )
 
 
-def _delimiter(text: str, needed: Sequence[str], where: str) -> str:
-    """Return the delimiter that makes the most needed columns appear, and then the most columns."""
-    headers = {mark: _header(text, mark) for mark in _DELIMITERS}
+def _encodings(start: bytes) -> list[str]:
+    """Return the encodings that a file may have by its first bytes, the likelier ones first."""
+    if start[:2] in (b"\xff\xfe", b"\xfe\xff"):
+        return ["utf-16"]
+    # Without a mark, UTF-16 of mostly Latin letters has a zero in every second byte.
+    even = start[::2].count(0)
+    odd = start[1::2].count(0)
+    if max(even, odd) * 4 > len(start) > 3:
+        return ["utf-16-le" if odd > even else "utf-16-be"]
+    return ["utf-8-sig", "cp1252"]
 
-    def fit(mark: str) -> tuple[int, int]:
-        return len(set(needed) & set(headers[mark])), len(headers[mark])
 
-    best = max(_DELIMITERS, key=fit)
+def _delimiter(text: _Text, needed: Sequence[str], where: str) -> str:
+    """Return the delimiter that makes the most needed columns appear, and divides rows best."""
+    headers = {mark: _header(text, mark) for mark in text.delimiters}
+
+    def fit(mark: str) -> tuple[int, bool, int, int]:
+        header = headers[mark]
+        alike = _rows_like(text, mark, len(header))
+        return len(set(needed) & set(header)), len(header) > 1, alike, len(header)
+
+    best = max(text.delimiters, key=fit)
     header = headers[best]
     missing = [name for name in needed if name not in header]
     if missing:
         columns = ", ".join(header) or "nothing"
         raise DataError(
-            f"{where}, line 1",
+            f"{where}, line {text.line}",
             "Name the site's columns under 'columns' in the site file.",
             expected=f"columns {', '.join(needed)}",
             found=f"{columns:.500} (missing: {', '.join(missing)})",
@@ -126,16 +197,29 @@ def _delimiter(text: str, needed: Sequence[str], where: str) -> str:
     repeated = sorted({name for name in header if name and header.count(name) > 1})
     if repeated:
         raise DataError(
-            f"{where}, line 1, has columns of the same name: {', '.join(repeated)}",
+            f"{where}, line {text.line}, has columns of the same name: {', '.join(repeated)}",
             "Rename or remove a column.",
         )
     return best
 
 
-def _header(text: str, delimiter: str) -> list[str]:
+def _header(text: _Text, delimiter: str) -> list[str]:
     """Return the names in the first line; empty if one would be longer than a cell may be."""
     try:
-        names = next(csv.reader(io.StringIO(text, newline=""), delimiter=delimiter), [])
+        names = next(csv.reader(io.StringIO(text.lines, newline=""), delimiter=delimiter), [])
     except csv.Error:
         return []
-    return [name.strip() for name in names]
+    return _names(names)
+
+
+def _names(cells: Sequence[str]) -> list[str]:
+    return [cell.strip("\ufeff \t\r\n\xa0") for cell in cells]
+
+
+def _rows_like(text: _Text, delimiter: str, cells: int) -> int:
+    """Return how many of the first rows have as many cells as the header."""
+    rows = csv.reader(io.StringIO(text.lines, newline=""), delimiter=delimiter)
+    try:
+        return sum(len(row) == cells for row in islice(rows, 1, _LOOKED_AT + 1))
+    except csv.Error:
+        return 0

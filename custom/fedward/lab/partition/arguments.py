@@ -60,13 +60,22 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=named_column,
         metavar="label=NAME",
         help="a CSV's: what its columns are for, image, label, group, split or sample_id "
-        "(default: by known names). label several times: columns of 0 and 1, each of a finding",
+        "(default: by known names). label several times: columns of 0 and 1, each of a class or a "
+        "finding",
     )
+    _add_label_arguments(parser)
     add(
         "--images",
         type=Path,
         metavar="FOLDER",
         help="folder of the images that a CSV lists (default: the CSV's)",
+    )
+    add(
+        "--prefix",
+        default="",
+        metavar="START",
+        help="start of the paths in a CSV that stands for the folder of images, as D:\\study on "
+        "another machine",
     )
     add(
         "--classes",
@@ -80,8 +89,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--frames",
         type=_count_or_all,
         metavar="N",
-        help="DICOM files of several frames: use so many of each, evenly spaced, or all "
-        "(default: they are refused)",
+        help="DICOM files of several frames, and TIFF files of several pages: use so many of each, "
+        "evenly spaced, or all (default: they are refused)",
     )
     add(
         "--slices",
@@ -118,6 +127,47 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "its own",
     )
     add("--seed", type=int, default=0, help="of all that is drawn (default: 0)")
+
+
+def _add_label_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments that decide what labels mean."""
+    add = parser.add_argument
+    add(
+        "--labels",
+        nargs="+",
+        action="extend",
+        default=[],
+        type=_meaning,
+        metavar="LABEL=CLASS",
+        help="what labels of a CSV or names of folders mean: MEL=mel makes both one class, and "
+        "unknown= is no label. Needed for NaN, -1 and ?, and for labels that differ in case alone",
+    )
+    add(
+        "--label-kind",
+        choices=("one", "several"),
+        help="whether an image has one of the classes, or may show several or none (default: what "
+        "the labels look like)",
+    )
+    add(
+        "--uncertain",
+        choices=("positive", "negative", "unlabelled"),
+        help="columns of findings: what -1 counts as, as in CheXpert (default: it is refused). "
+        "Empty cells beside others then count as negative",
+    )
+    add(
+        "--blank",
+        choices=("negative", "unlabelled"),
+        help="columns of findings: what an empty cell beside others counts as (default: it is "
+        "refused, unless --uncertain is given)",
+    )
+
+
+def _meaning(argument: str) -> tuple[str, str]:
+    """Return a label and the class that it means, from an argument ``LABEL=CLASS``."""
+    label, equals, name = argument.rpartition("=")
+    if not equals or not label:
+        raise argparse.ArgumentTypeError(f"write for example MEL=melanoma, not {argument}")
+    return label.strip(), name.strip()
 
 
 def _share(text: str) -> float:

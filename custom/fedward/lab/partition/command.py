@@ -22,6 +22,7 @@ def _partition(options: argparse.Namespace) -> int:
     if options.sites is None and options.by is None:
         return _fedperl(options)
     from fedward.lab.partition.cut import Wanted, partition
+    from fedward.lab.partition.label_choices import LabelChoices
 
     labels = [name for purpose, name in options.columns if purpose == "label"]
     wanted = Wanted(
@@ -36,6 +37,13 @@ def _partition(options: argparse.Namespace) -> int:
         columns=dict(options.columns),
         findings=labels if len(labels) > 1 else (),
         images=options.images,
+        choices=LabelChoices(
+            meanings=dict(options.labels),
+            uncertain=options.uncertain,
+            blank=options.blank,
+            kind=options.label_kind,
+        ),
+        prefix=options.prefix,
         rendering=_rendering(options),
         pooled=options.pooled,
         resplit=options.resplit,
@@ -89,7 +97,12 @@ def _fedperl(options: argparse.Namespace) -> int:
         "labelled_sites",
         "oracle",
         "columns",
+        "labels",
+        "label_kind",
+        "uncertain",
+        "blank",
         "images",
+        "prefix",
         "classes",
         "frames",
         "slices",

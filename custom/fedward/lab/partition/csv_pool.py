@@ -1,23 +1,88 @@
 """A pool that is a CSV and the images it lists, whatever it calls its columns."""
 
+import shlex
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from fedward.errors import DataError
 from fedward.lab.partition.image_pool import SPLIT_NAMES, ListedImage, image_pool, refuse_many
-from fedward.lab.partition.pool import Pool
-from fedward.label_kinds import SEVERAL_LABELS, kind_of_field
-from fedward.labels import SEPARATOR
-from fedward.sites.any_csv import (
-    ImageFinder,
-    column_names,
-    columns_by_purpose,
-    read_image_list,
+from fedward.lab.partition.label_choices import NO_CHOICES, LabelChoices
+from fedward.lab.partition.label_columns import (
+    RowLabels,
+    label_columns,
+    labels_in_column,
+    labels_in_columns,
 )
+from fedward.lab.partition.pool import Pool
+from fedward.sites.any_csv import columns_by_purpose, read_image_list
 from fedward.sites.decoding import BadRow
+from fedward.sites.image_paths import ImageFinder, NoImage
+from fedward.sites.label_texts import known_or_empty
 from fedward.sites.rendering import PLAIN, Rendering
 from fedward.sites.table import Record
-from fedward.sites.written import check_columns, words
+from fedward.sites.table_notes import group_note
+
+_LINES_NAMED = 20
+"""Lines that are left out and that a note names at most."""
+
+
+@dataclass
+class _Rows:
+    """The rows of a CSV, by what becomes of them."""
+
+    images: dict[str, ListedImage] = field(default_factory=dict)
+    """Sample id -> image of a row that is used."""
+    records: list[Record] = field(default_factory=list)
+    """The rows that are used, in the same order."""
+    by_path: dict[str, ListedImage] = field(default_factory=dict)
+    """Path -> image of a row that is used."""
+    lines: dict[str, int] = field(default_factory=dict)
+    """Path of an image -> line of the row that is used."""
+    repeats: int = 0
+    """Rows that say of an image what an earlier row says."""
+    without_image: int = 0
+    problems: dict[int, str] = field(default_factory=dict)
+    """Line of any other row -> why it cannot be used, as it may have no image."""
+    contradictions: list[str] = field(default_factory=list)
+    """Rows that give an image another label than an earlier row."""
+
+    def add(self, record: Record, image: ListedImage) -> None:
+        """Use a row, unless its image or id is that of an earlier one.
+
+        Raises:
+            BadRow: another image has its id, or the row contradicts an earlier one of its image.
+        """
+        earlier = self.by_path.get(image.image)
+        if earlier is None:
+            if image.sample_id in self.images:
+                raise BadRow(f"another row has the id {image.sample_id!r}")
+            self.images[image.sample_id] = image
+            self.records.append(record)
+            self.by_path[image.image] = image
+            self.lines[image.image] = record.line
+            return
+        line = self.lines[image.image]
+        if image.label != earlier.label:
+            self.contradictions.append(
+                f"{image.image} is {earlier.label or 'unlabelled'} in line {line} and "
+                f"{image.label or 'unlabelled'} in line {record.line}"
+            )
+        elif (image.group, image.split) != (earlier.group, earlier.split):
+            raise BadRow(f"line {line} has the same image with another group or split")
+        else:
+            self.repeats += 1
+
+    def note(self, total: int) -> str:
+        """Return how many rows there are, and what became of them."""
+        parts = {
+            "used": len(self.images),
+            "without an image": self.without_image,
+            "otherwise unusable": len(self.problems) - self.without_image,
+            "repeating another row": self.repeats,
+        }
+        counts = [f"{number} {name}" for name, number in parts.items() if number or name == "used"]
+        return f"Rows: {total}; {', '.join(counts)}."
 
 
 def read_csv(
@@ -27,13 +92,15 @@ def read_csv(
     columns: Mapping[str, str] | None = None,
     rendering: Rendering = PLAIN,
     findings: Sequence[str] = (),
+    choices: LabelChoices = NO_CHOICES,
+    prefix: str = "",
 ) -> Pool:
     """Read a CSV as a pool.
 
-    A cell of the image column is a relative path in the folder, or the name of a file anywhere
-    below it, with or without its ending. Rows without a usable image are left out if they are few.
-    An image's id is by default its path. The data set is multi-label if a label contains ``|``,
-    which separates findings, or if each finding has a column of its own.
+    A cell of the image column names an image as :class:`fedward.sites.image_paths.ImageFinder` has
+    it. Rows without a usable image are left out if they are few. An image's id is by default its
+    path. The data set is multi-label if a label contains ``|``, which separates findings, or if
+    columns of 0 and 1 have several or no 1 in many rows.
 
     Args:
         path: of the CSV; see :func:`fedward.sites.table.read_table`.
@@ -43,59 +110,89 @@ def read_csv(
             the column; an empty name means that there is no such column. Other columns are found by
             well-known names.
         rendering: how files become images.
-        findings: columns of 0 and 1, each for a finding; empty: labels are in one column.
+        findings: columns of 0 and 1, each for a finding or an exclusive class; empty: labels are in
+            one column.
+        choices: what labels mean that could mean several things.
+        prefix: start of the CSV's paths that stands for the folder; empty: none does.
 
     Raises:
         ConfigError: an unknown purpose of a column, or a named column that the CSV does not have.
-        DataError: the CSV cannot be read; it has no column of images or of labels; more than 5 % of
-            the rows cannot be used; or see :func:`fedward.lab.partition.image_pool.image_pool`.
+        DataError: the CSV cannot be read; it has no column of images or of labels; a label must be
+            decided; an image has several labels; more than 5 % of the rows cannot be used; or see
+            :func:`fedward.lab.partition.image_pool.image_pool`.
     """
     named = columns or {}
     records, malformed, header = read_image_list(path)
     column_of = columns_by_purpose(path, header, named, findings)
     if not (column_of["label"] or findings or classes or "label" in named):
-        raise DataError(
-            f"{path}",
-            "Name it, as in --columns label=NAME. "
-            "If each finding has a column of 0 and 1, name all: label=A label=B.",
-            expected="a column of labels",
-            found=column_names(header),
-        )
-    problems = [f"line {row.row}: {row.reason}" for row in malformed]
-    finder = ImageFinder(folder)
-    images: dict[str, ListedImage] = {}
-    usable: list[Record] = []
+        findings = label_columns(path, header, records, set(column_of.values()))
+    if findings:
+        labels = labels_in_columns(path, records, findings, choices)
+    else:
+        labels = labels_in_column(path, records, column_of["label"], choices, classes)
+    finder = ImageFinder(folder, [prefix] if prefix else [])
+    rows = _Rows(problems={row.row: row.reason for row in malformed})
     for record in records:
         try:
-            image = _listed_image(record, column_of, finder, findings)
-            if image.sample_id in images:
-                raise BadRow(f"another row has the id {image.sample_id!r}")
+            rows.add(record, _listed_image(record, column_of, labels, finder))
         except BadRow as problem:
-            problems.append(f"line {record.line}: {problem}")
-        else:
-            images[image.sample_id] = image
-            usable.append(record)
+            rows.without_image += isinstance(problem, NoImage)
+            rows.problems[record.line] = str(problem)
+    total = len(records) + len(malformed)
+    _refuse_contradictions(path, rows)
     used_columns = _arguments(column_of, findings)
-    notes = [f"Columns: {used_columns}."]
-    notes += refuse_many(
-        f"{path}",
-        problems,
-        len(records) + len(malformed),
-        "Fix the rows, name the images' folder with --images, "
-        f"or other columns than these: --columns {used_columns}.",
-    )
+    notes = [f"Columns: {used_columns}.", rows.note(total)]
+    problems = [f"line {line}: {reason}" for line, reason in rows.problems.items()]
+    notes += refuse_many(f"{path}", problems, total, _remedy(finder, folder, used_columns))
+    if len(problems) > 1:
+        lines = ", ".join(map(str, sorted(rows.problems)[:_LINES_NAMED]))
+        more = ", ..." if len(problems) > _LINES_NAMED else ""
+        notes.append(f"Lines that are left out: {lines}{more}.")
+    notes += finder.notes()
+    notes += labels.notes
+    if column_of["group"]:
+        notes += group_note(record.cells[column_of["group"]] for record in rows.records)
+    unlisted = finder.unlisted()
+    if unlisted:
+        notes.append(f"Images in {folder} that no row names: {unlisted}.")
     return image_pool(
         name=path.resolve().parent.name if path.stem == "manifest" else path.stem,
         folder=folder,
-        images=list(images.values()),
+        images=list(rows.images.values()),
         classes=classes,
-        columns={name: [record.cells[name] for record in usable] for name in header if name},
+        columns={name: [record.cells[name] for record in rows.records] for name in header if name},
         rendering=rendering,
         notes=notes,
-        label_kind=kind_of_field(
-            bool(findings) or any(SEPARATOR in image.label for image in images.values())
-        ),
+        label_kind=labels.label_kind,
     )
+
+
+def _refuse_contradictions(path: Path, rows: _Rows) -> None:
+    """Raise DataError if an image has several labels."""
+    if rows.contradictions:
+        raise DataError(
+            f"{path}",
+            "Leave one row of each image. If an image may show several findings, write them into "
+            "one cell with | between them.",
+            expected="one label for each image",
+            found=f"{len(rows.contradictions)} rows with another label, as "
+            f"{'; '.join(rows.contradictions[:3])}",
+        )
+
+
+def _remedy(finder: ImageFinder, folder: Path, used_columns: str) -> str:
+    """Return what to do where too many rows cannot be used."""
+    prefix = finder.likely_prefix()
+    start = ""
+    if prefix:
+        start = (
+            f"If {prefix} stands for {folder}, say so: --prefix {shlex.quote(prefix)}. Otherwise "
+        )
+    remedy = (
+        "fix the rows, name the images' folder with --images, or other columns than these: "
+        f"--columns {used_columns}."
+    )
+    return f"{start}{remedy}" if start else f"{remedy[0].upper()}{remedy[1:]}"
 
 
 def _arguments(column_of: Mapping[str, str], findings: Sequence[str]) -> str:
@@ -108,19 +205,23 @@ def _arguments(column_of: Mapping[str, str], findings: Sequence[str]) -> str:
 
 
 def _listed_image(
-    record: Record, column_of: Mapping[str, str], finder: ImageFinder, findings: Sequence[str]
+    record: Record, column_of: Mapping[str, str], labels: RowLabels, finder: ImageFinder
 ) -> ListedImage:
     """Return the image of a row; BadRow if its image, label or split cannot be used."""
     cell = {purpose: record.cells[name] if name else "" for purpose, name in column_of.items()}
+    path = finder.find(cell["image"])
     split = SPLIT_NAMES.get(cell["split"].lower(), "")
     if column_of["split"] and not split:
         raise BadRow(
             f"expected train, val or test, found {cell['split']!r} "
             "(--columns split= makes new splits)"
         )
-    label = cell["label"]
-    if findings:
-        check_columns(record, findings)
-        label = SEPARATOR.join(words(record, tuple(findings), SEVERAL_LABELS))
-    path = finder.find(cell["image"])
-    return ListedImage(cell["sample_id"] or path, path, label, cell["group"], split)
+    if record.line in labels.problems:
+        raise BadRow(labels.problems[record.line])
+    return ListedImage(
+        sample_id=cell["sample_id"] or path,
+        image=path,
+        label=labels.texts[record.line],
+        group=known_or_empty(cell["group"]),
+        split=split,
+    )

@@ -11,6 +11,7 @@ from fedward.errors import ConfigError, did_you_mean_file
 from fedward.lab.partition.csv_pool import read_csv
 from fedward.lab.partition.divide import divide, divide_by
 from fedward.lab.partition.folder_pool import read_folder
+from fedward.lab.partition.label_choices import NO_CHOICES, LabelChoices
 from fedward.lab.partition.npz_pool import read_npz
 from fedward.lab.partition.pool import Cut, Pool, Rows
 from fedward.lab.partition.summary import summary
@@ -43,6 +44,10 @@ class Wanted:
     """Columns of a CSV, each of which is a finding."""
     images: Path | None = None
     """Folder of the images that a CSV lists; None: the CSV's own."""
+    choices: LabelChoices = NO_CHOICES
+    """What labels mean that could mean several things."""
+    prefix: str = ""
+    """Start of the paths in a CSV that stands for the folder of images; empty: none does."""
     rendering: Rendering = PLAIN
     """How files become images."""
     pooled: bool = False
@@ -109,16 +114,12 @@ def _read(source: Path, wanted: Wanted) -> Pool:
             wanted.columns,
             wanted.rendering,
             wanted.findings,
+            wanted.choices,
+            wanted.prefix,
         )
-    if wanted.columns or wanted.images:
-        raise ConfigError(
-            "--columns, --images",
-            "Remove --columns and --images, or name the CSV.",
-            expected="a CSV",
-            found=f"{source}",
-        )
+    _refuse_options_of_tables(source, wanted)
     if source.is_dir():
-        return read_folder(source, wanted.classes, wanted.rendering)
+        return read_folder(source, wanted.classes, wanted.rendering, wanted.choices)
     if wanted.rendering != PLAIN:
         given = [f"--{name}" for name in wanted.rendering.plain()]
         raise ConfigError(
@@ -143,6 +144,30 @@ def _centralised(cut: Cut) -> Cut:
     }
     centralised[POOLED] = {"train": train, "val": nothing, "test": nothing}
     return centralised
+
+
+def _refuse_options_of_tables(source: Path, wanted: Wanted) -> None:
+    """Raise ConfigError if options of a CSV are given with another data set."""
+    if wanted.columns or wanted.images:
+        raise ConfigError(
+            "--columns, --images",
+            "Remove --columns and --images, or name the CSV.",
+            expected="a CSV",
+            found=f"{source}",
+        )
+    given = wanted.choices.options()
+    if source.is_dir():
+        # The folders of classes have names, which may have to be decided as well.
+        given = [option for option in given if option != "--labels"]
+    if wanted.prefix:
+        given.append("--prefix")
+    if given:
+        raise ConfigError(
+            ", ".join(given),
+            f"Remove {' and '.join(given)}, or name the CSV.",
+            expected="a CSV",
+            found=f"{source}",
+        )
 
 
 def _divided(pool: Pool, wanted: Wanted) -> Cut:

@@ -8,7 +8,7 @@ images. With a column, each image is at the site of its value.
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from unicodedata import normalize
 
@@ -21,6 +21,7 @@ from fedward.lab.partition.pool import Cut, Pool, Rows
 from fedward.labels import Labels
 from fedward.seeds import numpy_generator
 from fedward.sites.data import SPLITS
+from fedward.sites.label_texts import known_or_empty, undecided
 from fedward.sites.site_file import ANY_SITE, NOT_SITE_FILES, Split
 from fedward.sites.split import commonest_labels, group_split
 from fedward.text import natural
@@ -80,8 +81,8 @@ def divide_by(pool: Pool, column: str, seed: int = 0) -> Cut:
             expected=f"a column of the data ({', '.join(pool.columns) or 'there are none'})",
             found=f"{column}{did_you_mean(column, pool.columns)}",
         )
-    values = pool.columns[column]
-    site_names = _site_names(value for value in values if value)
+    values = [known_or_empty(value) for value in pool.columns[column]]
+    site_names = _site_names([value for value in values if value])
     owner = _owners(pool.groups, values, list(site_names))
     # Each class at each site is a stratum of its own. With K classes a kind is 0 to K: images of a
     # multi-label pool that show no class are of kind K.
@@ -207,15 +208,23 @@ def _check_size(pool: Pool, cut: Cut, remedy: str) -> None:
     )
 
 
-def _site_names(values: Iterable[str]) -> dict[str, str]:
+def _site_names(values: Collection[str]) -> dict[str, str]:
     """Return value -> site's name, in natural order of the values.
 
     The name is the value in ASCII, with hyphens for characters that file names should not have.
 
     Raises:
-        ConfigError: there are fewer than two values, two values give the same name, or a name is
-            empty or that of another kind of file.
+        ConfigError: there are fewer than two values, two of them differ in case alone or give the
+            same name, or a name is empty or that of another kind of file.
     """
+    alike = undecided(dict.fromkeys(values, 1), {}).alike
+    if alike:
+        raise ConfigError(
+            "--by",
+            "Write them alike in the column.",
+            expected="values that are each written in one way",
+            found="; ".join(" beside ".join(texts) for texts in alike),
+        )
     name_of: dict[str, str] = {}
     for value in sorted(set(values), key=natural):
         # NFKD separates letters from their accents, which ASCII then drops.

@@ -1,14 +1,16 @@
 """A pool that is a folder with a sub-folder of images for each class, perhaps in each split."""
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
-from fedward.errors import DataError
+from fedward.errors import DataError, listed
 from fedward.lab.partition.image_pool import SPLIT_NAMES, ListedImage, image_pool, refuse_many
-from fedward.lab.partition.pool import Pool
+from fedward.lab.partition.label_choices import NO_CHOICES, LabelChoices, require_decided
+from fedward.lab.partition.pool import Pool, is_label
 from fedward.sites.decoding import BadRow
-from fedward.sites.files import LeftOut, files_below, locate, volumes_in
+from fedward.sites.files import LeftOut, files_below, is_image, locate, volumes_in
 from fedward.sites.rendering import PLAIN, Rendering
 from fedward.text import natural
 
@@ -20,18 +22,30 @@ class _ClassFolder(NamedTuple):
     path: Path
 
 
-def read_folder(folder: Path, classes: Sequence[str] = (), rendering: Rendering = PLAIN) -> Pool:
+def read_folder(
+    folder: Path,
+    classes: Sequence[str] = (),
+    rendering: Rendering = PLAIN,
+    choices: LabelChoices = NO_CHOICES,
+) -> Pool:
     """Read a folder whose sub-folders are the classes; an image's id is its path.
 
     Where the sub-folders are called train, val and test, or some of these, the classes are below
-    them. Images may lie deeper in the folder of their class. Files that are no images
-    (:class:`fedward.sites.files.LeftOut`) are left out. A folder called ``unlabelled`` is not a
-    class. Where volumes are wanted, a folder below a class's with several DICOM files is one; see
-    :func:`fedward.sites.files.volumes_in`.
+    them; where all folders in those of the classes are, they are the splits. Images may lie deeper
+    in the folder of their class. Files that are no images (:class:`fedward.sites.files.LeftOut`)
+    are left out. A folder called ``unlabelled`` is not a class. Where volumes are wanted, a folder
+    below a class's with several DICOM files is one; see :func:`fedward.sites.files.volumes_in`.
+
+    Args:
+        folder: of the classes.
+        classes: those to use; empty: all.
+        rendering: how files become images.
+        choices: what names of folders mean that could mean several things.
 
     Raises:
-        DataError: there are no such folders, no images in them, or see
-            :func:`fedward.lab.partition.image_pool.image_pool`.
+        ConfigError: see :func:`~fedward.lab.partition.label_choices.require_decided`.
+        DataError: there are no such folders, no images in them, a folder's name must be decided, or
+            see :func:`fedward.lab.partition.image_pool.image_pool`.
     """
     class_folders = list(_class_folders(folder))
     images: list[ListedImage] = []
@@ -47,6 +61,9 @@ def read_folder(folder: Path, classes: Sequence[str] = (), rendering: Rendering 
                 problems.append(f"{name!r}: {problem}")
             else:
                 images.append(ListedImage(name, name, class_folder.label, split=class_folder.split))
+    words = [image.label for image in images if is_label(image.label)]
+    require_decided(f"{folder}", words, choices, classes)
+    images = [_with_meaning(image, choices) for image in images]
     total = len(images) + len(problems)
     if not total:
         names = sorted(path.name for path in folder.iterdir())
@@ -67,6 +84,16 @@ def _folder_notes(
 ) -> list[str]:
     """Return notes of tables that are not read, and of series."""
     notes = []
+    beside = _images_beside(folder, class_folders)
+    if beside:
+        notes.append(f"Images that lie in no folder of a class and are left out: {beside}.")
+    empty = [
+        class_folder.path.relative_to(folder).as_posix()
+        for class_folder in class_folders
+        if not any(map(is_image, files_below(class_folder.path)))
+    ]
+    if empty:
+        notes.append(f"Folders without an image, which are no classes: {listed(empty)}.")
     tables = sorted(path.name for path in folder.glob("*.csv"))
     if tables:
         notes.append(
@@ -82,10 +109,37 @@ def _folder_notes(
     return notes
 
 
+def _with_meaning(image: ListedImage, choices: LabelChoices) -> ListedImage:
+    """Return an image with the class that its folder's name means."""
+    return replace(image, label="".join(choices.decided([image.label])))
+
+
+def _images_beside(folder: Path, class_folders: Sequence[_ClassFolder]) -> int:
+    """Return how many images lie directly in the folder, or in that of a split."""
+    places = {folder, *(class_folder.path.parent for class_folder in class_folders)}
+    return sum(path.is_file() and is_image(path) for place in places for path in place.iterdir())
+
+
 def _class_folders(folder: Path) -> Iterator[_ClassFolder]:
-    """Yield the folders of the classes, in natural order."""
+    """Yield the folders of the classes, in natural order.
+
+    Raises:
+        DataError: some folders are called as splits and others are not.
+    """
     inside = _folders(folder)
-    if inside and all(path.name.lower() in SPLIT_NAMES for path in inside):
+    splits = [path for path in inside if path.name.lower() in SPLIT_NAMES]
+    if splits and len(splits) < len(inside):
+        raise DataError(
+            f"{folder}",
+            "Move the other folders elsewhere, or into those of the splits.",
+            expected="a folder for each class, or folders of splits alone, as train and test",
+            found=f"{', '.join(path.name for path in inside):.200}",
+        )
+    in_classes = [path for class_folder in inside for path in _folders(class_folder)]
+    if in_classes and all(path.name.lower() in SPLIT_NAMES for path in in_classes):
+        for path in in_classes:
+            yield _ClassFolder(path.parent.name, SPLIT_NAMES[path.name.lower()], path)
+    elif splits:
         for split_folder in inside:
             split = SPLIT_NAMES[split_folder.name.lower()]
             for path in _folders(split_folder):

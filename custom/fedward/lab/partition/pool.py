@@ -1,5 +1,6 @@
 """A data set in one place, before it is cut into sites."""
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -137,8 +138,11 @@ def take_classes(texts: Sequence[str], classes: Sequence[str] = ()) -> Classes:
     index_of = {name: index for index, name in enumerate(order)}
     rows = [row for row, text in enumerate(texts) if text in index_of or not is_label(text)]
     labels = np.array([index_of.get(texts[row], -1) for row in rows], np.int64)
-    left_out = len(texts) - len(rows)
-    notes = (f"{left_out} images of other classes are left out.",) if left_out else ()
+    left_out = Counter(text for text in texts if is_label(text) and text not in index_of)
+    notes: tuple[str, ...] = ()
+    if left_out:
+        names = ", ".join(f"{name} {count}" for name, count in left_out.most_common())
+        notes = (f"{left_out.total()} images of other classes are left out: {names:.300}.",)
     return Classes(order, labels, rows, notes)
 
 

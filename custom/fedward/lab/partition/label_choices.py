@@ -1,0 +1,125 @@
+"""What a person decides of the labels of a data set, and the refusal where somebody must."""
+
+import shlex
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Literal, NamedTuple
+
+from fedward.errors import ConfigError, DataError, did_you_mean
+from fedward.sites.label_texts import undecided
+from fedward.sites.written import CellRules, CountsAs
+
+
+class LabelChoices(NamedTuple):
+    """How labels are read that could mean several things; by default nothing is decided."""
+
+    meanings: Mapping[str, str] = {}
+    """Label in the data -> class; an empty class is no label."""
+    uncertain: CountsAs | None = None
+    """What -1 counts as in columns of findings."""
+    blank: Literal["negative", "unlabelled"] | None = None
+    """What an empty cell counts as in columns of findings, beside cells that are not empty."""
+    kind: Literal["one", "several"] | None = None
+    """How many classes an image may show; None: what the labels look like."""
+
+    @property
+    def cell_rules(self) -> CellRules:
+        """How cells of findings are read that are neither 0 nor 1."""
+        return CellRules(self.uncertain, self.blank)
+
+    def decided(self, words: Sequence[str]) -> list[str]:
+        """Return what words of an image mean, without those that are no label."""
+        return [name for name in (self.meanings.get(word, word) for word in words) if name]
+
+    def options(self) -> list[str]:
+        """Return the options of the command by which they were given."""
+        given = {
+            "--labels": self.meanings,
+            "--uncertain": self.uncertain,
+            "--blank": self.blank,
+            "--label-kind": self.kind,
+        }
+        return [option for option, value in given.items() if value]
+
+
+NO_CHOICES = LabelChoices()
+
+
+def require_decided(
+    where: str, words: Iterable[str], choices: LabelChoices, names: Collection[str] = ()
+) -> None:
+    """Refuse labels that may be no label, or the same as another, until a person decides.
+
+    Args:
+        where: for the error.
+        words: the label of each image, or each of its findings.
+        choices: what is decided.
+        names: further names that are decided, as the person gave them.
+
+    Raises:
+        ConfigError: a choice is of a label that the data does not have.
+        DataError: something must be decided; the text ends with the option that does so.
+    """
+    counts = Counter(words)
+    strangers = [text for text in choices.meanings if text not in counts]
+    if strangers:
+        raise ConfigError(
+            "--labels",
+            "Write LABEL=CLASS for labels as the data has them.",
+            expected=f"labels of the data ({', '.join(sorted(counts)):.300})",
+            found=f"{', '.join(strangers)}{did_you_mean(strangers[0], counts)}",
+        )
+    open_texts = undecided(counts, choices.meanings, names)
+    if open_texts.fractions:
+        fractions = " ".join(map(shlex.quote, open_texts.fractions))
+        raise DataError(
+            f"{where}, labels",
+            "Name another column, as in --columns label=NAME. To keep them as classes, name all "
+            f"classes, as in --classes {fractions:.200}",
+            expected="labels that are classes",
+            found=f"numbers that are not whole: {', '.join(open_texts.fractions[:5])}",
+        )
+    if open_texts.lists:
+        raise DataError(
+            f"{where}, labels",
+            "If an image may show several findings, write | between them. To keep such a label as "
+            f"a class: {label_options({text: text for text in open_texts.lists})}.",
+            expected="one class in each label",
+            found=f"several in {'; '.join(_counted(text, counts) for text in open_texts.lists)}",
+        )
+    if not open_texts.unknown and not open_texts.alike:
+        return
+    shown = [_counted(text, counts) for text in open_texts.unknown]
+    for texts in open_texts.alike:
+        shown.append(" beside ".join(_counted(text, counts) for text in texts))
+    themselves = {text: text for texts in (open_texts.unknown, *open_texts.alike) for text in texts}
+    raise DataError(
+        f"{where}, labels",
+        f"Decide what they mean, as in {label_options(open_texts.meanings())} (nothing after = is "
+        "no label). To keep them as classes of their own: "
+        f"{label_options(themselves)}.",
+        expected="labels that are classes, each written in one way",
+        found="; ".join(shown),
+    )
+
+
+def _counted(text: str, counts: Mapping[str, int]) -> str:
+    """Return a label with its number of images; letters that do not show are escaped."""
+    written = text if text.isprintable() else ascii(text)
+    return f"{written} ({counts[text]})"
+
+
+def label_options(meanings: Mapping[str, str]) -> str:
+    """Return the arguments of a command line that say what labels mean."""
+    plain = []
+    dashed = []
+    for text, name in meanings.items():
+        argument = f"{text}={name}"
+        # What begins with a dash would be taken for an option.
+        if text.startswith("-"):
+            dashed.append(shlex.quote(f"--labels={argument}"))
+        else:
+            plain.append(shlex.quote(argument))
+    if plain:
+        plain.insert(0, "--labels")
+    return " ".join([*plain, *dashed])

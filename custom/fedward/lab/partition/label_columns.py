@@ -1,0 +1,249 @@
+"""Which columns of a CSV hold labels, and the label of each row: a class, or findings."""
+
+import shlex
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from fedward.errors import DataError
+from fedward.lab.partition.label_choices import LabelChoices, require_decided
+from fedward.lab.partition.pool import is_label
+from fedward.label_kinds import ONE_LABEL, SEVERAL_LABELS, LabelKind, kind_of_field
+from fedward.labels import NO_FINDING, SEPARATOR
+from fedward.sites.any_csv import column_names
+from fedward.sites.decoding import BadRow
+from fedward.sites.table import Record
+from fedward.sites.table_notes import cell_notes, padded_note
+from fedward.sites.written import Answer, answer_in, check_columns, words
+
+_MOSTLY = 0.75
+"""Share of rows with exactly one 1, from which columns may be meant as exclusive classes."""
+
+_MUST_BE_DECIDED: tuple[tuple[Answer, str, str], ...] = (
+    (
+        "uncertain",
+        "-1",
+        "Say what it counts as: --uncertain positive, --uncertain negative, or --uncertain "
+        "unlabelled, which takes the label from such images.",
+    ),
+    (
+        "blank",
+        "empty cells beside others",
+        "Say what they count as: --blank negative if they mean that the finding is not there, or "
+        "--blank unlabelled, which takes the label from such images.",
+    ),
+)
+"""What cells of findings say that are neither 0 nor 1, their name, and how they are decided."""
+
+
+class RowLabels(NamedTuple):
+    """The labels of a CSV."""
+
+    texts: dict[int, str]
+    """Line of a row -> its label, findings separated by a bar; empty: it has none."""
+    problems: dict[int, str]
+    """Line of any other row -> why its label cannot be used."""
+    label_kind: LabelKind
+    notes: list[str]
+
+
+def label_columns(
+    path: Path, header: Sequence[str], records: Sequence[Record], used: Collection[str]
+) -> tuple[str, ...]:
+    """Return the columns of exclusive classes of a CSV that has no other column left.
+
+    So is the ground truth of the ISIC challenges: a column of images, and one of 0.0 and 1.0 for
+    each class.
+
+    Args:
+        path: for errors.
+        header: names of all columns.
+        records: all rows.
+        used: columns with another purpose.
+
+    Raises:
+        DataError: there are other columns, or a row has none or several classes; the text has the
+            option that names the columns.
+    """
+    others = [name for name in header if name and name not in used]
+    answers = {name: {answer_in(record.cells[name]) for record in records} for name in others}
+    filled = [name for name in others if answers[name] != {"blank"}]
+    of_answers = [name for name in filled if "other" not in answers[name]]
+    if len(filled) > 1 and of_answers == filled:
+        rows = [_answers(record, filled) for record in records]
+        if all(_is_one(row) for row in rows if not _is_empty(row)):
+            return tuple(filled)
+    remedy = "Name it, as in --columns label=NAME."
+    if len(of_answers) > 1:
+        arguments = " ".join(shlex.quote(f"label={name}") for name in of_answers)
+        remedy = (
+            "Name it, as in --columns label=NAME. If each class or finding has a column of 0 and "
+            f"1, name these: --columns {arguments}"
+        )
+    raise DataError(f"{path}", remedy, expected="a column of labels", found=column_names(header))
+
+
+def labels_in_column(
+    path: Path,
+    records: Sequence[Record],
+    column: str,
+    choices: LabelChoices,
+    classes: Sequence[str] = (),
+) -> RowLabels:
+    """Return the labels in one column; without one (an empty name), no row has a label.
+
+    A label with a bar in any row makes all of them findings.
+
+    Raises:
+        ConfigError, DataError: see :func:`~fedward.lab.partition.label_choices.require_decided`.
+    """
+    cells = {record.line: record.cells[column] if column else "" for record in records}
+    has_findings = any(SEPARATOR in cell for cell in cells.values())
+    several = has_findings if choices.kind is None else choices.kind == "several"
+    label_kind = kind_of_field(several)
+    words_of = {}
+    for line, cell in cells.items():
+        split = label_kind.split(cell) if is_label(cell) else []
+        words_of[line] = [word for word in split if word]
+    names = [*classes, NO_FINDING] if several else classes
+    every_word = [word for row in words_of.values() for word in row]
+    require_decided(f"{path}", every_word, choices, names)
+    texts, problems = _texts(words_of, label_kind, choices)
+    notes = padded_note(records, [column])
+    empty = sum(not text for text in texts.values())
+    if empty and column:
+        notes.append(f"Rows without a label: {empty}.")
+    return RowLabels(texts, problems, label_kind, notes)
+
+
+def labels_in_columns(
+    path: Path, records: Sequence[Record], columns: Sequence[str], choices: LabelChoices
+) -> RowLabels:
+    """Return the labels in columns of 0 and 1: a class each, or findings.
+
+    Raises:
+        DataError: a person must decide what -1 or an empty cell means, or whether classes exclude
+            each other; the text has the options.
+    """
+    rows = {record.line: _answers(record, columns) for record in records}
+    label_kind = _kind(path, rows, choices)
+    _require_readings(path, columns, rows, label_kind, choices)
+    rules = choices.cell_rules
+    words_of: dict[int, list[str]] = {}
+    problems: dict[int, str] = {}
+    for record in records:
+        try:
+            check_columns(record, columns, label_kind, rules)
+        except BadRow as problem:
+            problems[record.line] = str(problem)
+        else:
+            words_of[record.line] = words(record, tuple(columns), label_kind, rules)
+    require_decided(
+        f"{path}",
+        [*columns, *(word for row in words_of.values() for word in row)],
+        choices,
+        columns,
+    )
+    texts, contradictions = _texts(words_of, label_kind, choices)
+    problems |= contradictions
+    notes = [_kind_note(rows, len(columns), label_kind)]
+    notes += cell_notes(records, columns, rules, label_kind)
+    return RowLabels(texts, problems, label_kind, notes)
+
+
+def _kind_note(rows: Mapping[int, Sequence[Answer]], columns: int, label_kind: LabelKind) -> str:
+    """Return how columns are read, and for findings how many of them rows have."""
+    if label_kind.exclusive:
+        return f"Each row has one of {columns} columns of classes, which is its label."
+    ones = [row.count("1") for row in rows.values() if not _is_empty(row)]
+    several = sum(number > 1 for number in ones)
+    return (
+        f"{columns} columns are findings, of which rows have none ({ones.count(0)}), one "
+        f"({ones.count(1)}) or several ({several}). For exclusive classes: --label-kind one."
+    )
+
+
+def _texts(
+    words_of: Mapping[int, Sequence[str]], label_kind: LabelKind, choices: LabelChoices
+) -> tuple[dict[int, str], dict[int, str]]:
+    """Return line -> label, and line -> reason where words contradict each other."""
+    texts = {}
+    problems = {}
+    for line, row_words in words_of.items():
+        meanings = list(dict.fromkeys(choices.decided(row_words)))
+        problem = _contradiction(meanings, label_kind)
+        if problem:
+            problems[line] = problem
+        else:
+            texts[line] = SEPARATOR.join(meanings)
+    return texts, problems
+
+
+def _contradiction(row_words: Sequence[str], label_kind: LabelKind) -> str:
+    """Return why words of one row cannot all be true; empty if they can."""
+    if not label_kind.exclusive and NO_FINDING in row_words and len(row_words) > 1:
+        return f"expected {NO_FINDING} alone, found {SEPARATOR.join(row_words)!r}"
+    return ""
+
+
+def _answers(record: Record, columns: Sequence[str]) -> list[Answer]:
+    return [answer_in(record.cells[name]) for name in columns]
+
+
+def _is_empty(answers: Sequence[Answer]) -> bool:
+    return set(answers) == {"blank"}
+
+
+def _is_one(answers: Sequence[Answer]) -> bool:
+    """Return whether one cell is 1, and no other says anything but 0."""
+    return answers.count("1") == 1 and not {"other", "uncertain"} & set(answers)
+
+
+def _kind(path: Path, rows: Mapping[int, Sequence[Answer]], choices: LabelChoices) -> LabelKind:
+    """Return what a row of columns may show; DataError if that is not clear."""
+    if choices.kind:
+        return kind_of_field(choices.kind == "several")
+    answered = {line: row for line, row in rows.items() if not _is_empty(row)}
+    others = [line for line, row in answered.items() if not _is_one(row)]
+    if not others:
+        return ONE_LABEL if answered else SEVERAL_LABELS
+    has_uncertain = any("uncertain" in row for row in rows.values())
+    if has_uncertain or len(others) > (1 - _MOSTLY) * len(answered):
+        return SEVERAL_LABELS
+    lines = ", ".join(str(line) for line in others[:5])
+    raise DataError(
+        f"{path}, columns of labels",
+        "If an image has one of the classes, write --label-kind one, and these rows are left out. "
+        "If it may show several or none, write --label-kind several.",
+        expected="one 1 in every row, or many rows with several or none",
+        found=f"one in {len(answered) - len(others)} rows, and several or none in {len(others)} "
+        f"(lines {lines})",
+    )
+
+
+def _require_readings(
+    path: Path,
+    columns: Sequence[str],
+    rows: Mapping[int, Sequence[Answer]],
+    label_kind: LabelKind,
+    choices: LabelChoices,
+) -> None:
+    """Raise DataError if nobody has decided what cells mean that are neither 0 nor 1."""
+    for answer, found, remedy in _MUST_BE_DECIDED:
+        if choices.cell_rules.reading(answer) or (label_kind.exclusive and answer == "blank"):
+            continue
+        counts = Counter[str]()
+        for row in rows.values():
+            if not _is_empty(row):
+                counts.update(
+                    name for name, cell in zip(columns, row, strict=True) if cell == answer
+                )
+        if counts:
+            by_column = ", ".join(f"{name} {count}" for name, count in counts.most_common(5))
+            raise DataError(
+                f"{path}, columns of labels",
+                remedy,
+                expected="0 or 1 for each finding",
+                found=f"{found} ({by_column})",
+            )

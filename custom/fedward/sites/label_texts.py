@@ -1,0 +1,143 @@
+"""Texts of labels that only a person can decide: is this no label, and are these two the same?
+
+A table from a spreadsheet or from pandas holds ``NaN``, ``-1`` or ``?`` where nobody knows, and
+``mel`` beside ``MEL``. None of these becomes a class by itself, and none is merged with another.
+"""
+
+import json
+import re
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping
+from typing import NamedTuple
+from unicodedata import category, normalize
+
+_NUMBER = re.compile(r"[+-]?\d+([.,]\d*)?|[+-]?[.,]\d+")
+_GAPS = re.compile(r"[\s_-]+")
+_LIST = re.compile(r"\s*[,;/+&]\s*")
+_TRUTH = {"true": "1", "false": "0"}
+_UNKNOWN = frozenset(
+    {
+        *("nan", "n/a", "#n/a", "na", "<na>", "nat", "null", "none", "nil", "(null)", "[null]"),
+        *("#na", "#value!", "#ref!", "#div/0!", "#name?", "#null!", "#num!"),
+        *("-1", "-9", "-99", "-999", "-9999", "?", "??", "???", "-", "--", "---", "–", "—"),
+        *(".", "..", "...", "*", "/", "n.a.", "n. a.", "k.a.", "k. a.", "tbd", "todo"),
+        *("unknown", "unk", "undefined", "undetermined", "uncertain", "missing", "not available"),
+        *("not applicable", "not known", "no label", "nolabel", "unclear", "unbekannt"),
+        *("unspecified", "blank", "empty", "leer"),
+    }
+)
+"""Texts, spelt alike, that usually say that nobody knows."""
+
+
+class Undecided(NamedTuple):
+    """Texts that a person must decide."""
+
+    unknown: tuple[str, ...]
+    """Those that may mean that there is no label."""
+    alike: tuple[tuple[str, ...], ...]
+    """Those that may be the same, in groups; the commonest, or the decided one, comes first."""
+    fractions: tuple[str, ...] = ()
+    """Numbers that are not whole, as probabilities and measurements are."""
+    lists: tuple[str, ...] = ()
+    """Those that are several other texts, with a comma or the like between them."""
+
+    def meanings(self) -> dict[str, str]:
+        """Return text -> class, as a person most likely decides; an empty class is no label."""
+        meanings = dict.fromkeys(self.unknown, "")
+        for first, *others in self.alike:
+            meanings |= dict.fromkeys(others, first)
+        return meanings
+
+
+def undecided(
+    counts: Mapping[str, int], meanings: Mapping[str, str], classes: Collection[str] = ()
+) -> Undecided:
+    """Return the texts that only a person can decide.
+
+    Args:
+        counts: text of a label -> its images.
+        meanings: text -> class, as a person has decided.
+        classes: further names that are decided.
+    """
+    decided = {*meanings.values(), *classes} - {""}
+    open_texts = [text for text in counts if text and text not in meanings and text not in decided]
+    unknown = tuple(text for text in open_texts if looks_unknown(text))
+    spelt: dict[str, list[str]] = defaultdict(list)
+    for text in dict.fromkeys([*open_texts, *decided]):
+        if text not in unknown:
+            spelt[_spelling(text)].append(text)
+    alike = []
+    for texts in spelt.values():
+        # Where a person has named each of them, they are decided.
+        if len(texts) > 1 and not decided.issuperset(texts):
+            alike.append(tuple(sorted(texts, key=lambda text: _rank(text, counts, decided))))
+    fractions = tuple(text for text in open_texts if "." in _number(text))
+    lists = tuple(text for text in open_texts if _is_list(text, spelt))
+    return Undecided(unknown, tuple(alike), fractions, lists)
+
+
+def _is_list(text: str, spelt: Collection[str]) -> bool:
+    """Return whether a text is made of others, given as :func:`_spelling` has them."""
+    parts = [_spelling(part) for part in _LIST.split(text)]
+    return len(parts) > 1 and "" not in parts and set(parts) <= set(spelt)
+
+
+def _rank(
+    text: str, counts: Mapping[str, int], decided: Collection[str]
+) -> tuple[bool, int, int, str]:
+    """Return the key that sorts spellings: decided ones first, then the commonest and shortest."""
+    return text not in decided, -counts.get(text, 0), len(text), text
+
+
+def looks_unknown(text: str) -> bool:
+    """Return whether a text usually says that nobody knows, such as ``NaN``, ``-1`` or ``?``."""
+    return _tidy(text) in _UNKNOWN or _number(text) in _UNKNOWN
+
+
+def known_or_empty(text: str) -> str:
+    """Return a text, or an empty one where it usually says that nobody knows."""
+    return "" if looks_unknown(text) else text
+
+
+def hint(words: Iterable[str], names: Collection[str]) -> str:
+    """Return what words that are no label of a job may mean; empty if nothing is known.
+
+    Args:
+        words: of a row of a site's table.
+        names: words that the site file names, and classes of the job.
+    """
+    hints = []
+    for word in words:
+        alike = [name for name in names if _spelling(name) == _spelling(word)]
+        if alike:
+            hints.append(f"if it is {alike[0]}, write {_field(word, alike[0])}")
+        elif looks_unknown(word):
+            hints.append(f"if it is no label, write {_field(word, '')}")
+    return f" ({'; '.join(hints)} into the site file)" if hints else ""
+
+
+def _field(word: str, name: str) -> str:
+    # JSON is YAML, too.
+    written = json.dumps({word: name}, ensure_ascii=False)
+    return f"labels: {written}"
+
+
+def _spelling(text: str) -> str:
+    """Return what two texts share that may be the same: case, gaps, and how a number is written."""
+    tidy = _tidy(text)
+    return _number(text) or _TRUTH.get(tidy) or _GAPS.sub(" ", tidy).strip() or tidy
+
+
+def _tidy(text: str) -> str:
+    # Cf: characters without a shape, such as a zero-width space.
+    visible = "".join(letter for letter in text if category(letter) != "Cf")
+    return " ".join(normalize("NFKC", visible).casefold().split())
+
+
+def _number(text: str) -> str:
+    """Return a number in one way of writing, as ``0`` for ``00`` and ``0,0``; empty for texts."""
+    tidy = _tidy(text)
+    if not _NUMBER.fullmatch(tidy):
+        return ""
+    value = float(tidy.replace(",", "."))
+    return str(int(value)) if value.is_integer() else repr(value)

@@ -1,0 +1,74 @@
+"""What a person should know of how the cells of a CSV of images are read."""
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from fedward.sites.label_texts import looks_unknown, undecided
+from fedward.sites.table import Record
+from fedward.sites.written import CellRules, answer_in
+
+if TYPE_CHECKING:
+    from fedward.label_kinds import LabelKind
+
+
+def padded_note(records: Sequence[Record], columns: Sequence[str]) -> list[str]:
+    """Return a note of cells with white space at their ends in these columns, if there are any."""
+    padded = 0
+    for record in records:
+        padded += not record.padded.isdisjoint(columns)
+    if not padded:
+        return []
+    return [f"Labels with blanks at their ends, which are cut off: {padded}."]
+
+
+def group_note(groups: Iterable[str]) -> list[str]:
+    """Return notes of groups that only say that nobody knows, and of those that look the same."""
+    counts = Counter(groups)
+    notes = []
+    nobody = [f"{group} {count}" for group, count in counts.items() if looks_unknown(group)]
+    if nobody:
+        notes.append(
+            f"Groups that name nobody, whose images each stand alone: {', '.join(nobody[:5])}."
+        )
+    alike = [" and ".join(texts) for texts in undecided(counts, {}).alike]
+    if alike:
+        notes.append(
+            "Groups that are written almost alike and may be the same patient, which would then "
+            f"be in several sites and splits: {len(alike)}, as {', '.join(alike[:3])}."
+        )
+    return notes
+
+
+def cell_notes(
+    records: Sequence[Record], columns: Sequence[str], rules: CellRules, label_kind: "LabelKind"
+) -> list[str]:
+    """Return notes of cells in columns of labels that are neither 0 nor 1, and what they mean."""
+    undecided = "nothing, so that their rows are rejected"
+    blank = Counter[str]()
+    uncertain = Counter[str]()
+    unanswered = 0
+    for record in records:
+        answers = {name: answer_in(record.cells[name]) for name in columns}
+        if set(answers.values()) == {"blank"}:
+            unanswered += 1
+            continue
+        blank.update(name for name, answer in answers.items() if answer == "blank")
+        uncertain.update(name for name, answer in answers.items() if answer == "uncertain")
+    notes = []
+    if uncertain:
+        reading = rules.reading("uncertain") or undecided
+        notes.append(f"Uncertain findings (-1) count as {reading}: {_as_text(uncertain)}.")
+    if blank:
+        # The one class of a row is known by its 1.
+        reading = rules.reading("blank") or ("negative" if label_kind.exclusive else undecided)
+        notes.append(
+            f"Empty cells beside others (not mentioned) count as {reading}: {_as_text(blank)}."
+        )
+    if unanswered:
+        notes.append(f"Rows with empty cells alone, which count as unlabelled: {unanswered}.")
+    return notes
+
+
+def _as_text(counts: Counter[str]) -> str:
+    return ", ".join(f"{name} {count}" for name, count in counts.most_common())

@@ -1,0 +1,602 @@
+"""CSVs as hospitals, spreadsheets and challenges write them: the right image, the right label."""
+
+import json
+import shlex
+import shutil
+from pathlib import Path
+from unicodedata import normalize
+
+import numpy as np
+import pytest
+import yaml
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from PIL import Image
+
+from fedward import cli
+from fedward.config import DataSpec
+from fedward.errors import ConfigError, DataError
+from fedward.lab.partition.csv_pool import read_csv
+from fedward.lab.partition.divide import divide_by
+from fedward.lab.partition.folder_pool import read_folder
+from fedward.lab.partition.label_choices import LabelChoices
+from fedward.sites import load_site
+from fedward.sites.decoding import BadRow
+from fedward.sites.doctor import examine
+from fedward.sites.image_paths import ImageFinder
+from fedward.sites.images import decode_file
+from fedward.sites.rendering import Frames, Rendering
+
+NAMES = [f"{'A' if number < 10 else 'Bü c'}/I{number:02d}.png" for number in range(20)]
+"""Paths of the images, relative to their folder ``w``."""
+KINDS = ["nevus", "melanoma"]
+
+
+def write_image(path: Path, seed: int) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    pixels = np.random.default_rng(seed).integers(0, 256, (16, 16, 3), np.uint8)
+    Image.fromarray(pixels).save(path)
+
+
+@pytest.fixture(scope="module")
+def images(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder ``w`` of the images; tests leave it as it is."""
+    folder = tmp_path_factory.mktemp("scans") / "w"
+    for number, name in enumerate(NAMES):
+        write_image(folder / name, number)
+    return folder
+
+
+def write_table(path: Path, header: str, rows: list[str]) -> Path:
+    path.write_text("\n".join([header, *rows]) + "\n", encoding="utf-8")
+    return path
+
+
+def listing(csv: Path, cells: list[str]) -> Path:
+    """Write a CSV of these images, whose labels are in turn those of KINDS."""
+    rows = [f'"{cell}",{KINDS[number % 2]}' for number, cell in enumerate(cells)]
+    return write_table(csv, "image,label", rows)
+
+
+def listed(pool, out: Path) -> dict[str, str]:
+    """Return path of an image -> its label, in the table that a pool writes for a site."""
+    rows = {"train": np.arange(len(pool.labels))}
+    table = pool.listing("site-1", rows, out).table.splitlines()[1:]
+    return {row.split(",")[1]: row.split(",")[2] for row in table}
+
+
+RIGHT = {name: KINDS[number % 2] for number, name in enumerate(NAMES)}
+
+
+@pytest.mark.parametrize(
+    ("spelt", "note"),
+    [
+        (lambda name: name, ""),
+        (lambda name: f"./{name}", ""),
+        (lambda name: name.replace("/", "\\"), "another spelling"),
+        (lambda name: name.upper(), "another spelling"),
+        (lambda name: name.removesuffix(".png"), "without their ending: 20"),
+        (lambda name: f"  {name} ", ""),
+        (lambda name: name.replace(" ", "%20").replace("ü", "%C3%BC"), "another spelling"),
+        (lambda name: normalize("NFD", name), "another spelling"),
+        (lambda name: f"w/{name}", "the end of their paths: 20"),
+        (lambda name: "C:\\scans\\w\\" + name.replace("/", "\\"), "the folder's name"),
+        (lambda name: "\\\\server\\share\\w\\" + name.replace("/", "\\"), "the folder's name"),
+        (lambda name: f"/home/anna/w/{name}", "the folder's name and what follows it: 20"),
+        (lambda name: f"file:///D:/w/{name}", "the folder's name"),
+        (lambda name: f"../w/{name}", ""),
+        (lambda name: name.split("/")[1], "their bare names: 20"),
+        (lambda name: name.split("/")[1].removesuffix(".png").lower(), "their bare names: 20"),
+    ],
+)
+def test_each_row_gets_its_own_image_however_its_path_is_written(images, tmp_path, spelt, note):
+    pool = read_csv(listing(tmp_path / "t.csv", [spelt(name) for name in NAMES]), images)
+    assert listed(pool, tmp_path) == RIGHT
+    assert any(note in text for text in pool.notes)
+    assert any("Images found by" in text for text in pool.notes) == bool(note)
+    assert "Rows: 20; 20 used." in pool.notes
+
+
+def test_a_path_of_another_folder_never_gets_an_image_of_the_same_name(images, tmp_path):
+    """The folder B has no such images, but A has images of these names."""
+    wrong = [name.replace("A/", "B/") for name in NAMES]
+    with pytest.raises(DataError, match=r"10 of 20 that cannot.*B/I00\.png.*: A/I00\.png"):
+        read_csv(listing(tmp_path / "t.csv", wrong), images)
+    with pytest.raises(DataError, match=r"If B stands for .*/A, say so: --prefix B\."):
+        read_csv(listing(tmp_path / "t.csv", wrong[:10]), images / "A")
+    pool = read_csv(listing(tmp_path / "t.csv", wrong[:10]), images / "A", prefix="B")
+    assert list(listed(pool, tmp_path)) == [f"I{number:02d}.png" for number in range(10)]
+    assert any("Images found by the prefix B: 10" in note for note in pool.notes)
+
+
+def test_a_prefix_of_another_machine_is_hinted_at_and_taken(images, tmp_path):
+    table = listing(tmp_path / "t.csv", ["X:\\p\\" + name.replace("/", "\\") for name in NAMES])
+    with pytest.raises(DataError, match=r"say so: --prefix 'X:\\p'"):
+        read_csv(table, images)
+    assert listed(read_csv(table, images, prefix="X:\\p"), tmp_path) == RIGHT
+
+
+def test_paths_that_begin_differently_do_not_share_an_image(images, tmp_path):
+    (tmp_path / "link").symlink_to(images)
+    assert ImageFinder(tmp_path / "link").find(f"{tmp_path}/link/A/I00.png") == "A/I00.png"
+    finder = ImageFinder(images)
+    assert finder.find("/p7/w/A/I00.png") == "A/I00.png"
+    with pytest.raises(BadRow, match="begins with /p7, as others do"):
+        finder.find("/p8/w/A/I00.png")
+
+
+def test_a_path_of_several_images_is_refused_with_these(tmp_path):
+    for name in ("x/left.png", "y/left.png", "y/LEFT.png", "z/a.png", "z/a.tif"):
+        write_image(tmp_path / name, 0)
+    finder = ImageFinder(tmp_path)
+    for cell, candidates in (
+        ("left.png", "found 2: x/left.png, y/left.png"),
+        ("Y/Left.png", "found 2: y/LEFT.png, y/left.png"),
+        ("z/a", "found 2: z/a.png, z/a.tif"),
+    ):
+        with pytest.raises(BadRow, match=candidates):
+            finder.find(cell)
+    assert finder.find("Y\\LEFT.png") == "y/LEFT.png"
+    write_image(tmp_path / "007.png", 0)
+    for cell, words in (
+        ("z/a.dcm", r"With another ending there is z/a\.png, z/a\.tif"),
+        ("7", r"With zeros in front there is 007\.png"),
+    ):
+        with pytest.raises(BadRow, match=words):
+            ImageFinder(tmp_path).find(cell)
+
+
+FOLDERS = st.lists(st.sampled_from(["a", "A", "b", "p 7", "w"]), min_size=0, max_size=3)
+FILES = st.sampled_from(["1.png", "1.PNG", "2.png", "1.2.3"])
+PATHS = st.builds(lambda folders, file: "/".join([*folders, file]), FOLDERS, FILES)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(PATHS, min_size=1, max_size=6, unique=True), PATHS, st.sampled_from("/\\"))
+def test_a_row_never_gets_an_image_whose_path_ends_otherwise(tmp_path_factory, tree, cell, slash):
+    root = tmp_path_factory.mktemp("tree") / "w"
+    for name in tree:
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_bytes(b"\0" * 128 + b"DICM")
+    try:
+        found = ImageFinder(root).find(cell.replace("/", slash))
+    except BadRow:
+        assert cell not in tree
+        return
+    assert found in tree
+    image = f"/w/{found}".lower()
+    wanted = f"/{cell}".lower()
+    # From its end on, all of the cell is the image's path, or all of the image's path is the cell.
+    assert image.endswith(wanted) or wanted.endswith(image) or _lacks_ending(image, wanted)
+    assert cell not in tree or found == cell
+
+
+def _lacks_ending(image: str, wanted: str) -> bool:
+    stem = image.removesuffix(".png")
+    return stem.endswith(wanted) or wanted.endswith(stem)
+
+
+# --- labels that a person decides
+
+
+@pytest.mark.parametrize(
+    ("texts", "options", "classes"),
+    [
+        (["a", "b", "NaN"], "--labels NaN=", ("a", "b")),
+        (["a", "b", "n/a", "nan"], "--labels n/a= nan=", ("a", "b")),
+        (["0", "1", "-1"], "--labels=-1=", ("0", "1")),
+        (["0", "1", "?"], "--labels '?='", ("0", "1")),
+        (["a", "b", "none"], "--labels none=", ("a", "b")),
+        (["Benign", "benign", "benign", "b"], "--labels Benign=benign", ("b", "benign")),
+        (["mel", "MEL", "MEL", "NV"], "--labels mel=MEL", ("MEL", "NV")),
+        (["0", "0", "1", "0.0", "00"], "--labels 00=0 0.0=0", ("0", "1")),
+        (["TRUE", "True", "True", "false"], "--labels TRUE=True", ("false", "True")),
+        (["1", "1", "0", "True"], "--labels True=1", ("0", "1")),
+        (["basal cell", "basal_cell", "basal cell", "b"], "--labels 'basal_cell=basal cell'", None),
+        (["a|b", "a", "A", "No Finding", "no finding"], "'no finding=No Finding'", ("a", "b")),
+    ],
+)
+def test_labels_that_could_mean_several_things_are_decided_by_the_user(
+    images, tmp_path, texts, options, classes
+):
+    labels = [texts[number % len(texts)] for number in range(20)]
+    rows = [f"{name},{label}" for name, label in zip(NAMES, labels, strict=True)]
+    table = write_table(tmp_path / "t.csv", "image,label", rows)
+    with pytest.raises(DataError, match="labels that are classes, each written in one") as refused:
+        read_csv(table, images)
+    text = str(refused.value)
+    assert options in text
+    printed = shlex.split(text.split("as in ")[1].split(" (nothing after", maxsplit=1)[0])
+    meanings = dict(word.removeprefix("--labels=").rpartition("=")[::2] for word in printed)
+    meanings.pop("", None)
+    pool = read_csv(table, images, choices=LabelChoices(meanings))
+    assert classes is None or pool.classes == classes
+    expected = ["|".join(filter(None, (meanings.get(w, w) for w in t.split("|")))) for t in labels]
+    assert list(listed(pool, tmp_path).values()) == expected
+
+
+def test_every_label_may_be_kept_as_a_class_of_its_own(images, tmp_path):
+    rows = [f"{name},{['mel', 'MEL', 'nan'][number % 3]}" for number, name in enumerate(NAMES)]
+    table = write_table(tmp_path / "t.csv", "image,label", rows)
+    with pytest.raises(DataError, match=r"own: --labels nan=nan MEL=MEL mel=mel\."):
+        read_csv(table, images, choices=LabelChoices({}))
+    kept = LabelChoices({name: name for name in ("mel", "MEL", "nan")})
+    assert set(read_csv(table, images, choices=kept).classes) == {"mel", "MEL", "nan"}
+    with pytest.raises(ConfigError, match=r"found mels \(did you mean mel\?\)"):
+        read_csv(table, images, choices=LabelChoices({"mels": "mel"}))
+
+
+def test_probabilities_are_no_classes(images, tmp_path):
+    rows = [f"{name};0,{70 + number % 2}5" for number, name in enumerate(NAMES)]
+    table = write_table(tmp_path / "t.csv", "image;label", rows)
+    with pytest.raises(DataError, match=r"not whole: 0,705, 0,715\. .*--classes 0,705 0,715"):
+        read_csv(table, images)
+    assert read_csv(table, images, classes=["0,705", "0,715"]).labels.tolist() == [0, 1] * 10
+
+
+def test_a_label_that_lists_others_is_no_class(images, tmp_path):
+    texts = ("Edema; Mass", "Mass", "Edema", "Cyst, left")
+    rows = [f'{name},"{texts[number % 4]}"' for number, name in enumerate(NAMES)]
+    table = write_table(tmp_path / "t.csv", "image,label", rows)
+    with pytest.raises(
+        DataError, match=r"several in Edema; Mass \(5\).*write \|.*'Edema; Mass=Edema; Mass'\.$"
+    ):
+        read_csv(table, images)
+    kept = LabelChoices({"Edema; Mass": "Edema; Mass"})
+    assert set(read_csv(table, images, choices=kept).classes) == set(texts)
+
+
+def test_hospitals_that_differ_in_case_alone_are_no_two_sites(images, tmp_path):
+    places = ("Bern", "bern", "Köln")
+    rows = [f"{name},{KINDS[number % 2]},{places[number % 3]}" for number, name in enumerate(NAMES)]
+    pool = read_csv(write_table(tmp_path / "t.csv", "image,label,place", rows), images)
+    with pytest.raises(ConfigError, match="found Bern beside bern"):
+        divide_by(pool, "place")
+
+
+def test_blanks_and_empty_labels_are_counted(images, tmp_path):
+    rows = [f"{name},{('a ', 'b', '')[number % 3]}" for number, name in enumerate(NAMES)]
+    pool = read_csv(write_table(tmp_path / "t.csv", "image,label", rows), images)
+    assert pool.labels.tolist() == [(0, 1, -1)[number % 3] for number in range(20)]
+    assert "Labels with blanks at their ends, which are cut off: 7." in pool.notes
+    assert "Rows without a label: 6." in pool.notes
+
+
+def test_folders_of_classes_are_decided_alike(tmp_path):
+    for number in range(4):
+        for name in ("benign", "Benign", "unknown", "malignant"):
+            write_image(tmp_path / "f" / name / f"{number}.png", number)
+    write_image(tmp_path / "f" / "lost.png", 0)
+    (tmp_path / "f" / "empty").mkdir()
+    with pytest.raises(DataError, match=r"as in --labels unknown= benign=Benign \("):
+        read_folder(tmp_path / "f", choices=LabelChoices({}))
+    pool = read_folder(tmp_path / "f", choices=LabelChoices({"unknown": "", "benign": "Benign"}))
+    assert pool.classes == ("Benign", "malignant")
+    assert sorted(pool.labels.tolist()) == [-1] * 4 + [0] * 8 + [1] * 4
+    assert "Images that lie in no folder of a class and are left out: 1." in pool.notes
+    assert "Folders without an image, which are no classes: empty." in pool.notes
+    for number in range(2):
+        write_image(tmp_path / "g" / "A" / "train" / f"{number}.png", number)
+        write_image(tmp_path / "g" / "B" / "Test" / f"{number}.png", number)
+    pool = read_folder(tmp_path / "g")
+    assert (pool.classes, pool.splits) == (("A", "B"), ["train", "train", "test", "test"])
+    (tmp_path / "f" / "train").mkdir()
+    with pytest.raises(DataError, match="folders of splits alone"):
+        read_folder(tmp_path / "f")
+
+
+# --- columns of classes and of findings
+
+
+def one_hot(path: Path, cells: list[str], separator: str = ",") -> Path:
+    rows = [f"{name}{separator}{cell}" for name, cell in zip(NAMES, cells, strict=True)]
+    return write_table(path, separator.join(["image", "MEL", "NV", "UNK"]), rows)
+
+
+@pytest.mark.parametrize(
+    ("melanoma", "nevus", "separator"),
+    [
+        ("1.0,0.0,0.0", "0.0,1.0,0.0", ","),
+        ("1;0;0", "0;1;0", ";"),
+        ("1,0;0,0;0,0", "0,000;1,00;0", ";"),
+        ("True,False,False", "FALSE,TRUE,FALSE", ","),
+        ("1,,", ",1,", ","),
+    ],
+)
+def test_columns_of_exclusive_classes_become_one_label(
+    images, tmp_path, melanoma, nevus, separator
+):
+    cells = [(melanoma, nevus)[number % 2] for number in range(20)]
+    pool = read_csv(one_hot(tmp_path / "t.csv", cells, separator), images)
+    assert (pool.classes, pool.label_kind.exclusive) == (("MEL", "NV"), True)
+    assert pool.labels.tolist() == [number % 2 for number in range(20)]
+    assert any("Each row has one of" in note for note in pool.notes)
+
+
+def test_rows_with_none_or_two_exclusive_classes_are_named(images, tmp_path):
+    cells = [("1,0,0", "0,1,0")[number % 2] for number in range(20)]
+    cells[3] = "0,0,0"
+    cells[5] = "1,1,0"
+    table = one_hot(tmp_path / "t.csv", cells)
+    columns = ("MEL", "NV", "UNK")
+    with pytest.raises(DataError, match=r"in 2 \(lines 5, 7\)\. .*--label-kind one.*several"):
+        read_csv(table, images, findings=columns)
+    several = read_csv(table, images, findings=columns, choices=LabelChoices(kind="several"))
+    assert any("rows have none (1), one (18) or several (1)" in note for note in several.notes)
+    assert several.labels[3].tolist() == [0, 0]
+    with pytest.raises(DataError, match=r"2 of 20 .* line 5: .* found it in none"):
+        read_csv(table, images, findings=columns, choices=LabelChoices(kind="one"))
+    good = [row for row in table.read_text().splitlines()[1:] if ",0,0,0" not in row]
+    good.remove(f"{NAMES[5]},1,1,0")
+    bad = [f"{NAMES[3]},0,0,0", f"{NAMES[5]},1,1,0"]
+    write_table(table, "image,MEL,NV,UNK", [*good * 3, *bad])
+    pool = read_csv(table, images, findings=columns, choices=LabelChoices(kind="one"))
+    assert len(pool.labels) == 18
+    assert "Lines that are left out: 56, 57." in pool.notes
+
+
+CHEXPERT = ["1.0,,", "-1.0,0.0,", "0.0,1.0,", ",,", ",-1.0,1.0"]
+"""Edema, Fracture and No Finding of five rows; of the last one they contradict each other."""
+
+
+@pytest.mark.parametrize(
+    ("uncertain", "labels"),
+    [
+        ("positive", [[1, 0], [1, 0], [0, 1], [-1, -1]]),
+        ("negative", [[1, 0], [0, 0], [0, 1], [-1, -1]]),
+        ("unlabelled", [[1, 0], [-1, -1], [0, 1], [-1, -1]]),
+    ],
+)
+def test_uncertain_findings_are_read_as_the_user_says(images, tmp_path, uncertain, labels):
+    rows = [f"w/{NAMES[number]},{CHEXPERT[number % 4]}" for number in range(20)]
+    table = write_table(tmp_path / "t.csv", "Path,Edema,Fracture,No Finding", rows)
+    columns = ("Edema", "Fracture", "No Finding")
+    with pytest.raises(DataError, match=r"--columns label=Edema label=Fracture$"):
+        read_csv(table, images)
+    with pytest.raises(DataError, match=r"-1 \(Edema 5\).*--uncertain positive, --uncertain neg"):
+        read_csv(table, images, findings=columns)
+    choices = LabelChoices(uncertain=uncertain)
+    pool = read_csv(table, images, findings=columns, choices=choices)
+    assert pool.labels.tolist() == [labels[number % 4] for number in range(20)]
+    assert f"Uncertain findings (-1) count as {uncertain}: Edema 5." in pool.notes
+    assert any(
+        note.startswith(
+            "Empty cells beside others (not mentioned) count as negative: No Finding 15"
+        )
+        for note in pool.notes
+    )
+    assert "Rows with empty cells alone, which count as unlabelled: 5." in pool.notes
+
+
+def test_empty_cells_beside_others_are_decided_by_the_user(images, tmp_path):
+    rows = [f"{NAMES[number]},{('1,', '1,1', '0,0')[number % 3]}" for number in range(18)]
+    table = write_table(tmp_path / "t.csv", "image,Edema,Mass", rows)
+    with pytest.raises(DataError, match=r"empty cells beside others \(Mass 6\).*--blank negative"):
+        read_csv(table, images, findings=("Edema", "Mass"), choices=LabelChoices(kind="several"))
+    for blank, label in (("negative", [1, 0]), ("unlabelled", [-1, -1])):
+        choices = LabelChoices(blank=blank, kind="several")
+        pool = read_csv(table, images, findings=("Edema", "Mass"), choices=choices)
+        assert pool.labels[:3].tolist() == [label, [1, 1], [0, 0]]
+
+
+def site_of(images: Path, table: Path, **fields: object) -> Path:
+    """Write a hospital's own site file of a CSV."""
+    content = {
+        "kind": "manifest",
+        "folder": str(images),
+        "manifest": str(table),
+        "columns": {"sample_id": "image", "group": None},
+        "split": {"val": 0, "test": 0},
+        "max_rejected": 1.0,
+        **fields,
+    }
+    path = table.parent / "site-1.yaml"
+    path.write_text(yaml.safe_dump(content))
+    return path
+
+
+def labels_at(file: Path, classes: tuple[str, ...], several: bool = False) -> dict[str, object]:
+    """Return sample id -> label, or reason for which a site rejects it."""
+    spec = DataSpec(classes=classes, image_size=16, multi_label=several)
+    data = load_site(file, spec)
+    labels = dict(zip(data.labelled.ids, data.labelled.labels.tolist(), strict=True))
+    labels |= dict.fromkeys(data.unlabelled.ids, -1)
+    return labels | {row.sample_id: row.reason for row in data.rejected}
+
+
+def test_a_site_reads_exclusive_columns_and_uncertain_findings_alike(images, tmp_path):
+    columns = {"sample_id": "image", "group": None, "label": ["MEL", "NV", "UNK"]}
+    cells = ["1,0;0,0;0,0", "0;1;0", "0;0;0", "1;1;0", ";;", *["0;0;1"] * 15]
+    file = site_of(images, one_hot(tmp_path / "t.csv", cells, ";"), columns=columns)
+    found = list(labels_at(file, ("MEL", "NV", "UNK")).values())
+    assert found[:2] == [0, 1]
+    assert found.count(-1) == 1
+    reasons = sorted(reason for reason in found if isinstance(reason, str))
+    assert [reason.split("found it in ")[1] for reason in reasons] == ["MEL and NV", "none"]
+    rows = [f"{NAMES[number]},{CHEXPERT[number]}" for number in range(5)]
+    table = write_table(tmp_path / "u.csv", "image,Edema,Fracture,No Finding", rows)
+    columns["label"] = ["Edema", "Fracture", "No Finding"]
+    said = labels_at(site_of(images, table, columns=columns), ("Edema", "Fracture"), several=True)
+    assert 'write uncertain: "positive", "negative" or "unlabelled"' in str(said[NAMES[1]])
+    assert 'write blank: "negative" or "unlabelled"' in str(said[NAMES[0]])
+    file = site_of(images, table, columns=columns, uncertain="negative")
+    said = labels_at(file, ("Edema", "Fracture"), several=True)
+    assert [said[name] for name in NAMES[:3]] == [[1, 0], [0, 0], [0, 1]]
+    assert said[NAMES[3]] == -1
+    assert said[NAMES[4]] == [0, 0]
+
+
+def test_a_site_is_told_what_its_words_may_mean(images, tmp_path):
+    rows = [f"{NAMES[0]},MEL", f"{NAMES[1]},mel", f"{NAMES[2]},NaN", f"{NAMES[3]},wart"]
+    table = write_table(tmp_path / "t.csv", "image,label", rows)
+    said = labels_at(site_of(images, table), ("MEL", "NV"))
+    assert 'if it is MEL, write labels: {"mel": "MEL"} into the site file' in str(said[NAMES[1]])
+    assert 'if it is no label, write labels: {"NaN": ""} into' in str(said[NAMES[2]])
+    assert str(said[NAMES[3]]).endswith("found 'wart'")
+    said = labels_at(site_of(images, table, labels={"mel": "MEL", "NaN": ""}), ("MEL", "NV"))
+    assert (said[NAMES[1]], said[NAMES[2]]) == (0, -1)
+
+
+def test_a_site_finds_images_as_a_partition_does(images, tmp_path):
+    cells = ["C:\\s\\w\\A\\I00.PNG", "B/I01.png", "I02", "X:/p/A/I03.png", "A/I02.png"]
+    rows = [f"{cell},{number},NV" for number, cell in enumerate(cells)]
+    folder = shutil.copytree(images, tmp_path / "w")
+    table = write_table(folder / "t.csv", "image,id,label", rows)
+    columns = {"sample_id": "id", "group": None}
+    file = site_of(folder, table, columns=columns, prefix="X:/p")
+    spec = DataSpec(classes=("MEL", "NV"), image_size=16)
+    report = examine(file, spec)
+    assert report.data.labelled.ids == ("0", "2", "3")
+    reasons = {row.sample_id: row.reason for row in report.data.rejected}
+    assert "none at 'B/I01.png'. 1 of this name in other folders: A/I01.png" in reasons["1"]
+    assert reasons["4"] == "not used: it repeats the image of line 4"
+    notes = " ".join(report.notes)
+    assert "Images found by their bare names: 1, the first: I02 is A/I02.png." in notes
+    assert "that no row names: 17." in notes
+
+
+# --- the table itself
+
+
+CELLS = [("I00", "a"), ("I01", "b"), ("I02", "a"), ("I03", "b")]
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "sep=;\nimage;label\n{rows;}",
+        '"sep=;"\r\nimage;label\r\n{rows;}',
+        "sep=,\nimage,label\n{rows,}",
+        "\ufeffimage,label\n{rows,}",
+        "image\tlabel\n{rows\t}",
+        "image|label\n{rows|}",
+        " image , label \n{rows,}",
+        "image,label,,\n{rows,}",
+        "image,label,Unnamed: 2\nI00,a,\nI01,b,\nI02,a,\nI03,b,\n,,\n,,\n",
+        "image;label;\nI00;a;;\nI01;b;;\nI02;a;;\nI03;b;;\n;;;\n",
+        'image,label,"note, with\nbreak"\n"I00",a,"x\ny"\nI01,b,\nI02,a,\nI03,b,\n',
+        "image;text, more\nI00;a\nI01;b\nI02;a\nI03;b\n",
+    ],
+)
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-16", "utf-16-le"])
+def test_tables_of_spreadsheets_are_read_whole(images, tmp_path, content, encoding):
+    for mark in ";,\t|":
+        rows = "".join(f"{name}{mark}{label}\n" for name, label in CELLS)
+        content = content.replace(f"{{rows{mark}}}", rows)
+    (tmp_path / "t.csv").write_bytes(content.encode(encoding))
+    label = "text, more" if "text, more" in content else "label"
+    pool = read_csv(tmp_path / "t.csv", images, columns={"label": label})
+    assert listed(pool, tmp_path) == {f"A/{name}.png": label for name, label in CELLS}
+    assert "Rows: 4; 4 used." in pool.notes
+    assert f"Images in {images} that no row names: 16." in pool.notes
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (b"image,label,label\nA/I00.png,a,b\n", "columns of the same name: label"),
+        (b"Image,image,label\nA/I00.png,A/I01.png,b\n", "found 'Image' and 'image'.*image=Image"),
+        (b"PK\x03\x04" + b"\0" * 40, 'a workbook .*Save its sheet as "CSV UTF-8"'),
+        (b"\xd0\xcf\x11\xe0" + b"\0" * 40, "a workbook of Excel"),
+    ],
+)
+def test_tables_that_could_be_read_in_two_ways_are_refused(images, tmp_path, content, words):
+    (tmp_path / "t.csv").write_bytes(content)
+    with pytest.raises((DataError, ConfigError), match=words):
+        read_csv(tmp_path / "t.csv", images)
+
+
+def test_every_row_is_counted(images, tmp_path):
+    rows = [f"{name},{KINDS[number % 2]}" for number, name in enumerate(NAMES)] * 3
+    rows += ["A/gone.png,nevus", "short", "A/I00.png,nevus,more"]
+    table = write_table(tmp_path / "t.csv", "image,label", rows)
+    pool = read_csv(table, images)
+    assert (
+        "Rows: 63; 20 used, 1 without an image, 2 otherwise unusable, 40 repeating "
+        "another row." in pool.notes
+    )
+    assert listed(pool, tmp_path) == RIGHT
+
+
+def test_an_image_with_two_labels_is_refused(images, tmp_path):
+    rows = [f"{name},{KINDS[number % 2]}" for number, name in enumerate(NAMES)]
+    table = write_table(tmp_path / "t.csv", "image,label", [*rows, "w\\A\\i00.png,melanoma"])
+    with pytest.raises(DataError, match=r"A/I00\.png is nevus in line 2 and melanoma in line 22"):
+        read_csv(table, images)
+    table = write_table(
+        tmp_path / "u.csv", "image,id,label", ["A/I00.png,1,nevus", "I00,2,melanoma"]
+    )
+    columns = {"sample_id": "id", "group": None}
+    with pytest.raises(DataError, match="another label: lines 2 and 3"):
+        labels_at(site_of(images, table, columns=columns), ("nevus", "melanoma"))
+
+
+def test_groups_that_name_nobody_do_not_make_one_patient(images, tmp_path):
+    rows = [f"{name},{KINDS[number % 2]},nan" for number, name in enumerate(NAMES)]
+    rows[0] = rows[0].replace("nan", "P1")
+    rows[1] = rows[1].replace("nan", "p1")
+    pool = read_csv(write_table(tmp_path / "t.csv", "image,label,patient", rows), images)
+    assert len(set(pool.groups)) == 20
+    assert "Groups that name nobody, whose images each stand alone: nan 18." in pool.notes
+    assert any("written almost alike" in note and "P1 and p1" in note for note in pool.notes)
+
+
+# --- several pages
+
+
+def test_a_file_of_several_pages_is_refused_or_expanded_by_choice(tmp_path):
+    pages = [
+        Image.fromarray(np.random.default_rng(seed).integers(0, 256, (16, 16), np.uint8))
+        for seed in range(5)
+    ]
+    for name in ("stack.tif", "moving.png"):
+        path = tmp_path / name
+        pages[0].save(path, save_all=True, append_images=pages[1:])
+        with pytest.raises(BadRow, match=r"found 5 pages in the file.*partition --frames 8"):
+            decode_file(path, 16, 1)
+        found = decode_file(path, 16, 1, Rendering(frames=Frames(at_most=2)))
+        assert list(found) == ["#1", "#3"]
+        assert (found["#3"][..., 0] == np.asarray(pages[3])).all()
+    single = tmp_path / "single.tif"
+    pages[0].save(single)
+    assert list(decode_file(single, 16, 1, Rendering(frames=Frames()))) == [""]
+
+
+def test_a_thumbnail_beside_the_picture_is_no_page(tmp_path):
+    rng = np.random.default_rng(0)
+    picture = Image.fromarray(rng.integers(0, 256, (16, 16), np.uint8))
+    small = Image.fromarray(rng.integers(0, 256, (4, 4), np.uint8))
+    small.encoderinfo = {"tiffinfo": {254: 1}}
+    picture.save(tmp_path / "a.tif", save_all=True, append_images=[small])
+    with Image.open(tmp_path / "a.tif") as file:
+        assert file.n_frames == 2
+    assert (decode_file(tmp_path / "a.tif", 16, 1)[""][..., 0] == np.asarray(picture)).all()
+
+
+# --- the command
+
+
+def test_the_printed_options_lead_from_a_challenge_to_site_files(images, tmp_path, capsys):
+    cells = [("1.0,0.0,-1.0", "0.0,1.0,0.0")[number % 2] for number in range(20)]
+    rows = [f"X:\\p\\{name},50,{cell}" for name, cell in zip(NAMES, cells, strict=True)]
+    table = write_table(tmp_path / "t.csv", "Path,Age,Edema,Mass,Cyst", rows)
+    words = ["partition", f"{table}", "--images", f"{images}", "--sites", "1", "--out"]
+    words += [f"{tmp_path / 'out'}", "--columns", "label=Edema", "label=Mass", "label=Cyst"]
+    for option in ([], ["--uncertain", "negative"], ["--prefix", "X:\\p"]):
+        words += option
+        rc = cli.main(words)
+        said = capsys.readouterr()
+        assert rc == (0 if "--prefix" in words else 1), said.err
+    assert "Rows: 20; 20 used." in said.out
+    spec = DataSpec.model_validate(json.loads((tmp_path / "out" / "data.json").read_text()))
+    data = load_site(tmp_path / "out" / "site-1.yaml", spec)
+    assert not data.rejected
+    parts = (data.labelled, data.val, data.test)
+    found = {
+        name: dict(zip(spec.classes, label, strict=True))
+        for part in parts
+        for name, label in zip(part.ids, part.labels.tolist(), strict=True)
+    }
+    assert found == {
+        name: {"Edema": 1 - number % 2, "Mass": number % 2} for number, name in enumerate(NAMES)
+    }
