@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from hashlib import sha256
 from itertools import chain, compress
 from pathlib import Path
 from typing import Any
@@ -34,6 +33,7 @@ from fedward.security.sums import ImageSet, image_set
 from fedward.seeds import numpy_generator
 from fedward.sites.data import Images, SiteData
 from fedward.sites.facts import Fact, Size, read_facts
+from fedward.sites.leaks import digest
 from fedward.sites.site_file import ManifestSite, NpzSite, read_site_file
 from fedward.sites.split import labelled_share
 from fedward.training.learner import Aborted
@@ -299,7 +299,7 @@ def _repeated(splits: Sequence[Sequence[Images]]) -> int:
     earlier = set[bytes]()
     repeated = 0
     for split in splits:
-        hashes = [sha256(image.tobytes()).digest() for images in split for image in images.pixels]
+        hashes = [digest(image) for images in split for image in images.pixels]
         repeated += sum(image_hash in earlier for image_hash in hashes)
         earlier.update(hashes)
     return repeated

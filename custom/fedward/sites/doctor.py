@@ -1,7 +1,5 @@
 """Examines a site's data before the site joins: counts, rejected rows, leaks and pictures."""
 
-import hashlib
-from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import ceil
@@ -20,10 +18,20 @@ from fedward.sites import load_site
 from fedward.sites.data import Images, SiteData
 from fedward.sites.decoding import as_image
 from fedward.sites.files import is_dicom, series_files
-from fedward.sites.headers import header_notes, patient_numbers
+from fedward.sites.headers import header_notes
 from fedward.sites.identifying import identifying_notes
+from fedward.sites.leaks import (
+    Place,
+    dicom_images,
+    leak,
+    patients,
+    pictures,
+    repeated,
+    sets_of,
+)
 from fedward.sites.site_csv import read_entries, table_notes
 from fedward.sites.site_file import ManifestSite, read_site_file
+from fedward.sites.unused_columns import patients_note, unused_like_patients
 from fedward.terminal import shortened
 
 if TYPE_CHECKING:
@@ -39,7 +47,7 @@ _MOST_REJECTED = 20
 """Rejected rows that the report lists at most."""
 _LABELLED_COLOUR = "#2e9e4f"
 _FRAMES = {"unlabelled": "#8a8a8a", "val": "#2f6fd0", "test": "#8b4fc2"}
-"""Set of images (see :func:`_sets`) -> colour of its frames on the contact sheet."""
+"""Set of :func:`fedward.sites.leaks.sets_of` -> colour of its frames on the contact sheet."""
 
 
 @dataclass(frozen=True)
@@ -59,7 +67,7 @@ class Report:
     def text(self) -> str:
         """Return the report for an 80-column terminal."""
         data = self.data
-        images = sum(len(part) for part in _sets(data).values())
+        images = sum(len(part) for part in sets_of(data).values())
         height, width, channels = data.labelled.pixels.shape[1:]
         colours = "grey" if channels == 1 else "RGB"
         train = len(data.labelled) + len(data.unlabelled)
@@ -108,12 +116,13 @@ def examine(site_file: Path, spec: "DataSpec", cache: Path | None = None) -> Rep
     """
     data = load_site(site_file, spec, cache)
     leaks, repeats = _duplicates(data)
-    notes = tuple(_notes(data) + repeats)
+    notes = _notes(data) + repeats
     file = read_site_file(site_file)
     if not isinstance(file, ManifestSite):
-        return Report(data, tuple(leaks), notes)
-    notes = (*notes, *table_notes(file, spec.label_kind))
+        return Report(data, tuple(leaks), tuple(notes))
+    notes += table_notes(file, spec.label_kind)
     entries, _, _ = read_entries(file, spec.classes, spec.label_kind)
+    notes += patients_note(unused_like_patients(file, entries), "columns: {group: NAME}")
     files = {entry.sample_id: entry.path for entry in entries}
     dicom = {sample: path for sample, path in files.items() if is_dicom(path) or series_files(path)}
     dicom_files: list[Path] = []
@@ -122,7 +131,7 @@ def examine(site_file: Path, spec: "DataSpec", cache: Path | None = None) -> Rep
         dicom_files += series_files(path) or [path]
     headers = header_notes(dicom_files, file.window is not None) if dicom_files else []
     headers += identifying_notes(files, file.rendering)
-    return Report(data, tuple(leaks + _patients(data, dicom)), notes, tuple(headers))
+    return Report(data, tuple(leaks + _patients(data, dicom)), tuple(notes), tuple(headers))
 
 
 def run(
@@ -209,21 +218,11 @@ def _sheet_rows(data: SiteData) -> list[_SheetRow]:
     rows = []
     for name, in_row in shown.items():
         rows.append(_SheetRow(name, labelled, np.flatnonzero(in_row), _LABELLED_COLOUR))
-    sets = _sets(data)
+    sets = sets_of(data)
     for name, colour in _FRAMES.items():
         images = sets[name]
         rows.append(_SheetRow(name, images, np.arange(len(images)), colour))
     return [row for row in rows if len(row.places)]
-
-
-def _sets(data: SiteData) -> dict[str, Images]:
-    """Return the sets that a site's images are divided into, by their names in the report."""
-    return {
-        "labelled": data.labelled,
-        "unlabelled": data.unlabelled,
-        "val": data.val,
-        "test": data.test,
-    }
 
 
 def _table(data: SiteData) -> list[str]:
@@ -249,27 +248,13 @@ def _table(data: SiteData) -> list[str]:
     return lines
 
 
-def _split_of(name: str) -> str:
-    """Return the split that one of the sets of :func:`_sets` belongs to."""
-    return name if name in ("val", "test") else "train"
-
-
 def _duplicates(data: SiteData) -> tuple[list[str], list[str]]:
     """Return lines on images that are in several splits, and on those repeated within one."""
-    occurrences: dict[bytes, list[tuple[str, str]]] = defaultdict(list)
-    """Hash of an image's pixels -> split and sample id, wherever it occurs."""
-    for name, images in _sets(data).items():
-        for sample, pixels in zip(images.ids, images.pixels, strict=True):
-            digest = hashlib.sha256(pixels.tobytes()).digest()
-            occurrences[digest].append((_split_of(name), sample))
     leaks: list[str] = []
     repeats: list[str] = []
-    for places in occurrences.values():
-        if len(places) == 1:
-            continue
-        samples = ", ".join(f"{sample} ({split})" for split, sample in places)
-        text = f"one image, several times: {samples}"
-        if len({split for split, _ in places}) > 1:
+    for places in repeated(pictures(data)):
+        text = f"one image, several times: {_named(places)}"
+        if leak(places):
             leaks.append(text)
         else:
             repeats.append(text)
@@ -283,31 +268,17 @@ def _patients(data: SiteData, paths: Mapping[str, Path]) -> list[str]:
         data: the site's data.
         paths: sample id -> DICOM file or folder of a series; its header names the patient.
     """
-    splits = []
-    samples = []
-    for name, images in _sets(data).items():
-        for image in images.ids:
-            sample = _file_of(image, paths)
-            if sample in paths:
-                splits.append(_split_of(name))
-                samples.append(sample)
-    patients = patient_numbers(paths[sample] for sample in samples)
-    sample_by_split: dict[int, dict[str, str]] = defaultdict(dict)
-    """Number of a patient -> split -> the first sample there."""
-    for split, sample, patient in zip(splits, samples, patients, strict=True):
-        if patient is not None:
-            sample_by_split[patient].setdefault(split, sample)
     leaks = []
-    for by_split in sample_by_split.values():
-        if len(by_split) > 1:
-            samples_text = ", ".join(f"{sample} ({split})" for split, sample in by_split.items())
-            leaks.append(f"one PatientID: {samples_text}")
+    for places in repeated(patients(list(dicom_images(data, paths)))):
+        if leak(places):
+            first_of_split = {place.split: place for place in reversed(places)}
+            firsts = [place for place in places if first_of_split[place.split] == place]
+            leaks.append(f"one PatientID: {_named(firsts)}")
     return leaks
 
 
-def _file_of(image: str, files: Mapping[str, Path]) -> str:
-    """Return the sample id of an image's file: its own id, or what comes before ``#NUMBER``."""
-    return image if image in files else image.rpartition("#")[0]
+def _named(places: Sequence[Place]) -> str:
+    return ", ".join(f"{place.sample} ({place.split})" for place in places)
 
 
 def _notes(data: SiteData) -> list[str]:
@@ -337,7 +308,7 @@ def _notes(data: SiteData) -> list[str]:
 
 def _is_present(data: SiteData, place: int) -> bool:
     """Return whether any image of a site is known to show a class."""
-    return any(shows(images.labels, place).any() for images in _sets(data).values())
+    return any(shows(images.labels, place).any() for images in sets_of(data).values())
 
 
 def _units_of_class(images: Images, place: int) -> int:

@@ -1,0 +1,98 @@
+"""Pictures and patients that occur in several splits: within a site, or at several sites."""
+
+import hashlib
+from collections import defaultdict
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from fedward.sites.data import Images, SiteData
+from fedward.sites.decoding import Pixels
+from fedward.sites.headers import patient_numbers
+
+
+class Place(NamedTuple):
+    """Where an image is."""
+
+    site: str
+    split: str
+    """``train``, ``val`` or ``test``."""
+    sample: str
+    """The image's id at its site."""
+
+
+def digest(pixels: Pixels) -> bytes:
+    """Return a hash of one image's pixels, as the network sees them."""
+    return hashlib.sha256(np.ascontiguousarray(pixels).tobytes()).digest()
+
+
+def sets_of(data: SiteData) -> dict[str, Images]:
+    """Return the sets that a site's images are divided into, by their names in reports."""
+    return {
+        "labelled": data.labelled,
+        "unlabelled": data.unlabelled,
+        "val": data.val,
+        "test": data.test,
+    }
+
+
+def split_of(set_name: str) -> str:
+    """Return the split that one of the sets of :func:`sets_of` belongs to."""
+    return set_name if set_name in ("val", "test") else "train"
+
+
+def pictures(data: SiteData) -> Iterator[tuple[bytes, Place]]:
+    """Yield the hash and the place of each image of a site."""
+    for name, images in sets_of(data).items():
+        for sample, pixels in zip(images.ids, images.pixels, strict=True):
+            yield digest(pixels), Place(data.site, split_of(name), sample)
+
+
+def dicom_images(data: SiteData, paths: Mapping[str, Path]) -> Iterator[tuple[Path, Place]]:
+    """Yield the file and the place of each image of a site that is of a DICOM file.
+
+    A file of several images is yielded once for each split that has one of them.
+
+    Args:
+        data: the site's images.
+        paths: sample id -> DICOM file, or folder of a series.
+    """
+    places = dict[Place, None]()
+    for name, images in sets_of(data).items():
+        for image in images.ids:
+            sample = _file_of(image, paths)
+            if sample in paths:
+                places[Place(data.site, split_of(name), sample)] = None
+    for place in places:
+        yield paths[place.sample], place
+
+
+def patients(images: Sequence[tuple[Path, Place]]) -> Iterator[tuple[int, Place]]:
+    """Yield a number for the patient of each DICOM file, and its place.
+
+    Files without a PatientID are left out.
+    """
+    numbers = patient_numbers(path for path, _ in images)
+    for number, (_, place) in zip(numbers, images, strict=True):
+        if number is not None:
+            yield number, place
+
+
+def repeated(named: Iterable[tuple[Hashable, Place]]) -> list[list[Place]]:
+    """Return the places of each picture or patient that occurs more than once, in their order."""
+    places_of = defaultdict[Hashable, list[Place]](list)
+    for name, place in named:
+        places_of[name].append(place)
+    return [places for places in places_of.values() if len(places) > 1]
+
+
+def leak(places: Sequence[Place]) -> bool:
+    """Return whether these places are in more than one split."""
+    return len({place.split for place in places}) > 1
+
+
+def _file_of(image: str, files: Mapping[str, Path]) -> str:
+    """Return the sample id of an image's file: its own id, or what comes before ``#NUMBER``."""
+    return image if image in files else image.rpartition("#")[0]
