@@ -180,7 +180,7 @@ def test_a_broken_file_moves_no_other(empty_hospital):
 
 def test_without_a_word_a_site_of_cines_is_refused(empty_hospital):
     hospital = hospital_of(empty_hospital)
-    with pytest.raises(DataError, match=r"10, the first: row 2 \(s00\): .* 7 frames: to use them"):
+    with pytest.raises(DataError, match=r"10: 10 like row 2 \(s00\): .* 7 frames: to use them"):
         load_site(hospital.write(), hospital.spec)
     for wrong in ({"every": 0}, {"at_most": 0}, {"evry": 2}, 3):
         with pytest.raises(DataError, match="frames"):

@@ -1,5 +1,7 @@
 """Whether a job can use a site file: by its labels, and by how many of its rows are unusable."""
 
+import re
+from collections import defaultdict
 from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING
 
@@ -11,6 +13,9 @@ from fedward.yaml_text import write_yaml
 
 if TYPE_CHECKING:
     from fedward.label_kinds import LabelKind
+
+_QUOTED = re.compile(r"'[^']*'")
+_MOST_REASONS = 5
 
 
 def check_labels(file: ManifestSite | NpzSite, classes: Sequence[str]) -> None:
@@ -106,16 +111,36 @@ def check_rejected(file: ManifestSite | NpzSite, rejected: Sequence[Rejected], t
 
     Raises:
         DataError: more than ``max_rejected`` of the ``total`` rows are rejected, not counting those
-            that are not ``counted``; the text lists the first five.
+            that are not ``counted``; the text lists the commonest reasons.
     """
     counted = [row for row in rejected if row.counted]
-    if len(counted) > file.max_rejected * total:
-        path = file.manifest if isinstance(file, ManifestSite) else file.file
-        first = "; ".join(f"row {row.row} ({row.sample_id}): {row.reason}" for row in counted[:5])
-        raise DataError(
-            f"site {file.site}, {path}",
-            "Fix the rows, the site's labels or the job's data.classes, or raise max_rejected in "
-            "the site file.",
-            expected=f"at most {file.max_rejected:.0%} of {total} rows unusable",
-            found=f"{len(counted)}, the first: {first}",
-        )
+    if len(counted) <= file.max_rejected * total:
+        return
+    path = file.manifest if isinstance(file, ManifestSite) else file.file
+    raise DataError(
+        f"site {file.site}, {path}",
+        "Fix the rows, the site's labels or the job's data.classes, or raise max_rejected in "
+        "the site file.",
+        expected=f"at most {file.max_rejected:.0%} of {total} rows unusable",
+        found=f"{len(counted)}: {by_reason(counted)}",
+    )
+
+
+def by_reason(rejected: Sequence[Rejected]) -> str:
+    """Return the commonest reasons, each with the number of its rows and the first of them.
+
+    Reasons are alike that differ in what they quote alone, such as a file's name.
+    """
+    rows_of = defaultdict[str, list[Rejected]](list)
+    for row in rejected:
+        rows_of[_QUOTED.sub("", row.reason)].append(row)
+    groups = sorted(rows_of.values(), key=len, reverse=True)
+    parts = []
+    for rows in groups[:_MOST_REASONS]:
+        first = rows[0]
+        number = f"{len(rows)} like " if len(rows) > 1 else ""
+        parts.append(f"{number}row {first.row} ({first.sample_id}): {first.reason}")
+    if len(groups) > _MOST_REASONS:
+        others = sum(map(len, groups[_MOST_REASONS:]))
+        parts.append(f"{others} for other reasons")
+    return "; ".join(parts)
