@@ -14,6 +14,7 @@ from fedward.config import DataSpec
 from fedward.errors import ConfigError, DataError
 from fedward.lab.partition.cut import Wanted, partition
 from fedward.labels import class_counts, known, strata
+from fedward.operation.next_step import next_after_doctor
 from fedward.sites import Images, load_site
 from fedward.sites.check import site_problems
 from fedward.sites.doctor import examine, run
@@ -318,7 +319,6 @@ def test_a_csv_with_a_column_for_each_finding_is_cut(tmp_path, capsys):
     )
     text = " ".join(capsys.readouterr().out.split())
     assert "Columns: image=Path label=Mass, left label=Edema label=No Finding." in text
-    assert f"fedward run fedperl --site-files {out}" in text
     spec = DataSpec.model_validate(json.loads((out / "data.json").read_text()))
     assert (spec.classes, spec.multi_label) == (("Edema", "Mass, left"), True)
     loaded = [load_site(out / f"site-{number}.yaml", spec) for number in (1, 2)]
@@ -379,8 +379,11 @@ def test_the_list_of_chestxray14_is_read_as_it_is(tmp_path):
 def test_the_job_named_next_takes_several_labels(tmp_path, oracle, labelled_sites, job):
     write_findings(tmp_path)
     wanted = Wanted(sites=2, classes=FINDINGS, oracle=oracle, labelled_sites=labelled_sites)
-    text = partition(tmp_path / "chest.npz", tmp_path / "cut", wanted)
-    assert text.splitlines()[-1].startswith(f"Next: fedward run {job} ")
+    cut = tmp_path / "cut"
+    text = partition(tmp_path / "chest.npz", cut, wanted)
+    assert text.splitlines()[-1] == f"Next: fedward doctor {cut}"
+    spec = DataSpec.model_validate(json.loads((cut / "data.json").read_text()))
+    assert next_after_doctor(cut, spec) == [f"Next: fedward run {job} --site-files {cut}"]
 
 
 def test_no_finding_is_not_among_the_classes_for_a_job(tmp_path):

@@ -11,6 +11,8 @@ from fedward.config import DataSpec
 from fedward.errors import ConfigError, DataError
 from fedward.lab.partition.cut import Wanted, partition
 from fedward.lab.partition.npz_pool import read_npz
+from fedward.operation.data_spec import data_spec
+from fedward.operation.next_step import next_after_doctor
 from fedward.sites import load_site
 
 COUNTS = {"train": 120, "val": 24, "test": 40}
@@ -109,7 +111,10 @@ def test_some_sites_have_labels_and_some_of_them(tmp_path):
     text = partition(
         grey(tmp_path), tmp_path / "sites", Wanted(sites=3, labelled=0.25, labelled_sites=2)
     )
-    assert f"fedward run isofed --site-files {tmp_path / 'sites'}" in text
+    assert text.splitlines()[-1] == f"Next: fedward doctor {tmp_path / 'sites'}"
+    spec = data_spec(tmp_path / "sites", "test")
+    (line,) = next_after_doctor(tmp_path / "sites", spec)
+    assert line == f"Next: fedward run isofed --site-files {tmp_path / 'sites'}"
     assert [content["labelled"] for content in sites(tmp_path / "sites").values()] == [
         0.25,
         0.25,
@@ -291,7 +296,7 @@ def test_from_a_file_to_a_run_in_two_commands(tmp_path, capsys, monkeypatch):
     assert cli.main(words) == 0
     text = capsys.readouterr().out
     assert max(map(len, text.splitlines())) <= 80
-    assert text.splitlines()[-1] == "Next: fedward run fedavg --site-files sites"
+    assert text.splitlines()[-1] == "Next: fedward doctor sites"
     small = ["rounds=1", "images_per_round=8", "batch=4", "net=small_cnn", "data.image_size=16"]
     changes = [word for change in small for word in ("--set", change)]
     assert cli.main(["run", "fedavg", "--site-files", "sites", *changes, "--out", "run"]) == 0

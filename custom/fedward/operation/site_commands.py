@@ -4,10 +4,19 @@ Imports nothing heavy before it runs.
 """
 
 import argparse
+import json
+import shlex
 from pathlib import Path
+from textwrap import wrap
+from typing import TYPE_CHECKING
 
 from fedward.errors import ConfigError, DataError
 from fedward.operation.folders import is_kit
+
+if TYPE_CHECKING:
+    from fedward.config import DataSpec
+
+_WIDTH = 80
 
 
 def add_doctor(parser: argparse.ArgumentParser) -> None:
@@ -19,8 +28,8 @@ def add_doctor(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "subject",
         type=Path,
-        metavar="SITE_FILE|KIT",
-        help="the file that describes a site's data, or a kit's folder",
+        metavar="SITE_FILE|FOLDER|KIT",
+        help="the file that describes a site's data, a folder of such files, or a kit's folder",
     )
     parser.add_argument(
         "--job",
@@ -94,36 +103,77 @@ def _doctor(options: argparse.Namespace) -> int:
         from fedward.flare.kits import doctor
 
         return doctor.run(options.subject, Path(options.job) if options.job else None)
-    # A job imports torch, which a site file that does not exist should not wait for.
-    if options.job and options.subject.is_file():
-        return _doctor_of_a_job(options)
-    from fedward.operation.data_spec import data_spec
-    from fedward.sites.doctor import run
-
-    spec = data_spec(
-        options.subject.parent,
-        "fedward doctor",
-        classes=options.classes,
-        image_size=options.image_size,
-    )
-    status = run(options.subject, spec, options.out)
-    return max(status, _check_device(options.subject))
-
-
-def _doctor_of_a_job(options: argparse.Namespace) -> int:
-    """Examine a site's images as a job would use them."""
-    from fedward.operation.site_job import job_at, job_notes
-    from fedward.sites.doctor import run
-
-    if options.image_size or options.classes:
+    files = _files_of(options.subject)
+    if options.job and (options.image_size or options.classes):
         raise ConfigError(
             "fedward doctor --job takes neither --image-size nor --classes: the job names both",
             "Remove these options.",
         )
-    experiment = job_at(options.job, options.subject)
+    status = 0
+    for file in files:
+        examine = _examine_for_job if options.job else _examine
+        status = max(status, examine(options, file), _check_device(file))
+        if len(files) > 1:
+            print()
+    for line in _next_lines(options, status):
+        print("\n".join(wrap(line, _WIDTH)) if not line.startswith("Next: ") else line)
+    return status
+
+
+def _files_of(subject: Path) -> list[Path]:
+    """Return the site files that a doctor is asked about; ConfigError for a folder without any."""
+    if not subject.is_dir():
+        return [subject]
+    from fedward.sites import named_sites
+    from fedward.text import natural
+
+    return [subject / f"{site}.yaml" for site in sorted(named_sites(subject), key=natural)]
+
+
+def _examine(options: argparse.Namespace, file: Path) -> int:
+    """Print what is to be said of a site's images; return 1 if it cannot join, else 0."""
+    from fedward.sites.doctor import run
+
+    return run(file, _spec(options), options.out)
+
+
+def _spec(options: argparse.Namespace) -> "DataSpec":
+    """Return what the images are, by the options and by data.json beside the site file."""
+    from fedward.operation.data_spec import data_spec
+
+    subject = options.subject
+    folder = subject if subject.is_dir() else subject.parent
+    return data_spec(
+        folder, "fedward doctor", classes=options.classes, image_size=options.image_size
+    )
+
+
+def _examine_for_job(options: argparse.Namespace, file: Path) -> int:
+    """Examine a site's images as a job would use them."""
+    if not file.is_file():  # A job imports torch, which a missing file should not wait for.
+        return _examine(options, file)
+    from fedward.operation.site_job import job_at, job_notes
+    from fedward.sites.doctor import run
+
+    experiment = job_at(options.job, file)
     about = f"In the job {options.job}", lambda data: job_notes(experiment, data)
-    status = run(options.subject, experiment.data, options.out, about)
-    return max(status, _check_device(options.subject))
+    return run(file, experiment.data, options.out, about)
+
+
+def _next_lines(options: argparse.Namespace, status: int) -> list[str]:
+    """Return what to do after the doctor."""
+    from fedward.operation.next_step import next_after_doctor
+
+    subject = options.subject
+    if status:
+        return [f"Next: mend this, and call fedward doctor {shlex.quote(f'{subject}')} again"]
+    further = ""
+    if options.classes:
+        classes = json.dumps(options.classes, ensure_ascii=False)
+        further += f" --set {shlex.quote(f'data.classes={classes}')}"
+    if options.image_size:
+        further += f" --set data.image_size={options.image_size}"
+    return next_after_doctor(subject, _spec(options), further)
 
 
 def _check_device(site_file: Path) -> int:

@@ -126,6 +126,26 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="set validation and test images apart by --seed, where the data set has splits of "
         "its own",
     )
+    add(
+        "--val",
+        type=_share,
+        metavar="SHARE",
+        help="share of the images that is set apart for validation "
+        "(default: 0.15, or those that the data set has)",
+    )
+    add(
+        "--test",
+        type=_share,
+        metavar="SHARE",
+        help="share of the images that is set apart for testing "
+        "(default: 0.25, or those that the data set has)",
+    )
+    add(
+        "--evaluate-together",
+        action="store_true",
+        help="one more site, which trains nothing, has the validation and test images of all: "
+        "for a simulation whose sites have too few each",
+    )
     add("--seed", type=int, default=0, help="of all that is drawn (default: 0)")
 
 

@@ -47,6 +47,9 @@ def _partition(options: argparse.Namespace) -> int:
         rendering=_rendering(options),
         pooled=options.pooled,
         resplit=options.resplit,
+        val=options.val,
+        test=options.test,
+        evaluate_together=options.evaluate_together,
     )
     print(partition(options.source, options.out, wanted))
     return 0
@@ -110,6 +113,9 @@ def _fedperl(options: argparse.Namespace) -> int:
         "window",
         "fit",
         "resplit",
+        "val",
+        "test",
+        "evaluate_together",
     )
     given = [f"--{name.replace('_', '-')}" for name in needs_sites if getattr(options, name)]
     manifest = options.source / "manifest.csv"

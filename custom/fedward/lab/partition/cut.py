@@ -1,6 +1,7 @@
 """One data set cut into sites and written: what ``fedward partition`` does."""
 
 import json
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -8,17 +9,22 @@ from pathlib import Path
 import numpy as np
 
 from fedward.errors import ConfigError, did_you_mean_file
+from fedward.evaluation.evaluated_images import fewest_measured
 from fedward.lab.partition.csv_pool import read_csv
-from fedward.lab.partition.divide import divide, divide_by
+from fedward.lab.partition.divide import SetApart, divide, divide_by
 from fedward.lab.partition.folder_pool import read_folder
 from fedward.lab.partition.label_choices import NO_CHOICES, LabelChoices
 from fedward.lab.partition.npz_pool import read_npz
 from fedward.lab.partition.pool import Cut, Pool, Rows
-from fedward.lab.partition.summary import summary
+from fedward.lab.partition.summary import measured_somewhere, summary
 from fedward.lab.partition.write import POOLED, site_texts, write_files
+from fedward.sites.data import SPLITS
 from fedward.sites.data_file import DATA_FILE
 from fedward.sites.rendering import PLAIN, Rendering
 from fedward.sites.site_file import site_files
+
+EVALUATION = "evaluation"
+"""Name of the site that has the validation and test images of all, and trains nothing."""
 
 
 @dataclass(frozen=True)
@@ -54,6 +60,12 @@ class Wanted:
     """Whether one site trains on the images of all, which the sites only evaluate then."""
     resplit: bool = False
     """Whether validation and test images are set apart again where the data set has splits."""
+    val: float | None = None
+    """Share of the images that is set apart for validation; None: the default of site files."""
+    test: float | None = None
+    """Likewise, for testing."""
+    evaluate_together: bool = False
+    """Whether a site of its own has the validation and test images of all sites."""
 
 
 def partition(source: Path, out: Path, wanted: Wanted) -> str:
@@ -82,6 +94,9 @@ def partition(source: Path, out: Path, wanted: Wanted) -> str:
         )
     without_labels = len(cut) - sites_with_labels
     shares = [wanted.labelled] * sites_with_labels + [0.0] * without_labels
+    if wanted.evaluate_together:
+        cut = _evaluated_together(cut, wanted)
+        shares.append(1.0)
     texts = site_texts(pool, cut, shares, out, wanted.seed, wanted.oracle)
     other_files = [name for name in site_files([out]) if out / name not in texts]
     if other_files:
@@ -93,7 +108,7 @@ def partition(source: Path, out: Path, wanted: Wanted) -> str:
         )
     texts[out / DATA_FILE] = f"{json.dumps(pool.data_spec(), indent=2, ensure_ascii=False)}\n"
     write_files(texts)
-    return summary(pool, cut, shares, out, wanted.oracle)
+    return summary(pool, cut, shares, out, _cure(pool, cut, source, out, wanted))
 
 
 def _read(source: Path, wanted: Wanted) -> Pool:
@@ -170,9 +185,143 @@ def _refuse_options_of_tables(source: Path, wanted: Wanted) -> None:
         )
 
 
+def _together(cut: Cut) -> dict[str, Rows]:
+    """Return the rows of all sites, each in the split that it has at its site."""
+    sites = list(cut.values())
+    return {split: np.sort(np.concatenate([rows[split] for rows in sites])) for split in SPLITS}
+
+
+def _evaluated_together(cut: Cut, wanted: Wanted) -> Cut:
+    """Return the cut with all validation and test images at one more site, which trains nothing.
+
+    Raises:
+        ConfigError: a site has that name, or there is one site alone.
+    """
+    if EVALUATION in cut or wanted.pooled:
+        raise ConfigError(
+            "--evaluate-together",
+            "Remove the option, or rename the value.",
+            expected=f"several sites, none called {EVALUATION}",
+            found=EVALUATION if EVALUATION in cut else "--pooled",
+        )
+    none = np.zeros(0, np.int64)
+    sites: dict[str, Mapping[str, Rows]] = {}
+    for site, rows in cut.items():
+        sites[site] = {"train": rows["train"], "val": none, "test": none}
+    sites[EVALUATION] = {**_together(cut), "train": none}
+    return sites
+
+
+def _cure(pool: Pool, cut: Cut, source: Path, out: Path, wanted: Wanted) -> str:
+    """Return a command that cuts the data so that more is measured; empty without need.
+
+    There is need if the sites measure too few classes in validation or in test. The command
+    measures enough in test, and the most classes of the cuts that are tried: with larger
+    shares, and with all sites' images evaluated together.
+    """
+    fewest, measured = _measured(pool, cut)
+    needed = fewest_measured(pool.label_kind)
+    if wanted.pooled or fewest >= needed:
+        return ""
+    best: Wanted | None = None
+    for together in (False, True):
+        for val, test in [(wanted.val, wanted.test), *_LARGER_SHARES]:
+            other = replace(wanted, val=val, test=test, evaluate_together=together, pooled=False)
+            try:
+                divided = _divided(pool, other)
+                if together:
+                    divided = _evaluated_together(divided, other)
+            except ConfigError:  # Too few images are left for training, or splits are given.
+                continue
+            _, classes = _measured(pool, divided)
+            tested = len(measured_somewhere(pool, divided, "test"))
+            if tested >= needed and classes > measured:
+                measured = classes
+                best = other
+    return command_of(source, out.with_name(f"{out.name}-measured"), best) if best else ""
+
+
+def _measured(pool: Pool, cut: Cut) -> tuple[int, int]:
+    """Return how many classes are measured in the split that measures fewer, and in both."""
+    counts = [len(measured_somewhere(pool, cut, split)) for split in ("val", "test")]
+    return min(counts), sum(counts)
+
+
+_LARGER_SHARES = (
+    (0.15, 0.25),
+    (0.2, 0.25),
+    (0.25, 0.25),
+    (0.25, 0.3),
+    (0.3, 0.3),
+    (0.3, 0.4),
+    (0.0, 0.4),
+    (0.0, 0.45),
+    (0.0, 0.5),
+)
+"""Shares of validation and test images that are tried, in this order."""
+
+
+def command_of(source: Path, out: Path, wanted: Wanted) -> str:
+    """Return the command line that cuts a data set in this way."""
+    words: list[object] = ["fedward", "partition", source]
+    default = Wanted()
+    for field_name, option in _OPTIONS.items():
+        value = getattr(wanted, field_name)
+        is_list = isinstance(value, list | tuple)
+        if value == getattr(default, field_name) or (is_list and not value):
+            continue
+        words.append(option)
+        if is_list:
+            words += value
+        elif value is not True:
+            words.append(value)
+    columns = [f"label={name}" for name in wanted.findings]
+    for purpose, name in wanted.columns.items():
+        if purpose != "label" or not wanted.findings:
+            columns.append(f"{purpose}={name}")
+    if columns:
+        words += ["--columns", *columns]
+    words += _rendering_words(wanted.rendering)
+    return shlex.join(f"{word}" for word in [*words, "--out", out])
+
+
+def _rendering_words(rendering: Rendering) -> list[object]:
+    """Return the options by which files become images in this way."""
+    words: list[object] = []
+    if rendering.frames:
+        words += ["--frames", rendering.frames.at_most or "all"]
+    if rendering.slices:
+        words += ["--slices", rendering.slices.at_most, "--axis", rendering.slices.axis]
+    if rendering.window:
+        words += ["--window", *rendering.window]
+    if rendering.fit != PLAIN.fit:
+        words += ["--fit", rendering.fit]
+    return words
+
+
+_OPTIONS = {
+    "sites": "--sites",
+    "by": "--by",
+    "gamma": "--dirichlet",
+    "labelled": "--labelled",
+    "labelled_sites": "--labelled-sites",
+    "oracle": "--oracle",
+    "images": "--images",
+    "val": "--val",
+    "test": "--test",
+    "evaluate_together": "--evaluate-together",
+    "pooled": "--pooled",
+    "resplit": "--resplit",
+    "seed": "--seed",
+    "classes": "--classes",
+}
+"""Field of :class:`Wanted` -> its option."""
+
+
 def _divided(pool: Pool, wanted: Wanted) -> Cut:
+    apart = SetApart(wanted.val, wanted.test)
     if wanted.by is None:
-        return divide(pool, wanted.sites or 0, wanted.gamma, wanted.seed)
+        return divide(pool, wanted.sites or 0, wanted.gamma, wanted.seed, apart)
     if wanted.sites is not None or wanted.gamma is not None:
         raise ConfigError(
             "--by",
@@ -180,4 +329,4 @@ def _divided(pool: Pool, wanted: Wanted) -> Cut:
             expected="no --sites or --dirichlet",
             found="both",
         )
-    return divide_by(pool, wanted.by, wanted.seed)
+    return divide_by(pool, wanted.by, wanted.seed, apart)

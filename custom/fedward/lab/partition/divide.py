@@ -10,6 +10,7 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Collection, Sequence
 from pathlib import Path
+from typing import NamedTuple
 from unicodedata import normalize
 
 import numpy as np
@@ -30,7 +31,26 @@ AT_LEAST = 10
 """Training images that each site must have."""
 
 
-def divide(pool: Pool, sites: int, gamma: float | None = None, seed: int = 0) -> Cut:
+class SetApart(NamedTuple):
+    """Shares of the images of a data set without splits that are set apart.
+
+    None: the default of site files, or the data set's own split.
+    """
+
+    val: float | None = None
+    test: float | None = None
+
+
+DEFAULT_SHARES = SetApart()
+
+
+def divide(
+    pool: Pool,
+    sites: int,
+    gamma: float | None = None,
+    seed: int = 0,
+    apart: SetApart = DEFAULT_SHARES,
+) -> Cut:
     """Divide a pool among ``site-1`` to ``site-N``.
 
     Args:
@@ -39,6 +59,7 @@ def divide(pool: Pool, sites: int, gamma: float | None = None, seed: int = 0) ->
         gamma: concentration of the Dirichlet law by which each class of the training images is
             spread, see :func:`~fedward.lab.partition.dirichlet.dirichlet`; None: evenly, by class.
         seed: determines all divisions.
+        apart: which shares of the images are for validation and testing.
 
     Raises:
         ConfigError: no sites; a gamma that is not above 0; a site would have fewer than 10 training
@@ -48,7 +69,7 @@ def divide(pool: Pool, sites: int, gamma: float | None = None, seed: int = 0) ->
         raise ConfigError(
             "--sites", "Name a number above 0.", expected="at least 1", found=f"{sites}"
         )
-    splits = whole_splits(pool, pool.kinds, seed)
+    splits = whole_splits(pool, pool.kinds, seed, apart)
     rows = {split: np.flatnonzero(splits == split) for split in SPLITS}
     parts = {split: _even(pool, rows[split], sites, seed) for split in ("val", "test")}
     if gamma is None:
@@ -63,7 +84,7 @@ def divide(pool: Pool, sites: int, gamma: float | None = None, seed: int = 0) ->
     return cut
 
 
-def divide_by(pool: Pool, column: str, seed: int = 0) -> Cut:
+def divide_by(pool: Pool, column: str, seed: int = 0, apart: SetApart = DEFAULT_SHARES) -> Cut:
     """Divide a pool among sites, one for each value of a column, such as a hospital's name.
 
     Sites are named by the values; images without a value are left out. A group that occurs at
@@ -88,7 +109,7 @@ def divide_by(pool: Pool, column: str, seed: int = 0) -> Cut:
     # multi-label pool that show no class are of kind K.
     strata = owner * (len(pool.classes) + 1) + pool.kinds
     strata = np.where((pool.kinds < 0) | (owner < 0), -1, strata)
-    splits = whole_splits(pool, strata, seed)
+    splits = whole_splits(pool, strata, seed, apart)
     cut = {}
     for index, name in enumerate(site_names.values()):
         cut[name] = {
@@ -120,7 +141,9 @@ def _owners(
     return np.array(owners, np.int64)
 
 
-def whole_splits(pool: Pool, kinds: Labels, seed: int) -> npt.NDArray[np.str_]:
+def whole_splits(
+    pool: Pool, kinds: Labels, seed: int, apart: SetApart = DEFAULT_SHARES
+) -> npt.NDArray[np.str_]:
     """Return each row's split; a pool without validation or test images has some set apart.
 
     Groups without any label are for training. The split is empty for an image that would be
@@ -130,13 +153,28 @@ def whole_splits(pool: Pool, kinds: Labels, seed: int) -> npt.NDArray[np.str_]:
         pool: a pool of N rows.
         kinds: (N,) stratum of each row; images are set apart evenly from all strata.
         seed: determines which images are set apart.
+        apart: their shares.
+
+    Raises:
+        ConfigError: a share is named although the data set has such a split, or both together are
+            1 or more.
     """
     splits = np.array(pool.splits, "<U5")
     default_shares = {"val": Split().val, "test": Split().test}
     shares = {}
-    for split, share in default_shares.items():
-        if not (splits == split).any():
-            shares[split] = share
+    for split, named_share in apart._asdict().items():
+        is_there = (splits == split).any()
+        if is_there and named_share is not None:
+            raise ConfigError(
+                f"--{split}: the data set has {split} images of its own",
+                "Remove the option, or let new splits be made (--resplit).",
+            )
+        if not is_there:
+            shares[split] = default_shares[split] if named_share is None else named_share
+    if sum(shares.values()) >= 1:
+        raise ConfigError(
+            "--val and --test leave nothing to train on", "Name shares that sum to less than 1."
+        )
     if shares:
         labelled_groups = set()
         for group, kind in zip(pool.groups, pool.kinds, strict=True):

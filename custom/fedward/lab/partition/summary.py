@@ -7,24 +7,32 @@ from textwrap import wrap
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from fedward.errors import listed
+from fedward.evaluation.evaluated_images import fewest_measured, measured_classes
+from fedward.evaluation.small_counts import SMALLEST_COUNT
 from fedward.lab.partition.pool import Cut, Pool, Rows
-from fedward.labels import class_counts, known, shows, strata
+from fedward.labels import class_counts, known, strata
 from fedward.sites.data_file import DATA_FILE
 from fedward.sites.split import apportion
+from fedward.sites.unused_columns import like_patients, patients_note
 from fedward.terminal import shortened
 
 _WIDTH = 80
 _LONGEST_SITE = 17
 _LONGEST_CLASS = 13
 """Letters of names in the table."""
-_FEWEST_EVALUATED = 5
-"""Images of a class, or patients, that a split needs for an evaluation of the class."""
 _COLUMNS = ("train", "labelled", "val", "test", "groups", "classes", "commonest class")
 
 
-def summary(pool: Pool, cut: Cut, shares: Sequence[float], out: Path, oracle: bool = False) -> str:
+def summary(
+    pool: Pool,
+    cut: Cut,
+    shares: Sequence[float],
+    out: Path,
+    cure: str = "",
+) -> str:
     """Return a table of a cut's sites, and notes in 80 columns.
 
     Labels, classes and the commonest class are those of training images.
@@ -34,7 +42,8 @@ def summary(pool: Pool, cut: Cut, shares: Sequence[float], out: Path, oracle: bo
         cut: site -> split -> rows.
         shares: share of its training labels that each site sees.
         out: folder of the site files.
-        oracle: whether sites answer a job that asks for labels.
+        cure: a command that cuts the data so that more is measured; empty without need, or if no
+            cut does.
     """
     width = min(max(4, *map(len, cut)), _LONGEST_SITE)
     lines = [_line("site", _COLUMNS, width)]
@@ -44,9 +53,31 @@ def summary(pool: Pool, cut: Cut, shares: Sequence[float], out: Path, oracle: bo
     for note in _notes(pool, cut, out):
         lines += wrap(note, _WIDTH)
     lines.append("")
-    job = _job(pool, cut, shares, oracle)
-    lines.append(f"Next: fedward run {job} --site-files {shlex.quote(f'{out}')}")
+    if cure and len(measured_somewhere(pool, cut, "test")) < fewest_measured(pool.label_kind):
+        lines.append("`fedward run` refuses sites that measure nothing. This cut measures more:")
+        lines += _folded("Next:", cure)
+    else:
+        if cure:
+            lines += ["A cut that measures more:", *_folded(" ", cure), ""]
+        lines.append(f"Next: fedward doctor {shlex.quote(f'{out}')}")
     return "\n".join(lines)
+
+
+def _folded(prefix: str, command: str) -> list[str]:
+    """Return a command in lines that fit 80 columns, and that a shell reads as one.
+
+    Args:
+        prefix: what stands before the command.
+        command: as :func:`shlex.join` returns it.
+    """
+    lines = [prefix]
+    for word in shlex.split(command):
+        quoted = shlex.quote(word)
+        # Two columns are left for the sign that the next line belongs to this one.
+        if len(lines[-1]) + len(quoted) > _WIDTH - 3:
+            lines.append("   ")
+        lines[-1] += f" {quoted}"
+    return [f"{line} \\" for line in lines[:-1]] + lines[-1:]
 
 
 def _line(site: str, cells: Sequence[str], width: int) -> str:
@@ -58,19 +89,18 @@ def _line(site: str, cells: Sequence[str], width: int) -> str:
     )
 
 
-def _job(pool: Pool, cut: Cut, shares: Sequence[float], oracle: bool) -> str:
-    """Return the shipped job that suits the sites."""
-    if oracle:
-        return "fedal"
-    train = np.concatenate([site_rows["train"] for site_rows in cut.values()])
-    sees_all_labels = min(shares) == 1 and bool(known(pool.labels[train]).all())
-    # One site has no peers, and without unlabelled images there is nothing to guess.
-    if len(cut) == 1 or sees_all_labels:
-        return "fedavg"
-    # IsoFed has a role for sites without labels, but takes one label an image.
-    if all(shares) or not pool.label_kind.exclusive:
-        return "fedperl"
-    return "isofed"
+def measured_somewhere(pool: Pool, cut: Cut, split: str) -> set[int]:
+    """Return the classes, by their places, of which some site measures numbers in a split."""
+    measured = set[int]()
+    for site_rows in cut.values():
+        measured |= set(np.flatnonzero(_measured(pool, site_rows[split])))
+    return measured
+
+
+def _measured(pool: Pool, rows: Rows) -> npt.NDArray[np.bool_]:
+    """Return of which classes (K,) these validation or test images of a site give numbers."""
+    groups = [pool.groups[row] for row in rows] if pool.rendering.several else []
+    return measured_classes(pool.labels[rows], groups, len(pool.classes), pool.label_kind)
 
 
 def _cells(pool: Pool, site_rows: Mapping[str, Rows], share: float) -> tuple[str, ...]:
@@ -97,17 +127,6 @@ def _cells(pool: Pool, site_rows: Mapping[str, Rows], share: float) -> tuple[str
     )
 
 
-def _has_rare_class(pool: Pool, rows: Rows) -> bool:
-    """Return whether a class has too few patients, or single images, in these rows to evaluate."""
-    units = [pool.groups[row] if pool.rendering.several else row for row in rows]
-    for place in range(len(pool.classes)):
-        has_class = shows(pool.labels[rows], place)
-        with_class = {unit for unit, has in zip(units, has_class, strict=True) if has}
-        if 0 < len(with_class) < _FEWEST_EVALUATED:
-            return True
-    return False
-
-
 def _notes(pool: Pool, cut: Cut, out: Path) -> list[str]:
     """Return what a person should know of the cut."""
     spec: dict[str, Any] = pool.data_spec()
@@ -126,23 +145,14 @@ def _notes(pool: Pool, cut: Cut, out: Path) -> list[str]:
         if part:
             count = f"at most {part.at_most}" if part.at_most else "as many"
             notes.append(f"A {kind} becomes {count} images with its label. The table counts files.")
-    rare = [
-        site
-        for site, site_rows in cut.items()
-        if _has_rare_class(pool, site_rows["val"]) or _has_rare_class(pool, site_rows["test"])
-    ]
-    if rare:
-        unit = "patients" if "evaluate_by" in spec else "images"
-        notes.append(
-            f"{len(rare)} of {len(cut)} sites have fewer than {_FEWEST_EVALUATED} {unit} of a "
-            "class for validation or for testing. The class is not evaluated there, and a score "
-            "of what is left says little. Fewer sites have more each."
-        )
+    for split, about in (("val", "validation"), ("test", "test")):
+        notes += _measured_notes(pool, cut, split, about)
     if not pool.grouped:
         notes.append(
             "No column says which images are of one patient or lesion: each is taken to stand "
             "alone."
         )
+        notes += patients_note(like_patients(pool.columns), "--columns group=NAME")
     if not pool.label_kind.exclusive:
         notes.append("An image may show several of the classes, or none.")
     notes.append(f"Classes: {listed(pool.classes)}.")
@@ -153,3 +163,28 @@ def _notes(pool: Pool, cut: Cut, out: Path) -> list[str]:
         "--set data.views=rotation_invariant."
     )
     return notes
+
+
+def _measured_notes(pool: Pool, cut: Cut, split: str, about: str) -> list[str]:
+    """Return a note of what sites measure in a split; nothing if each measures every class."""
+    unit = "patients" if pool.rendering.several else "images"
+    sites_of: list[list[str]] = [[] for _ in pool.classes]
+    evaluating = [site for site, site_rows in cut.items() if len(site_rows[split])]
+    for site in evaluating:
+        for place in np.flatnonzero(_measured(pool, cut[site][split])):
+            sites_of[place].append(site)
+    rule = f"a site needs {SMALLEST_COUNT} {about} {unit} of a class to measure it"
+    if not evaluating:
+        return [f"No site has {about} images."]
+    if not any(sites_of):
+        return [f"Nothing is measured on {about} images: {rule}."]
+    nowhere = [name for name, sites in zip(pool.classes, sites_of, strict=True) if not sites]
+    partly = sum(0 < len(sites) < len(evaluating) for sites in sites_of)
+    parts = []
+    if nowhere:
+        parts.append(f"{listed(nowhere)} at no site")
+    if partly:
+        parts.append(f"{partly} of {len(pool.classes)} classes at some sites only")
+    if not parts:
+        return []
+    return [f"Measured on {about} images: {', and '.join(parts)}; {rule}."]
