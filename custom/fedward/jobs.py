@@ -285,11 +285,17 @@ def load_experiment(
     for change in changes:
         key, value = key_and_value(change)
         changed[key] = value
+    return changed_experiment(job, with_defaults_of_images(job, changed), clinical)
+
+
+def with_defaults_of_images(job: str, changes: Mapping[str, Any]) -> dict[str, Any]:
+    """Return changes of a job, with those that follow from other images than a shipped job's."""
+    changed = dict(changes)
     if is_shipped(job) and "data.classes" in changed:
         changed.setdefault("data.name", "images")
     if is_shipped(job) and changed.get("data.multi_label") is True:
         changed.setdefault("key_metric", SEVERAL_LABELS.key_metric)
-    return changed_experiment(job, changed, clinical)
+    return changed
 
 
 def changed_experiment(job: str, changes: Mapping[str, Any], clinical: bool = False) -> Experiment:

@@ -366,7 +366,7 @@ def test_what_sites_have_not_is_told_before_the_run(clinic, tmp_path, capsys):
     ):
         assert line in error
     assert not out.exists()
-    assert run("run", "fedavg", *arguments, "--allow-missing") == 0
+    assert run("run", "fedavg", *arguments, "--allow-missing", "--unmeasured") == 0
     assert (
         "2 of 4 that cannot be used, the run goes on without these sites:\n  notes: "
         in capsys.readouterr().out

@@ -4,20 +4,29 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from typing import TYPE_CHECKING, TextIO, cast
+from typing import TYPE_CHECKING, Protocol, TextIO, cast
 
-from fedward.console.progress import Progress
+from fedward.console.progress import State
 from fedward.terminal import SafeStream, printable
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
+
+
+class HasState(Protocol):
+    """Says how far something is."""
+
+    def state(self) -> State:
+        """Return how far it is now; called from another thread."""
+        ...
+
 
 _BAR = 10
 """Width of the bar in characters."""
 
 
 @contextmanager
-def live_line(progress: Progress, refreshes_per_second: float = 1) -> Iterator[None]:
+def live_line(progress: HasState, refreshes_per_second: float = 1) -> Iterator[None]:
     """Keep a line about the progress below all that is printed inside the ``with`` block.
 
     Without a terminal there is no line, and rich is not imported. What is printed must pass through
@@ -52,7 +61,7 @@ def live_line(progress: Progress, refreshes_per_second: float = 1) -> Iterator[N
         yield
 
 
-def _drawn(progress: Progress) -> "RenderableType":
+def _drawn(progress: HasState) -> "RenderableType":
     """Return the line as it is now: a bar during the rounds, and words cut to the terminal."""
     from rich.progress_bar import ProgressBar
     from rich.table import Table

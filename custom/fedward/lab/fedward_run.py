@@ -8,12 +8,14 @@ import os
 import shlex
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from textwrap import wrap
 from typing import TYPE_CHECKING
 
 from fedward.config import DataSpec, Experiment
-from fedward.errors import ConfigError, DataError
+from fedward.errors import ConfigError
 from fedward.jobs import (
     JOBS,
     SETTING_HELP,
@@ -82,6 +84,12 @@ def add_run(parser: argparse.ArgumentParser) -> None:
         help="go on without sites whose files cannot be used "
         "(default: tell what is wrong with each, and end)",
     )
+    add(
+        "--unmeasured",
+        action="store_true",
+        help="train even if no test image is evaluated "
+        "(default: say what would give the run numbers, and end)",
+    )
     add("--set", action="append", default=[], metavar="KEY=VALUE", help=SETTING_HELP)
     add(
         "--workers",
@@ -143,10 +151,6 @@ def _run(options: argparse.Namespace) -> int:
     elif not sites:
         sites = simulated_sites(experiment)
     sites = _without(sites, options.without)
-    if options.site_files:
-        sites = _usable_sites(options, experiment, sites)
-    if options.engine == "simulator":
-        return _run_in_simulator(options, experiment, sites)
     from fedward.lab.simulation import Simulation
 
     simulation = Simulation(
@@ -157,7 +161,20 @@ def _run(options: argparse.Namespace) -> int:
         init=options.init,
         workers=options.workers,
     )
-    return _run_here(options, simulation)
+    if options.engine == "simulator":
+        return _run_in_simulator(options, simulation)
+    return _run_here(options, _entered(options, simulation))
+
+
+def _entered(options: argparse.Namespace, simulation: "Simulation") -> "Simulation":
+    """Open all images, print what is to be known before round 1, and return what is to run."""
+    from fedward.lab.front_door import folded
+
+    return simulation.entered(
+        lambda paragraph: _note(options, folded(paragraph)),
+        allow_missing=options.allow_missing,
+        unmeasured=options.unmeasured,
+    )
 
 
 def _name_of_paper_job(job: str) -> str:
@@ -173,9 +190,11 @@ def _name_of_paper_job(job: str) -> str:
 def _needs(job: "PaperJob", experiment: Experiment, synthetic: bool) -> str:
     """Return what a paper's run needs, what the paper leaves open, and how long it takes here."""
     from fedward.console.progress import duration as in_words
-    from fedward.lab.duration import duration_of
+    from fedward.lab.duration import Passes, duration_of
+    from fedward.methods import method_of
 
-    duration = duration_of(experiment, job.work)
+    passes = job.work.passes(method_of(experiment).settings.rounds)
+    duration = duration_of(experiment, Passes(*passes))
     images = job.paper.images
     if synthetic:
         images += (
@@ -302,37 +321,6 @@ def _described(data: DataSpec) -> str:
     return ", ".join(parts)
 
 
-def _usable_sites(
-    options: argparse.Namespace, experiment: Experiment, sites: list[str]
-) -> list[str]:
-    """Return the sites whose files can be used.
-
-    Raises:
-        DataError: some cannot, and ``--allow-missing`` is not given; or none can.
-    """
-    from fedward.sites.check import site_problems
-
-    problems = site_problems(sites, [options.site_files], experiment.data)
-    if not problems:
-        return sites
-    sites_by_problem: dict[str, list[str]] = {}
-    for site, problem in problems.items():
-        sites_by_problem.setdefault(problem, []).append(site)
-    listed = "".join(
-        f"\n  {', '.join(alike)}: {problem}" for problem, alike in sites_by_problem.items()
-    )
-    unusable = f"{len(problems)} of {len(sites)} that cannot be used"
-    if len(problems) == len(sites) or not options.allow_missing:
-        raise DataError(
-            f"site files {options.site_files}",
-            f"Fix them, or go on without these sites (--allow-missing):{listed}",
-            expected="one for each site",
-            found=unusable,
-        )
-    _note(options, f"site files: {unusable}, the run goes on without these sites:{listed}")
-    return [site for site in sites if site not in problems]
-
-
 def _resume(options: argparse.Namespace) -> int:
     from fedward.lab.simulation import Simulation
     from fedward.storage.run_folder import RunFolder
@@ -354,13 +342,15 @@ def _resume(options: argparse.Namespace) -> int:
         options.paper,
         options.sites is not None,
         options.without,
+        options.unmeasured,
     )
     if any(for_new_runs):
         raise ConfigError(
             "fedward run --resume",
             "A run goes on with the settings it was started with; start a new one for others.",
             expected="the run folder alone",
-            found="a job, --paper, --sites, --out, --set, --init, --without or --allow-missing",
+            found="a job, --paper, --sites, --out, --set, --init, --without, --allow-missing or "
+            "--unmeasured",
         )
     options.out = options.resume
     run = RunFolder.reopen(options.out)
@@ -396,7 +386,7 @@ def _hint(options: argparse.Namespace) -> str:
     return f"; finished rounds are kept, continue with `{shlex.join(command)}`"
 
 
-def _run_in_simulator(options: argparse.Namespace, experiment: Experiment, sites: list[str]) -> int:
+def _run_in_simulator(options: argparse.Namespace, simulation: "Simulation") -> int:
     """Export the job, run FLARE's simulator on it, and return the simulator's exit code."""
     from fedward.flare.jobs.export import export_job
     from fedward.flare.launchers import ARENAS
@@ -408,8 +398,12 @@ def _run_in_simulator(options: argparse.Namespace, experiment: Experiment, sites
             expected="a new or empty folder",
             found="files in it",
         )
+    # The simulator empties its workspace, so that images are decoded elsewhere.
+    with TemporaryDirectory() as folder:
+        elsewhere = replace(simulation, folder=Path(folder))
+        sites = _entered(options, elsewhere).sites
     job = options.out / "job" / Path(options.job).stem
-    export_job(experiment, job, sites=sites, init=options.init)
+    export_job(simulation.experiment, job, sites=sites, init=options.init)
     environment = {**dict([ARENAS]), **os.environ}
     if options.site_files:
         environment["FEDWARD_SITES"] = str(options.site_files.resolve())

@@ -63,17 +63,25 @@ class Sites:
     In a multi-label job none are judged.
     """
 
+    def source(self, name: str) -> DataSource:
+        """Return where the images of a site come from."""
+        folder = self.folder / name
+        source = DataSource(
+            name, self.experiment, folder, self.site_folders, synthetic=SyntheticSites()
+        )
+        if not self.cache:
+            return source
+        # Sites share features: if the same images are divided otherwise, they are found again.
+        features = Cache(self.cache / "features", kept=None)
+        return replace(source, cache=self.cache / "images" / name, shared=features)
+
     def client(
         self, name: str, algorithm: Algorithm[Any] | Survey, key: SiteKey | None
     ) -> Respondent:
         """Return a site by its name; ``key`` encrypts its updates, if given."""
         experiment = self.experiment
         folder = self.folder / name
-        source = DataSource(name, experiment, folder, self.site_folders, synthetic=SyntheticSites())
-        if self.cache:
-            # Sites share features: if the same images are divided otherwise, they are found again.
-            features = Cache(self.cache / "features", kept=None)
-            source = replace(source, cache=self.cache / "images" / name, shared=features)
+        source = self.source(name)
         is_judged = self.judged and experiment.data.label_kind.exclusive
         return client_of(
             source,

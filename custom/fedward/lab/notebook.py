@@ -6,34 +6,44 @@ from typing import Any
 
 from fedward.config import Experiment
 from fedward.errors import ConfigError
-from fedward.jobs import changed_experiment
+from fedward.jobs import changed_experiment, with_defaults_of_images
+from fedward.lab.front_door import print_folded
 from fedward.lab.simulation import Simulation, default_sites
 from fedward.registry import KINDS
 from fedward.runs.run import Run
+from fedward.sites.data_file import read_data_file
 
 
-def experiment(job: str, **settings: Any) -> Experiment:
+def experiment(job: str, *, site_files: Path | str | None = None, **settings: Any) -> Experiment:
     """Return an experiment to run.
 
     Args:
         job: one of those that ship (:data:`fedward.jobs.JOBS`), any method's name, for the defaults
             of that method, or a JSON file with an experiment.
+        site_files: folder of site files; a ``data.json`` in it says what the images are, unless
+            ``settings`` says otherwise.
         settings: fields of :class:`~fedward.config.Experiment` or settings of the method. ``data``
             and ``synthetic`` are mappings; their fields that are not named keep their values.
 
     Raises:
         ConfigError: an unknown job, or a setting that is unknown or wrong.
+        DataError: ``data.json`` cannot be read.
 
     Examples:
         >>> experiment("fedavg", rounds=2, seed=7, data={"image_size": 28}).options["rounds"]
         2
     """
     changes: dict[str, Any] = {}
+    if site_files:
+        data = read_data_file(Path(site_files)) or {}
+        changes = {f"data.{field}": value for field, value in data.items()}
     for name, value in settings.items():
         if name in ("data", "synthetic") and isinstance(value, dict):
             changes |= {f"{name}.{field}": field_value for field, field_value in value.items()}
         else:
             changes[name] = value
+    if site_files:
+        changes = with_defaults_of_images(job, changes)
     return changed_experiment(job, changes)
 
 
@@ -46,6 +56,7 @@ def run(
     init: Path | str | None = None,
     resume: bool = False,
     workers: int = 1,
+    unmeasured: bool = False,
 ) -> Run:
     """Run an experiment on this machine with all its sites, and return the finished run.
 
@@ -63,6 +74,8 @@ def run(
         workers: processes in which the sites of a round work at the same time, at least 1; the
             result does not depend on it. A script with several workers must call this function
             below ``if __name__ == "__main__":``.
+        unmeasured: train on site files even if fewer than two classes would be measured on test
+            images.
 
     Returns:
         The content of the run folder: which sites replied, the metrics of each round, and whether
@@ -71,7 +84,8 @@ def run(
     Raises:
         ConfigError: an unknown network, ``workers`` below 1, no site file, or weights that cannot
             be used.
-        DataError: the site files of a resumed run are missing.
+        DataError: some site files or images cannot be used, nothing would be measured, or the site
+            files of a resumed run are missing.
         RunError: the folder is not empty, the run to resume has another experiment, or the run
             cannot continue, for example because no site replied in three exchanges in a row.
     """
@@ -84,7 +98,9 @@ def run(
         init=Path(init) if init else None,
         workers=workers,
     )
-    return Run.load(simulation.resume() if resume else simulation.run())
+    if resume:
+        return Run.load(simulation.resume())
+    return Run.load(simulation.entered(print_folded, unmeasured=unmeasured).run())
 
 
 def register(name: str, thing: Any, kind: str = "method") -> None:

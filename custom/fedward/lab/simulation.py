@@ -1,15 +1,17 @@
 """Starts a run on this machine for ``fedward run``, ``fedward bench`` and :func:`fedward.run`."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from fedward.config import Experiment
 from fedward.console.listener import Listener
 from fedward.jobs import simulated_sites
-from fedward.lab.local import run_local
+from fedward.lab.front_door import Say, enter, print_folded
+from fedward.lab.local import Sites, run_local
 from fedward.sites import named_sites
-from fedward.storage.run_folder import RunFolder
+from fedward.storage.run_folder import RunFolder, refuse_results
 
 
 @dataclass(frozen=True)
@@ -31,6 +33,31 @@ class Simulation:
     """Processes in which the sites of a round work at the same time."""
     judged: bool = False
     """Whether each site notes how good its pseudo-labels are (:mod:`fedward.lab.pseudo_labels`)."""
+
+    def entered(
+        self, say: Say, *, allow_missing: bool = False, unmeasured: bool = False
+    ) -> "Simulation":
+        """Open all images, say what is to be known before round 1, and return what is to run.
+
+        Synthetic images need no opening. See :func:`fedward.lab.front_door.enter`.
+
+        Raises:
+            DataError: some sites cannot be used, or nothing would be measured.
+            RunError: the run folder holds files.
+        """
+        if self.site_files is None:
+            return self
+        refuse_results(self.folder)
+        made = Sites(self.experiment, self.folder / "sites", self._site_folders, self.cache)
+        names = enter(
+            self.experiment,
+            [made.source(site) for site in self.sites],
+            say=say,
+            allow_missing=allow_missing,
+            unmeasured=unmeasured,
+            workers=self.workers,
+        )
+        return replace(self, sites=names)
 
     def run(self, console: Listener | None = None) -> Path:
         """Start the run in a new or empty folder, and return the folder once it has ended.
@@ -77,3 +104,18 @@ class Simulation:
 def default_sites(experiment: Experiment, site_files: Path | None) -> list[str]:
     """Return the sites that a folder names, else the experiment's synthetic ones."""
     return named_sites(site_files) if site_files else simulated_sites(experiment)
+
+
+def entered_sites(experiment: Experiment, site_files: Path) -> list[str]:
+    """Open the images of site files, print what is to be known, and return the sites.
+
+    It is for runs elsewhere on this machine, as in FLARE's simulator: decoded images are not kept.
+
+    Raises:
+        ConfigError: the folder holds no site's file.
+        DataError: some sites cannot be used, or nothing would be measured.
+    """
+    with TemporaryDirectory() as folder:
+        sites = named_sites(site_files)
+        simulation = Simulation(experiment, Path(folder), sites, site_files=site_files)
+        return list(simulation.entered(print_folded).sites)

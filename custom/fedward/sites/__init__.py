@@ -4,7 +4,7 @@ Importing this package does not import torch; the FedVC draw, which needs it, is
 :mod:`fedward.sites.sampling`.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from fedward.seeds import numpy_generator
 from fedward.sites.assemble import divide
 from fedward.sites.data import Decoded, Images, Rejected, SiteData
-from fedward.sites.images import decode_files
+from fedward.sites.images import decode_files, unnoticed
 from fedward.sites.job_checks import check_label_fields, check_rejected
 from fedward.sites.npz import load_npz
 from fedward.sites.site_csv import load_manifest
@@ -41,7 +41,11 @@ __all__ = [
 
 
 def load_site(
-    site_file: Path, spec: "DataSpec", cache: Path | None = None, labelled: float | None = None
+    site_file: Path,
+    spec: "DataSpec",
+    cache: Path | None = None,
+    labelled: float | None = None,
+    opened: Callable[[], None] = unnoticed,
 ) -> SiteData:
     """Load a site's data as its site file says.
 
@@ -55,6 +59,7 @@ def load_site(
         cache: folder for decoded images (see :func:`fedward.sites.images.decode_files`); not used
             for npz.
         labelled: share of the training labels that are seen; by default the file's.
+        opened: called after each image file that was opened, in place of one taken from the cache.
 
     Returns:
         The site's images; the rows that could not be used are in ``rejected``. A site with one
@@ -71,7 +76,9 @@ def load_site(
         rendering = file.rendering
 
         def decode(paths: Sequence[Path]) -> Decoded:
-            return decode_files(paths, spec.image_size, spec.channels, cache, site, rendering)
+            return decode_files(
+                paths, spec.image_size, spec.channels, cache, site, rendering, opened
+            )
 
         listed = load_manifest(file, spec, decode)
     else:

@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -35,6 +35,10 @@ _FORMAT = 5
 """Version of the cache: raise it when the same file would give other pixels."""
 _THREADS = 4
 """Files that are decoded at the same time; Pillow works without Python's lock."""
+
+
+def unnoticed() -> None:
+    """Take no notice of a file that was opened."""
 
 
 class _Failure(NamedTuple):
@@ -134,6 +138,7 @@ def decode_files(
     cache: Path | None,
     site: str,
     rendering: Rendering = PLAIN,
+    opened: Callable[[], None] = unnoticed,
 ) -> Decoded:
     """Decode many files, or take their pixels from a cache that an earlier call has written.
 
@@ -151,11 +156,12 @@ def decode_files(
         cache: folder for the decoded pixels; None keeps them in memory only.
         site: name for messages.
         rendering: how files become images.
+        opened: called after each file that was decoded.
 
     Raises:
         DataError: the cache folder cannot be written.
     """
-    decoder = _Decoder(paths, size, channels, rendering)
+    decoder = _Decoder(paths, size, channels, rendering, opened)
     shape = (size, size, channels)
     if cache is None or not paths:
         # The empty array gives the result its shape where no file has an image.
@@ -188,15 +194,22 @@ class _Decoder:
         size: height and width of the images.
         channels: 1 or 3.
         rendering: how files become images.
+        opened: called after each file.
     """
 
     def __init__(
-        self, paths: Sequence[Path], size: int, channels: int, rendering: Rendering
+        self,
+        paths: Sequence[Path],
+        size: int,
+        channels: int,
+        rendering: Rendering,
+        opened: Callable[[], None],
     ) -> None:
         self._paths = paths
         self._size = size
         self._channels = channels
         self._rendering = rendering
+        self._opened = opened
         self._failed: dict[int, _Failure] = {}
         self._parts: dict[int, list[str]] = {}
 
@@ -206,6 +219,7 @@ class _Decoder:
         threads = 1 if self._rendering.slices else _THREADS
         with ThreadPoolExecutor(threads) as pool:
             for index, result in enumerate(pool.map(self._read, self._paths)):
+                self._opened()
                 if isinstance(result, _Failure):
                     self._failed[index] = result
                 else:

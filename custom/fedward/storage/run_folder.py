@@ -87,14 +87,7 @@ class RunFolder:
         Raises:
             RunError: the folder holds files: results are never overwritten.
         """
-        # A process that died before its first file was whole has left nothing that could be lost.
-        if path.exists() and any(not entry.name.endswith(".partial") for entry in path.iterdir()):
-            raise RunError(
-                f"run folder {path}",
-                "Name another folder with --out. --resume continues a run that has not finished.",
-                expected="a new or empty folder",
-                found="files in it",
-            )
+        refuse_results(path)
         path.mkdir(parents=True, exist_ok=True)
         optional: dict[str, Any] = {
             "init": init,
@@ -351,6 +344,34 @@ class RunFolder:
         self._update(audit=self.audit.end)
         save_json(self.path / "run.json", self.info.dumped())
         self.watch(self.path)
+
+
+def refuse_results(path: Path) -> None:
+    """Refuse a folder for a new run that holds files, because results are never overwritten.
+
+    Two kinds of files are no results: what a process left that died before its first file was
+    whole, and images that were decoded before the run.
+
+    Raises:
+        RunError: the folder holds other files.
+    """
+    if not path.exists():
+        return
+    for entry in path.iterdir():
+        if not entry.name.endswith(".partial") and not _holds_caches_alone(entry):
+            raise RunError(
+                f"run folder {path}",
+                "Name another folder with --out. --resume continues a run that has not finished.",
+                expected="a new or empty folder",
+                found="files in it",
+            )
+
+
+def _holds_caches_alone(folder: Path) -> bool:
+    """Return whether this is the folder of the sites, none of which has more than its cache."""
+    if folder.name != "sites" or not folder.is_dir():
+        return False
+    return all(path.name == "cache" for site in folder.iterdir() for path in site.iterdir())
 
 
 def info_digest(info: RunInfo) -> str:

@@ -18,6 +18,7 @@ from fedward.lab.bench.records import Cut, Repetition, add_records, read_records
 from fedward.lab.bench.reference_runs import missing_references, run_references
 from fedward.lab.bench.repetition import cut_of, repetition_of
 from fedward.lab.bench.study import Cell, Settings, Study
+from fedward.lab.front_door import print_folded
 from fedward.lab.processes import run_all
 from fedward.lab.simulation import Simulation, default_sites
 from fedward.runs.exchanges import took_no_step
@@ -307,7 +308,8 @@ def run_or_resume(
         if (folder / "run.json").exists():
             simulation.resume()
         else:
-            simulation.run()
+            # What a site has alone is compared with others: a table needs no number of every site.
+            simulation.entered(print_folded, unmeasured=len(sites) == 1).run()
 
 
 def require_same(folder: Path, experiment: Experiment, init: Path | None = None) -> None:

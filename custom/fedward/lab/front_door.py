@@ -1,0 +1,482 @@
+"""What is done before round 1 of a run on this machine: every image is opened once, and looked at.
+
+All that starts such a run comes through here: ``fedward run``, ``fedward bench``,
+:func:`fedward.run` and the scripts ``job.py``. What is said before round 1 is for the person who
+sits at this machine and has all the images; nothing of it is sent.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from textwrap import wrap
+from typing import Any
+
+import numpy as np
+
+from fedward.client.site_data import DataSource
+from fedward.config import Experiment
+from fedward.console.live_line import live_line
+from fedward.console.progress import State
+from fedward.console.progress import duration as duration_in_words
+from fedward.errors import DataError, listed
+from fedward.evaluation.evaluated_images import fewest_measured, measured_classes
+from fedward.evaluation.small_counts import SMALLEST_COUNT
+from fedward.lab.duration import Passes, SiteSize, duration_of, passes_of
+from fedward.labels import class_counts
+from fedward.methods import job_of
+from fedward.methods.algorithm import Algorithm
+from fedward.methods.survey import Survey
+from fedward.operation.next_step import NO_LABELS
+from fedward.runs.sentences import MOST_SITES, more_sites
+from fedward.sites import load_site
+from fedward.sites.check import site_problems
+from fedward.sites.dark_images import nearly_black
+from fedward.sites.data import Images, SiteData
+from fedward.sites.files import is_dicom, series_files
+from fedward.sites.job_checks import by_reason
+from fedward.sites.leaks import (
+    Place,
+    dicom_images,
+    leak,
+    patients,
+    pictures,
+    repeated,
+    sets_of,
+)
+from fedward.sites.site_csv import read_entries
+from fedward.sites.site_file import ManifestSite, read_site_file
+from fedward.sites.unused_columns import patients_note, unused_like_patients
+from fedward.terminal import shortened
+from fedward.text import count, natural
+
+_EVALUATED = {"val": "validation", "test": "test"}
+"""Split that models are evaluated on -> its name in sentences."""
+_MOST_NAMED = 3
+"""Sites that a sentence names."""
+_WIDTH = 80
+_LONGEST_SITE = 17
+"""Letters of a site's name in the table."""
+
+Say = Callable[[str], None]
+"""Shows a person a line or a paragraph."""
+
+
+@dataclass(frozen=True)
+class OpenedSite:
+    """What is known of a site once all its images have been opened."""
+
+    name: str
+    sizes: Mapping[str, int]
+    """Set of :func:`fedward.sites.leaks.sets_of` -> number of images."""
+    evaluated: int
+    """Validation and test images that are evaluated."""
+    seen_classes: int
+    """Classes of which a training label is seen."""
+    measured: Mapping[str, frozenset[int]]
+    """Split -> classes, by their places, of which the site measures numbers."""
+    units: Mapping[str, Mapping[int, int]]
+    """Split -> class -> images of it, or patients; labels that are hidden do not count."""
+    left_out: int
+    """Rows that are not used."""
+    reasons: str
+    """Why they are not, with their numbers; empty if there are none."""
+    dark: tuple[str, ...]
+    """Ids of images that are nearly black or of one grey."""
+    pictures: Sequence[tuple[bytes, Place]]
+    dicom: Sequence[tuple[Path, Place]]
+    """DICOM files, whose headers may name their patient."""
+    answers: bool
+    """Whether somebody answers a job that asks for labels."""
+    patient_columns: tuple[str, ...]
+    """Columns of its CSV that nothing uses although they look like patients."""
+
+    @property
+    def training(self) -> int:
+        """Number of training images."""
+        return self.sizes["labelled"] + self.sizes["unlabelled"]
+
+
+def folded(paragraph: str) -> str:
+    """Return a paragraph in lines that fit a terminal; rows of a table keep their spaces."""
+    lines: list[str] = []
+    for line in paragraph.splitlines():
+        lines += [line] if len(line) <= _WIDTH else wrap(line, _WIDTH, subsequent_indent="  ")
+    return "\n".join(lines)
+
+
+def print_folded(paragraph: str) -> None:
+    """Print a paragraph for people."""
+    print(folded(paragraph))
+
+
+class _Opening:
+    """How far the opening of the images is, for the line in a terminal."""
+
+    def __init__(self, sites: int) -> None:
+        self._sites = sites
+        self._site = ""
+        self._place = 0
+        self._files = 0
+
+    def site(self, name: str) -> None:
+        """Note that the images of the next site are opened."""
+        self._site = name
+        self._place += 1
+        self._files = 0
+
+    def file(self) -> None:
+        """Note that a file has been opened."""
+        self._files += 1
+
+    def state(self) -> State:
+        """Return the line."""
+        if not self._site:
+            return State("")
+        opened = f", {count(self._files, 'file')}" if self._files else ""
+        words = f"opens the images of {self._site} ({self._place} of {self._sites} sites{opened})"
+        return State(words, (self._place - 1) / self._sites)
+
+
+def enter(
+    experiment: Experiment,
+    sources: Sequence[DataSource],
+    *,
+    say: Say,
+    allow_missing: bool = False,
+    unmeasured: bool = False,
+    workers: int = 1,
+) -> list[str]:
+    """Open all images of the sites' files, say what follows, and return the sites that take part.
+
+    Args:
+        experiment: what is to run.
+        sources: of the sites, each with a site file. Decoded images are kept in its ``cached``.
+        say: shows what is to be known before round 1.
+        allow_missing: go on without sites whose files or images cannot be used.
+        unmeasured: go on even if too few classes would be measured.
+        workers: sites that work at the same time.
+
+    Raises:
+        DataError: the files or images of some sites cannot be used, and ``allow_missing`` is not
+            given, or none can; no site shows a label that the job needs; or nothing would be
+            measured, and ``unmeasured`` is not given.
+    """
+    names = [source.site for source in sources]
+    # What the site files and CSVs say is looked at first, because that takes no time.
+    problems = site_problems(names, sources[0].site_folders, experiment.data)
+    if not problems or allow_missing:
+        usable = [source for source in sources if source.site not in problems]
+        opened, unreadable = _opened(experiment, usable)
+        problems |= unreadable
+    if problems:
+        _refuse_or_say(problems, len(sources), allow_missing, say)
+    algorithm = job_of(experiment)
+    for line in _table(experiment, opened):
+        say(line)
+    if not isinstance(algorithm, Survey):
+        for split in _EVALUATED:
+            say(_measured_line(experiment, opened, split))
+    for line in (*_leak_lines(opened), *_odd_lines(opened)):
+        say(line)
+    if not isinstance(algorithm, Survey):
+        _require_labels(algorithm, opened, say)
+        if not unmeasured:
+            _require_measured(experiment, opened)
+        say(_time_line(experiment, opened, workers))
+    return [site.name for site in opened]
+
+
+def _opened(
+    experiment: Experiment, sources: Sequence[DataSource]
+) -> tuple[list[OpenedSite], dict[str, str]]:
+    """Return the sites whose images can be used, and site -> what is wrong with the others."""
+    problems: dict[str, str] = {}
+    opening = _Opening(len(sources))
+    sites = []
+    with live_line(opening):
+        for source in sources:
+            opening.site(source.site)
+            try:
+                sites.append(_open(experiment, source, opening))
+            except DataError as error:
+                problems[source.site] = str(error).removeprefix(f"site {source.site}, ")
+    return sites, problems
+
+
+def _open(experiment: Experiment, source: DataSource, opening: _Opening) -> OpenedSite:
+    """Open all images of a site; DataError if they cannot be used."""
+    assert source.file is not None, "site_problems refuses sites without a file"
+    spec = experiment.data
+    data = load_site(source.file, spec, source.cached, opened=opening.file)
+    file = read_site_file(source.file)
+    paths: dict[str, Path] = {}
+    columns: list[str] = []
+    if isinstance(file, ManifestSite):
+        entries, _, _ = read_entries(file, spec.classes, spec.label_kind)
+        for entry in entries:
+            if is_dicom(entry.path) or series_files(entry.path):
+                paths[entry.sample_id] = entry.path
+        columns = unused_like_patients(file, entries)
+    splits = {"val": data.val, "test": data.test}
+    measured = {split: _measured(experiment, images) for split, images in splits.items()}
+    units = {split: _units(experiment, images) for split, images in splits.items()}
+    evaluated = sum(
+        units[split].get(place, 0) for split, places in measured.items() for place in places
+    )
+    return OpenedSite(
+        name=data.site if source.site == data.site else source.site,
+        sizes={name: len(images) for name, images in sets_of(data).items()},
+        evaluated=evaluated,
+        seen_classes=int(np.count_nonzero(_counts(experiment, data.labelled))),
+        measured=measured,
+        units={**units, "labelled": _units(experiment, data.labelled)},
+        left_out=len(data.rejected),
+        reasons=by_reason(data.rejected),
+        dark=tuple(_dark(data)),
+        pictures=[(name, place._replace(site=source.site)) for name, place in pictures(data)],
+        dicom=list(dicom_images(data, paths)),
+        answers=data.annotation != "none",
+        patient_columns=tuple(columns),
+    )
+
+
+def _counts(experiment: Experiment, images: Images) -> list[int]:
+    return [int(number) for number in class_counts(images.labels, len(experiment.data.classes))]
+
+
+def _measured(experiment: Experiment, images: Images) -> frozenset[int]:
+    """Return the classes, by their places, of which a split of a site gives numbers."""
+    spec = experiment.data
+    measured = measured_classes(images.labels, images.groups, len(spec.classes), spec.label_kind)
+    return frozenset(np.flatnonzero(measured).tolist())
+
+
+def _units(experiment: Experiment, images: Images) -> dict[int, int]:
+    """Return class -> how many images show it, or patients where these are evaluated."""
+    if not images.groups:
+        return dict(enumerate(_counts(experiment, images)))
+    label_of_group = dict(zip(images.groups, images.labels.tolist(), strict=True))
+    return dict(Counter(label_of_group.values()))
+
+
+def _dark(data: SiteData) -> Iterator[str]:
+    """Yield the ids of the images that show next to nothing."""
+    for images in sets_of(data).values():
+        for place in np.flatnonzero(nearly_black(images.pixels)):
+            yield images.ids[int(place)]
+
+
+def _refuse_or_say(problems: Mapping[str, str], sites: int, allow_missing: bool, say: Say) -> None:
+    """Refuse sites that cannot be used, or say that the run goes on without them."""
+    sites_by_problem = defaultdict[str, list[str]](list)
+    for site, problem in problems.items():
+        sites_by_problem[problem].append(site)
+    paragraphs = "".join(
+        f"\n  {', '.join(alike)}: {problem}" for problem, alike in sites_by_problem.items()
+    )
+    unusable = f"{len(problems)} of {sites} that cannot be used"
+    if len(problems) == sites or not allow_missing:
+        raise DataError(
+            "site files",
+            f"Fix them, or go on without these sites (--allow-missing):{paragraphs}",
+            expected="images that can be used, at each site",
+            found=unusable,
+        )
+    say(f"site files: {unusable}, the run goes on without these sites:{paragraphs}")
+
+
+def _table(experiment: Experiment, sites: Sequence[OpenedSite]) -> Iterator[str]:
+    """Yield a line for each site, and one for all."""
+    names = ("labelled", "unlabelled", "val", "test")
+    width = min(max(4, *(len(site.name) for site in sites)), _LONGEST_SITE)
+    classes = len(experiment.data.classes)
+    yield _row("site", (*names, "left out", "classes"), width)
+    ordered = sorted(sites, key=lambda site: natural(site.name))
+    for site in ordered[:MOST_SITES]:
+        sizes = [f"{site.sizes[name]}" for name in names]
+        cells = (*sizes, site.left_out, f"{site.seen_classes}/{classes}")
+        yield _row(shortened(site.name, width), cells, width)
+    if len(sites) > MOST_SITES:
+        yield more_sites(len(sites)).replace(", which the run folder names", "")
+    totals = [sum(site.sizes[name] for site in sites) for name in names]
+    left_out = sum(site.left_out for site in sites)
+    yield _row("all", (*totals, left_out, ""), width)
+
+
+def _row(name: str, cells: Sequence[object], width: int) -> str:
+    return (f"{name:<{width}}" + "".join(f"{cell:>11}" for cell in cells)).rstrip()
+
+
+def _measured_line(experiment: Experiment, sites: Sequence[OpenedSite], split: str) -> str:
+    """Return which classes are measured in a split, and where."""
+    classes = experiment.data.classes
+    title = _EVALUATED[split]
+    evaluating = [site.name for site in sites if site.sizes[split]]
+    if not evaluating:
+        return f"{title}: no site has {title} images"
+    # The sites that measure the same classes -> these classes.
+    classes_at = defaultdict[tuple[str, ...], list[str]](list)
+    for place, name in enumerate(classes):
+        at = tuple(site.name for site in sites if place in site.measured[split])
+        classes_at[at].append(name)
+    nowhere = classes_at.pop((), [])
+    parts = []
+    for at, names in classes_at.items():
+        which = listed(names)
+        if len(names) == len(classes):
+            which = f"all {len(classes)} classes"
+        where = _sites_in_words(at)
+        if len(at) == len(evaluating) > 1:
+            where = f"each of {len(at)} sites"
+        parts.append(f"{which} at {where}")
+    if nowhere:
+        unit = experiment.data.evaluate_by
+        rule = f"a site needs {SMALLEST_COUNT} {unit}s of a class to measure it"
+        parts.append(f"not measured: {listed(nowhere)} ({rule})")
+    if split == "val" and len(nowhere) == len(classes):
+        parts.append("so no round can be chosen as the best")
+    return f"{title}: {'; '.join(parts)}"
+
+
+def _sites_in_words(names: Sequence[str]) -> str:
+    """Return the names of the first sites, and how many more there are."""
+    shown = ", ".join(names[:_MOST_NAMED])
+    if len(names) > _MOST_NAMED:
+        shown += f" and {len(names) - _MOST_NAMED} more"
+    return shown
+
+
+def _leak_lines(sites: Sequence[OpenedSite]) -> Iterator[str]:
+    """Yield how many pictures and patients are in several splits, of one site or of several."""
+    named = [pair for site in sites for pair in site.pictures]
+    dicom = [pair for site in sites for pair in site.dicom]
+    found = {
+        "picture": [places for places in repeated(named) if leak(places)],
+        "patient": [places for places in repeated(patients(dicom)) if leak(places)],
+    }
+    for what, leaks in found.items():
+        if leaks:
+            first = leaks[0]
+            one = next(place for place in first if place.split != first[0].split)
+            example = " and ".join(
+                f"{place.sample} ({place.site}, {place.split})" for place in (first[0], one)
+            )
+            verb = "is" if len(leaks) == 1 else "are"
+            yield (
+                f"LEAK: {count(len(leaks), what)} {verb} in several of training, validation and "
+                f"test, such as {example}. The numbers will be too good"
+            )
+
+
+def _odd_lines(sites: Sequence[OpenedSite]) -> Iterator[str]:
+    """Yield what looks wrong: rows that are left out, dark images, columns of patients."""
+    for site in sites:
+        if site.reasons:
+            yield f"left out at {site.name}: {site.reasons}"
+    dark = [(len(site.dark), site.name, site.dark[0]) for site in sites if site.dark]
+    if dark:
+        images = sum(site.sizes[name] for site in sites for name in site.sizes)
+        where = ", ".join(
+            f"{number} at {site}, such as {example}" for number, site, example in dark
+        )
+        total = sum(number for number, _, _ in dark)
+        yield (
+            f"looks wrong: {total} of {images} images are nearly black or of one grey ({where}). "
+            "See them with fedward doctor"
+        )
+    columns = list(dict.fromkeys(name for site in sites for name in site.patient_columns))
+    for note in patients_note(columns, "columns: {group: NAME} in the site files"):
+        yield f"looks wrong: {note}"
+
+
+def _time_line(experiment: Experiment, sites: Sequence[OpenedSite], workers: int) -> str:
+    """Return how long the run will take."""
+    sizes = [
+        SiteSize(site.sizes["labelled"], site.sizes["unlabelled"], site.evaluated) for site in sites
+    ]
+    passes: Passes = passes_of(experiment, sizes)
+    estimate = duration_of(experiment, passes)
+    seconds = 3600 * estimate.hours / max(1, min(workers, len(sites)))
+    return (
+        f"time: about {duration_in_words(seconds)} here ({estimate.device}), by the network alone"
+    )
+
+
+def _require_labels(algorithm: Algorithm[Any], sites: Sequence[OpenedSite], say: Say) -> None:
+    """Refuse a job that learns from labels where no site shows any and nobody gives any.
+
+    Where the job asks for labels, say at which sites nobody answers.
+
+    Raises:
+        DataError: there is no label to learn from.
+    """
+    silent = [site.name for site in sites if site.training and not site.answers]
+    answered = any(site.answers for site in sites)
+    if algorithm.active and silent:
+        say(
+            f"looks wrong: nobody answers the job's questions about labels at "
+            f"{_sites_in_words(silent)}: annotation in the site files says who does"
+        )
+    needs = algorithm.requirements
+    learns_elsewhere = needs.hidden_labels or "labels" in needs.server.images
+    if learns_elsewhere or needs.tensors.untrained or (algorithm.active and answered):
+        return
+    if not any(site.sizes["labelled"] for site in sites):
+        raise DataError(NO_LABELS)
+
+
+def _require_measured(experiment: Experiment, sites: Sequence[OpenedSite]) -> None:
+    """Refuse a run that would measure nothing.
+
+    Raises:
+        DataError: the sites together measure too few classes on their test images.
+    """
+    measured = frozenset[int]().union(*(site.measured["test"] for site in sites))
+    needed = fewest_measured(experiment.data.label_kind)
+    if len(measured) >= needed:
+        return
+    unit = experiment.data.evaluate_by
+    found = "none"
+    if measured:
+        found = f"{experiment.data.classes[next(iter(measured))]} alone"
+    raise DataError(
+        f"This run would say nothing about its model: sites need {SMALLEST_COUNT} test {unit}s of "
+        f"a class to measure it, and they measure {found} ({needed} of the classes needed)",
+        f"{_cure(experiment, sites)} Or train without numbers: --unmeasured.",
+    )
+
+
+def _cure(experiment: Experiment, sites: Sequence[OpenedSite]) -> str:
+    """Return what gives the run numbers, by the labelled images of all sites together."""
+    totals = Counter[int]()
+    tested = Counter[int]()
+    for site in sites:
+        tested.update(site.units["test"])
+        for split in ("labelled", "val", "test"):
+            totals.update(site.units[split])
+    unit = experiment.data.evaluate_by
+    fewest = fewest_measured(experiment.data.label_kind)
+    common = sum(number >= SMALLEST_COUNT for number in tested.values())
+    if common >= fewest:
+        return (
+            "Together the sites have enough: cut the data again into another folder, with "
+            "fedward partition ... --evaluate-together."
+        )
+    needed = sorted([*totals.values(), 0, 0], reverse=True)[fewest - 1]
+    share = SMALLEST_COUNT / needed if needed else 1.0
+    if share <= 0.5:
+        return (
+            "Cut the data again into another folder, with more test images that are evaluated "
+            "together: fedward partition ... --evaluate-together --val 0 --test "
+            f"{_rounded_up(share)}."
+        )
+    return (
+        f"Classes need 10 labelled {unit}s each or more, to train and to test: add images, or "
+        "evaluate the model elsewhere with fedward evaluate."
+    )
+
+
+def _rounded_up(share: float) -> str:
+    """Return a share in steps of 0.05, with room for groups that do not divide evenly."""
+    return f"{min(0.5, (int(share * 20) + 2) / 20):.2f}"
