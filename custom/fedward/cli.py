@@ -34,7 +34,7 @@ _COMMANDS = {
         "write site files that cut a data set into sites",
     ),
     "jobs": (
-        "flare.job_commands:add_jobs",
+        "lab.job_command:add_jobs",
         "export the jobs, or check that exported ones are fresh",
     ),
     "submit": (

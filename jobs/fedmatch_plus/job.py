@@ -1,6 +1,7 @@
 """Runs job fedmatch_plus as a FLARE recipe: in the simulator, with --poc, or --kit KIT."""
 
 from fedward.flare.jobs.recipes import main
+from fedward.lab.simulation import entered_sites
 
 if __name__ == "__main__":
-    main("fedmatch_plus")
+    main("fedmatch_plus", entered_sites)

@@ -1,6 +1,7 @@
 """Runs job selffed_partial as a FLARE recipe: in the simulator, with --poc, or --kit KIT."""
 
 from fedward.flare.jobs.recipes import main
+from fedward.lab.simulation import entered_sites
 
 if __name__ == "__main__":
-    main("selffed_partial")
+    main("selffed_partial", entered_sites)

@@ -16,7 +16,7 @@ from fedward.flare.jobs import recipes
 from fedward.flare.jobs.configurations import receiver
 from fedward.flare.jobs.export import job_files
 from fedward.flare.jobs.recipes import FedwardRecipe, environment, execute, parse_arguments
-from fedward.jobs import JOBS, load_experiment
+from fedward.jobs import JOBS, load_experiment, simulated_sites
 from fedward.lab.local import run_local
 from run_files import rows
 from tiny import tiny
@@ -87,22 +87,44 @@ def test_parts_that_flares_helpers_add_are_refused_and_not_lost(tmp_path):
 
 
 def test_the_command_line_chooses_the_environment(monkeypatch, kit):
-    simulated = environment(chosen(monkeypatch), JOBS["isofed"]())
+    simulated = environment(chosen(monkeypatch), simulated_sites(JOBS["isofed"]()))
     assert isinstance(simulated, SimEnv)
     assert simulated.clients == ["site-1", "site-2", "site-3", "site-4"]
     assert simulated.num_threads == 4
     assert not Path(simulated.workspace_root).is_absolute(), (
         "never a folder that others on the machine share"
     )
-    local = environment(chosen(monkeypatch, "--poc"), JOBS["isofed"]())
+    local = environment(chosen(monkeypatch, "--poc"), simulated.clients)
     assert isinstance(local, PocEnv)
     assert local.clients == simulated.clients
-    running = environment(chosen(monkeypatch, "--kit", str(kit)), JOBS["isofed"]())
+    running = environment(chosen(monkeypatch, "--kit", str(kit)), simulated.clients)
     assert isinstance(running, ProdEnv)
     assert running.username == "lead@hospital-a.org"
     for wrong in (["--poc", "--kit", str(kit)], ["--tracking", "mail"]):
         with pytest.raises(SystemExit):
             chosen(monkeypatch, *wrong)
+
+
+def test_site_files_give_a_script_its_classes_and_its_sites(monkeypatch, tmp_path):
+    (tmp_path / "data.json").write_text('{"classes": ["a", "b"]}')
+    environments = []
+
+    def carry_out(recipe, env):
+        recipe.export(str(tmp_path / "jobs"), env=env)
+        environments.append(env)
+        return tmp_path
+
+    monkeypatch.setattr(recipes, "execute", carry_out)
+    monkeypatch.setattr(sys, "argv", ["job.py", "--site-files", str(tmp_path), "--set", "rounds=1"])
+    monkeypatch.setenv("FEDWARD_SITES", "")
+    opened = []
+    recipes.main("fedavg", lambda *given: opened.append(given) or ["north", "south"])
+    ((experiment, folder),) = opened
+    assert (experiment.data.classes, folder) == (("a", "b"), tmp_path)
+    assert os.environ["FEDWARD_SITES"] == str(tmp_path)
+    assert environments[0].clients == ["north", "south"]
+    exported = files_of(tmp_path / "jobs" / "fedavg")
+    assert exported == job_files(experiment, "fedavg", sites=["north", "south"])
 
 
 def test_what_was_started_is_stopped_whatever_happens(monkeypatch, tmp_path):

@@ -2,21 +2,32 @@
 
 import argparse
 import re
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from typing import TypeAlias
 
 from fedward.config import Experiment
 from fedward.errors import ConfigError
 from fedward.jobs import JOBS, SETTING_HELP, load_experiment
 from fedward.terminal import complain
 
+Enter: TypeAlias = Callable[[Experiment, Path], list[str]]
+"""Opens the images of site files for an experiment, and returns the sites that can take part."""
+
 _PATIENCE = 600.0
 """Seconds for which a supervised job waits for a server that cannot be reached."""
 
 
-def add_jobs(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments of ``jobs``."""
-    parser.set_defaults(command=_jobs, written="folder")
+def add_jobs(parser: argparse.ArgumentParser, enter: Enter) -> None:
+    """Add the arguments of ``jobs``.
+
+    Args:
+        parser: of the command.
+        enter: called for a simulation on site files, with its experiment and their folder; returns
+            the names of the sites.
+    """
+    parser.set_defaults(command=_jobs, written="folder", enter=enter)
     parser.add_argument(
         "folder",
         type=Path,
@@ -42,6 +53,13 @@ def add_jobs(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--set", action="append", default=[], metavar="KEY=VALUE", help=SETTING_HELP
+    )
+    parser.add_argument(
+        "--site-files",
+        type=Path,
+        metavar="FOLDER",
+        help="folder of site files: the job is for images as its data.json describes them, and "
+        "goes to these sites (default: synthetic images)",
     )
     parser.add_argument(
         "--sites",
@@ -135,13 +153,28 @@ def _jobs(options: argparse.Namespace) -> int:
             "fedward jobs --init needs one job, because the weights of one network fit no other",
             "Name the job with --only.",
         )
+    data = None
+    if options.site_files:
+        from fedward.sites.data_file import read_data_file
+
+        if not options.only:
+            raise ConfigError(
+                "fedward jobs --site-files needs one job, because not every job can use every "
+                "site's images",
+                "Name the job with --only.",
+            )
+        data = read_data_file(options.site_files)
     for name in [options.only] if options.only else JOBS:
-        experiment = load_experiment(name, options.set, options.clinical)
+        experiment = load_experiment(name, options.set, options.clinical, data)
+        sites = options.sites
+        # A clinical job goes to the sites that are connected, whose images are not here.
+        if options.site_files and not options.clinical:
+            sites = sites or options.enter(experiment, options.site_files)
         export_job(
             experiment,
             folder / name,
             options.clinical,
-            options.sites,
+            sites,
             options.init,
             gpus=options.gpus,
         )
@@ -155,10 +188,11 @@ def _check_jobs(options: argparse.Namespace) -> int:
     """Complain about exported jobs that are stale; return 1 if there are any, else 0."""
     from fedward.flare.jobs.export import stale_jobs
 
-    if options.only or options.clinical or options.set or options.sites or options.init:
+    others = (options.only, options.clinical, options.set, options.sites, options.init)
+    if any(others) or options.site_files:
         raise ConfigError(
             "fedward jobs --check takes no other options, because it checks the shipped jobs",
-            "Remove --only, --clinical, --set, --sites and --init.",
+            "Remove --only, --clinical, --set, --site-files, --sites and --init.",
         )
     stale = stale_jobs(options.folder)
     for name in stale:

@@ -32,9 +32,10 @@ SCRIPT = "job.py"
 _SCRIPT = '''"""Runs job {name} as a FLARE recipe: in the simulator, with --poc, or --kit KIT."""
 
 from fedward.flare.jobs.recipes import main
+from fedward.lab.simulation import entered_sites
 
 if __name__ == "__main__":
-    main("{name}")
+    main("{name}", entered_sites)
 '''
 
 _APP = "app"

@@ -7,6 +7,8 @@ of ``sys.argv``. The fedward command therefore never does.
 """
 
 import argparse
+import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NoReturn, get_args
 
@@ -17,11 +19,14 @@ from nvflare.recipe.spec import ExecEnv, Recipe
 
 from fedward.config import Experiment
 from fedward.errors import ConfigError, RunError
+from fedward.flare.job_commands import Enter
 from fedward.flare.jobs.configurations import Tracking
 from fedward.flare.jobs.export import SCRIPT, export_job
 from fedward.flare.jobs.submit import unfinished
 from fedward.flare.kits.kit import open_kit
+from fedward.flare.places import SITES
 from fedward.jobs import load_experiment, simulated_sites
+from fedward.sites.data_file import read_data_file
 
 WORKSPACE = "simulator_workspace"
 """Where the simulator makes a folder for each job. It deletes what an earlier run left there."""
@@ -37,12 +42,17 @@ class FedwardRecipe(Recipe):  # type: ignore[misc]
         name: the job's name; by default the method's.
         tracking: who receives the sites' scalars at the server. MLflow and Weights & Biases must be
             installed there.
+        sites: names of the sites; by default those of the simulation.
     """
 
     def __init__(
-        self, experiment: Experiment, name: str = "", tracking: Tracking = "tensorboard"
+        self,
+        experiment: Experiment,
+        name: str = "",
+        tracking: Tracking = "tensorboard",
+        sites: Sequence[str] = (),
     ) -> None:
-        super().__init__(_Job(name or experiment.method, experiment, tracking))
+        super().__init__(_Job(name or experiment.method, experiment, tracking, sites))
 
     def process_env(self, env: ExecEnv) -> None:
         """Choose the flavour for an environment. FLARE calls this before it writes the job."""
@@ -52,9 +62,11 @@ class FedwardRecipe(Recipe):  # type: ignore[misc]
 class _Job(FedJob):  # type: ignore[misc]
     """A job of fixed parts: it refuses FLARE's helpers that add parts to a recipe."""
 
-    def __init__(self, name: str, experiment: Experiment, tracking: Tracking) -> None:
+    def __init__(
+        self, name: str, experiment: Experiment, tracking: Tracking, sites: Sequence[str]
+    ) -> None:
         super().__init__(name=name, min_clients=experiment.minimum_replies)
-        self.job = _Folder(name, experiment, tracking)
+        self.job = _Folder(name, experiment, tracking, sites)
 
     def to(self, obj: Any, target: str, *_: Any, **__: Any) -> NoReturn:
         """Refuse a further part."""
@@ -69,32 +81,44 @@ class _Job(FedJob):  # type: ignore[misc]
 class _Folder(FedJobConfig):  # type: ignore[misc]
     """The files of a job, written as ``fedward jobs`` writes them."""
 
-    def __init__(self, name: str, experiment: Experiment, tracking: Tracking) -> None:
+    def __init__(
+        self, name: str, experiment: Experiment, tracking: Tracking, sites: Sequence[str]
+    ) -> None:
         super().__init__(name, min_clients=experiment.minimum_replies)
         self.experiment = experiment
         self.tracking = tracking
+        self.sites = sites
         self.clinical = False
 
     def generate_job_config(self, job_root: str) -> None:
         """Write the job's folder into another one. FLARE calls this to export and to send a job."""
         job = Path(job_root) / self.job_name
-        export_job(self.experiment, job, self.clinical, tracking=self.tracking)
+        # A clinical job goes to all sites that are connected.
+        sites = () if self.clinical else self.sites
+        export_job(self.experiment, job, self.clinical, sites, tracking=self.tracking)
         # The script runs the job. It is not part of the job that is sent.
         (job / SCRIPT).unlink(missing_ok=True)
 
 
-def main(name: str) -> None:
+def main(name: str, enter: Enter) -> None:
     """Run a shipped job as the command line says, and print the link to its report.
 
     Args:
         name: the job's name, such as ``fedperl``.
+        enter: called where the command line names site files.
     """
     options = parse_arguments()
     # Sites of a real federation have policies of their own. The simulator's have none.
     has_policies = options.poc or options.kit is not None
-    experiment = load_experiment(name, options.set, clinical=has_policies)
-    recipe = FedwardRecipe(experiment, name, options.tracking)
-    run = execute(recipe, environment(options, experiment))
+    data = read_data_file(options.site_files) if options.site_files else None
+    experiment = load_experiment(name, options.set, clinical=has_policies, data=data)
+    sites = simulated_sites(experiment)
+    if options.site_files and not options.kit:
+        sites = enter(experiment, options.site_files)
+        # FLARE's processes inherit the variable.
+        os.environ[SITES] = str(options.site_files.resolve())
+    recipe = FedwardRecipe(experiment, name, options.tracking, sites)
+    run = execute(recipe, environment(options, sites))
     # FLARE has printed lines of its own below those of the run.
     print(f"report: {(run / 'report.html').resolve().as_uri()}")
 
@@ -117,24 +141,31 @@ def parse_arguments() -> argparse.Namespace:
         "--set", action="append", default=[], metavar="KEY=VALUE", help="such as rounds=5"
     )
     parser.add_argument(
+        "--site-files",
+        type=Path,
+        default=os.environ.get(SITES) or None,
+        metavar="FOLDER",
+        help="folder with a file SITE.yaml for each site, and perhaps data.json "
+        "(default: $FEDWARD_SITES)",
+    )
+    parser.add_argument(
         "--tracking", choices=get_args(Tracking), default="tensorboard", help="default: tensorboard"
     )
     return parser.parse_args()
 
 
-def environment(options: argparse.Namespace, experiment: Experiment) -> ExecEnv:
+def environment(options: argparse.Namespace, sites: Sequence[str]) -> ExecEnv:
     """Return the environment that a command line asks for.
 
     Args:
         options: of :func:`parse_arguments`.
-        experiment: says which sites there are, where the environment simulates them.
+        sites: names of the sites, where the environment simulates them.
     """
     if options.kit:
         return ProdEnv(str(options.kit), username=open_kit(options.kit, "user").name)
-    sites = simulated_sites(experiment)
     if options.poc:
-        return PocEnv(clients=sites, num_clients=len(sites))
-    return SimEnv(clients=sites, workspace_root=WORKSPACE, log_config="warning")
+        return PocEnv(clients=list(sites), num_clients=len(sites))
+    return SimEnv(clients=list(sites), workspace_root=WORKSPACE, log_config="warning")
 
 
 def execute(recipe: Recipe, env: ExecEnv) -> Path:
