@@ -76,11 +76,20 @@ def test_one_header_one_row_a_round_one_closing_block(tmp_path):
         "12.3",
         "3.0",
     ]
-    assert lines[6] == "finished after 20 rounds"
+    assert lines[6] == "trained for 20 rounds, and nothing was measured on test images"
     assert lines[7] == "best: round 17 (highest mean validation accuracy over sites, 0.712)"
     assert lines[8] == NO_TEST
     assert lines[9] == f"folder: {tmp_path}"
     assert lines[10:] == ["files: run.json"]
+
+
+def test_a_reason_that_stays_the_same_is_printed_once():
+    late, other, well = ROW, replace(ROW, failed={"c": "no disk"}), replace(ROW, failed={})
+    rows = [late, late, other, late, well, late]
+    lines = printed(*[lambda console, row=row: console.round(row, {}) for row in rows])
+    reasons = [line.strip() for line in lines if line.startswith(" " * 7 + "c:")]
+    late_reason = "c: no answer within 3600 s"
+    assert reasons == [late_reason, "c: no disk", late_reason, late_reason]
 
 
 def test_the_end_tells_the_test_result_and_links_to_the_report(tmp_path):

@@ -8,7 +8,7 @@ from typing import TextIO
 from fedward.console.listener import Listener, Start
 from fedward.console.progress import Progress
 from fedward.runs.exchanges import took_no_step
-from fedward.runs.outcome import Outcome, outcome
+from fedward.runs.outcome import Outcome, ending, outcome
 from fedward.runs.sentences import MOST_SITES, more_sites, no_head, nobody_asked, nothing_to_judge
 from fedward.storage.info import Summary
 from fedward.storage.rows import RoundRow
@@ -42,6 +42,8 @@ class Console(Listener):
         self._line = Printer(stream).line
         self._progress = progress or Progress()
         self._metric = "accuracy"
+        self._reasons_before: Mapping[str, str] = {}
+        """Site -> why it did not train in the exchange before."""
 
     def header(self, start: Start) -> None:
         """Print what runs, on how many sites, and what the columns are."""
@@ -100,7 +102,14 @@ class Console(Listener):
             up=f"{row.bytes_up / 1e6:.1f}",
         )
         self._line(line)
-        self._reasons(row.failed)
+        # A reason that stays the same is printed once, and not in every round.
+        new_reasons = {
+            site: reason
+            for site, reason in row.failed.items()
+            if self._reasons_before.get(site) != reason
+        }
+        self._reasons_before = row.failed
+        self._reasons(new_reasons)
 
     def waiting(self, sites: Mapping[str, str]) -> None:
         """Print which sites wait for approval, and of which job."""
@@ -116,7 +125,7 @@ class Console(Listener):
         if summary.reason is not None:
             self._wrapped(f"failed: {summary.reason}", most=6)
         else:
-            self._wrapped(f"finished after {count(summary.rounds or 0, 'round')}")
+            self._wrapped(ending(folder, summary, untrained))
             self._wrapped(nothing_to_judge(untrained) or "")
         self._wrapped(nobody_asked(summary.enough_labels))
         self._wrapped(no_head(summary.without_head))
@@ -131,10 +140,15 @@ class Console(Listener):
         if test:
             self._wrapped(_test_line(test))
         elif summary.reason is None and not untrained and not summary.not_evaluated:
+            self._not_measured(folder)
+        self._files(folder)
+
+    def _not_measured(self, folder: Path) -> None:
+        """Print why a run has no test value, unless it is a survey."""
+        if not (folder / "surveys.jsonl").exists():
             self._wrapped(
                 "test: not measured, as no site reports test images (of five or more in a class)"
             )
-        self._files(folder)
 
     def _files(self, folder: Path) -> None:
         # The folder stays whole even if it is long: a path that was cut or wrapped cannot be used.

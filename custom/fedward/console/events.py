@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from fedward.console.listener import Listener, Start
-from fedward.runs.outcome import outcome
+from fedward.runs.outcome import ending, outcome
 from fedward.storage.info import Summary
 from fedward.storage.rows import RoundRow
 from fedward.terminal import Printer
@@ -86,7 +86,7 @@ class ClosingLine(Listener):
         """Print the line."""
         if summary.reason is not None:
             return
-        line = f"finished after {count(summary.rounds or 0, 'round')}"
+        line = ending(folder, summary, untrained)
         test = outcome(folder, summary)
         if test is not None:
             line += f", test {test.metric} {test.value:.3f} on {count(test.images, test.unit)}"

@@ -1,11 +1,13 @@
 """A finished run in one number: its best model's value on images that nothing was chosen by."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 from fedward.evaluation.selection import MetricRow, kept_round, last_round
 from fedward.storage.info import Summary, read_info
 from fedward.storage.rows import read_rows
+from fedward.text import count
 
 
 class Outcome(NamedTuple):
@@ -47,3 +49,18 @@ def outcome(folder: Path, summary: Summary) -> Outcome | None:
         images=sum(choice.images for choice in tested),
         unit=str(experiment["data"].get("evaluate_by", "image")),
     )
+
+
+def ending(folder: Path, summary: Summary, untrained: Sequence[str] = ()) -> str:
+    """Return how a run ended that did not fail; it has not finished well if it says nothing.
+
+    Args:
+        folder: of the run.
+        summary: how it ended.
+        untrained: prefixes of tensors that the run was not to train, so that it has no results.
+    """
+    rounds = count(summary.rounds or 0, "round")
+    is_survey = (folder / "surveys.jsonl").exists()
+    if untrained or is_survey or outcome(folder, summary):
+        return f"finished after {rounds}"
+    return f"trained for {rounds}, and nothing was measured on test images"
