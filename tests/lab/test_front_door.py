@@ -198,7 +198,7 @@ def test_shares_of_splits_that_the_data_has_or_that_leave_nothing_are_refused(tm
         partition(source / "train", tmp_path / "sites", Wanted(sites=1, val=0.5, test=0.5))
 
 
-def test_leaks_between_sites_dark_images_and_unused_columns_are_counted(tmp_path):
+def test_leaks_between_sites_dark_images_and_unused_columns_are_counted(tmp_path, capsys):
     sites = tmp_path / "sites"
     for number in (1, 2):
         rows = ["sample_id,image,label,split,pid"]
@@ -227,6 +227,17 @@ def test_leaks_between_sites_dark_images_and_unused_columns_are_counted(tmp_path
     assert "Nothing uses the column pid" in text
     assert "columns: {group: pid} in the site files" in text
     assert "validation: no site has validation images" in text
+    capsys.readouterr()
+    words = ["doctor", f"{sites}", "--out", f"{tmp_path / 'sheets'}"]
+    assert cli.main(words) == 1
+    text = " ".join(capsys.readouterr().out.split())
+    assert "All sites together: LEAK: 1 picture is in several of" in text
+    assert text.endswith(f"Next: mend this, and call fedward doctor {sites} again")
+    picture(tmp_path / "s2-0.png", 777)
+    assert cli.main(words) == 0
+    assert capsys.readouterr().out.splitlines()[-1] == (
+        f"Next: fedward run fedavg --site-files {sites}"
+    )
 
 
 def test_a_notebook_refuses_classes_of_others_once_and_makes_no_run(tmp_path):

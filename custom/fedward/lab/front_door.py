@@ -35,15 +35,7 @@ from fedward.sites.dark_images import nearly_black
 from fedward.sites.data import Images, SiteData
 from fedward.sites.files import is_dicom, series_files
 from fedward.sites.job_checks import by_reason
-from fedward.sites.leaks import (
-    Place,
-    dicom_images,
-    leak,
-    patients,
-    pictures,
-    repeated,
-    sets_of,
-)
+from fedward.sites.leaks import Place, dicom_images, leak_notes, pictures, sets_of
 from fedward.sites.site_csv import read_entries
 from fedward.sites.site_file import ManifestSite, read_site_file
 from fedward.sites.unused_columns import patients_note, unused_like_patients
@@ -177,7 +169,9 @@ def enter(
     if not isinstance(algorithm, Survey):
         for split in _EVALUATED:
             say(_measured_line(experiment, opened, split))
-    for line in (*_leak_lines(opened), *_odd_lines(opened)):
+    named = [pair for site in opened for pair in site.pictures]
+    dicom = [pair for site in opened for pair in site.dicom]
+    for line in (*leak_notes(named, dicom), *_odd_lines(opened)):
         say(line)
     if not isinstance(algorithm, Survey):
         _require_labels(algorithm, opened, say)
@@ -345,28 +339,6 @@ def _sites_in_words(names: Sequence[str]) -> str:
     if len(names) > _MOST_NAMED:
         shown += f" and {len(names) - _MOST_NAMED} more"
     return shown
-
-
-def _leak_lines(sites: Sequence[OpenedSite]) -> Iterator[str]:
-    """Yield how many pictures and patients are in several splits, of one site or of several."""
-    named = [pair for site in sites for pair in site.pictures]
-    dicom = [pair for site in sites for pair in site.dicom]
-    found = {
-        "picture": [places for places in repeated(named) if leak(places)],
-        "patient": [places for places in repeated(patients(dicom)) if leak(places)],
-    }
-    for what, leaks in found.items():
-        if leaks:
-            first = leaks[0]
-            one = next(place for place in first if place.split != first[0].split)
-            example = " and ".join(
-                f"{place.sample} ({place.site}, {place.split})" for place in (first[0], one)
-            )
-            verb = "is" if len(leaks) == 1 else "are"
-            yield (
-                f"LEAK: {count(len(leaks), what)} {verb} in several of training, validation and "
-                f"test, such as {example}. The numbers will be too good"
-            )
 
 
 def _odd_lines(sites: Sequence[OpenedSite]) -> Iterator[str]:

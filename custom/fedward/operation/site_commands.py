@@ -15,6 +15,7 @@ from fedward.operation.folders import is_kit
 
 if TYPE_CHECKING:
     from fedward.config import DataSpec
+    from fedward.sites.leaks import Seen
 
 _WIDTH = 80
 
@@ -109,12 +110,16 @@ def _doctor(options: argparse.Namespace) -> int:
             "fedward doctor --job takes neither --image-size nor --classes: the job names both",
             "Remove these options.",
         )
+    from fedward.sites.leaks import Seen
+
     status = 0
+    seen = Seen([], [])
     for file in files:
         examine = _examine_for_job if options.job else _examine
-        status = max(status, examine(options, file), _check_device(file))
+        status = max(status, examine(options, file, seen), _check_device(file))
         if len(files) > 1:
             print()
+    status = max(status, _check_between(seen))
     for line in _next_lines(options, status):
         print("\n".join(wrap(line, _WIDTH)) if not line.startswith("Next: ") else line)
     return status
@@ -130,11 +135,23 @@ def _files_of(subject: Path) -> list[Path]:
     return [subject / f"{site}.yaml" for site in sorted(named_sites(subject), key=natural)]
 
 
-def _examine(options: argparse.Namespace, file: Path) -> int:
+def _check_between(seen: "Seen") -> int:
+    """Print which images and patients are in several splits of different sites; return 1 if any."""
+    from fedward.sites.leaks import leak_notes
+
+    if len({place.site for _, place in seen.pictures}) < 2:
+        return 0
+    notes = leak_notes(seen.pictures, seen.dicom)
+    for note in notes:
+        print("\n".join(wrap(f"All sites together: {note}.", _WIDTH)))
+    return 1 if notes else 0
+
+
+def _examine(options: argparse.Namespace, file: Path, seen: "Seen") -> int:
     """Print what is to be said of a site's images; return 1 if it cannot join, else 0."""
     from fedward.sites.doctor import run
 
-    return run(file, _spec(options), options.out)
+    return run(file, _spec(options), options.out, seen=seen)
 
 
 def _spec(options: argparse.Namespace) -> "DataSpec":
@@ -148,16 +165,16 @@ def _spec(options: argparse.Namespace) -> "DataSpec":
     )
 
 
-def _examine_for_job(options: argparse.Namespace, file: Path) -> int:
+def _examine_for_job(options: argparse.Namespace, file: Path, seen: "Seen") -> int:
     """Examine a site's images as a job would use them."""
     if not file.is_file():  # A job imports torch, which a missing file should not wait for.
-        return _examine(options, file)
+        return _examine(options, file, seen)
     from fedward.operation.site_job import job_at, job_notes
     from fedward.sites.doctor import run
 
     experiment = job_at(options.job, file)
     about = f"In the job {options.job}", lambda data: job_notes(experiment, data)
-    return run(file, experiment.data, options.out, about)
+    return run(file, experiment.data, options.out, about, seen)
 
 
 def _next_lines(options: argparse.Namespace, status: int) -> list[str]:

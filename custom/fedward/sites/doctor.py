@@ -1,6 +1,6 @@
 """Examines a site's data before the site joins: counts, rejected rows, leaks and pictures."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from math import ceil
 from pathlib import Path
@@ -22,6 +22,7 @@ from fedward.sites.headers import header_notes
 from fedward.sites.identifying import identifying_notes
 from fedward.sites.leaks import (
     Place,
+    Seen,
     dicom_images,
     leak,
     patients,
@@ -61,6 +62,8 @@ class Report:
     """What spoils no result but should be known, such as classes with few images."""
     headers: tuple[str, ...] = ()
     """What in the files' headers or pictures may identify a person."""
+    dicom: tuple[tuple[Path, Place], ...] = ()
+    """DICOM file and place of each image that is of one."""
     job: tuple[str, Sequence[str]] = ("", ())
     """A title, and lines on what a job would do at the site; both empty without a job."""
 
@@ -131,7 +134,9 @@ def examine(site_file: Path, spec: "DataSpec", cache: Path | None = None) -> Rep
         dicom_files += series_files(path) or [path]
     headers = header_notes(dicom_files, file.window is not None) if dicom_files else []
     headers += identifying_notes(files, file.rendering)
-    return Report(data, tuple(leaks + _patients(data, dicom)), tuple(notes), tuple(headers))
+    of_dicom = tuple(dicom_images(data, dicom))
+    leaks += _patients(of_dicom)
+    return Report(data, tuple(leaks), tuple(notes), tuple(headers), of_dicom)
 
 
 def run(
@@ -139,6 +144,7 @@ def run(
     spec: "DataSpec",
     out: Path,
     job: tuple[str, Callable[[SiteData], Sequence[str]]] | None = None,
+    seen: Seen | None = None,
 ) -> int:
     """Print the report of a site and write ``SITE-contact-sheet.png`` into a folder.
 
@@ -147,6 +153,7 @@ def run(
         spec: what the job expects of the images.
         out: folder of the contact sheet; it is created if it does not exist.
         job: a title, and a function that returns what a job would do with the site's data.
+        seen: gets the site's images, for leaks between sites.
 
     Returns:
         0: the site can join; 1: its data cannot be used, or leaks.
@@ -159,6 +166,9 @@ def run(
     except DataError as error:
         print("\n".join(wrap(f"Not usable. {error}", _WIDTH)))
         return 1
+    if seen is not None:
+        seen.pictures.extend(pictures(report.data))
+        seen.dicom.extend(report.dicom)
     out.mkdir(parents=True, exist_ok=True)
     sheet = out / f"{report.data.site}-contact-sheet.png"
     contact_sheet(report.data, sheet)
@@ -261,15 +271,10 @@ def _duplicates(data: SiteData) -> tuple[list[str], list[str]]:
     return leaks, repeats
 
 
-def _patients(data: SiteData, paths: Mapping[str, Path]) -> list[str]:
-    """Return lines on patients who are in several splits.
-
-    Args:
-        data: the site's data.
-        paths: sample id -> DICOM file or folder of a series; its header names the patient.
-    """
+def _patients(images: Sequence[tuple[Path, Place]]) -> list[str]:
+    """Return lines on patients who are in several splits; ``images``: those of DICOM files."""
     leaks = []
-    for places in repeated(patients(list(dicom_images(data, paths)))):
+    for places in repeated(patients(images)):
         if leak(places):
             first_of_split = {place.split: place for place in reversed(places)}
             firsts = [place for place in places if first_of_split[place.split] == place]

@@ -11,6 +11,7 @@ import numpy as np
 from fedward.sites.data import Images, SiteData
 from fedward.sites.decoding import Pixels
 from fedward.sites.headers import patient_numbers
+from fedward.text import count
 
 
 class Place(NamedTuple):
@@ -21,6 +22,15 @@ class Place(NamedTuple):
     """``train``, ``val`` or ``test``."""
     sample: str
     """The image's id at its site."""
+
+
+class Seen(NamedTuple):
+    """The images of several sites, for leaks between them."""
+
+    pictures: list[tuple[bytes, Place]]
+    """Hash and place of each image."""
+    dicom: list[tuple[Path, Place]]
+    """DICOM file and place of each image that is of one."""
 
 
 def digest(pixels: Pixels) -> bytes:
@@ -91,6 +101,31 @@ def repeated(named: Iterable[tuple[Hashable, Place]]) -> list[list[Place]]:
 def leak(places: Sequence[Place]) -> bool:
     """Return whether these places are in more than one split."""
     return len({place.split for place in places}) > 1
+
+
+def leak_notes(
+    named: Iterable[tuple[bytes, Place]], dicom: Sequence[tuple[Path, Place]]
+) -> list[str]:
+    """Return how many pictures, and how many patients, are in several splits, with an example.
+
+    Args:
+        named: hash and place of each image, of one site or of several.
+        dicom: DICOM file and place of each image that is of one.
+    """
+    repeated_of = {"picture": repeated(named), "patient": repeated(patients(dicom))}
+    notes = []
+    for what, groups in repeated_of.items():
+        leaks = [places for places in groups if leak(places)]
+        if leaks:
+            first = leaks[0][0]
+            other = next(place for place in leaks[0] if place.split != first.split)
+            verb = "is" if len(leaks) == 1 else "are"
+            notes.append(
+                f"LEAK: {count(len(leaks), what)} {verb} in several of training, validation and "
+                f"test, such as {first.sample} ({first.site}, {first.split}) and {other.sample} "
+                f"({other.site}, {other.split}). The numbers will be too good"
+            )
+    return notes
 
 
 def _file_of(image: str, files: Mapping[str, Path]) -> str:
