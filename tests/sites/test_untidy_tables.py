@@ -1,5 +1,6 @@
 """CSVs as hospitals, spreadsheets and challenges write them: the right image, the right label."""
 
+import argparse
 import json
 import shlex
 import shutil
@@ -16,7 +17,9 @@ from PIL import Image
 from fedward import cli
 from fedward.config import DataSpec
 from fedward.errors import ConfigError, DataError
+from fedward.lab.partition.arguments import add_arguments
 from fedward.lab.partition.csv_pool import read_csv
+from fedward.lab.partition.cut import Wanted, command_of
 from fedward.lab.partition.divide import divide_by
 from fedward.lab.partition.folder_pool import read_folder
 from fedward.lab.partition.label_choices import LabelChoices
@@ -600,3 +603,14 @@ def test_the_printed_options_lead_from_a_challenge_to_site_files(images, tmp_pat
     assert found == {
         name: {"Edema": 1 - number % 2, "Mass": number % 2} for number, name in enumerate(NAMES)
     }
+
+
+def test_a_cut_is_repeated_with_what_was_decided():
+    choices = LabelChoices({"nan": "", "-1": "", "MEL": "mel"}, uncertain="positive", kind="one")
+    wanted = Wanted(sites=2, findings=["A", "B"], choices=choices, prefix="D:\\s")
+    words = shlex.split(command_of(Path("t.csv"), Path("out"), wanted))[2:]
+    parser = argparse.ArgumentParser()
+    add_arguments(parser)
+    options = parser.parse_args(words)
+    assert dict(options.labels) == choices.meanings
+    assert (options.uncertain, options.label_kind, options.prefix) == ("positive", "one", "D:\\s")

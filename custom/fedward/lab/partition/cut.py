@@ -281,6 +281,7 @@ def command_of(source: Path, out: Path, wanted: Wanted) -> str:
             columns.append(f"{purpose}={name}")
     if columns:
         words += ["--columns", *columns]
+    words += wanted.choices.arguments()
     words += _rendering_words(wanted.rendering)
     return shlex.join(f"{word}" for word in [*words, "--out", out])
 
@@ -307,6 +308,7 @@ _OPTIONS = {
     "labelled_sites": "--labelled-sites",
     "oracle": "--oracle",
     "images": "--images",
+    "prefix": "--prefix",
     "val": "--val",
     "test": "--test",
     "evaluate_together": "--evaluate-together",

@@ -41,6 +41,17 @@ class LabelChoices(NamedTuple):
         }
         return [option for option, value in given.items() if value]
 
+    def arguments(self) -> list[str]:
+        """Return the arguments of the command by which they are given."""
+        words = _label_arguments(self.meanings)
+        if self.kind:
+            words += ["--label-kind", self.kind]
+        if self.uncertain:
+            words += ["--uncertain", self.uncertain]
+        if self.blank:
+            words += ["--blank", self.blank]
+        return words
+
 
 NO_CHOICES = LabelChoices()
 
@@ -111,15 +122,18 @@ def _counted(text: str, counts: Mapping[str, int]) -> str:
 
 def label_options(meanings: Mapping[str, str]) -> str:
     """Return the arguments of a command line that say what labels mean."""
+    return shlex.join(_label_arguments(meanings))
+
+
+def _label_arguments(meanings: Mapping[str, str]) -> list[str]:
     plain = []
     dashed = []
     for text, name in meanings.items():
-        argument = f"{text}={name}"
         # What begins with a dash would be taken for an option.
         if text.startswith("-"):
-            dashed.append(shlex.quote(f"--labels={argument}"))
+            dashed.append(f"--labels={text}={name}")
         else:
-            plain.append(shlex.quote(argument))
+            plain.append(f"{text}={name}")
     if plain:
         plain.insert(0, "--labels")
-    return " ".join([*plain, *dashed])
+    return [*plain, *dashed]
