@@ -140,6 +140,8 @@ def test_a_path_of_several_images_is_refused_with_these(tmp_path):
         with pytest.raises(BadRow, match=candidates):
             finder.find(cell)
     assert finder.find("Y\\LEFT.png") == "y/LEFT.png"
+    write_image(tmp_path / "Y" / "LEFT.png", 0)
+    assert ImageFinder(tmp_path).find("y\\LEFT.png") == "y/LEFT.png"
     write_image(tmp_path / "007.png", 0)
     for cell, words in (
         ("z/a.dcm", r"With another ending there is z/a\.png, z/a\.tif"),

@@ -187,10 +187,14 @@ class ImageFinder:
         """
         if not candidates:
             return None
-        written = [part for part in name.replace("\\", "/").split("/") if part][-1]
+        path = "/".join(
+            part for part in name.replace("\\", "/").split("/") if part not in ("", ".")
+        )
+        file_name = posixpath.basename(path)
         preferred = (
-            [image for image in candidates if posixpath.basename(image.path) == written],
-            [image for image in candidates if image.parts[-1] == _spelling(written)],
+            [image for image in candidates if f"{self._root}/{image.path}".endswith(f"/{path}")],
+            [image for image in candidates if posixpath.basename(image.path) == file_name],
+            [image for image in candidates if image.parts[-1] == _spelling(file_name)],
             candidates,
         )
         chosen = next(images for images in preferred if images)
