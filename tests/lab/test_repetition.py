@@ -25,7 +25,7 @@ STUDY: dict[str, Any] = {
         "few": {"title": "few", "job": "fedavg", "sites": "few"},
         "all": {"title": "all", "job": "fedavg", "sites": "all"},
         "centralised": {"title": "centralised", "job": "fedavg", "sites": "centralised"},
-        "head": {"title": "head", "job": "fedavg", "sites": "few", "settings": {"rounds": 1}},
+        "head": {"title": "head", "job": "oneshot", "sites": "few", "settings": {"rounds": 1}},
     },
     "seeds": [1, 2],
     "doubled": 2,

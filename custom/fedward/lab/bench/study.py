@@ -248,10 +248,10 @@ class Study(_Part):
                 for row in self.rows_of(variant):
                     if rows and row not in rows:
                         continue
-                    cells.append(Cell(variant, row, seed))
-                    doubled = Cell(variant, row, seed, doubled=True)
-                    if seed == self.doubled and self._rounds(doubled) > 2:
-                        cells.append(doubled)
+                    cell = Cell(variant, row, seed)
+                    cells.append(cell)
+                    if seed == self.doubled and self._rounds(cell) > 1:
+                        cells.append(cell._replace(doubled=True))
         return cells
 
     def _rounds(self, cell: Cell) -> int:
