@@ -62,13 +62,11 @@ class OpenedSite:
     sizes: Mapping[str, int]
     """Set of :func:`fedward.sites.leaks.sets_of` -> number of images."""
     evaluated: int
-    """Validation and test images that are evaluated."""
+    """Validation and test images, where any of them are evaluated."""
     seen_classes: int
     """Classes of which a training label is seen."""
     measured: Mapping[str, frozenset[int]]
     """Split -> classes, by their places, of which the site measures numbers."""
-    units: Mapping[str, Mapping[int, int]]
-    """Split -> class -> images of it, or patients; labels that are hidden do not count."""
     left_out: int
     """Rows that are not used."""
     reasons: str
@@ -76,8 +74,9 @@ class OpenedSite:
     dark: tuple[str, ...]
     """Ids of images that are nearly black or of one grey."""
     pictures: Sequence[tuple[bytes, Place]]
+    """Hash and place of each image."""
     dicom: Sequence[tuple[Path, Place]]
-    """DICOM files, whose headers may name their patient."""
+    """DICOM file and place of each image that is of one; its header may name the patient."""
     answers: bool
     """Whether somebody answers a job that asks for labels."""
     patient_columns: tuple[str, ...]
@@ -157,6 +156,7 @@ def enter(
     names = [source.site for source in sources]
     # What the site files and CSVs say is looked at first, because that takes no time.
     problems = site_problems(names, sources[0].site_folders, experiment.data)
+    opened: list[OpenedSite] = []
     if not problems or allow_missing:
         usable = [source for source in sources if source.site not in problems]
         opened, unreadable = _opened(experiment, usable)
@@ -164,9 +164,11 @@ def enter(
     if problems:
         _refuse_or_say(problems, len(sources), allow_missing, say)
     algorithm = job_of(experiment)
+    # A survey trains nothing, and a run that leaves the classifier as it is has no numbers.
+    has_numbers = not isinstance(algorithm, Survey) and not algorithm.requirements.tensors.untrained
     for line in _table(experiment, opened):
         say(line)
-    if not isinstance(algorithm, Survey):
+    if has_numbers:
         for split in _EVALUATED:
             say(_measured_line(experiment, opened, split))
     named = [pair for site in opened for pair in site.pictures]
@@ -175,8 +177,9 @@ def enter(
         say(line)
     if not isinstance(algorithm, Survey):
         _require_labels(algorithm, opened, say)
-        if not unmeasured:
-            _require_measured(experiment, opened)
+        if has_numbers and not unmeasured:
+            usable = [source for source in sources if source.site not in problems]
+            _require_measured(experiment, opened, usable)
         say(_time_line(experiment, opened, workers))
     return [site.name for site in opened]
 
@@ -214,17 +217,12 @@ def _open(experiment: Experiment, source: DataSource, opening: _Opening) -> Open
         columns = unused_like_patients(file, entries)
     splits = {"val": data.val, "test": data.test}
     measured = {split: _measured(experiment, images) for split, images in splits.items()}
-    units = {split: _units(experiment, images) for split, images in splits.items()}
-    evaluated = sum(
-        units[split].get(place, 0) for split, places in measured.items() for place in places
-    )
     return OpenedSite(
-        name=data.site if source.site == data.site else source.site,
+        name=source.site,
         sizes={name: len(images) for name, images in sets_of(data).items()},
-        evaluated=evaluated,
+        evaluated=sum(len(images) for split, images in splits.items() if measured[split]),
         seen_classes=int(np.count_nonzero(_counts(experiment, data.labelled))),
         measured=measured,
-        units={**units, "labelled": _units(experiment, data.labelled)},
         left_out=len(data.rejected),
         reasons=by_reason(data.rejected),
         dark=tuple(_dark(data)),
@@ -398,7 +396,9 @@ def _require_labels(algorithm: Algorithm[Any], sites: Sequence[OpenedSite], say:
         raise DataError(NO_LABELS)
 
 
-def _require_measured(experiment: Experiment, sites: Sequence[OpenedSite]) -> None:
+def _require_measured(
+    experiment: Experiment, sites: Sequence[OpenedSite], sources: Sequence[DataSource]
+) -> None:
     """Refuse a run that would measure nothing.
 
     Raises:
@@ -415,18 +415,21 @@ def _require_measured(experiment: Experiment, sites: Sequence[OpenedSite]) -> No
     raise DataError(
         f"This run would say nothing about its model: sites need {SMALLEST_COUNT} test {unit}s of "
         f"a class to measure it, and they measure {found} ({needed} of the classes needed)",
-        f"{_cure(experiment, sites)} Or train without numbers: --unmeasured.",
+        f"{_cure(experiment, sources)} Or train without numbers: --unmeasured.",
     )
 
 
-def _cure(experiment: Experiment, sites: Sequence[OpenedSite]) -> str:
-    """Return what gives the run numbers, by the labelled images of all sites together."""
+def _cure(experiment: Experiment, sources: Sequence[DataSource]) -> str:
+    """Return what gives the run numbers, by the labels of all sites together, hidden ones too."""
     totals = Counter[int]()
     tested = Counter[int]()
-    for site in sites:
-        tested.update(site.units["test"])
-        for split in ("labelled", "val", "test"):
-            totals.update(site.units[split])
+    for source in sources:
+        data = source.whole()
+        tested.update(_units(experiment, data.test))
+        for images in sets_of(data).values():
+            totals.update(_units(experiment, images))
+    # Images without a label.
+    del totals[-1]
     unit = experiment.data.evaluate_by
     fewest = fewest_measured(experiment.data.label_kind)
     common = sum(number >= SMALLEST_COUNT for number in tested.values())
