@@ -384,7 +384,7 @@ def test_what_sites_have_not_is_told_before_the_run(clinic, tmp_path, capsys):
             ["eyes", "--by", "hospital", "--dirichlet", "1"],
             "--by: expected no --sites or --dirichlet",
         ),
-        (["eyes", "--seed", "3"], "expected --sites or --by, found --seed"),
+        (["eyes", "--seed", "3", "--oracle"], "expected --sites or --by, found --oracle"),
         (
             ["eyes"],
             "expected --sites or --by, found eyes. Say into how many sites, as in --sites 4.",
