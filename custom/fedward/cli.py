@@ -3,6 +3,7 @@
 import argparse
 import errno
 import os
+import re
 import signal
 import sys
 from collections.abc import Iterator, Sequence
@@ -92,6 +93,12 @@ Only the module of the one that is called is imported."""
 _DISK_ERRORS = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS}
 """Errors of a disk, which the operating system may report without naming a file."""
 
+_WRAPPED_REASON = re.compile(r"^.*: (.+) \(os error \d+\)$")
+"""What safetensors makes of a system's reason, which is the group."""
+
+_NO_TEMPORARY_FOLDER = "temporary directory"
+"""In the errors of Python and matplotlib if none can be written; they have no number."""
+
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command.
@@ -150,12 +157,18 @@ def _end(*_: object) -> NoReturn:
 def _is_of_files(error: OSError | SafetensorError) -> bool:
     """Return whether the operating system refused a file, in contrast to a connection."""
     if isinstance(error, OSError):
-        return error.filename is not None or error.errno in _DISK_ERRORS
+        of_disk = error.filename is not None or error.errno in _DISK_ERRORS
+        return of_disk or _NO_TEMPORARY_FOLDER in str(error)
     return "os error" in str(error)  # safetensors passes the system's words on.
 
 
 def _explained(error: OSError | SafetensorError, options: argparse.Namespace) -> FedwardError:
     """Return an error that names the file, or the folder or stream that the command writes."""
+    if _NO_TEMPORARY_FOLDER in str(error):
+        return FedwardError(
+            "This machine has no folder for temporary files that can be written",
+            "Set TMPDIR to one that can.",
+        )
     place = getattr(error, "filename", None) or getattr(options, options.written, None)
     try:
         sys.stdout.flush()
@@ -165,7 +178,7 @@ def _explained(error: OSError | SafetensorError, options: argparse.Namespace) ->
     return FedwardError(
         str(place or "standard output"),
         expected="a place that can be read and written",
-        found=getattr(error, "strerror", None) or str(error),
+        found=getattr(error, "strerror", None) or _WRAPPED_REASON.sub(r"\1", str(error)),
         remedy="Make room there, or name another folder.",
     )
 

@@ -13,6 +13,26 @@ _CONTROL = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"
 )
 """Control characters except tab and newline, direction marks, line separators, lone surrogates."""
+WIDTH = 80
+"""Columns of a terminal that output is written for."""
+_NARROWEST = 20
+"""Columns of the narrowest terminal for which texts are wrapped."""
+_PLAIN = {
+    "·": "-",
+    "…": "...",
+    "–": "-",
+    "—": "-",
+    "−": "-",
+    "×": "x",
+    "±": "+/-",
+    "→": "->",
+    "≤": "<=",
+    "≥": ">=",
+    "’": "'",
+    "“": '"',
+    "”": '"',
+}
+"""Typographical character of our own texts -> ASCII, for streams that have no such character."""
 LONGEST_REASON = 500
 """Characters of an error that one participant reports to another."""
 
@@ -20,6 +40,38 @@ LONGEST_REASON = 500
 def printable(text: str) -> str:
     r"""Return a text with each control character escaped, as ``\x1b``; tabs and newlines stay."""
     return _CONTROL.sub(lambda match: ascii(match[0])[1:-1], text)
+
+
+def encodable(text: str, encoding: str | None) -> str:
+    r"""Return a text in characters that an encoding has; None is UTF-8.
+
+    A stream may be ASCII, as in containers without a locale and in logs of service managers. Other
+    characters are then written as in ASCII where they are typographical, else as ``\xfc``.
+    """
+    if encoding is None or _has(text, encoding):
+        return text
+    return "".join(
+        character if _has(character, encoding) else _PLAIN.get(character, ascii(character)[1:-1])
+        for character in text
+    )
+
+
+def _has(text: str, encoding: str) -> bool:
+    try:
+        text.encode(encoding)
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def columns(stream: TextIO | None = None) -> int:
+    """Return the width for texts in a stream: :data:`WIDTH`, or that of a narrower terminal.
+
+    A file gets :data:`WIDTH` columns, so that it does not depend on who wrote it.
+    """
+    if not (stream or sys.stdout).isatty():
+        return WIDTH
+    return min(WIDTH, max(_NARROWEST, get_terminal_size().columns))
 
 
 def reason(text: str) -> str:
@@ -88,14 +140,15 @@ class Printer:
         """Print a line, its control characters escaped."""
         if self._reader_left:
             return
+        stream = self._stream or sys.stdout
         try:
-            print(printable(text), file=self._stream or sys.stdout, flush=True)
+            print(encodable(printable(text), stream.encoding), file=stream, flush=True)
         except BrokenPipeError:
             self._reader_left = True
 
 
 class SafeStream:
-    """A text stream that escapes control characters in all that is written to it.
+    """A text stream that escapes what would steer a terminal, and what its encoding lacks.
 
     Args:
         stream: the stream behind it, to which everything but ``write`` is forwarded.
@@ -103,10 +156,11 @@ class SafeStream:
 
     def __init__(self, stream: TextIO) -> None:
         self.stream = stream
+        self._encoding = getattr(stream, "encoding", None)
 
     def write(self, text: str) -> int:
-        """Write a text through :func:`printable`."""
-        self.stream.write(printable(text))
+        """Write a text through :func:`printable` and :func:`encodable`."""
+        self.stream.write(encodable(printable(text), self._encoding))
         return len(text)
 
     def writelines(self, lines: list[str]) -> None:

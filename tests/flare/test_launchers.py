@@ -17,7 +17,13 @@ from nvflare.apis.job_launcher_spec import JobProcessArgs, JobReturnCode
 from nvflare.app_common.job_launcher.process_launcher import ProcessHandle
 from nvflare.utils.process_utils import ProcessAdapter
 
-from fedward.flare.launchers import RestartedProcess, SiteJobLauncher, job_environment
+from fedward.flare.job_process import MODULES
+from fedward.flare.launchers import (
+    RestartedProcess,
+    ServerJobLauncher,
+    SiteJobLauncher,
+    job_environment,
+)
 
 DIE = "import os, sys; os.kill(os.getpid(), int(sys.argv[1]))"
 END = "import sys; sys.exit(int(sys.argv[1]))"
@@ -227,3 +233,24 @@ def test_a_job_lets_nobody_download_weights(tmp_path):
     assert connects(
         tmp_path / "wanted", job_environment({**outside, "HF_HUB_OFFLINE": "0"}, tmp_path / "kit")
     )
+
+
+@pytest.mark.parametrize("name", ["a b", "a#b", "o'k", "röntgen 50%"])
+@pytest.mark.parametrize("launcher", [SiteJobLauncher, ServerJobLauncher])
+def test_a_kits_path_stays_whole_in_the_command(monkeypatch, name, launcher):
+    python = f"/{name}/bin/python"
+    monkeypatch.setattr(sys, "executable", python)
+    arguments = {
+        JobProcessArgs.EXE_MODULE: ("-m", MODULES[0]),
+        JobProcessArgs.WORKSPACE: ("-m", f"/kits/{name}"),
+        JobProcessArgs.STARTUP_DIR: ("-w", f"/kits/{name}/startup"),
+        JobProcessArgs.APP_ROOT: ("-r", f"/kits/{name}/42/app"),
+        JobProcessArgs.OPTIONS: ("--set", "secure_train=true org=hospital_a"),
+    }
+    words = launcher()._words({}, arguments)
+    ours = "-w" if launcher is SiteJobLauncher else "-r"
+    folder = "startup" if launcher is SiteJobLauncher else "42/app"
+    assert words == [
+        *(python, "-m", MODULES[0], "-m", f"/kits/{name}", ours, f"/kits/{name}/{folder}"),
+        *("--set", "secure_train=true", "org=hospital_a"),
+    ]

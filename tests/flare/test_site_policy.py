@@ -4,6 +4,7 @@ import json
 import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -79,6 +80,31 @@ def test_a_participants_process_imports_nothing_from_its_kit(kits, tmp_path, nam
     assert "''" not in path
     assert str(kit) not in path
     assert ("'/elsewhere'" in path) is bool(given)
+
+
+@pytest.mark.parametrize(
+    ("name", "script"),
+    [("localhost", "start.sh"), (SITES[0], "start.sh"), ("lead@hospital-a.org", "fl_admin.sh")],
+)
+def test_a_kit_starts_in_a_folder_with_spaces(kits, tmp_path, name, script):
+    """A program in place of ``sub_start.sh`` and of python3 writes how it was called."""
+    kit = shutil.copytree(kits / name, tmp_path / "o'k # 50% ü")
+    for stub in (kit / "startup" / "sub_start.sh", tmp_path / "python3"):
+        stub.write_text(
+            '#!/bin/sh\nprintf "%s\\n" "$0" "$@" > "$CALLED.new"\nmv "$CALLED.new" "$CALLED"\n'
+        )
+        stub.chmod(0o755)
+    called = tmp_path / "called"
+    environment = {"PATH": f"{tmp_path}:/usr/bin:/bin", "CALLED": str(called)}
+    subprocess.run([kit / "startup" / script], env=environment, check=True)
+    deadline = time.monotonic() + 20
+    while not called.exists() and time.monotonic() < deadline:
+        time.sleep(0.01)  # start.sh starts the other script in the background.
+    words = called.read_text().splitlines()
+    if script == "start.sh":
+        assert words == [str(kit / "startup" / "sub_start.sh")]
+    else:
+        assert words[3:5] == ["-m", f"{kit}/startup/.."]
 
 
 def test_another_start_script_of_flare_is_reported(tmp_path):

@@ -1,4 +1,4 @@
-"""What a run prints: a header, one row per round and a closing block, 80 columns wide."""
+"""What a run prints: a header, one row per round and a closing block, at most 80 columns wide."""
 
 import textwrap
 from collections.abc import Collection, Mapping, Sequence
@@ -12,18 +12,20 @@ from fedward.runs.outcome import Outcome, ending, outcome
 from fedward.runs.sentences import MOST_SITES, more_sites, no_head, nobody_asked, nothing_to_judge
 from fedward.storage.info import Summary
 from fedward.storage.rows import RoundRow
-from fedward.terminal import Printer, printable
+from fedward.terminal import WIDTH, Printer, columns, printable
 from fedward.text import count, natural
 
-WIDTH = 80
 FILES = ("run.json", "metrics.jsonl", "surveys.jsonl", "best.safetensors", "model.safetensors")
 """Files of a run folder that the closing block names where they exist."""
 _LEGEND = (
     "replied: sites that trained, of those asked. val: {metric} on validation {unit}s of the model "
     "that a round starts from{often}, mean of sites [lowest, highest]. kept: share of "
-    "pseudo-labels that are used. MB: of all sites."
+    "pseudo-labels that are used."
 )
+_LEGEND_OF_BYTES = " MB: of all sites."
 _ROW = "{round:>6} {seconds:>8} {replied:>8}  {val:<20} {kept:>5} {down:>9} {up:>9}"
+_NARROW_ROW = "{round:>5} {replied:>7} {val:<20} {kept:>4}"
+"""The columns of a terminal that is too narrow for all: they fit 40 characters."""
 _MOST_IDLE = 3
 """Sites with nothing to train on that have a line each; more of them share one."""
 _INDENT = " " * 7
@@ -40,6 +42,8 @@ class Console(Listener):
 
     def __init__(self, stream: TextIO | None = None, progress: Progress | None = None) -> None:
         self._line = Printer(stream).line
+        self._width = columns(stream)
+        self._row = _ROW if self._width == WIDTH else _NARROW_ROW
         self._progress = progress or Progress()
         self._metric = "accuracy"
         self._reasons_before: Mapping[str, str] = {}
@@ -70,8 +74,10 @@ class Console(Listener):
         if experiment.evaluate_every > 1:
             often = f", every {experiment.evaluate_every} rounds"
         legend = _LEGEND.format(metric=self._metric, unit=experiment.data.evaluate_by, often=often)
+        if self._row == _ROW:
+            legend += _LEGEND_OF_BYTES
         self._wrapped(legend)
-        names = _ROW.format(
+        names = self._row.format(
             round="round",
             seconds="seconds",
             replied="replied",
@@ -92,7 +98,7 @@ class Console(Listener):
 
     def round(self, row: RoundRow, values: Mapping[str, float], kept: float | None = None) -> None:
         """Print a row; those of round 3 begin with 3, 3.2, 3.3 if it has three exchanges."""
-        line = _ROW.format(
+        line = self._row.format(
             round=f"{row.round}.{row.part + 1}" if row.part else str(row.round),
             seconds=f"{row.seconds:.1f}",
             replied=f"{len(row.replied)}/{len(row.asked)}",
@@ -180,7 +186,7 @@ class Console(Listener):
     def _wrapped(self, text: str, indent: str = "", most: int | None = None) -> None:
         """Print a text in at most ``most`` lines; nothing if it is empty."""
         wrapper = textwrap.TextWrapper(
-            WIDTH, indent, indent + "  ", max_lines=most, placeholder=" ..."
+            self._width, indent, indent + "  ", max_lines=most, placeholder=" ..."
         )
         # Control characters are escaped first, because the escapes are wider.
         for line in wrapper.wrap(printable(text)):

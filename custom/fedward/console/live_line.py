@@ -7,7 +7,7 @@ from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Protocol, TextIO, cast
 
 from fedward.console.progress import State
-from fedward.terminal import SafeStream, printable
+from fedward.terminal import SafeStream, encodable, printable
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -44,7 +44,7 @@ def live_line(progress: HasState, refreshes_per_second: float = 1) -> Iterator[N
     # Rows longer than the terminal stay whole, so that a path can be copied.
     terminal = Console(file=output.stream, soft_wrap=True, markup=False, highlight=False)
     line = Live(
-        get_renderable=lambda: _drawn(progress),
+        get_renderable=lambda: _drawn(progress, terminal.encoding),
         console=terminal,
         refresh_per_second=refreshes_per_second,
         transient=True,
@@ -61,14 +61,16 @@ def live_line(progress: HasState, refreshes_per_second: float = 1) -> Iterator[N
         yield
 
 
-def _drawn(progress: HasState) -> "RenderableType":
+def _drawn(progress: HasState, encoding: str) -> "RenderableType":
     """Return the line as it is now: a bar during the rounds, and words cut to the terminal."""
     from rich.progress_bar import ProgressBar
     from rich.table import Table
     from rich.text import Text
 
     state = progress.state()
-    words = Text(printable(state.words), no_wrap=True, overflow="ellipsis")
+    words = Text(encodable(printable(state.words), encoding), no_wrap=True)
+    # An ellipsis at the end of a line that is too long is a character that ASCII lacks.
+    words.overflow = "ellipsis" if encoding == "utf-8" else "crop"
     if state.share is None:
         return words
     line = Table.grid(padding=(0, 1))

@@ -9,6 +9,7 @@ those of an undisturbed run.
 import os
 import shlex
 import signal
+import sys
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -17,6 +18,7 @@ from typing import Any
 
 from nvflare.apis.fl_constant import FLContextKey
 from nvflare.apis.fl_context import FLContext
+from nvflare.apis.job_launcher_spec import JobProcessArgs
 from nvflare.app_common.job_launcher.client_process_launcher import ClientProcessJobLauncher
 from nvflare.app_common.job_launcher.process_launcher import ProcessHandle, ProcessJobLauncher
 from nvflare.app_common.job_launcher.server_process_launcher import ServerProcessJobLauncher
@@ -39,6 +41,12 @@ OFFLINE = ("HF_HUB_OFFLINE", "1")
 
 A job may name a network of timm with its weights. They come from timm's cache."""
 
+JobArguments = Mapping[str, tuple[str, str]]
+"""FLARE's name of an argument of a job's process -> its option, and its value."""
+
+_PATHS = (JobProcessArgs.WORKSPACE, JobProcessArgs.STARTUP_DIR, JobProcessArgs.APP_ROOT)
+"""The arguments that are paths below a kit."""
+
 _MOST_RESTARTS = 3
 _RESTART_PERIOD = 3600.0
 """A process is started again so often within so many seconds.
@@ -56,9 +64,10 @@ class _Restarting(ProcessJobLauncher):  # type: ignore[misc]
 
     def launch_job(self, job_meta: dict[str, Any], fl_ctx: FLContext) -> "RestartedProcess":
         """Start a job's process; FLARE calls this once for each job."""
-        command = guarded(shlex.split(self.get_command(job_meta, fl_ctx)))
+        arguments = fl_ctx.get_prop(FLContextKey.JOB_PROCESS_ARGS) or {}
+        command = guarded(self._words(job_meta, arguments))
         kit = Path(fl_ctx.get_prop(FLContextKey.WORKSPACE_OBJECT).get_root_dir())
-        credentials = get_credential_env(fl_ctx.get_prop(FLContextKey.JOB_PROCESS_ARGS) or {})
+        credentials = get_credential_env(arguments)
         environment = job_environment(os.environ, kit) | credentials
 
         def launch(restarts: int) -> ProcessHandle:
@@ -69,6 +78,21 @@ class _Restarting(ProcessJobLauncher):  # type: ignore[misc]
             self.logger.error(f"job {job_meta.get('job_id')}: {text}")
 
         return RestartedProcess(launch, say)
+
+    def _words(self, job_meta: dict[str, Any], arguments: JobArguments) -> list[str]:
+        """Return the words of FLARE's command, each path as one word.
+
+        FLARE writes the command as one text without quotes, which a path with a space would break.
+        """
+        quoted = dict(arguments)
+        for name in _PATHS:
+            if name in quoted:
+                option, path = quoted[name]
+                quoted[name] = (option, shlex.quote(path))
+        context = FLContext()
+        context.set_prop(FLContextKey.JOB_PROCESS_ARGS, quoted)
+        command = self.get_command(job_meta, context)
+        return [sys.executable, *shlex.split(command.removeprefix(sys.executable))]
 
 
 def job_environment(environment: Mapping[str, str], kit: Path) -> dict[str, str]:

@@ -390,6 +390,7 @@ def _run_in_simulator(options: argparse.Namespace, simulation: "Simulation") -> 
     """Export the job, run FLARE's simulator on it, and return the simulator's exit code."""
     from fedward.flare.jobs.export import export_job
     from fedward.flare.launchers import ARENAS
+    from fedward.flare.plain_paths import plain_path
 
     if options.out.exists() and any(options.out.iterdir()):
         raise ConfigError(
@@ -407,8 +408,9 @@ def _run_in_simulator(options: argparse.Namespace, simulation: "Simulation") -> 
     environment = {**dict([ARENAS]), **os.environ}
     if options.site_files:
         environment["FEDWARD_SITES"] = str(options.site_files.resolve())
-    command = [sys.executable, "-P", "-m", "nvflare.cli", "simulator", str(job)]
-    command += ["-w", str(options.out / "workspace")]
-    command += ["-c", ",".join(sites), "-t", str(len(sites))]
-    command += ["-l", "warning"]  # Else FLARE logs a few hundred lines of its own.
-    return subprocess.run(command, env=environment, check=False).returncode
+    with plain_path(options.out) as out:
+        command = [sys.executable, "-P", "-m", "nvflare.cli", "simulator", str(job)]
+        command += ["-w", str(out / "workspace")]
+        command += ["-c", ",".join(sites), "-t", str(len(sites))]
+        command += ["-l", "warning"]  # Else FLARE logs a few hundred lines of its own.
+        return subprocess.run(command, env=environment, check=False).returncode

@@ -1,5 +1,6 @@
 """What a person reads after a run: self-contained HTML pages, written from its folder alone."""
 
+import logging
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -25,6 +26,8 @@ def write_report(folder: Path, compare: Sequence[Path] = ()) -> Path:
     Raises:
         RunError: a folder is not a run folder, or a file in it is broken.
     """
+    # matplotlib would warn among a run's rows that a user without a home has no folder for caches.
+    logging.getLogger("matplotlib").setLevel(logging.ERROR)
     # The pages import matplotlib, which takes long and which a refused folder does not need.
     from fedward.report.page import render
     from fedward.report.sheet import render_sheet

@@ -25,6 +25,7 @@ from fedward.flare.jobs.export import SCRIPT, export_job
 from fedward.flare.jobs.submit import unfinished
 from fedward.flare.kits.kit import open_kit
 from fedward.flare.places import SITES
+from fedward.flare.plain_paths import plain_path
 from fedward.jobs import load_experiment, simulated_sites
 from fedward.sites.data_file import read_data_file
 
@@ -118,9 +119,10 @@ def main(name: str, enter: Enter) -> None:
         # FLARE's processes inherit the variable.
         os.environ[SITES] = str(options.site_files.resolve())
     recipe = FedwardRecipe(experiment, name, options.tracking, sites)
-    run = execute(recipe, environment(options, sites))
+    with plain_path(Path()) as here:
+        run = execute(recipe, environment(options, sites, here)).resolve()
     # FLARE has printed lines of its own below those of the run.
-    print(f"report: {(run / 'report.html').resolve().as_uri()}")
+    print(f"report: {(run / 'report.html').as_uri()}")
 
 
 def parse_arguments() -> argparse.Namespace:
@@ -154,18 +156,22 @@ def parse_arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def environment(options: argparse.Namespace, sites: Sequence[str]) -> ExecEnv:
+def environment(
+    options: argparse.Namespace, sites: Sequence[str], folder: Path = Path()
+) -> ExecEnv:
     """Return the environment that a command line asks for.
 
     Args:
         options: of :func:`parse_arguments`.
         sites: names of the sites, where the environment simulates them.
+        folder: where the simulator makes its workspace; by default the working directory.
     """
     if options.kit:
         return ProdEnv(str(options.kit), username=open_kit(options.kit, "user").name)
     if options.poc:
         return PocEnv(clients=list(sites), num_clients=len(sites))
-    return SimEnv(clients=list(sites), workspace_root=WORKSPACE, log_config="warning")
+    workspace = str(folder / WORKSPACE)
+    return SimEnv(clients=list(sites), workspace_root=workspace, log_config="warning")
 
 
 def execute(recipe: Recipe, env: ExecEnv) -> Path:

@@ -1,6 +1,7 @@
 """The rules that a hospital sets for what runs on its data, written into its startup kit."""
 
 import json
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.resources import files
@@ -30,6 +31,9 @@ SAFE_IMPORTS = 'export PYTHONPATH="${PYTHONPATH:-}" PYTHONSAFEPATH=1'
 """The line of a start script that replaces FLARE's."""
 
 _FLARES_PATH = "export PYTHONPATH=/local/custom:$PYTHONPATH"
+
+_OWN_FOLDER = re.compile(r'(?<!")\$DIR(/[\w./]+)')
+"""A path beside a script of FLARE's that breaks where the kit's path has a space."""
 
 _STARTING_JOBS_FILTER = "jobs_that_start"
 """Name of the filter that keeps questions to starting jobs out of the server's log of errors."""
@@ -78,6 +82,8 @@ class SitePolicyBuilder(Builder):  # type: ignore[misc]
         """Write the files; FLARE calls this once for each provisioning."""
         for site in project.get_clients():
             self._build_site(site, ctx)
+        for admin in project.get_admins():
+            _quote_paths(Path(ctx.get_kit_dir(admin)) / ProvFileName.FL_ADMIN_SH)
         server = project.get_server()
         if server:
             self._build_server(server, ctx)
@@ -118,7 +124,9 @@ def _write_shared(participant: Participant, ctx: ProvisionContext) -> None:
     local = Path(ctx.get_local_dir(participant))
     _copy_template("authorization.json", local)
     _copy_template(CONNECTIONS, local)
-    _shut_out_the_kit(Path(ctx.get_kit_dir(participant)) / ProvFileName.SUB_START_SH)
+    startup = Path(ctx.get_kit_dir(participant))
+    _shut_out_the_kit(startup / ProvFileName.SUB_START_SH)
+    _quote_paths(startup / ProvFileName.START_SH)
 
 
 def _copy_template(name: str, folder: Path) -> None:
@@ -150,6 +158,12 @@ def _shut_out_the_kit(script: Path) -> None:
             remedy="Use the version of nvflare that fedward requires.",
         )
     script.write_text(text.replace(_FLARES_PATH, SAFE_IMPORTS), encoding="utf-8")
+
+
+def _quote_paths(script: Path) -> None:
+    """Let a script of FLARE's work in a folder whose path has spaces."""
+    text = script.read_text(encoding="utf-8")
+    script.write_text(_OWN_FOLDER.sub(r'"$DIR\1"', text), encoding="utf-8")
 
 
 def _set_rules(resources: dict[str, Any], role: Role) -> None:
