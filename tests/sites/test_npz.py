@@ -9,6 +9,7 @@ from fedward.sites import load_site
 from fedward.sites.data import NO_LABEL_TO_EVALUATE
 from fedward.sites.npz import read_split
 from fedward.sites.site_file import read_site_file
+from fedward.sites.stored_images import JoinedImages, StoredImages
 
 SPEC = DataSpec(classes=("A", "B", "C"), image_size=16)
 SETS = ("labelled", "unlabelled", "val", "test")
@@ -52,6 +53,45 @@ def test_grey_is_repeated_and_resized(tmp_path):
     assert (data.val.pixels[..., 0] == data.val.pixels[..., 2]).all()
     same_size = load_site(site(tmp_path), DataSpec(classes=SPEC.classes, image_size=28, channels=1))
     assert np.array_equal(same_size.val.pixels[..., 0], arrays["val_images"])
+
+
+@pytest.mark.parametrize("write_file", [np.savez, np.savez_compressed])
+@pytest.mark.parametrize("by_column", [False, True])
+@pytest.mark.parametrize("shape", [(9, 5, 4), (9, 5, 4, 1), (9, 5, 4, 3)])
+def test_stored_images_are_those_of_the_array(tmp_path, write_file, by_column, shape):
+    array = np.random.default_rng(1).integers(0, 256, shape, np.uint8)
+    write_file(tmp_path / "a.npz", images=np.asfortranarray(array) if by_column else array)
+    stored = StoredImages(tmp_path / "a.npz", "images", "here")
+    assert (stored.shape, len(stored), stored.dtype) == (shape, 9, np.uint8)
+    for indices in ([], [0], [8], [1, 2, 7], range(9)):
+        images = list(stored.read(indices))
+        assert np.array_equal(np.array(images, np.uint8).reshape(-1, *shape[1:]), array[indices])
+
+
+def test_joined_arrays_are_read_as_one(tmp_path):
+    arrays = {
+        name: np.full((count, 4, 5), count, np.uint8) for name, count in zip("abc", (3, 1, 2))
+    }
+    np.savez(tmp_path / "a.npz", **arrays)
+    parts = [StoredImages(tmp_path / "a.npz", name, "here") for name in arrays]
+    joined = JoinedImages(parts, "here")
+    assert (joined.shape, len(joined)) == ((6, 4, 5), 6)
+    assert [image[0, 0] for image in joined.read([0, 2, 3, 5])] == [3, 3, 1, 2]
+    np.savez(tmp_path / "b.npz", d=np.zeros((2, 4, 4), np.uint8))
+    with pytest.raises(DataError, match=r"here: expected images of one size .*\(4, 4\), \(4, 5\)"):
+        JoinedImages([*parts, StoredImages(tmp_path / "b.npz", "d", "here")], "here")
+
+
+def test_damage_after_the_last_image_that_is_read_is_noticed(tmp_path):
+    array = np.random.default_rng(1).integers(0, 256, (50, 40, 40), np.uint8)
+    np.savez(tmp_path / "a.npz", images=array)
+    content = bytearray((tmp_path / "a.npz").read_bytes())
+    content[-2000] ^= 1
+    (tmp_path / "a.npz").write_bytes(content)
+    images = StoredImages(tmp_path / "a.npz", "images", "here").read([0, 3])
+    assert np.array_equal(next(images), array[0])
+    with pytest.raises(DataError, match="here: expected a whole array of images, found BadZipFile"):
+        list(images)
 
 
 def test_numbers_are_named_by_the_site(tmp_path):
@@ -187,6 +227,7 @@ def test_bit_rot_is_refused_or_changes_no_shape(tmp_path, compressed):
         )
         try:
             images, labels = read_split(file, "train", ONE_LABEL)
+            list(images.read(range(6)))
         except DataError:
             refused += 1
         else:

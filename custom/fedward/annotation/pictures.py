@@ -304,7 +304,7 @@ def _pictures_of_npz(file: NpzSite, label_kind: LabelKind) -> dict[str, _Picture
     pictures = {}
     for split in SPLITS:
         images, _ = read_split(file, split, label_kind)
-        for index, image in enumerate(images):
+        for index, image in enumerate(images.read(range(len(images)))):
             sample_id = f"{split}-{index}"
             pictures[sample_id] = _Picture(
                 open=partial(as_image, image),

@@ -1,11 +1,11 @@
 """The images that a model is asked about: a folder, a CSV, one file or an npz file."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from fedward.config import DataSpec
 from fedward.errors import DataError, reason_of
@@ -17,6 +17,7 @@ from fedward.sites.image_paths import ImageFinder
 from fedward.sites.images import decode_files
 from fedward.sites.npz import are_pictures, fitted
 from fedward.sites.rendering import PLAIN, Rendering
+from fedward.sites.stored_images import StoredImages
 
 _BLOCK = 256
 """Files in memory at a time, if each is one image."""
@@ -154,14 +155,15 @@ def _of_files(listed: Sequence[_Listed], spec: DataSpec, rendering: Rendering) -
         yield Block([file.name for file in files], decoded.pixels, failed, counts)
 
 
-def _arrays(path: Path) -> dict[str, npt.NDArray[Any]]:
+def _arrays(path: Path) -> dict[str, StoredImages]:
     """Return the arrays of images in an npz file, by split, or ``image`` without splits."""
     names = {f"{split}_images": split for split in SPLITS}
     names["images"] = "image"
     remedy = "Fetch the file again, or name another."
     try:
         with np.load(path, allow_pickle=False) as file:
-            arrays = {split: file[name] for name, split in names.items() if name in file}
+            present = [name for name in names if name in file]
+        arrays = {names[name]: StoredImages(path, name, f"{path}, {name}") for name in present}
     except Exception as error:
         # Broken bytes fail in a dozen ways: in the archive, its compression, or a header.
         raise DataError(
@@ -178,15 +180,16 @@ def _arrays(path: Path) -> dict[str, npt.NDArray[Any]]:
     return arrays
 
 
-def _of_arrays(arrays: Mapping[str, npt.NDArray[Any]], spec: DataSpec, how: Fit) -> Iterator[Block]:
+def _of_arrays(arrays: Mapping[str, StoredImages], spec: DataSpec, how: Fit) -> Iterator[Block]:
     """Yield images of arrays block by block."""
     for split, images in arrays.items():
+        pictures = images.read(range(len(images)))
         for start in range(0, len(images), _BLOCK):
             names = []
             usable = list[Pixels]()
             failed = dict[int, str]()
             counts = []
-            for place, image in enumerate(images[start : start + _BLOCK]):
+            for place, image in enumerate(islice(pictures, _BLOCK)):
                 names.append(f"{split}-{start + place}")
                 try:
                     usable.append(fitted(image, spec, how))

@@ -13,6 +13,7 @@ from fedward.sites.data import NO_LABEL_TO_EVALUATE, SPLITS, Listed, Rejected, R
 from fedward.sites.decoding import BadRow, Fit, Pixels, as_image, check_not_blank, fit
 from fedward.sites.site_file import NpzSite, check_places
 from fedward.sites.split import even_parts
+from fedward.sites.stored_images import ImagesOnDisk, JoinedImages, StoredImages
 
 if TYPE_CHECKING:
     from fedward.config import DataSpec
@@ -37,27 +38,38 @@ def load_npz(file: NpzSite, spec: "DataSpec") -> Listed:
         images, labels = whole or read_split(file, split, spec.label_kind)
         wanted = _wanted(file, split, labels)
         total += len(wanted)
-        for index in wanted:
-            sample_id = f"{'image' if file.joined else split}-{index}"
+        usable, unusable = _labelled_rows(file, split, wanted, labels, spec)
+        for (index, row), image in zip(usable.items(), images.read(usable), strict=True):
             try:
-                label = spec.label_kind.encode_numbers(labels[index], file.labels, spec.classes)
+                pixels.append(fitted(image, spec, file.fit))
             except BadRow as problem:
-                rejected.append(Rejected(index, sample_id, str(problem)))
-                continue
-            if np.min(label) < 0 and split != "train":
-                rejected.append(Rejected(index, sample_id, NO_LABEL_TO_EVALUATE, counted=False))
-                continue
-            row = Row(sample_id, label, split)
-            try:
-                image = fitted(images[index], spec, file.fit)
-            except BadRow as problem:
-                rejected.append(Rejected(index, sample_id, str(problem)))
+                unusable.append(Rejected(index, row.sample_id, str(problem)))
                 rows.append(row._replace(parts=()))
             else:
                 rows.append(row)
-                pixels.append(image)
+        rejected += sorted(unusable, key=lambda row: row.row)
     shape = (len(pixels), spec.image_size, spec.image_size, spec.channels)
     return Listed(rows, np.array(pixels, np.uint8).reshape(shape), rejected, total)
+
+
+def _labelled_rows(
+    file: NpzSite, split: str, wanted: Sequence[int], labels: Labels, spec: "DataSpec"
+) -> tuple[dict[int, Row], list[Rejected]]:
+    """Return index -> row of the images whose labels can be used, and the others."""
+    usable: dict[int, Row] = {}
+    unusable: list[Rejected] = []
+    for index in wanted:
+        sample_id = f"{'image' if file.joined else split}-{index}"
+        try:
+            label = spec.label_kind.encode_numbers(labels[index], file.labels, spec.classes)
+        except BadRow as problem:
+            unusable.append(Rejected(index, sample_id, str(problem)))
+            continue
+        if np.min(label) < 0 and split != "train":
+            unusable.append(Rejected(index, sample_id, NO_LABEL_TO_EVALUATE, counted=False))
+            continue
+        usable[index] = Row(sample_id, label, split)
+    return usable, unusable
 
 
 def used_splits(file: NpzSite) -> list[str]:
@@ -83,7 +95,7 @@ def fitted(image: Pixels, spec: "DataSpec", how: Fit) -> Pixels:
     return pixels
 
 
-def read_split(file: NpzSite, split: str, label_kind: "LabelKind") -> tuple[Pixels, Labels]:
+def read_split(file: NpzSite, split: str, label_kind: "LabelKind") -> tuple[ImagesOnDisk, Labels]:
     """Return the arrays that hold one split: uint8 images (N, H, W[, 3]), int64 labels (N,).
 
     In a multi-label job labels are (N, C) of 0 and 1, and the site file says what each column is.
@@ -106,7 +118,7 @@ def read_split(file: NpzSite, split: str, label_kind: "LabelKind") -> tuple[Pixe
     return images, labels
 
 
-def _read_all(file: NpzSite, label_kind: "LabelKind") -> tuple[Pixels, Labels]:
+def _read_all(file: NpzSite, label_kind: "LabelKind") -> tuple[JoinedImages, Labels]:
     """Return the arrays of all the file's splits, one after the other."""
     parts = []
     for name in _labels(file):
@@ -116,7 +128,7 @@ def _read_all(file: NpzSite, label_kind: "LabelKind") -> tuple[Pixels, Labels]:
         _check_kind(file, split, labels, label_kind)
         parts.append((images, labels))
     images_of_splits, labels_of_splits = zip(*parts, strict=True)
-    return np.concatenate(images_of_splits), np.concatenate(labels_of_splits)
+    return JoinedImages(images_of_splits, f"{file.file}"), np.concatenate(labels_of_splits)
 
 
 def check_layout(file: NpzSite, label_kind: "LabelKind") -> None:
@@ -191,8 +203,10 @@ def _check_kind(
         )
 
 
-def read_arrays(path: Path, prefixes: Sequence[str], where: str) -> tuple[Pixels, Labels]:
+def read_arrays(path: Path, prefixes: Sequence[str], where: str) -> tuple[StoredImages, Labels]:
     """Return images, and labels (N,) or (N, C), of the first prefix that has images.
+
+    The images themselves are not read yet.
 
     Args:
         path: of the npz file.
@@ -205,8 +219,8 @@ def read_arrays(path: Path, prefixes: Sequence[str], where: str) -> tuple[Pixels
     try:
         with np.load(path, allow_pickle=False) as arrays:
             prefix = next((start for start in prefixes if f"{start}images" in arrays), prefixes[0])
-            images = arrays[f"{prefix}images"]
             labels = arrays[f"{prefix}labels"]
+        images = StoredImages(path, f"{prefix}images", where)
     except Exception as error:
         # Broken bytes fail in a dozen ways: in the archive, its compression, or a header.
         raise DataError(
@@ -228,9 +242,10 @@ def read_arrays(path: Path, prefixes: Sequence[str], where: str) -> tuple[Pixels
     return images, _flat(labels.astype(np.int64))
 
 
-def are_pictures(images: npt.NDArray[Any]) -> bool:
+def are_pictures(images: StoredImages) -> bool:
     """Return whether an array can be images: uint8 (N, H, W), (N, H, W, 1) or (N, H, W, 3)."""
-    shaped = images.ndim == 3 or (images.ndim == 4 and images.shape[3] in (1, 3))
+    dimensions = len(images.shape)
+    shaped = dimensions == 3 or (dimensions == 4 and images.shape[3] in (1, 3))
     return images.dtype == np.uint8 and shaped
 
 

@@ -92,7 +92,7 @@ def read_npz(path: Path, classes: Sequence[str] = (), joined: bool = False) -> P
         groups=[groups[row] for row in chosen.rows],
         splits=[splits[row] for row in chosen.rows],
         side=min(images[0].shape[1:3]),
-        channels=1 if images[0].ndim == 3 else images[0].shape[3],
+        channels=[*images[0].shape, 1][3],
         listing=partial(_listing, path, class_of, np.array(indices, np.int64)[chosen.rows], joined),
         columns={name: [values[row] for row in chosen.rows] for name, values in columns.items()},
         grouped=any(named_groups),

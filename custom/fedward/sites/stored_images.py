@@ -1,0 +1,146 @@
+"""The images of an npz file, read one after the other: all of them may not fit in memory."""
+
+import math
+import zipfile
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from fedward.errors import DataError, reason_of
+
+_BLOCK = 1 << 20
+"""Bytes that are read at once of what is passed over."""
+
+
+class StoredImages:
+    """An array of images in an npz file; only its header is read before :meth:`read`.
+
+    Args:
+        path: of the npz file.
+        name: of the array.
+        where: names both, for errors.
+
+    Raises:
+        Exception: the header cannot be read. Broken bytes fail in a dozen ways: in the archive, its
+            compression, or the header.
+    """
+
+    shape: tuple[int, ...]
+    """Of the array: (N, H, W) or (N, H, W, channels), if it is one of images."""
+    dtype: np.dtype[Any]
+    """Of the array."""
+
+    def __init__(self, path: Path, name: str, where: str) -> None:
+        self._path = path
+        self._name = name
+        self._where = where
+        with self._open() as (_, self.shape, self._by_column, self.dtype):
+            pass
+
+    def __len__(self) -> int:
+        """Return the number of images."""
+        return self.shape[0] if self.shape else 0
+
+    def read(self, indices: Iterable[int]) -> Iterator[npt.NDArray[np.uint8]]:
+        """Yield the images with these indices, which ascend, as uint8 (H, W[, channels]).
+
+        The archive is read to its end, where its checksum is compared.
+
+        Raises:
+            DataError: the file is damaged.
+        """
+        try:
+            yield from self._images(indices)
+        except Exception as error:
+            raise DataError(
+                self._where,
+                "Fetch the file again, or name another.",
+                expected="a whole array of images",
+                found=reason_of(error),
+            ) from None
+
+    def _images(self, indices: Iterable[int]) -> Iterator[npt.NDArray[np.uint8]]:
+        if self._by_column:  # An image is then spread over the whole array.
+            with np.load(self._path, allow_pickle=False) as arrays:
+                images = arrays[self._name]
+            for index in indices:
+                yield images[index]
+            return
+        size = math.prod(self.shape[1:])
+        done = 0
+        with self._open() as (file, *_):
+            for index in indices:
+                _pass_over(file, (index - done) * size)
+                pixels = np.frombuffer(_exactly(file, size), np.uint8)
+                yield pixels.reshape(self.shape[1:])
+                done = index + 1
+            _pass_over(file, (len(self) - done) * size)
+            file.read(1)  # The checksum is compared where the archive ends.
+
+    @contextmanager
+    def _open(self) -> Iterator[tuple[IO[bytes], tuple[int, ...], bool, np.dtype[Any]]]:
+        """Yield the array's file behind its header; shape, order by columns, and type."""
+        with zipfile.ZipFile(self._path) as archive, archive.open(f"{self._name}.npy") as file:
+            version = np.lib.format.read_magic(file)
+            if version == (1, 0):
+                yield file, *np.lib.format.read_array_header_1_0(file)
+            else:
+                yield file, *np.lib.format.read_array_header_2_0(file)
+
+
+class JoinedImages:
+    """Several arrays of images one after the other, as if they were one.
+
+    Args:
+        parts: one array or more.
+        where: names them, for errors.
+
+    Raises:
+        DataError: the images are not of one size.
+    """
+
+    def __init__(self, parts: Sequence[StoredImages], where: str) -> None:
+        sizes = {part.shape[1:] for part in parts}
+        if len(sizes) > 1:
+            raise DataError(
+                where,
+                "Use a file whose splits are alike.",
+                expected="images of one size in all splits",
+                found=", ".join(map(str, sorted(sizes))),
+            )
+        self._parts = parts
+        self.shape = (sum(map(len, parts)), *parts[0].shape[1:])
+        """As of one array."""
+
+    def __len__(self) -> int:
+        """Return the number of images."""
+        return self.shape[0]
+
+    def read(self, indices: Iterable[int]) -> Iterator[npt.NDArray[np.uint8]]:
+        """Yield the images with these indices, as :meth:`StoredImages.read`."""
+        wanted = list(indices)
+        first = 0
+        for part in self._parts:
+            own = [index - first for index in wanted if first <= index < first + len(part)]
+            yield from part.read(own)
+            first += len(part)
+
+
+ImagesOnDisk = StoredImages | JoinedImages
+
+
+def _exactly(file: IO[bytes], size: int) -> bytes:
+    """Return so many bytes of a file; EOFError if it has fewer."""
+    content = file.read(size)
+    if len(content) < size:
+        raise EOFError("the array ends too early")
+    return content
+
+
+def _pass_over(file: IO[bytes], size: int) -> None:
+    while size > 0:
+        size -= len(_exactly(file, min(size, _BLOCK)))
