@@ -222,6 +222,7 @@ MAY_USE: dict[str, set[str]] = {
         "paper_jobs",
         "private",
         "protocol",
+        "registry",
         "report",
         "server",
         "sites",

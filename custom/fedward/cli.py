@@ -24,7 +24,7 @@ _COMMANDS = {
     ),
     "settings": (
         "operation.settings_command:add_settings",
-        "show a job's settings beside its method's defaults and its paper's",
+        "list what --set changes, and a job's settings beside its paper's",
     ),
     "bench": (
         "lab.bench.command:add_bench",

@@ -160,7 +160,9 @@ class Experiment(_Frozen):
     :class:`~fedward.label_kinds.SeveralLabels`.
     """
     net: str = "small_cnn"
-    """Name of the network, as :func:`fedward.nets.build` takes it."""
+    """Name of the network: one of fedward's, such as ``small_cnn``, or of timm's.
+
+    :func:`fedward.nets.build` lists them."""
     pretrained: bool | WeightsFile = False
     """Weights the network starts from: False: random ones, True: ImageNet's, or those of a file."""
     trainable: str = "all"
@@ -387,7 +389,8 @@ class Experiment(_Frozen):
             return cls.model_validate(raw)
         except ValidationError as error:
             values, field_names = cls._with_options_beside(raw)
-            raise explain(error, where, values, field_names) from error
+            help_on_names = "`fedward settings` lists all."
+            raise explain(error, where, values, field_names, help_on_names) from error
 
     @classmethod
     def _with_options_beside(cls, raw: Any) -> tuple[Any, list[str]]:

@@ -78,14 +78,23 @@ class Fault(NamedTuple):
 
 
 def explain(
-    error: "ValidationError", where: str, raw: Any, field_names: Iterable[str] = ()
+    error: "ValidationError",
+    where: str,
+    raw: Any,
+    field_names: Iterable[str] = (),
+    help_on_names: str = "",
 ) -> ConfigError:
     """Return a ConfigError that lists every fault.
 
-    ``where`` says where the values are from. The other arguments are those of :func:`faults`.
+    ``where`` says where the values are from, and ``help_on_names`` what lists the right names. The
+    other arguments are those of :func:`faults`.
     """
-    found = "; ".join(str(fault) for fault in faults(error, raw, field_names))
-    return ConfigError(where, "Correct the named fields.", expected="valid settings", found=found)
+    found = faults(error, raw, field_names)
+    remedy = "Correct the named fields."
+    if help_on_names and any(fault.kind == _UNKNOWN for fault in found):
+        remedy = f"{remedy} {help_on_names}"
+    text = "; ".join(map(str, found))
+    return ConfigError(where, remedy, expected="valid settings", found=text)
 
 
 def faults(error: "ValidationError", raw: Any, field_names: Iterable[str] = ()) -> list[Fault]:
@@ -151,13 +160,35 @@ def _expected(item: "ErrorDetails", field: str, field_names: list[str]) -> str:
             return expected.replace("'", "") + did_you_mean(value, choices)
         return expected
     if kind == _UNKNOWN:
-        return _KINDS[kind] + did_you_mean(field, field_names)
+        return _KINDS[kind] + _similar_field(field, field_names)
     if kind == "string_type" and isinstance(value, bool | int | float):
         return f"{_KINDS[kind]} in quotes"
     if kind in _KINDS:
         return _KINDS[kind]
     text = item["msg"].removeprefix("Value error, ").removeprefix("Assertion failed, ")
     return text.removeprefix("Input should be ")
+
+
+def _similar_field(unknown: str, field_names: list[str]) -> str:
+    """Return the suggestion of a field for an unknown name, such as ``(did you mean ...?)``.
+
+    Besides misspelt names, people write initials (``lr``), a part of a name (``epochs``), a name
+    with another word (``batch_size``), or one without its parent (``classes``).
+    """
+    suggestion = did_you_mean(unknown, field_names)
+    if suggestion:
+        return suggestion
+    words = _words(unknown)
+    for name in field_names:
+        of_name = _words(name)
+        same = of_name[-len(words) :] == words or of_name == words[: len(of_name)]
+        if same or "".join(word[0] for word in of_name) == unknown:
+            return f" (did you mean {name}?)"
+    return ""
+
+
+def _words(name: str) -> list[str]:
+    return re.split("[._]", name.lower())
 
 
 def _path(item: "ErrorDetails", raw: Any) -> Iterator[str | int]:

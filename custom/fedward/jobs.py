@@ -16,7 +16,7 @@ from fedward.yaml_text import read_yaml
 
 SETTING_HELP = (
     "change a setting, such as rounds=5 or data.image_size=64; may be repeated."
-    " docs/api.md lists all"
+    " `fedward settings` lists all"
 )
 """Help text of the commands' option ``--set``."""
 
@@ -309,6 +309,17 @@ def changed_experiment(job: str, changes: Mapping[str, Any], clinical: bool = Fa
     for key, value in changes.items():
         _set(raw, key, value)
     return Experiment.parse(raw, f"job {job}")
+
+
+def written_out(experiment: Experiment) -> dict[str, Any]:
+    """Return an experiment as plain values, with every setting of its method.
+
+    As a JSON file they are a job, of the same weights. Its digest is another one, because the
+    digest is of the settings as they are written.
+    """
+    raw = experiment.model_dump(mode="json")
+    settings = settings_of(experiment.method, experiment.options)
+    return {**raw, "options": settings.model_dump(mode="json")}
 
 
 def _base(job: str) -> Experiment:

@@ -4,6 +4,7 @@ Imports nothing heavy before it runs.
 """
 
 import argparse
+import json
 import os
 import shlex
 import subprocess
@@ -24,6 +25,7 @@ from fedward.jobs import (
     paper_job,
     simulated_sites,
     site_names,
+    written_out,
 )
 from fedward.paper_jobs import PAPER_JOBS, SUFFIX
 
@@ -92,6 +94,11 @@ def add_run(parser: argparse.ArgumentParser) -> None:
     )
     add("--set", action="append", default=[], metavar="KEY=VALUE", help=SETTING_HELP)
     add(
+        "--show",
+        action="store_true",
+        help="print the whole experiment that would run, as a JSON file for JOB, and end",
+    )
+    add(
         "--workers",
         type=int,
         default=1,
@@ -125,12 +132,7 @@ def add_run(parser: argparse.ArgumentParser) -> None:
 def _run(options: argparse.Namespace) -> int:
     if options.resume:
         return _resume(options)
-    if options.job is None:
-        raise ConfigError(
-            "fedward run", f"Name one of {', '.join(JOBS)}.", expected="a job", found="none"
-        )
-    if options.paper:
-        options.job = _name_of_paper_job(options.job)
+    options.job = _job(options)
     if options.engine == "simulator":
         _refuse_local_options(options)
     from fedward.sites import named_sites
@@ -138,6 +140,9 @@ def _run(options: argparse.Namespace) -> int:
     # Site files are looked at before the experiment, which imports torch.
     sites = named_sites(options.site_files) if options.site_files else []
     experiment = _experiment(options)
+    if options.show:
+        print(json.dumps(written_out(experiment), indent=2))
+        return 0
     options.out = options.out or Path("runs") / Path(options.job).stem
     if not experiment.data.label_kind.exclusive and not options.site_files:
         raise ConfigError(
@@ -177,14 +182,23 @@ def _entered(options: argparse.Namespace, simulation: "Simulation") -> "Simulati
     )
 
 
-def _name_of_paper_job(job: str) -> str:
-    """Return the name of a job with its paper's settings; ConfigError if no paper has the job."""
-    if job not in PAPER_JOBS:
+def _job(options: argparse.Namespace) -> str:
+    """Return the name of the job, or of that with its paper's settings.
+
+    Raises ConfigError: no job is named, or no paper has the job.
+    """
+    if options.job is None:
         raise ConfigError(
-            f"--paper: no paper prints settings of {job}",
+            "fedward run", f"Name one of {', '.join(JOBS)}.", expected="a job", found="none"
+        )
+    if not options.paper:
+        return str(options.job)
+    if options.job not in PAPER_JOBS:
+        raise ConfigError(
+            f"--paper: no paper prints settings of {options.job}",
             f"Name one of {', '.join(PAPER_JOBS)}, or remove --paper.",
         )
-    return f"{job}{SUFFIX}"
+    return f"{options.job}{SUFFIX}"
 
 
 def _needs(job: "PaperJob", experiment: Experiment, synthetic: bool) -> str:
@@ -343,14 +357,15 @@ def _resume(options: argparse.Namespace) -> int:
         options.sites is not None,
         options.without,
         options.unmeasured,
+        options.show,
     )
     if any(for_new_runs):
         raise ConfigError(
             "fedward run --resume",
             "A run goes on with the settings it was started with; start a new one for others.",
             expected="the run folder alone",
-            found="a job, --paper, --sites, --out, --set, --init, --without, --allow-missing or "
-            "--unmeasured",
+            found="a job, --paper, --sites, --out, --set, --show, --init, --without, "
+            "--allow-missing or --unmeasured",
         )
     options.out = options.resume
     run = RunFolder.reopen(options.out)
@@ -373,7 +388,8 @@ def _resume(options: argparse.Namespace) -> int:
 
 def _note(options: argparse.Namespace, text: str) -> None:
     """Print a note for people where no program reads standard output."""
-    print(text, file=sys.stderr if options.quiet or options.json else sys.stdout)
+    for_programs = options.quiet or options.json or options.show
+    print(text, file=sys.stderr if for_programs else sys.stdout)
 
 
 def _hint(options: argparse.Namespace) -> str:

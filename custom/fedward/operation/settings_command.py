@@ -1,7 +1,6 @@
-"""``fedward settings``: a job's settings beside its method's defaults and its paper's."""
+"""``fedward settings``: a job's settings beside its defaults and its paper's, and all there are."""
 
 import argparse
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from textwrap import wrap
 from typing import Any
@@ -9,8 +8,9 @@ from typing import Any
 from fedward.config import Experiment
 from fedward.jobs import JOBS, load_experiment
 from fedward.methods import settings_of
+from fedward.operation.settings_list import Group, all_groups, as_text, groups_of
 from fedward.paper_jobs import PAPER_JOBS, SUFFIX
-from fedward.terminal import shortened
+from fedward.terminal import columns, shortened
 
 _WIDTH = 80
 """Characters of a line, at most."""
@@ -22,31 +22,71 @@ def add_settings(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of ``settings``."""
     parser.set_defaults(command=_settings)
     parser.add_argument(
-        "job", metavar="JOB", help=f"{', '.join(JOBS)}, a method's name, or a JSON file"
+        "job",
+        nargs="?",
+        metavar="JOB",
+        help=f"{', '.join(JOBS)}, a method's name, or a JSON file "
+        "(default: describe the settings of all methods)",
     )
     parser.add_argument(
         "--all",
         action="store_true",
-        help="also the settings that are equal in all columns (default: those that differ)",
+        help="in the table, also the settings that are equal in all columns "
+        "(default: those that differ)",
     )
 
 
 def _settings(options: argparse.Namespace) -> int:
-    columns = _columns(options.job)
-    names = [name for values in columns.values() for name in values]
+    if options.job is None:
+        _describe(all_groups(), {})
+        return 0
+    _compare(options)
+    experiment = load_experiment(options.job)
+    print()
+    texts = {key: as_text(value) for key, value in _values(experiment).items()}
+    _describe(groups_of(experiment.method), texts)
+    return 0
+
+
+def _describe(groups: Sequence[Group], values: Mapping[str, str]) -> None:
+    """Print every setting with its type, range, default and meaning.
+
+    Args:
+        groups: the settings.
+        values: key -> the job's value, which is shown where it is not the default.
+    """
+    width = columns()
+    for number, group in enumerate(groups):
+        print("\n" * (number > 0) + "\n".join(wrap(group.title, width)))
+        for setting in group.settings:
+            facts = [setting.values]
+            if setting.default:
+                facts.append(f"default {setting.default}")
+            of_job = values.get(setting.key, setting.default)
+            if of_job != setting.default:
+                facts.append(f"in this job {of_job}")
+            head = f"{setting.key}: {'; '.join(facts)}"
+            print("\n".join(wrap(head, width, initial_indent="  ", subsequent_indent=8 * " ")))
+            for line in wrap(setting.about, width - 6):
+                print(f"      {line}")
+
+
+def _compare(options: argparse.Namespace) -> None:
+    """Print the table of the settings that differ, and what the paper leaves open."""
+    experiments = _columns(options.job)
+    names = [name for values in experiments.values() for name in values]
     rows = []
     for name in dict.fromkeys(names):
-        texts = [_text(values.get(name, _NO_VALUE)) for values in columns.values()]
+        texts = [as_text(values.get(name, _NO_VALUE)) for values in experiments.values()]
         if options.all or len(set(texts)) > 1:
             rows.append([name, *texts])
-    for line in _table(["setting", *columns], rows):
+    for line in _table(["setting", *experiments], rows):
         print(line)
     paper_job = PAPER_JOBS.get(options.job)
     if paper_job is not None:
         note = f"{paper_job.paper.citation}. Left open there: {paper_job.unprinted}."
         print()
         print("\n".join(wrap(note, _WIDTH)))
-    return 0
 
 
 def _columns(job: str) -> dict[str, dict[str, Any]]:
@@ -75,13 +115,6 @@ def _flat(fields: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, An
             yield from _flat(value, f"{prefix}{name}.")
         else:
             yield f"{prefix}{name}", value
-
-
-def _text(value: Any) -> str:
-    """Return a value as it is written in YAML, which is how ``--set`` reads it."""
-    if isinstance(value, str):
-        return value
-    return json.dumps(value)
 
 
 def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
