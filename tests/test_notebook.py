@@ -1,9 +1,12 @@
 """``import fedward``: cheap, and enough to run an experiment and use its model."""
 
 import doctest
+import html
+import json
 import pkgutil
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,11 +14,25 @@ import torch
 from PIL import Image
 
 import fedward
+from fedward import cli
 from fedward.errors import ConfigError, DataError, RunError
 from fedward.jobs import JOBS
 from fedward.lab import notebook
+from fedward.lab.arguments import in_arguments
 from fedward.registry import METHODS, METRICS
+from finished_run import new_run
+from tiny import tiny
 
+PUBLIC = [
+    "Run",
+    "TrainedModel",
+    "doctor",
+    "experiment",
+    "load_model",
+    "partition",
+    "register",
+    "run",
+]
 SMALL = {
     "rounds": 2,
     "images_per_round": 16,
@@ -40,12 +57,16 @@ def test_the_import_costs_no_torch():
         "print(heavy, sorted(fedward.__all__))\n"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert (
-        done.stdout.strip()
-        == "set() ['TrainedModel', 'experiment', 'load_model', 'register', 'run']"
-    )
+    assert done.stdout.strip() == f"set() {PUBLIC}"
     with pytest.raises(AttributeError, match="no attribute 'train'"):
         fedward.train  # noqa: B018
+
+
+def test_tab_lists_the_public_names_alone():
+    assert dir(fedward) == PUBLIC
+    attributes = [name for name, kind in vars(fedward.Run).items() if isinstance(kind, property)]
+    assert {"report", "verdict", "numbers", "test", "best_round", "status"} < set(attributes)
+    assert all(getattr(fedward.Run, name).__doc__ for name in attributes if name[0] != "_")
 
 
 def test_every_public_name_is_there_and_documented():
@@ -78,6 +99,19 @@ def test_a_run_and_its_model(tmp_path, monkeypatch):
     assert all(
         0 < value <= 1 for values in run.series("val", "sure").values() for value in values.values()
     )
+    assert run.report == tmp_path / "run" / "report.html"
+    assert run.report.exists()
+    assert run.clinician_page.exists()
+    page = " ".join(html.unescape(run.report.read_text()).split())
+    assert run.verdict.partition("The selected model")[0].strip() in page
+    assert "The selected model" + run.verdict.partition("The selected model")[2] in page
+    assert run.best_round == run.info.summary.best_round
+    assert run.numbers.keys() >= {"accuracy", "f1_weighted", "sure"}
+    assert run.test.value == run.numbers["sure"]
+    by_hand = [run.at(site, "test", run.best_round)["accuracy"].value for site in run.info.sites]
+    assert run.numbers["accuracy"] == pytest.approx(np.mean(by_hand))
+    assert repr(run) == f"<Run {run.folder}: fedavg, finished, 2 sites>"
+    assert fedward.Run.load(str(run.folder)).numbers == run.numbers
     model = fedward.load_model(tmp_path / "run")
     pixels = np.random.default_rng(0).integers(0, 256, (40, 50, 3), np.uint8)
     Image.fromarray(pixels).save(tmp_path / "photo.png")
@@ -105,6 +139,85 @@ def test_a_run_and_its_model(tmp_path, monkeypatch):
     with pytest.raises(RunError, match="other settings"):
         fedward.run(small(seed=9), tmp_path / "run", resume=True)
     assert fedward.load_model(tmp_path / "run", "last").classes == model.classes
+
+
+def test_a_run_that_measured_nothing_says_so(tmp_path):
+    folder = new_run(tmp_path / "run", tiny(), ["site-1"], "local").path
+    run = fedward.Run.load(folder)
+    assert (run.status, run.test, run.best_round, run.numbers) == ("running", None, None, {})
+    assert run.verdict == "Not judged: no site measured the model on test images."
+
+
+def write_images(folder):
+    rng = np.random.default_rng(3)
+    images = rng.integers(0, 256, (120, 20, 20), np.uint8)
+    np.savez(folder / "images.npz", images=images, labels=np.arange(120) % 2)
+    return folder / "images.npz"
+
+
+def test_partition_and_doctor_are_the_commands(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    source = write_images(tmp_path)
+    data = fedward.partition(source, "python", sites=2, labelled=0.5, classes=["a", "b"])
+    printed = capsys.readouterr().out
+    words = ["--sites", "2", "--labelled", "0.5", "--classes", "a", "b"]
+    assert cli.main(["partition", str(source), "--out", "shell", *words]) == 0
+    assert capsys.readouterr().out == printed.replace("python", "shell")
+    names = sorted(path.name for path in Path("python").iterdir())
+    assert names == ["data.json", "site-1.yaml", "site-2.yaml"]
+    for name in names:
+        assert Path("python", name).read_bytes() == Path("shell", name).read_bytes()
+    assert data == json.loads(Path("python/data.json").read_text())
+    assert fedward.experiment("fedavg", data=data).data.classes == ("a", "b")
+    assert fedward.doctor("python/site-1.yaml", out="sheets") is True
+    assert "site-1: 62 images, 20x20, grey" in capsys.readouterr().out
+    assert Path("sheets/site-1-contact-sheet.png").exists()
+    Path("images.npz").unlink()
+    assert fedward.doctor("python/site-1.yaml") is False
+    assert "Not usable." in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error"),
+    [
+        ({"sitez": 2}, r"there is no argument sitez \(did you mean sites\?\)"),
+        ({"sites": "two"}, "sites=: invalid int value: 'two'"),
+        ({"sites": 0}, "sites=: expected at least 1, found 0"),
+        ({}, "expected sites= or by=, found .*Say into how many sites, as in sites=4"),
+    ],
+)
+def test_errors_of_partition_name_arguments(tmp_path, arguments, error):
+    with pytest.raises(ConfigError, match=error):
+        fedward.partition(write_images(tmp_path), tmp_path / "out", **arguments)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("Name another folder with --out.", "Name another folder with folder=."),
+        ("--resume continues a run.", "resume=True continues a run."),
+        ("--init /a/b: expected a run", "init=/a/b: expected a run"),
+        ("Write it, or remove --site-files.", "Write it, or remove site_files=."),
+        ("Use --set data.multi_label=true.", "Use data.multi_label=true."),
+        ("as in --columns label=diagnosis.", 'as in columns={"label": "diagnosis"}.'),
+        ("`fedward run --resume F` goes on", "`fedward.run(experiment, F, resume=True)` goes on"),
+        (
+            "`fedward report RUN --compare A` and --workers",
+            "`fedward report RUN --compare A` and workers=",
+        ),
+        ("a - b -- c", "a - b -- c"),
+    ],
+)
+def test_texts_for_commands_become_texts_for_python(text, expected):
+    assert in_arguments(text) == expected
+
+
+def test_errors_of_a_run_name_arguments(tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(RunError, match=r"Name another folder with folder=\. resume=True continues"):
+        fedward.run(small(), tmp_path)
+    with pytest.raises(ConfigError, match=r"^init="):
+        fedward.run(small(), tmp_path / "new", init=tmp_path / "nowhere")
 
 
 def test_an_unfinished_run_has_no_model(tmp_path):

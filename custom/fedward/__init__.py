@@ -9,9 +9,12 @@ from importlib import import_module
 from typing import Any
 
 _MODULE_OF = {
+    "Run": "fedward.lab.results",
     "TrainedModel": "fedward.inference.model",
+    "doctor": "fedward.lab.notebook",
     "experiment": "fedward.lab.notebook",
     "load_model": "fedward.inference.model",
+    "partition": "fedward.lab.notebook",
     "register": "fedward.lab.notebook",
     "run": "fedward.lab.notebook",
 }
@@ -45,4 +48,4 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     """Return the public names, which a notebook lists when Tab is pressed."""
-    return sorted([*__all__, "__version__"])
+    return sorted(__all__)

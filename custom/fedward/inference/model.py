@@ -256,7 +256,7 @@ def _require_usable(folder: Path, file: Path, info: RunInfo) -> None:
         remedy = "Let it finish: `fedward run --resume FOLDER` continues it."
     elif info.untrained:
         found = "one that only pre-trained: no round trained its classifier"
-        remedy = "Fine-tune it with --init."
+        remedy = "Fine-tune it: start a run from it."
     elif info.models_stay_at_sites:
         found = "one in which each site trained alone and kept its model"
         remedy = "Name another run."

@@ -1,19 +1,21 @@
 """The public functions for experiments and runs; models are in :mod:`fedward.inference`."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from fedward.config import Experiment
 from fedward.errors import ConfigError
 from fedward.jobs import changed_experiment, with_defaults_of_images
+from fedward.lab.arguments import naming_arguments, options_of
 from fedward.lab.front_door import print_folded
+from fedward.lab.results import Run
 from fedward.lab.simulation import Simulation, default_sites
 from fedward.registry import KINDS
-from fedward.runs.run import Run
 from fedward.sites.data_file import read_data_file
 
 
+@naming_arguments()
 def experiment(job: str, *, site_files: Path | str | None = None, **settings: Any) -> Experiment:
     """Return an experiment to run.
 
@@ -47,6 +49,7 @@ def experiment(job: str, *, site_files: Path | str | None = None, **settings: An
     return changed_experiment(job, changes)
 
 
+@naming_arguments()
 def run(
     experiment: Experiment,
     folder: Path | str,
@@ -78,8 +81,8 @@ def run(
             images.
 
     Returns:
-        The content of the run folder: which sites replied, the metrics of each round, and whether
-        the run has finished. Its report is ``folder/report.html``.
+        The content of the run folder: its verdict and numbers, the path of its report, which sites
+        replied, and the metrics of each round.
 
     Raises:
         ConfigError: an unknown network, ``workers`` below 1, no site file, or weights that cannot
@@ -103,6 +106,56 @@ def run(
     return Run.load(simulation.entered(print_folded, unmeasured=unmeasured).run())
 
 
+@naming_arguments()
+def partition(source: Path | str, folder: Path | str, **arguments: Any) -> Mapping[str, Any]:
+    """Cut a data set into sites, as ``fedward partition`` does, and print what each gets.
+
+    Args:
+        source: an npz file, a CSV of images, or a folder with one folder for each class.
+        folder: where the site files are written, for ``site_files`` of :func:`run`.
+        arguments: the options of the command, as ``fedward partition --help`` lists them, with
+            ``_`` for ``-``: ``sites=3``, ``labelled=0.2``, ``dirichlet=0.5``, ``oracle=True``,
+            ``classes=["benign", "malignant"]``, ``columns={"label": "diagnosis"}``.
+
+    Returns:
+        What a job should know of the images: ``data`` of :func:`experiment`.
+
+    Raises:
+        ConfigError: the data set cannot be cut so, an unknown argument, or a folder with other
+            site files.
+        DataError: the data set cannot be used.
+    """
+    from fedward.lab.partition.command import add_partition
+
+    options = options_of(add_partition, [str(source)], {"out": folder, **arguments})
+    options.command(options)
+    return read_data_file(Path(folder)) or {}
+
+
+@naming_arguments()
+def doctor(site_file: Path | str, **arguments: Any) -> bool:
+    """Check a site's data or a startup kit, as ``fedward doctor`` does, and print what was found.
+
+    Args:
+        site_file: the file that describes the site's data, or the folder of a kit.
+        arguments: the options of the command, as ``fedward doctor --help`` lists them:
+            ``job="fedperl"``, ``image_size=64``, ``classes=[...]``, ``out="folder"`` for the
+            picture of what the network sees.
+
+    Returns:
+        Whether the site can join as it is.
+
+    Raises:
+        ConfigError: an unknown argument, or a job that does not exist.
+    """
+    from fedward.operation.site_commands import add_doctor
+
+    options = options_of(add_doctor, [str(site_file)], arguments)
+    status: int = options.command(options)
+    return status == 0
+
+
+@naming_arguments()
 def register(name: str, thing: Any, kind: str = "method") -> None:
     """Register a class or function under a name that experiments of this process may use.
 
