@@ -95,7 +95,7 @@ containers: setup ## Start a federation in containers (podman, FEDWARD_IMAGE)
 bench: setup ## Run all benchmarks (hours; FEDWARD_DATA names the folder of data sets)
 	$(BIN)/pip install --quiet --editable ".[bench]"
 	set -e; export OMP_NUM_THREADS=1; for benchmark in startup tricks step phases rounds scale views samplers \
-		distributed encryption "encoding runs" anonymity robustness long_run; do \
+		distributed encryption "encoding runs" anonymity robustness npz_memory long_run; do \
 		set -- $$benchmark; name=$$1; shift; $(BIN)/python benchmarks/$$name.py "$$@"; \
 	done
 	set -e; export OMP_NUM_THREADS=1; if [ -n "$$FEDWARD_DATA" ]; then \
