@@ -22,7 +22,7 @@ from fedward.cli import main
 from fedward.config import DERMOSCOPY, SyntheticData
 from fedward.digests import file_digest
 from fedward.errors import ConfigError
-from fedward.lab.local import run_local
+from fedward.lab.local import LocalTransport, run_local
 from fedward.lab.workers import Workers
 from fedward.nets.small_cnn import SmallCNN
 from fedward.protocol.wire import Message
@@ -125,8 +125,26 @@ def test_sites_that_leave_memory_change_nothing(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     kept = by_one(name)
-    monkeypatch.setattr("fedward.lab.local.MOST_HELD", 1)
+    monkeypatch.setattr("fedward.lab.local.MOST_HELD_BYTES", 1)
     assert left_by(run_local(EXPERIMENTS[name], tmp_path / "left", sites=SITES)) == kept
+
+
+def test_the_sites_that_worked_last_stay_in_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    transport = LocalTransport(EXPERIMENTS["fedal"], SITES, tmp_path)
+    sizes = [transport.client(name).data.bytes_in_memory for name in SITES]  # type: ignore[attr-defined]
+    assert [transport.client(name).image_bytes for name in SITES] == sizes
+    transport._drop_some()
+    assert list(transport._held) == SITES
+    first = transport.client(SITES[0])
+    monkeypatch.setattr("fedward.lab.local.MOST_HELD_BYTES", sizes[-1] + sizes[0])
+    transport._drop_some()
+    assert list(transport._held) == [SITES[-1], SITES[0]]
+    assert transport.client(SITES[0]) is first
+    monkeypatch.setattr("fedward.lab.local.MOST_HELD", 1)
+    transport._drop_some()
+    assert list(transport._held) == [SITES[0]]
 
 
 def test_a_run_is_resumed_with_any_number_of_processes(

@@ -148,6 +148,11 @@ class Client(Respondent):
             hidden_labels=requirements.hidden_labels,
         )
 
+    @property
+    def image_bytes(self) -> int:
+        """Bytes of images that it keeps in memory between requests; 0 before they are read."""
+        return self.data.bytes_in_memory if "data" in vars(self) else 0
+
     def _work(self, request: Request, message: Message, aborted: Aborted) -> Message:
         """Return the answer to a request that the site's policy admits."""
         if isinstance(request, DecryptRequest):

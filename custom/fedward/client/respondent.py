@@ -45,6 +45,11 @@ class Respondent:
         self.log = log
         self.admission = admission
 
+    @property
+    def image_bytes(self) -> int:
+        """Bytes of images that it keeps in memory between requests."""
+        return 0
+
     def handle(self, message: Message, aborted: Aborted = lambda: False) -> Message:
         """Answer a request and write the answer into the site's log; see :meth:`answer`."""
         answer = self.answer(message, aborted)

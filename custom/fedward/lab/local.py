@@ -6,9 +6,11 @@ Messages and weights are the same as in a federation.
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import partial
 from pathlib import Path
 from typing import Any
+
+import psutil
 
 from fedward.client.admission import Admission
 from fedward.client.client import client_of
@@ -44,6 +46,8 @@ MOST_HELD = 64
 
 A site can be dropped and made again, because all that it remembers lies in its folder.
 """
+MOST_HELD_BYTES = psutil.virtual_memory().total // 4
+"""Bytes of images in memory at most, unless one site has more."""
 
 
 @dataclass(frozen=True)
@@ -109,17 +113,32 @@ class LocalTransport:
         sites = Sites(experiment, folder, site_folders, cache, judged)
         self._names = sorted(names)
         algorithm = job_of(experiment)
-        self.client = lru_cache(MOST_HELD)(lambda name: sites.client(name, algorithm, key))
-        """Returns a site by its name; the sites that worked last stay in memory."""
+        self._make = partial(sites.client, algorithm=algorithm, key=key)
+        self._held: dict[str, Respondent] = {}
+        """Sites in memory, in the order in which they worked."""
 
     def sites(self) -> list[str]:
         """Return the sites' names, sorted."""
         return self._names
 
+    def client(self, name: str) -> Respondent:
+        """Return a site by its name; those that worked last stay in memory."""
+        client = self._held.pop(name, None) or self._make(name)
+        self._held[name] = client
+        return client
+
     def exchange(self, requests: dict[str, Message], timeout: int, deliver: Deliver) -> None:
         """Let each site answer its request; ``timeout`` is not used, as no site is late here."""
         for name, request in sorted(requests.items()):
             deliver(name, self.client(name).handle(request))
+            self._drop_some()
+
+    def _drop_some(self) -> None:
+        """Drop the sites that worked first, until the others are few and small enough."""
+        sizes = {name: client.image_bytes for name, client in self._held.items()}
+        while len(sizes) > 1 and (len(sizes) > MOST_HELD or sum(sizes.values()) > MOST_HELD_BYTES):
+            name = next(iter(sizes))
+            del sizes[name], self._held[name]
 
     def close(self) -> None:
         """Do nothing: there is no process to end."""

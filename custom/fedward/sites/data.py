@@ -150,6 +150,13 @@ class SiteData:
     Nothing trains on them.
     """
 
+    @property
+    def bytes_in_memory(self) -> int:
+        """Bytes of the pixels that are in memory; those of a memmap are on disk."""
+        parts = (self.labelled, self.unlabelled, self.val, self.test)
+        arrays = [part.pixels for part in parts]
+        return sum(pixels.nbytes for pixels in arrays if not isinstance(pixels, np.memmap))
+
     def with_labels(self, labels: Mapping[str, Label]) -> "SiteData":
         """Return the same images with these labels: no other training image has a label.
 
