@@ -29,7 +29,7 @@ class FedwardError(Exception):
         self.expected = expected
         self.found = found
         if expected or found:
-            sentence = f"{problem}: expected {expected}, found {found}."
+            sentence = f"{problem}: expected {expected}, found {found.removesuffix('.')}."
         elif problem.endswith((".", "?", "!")):
             sentence = problem
         else:

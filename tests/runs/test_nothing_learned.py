@@ -49,6 +49,21 @@ def test_a_run_without_any_label_fails_and_says_so(tmp_path, method, options, ro
     assert "labels" in info["summary"]["reason"]
 
 
+@pytest.mark.parametrize(
+    ("steps", "named"), [({"images_per_round": 4, "batch": 4}, "largest_update"), ({}, "nan")]
+)
+def test_a_run_that_diverges_names_the_learning_rate(tmp_path, steps, named):
+    """One step gives an update that is too large, several a loss that is no number."""
+    options = {"rounds": 1, "optimizer": "sgd", "learning_rate": 1e9, **steps}
+    labels = {"images": 40, "labelled": 1.0}
+    experiment = tiny("fedavg", synthetic=labels, options=options)
+    with pytest.raises(RunError) as caught:
+        run_local(experiment, tmp_path / "run", sites=SITES[:2])
+    assert named in str(caught.value)
+    assert "training has diverged, so lower the learning rate" in str(caught.value)
+    assert ".." not in str(caught.value)
+
+
 def test_rounds_of_sites_without_labels_end_no_run_that_others_can_teach(tmp_path):
     """One site a round, and the last one alone has labels: its turn comes after three others."""
     few_labels = SyntheticData(images=40, labelled=1.0, labelled_sites=(9,))

@@ -45,7 +45,7 @@ def test_the_example_of_dirichlet_prints_what_it_says():
 def test_dirichlet_refuses_what_cannot_be():
     rng = np.random.default_rng(0)
     for sites, gamma in ((0, 1.0), (3, 0.0)):
-        with pytest.raises(ConfigError, match="sites >= 1"):
+        with pytest.raises(ConfigError, match="Name a number above 0"):
             dirichlet(np.zeros(9, np.int64), sites, gamma, rng)
     with pytest.raises(ConfigError, match="4 sites of at least 3 rows"):
         dirichlet(np.zeros(9, np.int64), 4, 1.0, rng, at_least=3)
@@ -251,7 +251,7 @@ def test_equal_seeds_give_equal_cuts():
     ("sites", "gamma"), [(0, None), (-1, None), (40, None), (40, 1.0), (3, 0.0)]
 )
 def test_a_cut_that_cannot_be_is_refused(sites, gamma):
-    with pytest.raises(ConfigError, match=r"--sites|at least 10|gamma > 0"):
+    with pytest.raises(ConfigError, match=r"--sites|at least 10|number above 0"):
         divide(pool(np.arange(300) % 3), sites, gamma)
 
 

@@ -348,24 +348,27 @@ def _resume(options: argparse.Namespace) -> int:
             found="--engine simulator",
         )
     for_new_runs = (
-        options.job,
-        options.out,
-        options.set,
-        options.init,
-        options.allow_missing,
-        options.paper,
-        options.sites is not None,
-        options.without,
-        options.unmeasured,
-        options.show,
+        "out",
+        "set",
+        "init",
+        "allow_missing",
+        "paper",
+        "sites",
+        "without",
+        "unmeasured",
+        "show",
     )
-    if any(for_new_runs):
+    given = ["a job"] if options.job else []
+    for name in for_new_runs:
+        value = getattr(options, name)
+        if value is not None and value is not False and value != []:
+            given.append(f"--{name.replace('_', '-')}")
+    if given:
         raise ConfigError(
             "fedward run --resume",
             "A run goes on with the settings it was started with; start a new one for others.",
             expected="the run folder alone",
-            found="a job, --paper, --sites, --out, --set, --show, --init, --without, "
-            "--allow-missing or --unmeasured",
+            found=" and ".join(given),
         )
     options.out = options.resume
     run = RunFolder.reopen(options.out)

@@ -39,6 +39,8 @@ from fedward.storage.run_folder import RunFolder
 from fedward.training.machine import limit_threads
 
 _FIX_SITES = "fix the sites (`labelled` in a site's file says how many labels it uses)"
+_DIVERGED = ("largest_update", "diverged")
+"""Words in the reasons of sites whose training diverged; the first is in a refused update's."""
 _log = logging.getLogger(__name__)
 
 
@@ -355,11 +357,15 @@ class _Loop:
         last_model = wire.model_digest(wire.flatten("model", state.evaluated))
         unchanged = last_model == run.first_model
         if unchanged and not self._algorithm.requirements.tensors.none_travels:
+            reason = self._why_nothing()
+            cure = _FIX_SITES
+            if any(word in reason for word in _DIVERGED):
+                cure = "training has diverged, so lower the learning rate"
             raise RunError(
                 f"run {run.path}",
-                f"See in rounds.jsonl why; {_FIX_SITES}, and start a new run in another folder.",
+                f"See in rounds.jsonl why; {cure}, and start a new run in another folder.",
                 expected="a model that some round changed",
-                found=f"the one it began with: {self._why_nothing()}",
+                found=f"the one it began with: {reason}",
             )
         best_round, best_value = run.best() or (None, None)
         summary = Summary(

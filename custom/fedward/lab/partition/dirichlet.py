@@ -48,10 +48,8 @@ def dirichlet(
     """
     if sites < 1 or gamma <= 0:
         raise ConfigError(
-            "dirichlet partition",
-            expected="sites >= 1, gamma > 0",
-            found=f"{sites}, {gamma}",
-            remedy="Fix these.",
+            f"--dirichlet {gamma:g} among {sites} sites is not possible",
+            "Name a number above 0, and at least one site.",
         )
     for _ in range(_MOST_DRAWS):
         # owner: the site of each row; it holds for rows that are settled.

@@ -96,7 +96,9 @@ class SelfFedSettings(AllImages):
     def _feasible(self) -> "SelfFedSettings":
         if self.pretraining_rounds > self.rounds:
             raise ValueError(
-                f"pretraining_rounds={self.pretraining_rounds} is more than rounds={self.rounds}"
+                f"pretraining_rounds={self.pretraining_rounds} is more than rounds={self.rounds};"
+                " each phase also needs more rounds than its warm-up has"
+                f" (pretraining_warm_up={self.pretraining_warm_up:g}, warm_up={self.warm_up:g})"
             )
         fine_tuning_rounds = self.rounds - self.pretraining_rounds
         if self.pretraining_rounds and self.pretraining_warm_up >= self.pretraining_rounds:
