@@ -69,9 +69,8 @@ def test_stored_images_are_those_of_the_array(tmp_path, write_file, by_column, s
 
 
 def test_joined_arrays_are_read_as_one(tmp_path):
-    arrays = {
-        name: np.full((count, 4, 5), count, np.uint8) for name, count in zip("abc", (3, 1, 2))
-    }
+    counts = {"a": 3, "b": 1, "c": 2}
+    arrays = {name: np.full((count, 4, 5), count, np.uint8) for name, count in counts.items()}
     np.savez(tmp_path / "a.npz", **arrays)
     parts = [StoredImages(tmp_path / "a.npz", name, "here") for name in arrays]
     joined = JoinedImages(parts, "here")

@@ -9,7 +9,9 @@ import inspect
 import json
 import re
 import textwrap
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
+from functools import cache
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 from pydantic import BaseModel
@@ -107,7 +109,7 @@ def _of_classes(model: type[BaseModel], defaults: Mapping[str, Any]) -> list[Gro
         if part is BaseModel or not issubclass(part, BaseModel):
             continue
         settings = []
-        sentences = dict(_field_docstrings(part))
+        sentences = _field_docstrings(part)
         for name in part.__annotations__:
             if name in model.model_fields and name not in listed:
                 listed.add(name)
@@ -123,19 +125,19 @@ def _first_line(part: type[BaseModel]) -> str:
     return (part.__doc__ or part.__name__).splitlines()[0]
 
 
-def _field_docstrings(part: type[BaseModel]) -> Iterator[tuple[str, str]]:
-    """Yield the fields of a class with the first paragraphs of their docstrings as plain text."""
+@cache
+def _field_docstrings(part: type[BaseModel]) -> dict[str, str]:
+    """Return field -> the first paragraph of its docstring as plain text, for a class's fields."""
     (definition,) = ast.parse(textwrap.dedent(inspect.getsource(part))).body
     assert isinstance(definition, ast.ClassDef)
-    field = ""
-    for statement in definition.body:
-        is_text = isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)
-        if field and is_text:
-            text = str(statement.value.value)  # type: ignore[attr-defined]
-            yield field, _plain(text.split("\n\n", maxsplit=1)[0])
-        field = ""
-        if isinstance(statement, ast.AnnAssign) and isinstance(statement.target, ast.Name):
-            field = statement.target.id
+    paragraphs = {}
+    for statement, following in pairwise(definition.body):
+        if not isinstance(statement, ast.AnnAssign) or not isinstance(following, ast.Expr):
+            continue
+        if isinstance(statement.target, ast.Name) and isinstance(following.value, ast.Constant):
+            paragraph = str(following.value.value).split("\n\n")[0]
+            paragraphs[statement.target.id] = _plain(paragraph)
+    return paragraphs
 
 
 def _plain(text: str) -> str:
