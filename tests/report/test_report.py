@@ -16,6 +16,7 @@ from fedward.evaluation import best_global, best_per_site, last_rounds
 from fedward.evaluation.names import OVERALL
 from fedward.evaluation.small_counts import withhold_small_counts
 from fedward.report import Run, comparison, figures, peers, write_report
+from fedward.report.page import _settings
 from fedward.report.site_order import community_order
 from fedward.runs.exchanges import merged_rounds
 from fedward.text import natural
@@ -565,3 +566,13 @@ def test_many_sites_and_equal_values_still_draw():
     drawing = figures.heat_map(names, [[1.0] * 20] * 20, "all alike", "a", "b")
     assert "site 19" in drawing
     assert "1.0" not in re.sub(r'="[^"]*"', "", drawing)
+
+
+def test_settings_have_no_words_of_python():
+    experiment = {"options": {"limit": None, "anonymise": True}, "metrics": [], "sites": ["a", "b"]}
+    assert _settings(experiment) == [
+        ("options.limit", "none"),
+        ("options.anonymise", "yes"),
+        ("metrics", "none"),
+        ("sites", "a, b"),
+    ]

@@ -112,8 +112,17 @@ def _settings(experiment: Mapping[str, Any], prefix: str = "") -> list[tuple[str
     for name, value in experiment.items():
         if isinstance(value, Mapping) and value:
             pairs += _settings(value, f"{prefix}{name}.")
-        elif isinstance(value, list):
-            pairs.append((prefix + name, ", ".join(map(str, value))))
         else:
-            pairs.append((prefix + name, str(value)))
+            pairs.append((prefix + name, _in_words(value)))
     return pairs
+
+
+def _in_words(value: Any) -> str:
+    """Return a setting's value for people who do not know Python's words for it."""
+    if value is None or value in ([], {}):
+        return "none"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, list):
+        return ", ".join(map(str, value))
+    return str(value)

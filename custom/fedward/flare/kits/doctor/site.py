@@ -1,5 +1,6 @@
 """Checks of what a site brings to a job: its images, and the privacy budget that is left."""
 
+import shlex
 from pathlib import Path
 
 from fedward.errors import ConfigError, DataError
@@ -30,7 +31,9 @@ def check_data(kit: Kit) -> list[Row]:
                     remedy="Write it, and check it with fedward doctor.",
                 )
             ]
-        return [_data(kit, site_file, f"check it too: fedward doctor {site_file}")]
+        return [
+            _data(kit, site_file, f"check it too: fedward doctor {shlex.quote(str(site_file))}")
+        ]
     server_file = find_site_file(SERVER, [kit.local])
     if server_file is None:
         return []  # Few jobs need images at the server.
