@@ -9,6 +9,7 @@ of ``sys.argv``. The fedward command therefore never does.
 import argparse
 import os
 from collections.abc import Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, NoReturn, get_args
 
@@ -119,7 +120,9 @@ def main(name: str, enter: Enter) -> None:
         # FLARE's processes inherit the variable.
         os.environ[SITES] = str(options.site_files.resolve())
     recipe = FedwardRecipe(experiment, name, options.tracking, sites)
-    with plain_path(Path()) as here:
+    # A kit needs no simulator, to which paths can be odd.
+    place = nullcontext(Path()) if options.kit else plain_path(Path())
+    with place as here:
         run = execute(recipe, environment(options, sites, here)).resolve()
     # FLARE has printed lines of its own below those of the run.
     print(f"report: {(run / 'report.html').as_uri()}")
