@@ -300,7 +300,7 @@ def test_a_folder_of_volumes_is_cut_into_sites_by_file(scans, tmp_path):
         partition(scans, tmp_path, Wanted(sites=2, labelled=0.5, rendering=rendering)).split()
     )
     assert "A volume becomes at most 4 images with its label." in told
-    assert "2 of 2 sites have fewer than 5 patients of a class" in told
+    assert "on test images: a site needs 5 test patients of a class to measure it." in told
     about = json.loads((tmp_path / "data.json").read_text())
     assert (about["image_size"], about["channels"], about["views"]) == (20, 3, "upright")
     assert about["evaluate_by"] == "patient"
