@@ -221,11 +221,6 @@ def test_rare_classes_are_in_no_sum(trial: list[int], tmp_path: Path) -> None:
     assert five.arrays["diff/moments.sums"][2].any()
 
 
-@pytest.mark.proves(
-    "server",
-    "the answer of a site with too few labelled images of every class",
-    "it declines, and sends no tensor or count",
-)
 def test_a_class_without_a_head_is_named(tmp_path: Path) -> None:
     """Run folder and console say which class is never predicted, why, and what to do."""
     write_site(tmp_path / "files", "site-1", [range(12), range(20), range(4)])
@@ -247,6 +242,11 @@ def test_a_class_without_a_head_is_named(tmp_path: Path) -> None:
     assert not head(run)[0][2].any()
 
 
+@pytest.mark.proves(
+    "server",
+    "the answer of a site with too few labelled images of every class",
+    "it declines, and sends no tensor or count",
+)
 def test_a_site_of_rare_classes_alone_declines(tmp_path: Path) -> None:
     answer = measured(
         at_hospitals(),
