@@ -210,9 +210,9 @@ _NETWORKS = {
 }
 _SAMPLERS = {
     "random": "base:Random",
-    "local_entropy": "uncertainty:LocalEntropy",
-    "global_entropy": "uncertainty:GlobalEntropy",
-    "fedal": "uncertainty:FedAL",
+    "local_entropy": "fedal:LocalEntropy",
+    "global_entropy": "fedal:GlobalEntropy",
+    "fedal": "fedal:FedAL",
     "aift": "aift:AIFT",
     "sa": "suggestive:Suggestive",
     "mcdal": "mcdal:MCDAL",

@@ -22,8 +22,8 @@ from fedward.cli import main
 from fedward.flare.jobs.export import export_job
 from fedward.flare.jobs.submit import fetch, session, submit, wait
 from fedward.flare.jobs.supervise import Supervisor
-from fedward.security.ledger import ledger_file, spent
 from fedward.security.policy import OPEN
+from fedward.security.privacy_ledger import ledger_file, spent
 from local_federation import HOSPITALS, LEAD, SERVER, Federation
 from tiny import tiny
 from waiting import PATIENCE, appears

@@ -39,9 +39,9 @@ from fedward.flare.kits import doctor
 from fedward.flare.kits.doctor import network
 from fedward.flare.kits.doctor.rows import Row
 from fedward.jobs import load_experiment
-from fedward.security.ledger import enter, ledger_file
 from fedward.security.noise_rule import Rule
 from fedward.security.policy import FILE
+from fedward.security.privacy_ledger import enter, ledger_file
 from foreign_jobs import CLIENT, args, bring, component, edit
 
 ROOT = Path(__file__).parents[2]

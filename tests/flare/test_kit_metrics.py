@@ -21,9 +21,9 @@ from fedward import __version__
 from fedward.annotation.queue import Queue, queue_folder
 from fedward.client import site_log
 from fedward.flare.kits.metrics import ANSWERS, KitMetrics
-from fedward.security.ledger import enter
 from fedward.security.noise_rule import Rule
 from fedward.security.privacy_budget import epsilon
+from fedward.security.privacy_ledger import enter
 from provisioned import provisioned
 
 SITE = "hospital-a"

@@ -20,7 +20,7 @@ from fedward.methods.pseudo_labels.balanced import (
     rescue,
     shares_of_ten,
 )
-from fedward.methods.pseudo_labels.labeller import pseudo_label
+from fedward.methods.pseudo_labels.threshold import pseudo_label
 
 grid = settings(deadline=None, max_examples=50)
 sizes = st.tuples(st.integers(1, 9), st.integers(2, 6), st.integers(0, 10_000))

@@ -11,7 +11,8 @@ from torch import Tensor
 from fedward.errors import ConfigError
 from fedward.methods.local import RoundInputs
 from fedward.methods.pseudo_labels.freematch import DECAY, FLOOR, FreeMatch, class_thresholds
-from fedward.methods.pseudo_labels.labeller import pseudo_label, running_mean
+from fedward.methods.pseudo_labels.labeller import running_mean
+from fedward.methods.pseudo_labels.threshold import pseudo_label
 
 grid = settings(deadline=None, max_examples=50)
 sizes = st.tuples(st.integers(1, 9), st.integers(2, 6), st.integers(0, 10_000))

@@ -12,8 +12,8 @@ from nvflare.fuel.flare_api.flare_api import Session
 from fedward.errors import DataError, RunError
 from fedward.flare.jobs.export import export_job
 from fedward.flare.jobs.submit import fetch, results, session, submit, wait
-from fedward.security.ledger import ledger_file, spent
 from fedward.security.privacy_budget import epsilon
+from fedward.security.privacy_ledger import ledger_file, spent
 from file_modes import modes
 from local_federation import HOSPITALS, LEAD, Federation
 from tiny import clinical

@@ -50,7 +50,7 @@ from fedward.protocol.requests import DECRYPT, DecryptRequest, Request, read_req
 from fedward.protocol.versions import versions
 from fedward.protocol.wire import Message
 from fedward.security.kept_chain import last_hash
-from fedward.security.ledger import ledger_file
+from fedward.security.privacy_ledger import ledger_file
 from fedward.security.questions import questions_file
 from fedward.storage import chain
 from fedward.storage.audit import now

@@ -28,8 +28,8 @@ from nvflare.private.privacy_manager import Scope
 from fedward.errors import WireError
 from fedward.flare.places import state_folder
 from fedward.flare.shareables import pack_answer, unpack
-from fedward.security.ledger import BudgetUsedError, enter, ledger_file
 from fedward.security.noise_rule import Rule
+from fedward.security.privacy_ledger import BudgetUsedError, enter, ledger_file
 
 _PLAIN_KEYS = frozenset(DXO(DataKind.METRICS, data={}).to_shareable())
 

@@ -10,7 +10,7 @@ sites train alone, because its rounds end without an average. All other methods 
 from typing import Any
 
 from fedward.flare.controller import ExperimentController
-from fedward.methods.fedal.queries import ActiveLearning, ActiveSettings
+from fedward.methods.fedal.query_rounds import ActiveLearning, ActiveSettings
 from fedward.methods.fedirm.settings import FedIRMSettings
 from fedward.methods.fedmatch.settings import FedMatchSettings
 from fedward.methods.fedperl.settings import FedPerlSettings
@@ -74,7 +74,7 @@ class FedALController(ExperimentController, method="fedal"):
 
     There are ``steps`` of them, every ``query_every`` rounds. All rounds train and average.
 
-    Args: those of :class:`~fedward.methods.fedal.queries.ActiveSettings`.
+    Args: those of :class:`~fedward.methods.fedal.query_rounds.ActiveSettings`.
     """
 
     settings: ActiveSettings

@@ -173,7 +173,7 @@ def _run(options: argparse.Namespace) -> int:
 
 def _entered(options: argparse.Namespace, simulation: "Simulation") -> "Simulation":
     """Open all images, print what is to be known before round 1, and return what is to run."""
-    from fedward.lab.front_door import folded
+    from fedward.lab.run_check import folded
 
     return simulation.entered(
         lambda paragraph: _note(options, folded(paragraph)),

@@ -8,8 +8,8 @@ from fedward.config import Experiment
 from fedward.errors import ConfigError
 from fedward.jobs import changed_experiment, with_defaults_of_images
 from fedward.lab.arguments import naming_arguments, options_of
-from fedward.lab.front_door import print_folded
 from fedward.lab.results import Run
+from fedward.lab.run_check import print_folded
 from fedward.lab.simulation import Simulation, default_sites
 from fedward.registry import KINDS
 from fedward.sites.data_file import read_data_file

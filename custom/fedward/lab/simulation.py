@@ -8,8 +8,8 @@ from tempfile import TemporaryDirectory
 from fedward.config import Experiment
 from fedward.console.listener import Listener
 from fedward.jobs import simulated_sites
-from fedward.lab.front_door import Say, enter, print_folded
 from fedward.lab.local import Sites, run_local
+from fedward.lab.run_check import Say, enter, print_folded
 from fedward.sites import named_sites
 from fedward.storage.run_folder import RunFolder, refuse_results
 
@@ -39,7 +39,7 @@ class Simulation:
     ) -> "Simulation":
         """Open all images, say what is to be known before round 1, and return what is to run.
 
-        Synthetic images need no opening. See :func:`fedward.lab.front_door.enter`.
+        Synthetic images need no opening. See :func:`fedward.lab.run_check.enter`.
 
         Raises:
             DataError: some sites cannot be used, or nothing would be measured.

@@ -23,8 +23,9 @@ from fedward.methods.local import (
 from fedward.methods.outputs import SIGMOID, SOFTMAX, Outputs
 from fedward.methods.proximal import LOSS, with_proximal_term
 from fedward.methods.pseudo_labels import Labeller, PerClass, PseudoLabels, Statistics, labeller_of
-from fedward.methods.pseudo_labels.labeller import pseudo_label, pseudo_label_loss
+from fedward.methods.pseudo_labels.labeller import pseudo_label_loss
 from fedward.methods.pseudo_labels.settings import FixMatchSettings
+from fedward.methods.pseudo_labels.threshold import pseudo_label
 from fedward.methods.supervised import supervised_loss
 from fedward.methods.view_logits import view_logits
 

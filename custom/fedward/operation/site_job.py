@@ -9,7 +9,7 @@ from fedward.evaluation.small_counts import SMALLEST_COUNT
 from fedward.flare.jobs.configurations import experiment_in
 from fedward.jobs import is_shipped, load_experiment
 from fedward.methods import job_of
-from fedward.methods.fedal.queries import ActiveSettings
+from fedward.methods.fedal.query_rounds import ActiveSettings
 from fedward.sites import Images, SiteData
 from fedward.sites.data_file import read_data_file
 

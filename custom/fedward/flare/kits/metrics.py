@@ -21,8 +21,8 @@ from fedward.annotation.queue import queue_folder, queue_of
 from fedward.flare.kits.kit import Kit, job_store, open_kit, read_json
 from fedward.flare.kits.scopes import noise_rules, privacy_ledger
 from fedward.flare.places import METRICS, RUNS, STATE, named_folder
-from fedward.security.ledger import half_line, spent
 from fedward.security.privacy_budget import epsilon
+from fedward.security.privacy_ledger import half_line, spent
 from fedward.server.metrics import Family, MetricsFolder, Values
 from fedward.sites import find_site_file
 from fedward.storage.disk import make_folder, replacing

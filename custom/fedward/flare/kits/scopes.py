@@ -15,8 +15,8 @@ from nvflare.private.privacy_manager import PrivacyManager
 from fedward.errors import ConfigError
 from fedward.flare.kits.kit import Kit
 from fedward.flare.privacy import GaussianUpdateFilter
-from fedward.security.ledger import ledger_file
 from fedward.security.noise_rule import Rule
+from fedward.security.privacy_ledger import ledger_file
 from fedward.terminal import one_line
 
 SCOPES = "local/privacy.json"

@@ -18,8 +18,8 @@ from fedward.lab.bench.records import Cut, Repetition, add_records, read_records
 from fedward.lab.bench.reference_runs import missing_references, run_references
 from fedward.lab.bench.repetition import cut_of, repetition_of
 from fedward.lab.bench.study import Cell, Settings, Study
-from fedward.lab.front_door import print_folded
 from fedward.lab.processes import run_all
+from fedward.lab.run_check import print_folded
 from fedward.lab.simulation import Simulation, default_sites
 from fedward.runs.exchanges import took_no_step
 from fedward.runs.run import Run

@@ -8,13 +8,13 @@ the entropy of the mean of two predictions, those of its own model φ_m and of t
 """
 
 from fedward.methods.fedal.algorithm import FedAL
-from fedward.methods.fedal.queries import ActiveLearning, ActiveSettings
-from fedward.methods.samplers.entropy_and_budget import (
+from fedward.methods.fedal.query_rounds import (
+    ActiveLearning,
+    ActiveSettings,
     annotation_budget,
-    ensemble_entropy,
-    mean_over_models,
-    select,
 )
+from fedward.methods.samplers.fedal import ensemble_entropy, mean_over_models
+from fedward.methods.samplers.selection import select
 
 __all__ = [
     "ActiveLearning",

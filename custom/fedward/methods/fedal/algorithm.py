@@ -10,7 +10,7 @@ from fedward.methods.aggregation import mean_of
 from fedward.methods.algorithm import Algorithm, ServerState
 from fedward.methods.auxiliary import HEADS, SupervisedWithHeads, add_heads
 from fedward.methods.evidential import Evidential, annealing
-from fedward.methods.fedal.queries import ActiveLearning, ActiveSettings
+from fedward.methods.fedal.query_rounds import ActiveLearning, ActiveSettings
 from fedward.methods.local import Objective, Phase
 from fedward.methods.participants import draw_participants
 from fedward.methods.requirements import SUPPORTED, Feature, Requirements, Sends, TensorRules

@@ -17,7 +17,7 @@ from fedward.methods.fedirm.relations import (
 from fedward.methods.fedirm.settings import FedIRMSettings
 from fedward.methods.local import Batch, Losses, RoundInputs, logits_and_features
 from fedward.methods.mean_teacher import MeanTeacher, TeacherState, sharpen
-from fedward.methods.pseudo_labels.labeller import pseudo_label
+from fedward.methods.pseudo_labels.threshold import pseudo_label
 
 
 def ramp_up(finished: int, rounds: int) -> float:

@@ -17,7 +17,8 @@ from fedward.methods.local import (
     evaluation_mode,
     statistics_kept,
 )
-from fedward.methods.pseudo_labels.labeller import mean_of_kept, pseudo_label, pseudo_label_loss
+from fedward.methods.pseudo_labels.labeller import mean_of_kept, pseudo_label_loss
+from fedward.methods.pseudo_labels.threshold import pseudo_label
 from fedward.methods.supervised import Supervised
 
 

@@ -12,7 +12,8 @@ from fedward.errors import ConfigError
 from fedward.methods.fedperl.settings import FedPerlSettings
 from fedward.methods.fixmatch import FixMatchObjective
 from fedward.methods.local import Batch, RoundInputs
-from fedward.methods.pseudo_labels import PseudoLabels, Statistics, labeller
+from fedward.methods.pseudo_labels import PseudoLabels, Statistics
+from fedward.methods.pseudo_labels.threshold import pseudo_label as confident_labels
 
 
 def pseudo_label(
@@ -34,7 +35,7 @@ def pseudo_label(
 
     Returns:
         labels (N,) int64 in [0, K), and keep (N,) bool, as
-        :func:`fedward.methods.pseudo_labels.labeller.pseudo_label`.
+        :func:`fedward.methods.pseudo_labels.threshold.pseudo_label`.
 
     Raises ConfigError: the shapes do not match, the threshold is out of range, or ``combine`` is
     unknown.
@@ -49,7 +50,7 @@ def pseudo_label(
     mean = committee_mean(local, peers)
     if combine == "sum":
         # The sum reaches τ where the mean reaches τ / (P + 1).
-        return labeller.pseudo_label(mean, threshold / (len(peers) + 1))
+        return confident_labels(mean, threshold / (len(peers) + 1))
     if combine != "mean":
         raise ConfigError(
             "fedperl.pseudo_label",
@@ -57,7 +58,7 @@ def pseudo_label(
             expected='"mean" or "sum"',
             found=repr(combine),
         )
-    return labeller.pseudo_label(mean, threshold)
+    return confident_labels(mean, threshold)
 
 
 def committee_mean(local: Tensor, peers: Tensor) -> Tensor:

@@ -2,12 +2,12 @@
 
 from fedward.methods.pseudo_labels.aligned import Aligned
 from fedward.methods.pseudo_labels.balanced import Balanced
-from fedward.methods.pseudo_labels.fixed import Fixed
 from fedward.methods.pseudo_labels.freematch import FreeMatch
 from fedward.methods.pseudo_labels.labeller import Labeller, PseudoLabels, Statistics
 from fedward.methods.pseudo_labels.per_class import PerClass
 from fedward.methods.pseudo_labels.settings import FixMatchSettings, LabellerName
 from fedward.methods.pseudo_labels.soft import Soft
+from fedward.methods.pseudo_labels.threshold import Fixed
 
 __all__ = ["Labeller", "LabellerName", "PerClass", "PseudoLabels", "Statistics", "labeller_of"]
 

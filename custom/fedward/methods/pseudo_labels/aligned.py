@@ -15,10 +15,10 @@ from fedward.methods.pseudo_labels.labeller import (
     PseudoLabels,
     Statistics,
     labelled_counts,
-    pseudo_label,
     require_rows,
     running_mean,
 )
+from fedward.methods.pseudo_labels.threshold import pseudo_label
 
 DECAY = 0.99
 """m of the moving average of predictions. Paper: the mean of the last 128 batches."""

@@ -17,9 +17,9 @@ from fedward.methods.pseudo_labels.labeller import (
     PseudoLabels,
     Statistics,
     labelled_counts,
-    pseudo_label,
     require_rows,
 )
+from fedward.methods.pseudo_labels.threshold import pseudo_label
 
 HIGHEST = 0.95
 """Largest threshold of a class. Authors' code: 0.9 for skin lesions and SVHN, else 0.95."""
@@ -112,7 +112,7 @@ def rescue(probabilities: Tensor, thresholds: Tensor, tail: Tensor) -> tuple[Ten
 
     Raises ConfigError: the shapes do not match, or ``tail`` is not bool.
 
-    Edge cases: no rare class: :func:`~fedward.methods.pseudo_labels.labeller.pseudo_label`. One
+    Edge cases: no rare class: :func:`~fedward.methods.pseudo_labels.threshold.pseudo_label`. One
     class: there is no second choice. NaN in a row: not kept. Ties: the lower class index is the
     first choice. N = 0: two empty tensors.
 

@@ -14,10 +14,10 @@ from fedward.methods.pseudo_labels.labeller import (
     Labeller,
     PseudoLabels,
     Statistics,
-    pseudo_label,
     require_rows,
     running_mean,
 )
+from fedward.methods.pseudo_labels.threshold import pseudo_label
 
 DECAY = 0.99
 """m of the moving averages. Paper: 0.999, over a million steps."""

@@ -16,9 +16,9 @@ from fedward.methods.pseudo_labels.labeller import (
     PseudoLabels,
     Statistics,
     mean_of_kept,
-    pseudo_label,
     require_rows,
 )
+from fedward.methods.pseudo_labels.threshold import pseudo_label
 
 
 def soft_label_loss(

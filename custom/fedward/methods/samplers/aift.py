@@ -12,7 +12,7 @@ from pydantic import Field
 from torch import Tensor
 
 from fedward.methods.samplers.base import SamplerSettings, ScoreSampler
-from fedward.methods.samplers.entropy_and_budget import mean_over_models
+from fedward.methods.samplers.fedal import mean_over_models
 from fedward.methods.samplers.pool import Uses
 
 _SMALLEST = 2.0**-52

@@ -8,8 +8,8 @@ from pydantic import BaseModel, ConfigDict
 from torch import Tensor
 
 from fedward.errors import ConfigError
-from fedward.methods.samplers.entropy_and_budget import select
 from fedward.methods.samplers.pool import Pool, Uses, checked
+from fedward.methods.samplers.selection import select
 
 T = TypeVar("T")
 

@@ -14,8 +14,8 @@ from pydantic import Field
 from torch import Tensor
 
 from fedward.methods.samplers.base import Sampler, SamplerSettings, shuffled
-from fedward.methods.samplers.entropy_and_budget import select
 from fedward.methods.samplers.pool import Pool, Uses
+from fedward.methods.samplers.selection import select
 
 _IMAGES_AT_ONCE = 64
 

@@ -1,10 +1,10 @@
-"""Samplers by uncertainty or disagreement: entropy of one model or two, margin, BALD."""
+"""Samplers by margin, and by the disagreement of models (BALD)."""
 
 import torch
 from torch import Tensor
 
 from fedward.methods.samplers.base import ScoreSampler
-from fedward.methods.samplers.entropy_and_budget import ensemble_entropy, mean_over_models
+from fedward.methods.samplers.fedal import ensemble_entropy, mean_over_models
 from fedward.methods.samplers.pool import Uses
 
 
@@ -52,34 +52,6 @@ def bald(p: Tensor) -> Tensor:
     information = ensemble_entropy(p) - mean_over_models(entropies)
     # Rounding may leave -1e-17.
     return information.clamp_min(0.0)
-
-
-class FedAL(ScoreSampler):
-    """Entropy of the mean of the site's own model and the global one.
-
-    Deng et al., arXiv 2406.11310, eq. (3)-(4).
-    """
-
-    name = "fedal"
-    uses = Uses(models=("local", "global"))
-
-    def scores(self, probabilities: Tensor) -> Tensor:
-        """Return the ensemble's entropy."""
-        return ensemble_entropy(probabilities)
-
-
-class LocalEntropy(FedAL):
-    """Entropy of the site's own model alone (ibid., Fig. 3)."""
-
-    name = "local_entropy"
-    uses = Uses(models=("local",))
-
-
-class GlobalEntropy(FedAL):
-    """Entropy of the global model alone (ibid., Fig. 3)."""
-
-    name = "global_entropy"
-    uses = Uses(models=("global",))
 
 
 class Margin(ScoreSampler):

@@ -8,9 +8,9 @@ from fedward.flare.kits.doctor.files import is_prepared
 from fedward.flare.kits.doctor.rows import Row, broken, done, skipped, warning
 from fedward.flare.kits.kit import Kit
 from fedward.flare.kits.scopes import SCOPES, noise_rules, privacy_ledger
-from fedward.security.ledger import half_line, spent
 from fedward.security.noise_rule import Rule
 from fedward.security.privacy_budget import epsilon
+from fedward.security.privacy_ledger import half_line, spent
 from fedward.sites.check import opened
 from fedward.sites.site_file import SERVER, find_site_file
 

@@ -1,12 +1,13 @@
-"""Active learning: in which rounds sites ask for labels, for how many, and for which images."""
+"""Active learning: in which rounds sites ask for labels, and for how many."""
 
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any, Literal
 
 from pydantic import Field, model_validator
 
+from fedward.errors import ConfigError
 from fedward.methods.samplers import Sampler, sampler_of
-from fedward.methods.samplers.entropy_and_budget import annotation_budget
 from fedward.methods.settings import AllImages, Positive, Schedule, Share, StepSize, changed
 from fedward.methods.workflow import QUERY
 
@@ -137,3 +138,53 @@ class ActiveLearning:
         ``initial`` of them had a label before the run.
         """
         return self.labels_wanted(round_, pool, max(self.initial_labels(pool), initial))
+
+
+def annotation_budget(pool: int, initial: int, target_fraction: float, steps: int) -> list[int]:
+    """Return how many images a site labels in each query.
+
+    ``a^{m,k} = A_k - A_{k-1}`` with ``A_k = round(k (round(γ N_m) - n_0) / G)``, a half rounded up,
+    for k = 1 ... G. In ``round(γ N_m)`` a half goes to the even number, as Python rounds.
+
+    Source: Deng et al., arXiv 2406.11310, eq. (1), with the share γ of Tables 3 and 4.
+
+    Args:
+        pool: N_m >= 0, training images of the site, labelled or not.
+        initial: n_0 in [0, N_m], how many of them are labelled at the start.
+        target_fraction: γ in [0, 1], the share that is labelled at the end.
+        steps: G >= 1, queries.
+
+    Returns:
+        G numbers >= 0 that sum to ``round(γ N_m) - n_0`` and differ by at most one.
+
+    Raises ConfigError: a number out of range, or more labelled images at the start than at the end.
+
+    Edge cases: the target is reached already: zeros. Fewer images than queries: ones among zeros.
+    N_m = 0: zeros.
+
+    Deviates: eq. (1) multiplies γ by the unlabelled images alone and does not round. With the first
+    10 % labelled and γ = 0.5 it would end at 55 % of the data, where the tables say 50 %.
+    """
+    if not 0 <= initial <= pool or steps < 1 or not 0 <= target_fraction <= 1:
+        raise ConfigError(
+            "fedal.annotation_budget",
+            "Fix the schedule of active learning.",
+            expected="0 <= initial <= pool, 0 <= target_fraction <= 1, steps >= 1",
+            found=(
+                f"initial {initial}, pool {pool}, target_fraction {target_fraction}, steps {steps}"
+            ),
+        )
+    target = round(target_fraction * pool)
+    if target < initial:
+        raise ConfigError(
+            "fedal.annotation_budget",
+            "Raise target_fraction, or start with fewer labels.",
+            expected=(
+                f"at most {target} images labelled at the start, {target_fraction:.3g} of {pool}"
+            ),
+            found=f"{initial}",
+        )
+    total = target - initial
+    # A_k in integers: floor(k total / G + 1/2).
+    labelled_after = [(2 * step * total + steps) // (2 * steps) for step in range(steps + 1)]
+    return [after - before for before, after in pairwise(labelled_after)]

@@ -19,9 +19,9 @@ from fedward.digests import canonical, digest
 from fedward.errors import ConfigError, DataError
 from fedward.security import kept_chain
 from fedward.security.kept_chain import last_hash
-from fedward.security.ledger import BudgetUsedError, enter, ledger_file, spent
 from fedward.security.noise_rule import Rule
 from fedward.security.privacy_budget import epsilon
+from fedward.security.privacy_ledger import BudgetUsedError, enter, ledger_file, spent
 from fedward.storage.chain import Chain
 from file_modes import modes
 

@@ -1,0 +1,58 @@
+"""Which images a sampler takes by their scores."""
+
+from collections.abc import Hashable, Sequence
+from typing import TypeVar
+
+from torch import Tensor
+
+from fedward.errors import ConfigError
+
+Id = TypeVar("Id", bound=Hashable)
+
+
+def select(scores: Tensor, ids: Sequence[Id], budget: int) -> list[Id]:
+    """Choose the images with the highest scores.
+
+    ``S_m = argmax_{S ⊆ D_U^m, |S| = a^m} Σ_{x in S} H(x)``.
+
+    Source: Deng et al., arXiv 2406.11310, eq. (4).
+
+    Args:
+        scores: (N,) finite.
+        ids: N distinct ids of the images of D_U^m, in the order of the scores.
+        budget: a^m >= 0.
+
+    Returns:
+        min(budget, N) distinct ids by falling score; where equal, in the order given. O(N log N).
+
+    Raises ConfigError: not one score for each id, a negative budget, a repeated id, a score that is
+    NaN or infinite.
+
+    Edge cases: N = 0, or budget = 0: nothing. budget >= N: all of them, highest first.
+
+    Deviates: eq. (4) leaves out the sum over S, and calls the pool D_m.
+    """
+    if scores.dim() != 1 or len(scores) != len(ids) or budget < 0:
+        raise ConfigError(
+            "fedal.select",
+            "Score the images of the pool, each once.",
+            expected=f"one score for each of {len(ids)} ids, and a budget >= 0",
+            found=f"scores {tuple(scores.shape)}, budget {budget}",
+        )
+    if len(set(ids)) != len(ids):
+        raise ConfigError(
+            "fedal.select",
+            "Drop the repeated images from the pool.",
+            expected="every id once",
+            found=f"{len(set(ids))} different ones of {len(ids)}",
+        )
+    if not bool(scores.isfinite().all()):
+        broken = int((~scores.isfinite()).nonzero()[0])
+        raise ConfigError(
+            "fedal.select",
+            "The model is broken: use an earlier one.",
+            expected="finite scores",
+            found=f"{scores[broken].item()} for {ids[broken]!r}",
+        )
+    order: list[int] = scores.argsort(descending=True, stable=True)[:budget].tolist()
+    return [ids[position] for position in order]
