@@ -81,7 +81,7 @@ class Corrected(Objective[Local]):
         terms = [
             ((state.server[name] - state.own[name]) * y).sum() for name, y in net.named_parameters()
         ]
-        supervised = supervised_loss(net, batch.labelled, batch.labels, inputs)
+        supervised = supervised_loss(net(batch.labelled), batch.labels, inputs)
         return Losses({"loss_supervised": supervised, "loss_control": torch.stack(terms).sum()})
 
     def after_step(self, net: nn.Module, batch: Batch, losses: Losses, state: Local) -> Local:
