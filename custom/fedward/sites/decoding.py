@@ -54,6 +54,8 @@ ENDINGS = frozenset(
 )
 """Endings of their files' names, in lower case."""
 _RARE = "that is damaged or of a rare kind: convert it to PNG of 8 bits"
+_ALL_FORMATS = f"{', '.join(FORMATS[:-1])} and {FORMATS[-1]}"
+_NOT_READ = f"which is none of {_ALL_FORMATS}: convert it to PNG"
 _STARTS = {
     b"\x89PNG": f"a PNG {_RARE}",
     b"\xff\xd8\xff": f"a JPEG {_RARE}",
@@ -64,8 +66,20 @@ _STARTS = {
     b"\x5c\1\0\0": "the header of a volume (.hdr and .img): save it as one .nii.gz file",
     b"NRRD": "a volume in NRRD: convert it to .nii.gz",
     b"\x1f\x8b": "a compressed file: a volume must be NIfTI, and end in .nii.gz",
+    b"GIF8": f"a GIF, {_NOT_READ}",
+    b"RIFF": f"a WebP image or a film, {_NOT_READ}",
+    b"\xff\x0a": f"a JPEG XL image, {_NOT_READ}",
+    b"\0\0\0\x0cJXL ": f"a JPEG XL image, {_NOT_READ}",
+    b"\0\0\0\x0cjP  ": f"a JPEG 2000 image, {_NOT_READ}",
+    b"\xff\x4f\xff\x51": f"a JPEG 2000 image, {_NOT_READ}",
+    b"%PDF": f"a PDF, {_NOT_READ}",
+    b"PK\x03\x04": "an archive: unpack it",
+    b"<": "a web page or another text: fetch the image again",
+    b"version https://git-lfs": "a pointer of Git LFS: fetch the image with git lfs pull",
 }
 """First bytes of a file that Pillow does not read -> what it is."""
+_FILM = b"ftyp"
+"""Bytes 4 to 8 of HEIC, AVIF and films."""
 
 _TURNS = {
     2: Transpose.FLIP_LEFT_RIGHT,
@@ -241,10 +255,14 @@ def _why(error: Exception, path: Path) -> str:
     if isinstance(error, UnidentifiedImageError):
         with path.open("rb") as file:
             start = file.read(max(map(len, _STARTS)))
+        if not start:
+            return "an empty file"
         for known_start, description in _STARTS.items():
             if start.startswith(known_start):
                 return description
-        return f"a file that is none of {', '.join(FORMATS[:-1])} and {FORMATS[-1]}"
+        if start[4:8] == _FILM:
+            return f"a HEIC or AVIF image or a film, {_NOT_READ}"
+        return f"a file that is none of {_ALL_FORMATS}"
     if isinstance(error, MemoryError):
         return "too little memory to read it"
     return getattr(error, "strerror", None) or str(error) or type(error).__name__
@@ -293,8 +311,15 @@ def fit(image: Image.Image, size: int, channels: int, how: Fit = "squash") -> Pi
 
 
 def is_deep(image: Image.Image) -> bool:
-    """Return whether an image is grey with more than 8 bits."""
-    return image.mode.startswith(("I", "F"))
+    """Return whether an image is grey with more than 8 bits, or with 8 of which one is a sign."""
+    return image.mode.startswith(("I", "F")) or _is_signed(image)
+
+
+def _is_signed(image: Image.Image) -> bool:
+    """Return whether a TIFF holds grey of 8 bits with a sign, which Pillow takes for none."""
+    if not isinstance(image, TiffImageFile) or image.mode != "L":
+        return False
+    return bool(image.tag_v2.get(SAMPLEFORMAT, (1,)) == (2,))
 
 
 def white_is_zero(image: Image.Image) -> bool:
@@ -307,6 +332,8 @@ def white_is_zero(image: Image.Image) -> bool:
 def deep_values(image: Image.Image) -> npt.NDArray[Any]:
     """Return the values (H, W) of a loaded, deep image, upright."""
     values = np.asarray(_upright(image))
+    if _is_signed(image):
+        values = values.view(np.int8)
     if isinstance(image, TiffImageFile) and values.dtype == np.int32:
         tags = image.tag_v2
         if tags.get(BITSPERSAMPLE) == (32,) and tags.get(SAMPLEFORMAT, (1,)) == (1,):

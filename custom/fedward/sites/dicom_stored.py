@@ -30,6 +30,11 @@ GREY = ("MONOCHROME1", "MONOCHROME2")
 _YBR = ("YBR_FULL", "YBR_FULL_422", "YBR_ICT", "YBR_RCT")
 PHOTOMETRIC = (*GREY, "RGB", *_YBR, "PALETTE COLOR")
 """Photometric interpretations that are read."""
+_CONTRADICTIONS = {
+    ("MONOCHROME1", "IDENTITY"): "INVERSE",
+    ("MONOCHROME2", "INVERSE"): "IDENTITY",
+}
+"""Photometric interpretation and shape that do not agree -> the shape that would."""
 _OTHER_PHOTOMETRIC = ("ARGB", "CMYK", "HSV", "XYB", "YBR_PARTIAL_420", "YBR_PARTIAL_422")
 """Further ones of the standard, which a message may name."""
 _NEEDED = [
@@ -40,6 +45,7 @@ _NEEDED = [
     "SamplesPerPixel",
     "PlanarConfiguration",
     "PhotometricInterpretation",
+    "PresentationLUTShape",
     "BitsAllocated",
     "BitsStored",
     "HighBit",
@@ -144,6 +150,16 @@ def _check_kind(header: Any) -> None:
     if samples != expected_samples:
         raise BadRow(
             f"expected SamplesPerPixel {expected_samples} for {photometric}, found {samples}"
+        )
+    if samples > 1:
+        whole_number(header, "PlanarConfiguration")
+    if photometric == "PALETTE COLOR" and not any(name in header for name in PALETTES):
+        raise BadRow(f"expected a palette image with {PALETTES[0]}, found none")
+    shape = str(header.get("PresentationLUTShape") or "").strip()
+    if (photometric, shape) in _CONTRADICTIONS:
+        raise BadRow(
+            f"expected {_CONTRADICTIONS[photometric, shape]} as PresentationLUTShape of "
+            f"{photometric}, found {shape}, so that black may be white: correct the header"
         )
 
 

@@ -20,6 +20,8 @@ from fedward.sites.decoding import ENDINGS, BadRow
 from fedward.sites.files import is_image, locate, series_files
 
 _DRIVE = re.compile(r"^[A-Za-z]:")
+_QUERY = re.compile(r"(https?://[^?#]*)[?#].*")
+"""A web address with a query, which names no file."""
 _LEFT_OUT_ENDINGS = (*sorted(ENDINGS), ".dcm", ".dicom", ".ima", ".nii", ".nii.gz")
 """Endings that a CSV may leave out. UIDs and dates have dots, too, which are parts of a name."""
 _HINTS = 100
@@ -133,6 +135,7 @@ class ImageFinder:
             # A path may lead out of the folder and in again.
             path = posixpath.normpath(posixpath.join(self._root.as_posix(), name))
             return _Match(posixpath.relpath(path, self._root.as_posix()))
+        name = _QUERY.sub(r"\1", name)
         for spelling in dict.fromkeys((name, unquote(name))):
             match = self._search(spelling)
             if match:

@@ -23,10 +23,26 @@ _UNKNOWN = frozenset(
         *(".", "..", "...", "*", "/", "n.a.", "n. a.", "k.a.", "k. a.", "tbd", "todo"),
         *("unknown", "unk", "undefined", "undetermined", "uncertain", "missing", "not available"),
         *("not applicable", "not known", "no label", "nolabel", "unclear", "unbekannt"),
-        *("unspecified", "blank", "empty", "leer"),
+        *("unspecified", "blank", "empty", "leer", "pending", "unsure", "not sure", "not labeled"),
+        *("to be determined", "to be reviewed", "not reviewed", "not assessed", "unlabeled"),
+        *("unklar", "nicht bekannt", "keine angabe", "offen", "ausstehend", "inconnu", "inconnue"),
+        *("indetermine", "non determine", "a determiner", "desconocido", "sconosciuto", "onbekend"),
     }
 )
-"""Texts, spelt alike, that usually say that nobody knows."""
+"""Texts, in lower case and without accents, that usually say that nobody knows."""
+_MONTHS = "jan|feb|mar|mär|mrz|apr|may|mai|jun|jul|aug|sep|oct|okt|nov|dec|dez"
+_MEASURE = re.compile(
+    r"[<>~]? ?[+-]?\d+([.,]\d+)? ?%"
+    r"|(\d{1,2}[-./]\d{1,2}[-./](\d\d){1,2}|\d{4}[-./]\d{1,2}[-./]\d{1,2})([ t].*)?"
+    rf"|\d{{1,2}}[. -]+({_MONTHS})[a-z]*\.?|({_MONTHS})[a-z]*\.?[ -]\d{{1,4}}"
+)
+"""A percentage, or a date, which Excel also makes of labels such as ``1-2``."""
+_PRINTED_LIST = re.compile(r"[\[{(]\s*['\"].*['\"]\s*[\]})]")
+"""A list as Python or JSON prints it, such as ``['Edema', 'Mass']``."""
+_EDGES = " .,:;?!'\"`*()[]{}"
+"""Signs at the ends of a label that rarely make it another."""
+_LETTERS = str.maketrans({"æ": "ae", "œ": "oe", "ø": "o", "ł": "l"})
+"""Letters that are also written otherwise, and have no accent that Unicode parts from them."""
 
 
 class Undecided(NamedTuple):
@@ -37,7 +53,7 @@ class Undecided(NamedTuple):
     alike: tuple[tuple[str, ...], ...]
     """Those that may be the same, in groups; the commonest, or the decided one, comes first."""
     fractions: tuple[str, ...] = ()
-    """Numbers that are not whole, as probabilities and measurements are."""
+    """Numbers that are not whole, percentages and dates, as measurements are."""
     lists: tuple[str, ...] = ()
     """Those that are several other texts, with a comma or the like between them."""
 
@@ -71,13 +87,15 @@ def undecided(
         # Where a person has named each of them, they are decided.
         if len(texts) > 1 and not decided.issuperset(texts):
             alike.append(tuple(sorted(texts, key=lambda text: _rank(text, counts, decided))))
-    fractions = tuple(text for text in open_texts if "." in _number(text))
+    fractions = tuple(text for text in open_texts if "." in _number(text) or is_measure(text))
     lists = tuple(text for text in open_texts if _is_list(text, spelt))
     return Undecided(unknown, tuple(alike), fractions, lists)
 
 
 def _is_list(text: str, spelt: Collection[str]) -> bool:
     """Return whether a text is made of others, given as :func:`_spelling` has them."""
+    if _PRINTED_LIST.fullmatch(text):
+        return True
     parts = [_spelling(part) for part in _LIST.split(text)]
     return len(parts) > 1 and "" not in parts and set(parts) <= set(spelt)
 
@@ -91,7 +109,12 @@ def _rank(
 
 def looks_unknown(text: str) -> bool:
     """Return whether a text usually says that nobody knows, such as ``NaN``, ``-1`` or ``?``."""
-    return _tidy(text) in _UNKNOWN or _number(text) in _UNKNOWN
+    return not {_tidy(text), _plain(text), _number(text)}.isdisjoint(_UNKNOWN)
+
+
+def is_measure(text: str) -> bool:
+    """Return whether a text is a percentage or a date."""
+    return bool(_MEASURE.fullmatch(_tidy(text)))
 
 
 def known_or_empty(text: str) -> str:
@@ -123,9 +146,19 @@ def _field(word: str, name: str) -> str:
 
 
 def _spelling(text: str) -> str:
-    """Return what two texts share that may be the same: case, gaps, and how a number is written."""
+    """Return what two texts share that may be the same.
+
+    They may differ in case, gaps, accents, signs at their ends, and how a number is written.
+    """
     tidy = _tidy(text)
-    return _number(text) or _TRUTH.get(tidy) or _GAPS.sub(" ", tidy).strip() or tidy
+    plain = _GAPS.sub(" ", _plain(text)).strip(_EDGES)
+    return _number(text) or _TRUTH.get(tidy) or plain or tidy
+
+
+def _plain(text: str) -> str:
+    """Return a text in lower case and without accents."""
+    letters = normalize("NFD", _tidy(text).translate(_LETTERS))
+    return "".join(letter for letter in letters if category(letter) != "Mn")
 
 
 def _tidy(text: str) -> str:

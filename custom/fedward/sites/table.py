@@ -15,6 +15,8 @@ from fedward.sites.data import Rejected
 _DELIMITERS = ",;\t|"
 _SEPARATOR_LINE = re.compile(r'[ "]*sep=(.)["\s,;|]*?(?:\r\n|\r|\n|$)', re.IGNORECASE)
 """The line in which Excel notes the delimiter, above the header."""
+_EXCEL_TEXT = re.compile(r'="([^"]*)"$')
+"""A text that Excel must not take for a number, such as ``="007"``."""
 _LOOKED_AT = 50
 """Rows that are compared with the header to find the delimiter."""
 _WORKBOOKS = (b"PK\x03\x04", b"\xd0\xcf\x11\xe0")
@@ -79,7 +81,7 @@ def read_table(path: Path, needed: Sequence[str], site: str) -> tuple[list[Recor
         named_cells = max((place + 1 for place, name in enumerate(header) if name), default=1)
         line = reader.line_num + text.line
         for row in reader:
-            cells = [cell.strip() for cell in row]
+            cells = [_EXCEL_TEXT.sub(r"\1", cell.strip()) for cell in row]
             if any(cells) and named_cells <= len(cells) and not any(cells[len(header) :]):
                 records.append(_record(line, header, row, cells))
             elif any(cells):

@@ -22,8 +22,8 @@ CountsAs: TypeAlias = Literal["positive", "negative", "unlabelled"]
 Answer: TypeAlias = Literal["1", "0", "uncertain", "blank", "other"]
 
 _ANSWERS: dict[str, Answer] = {
-    **dict.fromkeys(("1", "true"), "1"),
-    **dict.fromkeys(("0", "false"), "0"),
+    **dict.fromkeys(("1", "true", "yes", "y", "ja", "oui", "checked"), "1"),
+    **dict.fromkeys(("0", "false", "no", "n", "nein", "non", "unchecked"), "0"),
     **dict.fromkeys(("-1", "?", "u", "uncertain"), "uncertain"),
     **dict.fromkeys(("", "nan", "n/a", "#n/a", "na", "<na>", "null", "none", "nat"), "blank"),
 }
@@ -143,5 +143,6 @@ def check_columns(
 _REMEDIES: dict[Answer, str] = {
     "uncertain": ' (for uncertain, write uncertain: "positive", "negative" or "unlabelled")',
     "blank": ' (for not mentioned, write blank: "negative" or "unlabelled")',
+    "other": " (write 1 or 0 into the table)",
 }
 """Answer that somebody must decide -> how, in a site file."""

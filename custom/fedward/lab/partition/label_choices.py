@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Literal, NamedTuple
 
 from fedward.errors import ConfigError, DataError, did_you_mean
-from fedward.sites.label_texts import undecided
+from fedward.sites.label_texts import is_measure, undecided
 from fedward.sites.written import CellRules, CountsAs
 
 
@@ -54,6 +54,23 @@ class LabelChoices(NamedTuple):
 
 
 NO_CHOICES = LabelChoices()
+_FEW_IMAGES = 20
+"""So many images may each have a class of its own."""
+
+
+def _require_shared(where: str, counts: Mapping[str, int], names: Collection[str]) -> None:
+    """Raise DataError if most labels are of one image alone, as texts and measurements are."""
+    images = sum(number for text, number in counts.items() if text)
+    texts = [text for text in counts if text]
+    if names or images < _FEW_IMAGES or len(texts) <= images / 2:
+        return
+    raise DataError(
+        f"{where}, labels",
+        "Name another column, as in --columns label=NAME. To use some of these, name them with "
+        "--classes.",
+        expected="labels that images share",
+        found=f"{len(texts)} different ones for {images} images, as {texts[0]!r:.50}",
+    )
 
 
 def require_decided(
@@ -81,14 +98,18 @@ def require_decided(
             found=f"{', '.join(strangers)}{did_you_mean(strangers[0], counts)}",
         )
     open_texts = undecided(counts, choices.meanings, names)
+    _require_shared(where, counts, names)
     if open_texts.fractions:
+        kinds = "numbers that are not whole"
+        if any(map(is_measure, open_texts.fractions)):
+            kinds = "percentages, dates or numbers that are not whole"
         fractions = " ".join(map(shlex.quote, open_texts.fractions))
         raise DataError(
             f"{where}, labels",
             "Name another column, as in --columns label=NAME. To keep them as classes, name all "
             f"classes, as in --classes {fractions:.200}",
             expected="labels that are classes",
-            found=f"numbers that are not whole: {', '.join(open_texts.fractions[:5])}",
+            found=f"{kinds}: {', '.join(open_texts.fractions[:5])}",
         )
     if open_texts.lists:
         raise DataError(

@@ -1,0 +1,129 @@
+"""Inputs of further kinds: the right image and label, or a refusal that says what to do."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+from PIL.TiffImagePlugin import ImageFileDirectory_v2
+
+from dicom_files import save
+from fedward.errors import DataError
+from fedward.lab.partition.csv_pool import read_csv
+from fedward.sites.decoding import BadRow
+from fedward.sites.images import decode_file
+
+COUNT = 20
+
+
+@pytest.fixture(scope="module")
+def images(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder ``w`` of twenty images, ``0.png`` and so on."""
+    folder = tmp_path_factory.mktemp("further") / "w"
+    folder.mkdir()
+    for number in range(COUNT):
+        pixels = np.random.default_rng(number).integers(0, 256, (8, 8), np.uint8)
+        Image.fromarray(pixels).save(folder / f"{number}.png")
+    return folder
+
+
+def read(images: Path, table: Path, header: str, row: str, cells: list[str]):
+    """Return the pool of a table; ``row`` has the places of a number and of a cell in turn."""
+    rows = [row.format(number, cells[number % len(cells)]) for number in range(COUNT)]
+    table.write_text("\n".join([header, *rows]), encoding="utf-8")
+    return read_csv(table, images)
+
+
+@pytest.mark.parametrize(
+    ("labels", "words"),
+    [
+        (["95%", "12 %"], r"percentages, dates .*--classes 95% '12 %'"),
+        (["02.01.2026", "2026-02-03 00:00:00"], "percentages, dates"),
+        (["02-Jan", "a"], "percentages, dates .*: 02-Jan"),
+        (["['Edema', 'Mass']", "['Edema']"], r"write \|"),
+        (["mélanome", "melanome", "b"], "--labels 'mélanome=melanome'"),
+        (["naevus", "nævus", "b"], "beside"),
+        (["nevus", "nevus.", "b"], "--labels nevus.=nevus"),
+        (["nevus", "nevus?", "b"], "nevus .* beside nevus?"),
+        (["a", "b", "indéterminé"], "--labels 'indéterminé='"),
+        (["a", "b", "Not sure"], "--labels 'Not sure='"),
+        ([f"report {number}" for number in range(COUNT)], "20 different ones for 20 images"),
+    ],
+)
+def test_what_is_no_class_by_itself_is_refused_with_the_option(images, tmp_path, labels, words):
+    with pytest.raises(DataError, match=words):
+        read(images, tmp_path / "t.csv", "image;label", "{}.png;{}", labels)
+
+
+@pytest.mark.parametrize("label", ["HER2+", "1.2.3", "grade 2", "May", "1-2", "BI-RADS 4-5"])
+def test_names_of_classes_are_kept(images, tmp_path, label):
+    pool = read(images, tmp_path / "t.csv", "image;label", "{}.png;{}", [label, "HER2-"])
+    assert set(pool.classes) == {label, "HER2-"}
+    assert pool.labels.tolist() == [pool.classes.index(label), pool.classes.index("HER2-")] * 10
+
+
+@pytest.mark.parametrize(
+    ("yes", "no"), [("Yes", "no"), ("ja", "nein"), ("Oui", "NON"), ("Checked", "Unchecked")]
+)
+def test_answers_in_words_are_ones_and_zeros(images, tmp_path, yes, no):
+    cells = [f"{yes};{no}", f"{no};{yes}"]
+    pool = read(images, tmp_path / "t.csv", "image;MEL;NV", "{}.png;{}", cells)
+    assert (pool.classes, pool.labels.tolist()) == (("MEL", "NV"), [0, 1] * 10)
+
+
+@pytest.mark.parametrize("cell", ['"=""{}.png"""', "https://x.org/w/{}.png?token=1#top"])
+def test_cells_of_programs_name_their_images(images, tmp_path, cell):
+    pool = read(images, tmp_path / "t.csv", "image,label", f"{cell},{{}}", ["a", "b"])
+    rows = {"train": np.arange(COUNT)}
+    table = pool.listing("site-1", rows, tmp_path).table.splitlines()[1:]
+    listed = {row.split(",")[1]: row.split(",")[2] for row in table}
+    assert listed == {f"{number}.png": "ab"[number % 2] for number in range(COUNT)}
+
+
+def test_grey_with_a_sign_is_shown_by_its_values(tmp_path):
+    """Pillow takes -128 for 128, so that black would be grey and 0 black."""
+    tags = ImageFileDirectory_v2()
+    tags[339] = 2
+    values = np.linspace(-128, 127, 256).round().astype(np.int8).reshape(16, 16)
+    Image.fromarray(values.view(np.uint8)).save(tmp_path / "a.tif", tiffinfo=tags)
+    pixels = decode_file(tmp_path / "a.tif", 16, 1)[""].ravel().astype(int)
+    assert (pixels[0], pixels[-1]) == (0, 255)
+    assert (np.diff(pixels) >= 0).all()
+    assert abs(pixels[128] - 128) <= 2
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (b"", "an empty file"),
+        (b"GIF89a", "a GIF, .*: convert it to PNG"),
+        (b"RIFF\0\0\0\0WEBP", "a WebP .*: convert it to PNG"),
+        (b"\0\0\0\x18ftypheic", "a HEIC .*: convert it to PNG"),
+        (b"\0\0\0\x20ftypavif", "AVIF .*: convert it to PNG"),
+        (b"<!DOCTYPE html>", "a web page"),
+        (b"version https://git-lfs.github.com/spec/v1", "git lfs pull"),
+        (b"PK\x03\x04", "unpack it"),
+    ],
+)
+def test_a_file_of_another_kind_is_named(tmp_path, content, words):
+    (tmp_path / "a.jpg").write_bytes(content)
+    with pytest.raises(BadRow, match=words):
+        decode_file(tmp_path / "a.jpg", 16, 3)
+
+
+@pytest.mark.parametrize(
+    ("tags", "words"),
+    [
+        ({"PresentationLUTShape": "INVERSE"}, "IDENTITY as PresentationLUTShape of MONOCHROME2"),
+        (
+            {"PhotometricInterpretation": "MONOCHROME1", "PresentationLUTShape": "IDENTITY"},
+            "INVERSE as PresentationLUTShape of MONOCHROME1",
+        ),
+        ({"PhotometricInterpretation": "PALETTE COLOR"}, "with RedPalette.*Descriptor, found none"),
+        ({"PhotometricInterpretation": "RGB", "SamplesPerPixel": 3}, "with PlanarConfiguration"),
+    ],
+)
+def test_a_dicom_header_that_contradicts_itself_or_lacks_a_tag_is_refused(tmp_path, tags, words):
+    save(tmp_path / "a.dcm", np.arange(256, dtype=np.uint8).reshape(16, 16), **tags)
+    with pytest.raises(BadRow, match=words):
+        decode_file(tmp_path / "a.dcm", 16, 1)
