@@ -10,6 +10,7 @@ from PIL.TiffImagePlugin import ImageFileDirectory_v2
 from dicom_files import save
 from fedward.errors import DataError
 from fedward.lab.partition.csv_pool import read_csv
+from fedward.lab.partition.folder_pool import read_folder
 from fedward.sites.decoding import BadRow
 from fedward.sites.images import decode_file
 
@@ -127,3 +128,52 @@ def test_a_dicom_header_that_contradicts_itself_or_lacks_a_tag_is_refused(tmp_pa
     save(tmp_path / "a.dcm", np.arange(256, dtype=np.uint8).reshape(16, 16), **tags)
     with pytest.raises(BadRow, match=words):
         decode_file(tmp_path / "a.dcm", 16, 1)
+
+
+def lay(folder: Path, names: list[str]) -> Path:
+    for name in names:
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        pixels = np.random.default_rng(len(name)).integers(0, 256, (8, 8), np.uint8)
+        Image.fromarray(pixels).save(path, "PNG")
+    return folder
+
+
+def test_hospitals_and_folds_are_no_classes_by_themselves(tmp_path):
+    lay(tmp_path, [f"{place}/{name}/1.png" for place in ("bern", "zug") for name in "AB"])
+    with pytest.raises(DataError, match=r"If the classes are bern, zug, write --classes bern zug"):
+        read_folder(tmp_path)
+    assert read_folder(tmp_path, ["bern", "zug"]).labels.tolist() == [0, 0, 1, 1]
+    assert read_folder(tmp_path / "bern").classes == ("A", "B")
+
+
+def test_masks_beside_their_images_are_left_out_and_counted(tmp_path):
+    masked = ["A/a (1).png", "A/a (1)_mask.png", "A/a (1)_mask_1.png", "B/2.png"]
+    pool = read_folder(lay(tmp_path, [*masked, "B/2_segmentation.png", "B/swim mask.png"]))
+    assert pool.labels.tolist() == [0, 1, 1]
+    assert any(note.endswith("which are left out: 3.") for note in pool.notes)
+
+
+def test_blanks_around_the_name_of_a_class_do_not_count(tmp_path):
+    assert read_folder(lay(tmp_path, ["A /1.png", "B/1.png"])).classes == ("A", "B")
+
+
+@pytest.mark.parametrize(
+    ("names", "words"),
+    [
+        (["A/1.heic", "B/1.webp"], r"2 files \(\.heic 1, \.webp 1\).* converted to PNG"),
+        (["A/1.heic", "B/1.png"], "found images of B alone"),
+        (["x/train/A/1.png", "x/train/B/1.png", "x/test/A/1.png"], r"below, name \S*/x\."),
+        (["train/x/A/1.png", "train/x/B/1.png"], r"below, name \S*/train/x\."),
+    ],
+)
+def test_folders_of_fewer_than_two_classes_say_where_the_images_are(tmp_path, names, words):
+    with pytest.raises(DataError, match=words):
+        read_folder(lay(tmp_path, names))
+
+
+def test_a_link_gives_no_image_a_second_label(tmp_path):
+    lay(tmp_path, ["A/1.png", "B/1.png"])
+    (tmp_path / "C").symlink_to(tmp_path / "A")
+    with pytest.raises(DataError, match=r"C/1\.png, a link to an image of A\. Remove the links"):
+        read_folder(tmp_path)

@@ -1,5 +1,7 @@
 """A pool that is a folder with a sub-folder of images for each class, perhaps in each split."""
 
+import re
+import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -13,6 +15,9 @@ from fedward.sites.decoding import BadRow
 from fedward.sites.files import LeftOut, files_below, is_image, locate, volumes_in
 from fedward.sites.rendering import PLAIN, Rendering
 from fedward.text import natural
+
+_MASK = re.compile(r"[ _-](mask|seg|segmentation|superpixels)([ _-]?\d+)?$", re.IGNORECASE)
+"""How the name of a mask ends, beside the image that has the rest as its name."""
 
 
 class _ClassFolder(NamedTuple):
@@ -48,35 +53,114 @@ def read_folder(
             see :func:`fedward.lab.partition.image_pool.image_pool`.
     """
     class_folders = list(_class_folders(folder))
+    if not classes:
+        _require_classes_on_top(folder, class_folders)
     images: list[ListedImage] = []
     problems: list[str] = []
     left_out = LeftOut()
+    masks = 0
+    labels_of: dict[Path, str] = {}
     for class_folder in class_folders:
-        for path in left_out.images(_files(class_folder.path, rendering)):
+        paths = left_out.images(_files(class_folder.path, rendering))
+        pictures = _without_masks(paths)
+        masks += len(paths) - len(pictures)
+        for path in pictures:
             name = path.relative_to(folder).as_posix()
             try:
-                locate(folder, name)
+                file = locate(folder, name)
                 name.encode()
-            except (BadRow, UnicodeEncodeError) as problem:
+            except UnicodeEncodeError:
+                problems.append(f"{name!r}: expected a name in UTF-8, found another: rename it")
+            except BadRow as problem:
                 problems.append(f"{name!r}: {problem}")
             else:
+                other_label = labels_of.setdefault(file, class_folder.label)
+                if other_label != class_folder.label:
+                    raise DataError(
+                        f"{folder}",
+                        "Remove the links.",
+                        expected="one label for each image",
+                        found=f"{name}, a link to an image of {other_label}",
+                    )
                 images.append(ListedImage(name, name, class_folder.label, split=class_folder.split))
     words = [image.label for image in images if is_label(image.label)]
     require_decided(f"{folder}", words, choices, classes)
     images = [_with_meaning(image, choices) for image in images]
     total = len(images) + len(problems)
-    if not total:
-        names = sorted(path.name for path in folder.iterdir())
-        raise DataError(
-            f"{folder}",
-            "Name another folder, or a CSV.",
-            expected="images in a folder for each class",
-            found=f"{', '.join(names):.200}" or "nothing",
-        )
     notes = left_out.notes()
+    if len({image.label for image in images} - {""}) < 2 and not problems:
+        _refuse_folders(folder, class_folders, images, notes)
+    if masks:
+        notes.append(
+            "Masks that lie beside the image whose name they begin with, which are left out: "
+            f"{masks}."
+        )
     notes += refuse_many(f"{folder}", problems, total, "Copy or rename these files.")
     notes += _folder_notes(folder, class_folders, rendering)
     return image_pool(folder.resolve().name, folder, images, classes, {}, rendering, notes)
+
+
+def _require_classes_on_top(folder: Path, class_folders: Sequence[_ClassFolder]) -> None:
+    """Raise DataError if what is below the folders of classes may be the classes.
+
+    So it is where each of several hospitals or folds has the same folders, and no images beside.
+    """
+    upper = list(dict.fromkeys(class_folder.label for class_folder in class_folders))
+    if len(upper) < 2:
+        return
+    names_below = [{path.name for path in _folders(each.path)} for each in class_folders]
+    alike = all(names == names_below[0] for names in names_below)
+    if len(names_below[0]) < 2 or not alike:
+        return
+    for class_folder in class_folders:
+        if any(path.is_file() and is_image(path) for path in class_folder.path.iterdir()):
+            return
+    lower = sorted(names_below[0], key=natural)
+    raise DataError(
+        f"{folder}",
+        f"If the classes are {listed(upper)}, write --classes {shlex.join(upper)}. If they are "
+        f"{listed(lower)}, list the images in a CSV, or cut the folder of each into sites.",
+        expected="a folder for each class",
+        found=f"the same folders ({listed(lower)}) in each of {listed(upper)}",
+    )
+
+
+def _without_masks(paths: Sequence[Path]) -> list[Path]:
+    """Return the paths without masks that lie beside their image, as ``1_mask.png``."""
+    stems = {path.parent / path.stem for path in paths}
+    pictures = []
+    for path in paths:
+        stem = _MASK.sub("", path.stem)
+        if stem == path.stem or path.parent / stem not in stems:
+            pictures.append(path)
+    return pictures
+
+
+def _refuse_folders(
+    folder: Path,
+    class_folders: Sequence[_ClassFolder],
+    images: Sequence[ListedImage],
+    notes: Sequence[str],
+) -> None:
+    """Raise DataError for a folder with images of fewer than two classes."""
+    names = sorted(path.name for path in folder.iterdir())
+    found = f"{', '.join(names):.200}" or "nothing"
+    if images:
+        found = f"images of {images[0].label or 'none'} alone"
+    remedy = "Name another folder, or a CSV."
+    inside = _folders(folder)
+    for place in (*inside, *(class_folder.path for class_folder in class_folders)):
+        if len(inside) == 1 and len(_folders(place)) > 1:
+            remedy = f"If the classes are below, name {place}."
+            break
+    if notes:
+        remedy = f"{' '.join(notes)} {remedy} Images of other formats must be converted to PNG."
+    raise DataError(
+        f"{folder}",
+        remedy,
+        expected="images in a folder for each class, of two or more",
+        found=found,
+    )
 
 
 def _folder_notes(
@@ -138,15 +222,15 @@ def _class_folders(folder: Path) -> Iterator[_ClassFolder]:
     in_classes = [path for class_folder in inside for path in _folders(class_folder)]
     if in_classes and all(path.name.lower() in SPLIT_NAMES for path in in_classes):
         for path in in_classes:
-            yield _ClassFolder(path.parent.name, SPLIT_NAMES[path.name.lower()], path)
+            yield _ClassFolder(path.parent.name.strip(), SPLIT_NAMES[path.name.lower()], path)
     elif splits:
         for split_folder in inside:
             split = SPLIT_NAMES[split_folder.name.lower()]
             for path in _folders(split_folder):
-                yield _ClassFolder(path.name, split, path)
+                yield _ClassFolder(path.name.strip(), split, path)
     else:
         for path in inside:
-            yield _ClassFolder(path.name, "", path)
+            yield _ClassFolder(path.name.strip(), "", path)
 
 
 def _files(class_folder: Path, rendering: Rendering) -> list[Path]:
