@@ -177,3 +177,21 @@ def test_a_link_gives_no_image_a_second_label(tmp_path):
     (tmp_path / "C").symlink_to(tmp_path / "A")
     with pytest.raises(DataError, match=r"C/1\.png, a link to an image of A\. Remove the links"):
         read_folder(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("header", "row", "words"),
+    [
+        ("image,label,diagnosis", "{0}.png,{1},x", "--columns label=label, or .*label=diagnosis"),
+        ("image,path,label", "1{0},{0}.png,{1}", "image=image, or --columns image=path"),
+    ],
+)
+def test_columns_that_contradict_each_other_are_decided(images, tmp_path, header, row, words):
+    with pytest.raises(DataError, match=words):
+        read(images, tmp_path / "t.csv", header, row, ["a", "b"])
+
+
+def test_a_code_beside_its_name_and_a_path_beside_its_file_agree(images, tmp_path):
+    header = "file,path,label,diagnosis"
+    pool = read(images, tmp_path / "t.csv", header, "{0}.png,/x/w/{0}.png,{1}", ["0,a", "1,b"])
+    assert (pool.classes, pool.labels.tolist()) == (("0", "1"), [0, 1] * 10)

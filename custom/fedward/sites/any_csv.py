@@ -147,6 +147,12 @@ def columns_by_purpose(
     return column_of
 
 
+def further_columns(purpose: str, columns: Sequence[str]) -> list[str]:
+    """Return the columns that may have a purpose: of images, those of files and not of ids."""
+    names = set(WELL_KNOWN_COLUMNS[purpose]) - set(WELL_KNOWN_COLUMNS["sample_id"])
+    return [name for name in columns if _GAPS.sub("_", name.lower()) in names]
+
+
 def _well_known(purpose: str, columns: Sequence[str]) -> str:
     """Return the column with the first well-known name of a purpose; empty without one."""
     for well_known in WELL_KNOWN_COLUMNS[purpose]:

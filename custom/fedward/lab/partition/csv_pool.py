@@ -3,7 +3,7 @@
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 from fedward.errors import DataError
 from fedward.lab.partition.image_pool import SPLIT_NAMES, ListedImage, image_pool, refuse_many
@@ -15,9 +15,9 @@ from fedward.lab.partition.label_columns import (
     labels_in_columns,
 )
 from fedward.lab.partition.pool import Pool
-from fedward.sites.any_csv import columns_by_purpose, read_image_list
+from fedward.sites.any_csv import columns_by_purpose, further_columns, read_image_list
 from fedward.sites.decoding import BadRow
-from fedward.sites.image_paths import ImageFinder, NoImage
+from fedward.sites.image_paths import ImageFinder, NoImage, spelt_parts
 from fedward.sites.label_texts import known_or_empty
 from fedward.sites.rendering import PLAIN, Rendering
 from fedward.sites.table import Record
@@ -124,6 +124,7 @@ def read_csv(
     named = columns or {}
     records, malformed, header = read_image_list(path)
     column_of = columns_by_purpose(path, header, named, findings)
+    _require_one_meaning(path, records, column_of, named, header)
     if not (column_of["label"] or findings or classes or "label" in named):
         findings = label_columns(path, header, records, set(column_of.values()))
     if findings:
@@ -165,6 +166,50 @@ def read_csv(
         notes=notes,
         label_kind=labels.label_kind,
     )
+
+
+def _require_one_meaning(
+    path: Path,
+    records: Sequence[Record],
+    column_of: Mapping[str, str],
+    named: Mapping[str, str],
+    header: Sequence[str],
+) -> None:
+    """Raise DataError if another well-known column contradicts the one that is used.
+
+    Labels may be codes beside their names, as 0 beside benign; files may be called with a path.
+    """
+    for purpose in ("label", "image"):
+        column = column_of[purpose]
+        if not column or purpose in named:
+            continue
+        for other in further_columns(purpose, header):
+            pairs = {(record.cells[column], record.cells[other]) for record in records}
+            differ = _label_otherwise if purpose == "label" else _name_otherwise
+            if other in column_of.values() or not differ([pair for pair in pairs if all(pair)]):
+                continue
+            raise DataError(
+                f"{path}",
+                f"Name the right one: --columns {shlex.quote(f'{purpose}={column}')}, or --columns "
+                f"{shlex.quote(f'{purpose}={other}')}.",
+                expected=f"one column of {purpose}s",
+                found=f"{column} and {other}, which do not agree",
+            )
+
+
+def _label_otherwise(pairs: Sequence[tuple[str, str]]) -> bool:
+    """Return whether different pairs of labels are not one to one."""
+    return not len(pairs) == len({one for one, _ in pairs}) == len({two for _, two in pairs})
+
+
+def _name_otherwise(pairs: Sequence[tuple[str, str]]) -> bool:
+    """Return whether the cells of a pair name different files, whatever their folders."""
+    for pair in pairs:
+        one, other = ("".join(spelt_parts(cell)[-1:]) for cell in pair)
+        # A dot may be part of a name without an ending.
+        if {one, PurePosixPath(one).stem}.isdisjoint({other, PurePosixPath(other).stem}):
+            return True
+    return False
 
 
 def _refuse_contradictions(path: Path, rows: _Rows) -> None:
