@@ -111,6 +111,23 @@ def test_reports_that_a_sites_csv_lists_are_rejected_and_not_counted(empty_hospi
     assert damaged.sample_id == "s03"
 
 
+def test_partition_leaves_out_the_reports_that_a_csv_lists(tmp_path):
+    rows = ["image,label"]
+    for patient in range(40):
+        label = ("benign", "malignant")[patient % 2]
+        picture(tmp_path / f"IM{patient}", patient, patient)
+        report(tmp_path / f"SR{patient}", "Comprehensive SR")
+        rows += [f"IM{patient},{label}", f"SR{patient},{label}"]
+    (tmp_path / "list.csv").write_text("\n".join(rows))
+    text = " ".join(partition(tmp_path / "list.csv", tmp_path / "sites", Wanted(sites=2)).split())
+    assert "Rows: 80; 40 used, 40 without a picture." in text
+    assert "Left out: 40 DICOM objects without a picture (Comprehensive SR 40)." in text
+    assert "40 DICOM files are grouped by PatientID, as 40 patients" in text
+    listed = "".join((tmp_path / "sites" / f"site-{site}.csv").read_text() for site in (1, 2))
+    assert listed.count("IM") == 2 * 40  # sample_id and image
+    assert "SR" not in listed
+
+
 def test_a_report_beside_one_image_makes_no_series(tmp_path):
     image = picture(tmp_path / "a" / "p" / "IM0", 0, 0)
     note = report(tmp_path / "a" / "p" / "SR0", "Comprehensive SR")

@@ -62,6 +62,17 @@ def test_one_class_tiny_classes_and_bad_rows_are_told(hospital):
     assert "row 5 (s003)" in text
 
 
+def test_rows_that_are_rejected_for_one_reason_share_a_line(hospital):
+    for index in (2, 3, 7):
+        hospital.rows[index][2] = "WART"
+    hospital.rows[9][2] = "MOLE"
+    text = " ".join(examine(hospital.write(max_rejected=1.0), hospital.spec).text().split())
+    assert "Rejected rows: 4" in text
+    assert text.count("WART") == 1
+    assert "3 rows (4, 5, 9), the first s002: " in text
+    assert "row 11 (s009): " in text
+
+
 def test_no_labels_are_told(hospital):
     report = examine(hospital.write(columns={"label": None}), hospital.spec)
     assert any("no training label" in note for note in report.notes)

@@ -15,7 +15,7 @@ from fedward import private
 from fedward.errors import DataError, listed, quoted
 from fedward.labels import NO_FINDING, class_counts, shows, shows_none
 from fedward.sites import load_site
-from fedward.sites.data import Images, SiteData
+from fedward.sites.data import Images, Rejected, SiteData
 from fedward.sites.decoding import as_image
 from fedward.sites.files import is_dicom, series_files
 from fedward.sites.headers import header_notes
@@ -34,6 +34,7 @@ from fedward.sites.site_csv import read_entries, table_notes
 from fedward.sites.site_file import ManifestSite, read_site_file
 from fedward.sites.unused_columns import patients_note, unused_like_patients
 from fedward.terminal import shortened
+from fedward.text import count
 
 if TYPE_CHECKING:
     from fedward.config import DataSpec
@@ -45,7 +46,7 @@ _WIDTH = 80
 _CELL_WIDTH = 12
 """Columns of each number in the table of classes."""
 _MOST_REJECTED = 20
-"""Rejected rows that the report lists at most."""
+"""Reasons that the report lists at most, and rows of each."""
 _LABELLED_COLOUR = "#2e9e4f"
 _FRAMES = {"unlabelled": "#8a8a8a", "val": "#2f6fd0", "test": "#8b4fc2"}
 """Set of :func:`fedward.sites.leaks.sets_of` -> colour of its frames on the contact sheet."""
@@ -97,12 +98,23 @@ class Report:
         return "\n".join(lines)
 
     def _rejected(self) -> list[str]:
-        rejected = self.data.rejected
-        lines = [
-            f"row {row.row} ({row.sample_id}): {row.reason}" for row in rejected[:_MOST_REJECTED]
-        ]
-        if len(rejected) > _MOST_REJECTED:
-            lines.append(f"and {len(rejected) - _MOST_REJECTED} more")
+        """Return a line for each reason, with the rows that share it."""
+        by_reason: dict[str, list[Rejected]] = {}
+        for row in self.data.rejected:
+            by_reason.setdefault(row.reason, []).append(row)
+        lines = []
+        for reason, rows in list(by_reason.items())[:_MOST_REJECTED]:
+            first = rows[0]
+            if len(rows) == 1:
+                lines.append(f"row {first.row} ({first.sample_id}): {reason}")
+                continue
+            numbers = ", ".join(f"{row.row}" for row in rows[:_MOST_REJECTED])
+            more = ", ..." if len(rows) > _MOST_REJECTED else ""
+            lines.append(
+                f"{len(rows)} rows ({numbers}{more}), the first {first.sample_id}: {reason}"
+            )
+        if len(by_reason) > _MOST_REJECTED:
+            lines.append(f"and {count(len(by_reason) - _MOST_REJECTED, 'other reason')}")
         return lines
 
 

@@ -85,14 +85,20 @@ class LeftOut:
         """Return the paths that :func:`is_image` takes for images; the others are counted."""
         images = []
         for path in paths:
-            kind = object_without_picture(path)
-            if kind:
-                self._objects[kind] += 1
-            elif path.suffix.lower() in ENDINGS or is_volume(path) or is_dicom(path):
+            if self.add_object(path):
+                continue
+            if path.suffix.lower() in ENDINGS or is_volume(path) or is_dicom(path):
                 images.append(path)
             else:
                 self._endings[path.suffix.lower() or path.name] += 1
         return images
+
+    def add_object(self, path: Path) -> bool:
+        """Count a file if it is a DICOM object without a picture; return whether it is."""
+        kind = object_without_picture(path)
+        if kind:
+            self._objects[kind] += 1
+        return bool(kind)
 
     def notes(self) -> list[str]:
         """Return a line on the DICOM objects and one on the other files; none without any."""

@@ -17,6 +17,7 @@ from fedward.lab.partition.label_columns import (
 from fedward.lab.partition.pool import Pool
 from fedward.sites.any_csv import columns_by_purpose, further_columns, read_image_list
 from fedward.sites.decoding import BadRow
+from fedward.sites.files import LeftOut
 from fedward.sites.image_paths import ImageFinder, NoImage, spelt_parts
 from fedward.sites.label_texts import known_or_empty
 from fedward.sites.rendering import PLAIN, Rendering
@@ -39,6 +40,8 @@ class _Rows:
     """Path -> image of a row that is used."""
     lines: dict[str, int] = field(default_factory=dict)
     """Path of an image -> line of the row that is used."""
+    left_out: LeftOut = field(default_factory=LeftOut)
+    """The DICOM objects without a picture that rows name, such as reports."""
     repeats: int = 0
     """Rows that say of an image what an earlier row says."""
     without_image: int = 0
@@ -77,6 +80,7 @@ class _Rows:
         """Return how many rows there are, and what became of them."""
         parts = {
             "used": len(self.images),
+            "without a picture": self.left_out.total,
             "without an image": self.without_image,
             "otherwise unusable": len(self.problems) - self.without_image,
             "repeating another row": self.repeats,
@@ -98,7 +102,8 @@ def read_csv(
     """Read a CSV as a pool.
 
     A cell of the image column names an image as :class:`fedward.sites.image_paths.ImageFinder` has
-    it. Rows without a usable image are left out if they are few. An image's id is by default its
+    it. Rows without a usable image are left out if they are few, and rows that name a DICOM object
+    without a picture however many they are. An image's id is by default its
     path. The data set is multi-label if a label contains ``|``, which separates findings, or if
     columns of 0 and 1 have several or no 1 in many rows.
 
@@ -135,7 +140,10 @@ def read_csv(
     rows = _Rows(problems={row.row: row.reason for row in malformed})
     for record in records:
         try:
-            rows.add(record, _listed_image(record, column_of, labels, finder))
+            image = _listed_image(record, column_of, labels, finder)
+            # The list of an archive's export names its reports, too, which are no damaged images.
+            if not rows.left_out.add_object(folder / image.image):
+                rows.add(record, image)
         except BadRow as problem:
             rows.without_image += isinstance(problem, NoImage)
             rows.problems[record.line] = str(problem)
@@ -149,6 +157,7 @@ def read_csv(
         lines = ", ".join(map(str, sorted(rows.problems)[:_LINES_NAMED]))
         more = ", ..." if len(problems) > _LINES_NAMED else ""
         notes.append(f"Lines that are left out: {lines}{more}.")
+    notes += rows.left_out.notes()
     notes += finder.notes()
     notes += labels.notes
     if column_of["group"]:
