@@ -252,6 +252,15 @@ def test_a_notebook_refuses_classes_of_others_once_and_makes_no_run(tmp_path):
     assert not (tmp_path / "run").exists()
 
 
+def test_an_experiment_for_site_files_never_trains_on_synthetic_images(tmp_path):
+    source = folder_of_classes(tmp_path / "data", classes=2, images=40)
+    partition(source, tmp_path / "sites", Wanted(sites=2))
+    experiment = fedward.experiment("fedavg", site_files=tmp_path / "sites", rounds=2)
+    with pytest.raises(ConfigError, match="Name their folder with site_files="):
+        fedward.run(experiment, tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
 def test_an_exported_job_is_for_the_images_and_the_sites_of_the_files(tmp_path, capsys):
     source = folder_of_classes(tmp_path / "data", classes=2, images=40)
     partition(source, tmp_path / "sites", Wanted(sites=2))

@@ -166,13 +166,13 @@ class DataSource:
         has_file = self.file is not None
         if had_file != has_file:
             words = {True: "the site's own file", False: "no site file"}
-            folders = ", ".join(map(str, self.site_folders)) or "no folder"
+            folders = ", ".join(map(str, self.site_folders))
             raise DataError(
                 f"site {self.site}",
                 "Give it the same site files again (--site-files, FEDWARD_SITES or local/), or "
                 "start a new run.",
                 expected=f"{words[had_file]}, as when this run began",
-                found=f"{words[has_file]} in {folders}",
+                found=f"{words[has_file]}{f' in {folders}' if folders else ''}",
             )
 
     def record(self, run: str, device: str) -> None:

@@ -23,7 +23,8 @@ def experiment(job: str, *, site_files: Path | str | None = None, **settings: An
         job: one of those that ship (:data:`fedward.jobs.JOBS`), any method's name, for the defaults
             of that method, or a JSON file with an experiment.
         site_files: folder of site files; a ``data.json`` in it says what the images are, unless
-            ``settings`` says otherwise.
+            ``settings`` says otherwise. The experiment has no synthetic images then: give
+            :func:`run` the folder, too.
         settings: fields of :class:`~fedward.config.Experiment` or settings of the method. ``data``
             and ``synthetic`` are mappings; their fields that are not named keep their values.
 
@@ -46,6 +47,8 @@ def experiment(job: str, *, site_files: Path | str | None = None, **settings: An
             changes[name] = value
     if site_files:
         changes = with_defaults_of_images(job, changes)
+        # Otherwise a run that is not given the files would train on images that it draws itself.
+        changes |= {} if "synthetic" in settings else {"synthetic": None}
     return changed_experiment(job, changes)
 
 
@@ -85,8 +88,8 @@ def run(
         replied, and the metrics of each round.
 
     Raises:
-        ConfigError: an unknown network, ``workers`` below 1, no site file, or weights that cannot
-            be used.
+        ConfigError: an unknown network, ``workers`` below 1, no site file where the experiment
+            has no synthetic images, or weights that cannot be used.
         DataError: some site files or images cannot be used, nothing would be measured, or the site
             files of a resumed run are missing.
         RunError: the folder is not empty, the run to resume has another experiment, or the run

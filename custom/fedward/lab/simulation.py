@@ -7,6 +7,7 @@ from tempfile import TemporaryDirectory
 
 from fedward.config import Experiment
 from fedward.console.listener import Listener
+from fedward.errors import ConfigError
 from fedward.jobs import simulated_sites
 from fedward.lab.local import Sites, run_local
 from fedward.lab.run_check import Say, enter, print_folded
@@ -102,8 +103,20 @@ class Simulation:
 
 
 def default_sites(experiment: Experiment, site_files: Path | None) -> list[str]:
-    """Return the sites that a folder names, else the experiment's synthetic ones."""
-    return named_sites(site_files) if site_files else simulated_sites(experiment)
+    """Return the sites that a folder names, else the experiment's synthetic ones.
+
+    Raises:
+        ConfigError: the folder holds no site's file, or there is no folder and the experiment has
+            no synthetic images.
+    """
+    if site_files:
+        return named_sites(site_files)
+    if experiment.synthetic is None:
+        raise ConfigError(
+            "The experiment has no synthetic images, and no site files are named",
+            "Name their folder with --site-files.",
+        )
+    return simulated_sites(experiment)
 
 
 def entered_sites(experiment: Experiment, site_files: Path) -> list[str]:
