@@ -18,7 +18,7 @@ from fedward.sites.files import locate
 from fedward.sites.image_paths import ImageFinder
 from fedward.sites.label_texts import known_or_empty
 from fedward.sites.site_file import ManifestSite, check_places
-from fedward.sites.split import even_parts, group_split
+from fedward.sites.split import even_parts, parts_of_labelled_groups
 from fedward.sites.table import Record, read_table
 from fedward.sites.table_notes import cell_notes, group_note, padded_note
 from fedward.sites.written import read_label, words
@@ -340,21 +340,12 @@ def _with_splits(entries: list[Entry], file: ManifestSite) -> list[Entry]:
     if entries and entries[0].split:
         _check_no_leak(entries, file)
         return entries
-    # A group without any label cannot be evaluated, so it is for training.
-    labelled_groups = {entry.group for entry in entries if entry.labelled}
-    divided = [entry for entry in entries if entry.group in labelled_groups]
-    training = [entry for entry in entries if entry.group not in labelled_groups]
-    groups = [entry.group for entry in divided]
-    labels = strata(np.array([entry.label for entry in divided], np.int64))
+    groups = [entry.group for entry in entries]
+    labels = strata(np.array([entry.label for entry in entries], np.int64))
     train_share = max(1 - file.split.val - file.split.test, 0.0)
     shares = [train_share, file.split.val, file.split.test]
-    parts = group_split(groups, labels, shares, file.split.seed)
-    with_splits = []
-    for entry, part in zip(divided, parts, strict=True):
-        with_splits.append(replace(entry, split=SPLITS[part]))
-    for entry in training:
-        with_splits.append(replace(entry, split="train"))
-    return with_splits
+    parts = parts_of_labelled_groups(groups, labels, shares, file.split.seed)
+    return [replace(entry, split=SPLITS[part]) for entry, part in zip(entries, parts, strict=True)]
 
 
 def _check_no_leak(entries: list[Entry], file: ManifestSite) -> None:

@@ -62,6 +62,23 @@ def group_split(groups: Sequence[str], labels: Whole, shares: Sequence[float], s
     return part_of[member]
 
 
+def parts_of_labelled_groups(
+    groups: Sequence[str], labels: Whole, shares: Sequence[float], seed: int
+) -> Whole:
+    """Return the parts of :func:`group_split`; groups without any label are in part 0.
+
+    Part 0 is for training: a group without a label cannot be evaluated. Arguments and errors are
+    those of :func:`group_split`.
+    """
+    labelled_groups = {
+        group for group, label in zip(groups, labels.tolist(), strict=True) if label >= 0
+    }
+    rows = [row for row, group in enumerate(groups) if group in labelled_groups]
+    parts = np.zeros(len(groups), np.int64)
+    parts[rows] = group_split([groups[row] for row in rows], labels[rows], shares, seed)
+    return parts
+
+
 def even_parts(groups: Sequence[str], labels: npt.ArrayLike, parts: int, seed: int) -> Whole:
     """Divide rows into equal parts as :func:`group_split`; labels (N,) are of any sortable type."""
     _, codes = np.unique(labels, return_inverse=True)

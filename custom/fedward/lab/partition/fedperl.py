@@ -13,7 +13,7 @@ from fedward.errors import DataError
 from fedward.lab.partition.write import POOLED, write_files
 from fedward.sites.data import SPLITS
 from fedward.sites.site_file import SERVER
-from fedward.sites.split import even_parts, group_split
+from fedward.sites.split import even_parts, group_split, parts_of_labelled_groups
 from fedward.sites.table import read_table
 from fedward.yaml_text import write_yaml
 
@@ -203,18 +203,15 @@ def _splits(site: str, samples: Sequence[Sample], seed: int) -> list[str]:
     """Return the split of each sample at its site, as the site itself would draw it."""
     shares = _shares(site)
     train_share = max(1 - shares["val"] - shares["test"], 0.0)
-    known = sorted({sample.label for sample in samples} - {""})
-    labelled_groups = {sample.group for sample in samples if sample.label}
-    divided = [sample for sample in samples if sample.group in labelled_groups]
-    labels = [known.index(sample.label) if sample.label else -1 for sample in divided]
-    parts = group_split(
-        [sample.group for sample in divided],
+    classes = sorted({sample.label for sample in samples} - {""})
+    labels = [classes.index(sample.label) if sample.label else -1 for sample in samples]
+    parts = parts_of_labelled_groups(
+        [sample.group for sample in samples],
         np.array(labels, np.int64),
         [train_share, shares["val"], shares["test"]],
         seed,
     )
-    split_of = {sample.sample_id: SPLITS[part] for sample, part in zip(divided, parts, strict=True)}
-    return [split_of.get(sample.sample_id, "train") for sample in samples]
+    return [SPLITS[part] for part in parts]
 
 
 def _shares(site: str) -> dict[str, float]:
