@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from fedward.evaluation import classification_metrics
-from fedward.lab.bench.by_group import METRICS, Answered, deviations, metrics_of
+from fedward.evaluation.names import OF_ANSWERS
+from fedward.lab.bench.by_group import Answered, deviations, metrics_of
 
 RNG = np.random.default_rng(2)
 
@@ -27,7 +28,7 @@ def test_metrics_of_a_resample_are_those_of_every_evaluation() -> None:
     found = metrics_of(*counts)
     rows = classification_metrics(np.eye(4)[answers], labels, classes)
     expected = {row["name"]: row["value"] for row in rows}
-    for metric in METRICS:
+    for metric in OF_ANSWERS:
         assert found[metric][0] == pytest.approx(expected[metric])
 
 

@@ -369,8 +369,12 @@ def test_a_second_metric_is_refused_alone(file: Path) -> None:
 
 
 def test_labels_that_came_last_begin_the_curve_that_is_judged() -> None:
-    assert Curve((1, 2, 3, 4), (0.1, 0.2, 0.3, 0.4), {}, (10, 20, 20, 20)).judged == (0.2, 0.3, 0.4)
-    assert Curve((1, 2), (0.1, 0.2), {}, ()).judged == (0.1, 0.2)
+    assert Curve((1, 2, 3, 4), (0.1, 0.2, 0.3, 0.4), {}, (10, 20, 20, 20)).val_since_labels == (
+        0.2,
+        0.3,
+        0.4,
+    )
+    assert Curve((1, 2), (0.1, 0.2), {}, ()).val_since_labels == (0.1, 0.2)
 
 
 def test_a_page_is_written_between_its_lines_and_checked(

@@ -3,17 +3,17 @@
 This module imports nothing, so that every other one may use it.
 """
 
-OVERALL = (
+OF_ANSWERS = (
     "accuracy",
     "balanced_accuracy",
     "f1_weighted",
     "f1_macro",
     "precision_weighted",
     "precision_macro",
-    "recall_weighted",
-    "auroc_macro",
-    "auprc_macro",
 )
+"""Names that follow from a model's answers alone, without its confidences."""
+
+OVERALL = (*OF_ANSWERS, "recall_weighted", "auroc_macro", "auprc_macro")
 """Names where an image has one label, in the order of the rows. Each may choose the best round."""
 
 ERRORS = ("ece_adaptive", "mce_adaptive", "aurc")

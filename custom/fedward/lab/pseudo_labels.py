@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from fedward.client.site_data import DataSource
-from fedward.lab.test_answers import note_answers
+from fedward.lab.noted_answers import note_answers
 from fedward.methods.local import Batch, Losses, Measurement, Objective, RoundInputs
 from fedward.model_state import State
 from fedward.runs.pseudo_labels import FOLDER

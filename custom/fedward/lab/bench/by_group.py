@@ -11,18 +11,10 @@ from numpy.typing import NDArray
 
 from fedward.evaluation.arrays import Counts, Values
 from fedward.evaluation.confusion import ConfusionCounts
+from fedward.evaluation.names import OF_ANSWERS
 from fedward.seeds import numpy_generator
 
 RESAMPLES = 1000
-METRICS = (
-    "accuracy",
-    "balanced_accuracy",
-    "f1_weighted",
-    "f1_macro",
-    "precision_weighted",
-    "precision_macro",
-)
-"""Metrics that follow from answers alone, without confidences."""
 _DIGITS = 5
 
 
@@ -51,7 +43,7 @@ def deviations(sites: Sequence[Answered], classes: int) -> dict[str, dict[str, f
     if not resampled:
         return {}
     found: dict[str, dict[str, float]] = {}
-    for metric in METRICS:
+    for metric in OF_ANSWERS:
         means = np.mean([values[metric] for values in resampled], axis=0)
         found[metric] = {"deviation": round(float(means.std(ddof=1)), _DIGITS)}
     return found

@@ -91,11 +91,12 @@ def fall(records: Sequence[Record], metric: str) -> float | None:
     """
     places = []
     for record in records:
-        judged = record.curve.judged
-        if len(judged) < 2:
+        values_on_validation = record.curve.val_since_labels
+        if len(values_on_validation) < 2:
             return None
-        rounds = record.curve.round[-len(judged) :]
-        places.append(rounds[judged.index(max(judged))] / rounds[-1])
+        rounds = record.curve.round[-len(values_on_validation) :]
+        best = values_on_validation.index(max(values_on_validation))
+        places.append(rounds[best] / rounds[-1])
     if fmean(places) > LATE:
         return None
     values = [chosen_value(record, metric) for record in records]

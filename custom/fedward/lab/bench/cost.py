@@ -60,7 +60,7 @@ class Timed:
     """Seconds of an evaluation at all sites."""
 
     def seconds(self, rounds: int, every: int) -> float:
-        """Return how long a run of so many rounds takes that is evaluated every so many."""
+        """Return how long a run of ``rounds`` takes, evaluated every ``every`` rounds."""
         return self.start + rounds * self.round + (rounds // every + 1) * self.evaluation
 
 

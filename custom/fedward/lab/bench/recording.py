@@ -29,7 +29,7 @@ from fedward.lab.bench.records import (
     rounded,
 )
 from fedward.lab.bench.study import Cell
-from fedward.lab.test_answers import answers_of
+from fedward.lab.noted_answers import answers_of
 from fedward.operation.audit_check import verify
 from fedward.runs.communities import picks_of
 from fedward.runs.pseudo_labels import last_rows, quality

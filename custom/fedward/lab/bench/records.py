@@ -16,19 +16,12 @@ from pydantic import TypeAdapter, ValidationError
 
 from fedward.config import Experiment
 from fedward.errors import ConfigError, RunError
+from fedward.evaluation.names import OF_ANSWERS
 from fedward.faults import faults
 from fedward.lab.bench.study import Cell
 from fedward.methods import settings_of
 
-METRICS = (
-    "accuracy",
-    "balanced_accuracy",
-    "f1_weighted",
-    "f1_macro",
-    "precision_weighted",
-    "precision_macro",
-    "auroc_macro",
-)
+METRICS = (*OF_ANSWERS, "auroc_macro")
 """Metrics that a line keeps of each protocol; lines that were written before have fewer.
 
 Those of :data:`~fedward.evaluation.names.ERRORS` are kept of the last rounds besides.
@@ -62,8 +55,8 @@ class Curve:
     """Labels known at all sites together while each model was trained; empty if no site counts."""
 
     @property
-    def judged(self) -> tuple[float, ...]:
-        """The validation values since labels last came, which show whether training converged."""
+    def val_since_labels(self) -> tuple[float, ...]:
+        """The validation values since labels last came, or all of them."""
         if not self.labels:
             return self.val
         return self.val[self.labels.index(self.labels[-1]) :]

@@ -11,8 +11,8 @@ from fedward.client.site_data import DataSource
 from fedward.config import Experiment
 from fedward.evaluation.arrays import Values
 from fedward.lab.bench.references import Inputs, SiteImages
+from fedward.lab.noted_answers import GroupedImages
 from fedward.lab.synthetic import SyntheticSites
-from fedward.lab.test_answers import TestImages
 from fedward.methods import method_of
 from fedward.nets.trainable import HEAD
 from fedward.sites.caches import Cache
@@ -57,7 +57,7 @@ class ReferenceImages:
             train=_together(whole.labelled, whole.unlabelled),
             val=seen.val,
             test=seen.test,
-            tested=TestImages.of_site(seen.test, source.file),
+            tested=GroupedImages.of_site(seen.test, source.file),
         )
 
     def _source(self, site: str) -> DataSource:

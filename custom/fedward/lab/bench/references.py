@@ -19,7 +19,7 @@ from fedward.evaluation.arrays import Values
 from fedward.evaluation.patients import unit_answers
 from fedward.evaluation.selection import mean
 from fedward.lab.bench.by_group import Answered
-from fedward.lab.test_answers import TestImages
+from fedward.lab.noted_answers import GroupedImages
 from fedward.sites.data import Images
 
 COMPONENTS = 60
@@ -66,7 +66,7 @@ class SiteImages:
     """All training images, with and without labels; principal components are fitted to them."""
     val: Images
     test: Images
-    tested: TestImages
+    tested: GroupedImages
     """The test images by group."""
 
     def labelled(self, labels: str) -> Images:
@@ -213,8 +213,8 @@ class Fits:
             classifier.fit(inputs, labels)
             values = []
             for site, vectors in members.val.items():
-                metrics = self._metrics(classifier, vectors, self.sites[site].val)
-                values.append(metrics[self.experiment.key_metric])
+                scores, truths = self._answers(classifier, vectors, self.sites[site].val)
+                values.append(self._metrics(scores, truths)[self.experiment.key_metric])
             tried.append((mean(values) or 0.0, strength, values, classifier))
         best = max(value for value, *_ in tried)
         _, strength, values, classifier = next(row for row in tried if row[0] == best)
@@ -222,22 +222,23 @@ class Fits:
 
     def _test(self, outcome: Outcome, site: str, classifier: _Classifier, vectors: Values) -> None:
         """Add a site's test values and answers to an outcome."""
-        images = self.sites[site].test
-        metrics = self._metrics(classifier, vectors, images)
-        scores, labels = unit_answers(self._scores(classifier, vectors), images)
+        scores, labels = self._answers(classifier, vectors, self.sites[site].test)
         outcome.sites[site] = {"images": float(len(labels))}
-        for name, value in metrics.items():
+        for name, value in self._metrics(scores, labels).items():
             if value is not None:
                 outcome.sites[site][name] = value
         tested = self.sites[site].tested
         outcome.answers.append(Answered(tested.labels, tested.groups, scores.argmax(axis=1)))
 
-    def _metrics(
+    def _answers(
         self, classifier: _Classifier, vectors: Values, images: Images
-    ) -> dict[str, float | None]:
+    ) -> tuple[Values, Labels]:
+        """Return scores (N, K) and labels (N,) of images, or of patients where these count."""
+        return unit_answers(self._scores(classifier, vectors), images)
+
+    def _metrics(self, scores: Values, labels: Labels) -> dict[str, float | None]:
         """Return metric -> value, by the code that evaluates the models of sites."""
         data = self.experiment.data
-        scores, labels = unit_answers(self._scores(classifier, vectors), images)
         rows = data.label_kind.metrics(scores, labels, data.classes, {})
         return {row["name"]: row["value"] for row in rows}
 

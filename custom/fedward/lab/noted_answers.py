@@ -28,7 +28,7 @@ FOLDER = "test_answers"
 
 
 @dataclass(frozen=True)
-class TestImages:
+class GroupedImages:
     """N test images of a site, or N patients where these are evaluated."""
 
     labels: NDArray[np.int64]
@@ -36,11 +36,8 @@ class TestImages:
     groups: NDArray[np.int64]
     """(N,) number of the group of each image, from 0."""
 
-    __test__ = False
-    """Not a test, whatever pytest makes of the name."""
-
     @classmethod
-    def of_site(cls, images: Images, site_file: Path | None) -> "TestImages":
+    def of_site(cls, images: Images, site_file: Path | None) -> "GroupedImages":
         """Return a site's test images by group: patients or lesions, else single images."""
         units, labels = unit_labels(images)
         if images.groups:
@@ -112,7 +109,7 @@ def note_answers(
     about = folder / f"{run}.json"
     if not about.exists():
         make_folder(folder, PRIVATE)
-        images = TestImages.of_site(data.test, source.file)
+        images = GroupedImages.of_site(data.test, source.file)
         content = {"labels": images.labels.tolist(), "groups": images.groups.tolist()}
         partial = about.with_suffix(".partial")
         partial.write_text(json.dumps(content), "utf-8")
@@ -125,7 +122,7 @@ def note_answers(
 class SiteAnswers:
     """A site's test images, and what each evaluated model answered about them."""
 
-    images: TestImages
+    images: GroupedImages
     by_round: Mapping[int, NDArray[np.int64]]
     """Round -> (N,) class that the model after this round gives each image."""
 
@@ -139,7 +136,7 @@ def answers_of(run: Run) -> dict[str, SiteAnswers]:
     by_site: dict[str, SiteAnswers] = {}
     for path in sorted(run.folder.glob(f"sites/*/{FOLDER}/{run.info.id}.jsonl")):
         content = json.loads(path.with_suffix(".json").read_text("utf-8"))
-        images = TestImages(
+        images = GroupedImages(
             np.array(content["labels"], np.int64), np.array(content["groups"], np.int64)
         )
         by_round: dict[int, NDArray[np.int64]] = {}
