@@ -89,11 +89,11 @@ def explain(
     ``where`` says where the values are from, and ``help_on_names`` what lists the right names. The
     other arguments are those of :func:`faults`.
     """
-    found = faults(error, raw, field_names)
+    field_faults = faults(error, raw, field_names)
     remedy = "Correct the named fields."
-    if help_on_names and any(fault.kind == _UNKNOWN for fault in found):
+    if help_on_names and any(fault.kind == _UNKNOWN for fault in field_faults):
         remedy = f"{remedy} {help_on_names}"
-    text = "; ".join(map(str, found))
+    text = "; ".join(map(str, field_faults))
     return ConfigError(where, remedy, expected="valid settings", found=text)
 
 

@@ -107,7 +107,7 @@ def require_one_run(run: str, other_run: str | None) -> None:
 
     Args:
         run: the run of a request.
-        other_run: another run that the job has worked on; None if there is none.
+        other_run: another run that the job has worked on, or None.
     """
     if other_run is not None:
         raise refused("run of this job", other_run, run, "Send a job of its own for each run.")

@@ -220,7 +220,7 @@ class SiteLog:
         return self._folder / f"{run}.jsonl"
 
     def _other_run(self, run: str, answered: Sequence[Mapping[str, Any]]) -> str | None:
-        """Return another run that the job has worked on; None if there is none.
+        """Return another run that the job has worked on, or None.
 
         A job that has worked on this run is taken to have no other.
         """

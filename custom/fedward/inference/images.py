@@ -103,7 +103,7 @@ def images_at(
     if not listed:
         found = "none" if source.exists() else "nothing there"
         if left_out.total:
-            found = f"{left_out.total} files that are none"
+            found = f"{left_out.total} files that are not images"
         raise DataError(
             f"{source}",
             "Name a folder, a CSV, an npz file or an image.",

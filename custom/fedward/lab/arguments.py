@@ -82,12 +82,12 @@ def options_of(
     parser = _Parser(add_help=False)
     parser.set_defaults(written="out", hint="")
     add_arguments(parser)
-    known = [option for action in parser._actions for option in action.option_strings]
+    option_names = [option for action in parser._actions for option in action.option_strings]
     options: list[str] = []
     for name, value in arguments.items():
         option = f"--{name.replace('_', '-')}"
-        if option not in known:
-            names = [other.removeprefix("--").replace("-", "_") for other in known]
+        if option not in option_names:
+            names = [other.removeprefix("--").replace("-", "_") for other in option_names]
             raise ConfigError(
                 f"there is no argument {name}{did_you_mean(name, names)}", "Correct the name."
             )

@@ -15,20 +15,113 @@ _NUMBER = re.compile(r"[+-]?\d+([.,]\d*)?|[+-]?[.,]\d+")
 _GAPS = re.compile(r"[\s_-]+")
 _LIST = re.compile(r"\s*[,;/+&]\s*")
 _TRUTH = {"true": "1", "false": "0"}
-_UNKNOWN = frozenset(
+_ABSENT_VALUES = frozenset(
     {
-        *("nan", "n/a", "#n/a", "na", "<na>", "nat", "null", "none", "nil", "(null)", "[null]"),
-        *("#na", "#value!", "#ref!", "#div/0!", "#name?", "#null!", "#num!"),
-        *("-1", "-9", "-99", "-999", "-9999", "?", "??", "???", "-", "--", "---", "–", "—"),
-        *(".", "..", "...", "*", "/", "n.a.", "n. a.", "k.a.", "k. a.", "tbd", "todo"),
-        *("unknown", "unk", "undefined", "undetermined", "uncertain", "missing", "not available"),
-        *("not applicable", "not known", "no label", "nolabel", "unclear", "unbekannt"),
-        *("unspecified", "blank", "empty", "leer", "pending", "unsure", "not sure", "not labeled"),
-        *("to be determined", "to be reviewed", "not reviewed", "not assessed", "unlabeled"),
-        *("unklar", "nicht bekannt", "keine angabe", "offen", "ausstehend", "inconnu", "inconnue"),
-        *("indetermine", "non determine", "a determiner", "desconocido", "sconosciuto", "onbekend"),
+        "nan",
+        "n/a",
+        "#n/a",
+        "na",
+        "<na>",
+        "nat",
+        "null",
+        "none",
+        "nil",
+        "(null)",
+        "[null]",
     }
 )
+"""What programs write for an absent value."""
+_SPREADSHEET_ERRORS = frozenset(
+    {
+        "#na",
+        "#value!",
+        "#ref!",
+        "#div/0!",
+        "#name?",
+        "#null!",
+        "#num!",
+    }
+)
+"""What a spreadsheet shows where a formula fails."""
+_CODES = frozenset(
+    {
+        "-1",
+        "-9",
+        "-99",
+        "-999",
+        "-9999",
+        "?",
+        "??",
+        "???",
+        "-",
+        "--",
+        "---",
+        "–",
+        "—",
+        ".",
+        "..",
+        "...",
+        "*",
+        "/",
+    }
+)
+"""Numbers and signs that stand for an absent value."""
+_ENGLISH = frozenset(
+    {
+        "unknown",
+        "unk",
+        "undefined",
+        "undetermined",
+        "uncertain",
+        "missing",
+        "not available",
+        "not applicable",
+        "not known",
+        "no label",
+        "nolabel",
+        "unclear",
+        "unspecified",
+        "blank",
+        "empty",
+        "pending",
+        "unsure",
+        "not sure",
+        "not labeled",
+        "to be determined",
+        "to be reviewed",
+        "not reviewed",
+        "not assessed",
+        "unlabeled",
+        "n.a.",
+        "n. a.",
+        "tbd",
+        "todo",
+    }
+)
+"""English words for it."""
+_OTHER_LANGUAGES = frozenset(
+    {
+        "unbekannt",
+        "leer",
+        "unklar",
+        "nicht bekannt",
+        "keine angabe",
+        "offen",
+        "ausstehend",
+        "inconnu",
+        "inconnue",
+        "indetermine",
+        "non determine",
+        "a determiner",
+        "desconocido",
+        "sconosciuto",
+        "onbekend",
+        "k.a.",
+        "k. a.",
+    }
+)
+"""Words of other languages for it."""
+_UNKNOWN = _ABSENT_VALUES | _SPREADSHEET_ERRORS | _CODES | _ENGLISH | _OTHER_LANGUAGES
 """Texts, in lower case and without accents, that usually say that nobody knows."""
 _MONTHS = "jan|feb|mar|mär|mrz|apr|may|mai|jun|jul|aug|sep|oct|okt|nov|dec|dez"
 _MEASURE = re.compile(
