@@ -7,6 +7,7 @@ import json
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -21,7 +22,7 @@ from fedward.lab.local import run_local
 from fedward.lab.synthetic import synthetic_site
 from fedward.methods.fedperl import FedPerlObjective, FedPerlSettings
 from fedward.methods.fixmatch import FixMatchObjective
-from fedward.methods.local import Objective, Phase, RoundInputs
+from fedward.methods.local import Batch, Losses, Objective, Phase, RoundInputs
 from fedward.methods.supervised import Supervised
 from fedward.model_state import State
 from fedward.nets import build
@@ -34,6 +35,8 @@ from fedward.training.machine import described, device_of, has_bfloat16
 from fedward.training.trainer import train
 from fedward.views import VIEWS
 from fedward.views.strong import OPERATIONS, Draw, apply
+from isolated import CLASSES as CLASSES_OF_FILES
+from isolated import write_sites
 from tiny import batch_norm_net, tiny
 
 pytestmark = [
@@ -150,12 +153,16 @@ def test_losses_of_a_round_are_the_cpus_up_to_bfloat16(tmp_path: Path) -> None:
 def test_a_process_per_gpu_equals_one_with_a_larger_batch(net: str, tmp_path: Path) -> None:
     """One net without BatchNorm, and one whose statistics are to be those of the whole batch."""
     count = torch.cuda.device_count()
-    experiment = tiny("ssfl", net=net, options={"images_per_round": 16 * count})
-    one = new_client("site-1", experiment, tmp_path / "one").learner
-    model = build(net, CLASSES, seed=5).state_dict()
+    # Each process reads the site's files, so that the images cannot be synthetic.
+    sites = write_sites(tmp_path / "sites")
+    data = DataSpec(classes=CLASSES_OF_FILES, image_size=16)
+    options = {"images_per_round": 16 * count}
+    experiment = tiny("ssfl", net=net, data=data, synthetic=None, options=options)
+    one = new_client("site-1", experiment, tmp_path / "one", [sites]).learner
+    model = build(net, len(CLASSES_OF_FILES), seed=5).state_dict()
     whole = replace(one, batch=one.algorithm.settings.batch * count)
     _, steps, expected = whole.train(model, [], 2)
-    many = new_client("site-1", experiment, tmp_path / "many")
+    many = new_client("site-1", experiment, tmp_path / "many", [sites])
     train_together = Processes(many.source, many.learner, count).train
     after, batches, means = train_together(
         model, [], 2, task="train", part=0, memory={}, aborted=lambda: False
@@ -266,7 +273,7 @@ def test_waiting_for_the_device_would_be_noticed() -> None:
     ids=["supervised", "fixmatch", "fedperl"],
 )
 def test_no_step_on_labelled_images_waits_for_the_device(
-    objective: Objective[None], monkeypatch: pytest.MonkeyPatch
+    objective: Objective[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """From the losses to the end of the optimiser's step; making batches may wait."""
     losses = objective.losses
@@ -276,9 +283,10 @@ def test_no_step_on_labelled_images_waits_for_the_device(
         torch.cuda.set_sync_debug_mode("error")
         return losses(*args)
 
-    def allow_waiting(net: nn.Module, *others: object) -> None:
+    def allow_waiting(net: nn.Module, batch: Batch, losses: Losses, state: object) -> object:
         torch.cuda.set_sync_debug_mode("default")
         steps.append(net)
+        return state
 
     monkeypatch.setattr(objective, "losses", forbid_waiting)
     monkeypatch.setattr(objective, "after_step", allow_waiting)

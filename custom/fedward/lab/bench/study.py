@@ -241,8 +241,12 @@ class Study(_Part):
         return tuple(row for row in self.rows if not chosen or row in chosen)
 
     def cells(self, variants: Sequence[str] = (), rows: Sequence[str] = ()) -> list[Cell]:
-        """Return the cells of the named variants and rows, seed by seed; by default all cells."""
+        """Return the cells of the named variants and rows, seed by seed; by default all cells.
+
+        Those with twice the rounds come last: a study that is cut short has its repetitions first.
+        """
         cells = []
+        doubled = []
         for seed in self.seeds:
             for variant in variants or self.variants:
                 for row in self.rows_of(variant):
@@ -251,8 +255,8 @@ class Study(_Part):
                     cell = Cell(variant, row, seed)
                     cells.append(cell)
                     if seed == self.doubled and self._rounds(cell) > 1:
-                        cells.append(cell._replace(doubled=True))
-        return cells
+                        doubled.append(cell._replace(doubled=True))
+        return [*cells, *doubled]
 
     def _rounds(self, cell: Cell) -> int:
         return int(method_of(self.experiment(cell)).settings.rounds)
